@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from benchmarks.kit.lake import CATALOG
 from icewright.adapters.store.schema import JOBS, RUNS, TABLES, VERDICTS
-from icewright.adapters.store.statements import named
+from icewright.adapters.store.statements import name_columns
 from icewright.core.policy import Operation
 from icewright.core.table import TableRef
 
@@ -116,7 +116,7 @@ def _table(number: int, namespace: str, name: str, now: datetime) -> Mapping[str
     location = f"s3://lake/{namespace}/{name}"
     metadata = f"{location}/metadata/00030-{number:032x}.metadata.json"
     return {
-        **named(TableRef(CATALOG, (namespace,), name)),
+        **name_columns(TableRef(CATALOG, (namespace,), name)),
         "table_uuid": f"{number:032x}",
         "location": location,
         "write_paths": [],

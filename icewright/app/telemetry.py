@@ -108,7 +108,7 @@ class Telemetry(Collector):
                 return self._seen
             try:
                 rows = self._store.catalogs.list()
-                left = {row.name for row in rows if row.left(self._configured, now)}
+                left = {row.name for row in rows if row.is_abandoned(self._configured, now)}
                 self._seen = Seen(
                     now=now,
                     measures=self._store.measures.read(now, POINTS, AGES).without(left),

@@ -156,7 +156,9 @@ def _undecidable(
     tables, `no_detection` until the catalog was read again, and `budget_spent` of a budget that is not configured here,
     until the end of its day. An alert of a disabled rule never holds.
     """
-    other_catalogs = {row.name for row in rows if row.name not in runtime.scopes and not row.left(runtime.scopes, now)}
+    other_catalogs = {
+        row.name for row in rows if row.name not in runtime.scopes and not row.is_abandoned(runtime.scopes, now)
+    }
     unreadable = {table.ref for table in inputs.tables if table.error is not None}
     read_at = {c.name: c.detected_at for c in inputs.catalogs if not c.failures and c.detected_at is not None}
     budgets = {spending.subject for spending in inputs.spending}

@@ -67,7 +67,7 @@ class Reconciler:
 def _cancel_unwatched(runtime: Runtime) -> None:
     """Cancel queued jobs of catalogs that no process has configured, which would use up the limits for ever."""
     now, rows = runtime.clock.now(), runtime.store.catalogs.list()
-    unwatched = [row.name for row in rows if row.left(runtime.scopes, now)]
+    unwatched = [row.name for row in rows if row.is_abandoned(runtime.scopes, now)]
     for job in runtime.store.jobs.queued(unwatched) if unwatched else ():
         runtime.store.jobs.request_cancel(job.job_id, now)
         message = f"{job.ref}: job {job.job_id} was cancelled, as catalog {job.ref.catalog} is not configured any more"

@@ -1,4 +1,4 @@
-"""What is kept of access: tokens and sessions by their digests, the audit log, requests that are done once."""
+"""Access: API tokens and sessions by their digests, the audit log, and idempotency keys."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class SessionRow:
     created: datetime
     seen: datetime
     expires: datetime
-    token_id: str | None = None  # by which they logged in: it ends with the token
+    token_id: str | None = None  # the token of the login; the session ends with it
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +51,9 @@ class AuditRow:
     via: str
     action: str
     target: str
-    place: Place | None  # of the target; None: it is about all
+    place: Place | None  # of the target; None: no single place
     refused: bool
-    source: str  # the address that it came from, or the command line
+    source: str  # client address, or the command line
     details: Mapping[str, Any] = field(default_factory=dict)
     id: int = 0  # given by the store
 
@@ -63,7 +63,7 @@ class Answered:
     """The state of a request with an Idempotency-Key."""
 
     body: str  # digest
-    answer: Mapping[str, Any] | None  # None while the first is at it
+    answer: Mapping[str, Any] | None  # None while the first request runs
 
 
 class AccessStore(Protocol):
@@ -107,7 +107,7 @@ class AccessStore(Protocol):
 
 
 class AuditLog(Protocol):
-    """Who changed what, or was refused: an append-only log."""
+    """Who changed what, or was refused. Changes stay; old refusals are pruned, as strangers cause them at will."""
 
     def append(self, entry: AuditRow) -> None:
         """Append an entry; durable when the call returns. Not to be repeated: each call adds one."""

@@ -1,4 +1,4 @@
-"""Alerts: what rules look at, what is kept of alerts, and who is told."""
+"""Alerts: the state that rules look at, open and past alerts, and their deliveries."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Notifier(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PendingDelivery:
-    """A message that one channel is owed about one alert: that it is raised, or that it is over."""
+    """A message that one channel is owed about one alert: its beginning or its end."""
 
     alert: Alert
     channel: str

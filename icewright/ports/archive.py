@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# What is archived, children before their parents, and the column that says when it was.
+# Tables that are archived, children before their parents, and their columns of time.
 SOURCES: Mapping[str, str] = {
     "deletions": "planned_at",
     "runs": "finished",
@@ -18,23 +18,23 @@ SOURCES: Mapping[str, str] = {
     "events": "at",
     "alerts": "resolved_at",
 }
-BATCH = "batch"  # the column of each archive table that says by which batch a row came
-BATCH_ID = "icewright.archive-batch"  # in the summary of the snapshot that a batch made
+BATCH = "batch"  # column of each archive table: the batch of the row
+BATCH_ID = "icewright.archive-batch"  # key in the summary of the snapshot that appended a batch
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rows of one source. Which rows is recorded before the first is copied, and never changes."""
+    """Rows of one source. Their keys are recorded before the first is copied, and never change."""
 
     batch_id: str  # later batches sort after earlier ones
     source: str
     rows: int
     planned: datetime
-    written: bool  # whether the archive is known to have it
+    written: bool  # whether the archive is known to have the batch
 
 
 class OldHistory(Protocol):
-    """The store's side of the archive. A job goes when all rows that it left have gone."""
+    """Old history in the store. A job is archived once all rows that refer to it are."""
 
     def waiting(self, before: datetime) -> Mapping[str, int]:
         """Return how many rows of each source are old enough."""
@@ -47,7 +47,7 @@ class OldHistory(Protocol):
     def plan(self, source: str, before: datetime, now: datetime) -> Batch | None:
         """Record the next batch, of bounded size; None when nothing old enough is left.
 
-        Raises `LeaseLost` when the source has an unfinished batch already: another process is at it.
+        Raises `LeaseLost` when the source has an unfinished batch already: another process archives it.
         """
         ...
 
@@ -65,7 +65,7 @@ class OldHistory(Protocol):
 
 
 class Archive(Protocol):
-    """The Iceberg tables that take old history in."""
+    """The Iceberg tables that old history is moved to."""
 
     def write(self, batch: Batch, rows: pa.Table) -> None:
         """Append the rows in one commit, unless the table has the batch already. Returns when it has it.

@@ -1,4 +1,4 @@
-"""What others say of tables: events that are pushed, and tables of commit reports."""
+"""Events of other systems, tables of commit reports, and our own log of what happened."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from icewright.core.table import TableRef
 class Receipt:
     """How many messages of a request were new, and which tables they name."""
 
-    received: int  # of them, new ones
+    received: int  # new messages
     duplicates: int
-    tables: tuple[TableRef, ...]  # which the new ones speak of
-    unknown: tuple[str, ...]  # what they name that no catalog has listed yet
+    tables: tuple[TableRef, ...]  # named by the new messages
+    unknown: tuple[str, ...]  # names and paths of no table that a catalog has listed
 
 
 class EventInbox(Protocol):
@@ -54,9 +54,9 @@ class ActivityLog(Protocol):
 class NewReports:
     """The commit reports since the table was last read."""
 
-    snapshot_id: int | None  # its current one; nothing while it is empty
-    tables: tuple[str, ...] = ()  # as they were reported
-    gap: bool = False  # nothing was read before, or where that ended is not known any more: reports may be missing
+    snapshot_id: int | None  # current snapshot of the table of reports; None while it is empty
+    tables: tuple[str, ...] = ()  # names as reported
+    gap: bool = False  # the position of the last reading is unknown or expired, so reports may be missing
 
 
 class CommitReports(Protocol):

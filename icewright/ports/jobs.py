@@ -20,7 +20,7 @@ class JobQueue(Protocol):
     """Jobs, queued and running. A table has one open job at most, from the moment that the job is queued.
 
     Each change is one transaction and a compare-and-set: of two processes that want a table or a job, one gets it.
-    All methods raise `StorageUnavailable` while the store does not answer; then the change may have been made.
+    All methods raise `StoreUnavailable` while the store does not answer; then the change may have been made.
     """
 
     def enqueue(

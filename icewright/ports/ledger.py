@@ -17,7 +17,7 @@ class DeletionLedger(Protocol):
     """Files that jobs plan to delete, and commits that let go of them.
 
     Each change is one transaction, durable when the call returns. The states are those of `LedgerState`; a *waiting*
-    file is one that is planned, being deleted or failed. All methods raise `StorageUnavailable` while the store does
+    file is one that is planned, being deleted or failed. All methods raise `StoreUnavailable` while the store does
     not answer; then the change may have been made.
     """
 

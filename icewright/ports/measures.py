@@ -1,4 +1,4 @@
-"""What there is to measure over all tables and jobs, by aggregate queries: the same whoever asks."""
+"""Aggregates over all tables and jobs, the same for every process that reads them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Measures:
     overdue: Mapping[str, Distribution] = field(default_factory=dict)  # seconds due without a success, by catalog
     queue: Mapping[str, QueueMeasure] = field(default_factory=dict)  # by operation
     alerts: Mapping[tuple[str, str], int] = field(default_factory=dict)  # open, by rule and severity
-    untold: Mapping[str, int] = field(default_factory=dict)  # messages that wait, by channel
+    untold: Mapping[str, int] = field(default_factory=dict)  # pending deliveries, by channel
     totals: Mapping[Total, float] = field(default_factory=dict)
 
     def without(self, catalogs: Container[str]) -> Measures:

@@ -1,4 +1,4 @@
-"""What the store has, row by row."""
+"""Rows of the state store, as values."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from icewright.core.table import Snapshot, SnapshotHold, TableMetadata, TableRef
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """What the store knows of a table."""
+    """A table with the result of its last evaluation."""
 
     ref: TableRef
     table_uuid: str | None
     location: str | None
     write_paths: tuple[str, ...] | None  # where writers put files outside the location; None: not known
-    metadata_location: str  # as the catalog last said
-    evaluated_location: str | None  # as last evaluated; another than the former means: changed
+    metadata_location: str  # of the last listing
+    evaluated_location: str | None  # of the last evaluation; differs where the table has changed since
     evaluated_at: datetime | None
-    evaluate_at: datetime | None  # when it is looked at next, if it does not move before
+    evaluate_at: datetime | None  # when it is evaluated next, if its metadata does not move before
     due_since: datetime | None
-    held_by: str | None  # the job that waits for the table's turn, or runs
+    held_by: str | None  # id of its queued or running job
     policy: str | None  # fingerprint of the policy of the last evaluation
     dropped: bool
     paused: str | None
@@ -35,13 +35,13 @@ class TableRow:
     health: int | None
 
 
-UNWATCHED = timedelta(days=1)  # a catalog that nobody was to ask for so long is configured nowhere any more
-MANUAL = "manual"  # the kind of trigger of what a person asked for
+ABANDONED_AFTER = timedelta(days=1)  # a catalog whose listing is overdue for longer is configured in no process
+MANUAL = "manual"  # the kind of trigger of jobs that a person or another system asked for
 
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """Who or what started a job, and the process that holds it."""
+    """Who or what started a job, and the process that runs it."""
 
     kind: str  # "cycle" or "manual"
     actor: str
@@ -50,7 +50,7 @@ class Trigger:
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """A job as the store has it."""
+    """A job with its state and its lease."""
 
     job_id: str
     ref: TableRef
@@ -64,44 +64,44 @@ class JobRow:
     finished: datetime | None
     summary: str
     cancel_requested: bool
-    options: Mapping[str, Any]  # of a job asked for by hand: its own knobs, force
-    holder: str  # the process that runs it; blank while it waits
+    options: Mapping[str, Any]  # of a manual job: its own settings, and whether cooldowns are ignored
+    holder: str  # the process that runs it; blank while it is queued
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogRow:
-    """A catalog as detection knows it."""
+    """A catalog with its schedule of listings."""
 
     name: str
     detect_at: datetime
-    detected_at: datetime | None  # when it last answered
+    detected_at: datetime | None  # of the last complete listing
     failures: int  # in a row
     error: str | None
-    policy: str | None  # fingerprint of what its tables were last held against
-    vacuumed: str | None  # the instant that vacuum has acted on as its cut-off
+    policy: str | None  # fingerprint of the policy that was last applied to its tables
+    vacuumed: str | None  # the cut-off instant that vacuum applied last
 
-    def left(self, configured: Container[str], now: datetime) -> bool:
-        """Whether nobody looks after it any more: it is not configured here, and nobody was to ask it for a day."""
-        return self.name not in configured and now - self.detect_at >= UNWATCHED
+    def is_abandoned(self, configured: Container[str], now: datetime) -> bool:
+        """Return whether no process maintains the catalog: it is not configured here, and its listing is overdue."""
+        return self.name not in configured and now - self.detect_at >= ABANDONED_AFTER
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessRow:
-    """A service or a worker."""
+    """A service or a worker, by its last heartbeat."""
 
     holder: str
     kind: str
     started: datetime
     heartbeat: datetime
     slots: int
-    details: Mapping[str, Any]  # what its pools and loops say
+    details: Mapping[str, Any]  # reports of its pools and loops
 
 
 class LeaseStatus(enum.Enum):
-    """What became of a lease that was to be renewed."""
+    """The result of renewing the lease of a job."""
 
     HELD = enum.auto()
-    CANCELLED = enum.auto()  # held, but somebody asked the job to stop
+    CANCELLED = enum.auto()  # held, and somebody asked the job to stop
     LOST = enum.auto()
 
 
@@ -113,15 +113,15 @@ class RunRow:
     outcome: Outcome
     started: datetime
     finished: datetime
-    metadata_location: str  # as the operation left the table
-    policy: str  # fingerprint of the knobs
+    metadata_location: str  # of the table after the operation
+    policy: str  # fingerprint of the settings
     before: Mapping[str, Any]
     after: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPin:
-    """A snapshot that somebody holds, as the store has it."""
+    """A snapshot that a reader or a rewrite needs until a time."""
 
     reader: str  # or the job whose rewrite began on the snapshot
     snapshot_id: int
@@ -130,7 +130,7 @@ class SnapshotPin:
     author: str
 
     def hold(self) -> SnapshotHold:
-        """Return the same for the rules of retention."""
+        """Return the pin as the retention rules take it."""
         return SnapshotHold(self.snapshot_id, self.reader, self.until, self.pinned_at)
 
 
@@ -138,15 +138,15 @@ class LedgerState:
     """States of a deletion in the ledger."""
 
     PLANNED = "planned"
-    FOUND = "found"  # by a scan that must be confirmed, or that only reports
-    DELETING = "deleting"  # an attempt has begun; after a crash nobody knows whether the file is there
+    FOUND = "found"  # by a scan that a second one must confirm, or that only reports
+    DELETING = "deleting"  # an attempt has begun; after a crash the file may or may not exist
     DELETED = "deleted"
-    FAILED = "failed"  # it is tried again after `delete_after`
-    KEPT = "kept"  # the proof before the deletion found it live, or somebody else's
-    LEFT = "left"  # written by a rewrite that failed: removing orphans takes it once it is old enough
+    FAILED = "failed"  # tried again after `delete_after`
+    KEPT = "kept"  # the proof before the deletion found the file live, or another table's
+    LEFT = "left"  # written by a rewrite that failed; orphan removal deletes it once it is old enough
     UNDOING = "undoing"  # an undo of the job has begun
-    UNDONE = "undone"  # a person took the job back
-    GIVEN_UP = "given up"  # a person said that it need not be deleted
+    UNDONE = "undone"  # a person undid the job
+    GIVEN_UP = "given up"  # a person abandoned the deletion
 
 
 WAITING = (LedgerState.PLANNED, LedgerState.DELETING, LedgerState.FAILED)
@@ -158,36 +158,36 @@ class WaitingDeletions:
 
     job_id: str
     ref: TableRef
-    operations: tuple[Operation, ...]  # more than one where an earlier release did not say which
+    operations: tuple[Operation, ...]  # several where an earlier release did not record which
     files: int
-    bytes: int  # as far as they are known
-    failed: int  # of the files: how many could not be deleted so far
+    bytes: int  # of files whose size is known
+    failed: int  # number of files that could not be deleted so far
     planned_at: datetime
-    delete_after: datetime | None  # when the first of them is tried; None: at the next settling
-    reason: str = ""  # why one of them is still there
+    delete_after: datetime | None  # when the first of them is due; None: at the next reconciliation
+    reason: str = ""  # why a file is still there
 
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What one commit of an expiry took out of a table's metadata."""
+    """What one commit of an expiry removed from a table's metadata."""
 
     job_id: str
     table_uuid: str
     metadata_location: str  # of the table before the commit
     at: datetime
-    document: Mapping[str, Any]  # snapshots, refs and statistics as they stood there
+    document: Mapping[str, Any]  # snapshots, refs and statistics, as the JSON of that metadata
     undone_at: datetime | None = None
 
 
-FIRST_LOOK = 100  # snapshots of a table that is seen for the first time whose files are looked at
+FIRST_LOOK = 100  # newest snapshots whose files are read of a table that is seen for the first time
 _SPELLING = Spelling()
-_SKEW = timedelta(hours=1)  # by which the clocks of a table's writers may differ
+_SKEW = timedelta(hours=1)  # how much the clocks of a table's writers may differ
 
 
 def unseen_snapshots(metadata: TableMetadata, seen: datetime | None) -> Sequence[Snapshot]:
-    """Return the snapshots whose files may lie in folders that are not known yet.
+    """Return the snapshots whose files may lie in folders that are not registered yet.
 
-    Those that the table, its branches and its tags name, and those that came since the version that was last `seen`.
+    These are the snapshots that the table and its refs name, and those since the version that was last `seen`.
     """
     ids = {metadata.current_snapshot_id, *(ref.snapshot_id for ref in metadata.refs)}
     recent = {s.snapshot_id for s in metadata.snapshots[-FIRST_LOOK:]}
@@ -196,42 +196,44 @@ def unseen_snapshots(metadata: TableMetadata, seen: datetime | None) -> Sequence
     return [s for s in metadata.snapshots if s.snapshot_id in ids | recent]
 
 
-def beside(metadata_location: str) -> str:
-    """The folder in which a table's metadata folder lies, which is its location unless its properties say otherwise."""
+def table_folder(metadata_location: str) -> str:
+    """Return the folder that holds a table's metadata folder: its location, unless its properties say otherwise."""
     folder, metadata, _ = metadata_location.rpartition("/metadata/")
     return folder if metadata else metadata_location.rpartition("/")[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A table as a catalog names it, or once named it, and where its files may lie."""
+    """A table under a name that a catalog gives or gave it, and the places of its files."""
 
     ref: TableRef
     table_uuid: str
     metadata_location: str  # as last read
-    places: tuple[str, ...]  # its location and write paths, former ones too
-    folders: tuple[str, ...] = ()  # outside of these, in which live files of it lie or lay
-    first_places: tuple[str, ...] = ()  # those of the places that it had when it was first seen
-    seen: datetime | None = field(default=None, compare=False)  # when the version that was last read was made
+    places: tuple[str, ...]  # locations and write paths, former ones too
+    folders: tuple[str, ...] = ()  # outside of the places, with files that are or were live
+    first_places: tuple[str, ...] = ()  # the places of the version that was seen first
+    seen: datetime | None = field(default=None, compare=False)  # when the version that was read last was written
 
     @classmethod
     def of(cls, metadata: TableMetadata, folders: Sequence[str]) -> Registration:
-        """Return what is to be remembered of a table that has just been read."""
+        """Return the registration of a table that has just been read."""
         places = (metadata.location, *metadata.write_paths)
         at = _SPELLING.place(metadata.metadata_location.rpartition("/")[0])
-        if not any(at.may_lie_in(_SPELLING.place(place)) for place in places):  # a move has left it behind
-            places = (*places, beside(metadata.metadata_location))
+        if not any(
+            at.may_lie_in(_SPELLING.place(place)) for place in places
+        ):  # the table was moved, and its metadata was not
+            places = (*places, table_folder(metadata.metadata_location))
         once = tuple(dict.fromkeys(places))
         seen = metadata.last_updated
         return cls(metadata.ref, metadata.table_uuid, metadata.metadata_location, once, tuple(folders), seen=seen)
 
     @property
     def key(self) -> tuple[TableRef, str]:
-        """By which the registrations of one table are told from all others."""
+        """Return the identity of the registration: name and uuid of the table."""
         return self.ref, self.table_uuid
 
-    def after(self, known: Registration | None) -> Registration:
-        """This reading of the table on top of what was known: places and folders only ever grow."""
+    def on_top_of(self, known: Registration | None) -> Registration:
+        """Return this reading of the table, with the places and folders that were known before."""
         if known is None:
             return replace(self, first_places=self.places)
         places = tuple(dict.fromkeys((*known.places, *self.places)))

@@ -16,7 +16,7 @@ class TableState(Protocol):
     """Tables of all catalogs: what the catalogs list, and what evaluations found.
 
     Each change is one transaction, but for `clear_due_work`, which has one for each table. All methods raise
-    `StorageUnavailable` while the store does not answer.
+    `StoreUnavailable` while the store does not answer.
     """
 
     def get(self, ref: TableRef) -> TableRow | None:

@@ -1,4 +1,4 @@
-"""What lists show: filtered, sorted and cut into pages by the store, within what somebody may see."""
+"""Lists for people: filtered, sorted and paged by the store, within what somebody may see."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from icewright.core.table import TableRef
 from icewright.ports.rows import JobRow, TableRow, WaitingDeletions
 
 T = TypeVar("T")
-After = tuple[Any, ...]  # the sorting values of the last item that was seen
+After = tuple[Any, ...]  # the sorting values of the last item of a page
 
 STATES = ("healthy", "due", "changed", "new", "busy", "paused", "unreadable", "dropped")
 
@@ -35,7 +35,7 @@ class TableSort(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """A part of a list; `after` is where the next begins, None at the end. `total` counts the whole list."""
+    """A page of a list; `after` is the cursor of the next page, None on the last. `total` counts the whole list."""
 
     items: Sequence[T]
     after: After | None = None
@@ -48,7 +48,7 @@ class TableQuery:
 
     catalog: str | None = None
     namespace: tuple[str, ...] | None = None
-    search: str | None = None  # within the table's or namespace's name, in any case
+    search: str | None = None  # part of the name or namespace, case-insensitive
     states: tuple[str, ...] = ()
     due: Operation | None = None
     health_below: int | None = None
@@ -119,8 +119,8 @@ class WaitingItem:
 
     ref: TableRef
     operation: Operation
-    why: str  # it is due
-    reason: str | None  # that it waits; None: it became due after the last plan
+    why: str  # why it is due
+    reason: str | None  # why it waits; None: it became due after the last plan
     position: int | None
     score: float | None
     benefit: float
@@ -130,7 +130,7 @@ class WaitingItem:
 
 @dataclass(frozen=True, slots=True)
 class RuleVersion:
-    """A policy rule as it was set, by whom and when; without settings it was taken back."""
+    """A version of a policy rule, with author and time; empty settings end the rule."""
 
     match: tuple[str, ...]
     settings: Mapping[str, Any]
@@ -152,11 +152,11 @@ class Spend:
 
 @dataclass(frozen=True, slots=True)
 class Savings:
-    """What runs removed and saved since a time."""
+    """The sums of what runs removed since a time."""
 
     runs: int = 0
     gb_hours: float = 0.0
-    data_files: int = 0  # fewer than there were
+    data_files: int = 0  # by which their number fell
     manifests: int = 0  # likewise
     snapshots: int = 0  # expired
     deleted_files: int = 0
@@ -173,9 +173,9 @@ class FleetOverview:
     running: int = 0
     states: Mapping[str, int] = field(default_factory=dict)
     health: Sequence[int] = ()  # tables by tens: 0-9, 10-19 ... 90-100
-    unknown: int = 0  # without a health
+    unknown: int = 0  # tables without a health score
     verdicts: Mapping[tuple[str, str], int] = field(default_factory=dict)  # by operation and verdict
-    jobs: Mapping[str, int] = field(default_factory=dict)  # that wait or run, by state
+    jobs: Mapping[str, int] = field(default_factory=dict)  # queued and running, by state
     spend: Sequence[Spend] = ()
     saved: Savings = Savings()
 

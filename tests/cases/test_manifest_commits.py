@@ -10,12 +10,14 @@ import pyarrow as pa
 import pytest
 from pyiceberg.manifest import ManifestEntry
 
+from icewright.adapters.catalogs.sql import SqlCatalog
 from icewright.core.errors import CommitConflict, Refused
 from icewright.core.policy import Operation
 from icewright.core.runs import OperationState
 from icewright.core.steps import Due, RewriteManifests
+from icewright.core.table import TableMetadata
 from icewright.flow.evaluate import evaluate_table
-from icewright.ports import StepRequest
+from icewright.ports import Change, StepRequest
 from tests.cases.workspace import BY_PART, EXPIRE, KNOBS_OF, MANIFESTS, NAME, Workspace, ref
 
 
@@ -181,3 +183,23 @@ def test_counts_and_files_before_are_those_after(workspace: Workspace) -> None:
     assert (new.operation, new.parent_id) == ("replace", old.snapshot_id)
     workspace.grow_old(folder)
     workspace.finds([])
+
+
+def test_an_unexpected_error_after_the_commit_deletes_nothing(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fault of ours or of a library says nothing about the commit, so the new manifests stay: they may be in use."""
+    craft = workspace.craft()
+    workspace.commits(craft, [40, 30, 20, 10], replacing=False)
+    workspace.publish(craft)
+    before = entries(workspace)
+    real = SqlCatalog.commit
+
+    def commit(catalog: SqlCatalog, base: TableMetadata, change: Change) -> TableMetadata:
+        real(catalog, base, change)
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(SqlCatalog, "commit", commit)
+    done = workspace.run(MANIFESTS)
+    assert (done.state, "out of memory" in " ".join(done.notes)) == (OperationState.COMMITTED, True), done
+    assert entries(workspace) == before

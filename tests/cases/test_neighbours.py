@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import Table
 
+from icewright.adapters.engines.service.expire_snapshots import ExpireInService, PlannedExpiry
+from icewright.adapters.files.tables import IcebergFiles
 from icewright.core.errors import Refused
 from icewright.core.paths import local_path
 from icewright.core.policy import Operation
@@ -17,7 +22,7 @@ from icewright.flow.execute import execute
 from icewright.flow.operation import Request
 from icewright.flow.undo import undo
 from icewright.ports import LedgerState
-from tests.cases.test_open_world import ROWS, later, quickly_located, reads
+from tests.cases.test_open_world import ROWS, later, pin, quickly_located, reads
 from tests.cases.test_undo import expired, history, settled, states
 from tests.cases.workspace import EXPIRE, KNOBS_OF, NAME, ORPHANS, Workspace, edit, ref
 
@@ -105,6 +110,62 @@ def test_a_version_of_an_unseen_catalog_that_comes_while_files_wait(workspace: W
     assert any("[successor]" in line for line in settled(workspace, hours=30))
     assert files <= workspace.files()
     assert states(workspace, job) >= {LedgerState.PLANNED}
+
+
+@pytest.mark.cases(103)
+def test_a_table_that_comes_to_lie_in_the_place_while_orphans_wait(workspace: Workspace) -> None:
+    """What was an orphan when it was planned may be the new table's: the whole deletion waits for a person."""
+    folder = workspace.table()
+    orphans = workspace.plant(folder, "data/orphan.parquet")
+    workspace.job(ORPHANS, deletion__delay_hours=24)
+    workspace.table("in.ner", place="warehouse/sales/orders")
+    assert any("[shared_location]" in line for line in settled(workspace, hours=30))
+    assert all(path.exists() for path in orphans)
+
+
+@pytest.mark.cases(103)
+def test_a_reader_that_pins_a_snapshot_before_the_commit_keeps_it(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pins are read once more right before the commit, and the expiry is planned anew around the pinned one."""
+    workspace.table()
+    real, oldest = ExpireInService.planned, workspace.metadata().snapshots[0].snapshot_id
+    pinned: list[int] = []
+
+    def planned(expiry: ExpireInService, *arguments: Any, **options: Any) -> PlannedExpiry:
+        found = real(expiry, *arguments, **options)
+        if not pinned:
+            pinned.append(oldest)
+            pin(workspace, oldest)
+        return found
+
+    monkeypatch.setattr(ExpireInService, "planned", planned)
+    workspace.run(EXPIRE)
+    assert oldest in workspace.metadata().by_id
+    assert str(oldest) in workspace.read()
+    assert pinned
+
+
+@pytest.mark.cases(67)
+def test_a_file_that_is_committed_during_the_listing_is_found_by_no_dry_run(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table is read after its folder was listed, so that what came in between counts as reached."""
+    table = workspace.icebergs["lake"].create_table(NAME, ROWS.schema)
+    table.append(ROWS)
+    stray = Path(local_path(table.location()) or "") / "data" / "stray.parquet"
+    pq.write_table(ROWS, stray)
+    later(workspace)
+    workspace.finds([stray])
+    real = IcebergFiles.listing
+
+    def listing(files: IcebergFiles, *arguments: Any) -> Iterator[pa.RecordBatch]:
+        batches = list(real(files, *arguments))
+        table.add_files([f"file://{stray}"])
+        return iter(batches)
+
+    monkeypatch.setattr(IcebergFiles, "listing", listing)
+    workspace.finds(())
 
 
 @pytest.mark.cases(95)

@@ -343,13 +343,14 @@ def forbid(workspace: Workspace) -> None:
         transaction.set_properties({"gc.enabled": "false"})
 
 
-def pin(workspace: Workspace) -> None:
-    """A reader pins the current snapshot."""
+def pin(workspace: Workspace, snapshot_id: int | None = None) -> None:
+    """A reader pins a snapshot, the current one by default."""
     from icewright.ports import SnapshotPin
 
     metadata, now = workspace.metadata(), workspace.clock.now()
-    assert metadata.current_snapshot_id is not None
-    row = SnapshotPin("flink", metadata.current_snapshot_id, now, now + timedelta(days=1), "me")
+    pinned = snapshot_id or metadata.current_snapshot_id
+    assert pinned is not None
+    row = SnapshotPin("flink", pinned, now, now + timedelta(days=1), "me")
     store = workspace.app.runtime.store
     (job,) = store.jobs.list(limit=1)
     assert store.pins.add(metadata.ref, metadata.table_uuid, row, job_id=job.job_id)
@@ -375,18 +376,17 @@ def replaced(workspace: Workspace) -> None:
     workspace.table(place="warehouse2", salt="anew")
 
 
+ACTS = [
+    (forbid, "[gc_disabled]"),
+    (register, "[registered_twice]"),
+    (narrow, "[outside_allowed_locations]"),
+    (replaced, "was replaced"),
+]
+
+
 @pytest.mark.cases(102, 103)
 @pytest.mark.parametrize("operation", [EXPIRE, ORPHANS])
-@pytest.mark.parametrize(
-    ("act", "word"),
-    [
-        (forbid, "[gc_disabled]"),
-        (pin, "[pinned]"),
-        (register, "[registered_twice]"),
-        (narrow, "[outside_allowed_locations]"),
-        (replaced, "was replaced"),
-    ],
-)
+@pytest.mark.parametrize(("act", "word"), [*ACTS, (pin, "[pinned]")])
 def test_what_somebody_does_right_before_the_deletion(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch, operation: Operation, act: Act, word: str
 ) -> None:
@@ -411,9 +411,9 @@ def test_what_somebody_does_right_before_the_deletion(
 
 @pytest.mark.cases(103)
 @pytest.mark.parametrize("operation", [EXPIRE, ORPHANS])
-@pytest.mark.parametrize("act", [forbid, register, narrow, replaced])
+@pytest.mark.parametrize(("act", "word"), ACTS)
 def test_what_somebody_does_between_a_crash_and_the_next_start(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, operation: Operation, act: Act
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, operation: Operation, act: Act, word: str
 ) -> None:
     """Finishing another process's deletions asks the same as the ordinary run."""
     craft = workspace.craft()
@@ -423,6 +423,7 @@ def test_what_somebody_does_between_a_crash_and_the_next_start(
     (job,) = workspace.app.runtime.store.jobs.list(limit=1)
     planned = [row["path"] for row in _deletions(workspace, job.job_id)]
     act(workspace)
-    reconcile_interrupted(replace(workspace.app.runtime, process_has_ended=lambda _: True))
+    lines = reconcile_interrupted(replace(workspace.app.runtime, process_has_ended=lambda _: True))
+    assert any(word in line for line in lines), lines
     assert planned
     assert all(Path(local_path(path) or "").exists() for path in planned)

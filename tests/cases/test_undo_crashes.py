@@ -85,8 +85,14 @@ def test_an_undo_that_dies_at_any_step_is_completed_by_the_next(workspace: Works
         assert row.held_by is None, where
         assert store.rules.versions(ref(NAME).parts)[0].settings == {ENABLED[EXPIRE].name: False}, where
     assert workspace.read() == before
-    steps = ("store.claim", "store.begin_undo", "catalog.commit", "store.put_rule", "store.close_removal")
-    places = [moments.index(step) for step in (*steps, "store.end_undo", "store.finish")]
+    steps = (
+        "store.jobs.claim",
+        "store.ledger.begin_undo",
+        "catalog.commit",
+        "store.rules.put",
+        "store.ledger.close_removal",
+    )
+    places = [moments.index(step) for step in (*steps, "store.ledger.end_undo", "store.jobs.finish")]
     assert places == sorted(places)
     committed = moments.index("catalog.commit")
     assert ended[:committed] == [(False, {LedgerState.PLANNED})] * committed

@@ -144,7 +144,7 @@ def test_a_table_that_may_not_be_read(bench: RestBench, catalog: RestCatalog, pr
 
 @pytest.mark.cases(77)
 @EITHER
-@pytest.mark.parametrize("status", [None, 500, 502, 504])
+@pytest.mark.parametrize("status", [None, 200, 500, 502, 504])
 def test_the_commit_landed_and_its_reply_was_lost(
     bench: RestBench, catalog: RestCatalog, proxy: Proxy, change: Make, status: int | None
 ) -> None:
@@ -172,11 +172,14 @@ def test_the_commit_did_not_land(bench: RestBench, catalog: RestCatalog, proxy: 
 
 @pytest.mark.cases(77)
 @EITHER
-def test_nobody_answers_after_the_commit(bench: RestBench, catalog: RestCatalog, proxy: Proxy, change: Make) -> None:
+@pytest.mark.parametrize("status", [None, 200, 503])
+def test_nobody_answers_after_the_commit(
+    bench: RestBench, catalog: RestCatalog, proxy: Proxy, change: Make, status: int | None
+) -> None:
     """What cannot be seen is unknown."""
     base = bench.craft("sales.orders")
     dark = Fault(TABLE, times=0, status=None)
-    proxy.faults += [Fault(COMMIT, forward=True, act=lambda: setattr(dark, "times", 99)), dark]
+    proxy.faults += [Fault(COMMIT, forward=True, status=status, act=lambda: setattr(dark, "times", 99)), dark]
     with pytest.raises(CommitStateUnknown, match=r"lake\.sales\.orders"):
         catalog.commit(base, change(base))
 

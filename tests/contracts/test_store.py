@@ -20,6 +20,7 @@ from icewright.testing import NOW, REF
 from icewright.testing.contracts import (
     AccessTests,
     AlertStoreTests,
+    BreakersTests,
     CatalogScheduleTests,
     DeletionLedgerTests,
     EventInboxTests,
@@ -70,7 +71,9 @@ class TestJobs(SqlStores, JobQueueTests, PlanningStateTests, RunHistoryTests, De
         super().test_one_of_concurrent_claims_wins(store, workers)
 
 
-class TestLoops(SqlStores, CatalogScheduleTests, LeasesTests, ProcessRegistryTests, EventInboxTests, AlertStoreTests):
+class TestLoops(
+    SqlStores, CatalogScheduleTests, LeasesTests, BreakersTests, ProcessRegistryTests, EventInboxTests, AlertStoreTests
+):
     pass
 
 

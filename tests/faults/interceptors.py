@@ -21,23 +21,11 @@ from icewright.ports import Clock
 WRITES = frozenset(
     {
         *("files.write", "files.delete", "files.tidy", "catalog.commit"),
-        *(
-            "store.claim",
-            "store.finish",
-            "store.plan_deletions",
-            "store.record_deletions",
-            "store.forget_orphans",
-            "store.record_run",
-        ),
-        *(
-            "store.record_evaluation",
-            "store.record_unreadable",
-            "store.record_catalog_listing",
-            "store.record_event",
-            "store.heartbeat",
-            "store.pause",
-        ),
-        *("store.end_interrupted", "store.request_cancel", "store.set_rule"),
+        *("store.jobs.claim", "store.jobs.finish", "store.jobs.heartbeat"),
+        *("store.jobs.end_interrupted", "store.jobs.request_cancel"),
+        *("store.ledger.plan", "store.ledger.record", "store.ledger.forget_orphans"),
+        *("store.tables.record_evaluation", "store.tables.record_unreadable", "store.tables.record_listing"),
+        *("store.runs.record", "store.activity.record", "store.tables.pause", "store.rules.put"),
     }
 )
 _OURS = ("icewright.adapters.", "icewright.flow.", "icewright.app.bootstrap")
@@ -47,7 +35,7 @@ _OURS = ("icewright.adapters.", "icewright.flow.", "icewright.app.bootstrap")
 class Call:
     """A call of a port that is about to happen, or not: the hook decides."""
 
-    port: str  # files, catalog or store
+    port: str  # files, catalog, or a part of the store, such as store.ledger
     name: str
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
@@ -93,10 +81,9 @@ class Intercepted:
 def tapped(app: Application, hook: Hook) -> Runtime:
     """The application's world, all of whose ports are tapped, wherever an adapter holds them."""
     runtime = app.runtime
-    taps = {
-        id(runtime.files): Intercepted("files", runtime.files, hook),
-        id(runtime.store): Intercepted("store", runtime.store, hook),
-    }
+    taps = {id(runtime.files): Intercepted("files", runtime.files, hook)}
+    parts = {name: part for name, part in vars(runtime.store).items() if name != "db"}
+    taps |= {id(part): Intercepted(f"store.{name}", part, hook) for name, part in parts.items()}
     taps |= {id(catalog): Intercepted("catalog", catalog, hook) for catalog in runtime.catalogs.values()}
     _rewire(app, taps, {})
     return app.runtime

@@ -238,7 +238,7 @@ _ANY = of_port("files", "catalog", "store")
 
 FAULTS: Mapping[str, Fault] = {
     "write unavailable": Fault(
-        named("store.plan_deletions", "store.record_deletions", "catalog.commit", *_FILE_WRITES), _unavailable
+        named("store.ledger.plan", "store.ledger.record", "catalog.commit", *_FILE_WRITES), _unavailable
     ),
     "unavailable": Fault(of_port("files", "catalog"), _unavailable),
     "unavailable from then on": Fault(of_port("files", "catalog"), _unavailable, lasting=True),

@@ -206,9 +206,7 @@ def test_an_old_file_is_committed_during_the_scan(sweeps: Sweeps) -> None:
     want, workspace, wrong = sweeps.want(FaultOperation.ORPHANS), sweeps.workspace, []
     delete = want.calls.index("files.delete")
     last_look = max(n for n, call in enumerate(want.calls[:delete]) if call == "catalog.load")
-    assert "store.plan_deletions" not in want.calls[last_look:delete], (
-        "the table is looked at again when the list is made"
-    )
+    assert "store.ledger.plan" not in want.calls[last_look:delete], "the table is looked at again when the list is made"
     for moment in some(range(last_look + 1)):
         workspace.restore()
         late = workspace.folder / "data" / "late.parquet"

@@ -161,7 +161,7 @@ def test_a_tag_made_between_mark_and_deletion_keeps_its_files(workspace: NessieW
         workspace.branch("late", tag=True, at=commits[2].hash)
 
     with workspace.opened() as app:
-        _tapped(app, "ledger", plan_deletions=tag)
+        _tapped(app, "ledger", plan=tag)
         result = vacuum(app.runtime, "lake")
         kept = [r["path"] for r in app.runtime.store.ledger.files(str(result.jobs[0].job_id)) if r["state"] == "kept"]
     assert workspace.rest_rows("t", "late") == [0, 1]

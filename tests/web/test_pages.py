@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icewright.app.web.identity import COOKIE, Access
+from icewright.app.web.limits import PrincipalSlots
 from icewright.app.web.pages import assets, formats
-from icewright.app.web.pages.live import StreamSlots
 from icewright.app.web.pages.render import FLASH
 from icewright.app.web.pages.urls import TableNameConvertor, table_url, with_query
 from icewright.app.web.problems import Problem
@@ -274,7 +274,7 @@ def test_a_job_is_followed_until_it_ends(served: Served) -> None:
 def test_followers_are_let_go(served: Served) -> None:
     """When the server stops they do not hold it up; so many at the same time are answered, and no more."""
     app = served.app()
-    app.state.stream_slots = StreamSlots(most=2)
+    app.state.stream_slots = PrincipalSlots("live pages", 2, 2)
     events: list[str] = []
     with httpx2.Client(timeout=10) as client:
         with serving(app, HERE, 0) as port:
@@ -288,24 +288,29 @@ def test_followers_are_let_go(served: Served) -> None:
             while len(events) < 2 and time.monotonic() < until:
                 time.sleep(0.02)
             assert events == ["part", "part"]
-            assert client.get(f"{here}/live/overview").status_code == 503
+            assert client.get(f"{here}/live/overview").status_code == 429
             began = time.monotonic()
         for thread in threads:
             thread.join(5)
     assert time.monotonic() - began < 5
     for _ in "ab":
-        app.state.stream_slots.acquire()  # there is room again
+        app.state.stream_slots.acquire("local local")  # there is room again
 
 
-def test_how_many_follow() -> None:
-    """One more than may is refused; who leaves makes room."""
-    slots = StreamSlots(most=1)
-    slots.acquire()
-    with pytest.raises(Problem) as refused:
-        slots.acquire()
-    assert refused.value.status == 503
-    slots.release()
-    slots.acquire()
+@pytest.mark.cases(152)
+def test_one_principal_cannot_take_all_slots() -> None:
+    """A principal at its own limit gets 429 while others are served; at the limit of all everybody gets 503."""
+    slots = PrincipalSlots("live pages", per_principal=2, total=3)
+    for who in ("ann", "ann", "bob"):
+        slots.acquire(who)
+    for who, status in (("ann", 429), ("bob", 503)):
+        with pytest.raises(Problem) as refused:
+            slots.acquire(who)
+        assert refused.value.status == status
+    slots.release("ann")
+    with slots.hold("eve"), pytest.raises(Problem):
+        slots.acquire("bob")
+    slots.acquire("bob")
 
 
 def test_what_a_job_page_says(served: Served) -> None:

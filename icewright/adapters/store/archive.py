@@ -1,4 +1,4 @@
-"""Old rows on their way out: which go, in batches that are written down first, and their deletion in the end."""
+"""Old history on its way out: batches are recorded first, copied to the archive, and deleted at the end."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from icewright.adapters.store.schema import ALERTS, ARCHIVES, DELETIONS, EVENTS,
 from icewright.adapters.store.statements import SAME_TABLE, chunks, ref_of
 from icewright.core.errors import LeaseLost
 from icewright.core.runs import JobState
-from icewright.ports import WAITING, Batch, LedgerState
+from icewright.ports import WAITING, Batch, LedgerState, OldHistory
 from icewright.ports.archive import BATCH, SOURCES
 
 _PLANNED, _WRITTEN, _PRUNED = "planned", "written", "pruned"
 _OPEN = (JobState.QUEUED, JobState.RUNNING)
-_WELL = (JobState.SUCCEEDED, JobState.PARTIAL, JobState.SKIPPED)
+_ENDED_WELL = (JobState.SUCCEEDED, JobState.PARTIAL, JobState.SKIPPED)
 _OPEN_DELETIONS = (*WAITING, LedgerState.FOUND, LedgerState.UNDOING)
 _Wheres = tuple[sa.ColumnElement[bool], ...]
 
 
 @dataclass(frozen=True)
-class SqlOldHistory:
-    """The OldHistory port on a database. A batch ends at so many rows, or characters of JSON."""
+class SqlOldHistory(OldHistory):
+    """Old history in a database. A batch ends at so many rows, or characters of JSON."""
 
     db: Database
     most_rows: int = 20_000
     most_characters: int = 32_000_000
 
     def waiting(self, before: datetime) -> Mapping[str, int]:
-        """Return how many rows of each source are old; those of a job count with it, though they go first."""
+        """Count rows that are old; those of a job count with it, though they are archived first."""
         jobs = sa.select(JOBS.c.job_id).where(*_old_jobs(before))
-        wheres = {
+        conditions = {
             "deletions": (DELETIONS.c.job_id.in_(jobs),),
             "runs": (RUNS.c.job_id.in_(jobs),),
             "jobs": _old_jobs(before),
@@ -47,13 +47,12 @@ class SqlOldHistory:
         with self.db.begin() as connection:
             return {
                 source: connection.execute(
-                    sa.select(sa.func.count()).select_from(table).where(*wheres.get(source, _OLD[source](before)))
+                    sa.select(sa.func.count()).select_from(table).where(*conditions.get(source, _OLD[source](before)))
                 ).scalar_one()
                 for source, table in _TABLES.items()
             }
 
     def unfinished(self) -> Sequence[Batch]:
-        """Batches that were planned and not pruned, the oldest first."""
         query = sa.select(ARCHIVES).where(ARCHIVES.c.state != _PRUNED).order_by(ARCHIVES.c.id)
         with self.db.begin() as connection:
             return [
@@ -62,7 +61,6 @@ class SqlOldHistory:
             ]
 
     def plan(self, source: str, before: datetime, now: datetime) -> Batch | None:
-        """Write down the keys of the next batch."""
         table, key = _TABLES[source], _key(source)
         weight = sum((sa.func.length(sa.cast(c, sa.Text)) for c in _json_columns(table)), sa.literal(0))
         oldest_first = (JOBS.c.created, key) if source == "jobs" else (key,)
@@ -71,7 +69,7 @@ class SqlOldHistory:
         with self.db.begin() as connection:
             if connection.execute(sa.select(unfinished)).scalar():
                 raise LeaseLost(f"another process archives {source}: its batch is not finished")
-            keys = _until(self.most_characters, connection.execute(old.limit(self.most_rows)).all())
+            keys = _up_to_weight(self.most_characters, connection.execute(old.limit(self.most_rows)).all())
             if not keys:
                 return None
             batch_id = f"{now:%Y%m%dT%H%M%S.%f}-{source}-{uuid4().hex[:12]}"
@@ -80,69 +78,66 @@ class SqlOldHistory:
         return Batch(batch_id, source, len(keys), now, written=False)
 
     def rows(self, batch: Batch) -> pa.Table:
-        """Return the rows with the name of their table."""
         table, key = _TABLES[batch.source], _key(batch.source)
         columns = [c for c in table.columns if c.name != "table_id"]
-        named = [TABLES.c[name] for name in ("catalog", "namespace", "name")]
+        table_columns = [TABLES.c[name] for name in ("catalog", "namespace", "name")]
         joined = table.outerjoin(TABLES, table.c.table_id == TABLES.c.id)
-        query = sa.select(*columns, *named).select_from(joined).order_by(key)
+        query = sa.select(*columns, *table_columns).select_from(joined).order_by(key)
         schema = pa.schema([(BATCH, pa.string()), ("table_name", pa.string()), *((c.name, _arrow(c)) for c in columns)])
         texts = [c.name for c in _json_columns(table)]
         parts = []
         with self.db.begin() as connection:
             keys = connection.execute(sa.select(ARCHIVES.c.rows).where(ARCHIVES.c.batch == batch.batch_id)).scalar_one()
             for chunk in chunks(keys):
-                found = []
+                records = []
                 for row in connection.execute(query.where(key.in_(chunk))):
-                    of = None if row.catalog is None else str(ref_of(row))
-                    values = {BATCH: batch.batch_id, "table_name": of, **row._mapping}  # noqa: SLF001 - public
+                    table_name = None if row.catalog is None else str(ref_of(row))
+                    values = {BATCH: batch.batch_id, "table_name": table_name, **row._mapping}  # noqa: SLF001 - public
                     values |= {n: json.dumps(values[n], ensure_ascii=False) for n in texts if values[n] is not None}
-                    found.append(values)
-                parts.append(pa.Table.from_pylist(found, schema))
+                    records.append(values)
+                parts.append(pa.Table.from_pylist(records, schema))
         return pa.concat_tables(parts)
 
     def written(self, batch: Batch) -> None:
-        """Write down that the archive has the batch."""
         planned = (ARCHIVES.c.batch == batch.batch_id) & (ARCHIVES.c.state == _PLANNED)
         with self.db.begin() as connection:
             connection.execute(sa.update(ARCHIVES).where(planned).values(state=_WRITTEN))
 
     def prune(self, batch: Batch) -> None:
-        """Delete the rows, all or none; what is not known to be written stays."""
         table, key = _TABLES[batch.source], _key(batch.source)
-        mine = (ARCHIVES.c.batch == batch.batch_id) & (ARCHIVES.c.state == _WRITTEN)
+        this_batch = (ARCHIVES.c.batch == batch.batch_id) & (ARCHIVES.c.state == _WRITTEN)
         with self.db.begin() as connection:
-            keys = connection.execute(sa.select(ARCHIVES.c.rows).where(mine).with_for_update()).scalar()
+            keys = connection.execute(sa.select(ARCHIVES.c.rows).where(this_batch).with_for_update()).scalar()
             for chunk in chunks(keys or ()):
                 if table is JOBS:
                     connection.execute(sa.delete(REMOVALS).where(REMOVALS.c.job_id.in_(chunk)))
                 connection.execute(sa.delete(table).where(key.in_(chunk)))
-            connection.execute(sa.update(ARCHIVES).where(mine).values(state=_PRUNED, rows=[]))
+            connection.execute(sa.update(ARCHIVES).where(this_batch).values(state=_PRUNED, rows=[]))
 
 
-# -- which rows are old
+# -- the conditions of old rows
 
 
 def _old_jobs(before: datetime) -> _Wheres:
-    """Return jobs that ended before, with everything that they left, but for those that the store still works with."""
+    """Return the conditions of jobs that ended before, but for those that the store still works with."""
     later = JOBS.alias()
     of_job = DELETIONS.c.job_id == JOBS.c.job_id
     return (
         JOBS.c.state.not_in(_OPEN),
         JOBS.c.finished < before,
-        # files that are still to be deleted, and findings that wait for a second scan
+        # files that are still to be deleted, and orphans that a second scan must confirm
         ~sa.exists().where(of_job, DELETIONS.c.state.in_(_OPEN_DELETIONS)),
         JOBS.c.job_id.not_in(sa.select(RUNS.c.job_id).where(RUNS.c.id.in_(read_runs()))),
         JOBS.c.job_id.not_in(sa.select(TABLES.c.held_by).where(TABLES.c.held_by.is_not(None))),
-        # the table's last job that ended well, and those since: the circuit breaker counts failures from there, and
-        # not those of an earlier table of the name
+        # the last successful job of the table and those since stay, as the circuit breaker counts failures from there;
+        # jobs of an earlier table of the name do not count
         sa.or_(
             ~sa.exists().where(TABLES.c.id == JOBS.c.table_id, SAME_TABLE),
             sa.exists().where(
                 later.c.table_id == JOBS.c.table_id,
                 later.c.table_uuid == JOBS.c.table_uuid,
                 later.c.created > JOBS.c.created,
-                later.c.state.in_(_WELL),
+                later.c.state.in_(_ENDED_WELL),
             ),
         ),
     )
@@ -158,8 +153,8 @@ def _old_runs(before: datetime) -> _Wheres:
 
 
 def _bare_jobs(before: datetime) -> _Wheres:
-    left = (~sa.exists().where(table.c.job_id == JOBS.c.job_id) for table in (RUNS, DELETIONS))
-    return (*_old_jobs(before), *left)
+    without_children = (~sa.exists().where(table.c.job_id == JOBS.c.job_id) for table in (RUNS, DELETIONS))
+    return (*_old_jobs(before), *without_children)
 
 
 def _old_events(before: datetime) -> _Wheres:
@@ -183,7 +178,7 @@ _OLD: Mapping[str, Callable[[datetime], _Wheres]] = {
 }
 
 
-# -- their shape
+# -- columns of the archive
 
 
 def _key(source: str) -> sa.Column[Any]:
@@ -209,13 +204,13 @@ def _arrow(column: sa.Column[Any]) -> pa.DataType:
     raise TypeError(f"{column}: there is no archive column of the type {column.type}")
 
 
-def _until(most: int, weighed: Sequence[Any]) -> list[Any]:
-    """Keys until their weights come to so much, at least one."""
+def _up_to_weight(limit: int, weighted: Sequence[Any]) -> list[Any]:
+    """Return the first keys whose weights add up to the limit, at least one."""
     keys: list[Any] = []
-    held = 0
-    for key, weight in weighed:
+    total = 0
+    for key, weight in weighted:
         keys.append(key)
-        held += weight
-        if held >= most:
+        total += weight
+        if total >= limit:
             break
     return keys

@@ -9,13 +9,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
@@ -25,9 +21,12 @@ from icewright.adapters.store.change_token import ChangeTokens
 from icewright.core.addresses import address_fault
 from icewright.core.errors import ConfigError, StoreUnavailable
 
-READS = "icewright_reads"  # option of a connection that only reads: it waits for no writer
-_TURN = "icewright_turn"  # option of an engine: what the threads of this process that write wait for
-_STAMPS = "icewright_stamps"  # likewise: what knows whether anybody has changed the database
+if TYPE_CHECKING:  # Alembic takes half a second to load, and only migrations need it
+    from alembic.config import Config
+
+READS = "icewright_reads"  # option of a connection that only reads, and waits for no writer
+_WRITE_LOCK = "icewright_write_lock"  # option of an engine: the lock of the threads of this process that write
+_CHANGE_TOKENS = "icewright_change_tokens"  # option of an engine: the source of its change tokens
 _MIGRATIONS = Path(__file__).parent / "migrations"
 
 
@@ -68,17 +67,17 @@ def _make_folder(database: str) -> None:
 
 def _sqlite(url: URL) -> sa.Engine:
     if url.database and url.database != ":memory:":
-        if not url.database.startswith("file:"):  # SQLite's own kind of address
+        if not url.database.startswith("file:"):  # a URI of SQLite itself
             _make_folder(url.database)
-        options = {_TURN: threading.RLock()}  # SQLite itself sleeps and asks again, for up to a tenth of a second
+        options = {_WRITE_LOCK: threading.RLock()}  # waiting in SQLite itself polls, up to 100 ms apart
         engine = sa.create_engine(url, connect_args={"timeout": 60}, execution_options=options)
-        engine.update_execution_options(**{_STAMPS: ChangeTokens(engine)})
+        engine.update_execution_options(**{_CHANGE_TOKENS: ChangeTokens(engine)})
     else:
         engine = sa.create_engine(url, connect_args={"check_same_thread": False}, poolclass=sa.StaticPool)
 
     @sa.event.listens_for(engine, "connect")
     def _connected(connection: Any, _record: Any) -> None:  # noqa: ANN401 - the driver's own objects
-        connection.isolation_level = None  # so that SQLAlchemy's BEGIN below is the only one
+        connection.isolation_level = None  # the driver begins no transaction: SQLAlchemy does, below
         cursor = connection.cursor()
         for pragma in ("journal_mode = wal", "synchronous = full", "foreign_keys = on", "busy_timeout = 60000"):
             cursor.execute(f"pragma {pragma}")
@@ -86,7 +85,7 @@ def _sqlite(url: URL) -> sa.Engine:
 
     @sa.event.listens_for(engine, "begin")
     def _begun(connection: sa.Connection) -> None:
-        # a transaction that reads first and writes later would fail instead of waiting for its turn
+        # without IMMEDIATE a transaction that reads first and writes later fails instead of waiting
         reads = connection.get_execution_options().get(READS)
         connection.exec_driver_sql("begin" if reads else "begin immediate")
 
@@ -94,6 +93,8 @@ def _sqlite(url: URL) -> sa.Engine:
 
 
 def _alembic(connection: sa.Connection) -> Config:
+    from alembic.config import Config  # noqa: PLC0415
+
     config = Config()
     config.set_main_option("script_location", str(_MIGRATIONS))
     config.attributes["connection"] = connection
@@ -107,6 +108,8 @@ def upgrade(engine: sa.Engine) -> None:
 
 def migrate(engine: sa.Engine, revision: str) -> None:
     """Bring the database to a later revision. Raises `StoreUnavailable` when it does not answer."""
+    from alembic import command  # noqa: PLC0415
+
     try:
         with engine.connect() as connection, _without_foreign_keys(connection), connection.begin():
             command.upgrade(_alembic(connection), revision)
@@ -116,11 +119,11 @@ def migrate(engine: sa.Engine, revision: str) -> None:
 
 @contextmanager
 def _without_foreign_keys(connection: sa.Connection) -> Iterator[None]:
-    """SQLite changes a table by making it anew, for which the rows that point to it must not count meanwhile."""
+    """Suspend foreign keys: SQLite alters a table by making it anew, while others refer to it."""
     if connection.dialect.name != "sqlite":
         yield
         return
-    driver: Any = connection.connection.dbapi_connection  # outside of any transaction, where alone it can be said
+    driver: Any = connection.connection.dbapi_connection  # SQLite ignores the pragma inside a transaction
     driver.execute("pragma foreign_keys = off")
     try:
         yield
@@ -129,16 +132,20 @@ def _without_foreign_keys(connection: sa.Connection) -> Iterator[None]:
 
 
 @cache
-def _newest() -> str | None:
-    """Return the newest revision that the code has."""
-    return ScriptDirectory(str(_MIGRATIONS)).get_current_head()
+def newest_revision() -> str:
+    """Return the newest revision of the migrations, whose files are named by their revisions."""
+    newest = max((_MIGRATIONS / "versions").glob("v*.py"))
+    return newest.name.removeprefix("v").partition("_")[0]
 
 
 def is_current(engine: sa.Engine) -> bool:
     """Return whether the database has the newest revision."""
     try:
         with engine.begin() as connection:
-            return MigrationContext.configure(connection).get_current_revision() == _newest()
+            if not sa.inspect(connection).has_table("alembic_version"):
+                return False
+            revision = connection.exec_driver_sql("select version_num from alembic_version").scalar()
+            return bool(revision == newest_revision())
     except SQLAlchemyError as error:
         raise unavailable(engine, error) from error
 
@@ -149,10 +156,10 @@ def server_time(engine: sa.Engine) -> datetime | None:
         return None
     try:
         with engine.connect() as connection:
-            said: datetime = connection.execute(sa.select(sa.func.clock_timestamp())).scalar_one()
+            server_now: datetime = connection.execute(sa.select(sa.func.clock_timestamp())).scalar_one()
     except SQLAlchemyError as error:
         raise unavailable(engine, error) from error
-    return said.astimezone(UTC)
+    return server_now.astimezone(UTC)
 
 
 class Database:
@@ -165,7 +172,10 @@ class Database:
     @contextmanager
     def begin(self) -> Iterator[sa.Connection]:
         """Begin a transaction that may write. Raises `StoreUnavailable` for every error of the database."""
-        with self.engine.get_execution_options().get(_TURN, nullcontext()), _transaction(self.engine) as connection:
+        with (
+            self.engine.get_execution_options().get(_WRITE_LOCK, nullcontext()),
+            _transaction(self.engine) as connection,
+        ):
             yield connection
 
     def reading(self) -> AbstractContextManager[sa.Connection]:
@@ -174,7 +184,7 @@ class Database:
 
     def change_token(self) -> Hashable | None:
         """Return a value that differs after each commit of anybody; None where that is not known cheaply."""
-        tokens: ChangeTokens | None = self.engine.get_execution_options().get(_STAMPS)
+        tokens: ChangeTokens | None = self.engine.get_execution_options().get(_CHANGE_TOKENS)
         try:
             return None if tokens is None else tokens.now()
         except (SQLAlchemyError, sqlite3.Error) as error:
@@ -192,12 +202,12 @@ def _transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
 
 def unavailable(engine: sa.Engine, error: Exception) -> StoreUnavailable:
     """Return the error as people should read it: without statement, parameters and password."""
-    said = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
+    message = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
     return StoreUnavailable(
-        f"the state store {engine.url.set(query={}).render_as_string(hide_password=True)} failed: {said}"
+        f"the state store {engine.url.set(query={}).render_as_string(hide_password=True)} failed: {message}"
     )
 
 
-def inserting(connection: sa.Connection, table: sa.Table) -> postgresql.Insert | sqlite.Insert:
-    """Return an insert that can be told what to do where the row is there already."""
+def dialect_insert(connection: sa.Connection, table: sa.Table) -> postgresql.Insert | sqlite.Insert:
+    """Return an insert of the dialect, which has `on_conflict_do_nothing` and `on_conflict_do_update`."""
     return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)

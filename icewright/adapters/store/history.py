@@ -1,4 +1,4 @@
-"""What jobs did: their runs, what those say of a table, and the log of what happened."""
+"""What jobs did: their runs, what those tell of a table, and the log of what happened."""
 
 from __future__ import annotations
 
@@ -11,32 +11,31 @@ import sqlalchemy as sa
 
 from icewright.adapters.store.database import Database
 from icewright.adapters.store.schema import EVENTS, JOBS, RUNS, TABLES
-from icewright.adapters.store.statements import NAMED, SAME_TABLE, add_totals, named, of_table, table_row
+from icewright.adapters.store.statements import NAMED, SAME_TABLE, add_totals, name_columns, of_table, table_row
 from icewright.core.partitions import PartitionKey, partition_values
 from icewright.core.policy import Operation
 from icewright.core.runs import History, LastRun, OperationState, Outcome
 from icewright.core.table import TableRef
 from icewright.core.tally import of_run, of_work
-from icewright.ports import RunRow
+from icewright.ports import ActivityLog, RunHistory, RunRow
 
-_TOLD = sa.insert(EVENTS).values(table_id=sa.select(TABLES.c.id).where(*NAMED).scalar_subquery())
+_INSERT_EVENT = sa.insert(EVENTS).values(table_id=sa.select(TABLES.c.id).where(*NAMED).scalar_subquery())
 
-_RECENT = 20  # compactions whose partitions are remembered
+_RECENT_COMPACTIONS = 20  # compactions whose partitions the history has
 
 
 @dataclass
-class SqlRuns:
+class SqlRuns(RunHistory):
     """The RunHistory port on a database."""
 
     db: Database
 
     def record(self, run: RunRow, ref: TableRef) -> None:
-        """Record the outcome of one operation of a job."""
         outcome = run.outcome
-        mine = (RUNS.c.job_id == run.job_id, RUNS.c.operation == outcome.operation, RUNS.c.finished == run.finished)
+        this_run = (RUNS.c.job_id == run.job_id, RUNS.c.operation == outcome.operation, RUNS.c.finished == run.finished)
         with self.db.begin() as connection:
-            if connection.execute(sa.select(RUNS.c.id).where(*mine)).first() is not None:
-                return  # told again, as the answer was lost
+            if connection.execute(sa.select(RUNS.c.id).where(*this_run)).first() is not None:
+                return  # reported again, as the answer was lost
             row = table_row(connection, ref)
             connection.execute(
                 sa.insert(RUNS).values(
@@ -62,53 +61,49 @@ class SqlRuns:
             )
             add_totals(connection, of_run(ref.catalog, outcome, (run.finished - run.started).total_seconds()))
             if outcome.state is OperationState.COMMITTED:
-                worked = sa.update(TABLES).where(*of_table(ref)).values(succeeded_at=run.finished)
-                connection.execute(worked)
+                update = sa.update(TABLES).where(*of_table(ref)).values(succeeded_at=run.finished)
+                connection.execute(update)
 
     def record_resumed(self, catalog: str, outcome: Outcome) -> None:
-        """What was finished of an interrupted run: its sums, for the run itself is not told any more."""
         with self.db.begin() as connection:
             add_totals(connection, of_work(catalog, outcome))
 
     def list(self, job_id: str) -> Sequence[Mapping[str, Any]]:
-        """Return the operations of a job."""
         query = sa.select(RUNS).where(RUNS.c.job_id == job_id).order_by(RUNS.c.id)
         with self.db.reading() as connection:
             return [dict(row._mapping) for row in connection.execute(query)]  # noqa: SLF001 - SQLAlchemy's public name
 
     def history(self, ref: TableRef, table_uuid: str) -> History:
-        """Return the last run of each operation on the table of this name and uuid."""
         with self.db.reading() as connection:
             return last_runs(connection, (*of_table(ref), JOBS.c.table_uuid == table_uuid))
 
     def work_done(self, since: datetime, most: int) -> Sequence[tuple[Operation, Mapping[str, float]]]:
-        """Metrics of the newest runs that did their work, so many of each operation, and one of them for each table."""
-        done = (RUNS.c.state == OperationState.COMMITTED, RUNS.c.finished >= since)
-        last = sa.select(sa.func.max(RUNS.c.id).label("id")).where(*done).group_by(RUNS.c.table_id)
-        found: list[tuple[Operation, Mapping[str, float]]] = []
+        committed = (RUNS.c.state == OperationState.COMMITTED, RUNS.c.finished >= since)
+        last = sa.select(sa.func.max(RUNS.c.id).label("id")).where(*committed).group_by(RUNS.c.table_id)
+        runs: list[tuple[Operation, Mapping[str, float]]] = []
         with self.db.reading() as connection:
             for operation in Operation:
-                mine = last.where(RUNS.c.operation == operation).subquery()
-                newest = sa.select(RUNS.c.metrics).join(mine, mine.c.id == RUNS.c.id).order_by(RUNS.c.id.desc())
-                found += [(operation, metrics) for (metrics,) in connection.execute(newest.limit(most))]
-        return found
+                newest_ids = last.where(RUNS.c.operation == operation).subquery()
+                newest = (
+                    sa.select(RUNS.c.metrics).join(newest_ids, newest_ids.c.id == RUNS.c.id).order_by(RUNS.c.id.desc())
+                )
+                runs += [(operation, metrics) for (metrics,) in connection.execute(newest.limit(most))]
+        return runs
 
 
 @dataclass
-class SqlActivity:
+class SqlActivity(ActivityLog):
     """The ActivityLog port on a database."""
 
     db: Database
 
     def record(self, kind: str, now: datetime, ref: TableRef | None = None, **details: Any) -> None:  # noqa: ANN401
-        """An activity; `job_id` among the details says whose."""
         with self.db.begin() as connection:
-            table = dict.fromkeys(("catalog", "namespace", "name")) if ref is None else named(ref)
-            said = {"at": now, "kind": kind, "job_id": details.pop("job_id", None), "details": details}
-            connection.execute(_TOLD, said | table)
+            table_name = dict.fromkeys(("catalog", "namespace", "name")) if ref is None else name_columns(ref)
+            values = {"at": now, "kind": kind, "job_id": details.pop("job_id", None), "details": details}
+            connection.execute(_INSERT_EVENT, values | table_name)
 
     def list(self, job_id: str | None = None, limit: int = 100) -> Sequence[Mapping[str, Any]]:
-        """Activities, newest first; of one job in their order."""
         columns = [EVENTS.c[name] for name in ("at", "kind", "details", "job_id")]
         query = sa.select(*columns).order_by(EVENTS.c.id.desc()).limit(limit)
         if job_id is not None:
@@ -117,19 +112,19 @@ class SqlActivity:
             return [dict(row._mapping) for row in connection.execute(query)]  # noqa: SLF001
 
 
-def last_runs(connection: sa.Connection, of: Sequence[sa.ColumnElement[bool]]) -> History:
-    """Return the last run of each operation on the table that the conditions on tables and jobs say.
+def last_runs(connection: sa.Connection, conditions: Sequence[sa.ColumnElement[bool]]) -> History:
+    """Return the last run of each operation on the tables and jobs of the conditions.
 
-    And what was learned from the last that did its work.
+    With it come the metrics of the last run that committed.
     """
     runs = RUNS.join(TABLES, RUNS.c.table_id == TABLES.c.id).join(JOBS, RUNS.c.job_id == JOBS.c.job_id)
     did_work = sa.case((RUNS.c.state == OperationState.COMMITTED, RUNS.c.id))
     ids = sa.select(sa.func.max(RUNS.c.id).label("last"), sa.func.max(did_work).label("worked"))
-    newest = ids.select_from(runs).where(RUNS.c.tried, *of).group_by(RUNS.c.operation).subquery()
+    newest = ids.select_from(runs).where(RUNS.c.tried, *conditions).group_by(RUNS.c.operation).subquery()
     worked = RUNS.alias("worked")
-    both = newest.join(RUNS, RUNS.c.id == newest.c.last).outerjoin(worked, worked.c.id == newest.c.worked)
+    joined = newest.join(RUNS, RUNS.c.id == newest.c.last).outerjoin(worked, worked.c.id == newest.c.worked)
     learned = (worked.c.finished.label("worked"), worked.c.metrics.label("learned"))
-    rows = connection.execute(sa.select(RUNS, *learned).select_from(both)).all()
+    rows = connection.execute(sa.select(RUNS, *learned).select_from(joined)).all()
     return {
         Operation(r.operation): LastRun(
             Operation(r.operation),
@@ -148,10 +143,10 @@ def last_runs(connection: sa.Connection, of: Sequence[sa.ColumnElement[bool]]) -
 
 
 def read_runs() -> sa.CompoundSelect[tuple[int]]:
-    """Return the ids of the runs that are read of tables as they are now.
+    """Return the ids of the runs that the store still reads, which the archive leaves.
 
-    `last_runs` reads the last one of each operation, the last that did its work, and recent compactions; alerts read
-    the last that came to an end.
+    `last_runs` reads the last run of each operation, the last that committed, and recent compactions; alerts read the
+    last that ended.
     """
     joined = RUNS.join(TABLES, RUNS.c.table_id == TABLES.c.id).join(JOBS, RUNS.c.job_id == JOBS.c.job_id)
     newest = sa.select(sa.func.max(RUNS.c.id)).select_from(joined).where(SAME_TABLE)
@@ -163,14 +158,14 @@ def read_runs() -> sa.CompoundSelect[tuple[int]]:
     placed = sa.select(RUNS.c.id, RUNS.c.table_id, RUNS.c.policy, place.label("place")).where(*compactions).subquery()
     last = sa.select(RUNS.c.table_id, RUNS.c.policy).where(RUNS.c.operation == Operation.COMPACT, RUNS.c.id.in_(tried))
     same_policy = sa.tuple_(placed.c.table_id, placed.c.policy).in_(last)
-    recent = sa.select(placed.c.id).where(placed.c.place <= _RECENT, same_policy)
+    recent = sa.select(placed.c.id).where(placed.c.place <= _RECENT_COMPACTIONS, same_policy)
     return sa.union_all(tried, ended, newest.where(RUNS.c.state == OperationState.COMMITTED), recent)
 
 
 def _rewritten(connection: sa.Connection, last: Any) -> Mapping[PartitionKey, datetime]:  # noqa: ANN401 - a result row
-    """Return when recent compactions of the same policy rewrote partitions for their sizes or their order.
+    """Return when recent compactions of the same policy rewrote partitions for size or order.
 
-    One that had to leave files counts for none.
+    A compaction that left files behind counts for none.
     """
     recent = (
         sa.select(RUNS.c.finished, RUNS.c.metrics, RUNS.c.partitions)
@@ -181,14 +176,14 @@ def _rewritten(connection: sa.Connection, last: Any) -> Mapping[PartitionKey, da
             RUNS.c.policy == last.policy,
         )
         .order_by(RUNS.c.id.desc())
-        .limit(_RECENT)
+        .limit(_RECENT_COMPACTIONS)
     )
-    found: dict[PartitionKey, datetime] = {}
+    rewritten: dict[PartitionKey, datetime] = {}
     for finished, metrics, partitions in reversed(connection.execute(recent).all()):
         if not metrics.get("files_left"):
-            mended = [p for p in partitions or () if p["files_in"] and p["files_out"] and not p["by_deletes"]]
-            found |= {_key(p["key"]): finished for p in mended}
-    return found
+            changed = [p for p in partitions or () if p["files_in"] and p["files_out"] and not p["by_deletes"]]
+            rewritten |= {_key(p["key"]): finished for p in changed}
+    return rewritten
 
 
 def _key(text: str) -> PartitionKey:

@@ -1,6 +1,6 @@
-"""Jobs: queued by the plan, claimed by workers, held by a lease. Each change is a compare-and-set.
+"""Jobs: queued by the planner, taken by workers, held by leases. Each change is a compare-and-set.
 
-A table's row names the job that holds it, from the moment the job is queued: so there is one job a table at a time.
+A row of TABLES names the job that holds the table from the moment the job is queued, so a table has one open job.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from icewright.core.policy import ON_POOL, Operation
 from icewright.core.runs import TRANSITIONS, JobState
 from icewright.core.table import TableRef
 from icewright.core.tally import of_job
-from icewright.ports import JOB_LEASE, MANUAL, JobRow, LeaseStatus, Trigger
+from icewright.ports import JOB_LEASE, MANUAL, JobQueue, JobRow, LeaseStatus, Trigger
 
-# Statements that are executed for every table of a fleet, or between its jobs: making one costs as much as executing it
-_ALIVE = (
+# Statements of every job are built once: building one costs as much as executing it
+_RENEW_LEASE = (
     sa.update(JOBS)
     .where(JOBS.c.job_id == sa.bindparam("job"), JOBS.c.state == JobState.RUNNING)
     .values(heartbeat=sa.bindparam("at", type_=Moment))
@@ -40,7 +40,7 @@ _ALIVE = (
 
 
 @dataclass
-class SqlJobs:
+class SqlJobs(JobQueue):
     """The JobQueue port on a database."""
 
     db: Database
@@ -48,21 +48,19 @@ class SqlJobs:
     def enqueue(
         self, planned: PlannedJob, trigger: Trigger, now: datetime, options: Mapping[str, Any] | None = None
     ) -> str | None:
-        """Return a job that waits for a worker; None when the table has one already."""
         with self.db.begin() as connection:
             row = table_row(connection, planned.ref)
             if row is None or row.dropped:
                 return None
             values = {"pool": planned.pool, "on_pool": planned.on_pool, "cost": planned.cost, "score": planned.score}
-            return self._made(
+            return self._insert(
                 connection, row, planned.table_uuid, planned.operations, trigger, now, options=options, **values
             )
 
     def dequeue(self, holder: str, catalogs: Sequence[str], now: datetime, limit: int) -> Sequence[JobRow]:
-        """Return the best of the queued jobs, this worker's from now on."""
-        given = {"me": holder, "catalogs": catalogs, "at": now, "most": limit}
+        parameters = {"me": holder, "catalogs": catalogs, "at": now, "most": limit}
         with self.db.begin() as connection:
-            rows = connection.execute(_TAKING, given).all()
+            rows = connection.execute(_DEQUEUE, parameters).all()
         return [job_of(row) for row in sorted(rows, key=lambda row: (-row.score, row.created))]
 
     def claim(
@@ -75,75 +73,74 @@ class SqlJobs:
         pool: str = "default",
         options: Mapping[str, Any] | None = None,
     ) -> str | None:
-        """A job that runs at once and holds the table, or None when another runs on it. One that waits gives way."""
         with self.db.begin() as connection:
             row = table_row(connection, ref)
             if row is None:
                 return None
             if row.held_by is not None:
-                waits = (JOBS.c.job_id == row.held_by) & (JOBS.c.state == JobState.QUEUED)
-                if trigger.kind != MANUAL:  # what a person asked for gives way to no other
-                    waits &= JOBS.c.trigger != MANUAL
-                gone = {"state": JobState.CANCELLED, "finished": now, "summary": "gave way to a job that began at once"}
-                if connection.execute(sa.update(JOBS).where(waits).values(**gone)).rowcount != 1:
+                queued = (JOBS.c.job_id == row.held_by) & (JOBS.c.state == JobState.QUEUED)
+                if trigger.kind != MANUAL:  # only a manual job replaces a queued manual job
+                    queued &= JOBS.c.trigger != MANUAL
+                cancelled = {
+                    "state": JobState.CANCELLED,
+                    "finished": now,
+                    "summary": "gave way to a job that began at once",
+                }
+                if connection.execute(sa.update(JOBS).where(queued).values(**cancelled)).rowcount != 1:
                     return None
                 add_totals(connection, of_job(JobState.CANCELLED))
-                freed = sa.update(TABLES).where(TABLES.c.id == row.id, TABLES.c.held_by == row.held_by)
-                connection.execute(freed.values(held_by=None))
+                release = sa.update(TABLES).where(TABLES.c.id == row.id, TABLES.c.held_by == row.held_by)
+                connection.execute(release.values(held_by=None))
             on_pool = any(op in ON_POOL for op in operations)
             running = {"state": JobState.RUNNING, "holder": trigger.holder, "started": now, "pool": pool}
-            return self._made(
+            return self._insert(
                 connection, row, table_uuid, operations, trigger, now, on_pool=on_pool, options=options, **running
             )
 
     def heartbeat(self, job_id: str, now: datetime) -> LeaseStatus:
-        """Renew the lease of a running job."""
         with self.db.begin() as connection:
-            asked = connection.execute(_ALIVE, {"job": job_id, "at": now}).scalar()
-        return LeaseStatus.LOST if asked is None else LeaseStatus.CANCELLED if asked else LeaseStatus.HELD
+            cancel_requested = connection.execute(_RENEW_LEASE, {"job": job_id, "at": now}).scalar()
+        return (
+            LeaseStatus.LOST
+            if cancel_requested is None
+            else LeaseStatus.CANCELLED
+            if cancel_requested
+            else LeaseStatus.HELD
+        )
 
     def finish(
         self, job_id: str, state: JobState, summary: str, now: datetime, fault: FaultOwner | None = None
     ) -> None:
-        """End a running job and free its table; a job that ended already stays as it is."""
         with self.db.begin() as connection:
             self._end(connection, job_id, state, summary, now, fault)
 
     def end_interrupted(self, now: datetime, dead: Callable[[str], bool]) -> Sequence[JobRow]:
-        """Running jobs whose lease ran out or whose holder is dead, ended here; their tables are looked at again."""
         with self.db.begin() as connection:
             running = connection.execute(_jobs().where(JOBS.c.state == JobState.RUNNING)).all()
-            lost = [row for row in running if now - row.heartbeat > JOB_LEASE or dead(row.holder)]
-            said = "its process ended before the job did"
-            ended = [r for r in lost if self._end(connection, r.job_id, JobState.INTERRUPTED, said, now)]
+            expired = [row for row in running if now - row.heartbeat > JOB_LEASE or dead(row.holder)]
+            summary = "its process ended before the job did"
+            ended = [r for r in expired if self._end(connection, r.job_id, JobState.INTERRUPTED, summary, now)]
             ids = [row.table_id for row in ended]
             connection.execute(sa.update(TABLES).where(TABLES.c.id.in_(ids)).values(evaluate_at=now))
             return [job_of(row) for row in ended]
 
     def request_cancel(self, job_id: str, now: datetime) -> bool:
-        """Ask a running job to stop; one that waits ends at once."""
         with self.db.begin() as connection:
             queued = (JOBS.c.job_id == job_id) & (JOBS.c.state == JobState.QUEUED)
-            gone = {"state": JobState.CANCELLED, "finished": now, "summary": "cancelled before it began"}
-            if connection.execute(sa.update(JOBS).where(queued).values(**gone)).rowcount == 1:
-                connection.execute(_freed(job_id))
+            cancelled = {"state": JobState.CANCELLED, "finished": now, "summary": "cancelled before it began"}
+            if connection.execute(sa.update(JOBS).where(queued).values(**cancelled)).rowcount == 1:
+                connection.execute(_release_table(job_id))
                 add_totals(connection, of_job(JobState.CANCELLED))
                 return True
             running = (JOBS.c.job_id == job_id) & (JOBS.c.state == JobState.RUNNING)
             return connection.execute(sa.update(JOBS).where(running).values(cancel_requested=True)).rowcount == 1
 
     def queued(self, catalogs: Sequence[str]) -> Sequence[JobRow]:
-        """Return jobs on tables of these catalogs that wait for a worker."""
         waiting = _jobs().where(JOBS.c.state == JobState.QUEUED, TABLES.c.catalog.in_(catalogs))
         with self.db.reading() as connection:
             return [job_of(row) for row in connection.execute(waiting.order_by(JOBS.c.created))]
 
     def count_consecutive(self, ref: TableRef, state: JobState) -> int:
-        """Return how many of the table's newest jobs ended in this state in a row.
-
-        Cancelled jobs, jobs that met a fault of something else than the table, jobs before the last resume and jobs on
-        an earlier table of the name do not count.
-        """
         ended = [str(s) for s in JobState if not TRANSITIONS[s] and s is not JobState.CANCELLED]
         own_fault = JOBS.c.fault.is_(None) | (JOBS.c.fault == FaultOwner.TABLE)
         counted = TABLES.c.counted_after.is_(None) | (JOBS.c.created > TABLES.c.counted_after)
@@ -151,16 +148,14 @@ class SqlJobs:
             query = _jobs().where(*of_table(ref), SAME_TABLE, JOBS.c.state.in_(ended), own_fault, counted)
             query = query.order_by(JOBS.c.created.desc()).limit(50)
             states = [row.state for row in connection.execute(query)]
-        return next((i for i, found in enumerate(states) if found != state), len(states))
+        return next((i for i, ended_as in enumerate(states) if ended_as != state), len(states))
 
     def list(self, ref: TableRef | None = None, limit: int = 50) -> Sequence[JobRow]:
-        """Return jobs, of one table or of all, newest first."""
         query = _jobs().order_by(JOBS.c.created.desc(), JOBS.c.job_id.desc()).limit(limit)
         with self.db.reading() as connection:
             return [job_of(row) for row in connection.execute(query if ref is None else query.where(*of_table(ref)))]
 
     def get(self, job_id: str) -> JobRow | None:
-        """Return a job by its id or a unique prefix of it, or None."""
         begins = sa.select(JOBS.c.job_id).where(JOBS.c.job_id.startswith(job_id, autoescape=True)).limit(2)
         with self.db.reading() as connection:
             rows = connection.execute(_jobs().where(JOBS.c.job_id == job_id)).all()
@@ -168,7 +163,7 @@ class SqlJobs:
         return job_of(rows[0]) if len(rows) == 1 else None
 
     @staticmethod
-    def _made(
+    def _insert(
         connection: sa.Connection,
         row: Any,  # noqa: ANN401 - a result row
         table_uuid: str,
@@ -178,13 +173,13 @@ class SqlJobs:
         **values: Any,  # noqa: ANN401 - columns
     ) -> str | None:
         job_id = f"{now:%Y%m%d-%H%M%S}-{uuid4().hex[:8]}"
-        free = sa.update(TABLES).where(TABLES.c.id == row.id, TABLES.c.held_by.is_(None)).values(held_by=job_id)
-        if connection.execute(free).rowcount != 1:
+        take_table = sa.update(TABLES).where(TABLES.c.id == row.id, TABLES.c.held_by.is_(None)).values(held_by=job_id)
+        if connection.execute(take_table).rowcount != 1:
             return None
-        said = {"trigger": trigger.kind, "actor": trigger.actor, "operations": [str(op) for op in operations]}
+        origin = {"trigger": trigger.kind, "actor": trigger.actor, "operations": [str(op) for op in operations]}
         times = {"heartbeat": now, "created": now}
-        given = {"state": JobState.QUEUED, "holder": "", **said, **times, **values}
-        connection.execute(sa.insert(JOBS).values(job_id=job_id, table_id=row.id, table_uuid=table_uuid, **given))
+        columns = {"state": JobState.QUEUED, "holder": "", **origin, **times, **values}
+        connection.execute(sa.insert(JOBS).values(job_id=job_id, table_id=row.id, table_uuid=table_uuid, **columns))
         return job_id
 
     def _end(
@@ -202,23 +197,23 @@ class SqlJobs:
             .where(JOBS.c.job_id == job_id, JOBS.c.state.in_(sources))
             .values(state=state, summary=summary, finished=now, fault=fault)
         )
-        connection.execute(_freed(job_id))
+        connection.execute(_release_table(job_id))
         if ended.rowcount == 1:
             add_totals(connection, of_job(state))
         return ended.rowcount == 1
 
 
-def _freed(job_id: str) -> sa.Update:
-    """Let the table go that the job holds: found by the job, as no index leads from a holder to a table."""
-    mine = sa.select(JOBS.c.table_id).where(JOBS.c.job_id == job_id).scalar_subquery()
-    return sa.update(TABLES).where(TABLES.c.id == mine, TABLES.c.held_by == job_id).values(held_by=None)
+def _release_table(job_id: str) -> sa.Update:
+    """Return the update that releases the table of a job; no index leads from a job to its table."""
+    table_id = sa.select(JOBS.c.table_id).where(JOBS.c.job_id == job_id).scalar_subquery()
+    return sa.update(TABLES).where(TABLES.c.id == table_id, TABLES.c.held_by == job_id).values(held_by=None)
 
 
-def _taking() -> sa.Executable:
-    """The statement by which a worker takes the best of the queued jobs: made once, for making it costs as much again.
+def _dequeue_statement() -> sa.Executable:
+    """Return the statement by which a worker takes the best of the queued jobs.
 
-    It locks the jobs and the rows of their tables, and leaves for later what another has locked: so no job is taken
-    twice, and of a job that begins and a snapshot that somebody pins, one sees the other.
+    It locks the jobs and the rows of their tables, and skips those that another process has locked: no job is taken
+    twice, and of a job that begins and a snapshot that somebody pins at the same time, one sees the other.
     """
     best = (
         sa.select(JOBS.c.job_id)
@@ -230,15 +225,15 @@ def _taking() -> sa.Executable:
         .cte("best")
     )
     at = sa.bindparam("at", type_=Moment)
-    began = {"state": JobState.RUNNING, "holder": sa.bindparam("me"), "started": at, "heartbeat": at}
+    started = {"state": JobState.RUNNING, "holder": sa.bindparam("me"), "started": at, "heartbeat": at}
     of_job = TABLES.c.id == JOBS.c.table_id
     columns = (TABLES.c[name] for name in ("catalog", "namespace", "name"))
-    named = [sa.select(column).where(of_job).scalar_subquery().label(column.name) for column in columns]
-    taken = sa.update(JOBS).where(JOBS.c.job_id.in_(sa.select(best.c.job_id))).values(began)
-    return taken.returning(JOBS, *named)
+    name_columns_of_table = [sa.select(column).where(of_job).scalar_subquery().label(column.name) for column in columns]
+    update = sa.update(JOBS).where(JOBS.c.job_id.in_(sa.select(best.c.job_id))).values(started)
+    return update.returning(JOBS, *name_columns_of_table)
 
 
-_TAKING = _taking()
+_DEQUEUE = _dequeue_statement()
 
 
 def _jobs() -> sa.Select[Any]:
@@ -246,7 +241,7 @@ def _jobs() -> sa.Select[Any]:
 
 
 def job_of(row: Any) -> JobRow:  # noqa: ANN401 - a result row
-    """Return what a row says of a job."""
+    """Return the job of a result row."""
     return JobRow(
         job_id=row.job_id,
         ref=ref_of(row),

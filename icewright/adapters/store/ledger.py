@@ -1,4 +1,4 @@
-"""The deletion ledger: files are written down, durably, before any of them is deleted."""
+"""The deletion ledger: files are recorded durably before any of them is deleted."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-import pyarrow as pa
-import pyarrow.parquet
 import sqlalchemy as sa
 
 from icewright.adapters.store.database import Database
@@ -19,47 +17,56 @@ from icewright.adapters.store.statements import chunks, namespace_of, of_table, 
 from icewright.core.policy import Operation
 from icewright.core.runs import FileAction, JobState, later
 from icewright.core.table import TableRef
-from icewright.ports import WAITING, Intent, LedgerState, Removal, Unfinished, WaitingDeletions
+from icewright.ports import WAITING, DeletionLedger, Intent, LedgerState, Removal, Unfinished, WaitingDeletions
 
-_SCHEMA = pa.schema(
-    [
-        ("job_id", pa.string()),
-        ("table", pa.string()),
-        ("path", pa.string()),
-        ("bytes", pa.int64()),
-        ("kind", pa.string()),
-        ("state", pa.string()),
-        ("planned_at", pa.timestamp("us", "UTC")),
-        ("settled_at", pa.timestamp("us", "UTC")),
-        ("delete_after", pa.timestamp("us", "UTC")),
-        ("reason", pa.string()),
-    ]
-)
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def _schema() -> pa.Schema:
+    import pyarrow as pa  # noqa: PLC0415 - takes long to load, and only the end of a job exports its ledger
+
+    return pa.schema(
+        [
+            ("job_id", pa.string()),
+            ("table", pa.string()),
+            ("path", pa.string()),
+            ("bytes", pa.int64()),
+            ("kind", pa.string()),
+            ("state", pa.string()),
+            ("planned_at", pa.timestamp("us", "UTC")),
+            ("settled_at", pa.timestamp("us", "UTC")),
+            ("delete_after", pa.timestamp("us", "UTC")),
+            ("reason", pa.string()),
+        ]
+    )
 
 
 def write_ledger(folder: Path, job_id: str, rows: Iterable[Mapping[str, Any]]) -> Path:
-    """Return the rows as `<job id>.parquet`, whole or not at all. Raises `OSError`."""
+    """Write the rows to `<job id>.parquet`, whole or not at all, and return its path. Raises `OSError`."""
+    from pyarrow import Table, parquet  # noqa: PLC0415
+
     folder.mkdir(parents=True, exist_ok=True)
     target, fresh = folder / f"{job_id}.parquet", folder / f".{uuid4().hex}.tmp"
     try:
-        pa.parquet.write_table(pa.Table.from_pylist(list(rows), _SCHEMA), fresh, compression="zstd")
+        parquet.write_table(Table.from_pylist(list(rows), _schema()), fresh, compression="zstd")
         fresh.rename(target)
     finally:
         fresh.unlink(missing_ok=True)
     return target
 
 
-_FATE = [DELETIONS.c[name] for name in ("path", "bytes", "kind", "modified")]
+_FILE_COLUMNS = [DELETIONS.c[name] for name in ("path", "bytes", "kind", "modified")]
 
-_FIRST_RETRY, _LAST_RETRY = timedelta(minutes=5), timedelta(days=1)  # of a deletion that failed
+_FIRST_RETRY, _LAST_RETRY = timedelta(minutes=5), timedelta(days=1)  # waits after a failed deletion
 
-# which operation of its job planned a deletion; blank: an earlier release did, and did not say
+# the operation of the job that planned the deletion; blank where an earlier release did not record it
 PLANNED_BY = sa.func.coalesce(DELETIONS.c.operation, "").label("planned_by")
 
 
 @dataclass
-class SqlLedger:
-    """The DeletionLedger port on a database; `exports` is the folder of the Parquet files."""
+class SqlLedger(DeletionLedger):
+    """The deletion ledger on a database; `exports` is the folder of the Parquet files."""
 
     db: Database
     exports: Path | None = None
@@ -74,7 +81,6 @@ class SqlLedger:
         delete_after: datetime | None = None,
         operation: Operation | None = None,
     ) -> None:
-        """Write files down; committed when the call returns."""
         with self.db.begin() as connection:
             table = table_row(connection, ref)
             rows = [
@@ -96,62 +102,57 @@ class SqlLedger:
                 connection.execute(sa.insert(DELETIONS), rows)
 
     def claim(self, job_id: str, paths: Sequence[str]) -> frozenset[str]:
-        """Claim waiting files for an attempt; of files that somebody else has taken since, nothing is returned."""
-        mine = (DELETIONS.c.job_id == job_id) & DELETIONS.c.state.in_(WAITING)
+        waiting = (DELETIONS.c.job_id == job_id) & DELETIONS.c.state.in_(WAITING)
         claimed: set[str] = set()
         with self.db.begin() as connection:
-            _lock(connection, job_id)
+            _lock_job(connection, job_id)
             for chunk in chunks(paths):
-                claim = sa.update(DELETIONS).where(mine, DELETIONS.c.path.in_(chunk))
-                claim = claim.values(state=LedgerState.DELETING).returning(DELETIONS.c.path)
-                claimed.update(connection.execute(claim).scalars())
+                update = sa.update(DELETIONS).where(waiting, DELETIONS.c.path.in_(chunk))
+                update = update.values(state=LedgerState.DELETING).returning(DELETIONS.c.path)
+                claimed.update(connection.execute(update).scalars())
         return frozenset(claimed)
 
     def record(
         self, job_id: str, paths: Mapping[str, str], now: datetime, reasons: Mapping[str, str] | None = None
     ) -> None:
-        """Set the state of waiting files; a deleted file is no finding any more, whoever found it."""
         table = sa.select(JOBS.c.table_id).where(JOBS.c.job_id == job_id).scalar_subquery()
         waiting = (DELETIONS.c.job_id == job_id) & DELETIONS.c.state.in_(WAITING)
         groups: dict[tuple[str, str | None], list[str]] = {}
         for path, state in paths.items():
             groups.setdefault((state, (reasons or {}).get(path)), []).append(path)
         with self.db.begin() as connection:
-            _lock(connection, job_id)
-            found = (DELETIONS.c.table_id == table) & (DELETIONS.c.state == LedgerState.FOUND)
-            has_findings = connection.execute(sa.select(sa.exists().where(found))).scalar()
+            _lock_job(connection, job_id)
+            findings = (DELETIONS.c.table_id == table) & (DELETIONS.c.state == LedgerState.FOUND)
+            has_findings = connection.execute(sa.select(sa.exists().where(findings))).scalar()
             for (state, reason), group in groups.items():
                 for chunk in chunks(group):
-                    mine = (waiting, DELETIONS.c.path.in_(chunk))
+                    files = (waiting, DELETIONS.c.path.in_(chunk))
                     if state == LedgerState.FAILED:
-                        _failed(connection, mine, reason, now)
+                        _schedule_retry(connection, files, reason, now)
                         continue
-                    settled = {"state": state, "settled_at": now, "reason": reason}
-                    connection.execute(sa.update(DELETIONS).where(*mine).values(**settled))
+                    values = {"state": state, "settled_at": now, "reason": reason}
+                    connection.execute(sa.update(DELETIONS).where(*files).values(**values))
                     if state == LedgerState.DELETED and has_findings:
-                        connection.execute(sa.delete(DELETIONS).where(found, DELETIONS.c.path.in_(chunk)))
+                        connection.execute(sa.delete(DELETIONS).where(findings, DELETIONS.c.path.in_(chunk)))
 
     def found_orphans(self, ref: TableRef, table_uuid: str) -> Mapping[str, datetime]:
-        """Findings that wait, with the time of the first."""
         with self.db.begin() as connection:
             table = table_row(connection, ref)
             if table is None:
                 return {}
-            mine = (DELETIONS.c.table_id == table.id) & (DELETIONS.c.state == LedgerState.FOUND)
+            findings = (DELETIONS.c.table_id == table.id) & (DELETIONS.c.state == LedgerState.FOUND)
             query = sa.select(DELETIONS.c.path, DELETIONS.c.planned_at).join(JOBS)
-            rows = connection.execute(query.where(mine, JOBS.c.table_uuid == table_uuid)).all()
+            rows = connection.execute(query.where(findings, JOBS.c.table_uuid == table_uuid)).all()
             return {row.path: row.planned_at for row in rows}
 
     def forget_orphans(self, ref: TableRef, paths: Iterable[str]) -> None:
-        """Findings that a later scan did not repeat."""
         with self.db.begin() as connection:
             table = table_row(connection, ref)
             for chunk in chunks(list(paths)) if table is not None else ():
-                mine = (DELETIONS.c.table_id == table.id) & (DELETIONS.c.state == LedgerState.FOUND)
-                connection.execute(sa.delete(DELETIONS).where(mine, DELETIONS.c.path.in_(chunk)))
+                findings = (DELETIONS.c.table_id == table.id) & (DELETIONS.c.state == LedgerState.FOUND)
+                connection.execute(sa.delete(DELETIONS).where(findings, DELETIONS.c.path.in_(chunk)))
 
     def export(self, job_id: str) -> str:
-        """Write the job's rows as a Parquet file and say where it is, or why there is none."""
         if self.exports is None:
             return "the ledger is in the state store alone"
         names = ("job_id", "path", "bytes", "kind", "state", "planned_at", "settled_at", "delete_after", "reason")
@@ -168,21 +169,18 @@ class SqlLedger:
             return f"the ledger could not be exported to {self.exports}: {error.strerror or error}"
 
     def set_commit_intent(self, job_id: str, intent: Intent | None) -> None:
-        """Write down a commit that must be looked after, or that it was."""
-        said = None
+        document = None
         if intent is not None:
             ids, refs = sorted(intent.snapshot_ids), sorted(intent.refs)
-            said = {"metadata_location": intent.metadata_location, "snapshot_ids": ids, "refs": refs}
+            document = {"metadata_location": intent.metadata_location, "snapshot_ids": ids, "refs": refs}
         with self.db.begin() as connection:
-            connection.execute(sa.update(JOBS).where(JOBS.c.job_id == job_id).values(intent=said))
+            connection.execute(sa.update(JOBS).where(JOBS.c.job_id == job_id).values(intent=document))
 
     def commit_intent(self, job_id: str) -> Intent | None:
-        """Return the commit of a job that nobody has looked after."""
         with self.db.begin() as connection:
             return _intent(connection.execute(sa.select(JOBS.c.intent).where(JOBS.c.job_id == job_id)).scalar())
 
     def unfinished(self, now: datetime) -> Sequence[Unfinished]:
-        """Deletions that are due of jobs that do not run any more, and commits that nobody has looked after."""
         delayed = DELETIONS.c.delete_after.is_not(None) & (DELETIONS.c.delete_after > now)
         due = DELETIONS.c.state.in_(WAITING) & ~delayed
         jobs = (
@@ -196,101 +194,98 @@ class SqlLedger:
             )
             .order_by(JOBS.c.created, TABLES.c.id)
         )
-        found: list[Unfinished] = []
+        unfinished: list[Unfinished] = []
         with self.db.begin() as connection:
             for job in connection.execute(jobs).all():
-                columns = (*_FATE, DELETIONS.c.planned_at, DELETIONS.c.operation)
+                columns = (*_FILE_COLUMNS, DELETIONS.c.planned_at, DELETIONS.c.operation)
                 planned = sa.select(*columns).where(DELETIONS.c.job_id == job.job_id, due)
-                found += _unfinished(job, connection.execute(planned).all())
-        return found
+                unfinished += _unfinished(job, connection.execute(planned).all())
+        return unfinished
 
     def pending(self, ref: TableRef | None = None) -> Sequence[WaitingDeletions]:
-        """Return files that are still to be deleted, job by job."""
         query = waiting_deletions().where(*(() if ref is None else of_table(ref)))
         with self.db.reading() as connection:
             rows = connection.execute(query.order_by(JOBS.c.created, JOBS.c.job_id, PLANNED_BY))
             return [waiting_of(row) for row in rows]
 
     def later_deletions(self, job_id: str, since: datetime) -> Mapping[str, Mapping[str, str]]:
-        """Files of the table that other jobs planned since then and did not leave alone: path and state by job."""
         table = sa.select(JOBS.c.table_id).where(JOBS.c.job_id == job_id).scalar_subquery()
         states = (*WAITING, LedgerState.DELETED, LedgerState.UNDOING)
         others = (DELETIONS.c.table_id == table, DELETIONS.c.job_id != job_id, DELETIONS.c.state.in_(states))
         query = sa.select(DELETIONS.c.job_id, DELETIONS.c.path, DELETIONS.c.state)
-        found: dict[str, dict[str, str]] = {}
+        states_by_job: dict[str, dict[str, str]] = {}
         with self.db.reading() as connection:
             for job, path, state in connection.execute(query.where(*others, DELETIONS.c.planned_at >= since)):
-                found.setdefault(job, {})[path] = state
-        return found
+                states_by_job.setdefault(job, {})[path] = state
+        return states_by_job
 
     def waiting_paths(self, ref: TableRef) -> Sequence[str]:
-        """Return the paths of a table's files whose deletion is not settled."""
         open_states = (*WAITING, LedgerState.UNDOING)
         query = sa.select(DELETIONS.c.path).join(TABLES).where(*of_table(ref), DELETIONS.c.state.in_(open_states))
         with self.db.reading() as connection:
             return list(connection.execute(query).scalars())
 
     def abandon(self, job_id: str, now: datetime) -> int:
-        """Leave the waiting files of a job where they are."""
-        mine = (DELETIONS.c.job_id == job_id) & DELETIONS.c.state.in_(WAITING)
+        waiting = (DELETIONS.c.job_id == job_id) & DELETIONS.c.state.in_(WAITING)
         with self.db.begin() as connection:
-            _lock(connection, job_id)
-            left = sa.update(DELETIONS).where(mine).values(state=LedgerState.GIVEN_UP, settled_at=now)
-            return int(connection.execute(left).rowcount)
+            _lock_job(connection, job_id)
+            give_up = sa.update(DELETIONS).where(waiting).values(state=LedgerState.GIVEN_UP, settled_at=now)
+            return int(connection.execute(give_up).rowcount)
 
     def begin_undo(self, job_id: str) -> Mapping[str, int]:
-        """Take the waiting files of a job, unless any of its files is deleted or may be by now."""
-        mine = DELETIONS.c.job_id == job_id
-        untouched = mine & DELETIONS.c.state.in_((LedgerState.PLANNED, LedgerState.FAILED))
-        counted = sa.select(DELETIONS.c.state, sa.func.count()).where(mine).group_by(DELETIONS.c.state)
+        of_job = DELETIONS.c.job_id == job_id
+        untouched = of_job & DELETIONS.c.state.in_((LedgerState.PLANNED, LedgerState.FAILED))
+        counted = sa.select(DELETIONS.c.state, sa.func.count()).where(of_job).group_by(DELETIONS.c.state)
         with self.db.begin() as connection:
-            _lock(connection, job_id)
+            _lock_job(connection, job_id)
             states = {state: int(number) for state, number in connection.execute(counted)}
             if not states.keys() & {LedgerState.DELETED, LedgerState.DELETING}:
                 connection.execute(sa.update(DELETIONS).where(untouched).values(state=LedgerState.UNDOING))
             return states
 
     def end_undo(self, job_id: str, now: datetime, *, undone: bool, in_use: Collection[str] = ()) -> None:
-        """Settle the files that an undo took; those in use are not among what waits again."""
         taken = (DELETIONS.c.job_id == job_id) & (DELETIONS.c.state == LedgerState.UNDOING)
-        kept = {"state": LedgerState.KEPT, "settled_at": now, "reason": "snapshots that an undo restored need it"}
-        over = {"state": LedgerState.UNDONE, "settled_at": now} if undone else {"state": LedgerState.PLANNED}
+        in_use_values = {
+            "state": LedgerState.KEPT,
+            "settled_at": now,
+            "reason": "snapshots that an undo restored need it",
+        }
+        final_values = {"state": LedgerState.UNDONE, "settled_at": now} if undone else {"state": LedgerState.PLANNED}
         with self.db.begin() as connection:
-            _lock(connection, job_id)
+            _lock_job(connection, job_id)
             for chunk in chunks(list(in_use)):
-                connection.execute(sa.update(DELETIONS).where(taken, DELETIONS.c.path.in_(chunk)).values(**kept))
-            connection.execute(sa.update(DELETIONS).where(taken).values(**over))
+                connection.execute(
+                    sa.update(DELETIONS).where(taken, DELETIONS.c.path.in_(chunk)).values(**in_use_values)
+                )
+            connection.execute(sa.update(DELETIONS).where(taken).values(**final_values))
 
     def unfinished_undos(self) -> Sequence[str]:
-        """Return the jobs whose undo has begun and has not ended."""
         with self.db.reading() as connection:
             begun_undos = sa.select(DELETIONS.c.job_id).where(DELETIONS.c.state == LedgerState.UNDOING)
             return list(connection.execute(begun_undos.distinct()).scalars())
 
     def record_removal(self, removal: Removal) -> None:
-        """Write down what a commit is about to remove."""
         values = {name: getattr(removal, name) for name in Removal.__dataclass_fields__}
         with self.db.begin() as connection:
             connection.execute(sa.insert(REMOVALS).values(**values))
 
     def removals(self, job_id: str) -> Sequence[Removal]:
-        """Return what the commits of a job removed."""
         columns = [REMOVALS.c[name] for name in Removal.__dataclass_fields__]
         query = sa.select(*columns).where(REMOVALS.c.job_id == job_id).order_by(REMOVALS.c.id)
         with self.db.reading() as connection:
             return [Removal(*row) for row in connection.execute(query)]
 
     def close_removal(self, removal: Removal, undone_at: datetime | None) -> None:
-        """Mark a removal as undone, or drop it when its commit came to nothing."""
-        mine = (REMOVALS.c.job_id == removal.job_id) & (REMOVALS.c.metadata_location == removal.metadata_location)
+        this_removal = (REMOVALS.c.job_id == removal.job_id) & (
+            REMOVALS.c.metadata_location == removal.metadata_location
+        )
         with self.db.begin() as connection:
             if undone_at is None:
-                connection.execute(sa.delete(REMOVALS).where(mine))
+                connection.execute(sa.delete(REMOVALS).where(this_removal))
             else:
-                connection.execute(sa.update(REMOVALS).where(mine).values(undone_at=undone_at))
+                connection.execute(sa.update(REMOVALS).where(this_removal).values(undone_at=undone_at))
 
     def files(self, job_id: str) -> Sequence[Mapping[str, Any]]:
-        """Return what the ledger says of a job."""
         columns = [
             DELETIONS.c[name] for name in ("path", "bytes", "kind", "state", "modified", "delete_after", "reason")
         ]
@@ -300,7 +295,7 @@ class SqlLedger:
 
 
 def waiting_deletions() -> sa.Select[Any]:
-    """Return jobs and their operations with files that are still to be deleted, for `waiting_of`."""
+    """Return the query of jobs and their operations with waiting files, for `waiting_of`."""
     failed = sa.case((DELETIONS.c.state == LedgerState.FAILED, 1), else_=0)
     at_once = sa.case((DELETIONS.c.delete_after.is_(None), 1), else_=0)
     of_job = (JOBS.c.job_id, JOBS.c.created, PLANNED_BY, TABLES.c.catalog, TABLES.c.namespace, TABLES.c.name)
@@ -321,7 +316,7 @@ def waiting_deletions() -> sa.Select[Any]:
 
 
 def waiting_of(row: Any) -> WaitingDeletions:  # noqa: ANN401 - a result row
-    """Return what a row of `waiting_deletions` says."""
+    """Return the value of a row of `waiting_deletions`."""
     return WaitingDeletions(
         row.job_id,
         TableRef(row.catalog, namespace_of(row.namespace), row.name),
@@ -335,41 +330,41 @@ def waiting_of(row: Any) -> WaitingDeletions:  # noqa: ANN401 - a result row
     )
 
 
-def _lock(connection: sa.Connection, job_id: str) -> None:
-    """Let nobody else change the states of the job's files before this transaction ends.
+def _lock_job(connection: sa.Connection, job_id: str) -> None:
+    """Lock the states of the job's files until this transaction ends.
 
-    Locks on the files themselves are taken in an order that differs from call to call: two would wait for each other.
+    Locks on the files themselves would be taken in different orders, and two transactions would wait for each other.
     """
     connection.execute(sa.select(JOBS.c.job_id).where(JOBS.c.job_id == job_id).with_for_update(key_share=True)).all()
 
 
 def _unfinished(job: Any, rows: Sequence[Any]) -> Iterator[Unfinished]:  # noqa: ANN401 - result rows
-    """Yield what a job left, by the operation that planned it; of a ledger of an earlier release nobody knows which."""
+    """Yield what a job left behind, by the operation that planned it; earlier releases did not record which."""
     ref = TableRef(job.catalog, namespace_of(job.namespace), job.name)
-    every, intent = tuple(Operation(op) for op in job.operations), _intent(job.intent)
+    all_operations, intent = tuple(Operation(op) for op in job.operations), _intent(job.intent)
     groups: dict[str | None, list[Any]] = {} if rows else {None: []}
     for row in rows:
         groups.setdefault(row.operation, []).append(row)
     for operation, group in groups.items():
         files = tuple(FileAction(row.path, row.bytes, row.kind, row.modified) for row in group)
         since = min((row.planned_at for row in group), default=job.created)
-        operations = every if operation is None else (Operation(operation),)
+        operations = all_operations if operation is None else (Operation(operation),)
         yield Unfinished(job.job_id, ref, job.table_uuid, operations, files, since, intent)
-        intent = None  # looked after once
+        intent = None  # checked once
 
 
-def _failed(
-    connection: sa.Connection, mine: Sequence[sa.ColumnElement[bool]], reason: str | None, now: datetime
+def _schedule_retry(
+    connection: sa.Connection, files: Sequence[sa.ColumnElement[bool]], reason: str | None, now: datetime
 ) -> None:
-    """Let failed deletions wait for their next attempt, longer after each failure in a row."""
-    failures = sa.select(DELETIONS.c.failures).where(*mine).distinct().order_by(DELETIONS.c.failures.desc())
-    for before in connection.execute(failures).scalars().all():  # the most first: none is counted twice
-        again = now + later(before + 1, _FIRST_RETRY, _LAST_RETRY)
-        values = {"state": LedgerState.FAILED, "failures": before + 1, "delete_after": again, "reason": reason}
-        connection.execute(sa.update(DELETIONS).where(*mine, DELETIONS.c.failures == before).values(**values))
+    """Schedule the next attempt of failed deletions, later after each failure in a row."""
+    failures = sa.select(DELETIONS.c.failures).where(*files).distinct().order_by(DELETIONS.c.failures.desc())
+    for count in connection.execute(failures).scalars().all():  # highest count first, so that no file is counted twice
+        retry_at = now + later(count + 1, _FIRST_RETRY, _LAST_RETRY)
+        values = {"state": LedgerState.FAILED, "failures": count + 1, "delete_after": retry_at, "reason": reason}
+        connection.execute(sa.update(DELETIONS).where(*files, DELETIONS.c.failures == count).values(**values))
 
 
-def _intent(said: Mapping[str, Any] | None) -> Intent | None:
-    if said is None:
+def _intent(document: Mapping[str, Any] | None) -> Intent | None:
+    if document is None:
         return None
-    return Intent(said["metadata_location"], frozenset(said["snapshot_ids"]), frozenset(said["refs"]))
+    return Intent(document["metadata_location"], frozenset(document["snapshot_ids"]), frozenset(document["refs"]))

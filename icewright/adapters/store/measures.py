@@ -1,4 +1,4 @@
-"""What there is to measure, counted by the database: one pass over the tables, one over the verdicts."""
+"""Aggregates for metrics, by the database: one pass over the tables, one over the verdicts."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from icewright.adapters.store.database import Database
 from icewright.adapters.store.schema import ALERTS, JOBS, TABLES, TELLINGS, TOTALS, VERDICTS
 from icewright.core.runs import JobState
 from icewright.core.tally import Total
-from icewright.ports import Distribution, Measures, QueueMeasure
+from icewright.ports import Distribution, MeasureReader, Measures, QueueMeasure
 
-STATE = sa.case(  # the first that holds
+STATE = sa.case(  # the first condition that holds
     (TABLES.c.dropped, "dropped"),
     (TABLES.c.error.is_not(None), "unreadable"),
     (TABLES.c.paused.is_not(None), "paused"),
@@ -27,21 +27,21 @@ STATE = sa.case(  # the first that holds
     else_="healthy",
 )
 
-_LATER = sa.case(  # since when something is due and nothing succeeded
-    (TABLES.c.error.is_not(None), None),  # which is told of itself
+_OVERDUE_SINCE = sa.case(  # since when work is due without a success
+    (TABLES.c.error.is_not(None), None),  # unreadable tables are counted by their state
     (TABLES.c.succeeded_at > TABLES.c.due_since, TABLES.c.succeeded_at),
     else_=TABLES.c.due_since,
 )
 
 
 @dataclass
-class SqlMeasures:
+class SqlMeasures(MeasureReader):
     """The MeasureReader port on a database."""
 
     db: Database
 
     def read(self, now: datetime, points: Sequence[int], seconds: Sequence[int]) -> Measures:
-        """Everything in one transaction, so that the numbers belong together."""
+        """Return all aggregates, read in one transaction, so that the numbers belong together."""
         with self.db.reading() as connection:
             tables = _tables(connection, now, points, seconds)
             verdicts, deferred = _verdicts(connection)
@@ -50,7 +50,7 @@ class SqlMeasures:
                 deferred=deferred,
                 queue=_queue(connection),
                 alerts=_counts(connection, _open_alerts()),
-                untold={channel: count for (channel,), count in _counts(connection, _untold()).items()},
+                untold={channel: count for (channel,), count in _counts(connection, _pending_deliveries()).items()},
                 totals={Total(*row[:-1]): row[-1] for row in connection.execute(sa.select(TOTALS))},
                 **tables,
             )
@@ -60,9 +60,9 @@ def _tables(connection: sa.Connection, now: datetime, points: Sequence[int], sec
     """Return tables by catalog and state, and how their numbers are distributed."""
     health, cuts = TABLES.c.health, [now - timedelta(seconds=most) for most in seconds]
     blocks = {
-        "health": [sa.func.count(health), sa.func.sum(health), *(_many(health <= most) for most in points)],
+        "health": [sa.func.count(health), sa.func.sum(health), *(_count_if(health <= most) for most in points)],
         "success": _ages(connection, TABLES.c.succeeded_at, cuts, now),
-        "overdue": _ages(connection, _LATER, cuts, now),
+        "overdue": _ages(connection, _OVERDUE_SINCE, cuts, now),
     }
     columns = (TABLES.c.catalog, STATE.label("state"), sa.func.count(), *chain.from_iterable(blocks.values()))
     states: dict[tuple[str, str], int] = {}
@@ -73,63 +73,63 @@ def _tables(connection: sa.Connection, now: datetime, points: Sequence[int], sec
         rest = iter(numbers if state != "dropped" else ())
         for name, block in blocks.items():
             if part := list(islice(rest, len(block))):
-                spread[name][catalog] = _added(spread[name].get(catalog), part)
+                spread[name][catalog] = _add_distribution(spread[name].get(catalog), part)
     return {"tables": states, **spread}
 
 
-def _added(have: Distribution | None, part: Sequence[float | None]) -> Distribution:
-    """Return the tables of one state more."""
+def _add_distribution(before: Distribution | None, part: Sequence[float | None]) -> Distribution:
+    """Return the distribution with the tables of one more state."""
     count, total, *at_most = (number or 0 for number in part)
-    have = have or Distribution((0,) * len(at_most), 0, 0.0)
-    both = zip(have.at_most, at_most, strict=True)
-    return Distribution(tuple(a + int(b) for a, b in both), have.count + int(count), have.sum + float(total))
+    before = before or Distribution((0,) * len(at_most), 0, 0.0)
+    counts = zip(before.at_most, at_most, strict=True)
+    return Distribution(tuple(a + int(b) for a, b in counts), before.count + int(count), before.sum + float(total))
 
 
 def _ages(
     connection: sa.Connection, at: sa.ColumnElement[Any], cuts: Sequence[datetime], now: datetime
 ) -> list[sa.ColumnElement[Any]]:
-    """Return how many have a time, the sum of their ages in seconds, and how many are at most so old."""
+    """Return the number of times, the sum of their ages in seconds, and how many are at most so old."""
     moment = sa.literal(now, TABLES.c.succeeded_at.type)
     age: sa.ColumnElement[Any]
     if connection.dialect.name == "postgresql":
         age = sa.extract("epoch", moment - at)
     else:
         age = (sa.func.julianday(moment) - sa.func.julianday(at)) * timedelta(days=1).total_seconds()
-    return [sa.func.count(at), sa.func.sum(sa.cast(age, sa.Float)), *(_many(at >= cut) for cut in cuts)]
+    return [sa.func.count(at), sa.func.sum(sa.cast(age, sa.Float)), *(_count_if(at >= cut) for cut in cuts)]
 
 
-def _many(condition: sa.ColumnElement[bool]) -> sa.ColumnElement[int]:
+def _count_if(condition: sa.ColumnElement[bool]) -> sa.ColumnElement[int]:
     return sa.func.sum(sa.case((condition, 1), else_=0))
 
 
 def _verdicts(connection: sa.Connection) -> tuple[dict[tuple[str, str, str], int], dict[tuple[str, str], int]]:
-    """Verdicts by catalog, operation and kind; those due that the last plan left waiting."""
+    """Return verdicts by catalog, operation and kind, and the number of due ones that the last plan deferred."""
     columns = (TABLES.c.catalog, VERDICTS.c.operation, VERDICTS.c.verdict)
     query = sa.select(*columns, sa.func.count(), sa.func.count(VERDICTS.c.waits)).join_from(VERDICTS, TABLES)
     verdicts: dict[tuple[str, str, str], int] = {}
     deferred: dict[tuple[str, str], int] = {}
-    for catalog, operation, verdict, count, waits in connection.execute(query.group_by(*columns)):
+    for catalog, operation, verdict, count, waiting in connection.execute(query.group_by(*columns)):
         verdicts[catalog, operation, verdict] = count
         if verdict == "due":
-            deferred[catalog, operation] = waits
+            deferred[catalog, operation] = waiting
     return verdicts, deferred
 
 
 def _queue(connection: sa.Connection) -> dict[str, QueueMeasure]:
-    """Return jobs that wait or run, by each of their operations."""
+    """Return queued and running jobs by each of their operations."""
     query = sa.select(JOBS.c.state, JOBS.c.operations, JOBS.c.created)
-    found: dict[str, QueueMeasure] = {}
+    by_operation: dict[str, QueueMeasure] = {}
     for state, operations, created in connection.execute(
         query.where(JOBS.c.state.in_((JobState.QUEUED, JobState.RUNNING)))
     ):
         for operation in operations:
-            have = found.get(operation, QueueMeasure())
+            before = by_operation.get(operation, QueueMeasure())
             if state == JobState.RUNNING:
-                found[operation] = QueueMeasure(have.queued, have.running + 1, have.oldest_queued)
+                by_operation[operation] = QueueMeasure(before.queued, before.running + 1, before.oldest_queued)
             else:
-                oldest = min(created, have.oldest_queued or created)
-                found[operation] = QueueMeasure(have.queued + 1, have.running, oldest)
-    return found
+                oldest = min(created, before.oldest_queued or created)
+                by_operation[operation] = QueueMeasure(before.queued + 1, before.running, oldest)
+    return by_operation
 
 
 def _open_alerts() -> sa.Select[Any]:
@@ -138,7 +138,7 @@ def _open_alerts() -> sa.Select[Any]:
     return sa.select(*columns, sa.func.count()).where(*raised).group_by(*columns)
 
 
-def _untold() -> sa.Select[Any]:
+def _pending_deliveries() -> sa.Select[Any]:
     waiting = sa.select(TELLINGS.c.channel, sa.func.count()).where(TELLINGS.c.told_at.is_(None))
     return waiting.group_by(TELLINGS.c.channel)
 

@@ -1,4 +1,4 @@
-"""The counts and sums of the overview, by the database."""
+"""Counts and sums of the overview, by the database."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from icewright.adapters.store.measures import STATE
-from icewright.adapters.store.paging import in_sight
+from icewright.adapters.store.paging import visible
 from icewright.adapters.store.schema import JOBS, RUNS, TABLES, VERDICTS
 from icewright.core.permissions import VisibilityFilter
 from icewright.core.policy import Operation
@@ -20,43 +20,45 @@ _TENS = 10
 
 def overview(connection: sa.Connection, sight: VisibilityFilter, since: datetime) -> FleetOverview:
     """Return the overview of the tables in sight; what was spent and saved counts from `since` on."""
-    mine = in_sight(connection, sight) & ~TABLES.c.dropped
-    states, health, unknown, funnel = _tables(connection, mine)
+    in_view = visible(connection, sight) & ~TABLES.c.dropped
+    states, health, unknown, funnel = _tables(connection, in_view)
     jobs = sa.select(JOBS.c.state, sa.func.count()).join_from(JOBS, TABLES)
-    jobs = jobs.where(mine, JOBS.c.state.in_((JobState.QUEUED, JobState.RUNNING))).group_by(JOBS.c.state)
-    found = {row.state: row[1] for row in connection.execute(jobs)}
+    jobs = jobs.where(in_view, JOBS.c.state.in_((JobState.QUEUED, JobState.RUNNING))).group_by(JOBS.c.state)
+    jobs_by_state = {row.state: row[1] for row in connection.execute(jobs)}
     kinds = (VERDICTS.c.operation, VERDICTS.c.verdict)
-    others = VERDICTS.c.table_id.in_(sa.select(TABLES.c.id).where(~mine))  # few, where a join would be for each
-    verdicts = sa.select(*kinds, sa.func.count()).where(~others).group_by(*kinds)
-    counted = {(operation, verdict): count for operation, verdict, count in connection.execute(verdicts)}
+    hidden = VERDICTS.c.table_id.in_(
+        sa.select(TABLES.c.id).where(~in_view)
+    )  # few rows, where a join would visit each verdict
+    verdicts = sa.select(*kinds, sa.func.count()).where(~hidden).group_by(*kinds)
+    verdict_counts = {(operation, verdict): count for operation, verdict, count in connection.execute(verdicts)}
     return FleetOverview(
         tables=sum(states.values()),
         changed=funnel[0],
         due=funnel[1],
-        running=min(found.get(JobState.RUNNING, 0), funnel[1]),
+        running=min(jobs_by_state.get(JobState.RUNNING, 0), funnel[1]),
         states=states,
         health=health,
         unknown=unknown,
-        verdicts=counted,
-        jobs=found,
-        spend=_spend(connection, in_sight(connection, sight), since),
-        saved=_saved(connection, in_sight(connection, sight), since),
+        verdicts=verdict_counts,
+        jobs=jobs_by_state,
+        spend=_spend(connection, visible(connection, sight), since),
+        saved=_saved(connection, visible(connection, sight), since),
     )
 
 
 def _tables(
-    connection: sa.Connection, mine: sa.ColumnElement[bool]
+    connection: sa.Connection, condition: sa.ColumnElement[bool]
 ) -> tuple[dict[str, int], list[int], int, tuple[int, int]]:
     """Tables by state, by tens of health and without one; how many changed, and how many are due or worked on."""
     tens = sa.case((TABLES.c.health >= _TENS * (_TENS - 1), _TENS - 1), else_=TABLES.c.health // _TENS)
-    worked = (TABLES.c.due_since.is_not(None) & TABLES.c.error.is_(None)) | TABLES.c.held_by.is_not(None)
-    moved = TABLES.c.metadata_location.is_distinct_from(TABLES.c.evaluated_location)
-    parts = [sa.func.sum(sa.case((condition, 1), else_=0)) for condition in (worked | moved, worked)]
+    due_or_held = (TABLES.c.due_since.is_not(None) & TABLES.c.error.is_(None)) | TABLES.c.held_by.is_not(None)
+    changed_since = TABLES.c.metadata_location.is_distinct_from(TABLES.c.evaluated_location)
+    parts = [sa.func.sum(sa.case((condition, 1), else_=0)) for condition in (due_or_held | changed_since, due_or_held)]
     query = sa.select(STATE.label("state"), tens.label("tens"), sa.func.count(), *parts)
     states: dict[str, int] = {}
     health, unknown, changed, due = [0] * _TENS, 0, 0, 0
     for state, ten, count, some_changed, some_due in connection.execute(
-        query.where(mine).group_by(sa.text("state"), sa.text("tens"))
+        query.where(condition).group_by(sa.text("state"), sa.text("tens"))
     ):
         states[state] = states.get(state, 0) + count
         changed, due = changed + int(some_changed), due + int(some_due)
@@ -67,22 +69,24 @@ def _tables(
     return states, health, unknown, (changed, due)
 
 
-def _spend(connection: sa.Connection, mine: sa.ColumnElement[bool], since: datetime) -> list[Spend]:
-    """By day, catalog and pool."""
+def _spend(connection: sa.Connection, condition: sa.ColumnElement[bool], since: datetime) -> list[Spend]:
+    """Return the GB-hours of runs by day, catalog and pool."""
     day = sa.func.date(RUNS.c.finished)
     by = (day, TABLES.c.catalog, JOBS.c.pool)
     runs = RUNS.join(JOBS, RUNS.c.job_id == JOBS.c.job_id).join(TABLES, TABLES.c.id == RUNS.c.table_id)
     query = sa.select(*by, sa.func.sum(RUNS.c.gb_hours), sa.func.count()).select_from(runs)
-    rows = connection.execute(query.where(mine, RUNS.c.finished >= since, RUNS.c.tried).group_by(*by).order_by(*by))
+    rows = connection.execute(
+        query.where(condition, RUNS.c.finished >= since, RUNS.c.tried).group_by(*by).order_by(*by)
+    )
     return [Spend(_day(on), catalog, pool, float(spent or 0), count) for on, catalog, pool, spent, count in rows]
 
 
-def _saved(connection: sa.Connection, mine: sa.ColumnElement[bool], since: datetime) -> Savings:
-    """Return the sums of what runs say of themselves."""
+def _saved(connection: sa.Connection, condition: sa.ColumnElement[bool], since: datetime) -> Savings:
+    """Return the sums of the metrics that runs recorded."""
 
     def total(*names: str, of: Operation | None = None) -> sa.ColumnElement[Any]:
-        said = [sa.func.coalesce(RUNS.c.metrics[name].as_float(), 0.0) for name in names]
-        number = said[0] if len(said) == 1 else said[0] - said[1]
+        values = [sa.func.coalesce(RUNS.c.metrics[name].as_float(), 0.0) for name in names]
+        number = values[0] if len(values) == 1 else values[0] - values[1]
         return sa.func.sum(number if of is None else sa.case((RUNS.c.operation == of, number), else_=0.0))
 
     sums = {
@@ -96,11 +100,13 @@ def _saved(connection: sa.Connection, mine: sa.ColumnElement[bool], since: datet
     }
     columns = [sa.func.count().label("runs"), *(sums[name].label(name) for name in sums)]
     query = sa.select(*columns).select_from(RUNS.join(TABLES, TABLES.c.id == RUNS.c.table_id))
-    row = connection.execute(query.where(mine, RUNS.c.finished >= since, RUNS.c.tried)).one()
-    whole = {name: round(getattr(row, name) or 0) for name in ("data_files", "manifests", "snapshots", "deleted_bytes")}
+    row = connection.execute(query.where(condition, RUNS.c.finished >= since, RUNS.c.tried)).one()
+    rounded = {
+        name: round(getattr(row, name) or 0) for name in ("data_files", "manifests", "snapshots", "deleted_bytes")
+    }
     deleted = round((row.deleted or 0) + (row.orphans or 0))
-    return Savings(runs=row.runs, gb_hours=float(row.gb_hours or 0), deleted_files=deleted, **whole)
+    return Savings(runs=row.runs, gb_hours=float(row.gb_hours or 0), deleted_files=deleted, **rounded)
 
 
-def _day(said: Any) -> date:  # noqa: ANN401 - text from SQLite, a date from PostgreSQL
-    return date.fromisoformat(said) if isinstance(said, str) else said
+def _day(value: Any) -> date:  # noqa: ANN401 - text from SQLite, a date from PostgreSQL
+    return date.fromisoformat(value) if isinstance(value, str) else value

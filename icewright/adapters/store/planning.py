@@ -1,4 +1,4 @@
-"""What the planner reads: due operations, usage and pool limits; and what it left waiting."""
+"""What the planner reads: due operations, usage and pool limits; and what it deferred."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from icewright.adapters.store.database import Database, inserting
+from icewright.adapters.store.database import Database, dialect_insert
 from icewright.adapters.store.schema import JOBS, POOLS, RUNS, TABLES, VERDICTS, Moment
-from icewright.adapters.store.statements import given, named, ref_of
+from icewright.adapters.store.statements import name_columns, ref_of, values_table
 from icewright.core.plan import Active, Candidate, Deferred, DueOperation, Usage, heat_factor
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState
+from icewright.ports import PlanningState
 
 _OPEN = (JobState.QUEUED, JobState.RUNNING)
 
@@ -40,9 +41,9 @@ _SPENT = (
 
 _DUE = VERDICTS.c.verdict == "due"
 
-_WISHES = sa.select(*_of(VERDICTS, "table_id operation benefit cost reason on_pool cooled")).where(_DUE)
+_DUE_OPERATIONS = sa.select(*_of(VERDICTS, "table_id operation benefit cost reason on_pool cooled")).where(_DUE)
 
-_WISHING = (
+_DUE_TABLES = (
     sa.select(*_of(TABLES, "id catalog namespace name table_uuid due_since importance run_order windows"))
     .add_columns(*_of(TABLES, "queries_per_day paused held_by"))
     .where(TABLES.c.catalog.in_(sa.bindparam("catalogs", expanding=True)), ~TABLES.c.dropped)
@@ -50,10 +51,10 @@ _WISHING = (
     .order_by(TABLES.c.id)
 )
 
-_COUNTED = (TABLES.c.paused, TABLES.c.held_by)
+_COUNTED_COLUMNS = (TABLES.c.paused, TABLES.c.held_by)
 
 _PLANNED_FROM = (
-    sa.select(sa.func.count(), *map(sa.func.count, _COUNTED), sa.func.max(TABLES.c.evaluated_at)).where(
+    sa.select(sa.func.count(), *map(sa.func.count, _COUNTED_COLUMNS), sa.func.max(TABLES.c.evaluated_at)).where(
         ~TABLES.c.dropped
     ),
     sa.select(JOBS.c.job_id).where(JOBS.c.state.in_(_OPEN)).order_by(JOBS.c.job_id),
@@ -62,27 +63,24 @@ _PLANNED_FROM = (
 
 
 @dataclass
-class SqlPlanning:
+class SqlPlanning(PlanningState):
     """The PlanningState port on a database."""
 
     db: Database
 
     def candidates(self, catalogs: Sequence[str]) -> Sequence[Candidate]:
-        """Return tables with something due. Their pool and whether their catalog is enabled, the flow knows."""
-        wished: dict[int, dict[Operation, DueOperation]] = {}
+        due: dict[int, dict[Operation, DueOperation]] = {}
         with self.db.reading() as connection:
-            for table, operation, *wish in connection.execute(_WISHES).all():
-                wished.setdefault(table, {})[_OPERATIONS[operation]] = DueOperation(*wish)
-            rows = connection.execute(_WISHING, {"catalogs": catalogs}).all()
-            return [_candidate(row, wished[row.id]) for row in rows if row.id in wished]
+            for table, operation, *columns in connection.execute(_DUE_OPERATIONS).all():
+                due.setdefault(table, {})[_OPERATIONS[operation]] = DueOperation(*columns)
+            rows = connection.execute(_DUE_TABLES, {"catalogs": catalogs}).all()
+            return [_candidate(row, due[row.id]) for row in rows if row.id in due]
 
     def change_token(self) -> Hashable:
-        """Changes with all that candidates, usage and pools' limits are read from; cheap to ask."""
         with self.db.reading() as connection:
-            return tuple(tuple(connection.execute(asked)) for asked in _PLANNED_FROM)
+            return tuple(tuple(connection.execute(statement)) for statement in _PLANNED_FROM)
 
     def usage(self, day: datetime) -> Usage:
-        """Return what is queued or runs, and what was spent since the day began."""
         by_pool: dict[str, float] = {}
         by_catalog: dict[str, float] = {}
         with self.db.reading() as connection:
@@ -96,37 +94,37 @@ class SqlPlanning:
         return Usage(jobs, by_pool, by_catalog)
 
     def record_deferred(self, deferred: Sequence[Deferred]) -> None:
-        """Write down what the plan left waiting, and why; only what changed is written."""
-        told = {(*named(d.ref).values(), str(d.operation)): d for d in deferred}
+        """Write only what differs from the last plan: most of the queue stays as it is."""
+        by_key = {(*name_columns(d.ref).values(), str(d.operation)): d for d in deferred}
         columns = [TABLES.c[n] for n in ("catalog", "namespace", "name")]
         columns += [VERDICTS.c[n] for n in ("operation", "table_id", "waits", "position")]
         query = sa.select(*columns).join(VERDICTS).where(VERDICTS.c.verdict == "due")
         changes = []
         with self.db.begin() as connection:
             for *key, table, reason, position in connection.execute(query).all():
-                said = told.get(tuple(key))
-                now = (said.reason, said.position, said.score) if said else (None, None, None)
-                if (reason, position) != now[:2]:
-                    changes.append((table, key[-1], *now))
+                entry = by_key.get(tuple(key))
+                current = (entry.reason, entry.position, entry.score) if entry else (None, None, None)
+                if (reason, position) != current[:2]:
+                    changes.append((table, key[-1], *current))
             if changes:
                 kinds = {"table_id": sa.Integer, "operation": sa.Text}
                 kinds |= {"waits": sa.Text, "position": sa.Integer, "score": sa.Float}
-                new = given(connection, changes, **kinds)
-                mine = (VERDICTS.c.table_id == new.c.table_id) & (VERDICTS.c.operation == new.c.operation)
-                values = {name: new.c[name] for name in ("waits", "position", "score")}
-                connection.execute(sa.update(VERDICTS).where(mine).values(values))
+                changed = values_table(connection, changes, **kinds)
+                same_verdict = (VERDICTS.c.table_id == changed.c.table_id) & (
+                    VERDICTS.c.operation == changed.c.operation
+                )
+                values = {name: changed.c[name] for name in ("waits", "position", "score")}
+                connection.execute(sa.update(VERDICTS).where(same_verdict).values(values))
 
     def pool_limits(self) -> Mapping[str, int]:
-        """Return how many jobs each pool is given now, as adapted."""
         with self.db.reading() as connection:
             rows = connection.execute(sa.select(POOLS.c.name, POOLS.c.max_concurrent)).all()
             return {row.name: row.max_concurrent for row in rows}
 
     def set_pool_limit(self, name: str, limit: int, now: datetime) -> None:
-        """Set the concurrency limit of a pool."""
         values = {"max_concurrent": limit, "changed": now}
         with self.db.begin() as connection:
-            insert = inserting(connection, POOLS).values(name=name, **values)
+            insert = dialect_insert(connection, POOLS).values(name=name, **values)
             connection.execute(insert.on_conflict_do_update(index_elements=["name"], set_=values))
 
 

@@ -1,4 +1,4 @@
-"""Every table that any catalog was ever seen to name, and what a person has said to be a table's own."""
+"""Every table that any catalog ever named, and what people declared to be a table's own."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from icewright.adapters.store.database import Database, inserting
+from icewright.adapters.store.database import Database, dialect_insert
 from icewright.adapters.store.schema import ADOPTIONS, REGISTRATIONS, Moment
 from icewright.adapters.store.statements import (
-    named,
+    name_columns,
     namespace_of,
 )
 from icewright.core.table import TableRef
-from icewright.ports import Registration
+from icewright.ports import Registration, Registrations
 
 _PAGE = 500
 
@@ -37,58 +37,53 @@ _ONE = _ALL.where(*(REGISTRATIONS.c[name] == sa.bindparam(f"its_{name}") for nam
 
 
 @dataclass
-class SqlRegistrations:
+class SqlRegistrations(Registrations):
     """The Registrations port on a database."""
 
     db: Database
 
     def list(self) -> Sequence[Registration]:
-        """Return all registrations, those of now and former ones."""
         with self.db.reading() as connection:
             return [_registration(tuple(row)) for page in connection.execute(_ALL).partitions(_PAGE) for row in page]
 
     def get(self, ref: TableRef, table_uuid: str) -> Registration | None:
-        """Return the registration of a table by name and uuid, or None."""
         with self.db.reading() as connection:
-            row = connection.execute(_ONE, _its(ref, table_uuid)).first()
+            row = connection.execute(_ONE, _key_parameters(ref, table_uuid)).first()
         return None if row is None else _registration(tuple(row))
 
     def record(self, registrations: Sequence[Registration], now: datetime) -> None:
-        """Write down tables as they were read; what was known of their places before stays known."""
         with self.db.begin() as connection:
-            for one in sorted(registrations, key=lambda r: (r.ref, r.table_uuid)):  # one order: nobody waits in a ring
+            for one in sorted(registrations, key=lambda r: (r.ref, r.table_uuid)):  # in one order, against deadlocks
                 write_registration(connection, one, now)
 
     def adopted(self, table_uuid: str) -> frozenset[str]:
-        """Return what a person has said to be this table's own."""
         with self.db.reading() as connection:
             mine = sa.select(ADOPTIONS.c.what).where(ADOPTIONS.c.table_uuid == table_uuid)
             return frozenset(connection.execute(mine).scalars())
 
     def adopt(self, table_uuid: str, what: Iterable[str], author: str, now: datetime) -> None:
-        """Write down what a person said to be this table's own."""
         with self.db.begin() as connection:
-            added = inserting(connection, ADOPTIONS).on_conflict_do_nothing(index_elements=["table_uuid", "what"])
+            added = dialect_insert(connection, ADOPTIONS).on_conflict_do_nothing(index_elements=["table_uuid", "what"])
             for one in sorted(set(what)):
                 connection.execute(added.values(table_uuid=table_uuid, what=one, author=author, at=now))
 
 
 def write_registration(connection: sa.Connection, one: Registration, now: datetime) -> None:
-    """Add a registration, or bring it up to date."""
-    key = named(one.ref) | {"table_uuid": one.table_uuid}
-    row = connection.execute(_ONE, _its(one.ref, one.table_uuid)).first()
+    """Insert a registration, or update what is known of the table."""
+    key = name_columns(one.ref) | {"table_uuid": one.table_uuid}
+    row = connection.execute(_ONE, _key_parameters(one.ref, one.table_uuid)).first()
     known = None if row is None else _registration(tuple(row))
-    new = one.after(known)
+    new = one.on_top_of(known)
     if known == new:
         return
     values: dict[str, Any] = {name: list(getattr(new, name)) for name in _LISTS}
     values |= {"location": new.metadata_location, "seen": new.seen or now}
-    connection.execute(_write(connection.dialect.name), key | values)
+    connection.execute(_upsert(connection.dialect.name), key | values)
 
 
 @lru_cache
-def _write(dialect: str) -> sa.Insert:
-    """Return the statement for a kind of database: made once, as every evaluation executes it."""
+def _upsert(dialect: str) -> sa.Insert:
+    """Return the statement for a dialect, built once, as every evaluation executes it."""
     names: dict[str, Any] = {name: sa.bindparam(name) for name in _KEY}
     lists: dict[str, Any] = {name: sa.bindparam(name, type_=sa.JSON) for name in _LISTS}
     values = {**lists, "metadata_location": sa.bindparam("location"), "seen": sa.bindparam("seen", type_=Moment)}
@@ -103,14 +98,14 @@ def _write(dialect: str) -> sa.Insert:
     )
 
 
-def _its(ref: TableRef, table_uuid: str) -> dict[str, str]:
-    return {f"its_{name}": value for name, value in (named(ref) | {"table_uuid": table_uuid}).items()}
+def _key_parameters(ref: TableRef, table_uuid: str) -> dict[str, str]:
+    return {f"its_{name}": value for name, value in (name_columns(ref) | {"table_uuid": table_uuid}).items()}
 
 
 _Row = tuple[str, str, str, str, str, str, str, str, datetime]  # the columns of `_ALL`
 
 
-@lru_cache(maxsize=65_536)  # thousands are asked for again and again, and few ever change
+@lru_cache(maxsize=65_536)  # thousands are read again and again, and few change
 def _registration(row: _Row) -> Registration:
     catalog, namespace, name, table_uuid, metadata_location, *lists, seen = row
     places, folders, first_places = (tuple(json.loads(str(text))) for text in lists)

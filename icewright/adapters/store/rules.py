@@ -13,19 +13,19 @@ from icewright.adapters.store.database import Database
 from icewright.adapters.store.schema import POLICIES
 from icewright.core.layering import PolicyRule
 from icewright.core.policy import RENAMED
+from icewright.ports import PolicyRules
 from icewright.ports.views import RuleVersion
 
 _RULES = sa.select(POLICIES.c.scope, POLICIES.c.settings).order_by(POLICIES.c.id)
 
 
 @dataclass
-class SqlRules:
+class SqlRules(PolicyRules):
     """The PolicyRules port on a database."""
 
     db: Database
 
     def list(self) -> Sequence[PolicyRule]:
-        """Return the newest version of each scope's rule."""
         with self.db.reading() as connection:
             newest = {tuple(scope): settings for scope, settings in connection.execute(_RULES)}
         return [
@@ -36,21 +36,19 @@ class SqlRules:
     def put(
         self, match: tuple[str, ...], settings: Mapping[str, Any], author: str, now: datetime, expected: int | None
     ) -> int | None:
-        """Store a new version of a policy rule, by compare-and-set."""
         with self.db.begin() as connection:
-            if connection.dialect.name == "postgresql":  # two of one number would hide one another
+            if connection.dialect.name == "postgresql":  # two writers would choose the same version
                 connection.exec_driver_sql("LOCK TABLE policies IN EXCLUSIVE MODE")
             rows = connection.execute(sa.select(POLICIES.c.scope, POLICIES.c.version)).all()
-            newest = max((row.version for row in rows if tuple(row.scope) == match), default=0)
-            if expected is not None and expected != newest:
+            current = max((row.version for row in rows if tuple(row.scope) == match), default=0)
+            if expected is not None and expected != current:
                 return None
             values = {"scope": list(match), "settings": dict(settings), "author": author, "at": now}
-            connection.execute(sa.insert(POLICIES).values(**values, version=newest + 1))
-        return newest + 1
+            connection.execute(sa.insert(POLICIES).values(**values, version=current + 1))
+        return current + 1
 
     def versions(self, match: tuple[str, ...] | None = None) -> Sequence[RuleVersion]:
-        """Return all versions of policy rules, newest first."""
         with self.db.reading() as connection:
             rows = connection.execute(sa.select(POLICIES).order_by(POLICIES.c.id.desc())).all()
-        found = [RuleVersion(tuple(r.scope), r.settings, r.author, r.at, r.version) for r in rows]
-        return [rule for rule in found if match is None or rule.match == match]
+        versions = [RuleVersion(tuple(r.scope), r.settings, r.author, r.at, r.version) for r in rows]
+        return [rule for rule in versions if match is None or rule.match == match]

@@ -61,15 +61,15 @@ TABLES = sa.Table(
     sa.Column("held_by", sa.Text),
     sa.Column("policy", sa.Text),
     sa.Column("first_seen", Moment, nullable=False),
-    sa.Column("evaluate_at", Moment),  # when it is to be looked at next; empty: when it moves
-    sa.Column("rest_until", Moment),  # the evaluation cooldown
+    sa.Column("evaluate_at", Moment),  # when it is evaluated next; NULL: when its metadata moves
+    sa.Column("rest_until", Moment),  # end of the evaluation cooldown
     sa.Column("evaluating_by", sa.Text),
     sa.Column("evaluating_until", Moment),
     sa.Column("importance", sa.Text, nullable=False, server_default="normal"),
     sa.Column("run_order", sa.Text, nullable=False, server_default="canonical"),
     sa.Column("windows", sa.Text),
     sa.Column("queries_per_day", sa.Float, nullable=False, server_default="0"),
-    sa.Column("succeeded_at", Moment),  # when an operation last did its work
+    sa.Column("succeeded_at", Moment),  # when an operation last committed
     sa.Column("files", sa.BigInteger),  # of the last evaluation, to sort by
     sa.Column("bytes", sa.BigInteger),
     sa.Column("counted_after", Moment),  # jobs created until then count for no breaker: the table was resumed
@@ -96,11 +96,11 @@ VERDICTS = sa.Table(
     sa.Column("cost", sa.Float),
     sa.Column("at", Moment, nullable=False),
     sa.Column("on_pool", sa.Boolean, nullable=False, server_default=sa.false()),
-    sa.Column("cooled", Moment),  # when the cooldown after the last run is over
-    sa.Column("waits", sa.Text),  # why the last plan did not start it
-    sa.Column("position", sa.Integer),  # its place in the queue then
+    sa.Column("cooled", Moment),  # end of the cooldown after the last run
+    sa.Column("waits", sa.Text),  # why the last plan deferred it
+    sa.Column("position", sa.Integer),  # its position in the queue of that plan
     sa.Column("score", sa.Float),
-    sa.Index("ix_verdicts_verdict", "verdict", "operation", "table_id"),  # counted from it alone
+    sa.Index("ix_verdicts_verdict", "verdict", "operation", "table_id"),  # covers the counts of verdicts
 )
 
 INTENDED = sa.text("intent IS NOT NULL")  # of a few jobs at any time
@@ -121,14 +121,12 @@ JOBS = sa.Table(
     sa.Column("finished", Moment),
     sa.Column("summary", sa.Text, nullable=False, default=""),
     sa.Column("cancel_requested", sa.Boolean, nullable=False, default=False),
-    sa.Column("score", sa.Float, nullable=False, server_default="0"),  # which of the queued comes first
+    sa.Column("score", sa.Float, nullable=False, server_default="0"),  # the highest is taken first
     sa.Column("pool", sa.Text, nullable=False, server_default="default"),
     sa.Column("on_pool", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("cost", sa.Float, nullable=False, server_default="0"),  # GB-hours, as predicted
-    sa.Column("options", sa.JSON),  # of a job asked for by hand: knobs of its own, force
-    sa.Column(
-        "intent", sa.JSON(none_as_null=True)
-    ),  # a commit of it that may have cost others a ref, until that is looked at
+    sa.Column("options", sa.JSON),  # of a manual job: its own settings, and whether cooldowns are ignored
+    sa.Column("intent", sa.JSON(none_as_null=True)),  # its commit whose result nobody has checked yet
     sa.Column("fault", sa.Text),  # whose fault a failure or deferral was; empty: the table's, or none
     sa.Index("ix_jobs_table_id_created", "table_id", "created"),
     sa.Index("ix_jobs_state_score", "state", "score"),
@@ -157,12 +155,14 @@ RUNS = sa.Table(
     sa.Column("after", sa.JSON, nullable=False),
     sa.Column("partitions", sa.JSON),
     sa.Column("gb_hours", sa.Float, nullable=False, server_default="0"),
-    sa.Column("tried", sa.Boolean, nullable=False, server_default=sa.true()),  # False: found not due, and left so
+    sa.Column(
+        "tried", sa.Boolean, nullable=False, server_default=sa.true()
+    ),  # False: the operation was not due and did not run
     sa.Index("ix_runs_job_id", "job_id"),
     sa.Index("ix_runs_finished", "finished"),
     sa.Index("ix_runs_table_id_operation_finished", "table_id", "operation", "finished"),
     sa.Index("ix_runs_state_finished", "state", "finished"),
-    sqlite_autoincrement=True,  # no id is given twice: the archive keeps them for ever
+    sqlite_autoincrement=True,  # ids are never reused, as the archive keeps them
 )
 
 PINS = sa.Table(
@@ -190,7 +190,7 @@ EVENTS = sa.Table(
     sa.Column("job_id", sa.Text),
     sa.Index("ix_events_at", "at"),
     sa.Index("ix_events_job_id", "job_id"),
-    sqlite_autoincrement=True,  # no id is given twice: the archive keeps them for ever
+    sqlite_autoincrement=True,  # ids are never reused, as the archive keeps them
 )
 
 POLICIES = sa.Table(
@@ -208,18 +208,18 @@ CATALOGS = sa.Table(
     "catalogs",
     SCHEMA,
     sa.Column("name", sa.Text, primary_key=True),
-    sa.Column("detect_at", Moment, nullable=False),  # when it is to be asked next
+    sa.Column("detect_at", Moment, nullable=False),  # when it is listed next
     sa.Column("detecting_by", sa.Text),
     sa.Column("detecting_until", Moment),
-    sa.Column("detected_at", Moment),  # when it last answered
+    sa.Column("detected_at", Moment),  # of the last complete listing
     sa.Column("failures", sa.Integer, nullable=False, default=0),  # in a row
     sa.Column("error", sa.Text),
-    sa.Column("policy", sa.Text),  # fingerprint of the whole policy when its tables were last held against it
+    sa.Column("policy", sa.Text),  # fingerprint of the policy that was last applied to its tables
     sa.Column("reported", sa.BigInteger),  # the snapshot up to which its table of commit reports was read
-    sa.Column("vacuumed", sa.Text),  # the instant that vacuum has acted on as its cut-off: it does so once
+    sa.Column("vacuumed", sa.Text),  # the cut-off instant that vacuum applied last
 )
 
-LEASES = sa.Table(  # what one process alone does at a time, such as planning
+LEASES = sa.Table(  # rights of one process at a time, such as planning
     "leases",
     SCHEMA,
     sa.Column("name", sa.Text, primary_key=True),
@@ -235,7 +235,7 @@ PROCESSES = sa.Table(
     sa.Column("started", Moment, nullable=False),
     sa.Column("heartbeat", Moment, nullable=False),
     sa.Column("slots", sa.Integer, nullable=False),
-    sa.Column("details", sa.JSON, nullable=False),  # what its pools and loops say
+    sa.Column("details", sa.JSON, nullable=False),  # reports of its pools and loops
 )
 
 BREAKERS = sa.Table(  # resources that failed since their last success
@@ -254,11 +254,11 @@ POOLS = sa.Table(
     "pools",
     SCHEMA,
     sa.Column("name", sa.Text, primary_key=True),
-    sa.Column("max_concurrent", sa.Integer, nullable=False),  # as adapted to what Spark says
+    sa.Column("max_concurrent", sa.Integer, nullable=False),  # adapted to the load that Spark reports
     sa.Column("changed", Moment, nullable=False),
 )
 
-SCANS = sa.Table(  # what readers report of a table, by day
+SCANS = sa.Table(  # scans that engines report, by table and day
     "scans",
     SCHEMA,
     sa.Column("table_id", sa.ForeignKey("tables.id"), primary_key=True),
@@ -270,7 +270,7 @@ SCANS = sa.Table(  # what readers report of a table, by day
     sa.Column("bytes", sa.BigInteger, nullable=False),
 )
 
-RECEIVED = sa.Table(  # events that came in, so that one sent twice counts once
+RECEIVED = sa.Table(  # ids of received messages, so that a repeated one counts once
     "received",
     SCHEMA,
     sa.Column("id", sa.Text, primary_key=True),
@@ -282,36 +282,36 @@ ALERTS = sa.Table(
     "alerts",
     SCHEMA,
     row_id(),
-    sa.Column("key", sa.Text, nullable=False),  # of what it is about
+    sa.Column("key", sa.Text, nullable=False),  # identifies the condition
     sa.Column("rule", sa.Text, nullable=False),
     sa.Column("table_id", sa.ForeignKey("tables.id")),
     sa.Column("subject", sa.Text, nullable=False),
     sa.Column("message", sa.Text, nullable=False),
     sa.Column("severity", sa.Text, nullable=False),
     sa.Column("since", Moment, nullable=False),  # when the condition was first seen
-    sa.Column("raised_at", Moment),  # when it had lasted as long as its rule asks
+    sa.Column("raised_at", Moment),  # when it had lasted as long as its rule requires
     sa.Column("resolved_at", Moment),
     sa.Index("ix_alerts_key_id", "key", "id"),
     sa.Index("ix_alerts_raised_at", "raised_at"),
-    sqlite_autoincrement=True,  # no id is given twice: the archive keeps them for ever
+    sqlite_autoincrement=True,  # ids are never reused, as the archive keeps them
 )
-_OPEN = ALERTS.c.resolved_at.is_(None)  # one open alert a key, whatever processes do at the same time
+_OPEN = ALERTS.c.resolved_at.is_(None)  # one open alert for each key
 sa.Index("ix_alerts_key", ALERTS.c.key, unique=True, sqlite_where=_OPEN, postgresql_where=_OPEN)
 
-TELLINGS = sa.Table(  # what each channel is to be told, and whether it took it
+TELLINGS = sa.Table(  # deliveries of alerts to channels
     "tellings",
     SCHEMA,
     sa.Column("alert_id", sa.ForeignKey("alerts.id", ondelete="CASCADE"), primary_key=True),
-    sa.Column("channel", sa.Text, primary_key=True),  # its name; the address is a secret
-    sa.Column("resolved", sa.Boolean, primary_key=True),  # that it is over; else that it is raised
+    sa.Column("channel", sa.Text, primary_key=True),  # name of the channel; its address is a secret
+    sa.Column("resolved", sa.Boolean, primary_key=True),  # True: the end of the alert; False: its beginning
     sa.Column("failures", sa.Integer, nullable=False),  # in a row
-    sa.Column("try_at", Moment, nullable=False),  # not before then: it failed, or another process is at it
+    sa.Column("try_at", Moment, nullable=False),  # not before then: it failed, or another process has claimed it
     sa.Column("told_at", Moment),
 )
 _UNTOLD = TELLINGS.c.told_at.is_(None)
 sa.Index("ix_tellings_try_at", TELLINGS.c.try_at, sqlite_where=_UNTOLD, postgresql_where=_UNTOLD)
 
-TOTALS = sa.Table(  # sums over all runs ever, which pruning the history must not make smaller
+TOTALS = sa.Table(  # counters over all runs ever, which pruning the history does not lower
     "totals",
     SCHEMA,
     sa.Column("name", sa.Text, primary_key=True),
@@ -329,18 +329,18 @@ ARCHIVES = sa.Table(  # batches of old history on their way into Iceberg tables
     sa.Column("batch", sa.Text, nullable=False, unique=True),
     sa.Column("source", sa.Text, nullable=False),
     sa.Column("before", Moment, nullable=False),
-    sa.Column("rows", sa.JSON, nullable=False),  # the keys of what is moved, none once it is pruned
+    sa.Column("rows", sa.JSON, nullable=False),  # keys of the rows; empty once pruned
     sa.Column("state", sa.Text, nullable=False),  # planned, written, pruned
     sa.Column("at", Moment, nullable=False),
-    # no row is ever in two batches: the next is planned when the last is done
+    # one unfinished batch for each source, so that no row is in two batches
     sa.Index("ix_archives_source", "source", unique=True, sqlite_where=_UNFINISHED, postgresql_where=_UNFINISHED),
 )
 
 TOKENS = sa.Table(
     "tokens",
     SCHEMA,
-    sa.Column("id", sa.Text, primary_key=True),  # stands in the token, and is no secret
-    sa.Column("digest", sa.Text, nullable=False),  # of the whole token, which is kept nowhere
+    sa.Column("id", sa.Text, primary_key=True),  # part of the token, not secret
+    sa.Column("digest", sa.Text, nullable=False),  # of the whole token, which is stored nowhere
     sa.Column("name", sa.Text, nullable=False),
     sa.Column("grants", sa.JSON, nullable=False),
     sa.Column("author", sa.Text, nullable=False),
@@ -353,7 +353,7 @@ TOKENS = sa.Table(
 SESSIONS = sa.Table(
     "sessions",
     SCHEMA,
-    sa.Column("digest", sa.Text, primary_key=True),  # of what the browser's cookie says
+    sa.Column("digest", sa.Text, primary_key=True),  # of the browser's cookie
     sa.Column("name", sa.Text, nullable=False),
     sa.Column("grants", sa.JSON, nullable=False),
     sa.Column("created", Moment, nullable=False),
@@ -372,7 +372,7 @@ AUDIT = sa.Table(
     sa.Column("via", sa.Text, nullable=False),
     sa.Column("action", sa.Text, nullable=False),
     sa.Column("target", sa.Text, nullable=False),
-    sa.Column("catalog", sa.Text),  # of the target; empty: it is about all
+    sa.Column("catalog", sa.Text),  # of the target; NULL: no single catalog
     sa.Column("namespace", sa.Text),
     sa.Column("refused", sa.Boolean, nullable=False),
     sa.Column("source", sa.Text, nullable=False),
@@ -380,12 +380,12 @@ AUDIT = sa.Table(
     sa.Index("ix_audit_at", "at"),
 )
 
-REQUESTS = sa.Table(  # with an Idempotency-Key, so that one sent twice is done once
+REQUESTS = sa.Table(  # with an Idempotency-Key: each is carried out once
     "requests",
     SCHEMA,
-    sa.Column("id", sa.Text, primary_key=True),  # digest of who and key
+    sa.Column("id", sa.Text, primary_key=True),  # digest of caller and key
     sa.Column("body", sa.Text, nullable=False),  # digest
-    sa.Column("answer", sa.JSON(none_as_null=True)),  # empty while the first is at it
+    sa.Column("answer", sa.JSON(none_as_null=True)),  # NULL while the first request runs
     sa.Column("at", Moment, nullable=False),
     sa.Index("ix_requests_at", "at"),
 )

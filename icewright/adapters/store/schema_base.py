@@ -1,4 +1,4 @@
-"""What every table of the state store is made with."""
+"""What every table of the schema is made with."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Moment(sa.TypeDecorator[datetime]):
 
 
 def row_id() -> sa.Column[int]:
-    """Return a column that counts up."""
+    """Return a primary key column that counts up."""
     wide = sa.BigInteger().with_variant(sa.Integer, "sqlite")  # SQLite counts up in INTEGER columns alone
     return sa.Column("id", wide, primary_key=True, autoincrement=True)
 

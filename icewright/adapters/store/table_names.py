@@ -1,4 +1,4 @@
-"""Which tables the names and files mean that others send, however they spell them."""
+"""Tables by the names and files that other systems send, however those are spelled."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from icewright.adapters.store.schema import TABLES
-from icewright.adapters.store.statements import named, namespace_of
+from icewright.adapters.store.statements import name_columns, namespace_of
 from icewright.core.events.directory import holds
 from icewright.core.events.model import Name
 from icewright.core.paths import directory_key, split
@@ -16,12 +16,12 @@ from icewright.core.table import TableRef
 
 _NAME = [TABLES.c[name] for name in ("id", "catalog", "namespace", "name")]
 _PLACE = [*_NAME, *(TABLES.c[n] for n in ("location", "write_paths", "metadata_location", "evaluated_location"))]
-# cut off at the right: every character that is none of a folder's end
+# everything after the last slash is cut off
 _METADATA_FOLDER = sa.func.rtrim(TABLES.c.metadata_location, sa.func.replace(TABLES.c.metadata_location, "/", ""))
-_CHUNK = 2000  # values of a statement
+_CHUNK = 2000  # parameters of one statement
 _Value = TypeVar("_Value")
 _SCHEMES = ("s3", "s3a", "s3n")
-_DEEPEST = 32  # folders above a file
+_DEEPEST = 32  # folders above a file that are considered
 
 
 def by_name(connection: sa.Connection, names: Iterable[Name]) -> Mapping[Name, Sequence[Any]]:
@@ -29,41 +29,41 @@ def by_name(connection: sa.Connection, names: Iterable[Name]) -> Mapping[Name, S
 
     Engines write `a.b.c` whether a dot is part of a name or stands between two, and Trino writes all in lower case.
     """
-    wanted = sorted(set(names))
-    found = _exact(connection, wanted)
+    unique = sorted(set(names))
+    found = _exact(connection, unique)
     missing: dict[str, list[Name]] = {}
-    for name in wanted:
+    for name in unique:
         if name not in found:
             missing.setdefault(name[0], []).append(name)
-    for catalog, mine in missing.items():
-        found |= _alike(connection, catalog, mine)
+    for catalog, of_catalog in missing.items():
+        found |= _alike(connection, catalog, of_catalog)
     return found
 
 
 def _exact(connection: sa.Connection, names: Sequence[Name]) -> dict[Name, Sequence[Any]]:
-    refs = [named(TableRef(name[0], name[1:-1], name[-1])) for name in names]
+    refs = [name_columns(TableRef(name[0], name[1:-1], name[-1])) for name in names]
     found: dict[Name, Sequence[Any]] = {}
     for chunk in _chunks([tuple(ref.values()) for ref in refs]):
-        mine = sa.tuple_(*(TABLES.c[column] for column in ("catalog", "namespace", "name"))).in_(chunk)
-        for row in connection.execute(sa.select(*_NAME).where(~TABLES.c.dropped, mine)):
+        same_name = sa.tuple_(*(TABLES.c[column] for column in ("catalog", "namespace", "name"))).in_(chunk)
+        for row in connection.execute(sa.select(*_NAME).where(~TABLES.c.dropped, same_name)):
             found[(row.catalog, *namespace_of(row.namespace), row.name)] = [row]
     return found
 
 
 def _alike(connection: sa.Connection, catalog: str, names: Sequence[Name]) -> dict[Name, Sequence[Any]]:
-    """Tables whose names read the same with dots between all parts; in another case where there is none in this."""
+    """Return tables whose names read the same with dots between all parts, else in another case."""
     dotted: dict[str, list[Any]] = {}
     folded: dict[str, list[Any]] = {}
     for row in _with_names(connection, catalog, {end for name in names for end in _ends(name[1:])}):
         full = ".".join((*namespace_of(row.namespace), row.name))
         dotted.setdefault(full, []).append(row)
         folded.setdefault(full.casefold(), []).append(row)
-    said = {name: ".".join(name[1:]) for name in names}
-    return {name: dotted.get(full) or folded.get(full.casefold(), []) for name, full in said.items()}
+    full_names = {name: ".".join(name[1:]) for name in names}
+    return {name: dotted.get(full) or folded.get(full.casefold(), []) for name, full in full_names.items()}
 
 
 def _ends(parts: Name) -> Iterator[str]:
-    """Return what the table's own name may be: the last part, the last two with a dot between them, and so on."""
+    """Yield what the table's own name may be: the last part, the last two with a dot between them, and so on."""
     return (".".join(parts[i:]) for i in range(1, len(parts)))
 
 
@@ -78,15 +78,15 @@ def by_location(connection: sa.Connection, locations: Iterable[str]) -> Mapping[
     """Return the rows of tables whose folders hold a metadata file: of folders within one another, the innermost."""
     above = {location: _folders(location) for location in sorted(set(locations))}
     usual = {location: folders[1:2] for location, folders in above.items() if folders[0].endswith("/metadata")}
-    found = _held(connection, usual, [TABLES.c.location])
+    found = _nearest(connection, usual, [TABLES.c.location])
     rest = {location: folders for location, folders in above.items() if not found.get(location)}
-    return {**found, **_held(connection, rest, [TABLES.c.location, _METADATA_FOLDER])}
+    return {**found, **_nearest(connection, rest, [TABLES.c.location, _METADATA_FOLDER])}
 
 
-def _held(
+def _nearest(
     connection: sa.Connection, above: Mapping[str, Sequence[str]], columns: Sequence[sa.ColumnElement[str]]
 ) -> dict[str, Sequence[Any]]:
-    """Return the tables of the nearest of these folders that is one's."""
+    """Return the tables of the nearest of these folders that belongs to a table."""
     places = {spelled for folders in above.values() for folder in folders for spelled in _spellings(folder)}
     rows: dict[int, Any] = {}
     for chunk in _chunks(sorted(places)):
@@ -103,15 +103,15 @@ def _held(
 def _innermost(
     by_folder: Mapping[str, Mapping[int, tuple[Any, str]]], folders: Sequence[str], location: str
 ) -> Sequence[Any]:
-    for folder in folders:  # from the nearest
-        known = by_folder.get(directory_key(folder), {}).values()
-        if found := [row for row, spelled in known if holds(spelled, location)]:
+    for folder in folders:  # nearest first
+        candidates = by_folder.get(directory_key(folder), {}).values()
+        if found := [row for row, spelled in candidates if holds(spelled, location)]:
             return found
     return []
 
 
 def _folders(location: str) -> list[str]:
-    """Return the folders above a file, from the nearest, without the one that a bucket is."""
+    """Return the folders above a file, nearest first, without the one that is the bucket."""
     place = split(location)
     parts = [part for part in place.path.split("/") if part][:-1]
     prefix = f"{place.scheme}://{place.authority}" if place.scheme else ""

@@ -1,4 +1,4 @@
-"""What is known of tables: what catalogs list, what evaluations found, and when they are looked at next."""
+"""Tables: what catalogs list, what evaluations found, when they are evaluated next, and pinned snapshots."""
 
 from __future__ import annotations
 
@@ -11,26 +11,35 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from icewright.adapters.store.database import Database, inserting
+from icewright.adapters.store.database import Database, dialect_insert
 from icewright.adapters.store.registrations import write_registration
 from icewright.adapters.store.schema import DELETIONS, FACTS, JOBS, PINS, TABLES, VERDICTS, Moment
-from icewright.adapters.store.statements import NAMED, chunks, given, named, namespace_text, of_table, ref_of, table_row
+from icewright.adapters.store.statements import (
+    NAMED,
+    chunks,
+    name_columns,
+    namespace_text,
+    of_table,
+    ref_of,
+    table_row,
+    values_table,
+)
 from icewright.core.describe import evaluation_document
 from icewright.core.runs import JobState
 from icewright.core.steps import VERDICT_NAMES, Due, on_pool, why
 from icewright.core.table import TableRef
 from icewright.core.verdicts import Evaluation, due
-from icewright.ports import LedgerState, Pointer, Registration, SnapshotPin, TableRow
+from icewright.ports import LedgerState, Pointer, Registration, SnapshotPin, SnapshotPins, TableRow, TableState
 
-_PAGE = 500  # rows fetched at once: one at a time takes longer, and all at once are too many for a processor's cache
+_PAGE = 500  # rows per fetch; more do not fit a processor cache, and fewer cost more calls
 
-_AGAIN = timedelta(hours=1)  # after which a table that could not be read is tried again
+_RETRY_UNREADABLE = timedelta(hours=1)  # after which an unreadable table is evaluated again
 
 
-def _waiting() -> sa.Select[Any]:
+def _due_statement() -> sa.Select[Any]:
     now = sa.bindparam("now", type_=Moment)
     free = TABLES.c.evaluating_until.is_(None) | (TABLES.c.evaluating_until <= now)
-    # a job evaluates its table when it ends
+    # a job evaluates its table itself at its end
     worked = sa.exists().where(JOBS.c.job_id == TABLES.c.held_by, JOBS.c.state == JobState.RUNNING)
     mine = TABLES.c.catalog.in_(sa.bindparam("catalogs", expanding=True))
     return (
@@ -42,76 +51,74 @@ def _waiting() -> sa.Select[Any]:
     )
 
 
-_WAITING = _waiting()  # made once: it is executed every second, and making it takes as long
+_DUE_EVALUATIONS = _due_statement()  # built once, as it is executed every second
 
 _COLUMNS = [PINS.c[name] for name in SnapshotPin.__dataclass_fields__]
 
 _OF_TABLE = sa.select(*_COLUMNS).select_from(PINS).join(TABLES).where(*NAMED)
 
-_HELD = _OF_TABLE.where(PINS.c.table_uuid == sa.bindparam("uuid")).order_by(PINS.c.id)
+_PINS_OF_TABLE = _OF_TABLE.where(PINS.c.table_uuid == sa.bindparam("uuid")).order_by(PINS.c.id)
 
 
 @dataclass
-class SqlTables:
+class SqlTables(TableState):
     """The TableState port on a database."""
 
     db: Database
 
     def list(self, catalog: str | None = None) -> Sequence[TableRow]:
-        """Return every table, dropped ones too."""
         query = sa.select(TABLES).order_by(TABLES.c.id)
         with self.db.reading() as connection:
             rows = connection.execute(query if catalog is None else query.where(TABLES.c.catalog == catalog))
             return [table_of(row) for row in rows]
 
     def get(self, ref: TableRef) -> TableRow | None:
-        """Return the row of a table, or None when it is unknown."""
         with self.db.reading() as connection:
             row = table_row(connection, ref)
         return None if row is None else table_of(row)
 
     def record_listing(self, catalog: str, pointers: Sequence[Pointer], now: datetime) -> int:
-        """New, moved and dropped tables of one catalog; returns how many are new or moved."""
         listed = {(namespace_text(p.ref.namespace), p.ref.name): p.metadata_location for p in pointers}
         columns = (TABLES.c[n] for n in ("id", "namespace", "name", "metadata_location", "dropped"))
-        known = sa.select(*columns).where(TABLES.c.catalog == catalog)
-        moved, gone = [], []
+        rows = sa.select(*columns).where(TABLES.c.catalog == catalog)
+        moved, dropped_ids = [], []
         with self.db.begin() as connection:
-            pages = connection.execute(known).partitions(_PAGE)
+            pages = connection.execute(rows).partitions(_PAGE)
             for row, namespace, name, before, dropped in chain.from_iterable(pages):
                 location = listed.pop((namespace, name), None)
                 if location is None:
-                    gone += [] if dropped else [row]
+                    dropped_ids += [] if dropped else [row]
                 elif location != before or dropped:
                     moved.append((row, location))
             new = [{"namespace": n, "name": t, "metadata_location": location} for (n, t), location in listed.items()]
             if new:
                 first = {"catalog": catalog, "first_seen": now, "evaluate_at": now, "dropped": False}
-                added = inserting(connection, TABLES).values(**first)  # somebody may be listing the same catalog now
-                connection.execute(added.on_conflict_do_nothing(index_elements=["catalog", "namespace", "name"]), new)
+                insert = dialect_insert(connection, TABLES).values(**first)  # another process may list the same catalog
+                connection.execute(insert.on_conflict_do_nothing(index_elements=["catalog", "namespace", "name"]), new)
             if moved:
-                rested = sa.case((TABLES.c.rest_until > now, TABLES.c.rest_until), else_=sa.literal(now, Moment()))
-                new_at = given(connection, moved, row=sa.BigInteger, location=sa.Text)
-                mine = TABLES.c.id == new_at.c.row
-                # one order everywhere, and beside who refers to the tables: no two transactions wait for each other
-                held = sa.select(TABLES.c.id).join(new_at, mine).order_by(TABLES.c.id)
-                connection.execute(held.with_for_update(of=TABLES, key_share=True)).all()
-                values = {"metadata_location": new_at.c.location, "dropped": False, "evaluate_at": rested}
-                connection.execute(sa.update(TABLES).where(mine).values(values))
-            for ids in chunks(gone):
-                nothing = {"due_since": None, "evaluated_location": None, "evaluate_at": None}
-                connection.execute(sa.update(TABLES).where(TABLES.c.id.in_(ids)).values(dropped=True, **nothing))
+                after_cooldown = sa.case(
+                    (TABLES.c.rest_until > now, TABLES.c.rest_until), else_=sa.literal(now, Moment())
+                )
+                locations = values_table(connection, moved, row=sa.BigInteger, location=sa.Text)
+                same_table = TABLES.c.id == locations.c.row
+                # in the order of ids, against deadlocks
+                locked = sa.select(TABLES.c.id).join(locations, same_table).order_by(TABLES.c.id)
+                connection.execute(locked.with_for_update(of=TABLES, key_share=True)).all()
+                values = {"metadata_location": locations.c.location, "dropped": False, "evaluate_at": after_cooldown}
+                connection.execute(sa.update(TABLES).where(same_table).values(values))
+            for ids in chunks(dropped_ids):
+                no_work = {"due_since": None, "evaluated_location": None, "evaluate_at": None}
+                connection.execute(sa.update(TABLES).where(TABLES.c.id.in_(ids)).values(dropped=True, **no_work))
                 connection.execute(sa.delete(VERDICTS).where(VERDICTS.c.table_id.in_(ids)))
         return len(new) + len(moved)
 
     def record_evaluation(self, evaluation: Evaluation, now: datetime, policy: str = "") -> None:
-        """The evaluation replaces what was known; a table of another uuid begins anew."""
         metadata = evaluation.facts.metadata
         with self.db.begin() as connection:
             row = table_row(connection, metadata.ref, locked=True)
             if row is None or (row.evaluated_at is not None and row.evaluated_at > now):
-                return  # gone, or somebody who began later was done sooner
-            dues = due(evaluation)
+                return  # dropped, or an evaluation that began later is stored already
+            is_due = due(evaluation)
             same = row.table_uuid in (None, metadata.table_uuid)
             connection.execute(
                 sa.update(TABLES)
@@ -123,14 +130,14 @@ class SqlTables:
                     metadata_location=metadata.metadata_location,
                     evaluated_location=metadata.metadata_location,
                     evaluated_at=now,
-                    evaluate_at=_next_look(evaluation, now),
+                    evaluate_at=_next_evaluation(evaluation, now),
                     rest_until=now + evaluation.terms.rest,
                     evaluating_by=None,
                     evaluating_until=None,
                     importance=evaluation.terms.importance,
                     run_order=evaluation.terms.order,
                     windows=evaluation.terms.windows,
-                    due_since=((row.due_since if same else None) or now) if dues else None,
+                    due_since=((row.due_since if same else None) or now) if is_due else None,
                     succeeded_at=row.succeeded_at if same else None,
                     health=evaluation.health,
                     files=evaluation.facts.data_files,
@@ -141,8 +148,8 @@ class SqlTables:
             )
             write_registration(connection, Registration.of(metadata, evaluation.facts.outside), now)
             if not same:
-                found = (DELETIONS.c.table_id == row.id) & (DELETIONS.c.state == LedgerState.FOUND)
-                connection.execute(sa.delete(DELETIONS).where(found))
+                findings = (DELETIONS.c.table_id == row.id) & (DELETIONS.c.state == LedgerState.FOUND)
+                connection.execute(sa.delete(DELETIONS).where(findings))
             for table in (FACTS, VERDICTS):
                 connection.execute(sa.delete(table).where(table.c.table_id == row.id))
             document = dict(evaluation_document(evaluation))
@@ -166,29 +173,25 @@ class SqlTables:
             )
 
     def record_unreadable(self, ref: TableRef, error: str, now: datetime) -> None:
-        """A table whose evaluation failed whole: nothing may be done, health is unknown.
-
-        Since when something is due stays: one read that failed makes nobody wait anew.
-        """
         with self.db.begin() as connection:
             row = table_row(connection, ref, locked=True)
             if row is None or (row.evaluated_at is not None and row.evaluated_at > now):
                 return
-            again = sa.case((_asked_since(now), TABLES.c.evaluate_at), else_=sa.literal(now + _AGAIN, Moment()))
-            nothing = {"health": None, "evaluating_by": None, "evaluating_until": None}
-            unread = sa.update(TABLES).where(TABLES.c.id == row.id)
-            connection.execute(unread.values(error=error, evaluated_at=now, evaluate_at=again, **nothing))
+            retry_at = sa.case(
+                (_requested_since(now), TABLES.c.evaluate_at), else_=sa.literal(now + _RETRY_UNREADABLE, Moment())
+            )
+            no_health = {"health": None, "evaluating_by": None, "evaluating_until": None}
+            update = sa.update(TABLES).where(TABLES.c.id == row.id)
+            connection.execute(update.values(error=error, evaluated_at=now, evaluate_at=retry_at, **no_health))
             connection.execute(sa.delete(VERDICTS).where(VERDICTS.c.table_id == row.id))
 
     def evaluation(self, ref: TableRef) -> Mapping[str, Any] | None:
-        """Return the last evaluation as JSON."""
         query = sa.select(FACTS.c.document).join(TABLES).where(*of_table(ref))
         with self.db.reading() as connection:
             document: Mapping[str, Any] | None = connection.execute(query).scalar()
             return document
 
     def pause(self, ref: TableRef, reason: str | None) -> bool:
-        """Pause with a reason, or resume with None."""
         values: dict[str, Any] = {"paused": reason}
         if reason is None:  # its breaker starts anew: what failed before counts no more
             jobs = sa.select(sa.func.max(JOBS.c.created)).where(JOBS.c.table_id == TABLES.c.id)
@@ -199,47 +202,45 @@ class SqlTables:
     def claim_evaluations(
         self, catalogs: Sequence[str], holder: str, now: datetime, until: datetime, limit: int
     ) -> Sequence[TableRow]:
-        """Return tables whose time has come, for this process until then."""
         with self.db.begin() as connection:
-            rows = connection.execute(_WAITING, {"catalogs": catalogs, "now": now, "most": limit}).all()
+            rows = connection.execute(_DUE_EVALUATIONS, {"catalogs": catalogs, "now": now, "most": limit}).all()
             if rows:
-                claimed = sa.update(TABLES).where(TABLES.c.id.in_([row.id for row in rows]))
-                connection.execute(claimed.values(evaluating_by=holder, evaluating_until=until))
+                claim = sa.update(TABLES).where(TABLES.c.id.in_([row.id for row in rows]))
+                connection.execute(claim.values(evaluating_by=holder, evaluating_until=until))
         return [table_of(row) for row in rows]
 
     def schedule_evaluation(self, refs: Sequence[TableRef], at: datetime | None) -> None:
-        """When these tables are to be evaluated next, whatever was planned; None: when they move."""
         with self.db.begin() as connection:
             for ref in refs:
                 connection.execute(sa.update(TABLES).where(*of_table(ref)).values(evaluate_at=at))
 
     def clear_due_work(self, refs: Sequence[TableRef], at: datetime | None) -> None:
-        """Nothing is due of these tables any more, and nothing wrong with them: they are not there, or not ours."""
-        nothing = {"due_since": None, "error": None, "evaluating_by": None, "evaluating_until": None}
-        for ref in refs:  # each by itself: whoever locks many does so in another order
+        no_work = {"due_since": None, "error": None, "evaluating_by": None, "evaluating_until": None}
+        for ref in refs:  # one transaction each, against deadlocks with other orders
             with self.db.begin() as connection:
                 if (row := table_row(connection, ref, locked=True)) is None:
                     continue
                 table = sa.update(TABLES).where(TABLES.c.id == row.id)
-                connection.execute(table.values(evaluate_at=at, **nothing))
+                connection.execute(table.values(evaluate_at=at, **no_work))
                 connection.execute(sa.delete(VERDICTS).where(VERDICTS.c.table_id == row.id))
 
 
 @dataclass
-class SqlPins:
+class SqlPins(SnapshotPins):
     """The SnapshotPins port on a database."""
 
     db: Database
 
     def list(self, ref: TableRef, table_uuid: str) -> Sequence[SnapshotPin]:
-        """Held snapshots of the table of this uuid."""
         with self.db.reading() as connection:
-            return [SnapshotPin(*found) for found in connection.execute(_HELD, named(ref) | {"uuid": table_uuid})]
+            return [
+                SnapshotPin(*row)
+                for row in connection.execute(_PINS_OF_TABLE, name_columns(ref) | {"uuid": table_uuid})
+            ]
 
     def add(self, ref: TableRef, table_uuid: str, pin: SnapshotPin, *, job_id: str | None = None) -> bool:
-        """Hold a snapshot, unless another job works on the table."""
         with self.db.begin() as connection:
-            # the lock makes a job that begins on the table wait for this pin, or this pin see the job
+            # the lock orders this pin and a job that begins on the table
             row = table_row(connection, ref, locked=True)
             if row is None:
                 return False
@@ -252,26 +253,27 @@ class SqlPins:
         return True
 
     def remove(self, ref: TableRef, reader: str) -> bool:
-        """Release the pin of a reader; returns False when there is none."""
         with self.db.begin() as connection:
             row = table_row(connection, ref)
             if row is None:
                 return False
-            gone = sa.delete(PINS).where(PINS.c.table_id == row.id, PINS.c.reader == reader)
-            return connection.execute(gone).rowcount == 1
+            delete = sa.delete(PINS).where(PINS.c.table_id == row.id, PINS.c.reader == reader)
+            return connection.execute(delete).rowcount == 1
 
 
-def _next_look(evaluation: Evaluation, now: datetime) -> sa.ColumnElement[datetime | None]:
-    """Return when a table is looked at after an evaluation that began at `now`.
+def _next_evaluation(evaluation: Evaluation, now: datetime) -> sa.ColumnElement[datetime | None]:
+    """Return when a table is evaluated after an evaluation that began at `now`.
 
-    Whoever said since then that it changed may have meant what was not there yet: it is read again after its cooldown.
+    A change that was reported since then may not be in the metadata that was read: it is evaluated again.
     """
-    rested = min(now + evaluation.terms.rest, evaluation.revisit)
-    return sa.case((_asked_since(now), sa.literal(rested, Moment())), else_=sa.literal(evaluation.revisit, Moment()))
+    after_cooldown = min(now + evaluation.terms.rest, evaluation.revisit)
+    return sa.case(
+        (_requested_since(now), sa.literal(after_cooldown, Moment())), else_=sa.literal(evaluation.revisit, Moment())
+    )
 
 
-def _asked_since(now: datetime) -> sa.ColumnElement[bool]:
-    """Return whether somebody said of a table that is being read since `now` when it is to be read again."""
+def _requested_since(now: datetime) -> sa.ColumnElement[bool]:
+    """Return whether somebody asked, since `now`, for another evaluation of a table that is being evaluated."""
     return TABLES.c.evaluating_by.is_not(None) & (TABLES.c.evaluate_at > now)
 
 
@@ -281,6 +283,6 @@ _plain = itemgetter(*(list(TABLES.c.keys()).index(name) for name in _PLAIN))
 
 
 def table_of(row: Any) -> TableRow:  # noqa: ANN401 - a row of all columns, of which there may be thousands
-    """Return what a row says of a table."""
+    """Return the table of a result row."""
     paths = None if row.write_paths is None else tuple(row.write_paths)
     return TableRow(ref=ref_of(row), write_paths=paths, **dict(zip(_PLAIN, _plain(row), strict=True)))

@@ -15,7 +15,7 @@ from icewright.adapters.store.jobs import job_of
 from icewright.adapters.store.ledger import PLANNED_BY, waiting_deletions, waiting_of
 from icewright.adapters.store.measures import STATE
 from icewright.adapters.store.overview import overview
-from icewright.adapters.store.paging import Key, cursor, in_sight, ordered, seek
+from icewright.adapters.store.paging import Key, cursor, order_by, seek, visible
 from icewright.adapters.store.schema import DELETIONS, EVENTS, JOBS, RUNS, TABLES, VERDICTS
 from icewright.adapters.store.statements import of_table, ref_of
 from icewright.adapters.store.tables import table_of
@@ -23,6 +23,7 @@ from icewright.core.permissions import VisibilityFilter
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState
 from icewright.core.table import TableRef
+from icewright.ports import Views
 from icewright.ports.rows import WaitingDeletions
 from icewright.ports.views import (
     After,
@@ -54,7 +55,7 @@ _OPEN = (JobState.RUNNING, JobState.QUEUED)
 
 
 @dataclass
-class SqlViews:
+class SqlViews(Views):
     """The Views port on a database."""
 
     db: Database
@@ -62,121 +63,115 @@ class SqlViews:
     def list_tables(
         self, query: TableQuery, sight: VisibilityFilter, after: After | None, limit: int
     ) -> Page[TableItem]:
-        """Return a page of tables that match the query."""
         keys = _table_keys(query)
         with self.db.reading() as connection:
-            wanted = sa.and_(in_sight(connection, sight), *_of_tables(query))
-            total = connection.execute(sa.select(sa.func.count()).select_from(TABLES).where(wanted)).scalar_one()
-            found = sa.select(TABLES, STATE.label("state")).where(wanted, seek(keys, after))
-            rows = connection.execute(found.order_by(*ordered(keys)).limit(limit + 1)).all()
+            conditions = sa.and_(visible(connection, sight), *_table_conditions(query))
+            total = connection.execute(sa.select(sa.func.count()).select_from(TABLES).where(conditions)).scalar_one()
+            found = sa.select(TABLES, STATE.label("state")).where(conditions, seek(keys, after))
+            rows = connection.execute(found.order_by(*order_by(keys)).limit(limit + 1)).all()
             due = _due(connection, [row.id for row in rows])
         items = [_item(row, due.get(row.id, ())) for row in rows]
         return _page(items, rows, [key.column.name for key in keys], limit, total)
 
     def table_item(self, ref: TableRef) -> TableItem | None:
-        """Return one table as lists show it, or None."""
         with self.db.reading() as connection:
             row = connection.execute(sa.select(TABLES, STATE.label("state")).where(*of_table(ref))).first()
             return None if row is None else _item(row, _due(connection, [row.id]).get(row.id, ()))
 
     def list_jobs(self, query: JobQuery, sight: VisibilityFilter, after: After | None, limit: int) -> Page[JobItem]:
-        """Return a page of jobs that match the query, newest first."""
         keys = (Key(JOBS.c.created, datetime, descending=True), Key(JOBS.c.job_id, str, descending=True))
-        wanted = _of_places(query.ref, query.catalog)
+        conditions = _in_place(query.ref, query.catalog)
         if query.job_id is not None:
-            wanted.append(JOBS.c.job_id == query.job_id)
+            conditions.append(JOBS.c.job_id == query.job_id)
         if query.states:
-            wanted.append(JOBS.c.state.in_(query.states))
+            conditions.append(JOBS.c.state.in_(query.states))
         if query.operation:
-            wanted.append(sa.cast(JOBS.c.operations, sa.Text).like(f'%"{query.operation}"%'))
+            conditions.append(sa.cast(JOBS.c.operations, sa.Text).like(f'%"{query.operation}"%'))
         if query.trigger:
-            wanted.append(JOBS.c.trigger == query.trigger)
+            conditions.append(JOBS.c.trigger == query.trigger)
         with self.db.reading() as connection:
-            mine = sa.and_(in_sight(connection, sight), *wanted, seek(keys, after))
-            rows = connection.execute(_jobs().where(mine).order_by(*ordered(keys)).limit(limit + 1)).all()
+            condition = sa.and_(visible(connection, sight), *conditions, seek(keys, after))
+            rows = connection.execute(_jobs().where(condition).order_by(*order_by(keys)).limit(limit + 1)).all()
         return _page([_job_item(row) for row in rows], rows, ["created", "job_id"], limit)
 
     def list_runs(
         self, query: RunQuery, sight: VisibilityFilter, after: After | None, limit: int
     ) -> Page[Mapping[str, Any]]:
-        """Operations of jobs, newest first."""
         keys = (Key(RUNS.c.id, int, descending=True),)
-        wanted = _of_places(query.ref, query.catalog)
+        conditions = _in_place(query.ref, query.catalog)
         if query.operation:
-            wanted.append(RUNS.c.operation == query.operation)
+            conditions.append(RUNS.c.operation == query.operation)
         if query.states:
-            wanted.append(RUNS.c.state.in_(query.states))
+            conditions.append(RUNS.c.state.in_(query.states))
         if query.since:
-            wanted.append(RUNS.c.finished >= query.since)
+            conditions.append(RUNS.c.finished >= query.since)
         runs = sa.select(RUNS, *_NAME).join_from(RUNS, TABLES, RUNS.c.table_id == TABLES.c.id)
         with self.db.reading() as connection:
-            mine = sa.and_(in_sight(connection, sight), *wanted, seek(keys, after))
-            rows = connection.execute(runs.where(mine).order_by(*ordered(keys)).limit(limit + 1)).all()
-        return _page([{**_mapped(row), "ref": ref_of(row)} for row in rows], rows, ["id"], limit)
+            condition = sa.and_(visible(connection, sight), *conditions, seek(keys, after))
+            rows = connection.execute(runs.where(condition).order_by(*order_by(keys)).limit(limit + 1)).all()
+        return _page([{**_columns(row), "ref": ref_of(row)} for row in rows], rows, ["id"], limit)
 
     def list_queue(self, sight: VisibilityFilter, limit: int) -> Sequence[JobItem]:
-        """Return jobs that run, then those that wait, best first."""
         running = sa.case((JOBS.c.state == JobState.RUNNING, 0), else_=1)
         order = (running, JOBS.c.score.desc(), JOBS.c.created, JOBS.c.job_id)
         with self.db.reading() as connection:
-            mine = in_sight(connection, sight) & JOBS.c.state.in_(_OPEN)
-            rows = connection.execute(_jobs().where(mine).order_by(*order).limit(limit))
+            condition = visible(connection, sight) & JOBS.c.state.in_(_OPEN)
+            rows = connection.execute(_jobs().where(condition).order_by(*order).limit(limit))
             return [_job_item(row) for row in rows]
 
     def list_waiting(
         self, sight: VisibilityFilter, after: After | None, limit: int, ref: TableRef | None = None
     ) -> Page[WaitingItem]:
-        """Due operations that no job has."""
         keys = (
             Key(VERDICTS.c.position, int, nullable=True),
             Key(VERDICTS.c.table_id, int),
             Key(VERDICTS.c.operation, str),
         )
         due = sa.select(VERDICTS, *_NAME, TABLES.c.due_since).join_from(VERDICTS, TABLES)
-        free = (VERDICTS.c.verdict == "due", TABLES.c.held_by.is_(None), ~TABLES.c.dropped, *_of_places(ref, None))
+        free = (VERDICTS.c.verdict == "due", TABLES.c.held_by.is_(None), ~TABLES.c.dropped, *_in_place(ref, None))
         with self.db.reading() as connection:
-            mine = sa.and_(in_sight(connection, sight), *free)
-            counted = sa.select(sa.func.count()).select_from(VERDICTS.join(TABLES)).where(mine)
-            total = connection.execute(counted).scalar_one()
-            rows = connection.execute(due.where(mine, seek(keys, after)).order_by(*ordered(keys)).limit(limit + 1))
+            condition = sa.and_(visible(connection, sight), *free)
+            count = sa.select(sa.func.count()).select_from(VERDICTS.join(TABLES)).where(condition)
+            total = connection.execute(count).scalar_one()
+            rows = connection.execute(
+                due.where(condition, seek(keys, after)).order_by(*order_by(keys)).limit(limit + 1)
+            )
             found = rows.all()
         return _page([_waiting(row) for row in found], found, ["position", "table_id", "operation"], limit, total)
 
     def list_files(self, job_id: str, after: After | None, limit: int) -> Page[Mapping[str, Any]]:
-        """Return what the ledger says of a job."""
-        said = ("planned_at", "settled_at", "delete_after", "reason", "operation")
-        columns = ("id", "path", "bytes", "kind", "state", *said)
+        times = ("planned_at", "settled_at", "delete_after", "reason", "operation")
+        columns = ("id", "path", "bytes", "kind", "state", *times)
         return self._of_job(DELETIONS, columns, job_id, after, limit)
 
     def list_deletions(
         self, query: DeletionQuery, sight: VisibilityFilter, after: After | None, limit: int
     ) -> Page[WaitingDeletions]:
-        """Return files that are still to be deleted, job by job."""
         keys = (Key(JOBS.c.created, datetime), Key(JOBS.c.job_id, str), Key(PLANNED_BY.element, str))
-        wanted = _of_places(query.ref, query.catalog)
+        conditions = _in_place(query.ref, query.catalog)
         if query.job_id is not None:
-            wanted.append(JOBS.c.job_id == query.job_id)
+            conditions.append(JOBS.c.job_id == query.job_id)
         with self.db.reading() as connection:
-            mine = sa.and_(in_sight(connection, sight), *wanted, seek(keys, after))
-            rows = connection.execute(waiting_deletions().where(mine).order_by(*ordered(keys)).limit(limit + 1)).all()
+            condition = sa.and_(visible(connection, sight), *conditions, seek(keys, after))
+            rows = connection.execute(
+                waiting_deletions().where(condition).order_by(*order_by(keys)).limit(limit + 1)
+            ).all()
         return _page([waiting_of(row) for row in rows], rows, ["created", "job_id", "planned_by"], limit)
 
     def list_events(self, job_id: str, after: After | None, limit: int) -> Page[Mapping[str, Any]]:
-        """Return a page of the events of a job, oldest first."""
         return self._of_job(EVENTS, ("id", "at", "kind", "details"), job_id, after, limit)
 
     def list_activity(
         self, kind: str | None, sight: VisibilityFilter, after: After | None, limit: int
     ) -> Page[Mapping[str, Any]]:
-        """Return a page of events of all tables, newest first."""
         keys = (Key(EVENTS.c.id, int, descending=True),)
         columns = [EVENTS.c[name] for name in ("id", "at", "kind", "details", "job_id")]
         query = sa.select(*columns, *_NAME).join_from(EVENTS, TABLES, EVENTS.c.table_id == TABLES.c.id, isouter=True)
-        wanted = [] if kind is None else [EVENTS.c.kind == kind]
+        conditions = [] if kind is None else [EVENTS.c.kind == kind]
         with self.db.reading() as connection:
-            mine = sa.and_(in_sight(connection, sight), *wanted, seek(keys, after))
-            rows = connection.execute(query.where(mine).order_by(*ordered(keys)).limit(limit + 1)).all()
-        items = [{**_mapped(row), "ref": ref_of(row) if row.catalog is not None else None} for row in rows]
+            condition = sa.and_(visible(connection, sight), *conditions, seek(keys, after))
+            rows = connection.execute(query.where(condition).order_by(*order_by(keys)).limit(limit + 1)).all()
+        items = [{**_columns(row), "ref": ref_of(row) if row.catalog is not None else None} for row in rows]
         return _page(items, rows, ["id"], limit)
 
     def overview(self, sight: VisibilityFilter, since: datetime) -> FleetOverview:
@@ -190,14 +185,14 @@ class SqlViews:
         keys = (Key(table.c.id, int),)
         query = sa.select(*(table.c[name] for name in columns)).where(table.c.job_id == job_id, seek(keys, after))
         with self.db.reading() as connection:
-            rows = connection.execute(query.order_by(*ordered(keys)).limit(limit + 1)).all()
-        return _page([_mapped(row) for row in rows], rows, ["id"], limit)
+            rows = connection.execute(query.order_by(*order_by(keys)).limit(limit + 1)).all()
+        return _page([_columns(row) for row in rows], rows, ["id"], limit)
 
 
 def _page(
     items: Sequence[Any], rows: Sequence[Any], names: Sequence[str], limit: int, total: int | None = None
 ) -> Page[Any]:
-    """Return the page, of which one item more was asked for to know whether there is another."""
+    """Return a page out of one row more than fits, which tells whether there is another page."""
     if len(rows) <= limit:
         return Page(items, None, total)
     last = rows[limit - 1]
@@ -212,40 +207,40 @@ def _table_keys(query: TableQuery) -> list[Key]:
     return [Key(column, kind, query.descending, nullable=True), Key(TABLES.c.id, int)]
 
 
-def _of_tables(query: TableQuery) -> list[sa.ColumnElement[bool]]:
-    wanted = _of_places(None, query.catalog)
+def _table_conditions(query: TableQuery) -> list[sa.ColumnElement[bool]]:
+    conditions = _in_place(None, query.catalog)
     if query.namespace is not None:
-        wanted.append(TABLES.c.namespace == json.dumps(query.namespace, ensure_ascii=False))
+        conditions.append(TABLES.c.namespace == json.dumps(query.namespace, ensure_ascii=False))
     if query.search:
-        wanted.append(_searched(query.search))
+        conditions.append(_matches_search(query.search))
     if query.states:
-        wanted.append(STATE.in_(query.states))
+        conditions.append(STATE.in_(query.states))
     if not query.states or "dropped" not in query.states:
-        wanted.append(~TABLES.c.dropped)
+        conditions.append(~TABLES.c.dropped)
     if query.health_below is not None:
-        wanted.append(TABLES.c.health < query.health_below)
+        conditions.append(TABLES.c.health < query.health_below)
     if query.due is not None:
-        mine = (VERDICTS.c.table_id == TABLES.c.id, VERDICTS.c.operation == query.due, VERDICTS.c.verdict == "due")
-        wanted.append(sa.exists().where(*mine))
-    return wanted
+        condition = (VERDICTS.c.table_id == TABLES.c.id, VERDICTS.c.operation == query.due, VERDICTS.c.verdict == "due")
+        conditions.append(sa.exists().where(*condition))
+    return conditions
 
 
-def _searched(text: str) -> sa.ColumnElement[bool]:
-    """Within the name or the namespace, whose parts are text of JSON; in any case, as far as the database knows it."""
+def _matches_search(text: str) -> sa.ColumnElement[bool]:
+    """Return whether name or namespace contain the text, in any case; namespaces are compared as JSON."""
     inner = sa.func.substr(TABLES.c.namespace, 2, sa.func.length(TABLES.c.namespace) - 2)
     written = json.dumps(text, ensure_ascii=False)[1:-1]
     return TABLES.c.name.icontains(text, autoescape=True) | inner.icontains(written, autoescape=True)
 
 
-def _of_places(ref: TableRef | None, catalog: str | None) -> list[sa.ColumnElement[bool]]:
+def _in_place(ref: TableRef | None, catalog: str | None) -> list[sa.ColumnElement[bool]]:
     if ref is not None:
         return list(of_table(ref))
     return [TABLES.c.catalog == catalog] if catalog is not None else []
 
 
 def _due(connection: sa.Connection, ids: Sequence[int]) -> dict[int, tuple[Operation, ...]]:
-    """Return what is due on the tables."""
-    # not asked of the column itself, for whose index the database would go through everything that is due anywhere
+    """Return the due operations of the tables, by id."""
+    # coalesce keeps the database from the index on verdicts, by which it would visit everything that is due
     is_due = sa.func.coalesce(VERDICTS.c.verdict, "") == "due"
     query = sa.select(VERDICTS.c.table_id, VERDICTS.c.operation).where(VERDICTS.c.table_id.in_(ids), is_due)
     found: dict[int, list[Operation]] = {}
@@ -274,5 +269,5 @@ def _waiting(row: Any) -> WaitingItem:  # noqa: ANN401 - a result row
     return WaitingItem(ref_of(row), operation, row.reason, row.waits, due_since=row.due_since, **numbers)
 
 
-def _mapped(row: Any) -> dict[str, Any]:  # noqa: ANN401 - a result row
+def _columns(row: Any) -> dict[str, Any]:  # noqa: ANN401 - a result row
     return dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's public name

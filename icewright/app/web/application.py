@@ -17,11 +17,13 @@ from icewright.app.web.access import EventSenders
 from icewright.app.web.app_state import AppState, ServiceStatus
 from icewright.app.web.etags import ETagMiddleware
 from icewright.app.web.identity import Access, access_of
-from icewright.app.web.limits import BodyLimitMiddleware, RateLimitMiddleware, TokenBuckets
+from icewright.app.web.limits import BodyLimitMiddleware, PrincipalSlots, RateLimitMiddleware, TokenBuckets
 from icewright.app.web.response_cache import ResponseCache
 from icewright.app.web.segments import PathSegmentMiddleware
 from icewright.app.web.tracing import RequestLogMiddleware
 
+MAX_STREAMS, STREAMS_PER_PRINCIPAL = 100, 10
+MAX_HEAVY, HEAVY_PER_PRINCIPAL = 4, 2  # previews, plans and dry runs take whole CPU seconds
 # built once per process: FastAPI analyses each route's dependencies when it is included
 _ROUTES, _EXPOSED_ROUTES = APIRouter(), APIRouter()
 for _module in (probes, events, api, oidc, pages):
@@ -86,7 +88,9 @@ def create_app(application: AppState, settings: Settings, service_status: Servic
         ResponseCache(application.runtime.store.change_token),
         secrets.token_urlsafe(32),
     )
-    app.state.closing, app.state.stream_slots = threading.Event(), pages.StreamSlots()
+    app.state.closing = threading.Event()
+    app.state.stream_slots = PrincipalSlots("live pages", STREAMS_PER_PRINCIPAL, MAX_STREAMS)
+    app.state.heavy_slots = PrincipalSlots("heavy requests", HEAVY_PER_PRINCIPAL, MAX_HEAVY)
     app.state.simulations = pages.Simulations()
     problems.install(app)
     return app

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Hashable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, TypeVar
 
@@ -10,6 +11,7 @@ from fastapi import Depends, Request
 
 from icewright.app.web.app_state import AppState, app_state
 from icewright.app.web.identity import client_address, principal_of
+from icewright.app.web.limits import PrincipalSlots
 from icewright.app.web.problems import Problem
 from icewright.app.web.response_cache import response_cache_of
 from icewright.app.web.segments import LONGEST  # importing registers the convertor that routes use
@@ -51,6 +53,16 @@ class Caller:
     def cached_until_change(self, *key: Hashable, work: Callable[[], T]) -> T:
         """Return `work()`, or its result for a caller of the same visibility since the store last changed."""
         return response_cache_of(self.request).get((*key, self.visibility), work)
+
+    @property
+    def slot_key(self) -> str:
+        """Return the name by which the caller's open streams and heavy requests are counted."""
+        return f"{self.principal.via} {self.principal.name}"
+
+    def heavy(self) -> AbstractContextManager[None]:
+        """Return a context that holds a slot for a heavy request. Raises `Problem` 429 or 503 when none is free."""
+        slots: PrincipalSlots = self.request.app.state.heavy_slots
+        return slots.hold(self.slot_key)
 
     def require(self, place: Place, target: str, action: Action | None = None) -> None:
         """Raise an audited 403 `Problem` unless the caller has the permission in the place."""

@@ -15,7 +15,7 @@ from icewright.app.addresses import is_loopback
 from icewright.app.sections import AuthSection, OidcSection
 from icewright.app.tokens import digest, proven, token_id
 from icewright.app.web.app_state import AppState
-from icewright.app.web.limits import TokenBuckets
+from icewright.app.web.limits import TokenBuckets, network_of
 from icewright.app.web.problems import Problem
 from icewright.app.web.response_cache import response_cache_of
 from icewright.core.permissions import Grant, Principal, Role, Via
@@ -38,7 +38,7 @@ class Access:
     idle: timedelta = timedelta(hours=1)
     lifetime: timedelta = timedelta(hours=12)
     oidc: OidcSection | None = field(default=None, repr=False)
-    refusals: TokenBuckets = field(default_factory=lambda: TokenBuckets(1))  # audited refusals per second and client
+    refusals: TokenBuckets = field(default_factory=lambda: TokenBuckets(1))  # audited refusals per second and network
 
 
 def access_of(auth: AuthSection | None) -> Access:
@@ -148,7 +148,7 @@ def _unauthenticated(request: Request, app: AppState, detail: str, claimed_id: s
     """Return a 401 problem, and audit the refusal at a limited rate per client."""
     access: Access = request.app.state.access
     source = client_address(request)
-    if not access.refusals.wait(source):
+    if not access.refusals.wait(network_of(source)):
         app.runtime.store.audit.append(
             AuditRow(
                 at=app.runtime.clock.now(),

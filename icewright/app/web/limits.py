@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from ipaddress import IPv6Address, ip_address, ip_network
 from math import ceil
@@ -19,6 +21,7 @@ from icewright.app.web.problems import Problem
 CLIENTS = 4096  # buckets in memory
 PROBES = ("/healthz", "/readyz")  # never limited, so that an orchestrator does not kill a busy service
 BODY_SECONDS = 30.0  # to receive a whole body
+_SLOT_SECONDS = 5  # Retry-After of what finds no slot
 _NETWORK = 64  # prefix bits of an IPv6 address that count as one client
 
 
@@ -42,6 +45,43 @@ class TokenBuckets:
         return 0.0 if tokens >= 1 else (1 - tokens) / self.rate
 
 
+@dataclass
+class PrincipalSlots:
+    """Counts what each principal has open of one kind, up to a limit for each and one for all."""
+
+    kind: str  # in the plural
+    per_principal: int
+    total: int
+    _open: Counter[str] = field(default_factory=Counter)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def acquire(self, principal: str) -> None:
+        """Take a slot. Raises `Problem` 429 at the principal's limit, and 503 at the limit of all."""
+        headers = {"Retry-After": str(_SLOT_SECONDS)}
+        with self._lock:
+            if self._open[principal] >= self.per_principal:
+                raise Problem(429, f"you have {self.per_principal} {self.kind} open; close one first", headers=headers)
+            if self._open.total() >= self.total:
+                raise Problem(503, f"{self.total} {self.kind} are open; try again", headers=headers)
+            self._open[principal] += 1
+
+    def release(self, principal: str) -> None:
+        """Give a slot of the principal back."""
+        with self._lock:
+            self._open[principal] -= 1
+            if not self._open[principal]:
+                del self._open[principal]
+
+    @contextmanager
+    def hold(self, principal: str) -> Iterator[None]:
+        """Hold a slot while the block runs. Raises `Problem` as `acquire` does."""
+        self.acquire(principal)
+        try:
+            yield
+        finally:
+            self.release(principal)
+
+
 class RateLimitMiddleware:
     """Answers 429 to clients that exceed their rate."""
 
@@ -51,7 +91,7 @@ class RateLimitMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run the application, or answer 429 with `Retry-After`."""
         if scope["type"] == "http" and scope["path"] not in PROBES:
-            wait = self.buckets.wait(_network_of(scope))
+            wait = self.buckets.wait(network_of((scope.get("client") or ("",))[0]))
             if wait:
                 headers = {"Retry-After": str(ceil(wait))}
                 problem = Problem(
@@ -62,12 +102,12 @@ class RateLimitMiddleware:
         await self.app(scope, receive, send)
 
 
-def _network_of(scope: Scope) -> str:
-    host = (scope.get("client") or ("",))[0]
+def network_of(host: str) -> str:
+    """Return what counts as one client: an IPv4 address, or the /64 network of an IPv6 address."""
     try:
         address = ip_address(host)
     except ValueError:
-        return str(host)
+        return host
     return str(ip_network((address, _NETWORK), strict=False)) if isinstance(address, IPv6Address) else str(address)
 
 

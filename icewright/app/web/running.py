@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 from collections.abc import Iterator
@@ -11,13 +12,14 @@ import uvicorn
 from fastapi import FastAPI
 
 from icewright.app.addresses import is_loopback
+from icewright.app.web.connections import AcceptErrors, ConnectionLimits, protocol
 from icewright.core.errors import ConfigError
 
 GRACE_SECONDS = 10  # for open requests when the server stops
 
 
 @contextmanager
-def serving(app: FastAPI, host: str, port: int) -> Iterator[int]:
+def serving(app: FastAPI, host: str, port: int, limits: ConnectionLimits | None = None) -> Iterator[int]:
     """Serve while the block runs, and yield the port; port 0 chooses a free one.
 
     Raises `ConfigError` when the address cannot be bound, or is open to others without authentication.
@@ -25,10 +27,10 @@ def serving(app: FastAPI, host: str, port: int) -> Iterator[int]:
     with _bound(host, port, open_to_others=_may_be_exposed(app)) as listener:
         # asyncio sets TCP_NODELAY only on its own listeners; without it the end of a response waits up to 40 ms
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        server = uvicorn.Server(
+        server = _Server(
             uvicorn.Config(
                 app,
-                http="h11",
+                http=protocol(limits or ConnectionLimits()),
                 loop="asyncio",
                 ws="none",
                 lifespan="off",
@@ -47,6 +49,12 @@ def serving(app: FastAPI, host: str, port: int) -> Iterator[int]:
             app.state.closing.set()  # ends event streams at once
             server.should_exit = True
             thread.join()
+
+
+class _Server(uvicorn.Server):
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().set_exception_handler(AcceptErrors())
+        await super().serve(sockets)
 
 
 def _may_be_exposed(app: FastAPI) -> bool:

@@ -17,6 +17,7 @@ from icewright.core.policy import (
     EXPIRE_ENGINE,
     MAX_PIN_AGE,
     MAX_REF_AGE,
+    MIN_EXPIRY_SHARE,
     MIN_SNAPSHOTS,
     OUTSIDE,
     READER_PINS,
@@ -33,6 +34,7 @@ from icewright.core.vacuum import gc_enabled
 from icewright.core.writer_state import WriterStateRule
 
 NOTHING = "no snapshots to expire"
+_LONGEST_WAIT = timedelta(days=1)  # of an expired snapshot for others to be removed with
 _FILES_OF_A_SNAPSHOT = 3  # that go with it, until runs tell
 
 
@@ -92,6 +94,7 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
         delay=timedelta(hours=knobs[DELETION_DELAY]),
     )
     count = len(found.snapshot_ids)
+    postponed = _postponed(found, facts.metadata, knobs, now)
     files = _FILES_OF_A_SNAPSHOT * count + len(found.remove_refs)
     return Due(
         Work(Operation.EXPIRE_SNAPSHOTS, (step,)),
@@ -103,7 +106,24 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
         + "".join(f"; {writer}" for writer in (*found.kept_writers, *found.lost_writers)),
         files=files if knobs[DELETE_FILES] else 0,
         per_file=storage_benefit(1),
+        postponed=postponed,
     )
+
+
+def _postponed(found: Expiry, metadata: TableMetadata, knobs: Knobs, now: datetime) -> NotDue | None:
+    """Return why few expired snapshots wait for more; None when there are enough, or one has waited for a day.
+
+    Each expiry is a commit with a metadata file of its own, so that a table with a commit each hour would get as many.
+    """
+    count, total = len(found.snapshot_ids), len(metadata.snapshots)
+    if found.remove_refs or count >= knobs[MIN_EXPIRY_SHARE] * total:
+        return None
+    oldest = min(metadata.by_id[snapshot_id].timestamp for snapshot_id in found.snapshot_ids)
+    latest = oldest + timedelta(hours=knobs[RETENTION]) + _LONGEST_WAIT
+    if now >= latest:
+        return None
+    until = f"{latest:%Y-%m-%d %H:%M} UTC"
+    return NotDue(f"{count} of {total} snapshots have expired: they wait for more until {until}", latest)
 
 
 def _kept(found: Expiry) -> tuple[str, ...]:

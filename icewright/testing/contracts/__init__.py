@@ -13,7 +13,12 @@ class TestOurStore(TableStateTests, JobQueueTests, DeletionLedgerTests):
 from icewright.testing.contracts.access import AccessTests, PolicyRulesTests
 from icewright.testing.contracts.alerts import AlertStoreTests
 from icewright.testing.contracts.catalog import CatalogTests
-from icewright.testing.contracts.coordination import CatalogScheduleTests, LeasesTests, ProcessRegistryTests
+from icewright.testing.contracts.coordination import (
+    BreakersTests,
+    CatalogScheduleTests,
+    LeasesTests,
+    ProcessRegistryTests,
+)
 from icewright.testing.contracts.inbox import EventInboxTests
 from icewright.testing.contracts.jobs import JobQueueTests
 from icewright.testing.contracts.ledger import DeletionLedgerTests
@@ -24,6 +29,7 @@ from icewright.testing.contracts.views import ViewsTests
 __all__ = [
     "AccessTests",
     "AlertStoreTests",
+    "BreakersTests",
     "CatalogScheduleTests",
     "CatalogTests",
     "DeletionLedgerTests",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from icewright.core.breakers import Breaker
 from icewright.ports import (
     ProcessRow,
     Store,
@@ -11,6 +12,7 @@ from icewright.ports import (
 from icewright.testing import NOW, REF
 from icewright.testing.contracts.cases import (
     MINUTE,
+    OTHER,
     WORKER,
     StoreSuite,
     concurrently,
@@ -90,6 +92,26 @@ class LeasesTests(StoreSuite):
         store.leases.release("plan", holder)
         assert store.leases.acquire("plan", "other", NOW, until) == "other"
         assert store.leases.acquire("plan", holder, until, until + MINUTE) == holder
+
+
+class BreakersTests(StoreSuite):
+    """Circuit breakers of resources that many processes share."""
+
+    def test_one_process_probes_a_resource_that_failed(self, store: Store) -> None:
+        """A probe is claimed once its time has come, by one process, until the claim ends or the breaker closes."""
+        breaker = Breaker("catalog lake", 3, str(OTHER), "it does not answer", NOW, NOW + MINUTE)
+        store.breakers.record(breaker)
+        store.breakers.record(breaker)
+        assert store.breakers.list() == [breaker]
+        assert not store.breakers.claim_probe("catalog lake", NOW, NOW + MINUTE), "too early"
+        late = NOW + 2 * MINUTE
+        claims = concurrently(5, lambda _: store.breakers.claim_probe("catalog lake", late, late + MINUTE))
+        assert claims.count(True) == 1
+        assert store.breakers.claim_probe("catalog lake", late + MINUTE, late + 2 * MINUTE), "the claim has ended"
+        assert not store.breakers.claim_probe("catalog pond", late, late + MINUTE)
+        assert store.breakers.close("catalog lake")
+        assert not store.breakers.close("catalog lake")
+        assert store.breakers.list() == []
 
 
 class ProcessRegistryTests(StoreSuite):

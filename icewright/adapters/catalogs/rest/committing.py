@@ -115,11 +115,17 @@ class Committing:
             except RequestOutcomeUnknown as error:
                 return self._outcome_of_lost_response(base, change, f"no answer came ({error})")
             if answer.status == _OK:
-                return self._after(base, answer)
+                try:
+                    return self._after(base, answer)
+                except (IcewrightError, RequestOutcomeUnknown) as error:
+                    return self._outcome_of_lost_response(base, change, f"no answer that can be read came ({error})")
             if answer.status in _NOT_DONE:
                 wait = answer.wait or backoff(attempt + 3)
                 self.clock.sleep(min(wait, _LONGEST_WAIT).total_seconds())
-                now, _ = self.fetch(base.ref)
+                try:
+                    now, _ = self.fetch(base.ref)
+                except (IcewrightError, RequestOutcomeUnknown):
+                    return self._outcome_of_lost_response(base, change, f"the server answered {answer.message}")
                 if commits.landed(base, now, change):
                     return now  # whatever it said
                 self._still_current(base)

@@ -26,7 +26,7 @@ from icewright.core.errors import (
 from icewright.core.places import Index, Place, Spelling
 from icewright.core.table import TableMetadata, TableRef
 from icewright.ports import Catalog, Clock, Pointer, Registration, Registrations, TableFiles
-from icewright.ports.rows import beside, unseen_snapshots
+from icewright.ports.rows import table_folder, unseen_snapshots
 
 _READERS = 8
 _UNREADABLE_FOR = timedelta(minutes=5)  # how long a table that could not be read is not read again
@@ -104,7 +104,7 @@ class TableRegistry:
             read.append(self._read(metadata, known))
         merged: dict[tuple[TableRef, str], Registration] = {}
         for one in read:
-            merged[one.key] = one.after(merged.get(one.key, known.get(one.key)))
+            merged[one.key] = one.on_top_of(merged.get(one.key, known.get(one.key)))
         changed = [one for key, one in merged.items() if known.get(key) != one]
         if changed:
             self.registrations.record(changed, self.clock.now())
@@ -244,7 +244,7 @@ class TableRegistry:
         for pointer, problem in problems.items():
             blank = Registration(pointer.ref, "", pointer.metadata_location, ())
             for last in [one for one in known.values() if one.ref == pointer.ref] or [blank]:
-                where = (beside(pointer.metadata_location), *last.places)
+                where = (table_folder(pointer.metadata_location), *last.places)
                 one = replace(last, metadata_location=pointer.metadata_location, places=where)
                 others.append(Other(one, named[pointer], pointer, places(where), places(one.folders), problem))
         return Surroundings(

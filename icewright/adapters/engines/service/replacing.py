@@ -11,7 +11,7 @@ from uuid import uuid4
 from icewright.adapters.engines.service import manifest_list_files as lists
 from icewright.adapters.engines.service.avro_records import VERSION_SEQUENCES
 from icewright.adapters.engines.service.manifest_files import Entry, ManifestWriter, WrittenManifest
-from icewright.core.errors import CommitStateUnknown, InvariantViolated, MetadataUnreadable
+from icewright.core.errors import CommitStateUnknown, IcewrightError, InvariantViolated, MetadataUnreadable
 from icewright.core.paths import metadata_folder
 from icewright.core.table import MAIN, ManifestFile, Snapshot, TableMetadata
 from icewright.core.verify import identity_violations, ref_violations
@@ -78,7 +78,12 @@ class Replacing:
         if base.format_version >= VERSION_SEQUENCES:
             snapshot["sequence-number"] = sequence
         self.files.write(self._list, content)
-        after = self.catalog.commit(base, AddSnapshot(snapshot, MAIN))
+        try:
+            after = self.catalog.commit(base, AddSnapshot(snapshot, MAIN))
+        except IcewrightError:
+            raise
+        except Exception as error:  # of ours or of a library, perhaps after the commit: the files may be in use
+            raise CommitStateUnknown(f"{base.ref}: unexpected {type(error).__name__} at the commit: {error}") from error
         broken = identity_violations(base, after) + ref_violations(base, after, [MAIN])
         if broken:
             raise InvariantViolated(f"{base.ref}: replacing manifests broke the table: {'; '.join(broken)}")

@@ -155,7 +155,8 @@ def plan(
     """Return the plan that the service would make now, without starting jobs."""
     runtime, visibility = caller.runtime, caller.visibility
     names = [name for name in sorted(runtime.scopes) if catalog in (None, name)]
-    new_plan = plan_now(runtime, names)
+    with caller.heavy():
+        new_plan = plan_now(runtime, names)
     planned = [job for job in new_plan.jobs if sees(visibility, place_of(job.ref))]
     deferred = [operation for operation in new_plan.deferred if sees(visibility, place_of(operation.ref))]
     return models.Plan(

@@ -106,9 +106,11 @@ def preview_rule(
     """Compare knobs of all visible tables, and verdicts of the first `limit`; no settings previews a removal."""
     match, runtime = _match(scope), caller.runtime
     settings = _settings(caller, body)
-    readable = [row.ref for row in runtime.store.tables.list(_catalog(match)) if not row.dropped and row.error is None]
-    visible = [ref for ref in readable if ref.catalog in runtime.catalogs and sees(caller.visibility, place_of(ref))]
-    result = preview(runtime, PolicyRule(match, settings, "store"), visible, limit)
+    with caller.heavy():
+        rows = runtime.store.tables.list(_catalog(match))
+        readable = [row.ref for row in rows if not row.dropped and row.error is None]
+        visible = [r for r in readable if r.catalog in runtime.catalogs and sees(caller.visibility, place_of(r))]
+        result = preview(runtime, PolicyRule(match, settings, "store"), visible, limit)
     listed = result.changed[:limit]
     return models.Preview(
         matched=result.matched,

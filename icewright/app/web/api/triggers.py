@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from hashlib import sha256
 from typing import Annotated, Any
@@ -28,7 +27,6 @@ router = APIRouter(
     route_class=SingleThreadRoute,
 )
 LISTED = 1000  # files of a dry run in the response
-_DRY_RUNS = threading.BoundedSemaphore(2)  # a dry run reads all metadata of a table
 
 Key = Annotated[
     str | None,
@@ -99,12 +97,8 @@ def _active_job_id(caller: Caller, ref: TableRef) -> str | None:
 
 
 def _dry_run(caller: Caller, row: TableRow, body: models.JobRequest, knobs: dict[str, Any]) -> models.Started:
-    if not _DRY_RUNS.acquire(blocking=False):
-        raise Problem(503, "two dry runs are being answered; try again", headers={"Retry-After": "2"})
-    try:
+    with caller.heavy():
         document = job_document(would_do(caller.runtime, row, body.operations, knobs))
-    finally:
-        _DRY_RUNS.release()
     for operation in document["operations"]:
         files = operation.get("files", [])
         operation["files_total"], operation["files"] = len(files), files[:LISTED]

@@ -20,7 +20,6 @@ from icewright.app.web.pages import (
     table,
     tables,
 )
-from icewright.app.web.pages.live import StreamSlots
 from icewright.app.web.pages.shown import ProblemPageMiddleware
 from icewright.app.web.pages.simulations import Simulations
 
@@ -43,4 +42,4 @@ for module in (
 ):
     router.include_router(module.router)
 
-__all__ = ["ProblemPageMiddleware", "Simulations", "StreamSlots", "router"]
+__all__ = ["ProblemPageMiddleware", "Simulations", "router"]

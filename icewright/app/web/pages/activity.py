@@ -53,7 +53,7 @@ def activity(caller: Reader) -> Response:
 def live(caller: Reader) -> Response:
     """Stream the latest events as they come."""
     return stream_fragments(
-        caller.request, lambda: Fragment(render_fragment(caller, "_activity.html", **_context(caller))), _EVERY
+        caller, lambda: Fragment(render_fragment(caller, "_activity.html", **_context(caller))), _EVERY
     )
 
 

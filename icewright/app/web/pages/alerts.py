@@ -44,7 +44,7 @@ def alerts(caller: Reader) -> Response:
 def live(caller: Reader) -> Response:
     """Stream the open alerts as they change."""
     return stream_fragments(
-        caller.request, lambda: Fragment(render_fragment(caller, "_alerts.html", **_context(caller))), _EVERY
+        caller, lambda: Fragment(render_fragment(caller, "_alerts.html", **_context(caller))), _EVERY
     )
 
 

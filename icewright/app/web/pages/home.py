@@ -54,9 +54,7 @@ def home(caller: Reader) -> Response:
 @router.get("/live/overview")
 def live(caller: Reader) -> Response:
     """Stream the overview as it changes."""
-    return stream_fragments(
-        caller.request, lambda: Fragment(render_fragment(caller, "_home.html", **_context(caller))), _EVERY
-    )
+    return stream_fragments(caller, lambda: Fragment(render_fragment(caller, "_home.html", **_context(caller))), _EVERY)
 
 
 def _context(caller: Caller) -> dict[str, Any]:

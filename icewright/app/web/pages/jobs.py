@@ -105,7 +105,7 @@ def live(job_id: str, caller: Reader) -> Response:
         context = _context(caller, job_id)
         return Fragment(render_fragment(caller, "_job.html", **context), last=context["job"].state not in _OPEN)
 
-    return stream_fragments(caller.request, look, _EVERY)
+    return stream_fragments(caller, look, _EVERY)
 
 
 def _context(caller: Caller, job_id: str) -> dict[str, Any]:

@@ -5,54 +5,34 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 
 from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from icewright.app.web.problems import Problem
+from icewright.app.web.callers import Caller
+from icewright.app.web.limits import PrincipalSlots
 
-MAX_STREAMS = 100  # concurrent streams
 SECONDS = 300.0  # after which the browser reconnects and authenticates again
 _STEP = 0.2
 _AGAIN_MS = 2000
 _KEEP_ALIVE_SECONDS = 15.0  # keep-alive interval, so that no proxy closes a silent stream
 
 
-@dataclass
-class StreamSlots:
-    """Counts open event streams, up to a limit."""
-
-    most: int = MAX_STREAMS
-    _count: int = 0
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def acquire(self) -> None:
-        """Take a slot for a stream. Raises `Problem` 503 at the limit."""
-        with self._lock:
-            if self._count >= self.most:
-                raise Problem(503, "too many live pages are open; reload the page", headers={"Retry-After": "30"})
-            self._count += 1
-
-    def release(self) -> None:
-        """Release the slot of a stream."""
-        with self._lock:
-            self._count -= 1
-
-
 class CountedStream(StreamingResponse):
     """A streaming response that releases its slot when it ends."""
 
-    slots: StreamSlots
+    release: Callable[[], None]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream, and release its slot at the end."""
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self.slots.release()
+            self.release()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +43,13 @@ class Fragment:
     last: bool = False
 
 
-def stream_fragments(request: Request, render: Callable[[], Fragment], every: float) -> Response:
-    """Return a stream that calls `render` in a thread every `every` seconds. Raises `Problem` 503."""
-    slots: StreamSlots = request.app.state.stream_slots
-    slots.acquire()
+def stream_fragments(caller: Caller, render: Callable[[], Fragment], every: float) -> Response:
+    """Return a stream that calls `render` in a thread every `every` seconds. Raises `Problem` 429 or 503."""
+    slots: PrincipalSlots = caller.request.app.state.stream_slots
+    slots.acquire(caller.slot_key)
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-    answer = CountedStream(_stream(request, render, every), media_type="text/event-stream", headers=headers)
-    answer.slots = slots
+    answer = CountedStream(_stream(caller.request, render, every), media_type="text/event-stream", headers=headers)
+    answer.release = partial(slots.release, caller.slot_key)
     return answer
 
 

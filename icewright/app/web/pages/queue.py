@@ -32,7 +32,7 @@ def queue(caller: Reader) -> Response:
 def live(caller: Reader) -> Response:
     """Stream the queue as it changes."""
     return stream_fragments(
-        caller.request, lambda: Fragment(render_fragment(caller, "_queue.html", **_context(caller))), _EVERY
+        caller, lambda: Fragment(render_fragment(caller, "_queue.html", **_context(caller))), _EVERY
     )
 
 
