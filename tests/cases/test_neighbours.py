@@ -112,6 +112,20 @@ def test_a_version_of_an_unseen_catalog_that_comes_while_files_wait(workspace: W
     assert states(workspace, job) >= {LedgerState.PLANNED}
 
 
+@pytest.mark.cases(106)
+def test_a_dropped_table_whose_metadata_lies_elsewhere_still_has_its_place(workspace: Workspace) -> None:
+    """An unseen catalog may name it: its metadata is there, although the place itself does not tell of it."""
+    catalog, place = workspace.icebergs["lake"], f"file://{workspace.home}/warehouse/sales/orders"
+    properties = {"write.metadata.path": f"file://{workspace.home}/elsewhere"}
+    catalog.create_table("sales.gone", ROWS.schema, location=place, properties=properties).append(ROWS)
+    workspace.run(ORPHANS, name="sales.gone", dry_run=True)
+    workspace.unregister("sales.gone")
+    catalog.create_table(NAME, ROWS.schema, location=place).append(ROWS)
+    workspace.plant(Path(local_path(place) or ""), "data/orphan.parquet")
+    later(workspace)
+    workspace.refused(ORPHANS, "which no catalog names any more", "[shared_location]")
+
+
 @pytest.mark.cases(103)
 def test_a_table_that_comes_to_lie_in_the_place_while_orphans_wait(workspace: Workspace) -> None:
     """What was an orphan when it was planned may be the new table's: the whole deletion waits for a person."""

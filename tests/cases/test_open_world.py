@@ -330,7 +330,7 @@ def crash(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, operation: Oper
         raise StorageUnavailable("throttled")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Deletion, "_batch", away)
+        patched.setattr(Deletion, "_delete_batch", away)
         workspace.job(operation, remove_orphans__max_delete_ratio=1)
 
 
