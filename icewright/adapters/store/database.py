@@ -187,11 +187,11 @@ class Database:
         of another version takes nothing, and what it has already ends as usual.
         """
         with self.begin() as connection:
-            revision = connection.execute(_REVISION).scalar()
-            if revision != newest_revision():
+            revision, known = connection.execute(_REVISION).scalar(), newest_revision()
+            if revision != known:
                 raise SchemaMismatch(
-                    f"the state store has schema revision {revision or 'none'}, and this process knows {newest_revision()}: it"
-                    " takes no work until both agree; run the version of Icewright that migrated the store"
+                    f"the state store has schema revision {revision or 'none'}, and this process knows {known}: it takes"
+                    " no work until both agree; run the version of Icewright that migrated the store"
                 )
             yield connection
 
