@@ -190,8 +190,8 @@ class Database:
             revision, known = connection.execute(_REVISION).scalar(), newest_revision()
             if revision != known:
                 raise SchemaMismatch(
-                    f"the state store has schema revision {revision or 'none'}, and this process knows {known}: it takes"
-                    " no work until both agree; run the version of Icewright that migrated the store"
+                    f"the state store has schema revision {revision or 'none'}, and this process knows {known}: it"
+                    " takes no work until both agree; run the version of Icewright that migrated the store"
                 )
             yield connection
 
