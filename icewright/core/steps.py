@@ -164,6 +164,8 @@ class Unsupported:
     reason: str
 
 
+SWITCHED_OFF = "enabled is false"  # in the reason of an operation that is blocked by choice, which needs no attention
+
 Verdict = Due | NotDue | Blocked | Unsupported
 
 VERDICT_NAMES: Mapping[type, str] = {Due: "due", NotDue: "not_due", Blocked: "blocked", Unsupported: "unsupported"}

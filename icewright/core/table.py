@@ -371,6 +371,7 @@ class TableFacts:
     deleted_rows: int  # that live delete files name
     holds: tuple[SnapshotHold, ...] = ()
     outside: tuple[str, ...] = ()  # folders outside the location and write paths in which live files lie
+    sharing: tuple[TableRef, ...] = ()  # other tables whose location is this table's, lies in it or holds it
 
     @property
     def ref(self) -> TableRef:
