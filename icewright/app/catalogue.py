@@ -217,6 +217,13 @@ _DECLARED = (
     Declared(
         "icewright_bytes_rewritten_total", _C, _OF_WORK, "bytes of the rewritten files", _total("bytes_rewritten")
     ),
+    Declared(
+        "icewright_bins_by_spark_total",
+        _C,
+        _OF_WORK,
+        "file groups that the Arrow engine left to Spark's own",
+        _total("bins_by_spark"),
+    ),
     Declared("icewright_files_deleted_total", _C, _OF_WORK, "files deleted, of every kind", _total("files_deleted")),
     Declared("icewright_bytes_deleted_total", _C, _OF_WORK, "bytes of the deleted files", _total("bytes_deleted")),
     Declared("icewright_snapshots_expired_total", _C, _OF_WORK, "snapshots expired", _total("snapshots_expired")),

@@ -200,6 +200,7 @@ METRICS: Mapping[Operation, Mapping[str, str]] = {
         "files_merged": "data files rewritten",
         "files_written": "data files written",
         "bins": "file groups",
+        "bins_by_spark": "file groups that the Arrow engine left to Spark's own",
         "files_left": "files that were planned and not rewritten, as their commit was lost or a filter left them out",
         "bytes_rewritten": "bytes of the rewritten files",
         "delete_files_removed": "delete files that apply to nothing any more and are gone",

@@ -139,6 +139,8 @@ class Due:
     files: float = 0.0  # that readers, listings and bills meet no more, where a run says afterwards how many they were
     per_file: float = 0.0  # what each of them is of the benefit
     factors: Factors = Factors()  # are in the numbers already
+    value: float | None = None  # GB-hours that readers are spared; None where an operation is worth any cost
+    postponed: NotDue | None = None  # why it does not begin by itself yet; a manual request begins it all the same
 
 
 @dataclass(frozen=True, slots=True)

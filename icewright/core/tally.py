@@ -17,6 +17,7 @@ SUMS: Mapping[str, str] = {
     "files_rewritten": "files_rewritten",
     "manifests_rewritten": "files_rewritten",
     "bytes_rewritten": "bytes_rewritten",
+    "bins_by_spark": "bins_by_spark",
     "files_deleted": "files_deleted",
     "orphans_removed": "files_deleted",
     "bytes_deleted": "bytes_deleted",

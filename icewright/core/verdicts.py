@@ -29,6 +29,7 @@ from icewright.core.policy import (
     MAX_FILE_SIZE_RATIO,
     MEGABYTE,
     MIN_FILE_SIZE_RATIO,
+    MIN_RETURN,
     ORDER,
     ROWS_COLUMN,
     TARGET_FILE_SIZE,
@@ -191,7 +192,17 @@ def verdict(
     if not isinstance(found, Due):
         return found
     metrics = last.learned if last is not None else {}
-    return calibrated(found, learned(operation, metrics, typical.get(operation, Factors())))
+    predicted = calibrated(found, learned(operation, metrics, typical.get(operation, Factors())))
+    return predicted if manual else _worth(predicted, knobs)
+
+
+def _worth(found: Due, knobs: Knobs) -> Due | NotDue:
+    """Return the verdict itself, or why it waits: it is postponed, or spares readers less than it costs."""
+    if found.postponed is not None:
+        return found.postponed
+    if found.value is None or found.value >= knobs[MIN_RETURN] * found.cost:
+        return found
+    return NotDue(f"does not pay yet: {found.value:.2g} GB-hours of reads for {found.cost:.2g} of work; {found.why}")
 
 
 def due(evaluation: Evaluation) -> dict[Operation, Due]:

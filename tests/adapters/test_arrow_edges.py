@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 
@@ -10,8 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from icewright.adapters.engines.arrow.tasks import BinWritten
-from icewright.adapters.engines.arrow.types import arrow_schema, single_value
+from icewright.adapters.engines.arrow import reading
+from icewright.adapters.engines.arrow.tasks import BinFailed, BinWritten
+from icewright.adapters.engines.arrow.types import Field, arrow_schema, single_value
+from icewright.adapters.engines.arrow.writing import Outputs
 from tests.adapters.arrow_tables import ID, NAME, Folder, column
 
 MODE = "write.metadata.metrics.default"
@@ -127,3 +129,62 @@ def test_dictionaries_follow_the_property_as_java_reads_it(value: str, encoded: 
     assert isinstance(written, BinWritten)
     chunk = pq.read_metadata(written.files[0]["file-path"]).row_group(0).column(1)
     assert ("RLE_DICTIONARY" in chunk.encodings or "PLAIN_DICTIONARY" in chunk.encodings) is encoded
+
+
+TIME = column(2, "at", "time", default="10:00:00")
+
+
+@pytest.mark.cases(126)
+@pytest.mark.parametrize(
+    ("fields", "properties", "reason"),
+    [
+        ([ID, column(2, "b", "boolean")], {"write.parquet.bloom-filter-enabled.column.b": "true"}, "boolean"),
+        ([ID, NAME], {"write.parquet.compression-codec": "lzo"}, "LZO"),
+        ([ID, NAME], {"write.parquet.page-size-bytes": "large"}, "large"),
+        ([ID, TIME], {}, "time64"),
+        ([ID, column(2, "v", "variant")], {}, "variant"),
+    ],
+    ids=["boolean bloom filter", "codec", "page size", "default of type time", "type"],
+)
+def test_what_arrow_cannot_write_is_left_to_spark(
+    fields: Sequence[Field], properties: Mapping[str, str], reason: str, tmp_path: Path
+) -> None:
+    """The bin says why it is unsupported, the file is not blamed, and no output stays."""
+    folder = Folder(tmp_path, fields)
+    folder.of(properties=properties)
+    path = folder.write([{"id": 1}], [ID])
+    failed = folder.rewrite(folder.file_slice(path))
+    assert isinstance(failed, BinFailed), failed
+    assert failed.unsupported
+    assert reason in failed.error
+    assert path not in failed.error
+    assert not list(tmp_path.glob("out*"))
+
+
+@pytest.mark.cases(124, 126)
+@pytest.mark.parametrize("error", [pa.ArrowMemoryError("realloc of size 2147483648 failed"), MemoryError()], ids=repr)
+def test_lack_of_memory_blames_no_file(error: Exception, folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory that runs out while a file is read leaves the bin to Spark."""
+
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(reading, "resolved", fail)
+    path = folder.write([{"id": 1, "name": "a"}])
+    failed = folder.rewrite(folder.file_slice(path))
+    assert isinstance(failed, BinFailed), failed
+    assert failed.unsupported
+    assert "compact.task_memory_mb" in failed.error
+    assert path not in failed.error
+
+
+def test_a_storage_that_fails_is_raised(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark retries the task: another engine would meet the same storage."""
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Outputs, "add", fail)
+    with pytest.raises(OSError, match="No space left"):
+        folder.rewrite(folder.file_slice(folder.write([{"id": 1, "name": "a"}])))
+    assert not list(folder.place.glob("out*"))

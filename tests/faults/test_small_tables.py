@@ -16,12 +16,14 @@ from hypothesis import strategies as st
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import BinaryType, LongType, NestedField
+from pyspark.errors import PySparkException
 
+from icewright.adapters.engines.arrow.rewriting import GROUPS_LEFT, ArrowRewrite
 from icewright.core.errors import CommitConflict, CommitStateUnknown, StorageUnavailable, TableReplaced
 from icewright.core.runs import JOB_ID
 from tests.faults.interceptors import Call
 from tests.faults.lakehouse import delete_rows, drop_delete_files
-from tests.faults.small import NAME, SCHEMA, SPEC, Rows, Small, counted, made, read, rows, table_of
+from tests.faults.small import NAME, SCHEMA, SPEC, Here, Rows, Small, counted, made, read, rows, table_of
 
 pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
 
@@ -229,6 +231,24 @@ def test_an_expiry_of_the_planned_snapshot_is_a_conflict(small: Small) -> None:
     with pytest.raises(CommitConflict, match="not in main's history"):
         small.compact(meanwhile)
     check(small, ALL + counted(rows([30])))
+
+
+@pytest.mark.cases(126)
+def test_a_task_process_that_dies_leaves_its_groups_to_spark(small: Small) -> None:
+    """Workers that the system kills for their memory blame no file and change nothing."""
+
+    def died() -> None:
+        raise PySparkException("Job aborted: Python worker exited unexpectedly (crashed)")
+
+    (step,) = small.steps(small.base)
+    table = small.opened(small.base, step)
+    assert table is not None
+    session: Any = Here(died)
+    result = ArrowRewrite(session, table, step, "job-1", lambda: None, lambda _: None).run()
+    assert "spark.executor.memoryOverhead" in result.unsupported[0]
+    assert result.failures == []
+    assert result.row[GROUPS_LEFT] == 3
+    check(small, ALL)
 
 
 def test_a_table_of_the_same_name(small: Small) -> None:

@@ -9,13 +9,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
@@ -24,6 +20,9 @@ from sqlalchemy.exc import TimeoutError as NoConnection
 from icewright.adapters.store.change_token import ChangeTokens
 from icewright.core.addresses import address_fault
 from icewright.core.errors import ConfigError, StoreUnavailable
+
+if TYPE_CHECKING:  # Alembic takes half a second to load, and only migrations need it
+    from alembic.config import Config
 
 READS = "icewright_reads"  # option of a connection that only reads, and waits for no writer
 _WRITE_LOCK = "icewright_write_lock"  # option of an engine: the lock of the threads of this process that write
@@ -94,6 +93,8 @@ def _sqlite(url: URL) -> sa.Engine:
 
 
 def _alembic(connection: sa.Connection) -> Config:
+    from alembic.config import Config  # noqa: PLC0415
+
     config = Config()
     config.set_main_option("script_location", str(_MIGRATIONS))
     config.attributes["connection"] = connection
@@ -107,6 +108,8 @@ def upgrade(engine: sa.Engine) -> None:
 
 def migrate(engine: sa.Engine, revision: str) -> None:
     """Bring the database to a later revision. Raises `StoreUnavailable` when it does not answer."""
+    from alembic import command  # noqa: PLC0415
+
     try:
         with engine.connect() as connection, _without_foreign_keys(connection), connection.begin():
             command.upgrade(_alembic(connection), revision)
@@ -129,16 +132,20 @@ def _without_foreign_keys(connection: sa.Connection) -> Iterator[None]:
 
 
 @cache
-def _newest() -> str | None:
-    """Return the newest revision that the code has."""
-    return ScriptDirectory(str(_MIGRATIONS)).get_current_head()
+def newest_revision() -> str:
+    """Return the newest revision of the migrations, whose files are named by their revisions."""
+    newest = max((_MIGRATIONS / "versions").glob("v*.py"))
+    return newest.name.removeprefix("v").partition("_")[0]
 
 
 def is_current(engine: sa.Engine) -> bool:
     """Return whether the database has the newest revision."""
     try:
         with engine.begin() as connection:
-            return MigrationContext.configure(connection).get_current_revision() == _newest()
+            if not sa.inspect(connection).has_table("alembic_version"):
+                return False
+            revision = connection.exec_driver_sql("select version_num from alembic_version").scalar()
+            return bool(revision == newest_revision())
     except SQLAlchemyError as error:
         raise unavailable(engine, error) from error
 

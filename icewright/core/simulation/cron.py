@@ -7,10 +7,11 @@ from dataclasses import replace
 from datetime import datetime, time, timedelta
 from functools import partial
 
+from icewright.core.cost import spark_gb_hours
 from icewright.core.effective import Knobs, Origin
 from icewright.core.operations import expire_snapshots, remove_orphans
 from icewright.core.policy import EXPIRE_ENGINE, MEGABYTE, ORPHAN_MODE, Operation
-from icewright.core.simulation.costs import IDLE_SECONDS, spark_gb_hours, spark_orphans
+from icewright.core.simulation.costs import IDLE_SECONDS, spark_orphans
 from icewright.core.simulation.table import SimulatedTable
 from icewright.core.simulation.work import Begun, Done, begin
 from icewright.core.simulation.world import World

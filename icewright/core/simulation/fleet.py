@@ -10,6 +10,7 @@ from itertools import accumulate
 from random import Random
 
 from icewright.core.policy import MEGABYTE
+from icewright.core.simulation.scenarios import SCENARIOS
 from icewright.core.simulation.writes import Layout, Source, Write
 from icewright.core.table import TableRef
 
@@ -76,10 +77,15 @@ FLEETS: Mapping[str, Mapping[str, float]] = {
     "mixed": {"streaming": 0.01, "hourly": 0.04, "daily": 0.25, "dormant": 0.7},
     **{name: {name: 1.0} for name in KINDS},
 }
+DEFAULT_TABLES = 1000
+FLEET_NAMES = (*FLEETS, *SCENARIOS)
 
 
-def fleet(name: str, tables: int, seed: int, begin: datetime, catalog: str = "lake") -> Sequence[Source]:
-    """So many tables of a fleet, named `catalog.kind.table`; the same for the same seed."""
+def fleet(name: str, tables: int | None, seed: int, begin: datetime, catalog: str = "lake") -> Sequence[Source]:
+    """Return so many tables of a fleet, named `catalog.kind.table`; the same seed gives the same tables."""
+    if name in SCENARIOS:
+        return SCENARIOS[name].sources(name, tables or SCENARIOS[name].tables, begin, catalog)
+    tables = tables or DEFAULT_TABLES
     shares = list(accumulate(FLEETS[name].values()))
     made = []
     for number in range(tables):

@@ -10,6 +10,7 @@ from typing import Any
 from icewright.core.cost import expected_files
 from icewright.core.partitions import PartitionKey
 from icewright.core.simulation.writes import Write
+from icewright.core.sizes import SizeClass
 from icewright.core.steps import RewriteDataFiles
 from icewright.core.table import FileHistogram, PartitionFacts, Thresholds
 
@@ -126,9 +127,9 @@ class SimulatedPartition:
         self.deleted_rows -= gone_rows
         gone_deletes = self._drop_deletes(chosen, step) if chosen.whole else 0
         left = chosen.bytes - gone_bytes
-        written = outputs(left, step.options) if left else 0
+        written = outputs(chosen.bytes, step.options) if left else 0  # planned on what is read
         self._put(written, left)
-        if chosen.whole:  # a rewrite is no write: what is left of the writers came after it had begun
+        if chosen.whole or not step.by_deletes:  # a rewrite is no write; small files that are left came after its begin
             late = self.last_write is not None and self.last_write > chosen.at
             self.first_write = self.last_write = self.last_write if late else None
             self.writes = int(late)
@@ -165,10 +166,14 @@ class SimulatedPartition:
         sizes = by.of(self.bytes)
         low, high = sizes.min_bytes, sizes.max_bytes
         candidates = held = 0
+        classes: dict[int, tuple[int, int, int]] = {}
         for size, count in self.sizes.items():
             if not low <= size <= high:
                 candidates += count
                 held += size * count
+            if size < low:
+                files, total, largest = classes.get(size.bit_length(), (0, 0, 0))
+                classes[size.bit_length()] = (files + count, total + size * count, max(largest, size))
         return PartitionFacts(
             spec_id=self.key[0],
             values=self.key[1],
@@ -191,6 +196,7 @@ class SimulatedPartition:
             first_write=self.first_write,
             writes=self.writes,
             lowest=self.lowest if by.age else None,
+            small=tuple(SizeClass(*classes[key]) for key in sorted(classes)),
         )
 
 

@@ -96,7 +96,7 @@ class SimulatedTable:
         self.delete_manifests += bool(write.delete_files)
         if self.manifests >= _MERGED_FROM:
             self.merge_manifests(8 * MEGABYTE)
-        self.commit(write.at, write.operation)
+        self.commit(write.at, write.operation, deletes=write.delete_files)
 
     def _partition(self, write: Write) -> SimulatedPartition:
         if write.layout not in self.layouts:
@@ -108,11 +108,12 @@ class SimulatedTable:
 
     # -- what commits of every kind do
 
-    def commit(self, at: datetime, operation: str) -> None:
+    def commit(self, at: datetime, operation: str, *, deletes: int = 0) -> None:
         """A new snapshot, after which what `bury` was told of is reached by older ones alone."""
         self._sequence += 1
         number = self._sequence
-        self.snapshots.append(Snapshot(number, number - 1 or None, number, at, None, (), operation))
+        summary = {"added-delete-files": str(deletes)} if deletes else {}
+        self.snapshots.append(Snapshot(number, number - 1 or None, number, at, None, (), operation, summary))
         self.touched(at)
 
     def touched(self, at: datetime) -> None:

@@ -9,12 +9,12 @@ from datetime import datetime
 from functools import partial
 from typing import assert_never
 
-from icewright.core.cost import SERVICE_MEMORY_GB, gb_hours, predicted, service_cost
+from icewright.core.cost import REWRITES, SERVICE_MEMORY_GB, gb_hours, predicted, service_cost, spark_gb_hours
 from icewright.core.effective import Knobs
 from icewright.core.partitions import PartitionKey
 from icewright.core.policy import Operation
 from icewright.core.runs import LastRun, OperationState
-from icewright.core.simulation.costs import REWRITES, spark_expiry, spark_gb_hours, spark_manifests
+from icewright.core.simulation.costs import spark_expiry, spark_manifests
 from icewright.core.simulation.partition import Chosen, SimulatedPartition
 from icewright.core.simulation.table import FilesDeleted, SimulatedTable
 from icewright.core.steps import (

@@ -7,7 +7,7 @@ import math
 
 import pyarrow as pa
 
-from icewright.adapters.engines.arrow.opening import Opener, UnreadableFile
+from icewright.adapters.engines.arrow.opening import Opener, UnreadableFile, first_line
 from icewright.adapters.engines.arrow.order import SortExceedsMemory, sorted_batches
 from icewright.adapters.engines.arrow.reading import BatchScan
 from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow
@@ -19,26 +19,42 @@ def rewrite(layout: Layout, bin_: Bin, attempt: int) -> BinResult:
     """Rewrite the files of a bin, in the memory that the layout allows.
 
     A file that cannot be read makes a `BinFailed`, not an error: other bins go on, and Spark does not retry the task.
-    Any other exception is raised. Outputs of a bin that fails are deleted.
+    So does what Arrow cannot do, of which an unexpected exception is a sign: Spark's own engine may still do it.
+    Raises `OSError` when the storage fails, so that Spark retries. Outputs of a bin that fails are deleted.
     """
     opener = Opener(layout.storage)
-    scan = BatchScan(layout, opener, bin_)
     paths = (f"{bin_.output}-{attempt}-{number:05d}.parquet" for number in itertools.count(1))
-    rows_per_file = math.ceil(sum(file_slice.rows for file_slice in bin_.slices) / bin_.outputs)
-    outputs = Outputs(layout, opener, scan.fields, paths, bin_.outputs, max(1, rows_per_file))
+    outputs: Outputs | None = None
     try:
+        scan = BatchScan(layout, opener, bin_)
+        rows_per_file = math.ceil(sum(file_slice.rows for file_slice in bin_.slices) / bin_.outputs)
+        outputs = Outputs(layout, opener, scan.fields, paths, bin_.outputs, max(1, rows_per_file))
         for batch in sorted_batches(scan) if layout.order else scan.batches():
             outputs.add(batch)
         files = outputs.finish()
-    except UnreadableFile as error:
-        outputs.discard()
-        return BinFailed(bin_.group, str(error))
-    except (SortExceedsMemory, UnsupportedByArrow) as error:
-        outputs.discard()
-        return BinFailed(bin_.group, str(error), unsupported=True)
-    except BaseException:
-        outputs.discard()
-        raise
+    except BaseException as error:
+        if outputs is not None:
+            outputs.discard()
+        failed = _failure(bin_, error)
+        if failed is None:
+            raise
+        return failed
     finally:
         pa.default_memory_pool().release_unused()
     return BinWritten(bin_.group, tuple(files), scan.read, scan.deleted)
+
+
+def _failure(bin_: Bin, error: BaseException) -> BinFailed | None:
+    """Return how a bin failed by the error; None when the error is to be raised."""
+    match error:
+        case UnreadableFile():
+            return BinFailed(bin_.group, str(error))
+        case SortExceedsMemory() | UnsupportedByArrow():
+            return BinFailed(bin_.group, str(error), unsupported=True)
+        case MemoryError():
+            reason = "its rows do not fit into the memory of a task (compact.task_memory_mb)"
+            return BinFailed(bin_.group, reason, unsupported=True)
+        case Exception() if not isinstance(error, OSError):
+            reason = f"Arrow failed with {type(error).__name__}: {first_line(error)}"
+            return BinFailed(bin_.group, reason, unsupported=True)
+    return None

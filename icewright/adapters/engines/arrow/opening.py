@@ -34,8 +34,10 @@ class Opener:
         try:
             with self._input(path) as source:
                 yield source
+        except (MemoryError, pa.ArrowNotImplementedError, pa.ArrowCapacityError):
+            raise  # no fault of the file
         except (pa.ArrowException, OSError, KeyError) as error:
-            raise UnreadableFile(f"{path}: {_first_line(error)}") from error
+            raise UnreadableFile(f"{path}: {first_line(error)}") from error
 
     @contextmanager
     def parquet(self, path: str, file_bytes: int | None = None) -> Iterator[pq.ParquetFile]:
@@ -66,7 +68,7 @@ class Opener:
             else:
                 stream = self._file_io().new_output(path).create()
         except (pa.ArrowException, OSError) as error:
-            raise UnreadableFile(f"{path}: {_first_line(error)}") from error
+            raise UnreadableFile(f"{path}: {first_line(error)}") from error
         return stream
 
     def delete(self, path: str) -> None:
@@ -89,6 +91,6 @@ class Opener:
         return PyArrowFileIO(dict(self.storage))
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """Return the first line of the error message, or the error's class when the message is empty."""
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _DONE, _ADDED, _FAILED = "rewritten_data_files_count", "added_data_files_count", "failed_data_files_count"
+GROUPS_LEFT = "file_groups_left_to_spark"
+_WORKER_DIED = "Python worker exited unexpectedly"
 
 
 @dataclass
@@ -64,6 +67,7 @@ class ArrowRewrite:
     result: RewriteResult = field(default_factory=RewriteResult)
     _groups: int = field(default=0, init=False)
     _committed: int = field(default=0, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)  # waves run in threads
 
     def run(self) -> RewriteResult:
         """Rewrite the files that the step's options choose.
@@ -91,7 +95,7 @@ class ArrowRewrite:
     def _supported(self, groups: Sequence[FileGroup]) -> list[FileGroup]:
         """Return the groups that Arrow rewrites: all or none with `rewrite-all`, as Spark would rewrite all again."""
         reasons = [group.unsupported for group in groups if group.unsupported is not None]
-        self.result.unsupported += dict.fromkeys(reasons)
+        self._leave_to_spark(reasons)
         if reasons and self._option("rewrite-all") == "true":
             return []
         return [group for group in groups if group.unsupported is None]
@@ -130,10 +134,20 @@ class ArrowRewrite:
 
     def _rewrite_groups(self, layout: Layout, groups: Sequence[FileGroup]) -> list[RewrittenGroup]:
         """Return the completely rewritten groups with their outputs; delete the outputs of the others."""
+        from py4j.protocol import Py4JError  # noqa: PLC0415 - the service starts without a JVM
+        from pyspark.errors import PySparkException
+
         bins = [task for number, group in enumerate(groups) for task in self._bins(group, number)]
         bins.sort(key=lambda task: sum(file_slice.bytes for file_slice in task.slices), reverse=True)
         rdd = self.session.sparkContext.parallelize(bins, len(bins))
-        answers: list[BinResult] = rdd.mapPartitions(partial(run_task, layout)).collect()
+        try:
+            answers: list[BinResult] = rdd.mapPartitions(partial(run_task, layout)).collect()
+        except (PySparkException, Py4JError) as error:
+            if _WORKER_DIED not in str(error):
+                raise
+            reason = "a Python process of a task died, perhaps for lack of memory (spark.executor.memoryOverhead)"
+            self._leave_to_spark([reason] * len(groups))
+            return []
         result: list[RewrittenGroup] = []
         for number, group in enumerate(groups):
             written = [answer for answer in answers if answer.group == number and isinstance(answer, BinWritten)]
@@ -144,7 +158,7 @@ class ArrowRewrite:
                 result.append((group, entries))
                 continue
             self.table.discard(str(entry["file-path"]) for entry in entries)
-            self.result.unsupported += [answer.error for answer in failed if answer.unsupported]
+            self._leave_to_spark([answer.error for answer in failed if answer.unsupported][:1])
             errors = [count_error] if count_error else [answer.error for answer in failed if not answer.unsupported]
             if errors:
                 self._record_failure([group], "; ".join(errors))
@@ -152,6 +166,14 @@ class ArrowRewrite:
             self.table.discard(str(entry["file-path"]) for _, entries in result for entry in entries)
             return []
         return result
+
+    def _leave_to_spark(self, reasons: Sequence[str]) -> None:
+        """Record one reason for each group that Spark's own engine is to rewrite."""
+        with self._lock:
+            if reasons:
+                self.result.row[GROUPS_LEFT] = self.result.row.get(GROUPS_LEFT, 0) + len(reasons)
+            known = self.result.unsupported
+            known += [reason for reason in dict.fromkeys(reasons) if reason not in known]
 
     def _commit(self, groups: Sequence[RewrittenGroup]) -> None:
         if not groups:

@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 
 from icewright.adapters.engines.arrow.encoding import dictionary_pays
 from icewright.adapters.engines.arrow.metrics import Bounds, Leaf, column_paths, entry_metrics, leaves
-from icewright.adapters.engines.arrow.opening import Opener
+from icewright.adapters.engines.arrow.opening import Opener, first_line
 from icewright.adapters.engines.arrow.reading import offset
+from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow
 from icewright.adapters.engines.arrow.tasks import Layout
 from icewright.adapters.engines.arrow.types import Field, arrow_schema
 from icewright.core.errors import TerminalError
@@ -65,6 +66,16 @@ class Outputs:
         divisor = _SORTED_GROUP_MEMORY_SHARE if self.layout.order else _GROUP_MEMORY_SHARE
         self._group_bytes = min(int(group_bytes), self.layout.memory_bytes // divisor)
         self._buffered_bytes = self._buffered_rows = 0
+        self._check_options()
+
+    def _check_options(self) -> None:
+        """Raise `UnsupportedByArrow` when Arrow refuses the table's options; in memory, where no storage can fail."""
+        options = writer_options(self.layout.properties, self._leaves)
+        try:
+            with pq.ParquetWriter(pa.BufferOutputStream(), self.schema, **options) as writer:
+                writer.write_table(self.schema.empty_table(), row_group_size=1)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise UnsupportedByArrow(f"Arrow cannot write files as the table asks: {first_line(error)}") from error
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Append rows, and close each file that has its number of rows."""

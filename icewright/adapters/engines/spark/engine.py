@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, assert_never
 
 from icewright.adapters.engines.arrow.iceberg import IcebergTable
-from icewright.adapters.engines.arrow.rewriting import ArrowRewrite
+from icewright.adapters.engines.arrow.rewriting import GROUPS_LEFT, ArrowRewrite
 from icewright.adapters.engines.arrow.small_table import small_table
 from icewright.adapters.engines.arrow.table import RewriteTable
 from icewright.adapters.engines.failures import is_conflict, telling
@@ -273,7 +273,8 @@ def _outcome(
             notes = _unplanned_partitions(after, step, done)
             if failed := row["failed_data_files_count"]:
                 notes.append(f"{failed} data files could not be rewritten")
-            return replace(found, notes=tuple(notes))
+            fallbacks = {"bins_by_spark": row[GROUPS_LEFT]} if row.get(GROUPS_LEFT) else {}
+            return replace(found, notes=tuple(notes), metrics={**found.metrics, **fallbacks})
         case RewritePositionDeletes():
             merged, written = row["rewritten_delete_files_count"], row["added_delete_files_count"]
             if not merged:
