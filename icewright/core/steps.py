@@ -10,7 +10,7 @@ from typing import assert_never
 
 from icewright.core.partitions import PartitionKey
 from icewright.core.policy import Operation
-from icewright.core.table import RetainedSnapshot
+from icewright.core.runs import RetainedSnapshot
 
 
 @dataclass(frozen=True, slots=True)

@@ -353,14 +353,6 @@ class SnapshotHold:
     since: datetime | None = None  # when they said so; None: a policy says so
 
 
-@dataclass(frozen=True, slots=True)
-class RetainedSnapshot:
-    """A snapshot older than the retention that stays, and who keeps it."""
-
-    snapshot_id: int
-    by: str
-
-
 @dataclass(frozen=True)
 class TableFacts:
     """Everything that verdicts are made from: one metadata file and the manifests of its current snapshot."""

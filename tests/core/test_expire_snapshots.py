@@ -10,8 +10,9 @@ from icewright.core.cost import service_cost, storage_benefit
 from icewright.core.effective import Knobs
 from icewright.core.operations import expire_snapshots
 from icewright.core.policy import Operation
+from icewright.core.runs import RetainedSnapshot
 from icewright.core.steps import Blocked, Due, ExpireSnapshots, NotDue, Verdict
-from icewright.core.table import RefKind, RetainedSnapshot, SnapshotHold, SnapshotRef, TableMetadata
+from icewright.core.table import RefKind, SnapshotHold, SnapshotRef, TableMetadata
 from icewright.testing import NOW, facts, knobs, metadata
 
 WEEK = 168
