@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import takewhile
 
-from icewright.core.runs import JOB_ID, RetainedSnapshot
+from icewright.core.runs import JOB_ID
+from icewright.core.steps import RetainedSnapshot
 from icewright.core.table import MAIN, RefKind, Snapshot, SnapshotHold, SnapshotRef, TableMetadata
 from icewright.core.writer_state import WriterState, WriterStateRule, newest_states
 

@@ -12,6 +12,7 @@ from icewright.core.effective import Knobs
 from icewright.core.errors import FaultOwner
 from icewright.core.partitions import PartitionKey
 from icewright.core.policy import Operation
+from icewright.core.steps import RetainedSnapshot
 from icewright.core.table import TableMetadata
 
 
@@ -52,14 +53,6 @@ class OperationState(enum.StrEnum):
 JOB_ID = "icewright.job-id"  # in the summary of snapshots that a job made
 REFUSED = "refused"  # prefix of the reason when a safety rule stopped an operation
 VERIFICATION_FAILED = "verification failed"  # prefix of the reason when a table is paused because rows were lost
-
-
-@dataclass(frozen=True, slots=True)
-class RetainedSnapshot:
-    """A snapshot older than the retention that stays, and who keeps it."""
-
-    snapshot_id: int
-    by: str
 
 
 @dataclass(frozen=True, slots=True)

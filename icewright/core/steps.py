@@ -10,7 +10,14 @@ from typing import assert_never
 
 from icewright.core.partitions import PartitionKey
 from icewright.core.policy import Operation
-from icewright.core.runs import RetainedSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class RetainedSnapshot:
+    """A snapshot older than the retention that stays, and who keeps it."""
+
+    snapshot_id: int
+    by: str
 
 
 @dataclass(frozen=True, slots=True)
