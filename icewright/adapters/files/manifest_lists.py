@@ -41,7 +41,8 @@ _ROWS_KEPT = 200_000  # rows that may hold doubles before they are made one
 def read_lists(storage: Storage, lists: Mapping[str, int | None]) -> pl.DataFrame:
     """Return the manifests that the lists name, each once.
 
-    `lists` has the least number of live files that each list must name, by its path; None for any number. Raises `MetadataUnreadable`, also for a list that names fewer, and `StorageUnavailable`.
+    `lists` has the least number of live files that each list must name, by its path; None for any number.
+    Raises `MetadataUnreadable`, also for a list that names fewer, and `StorageUnavailable`.
     """
     paths = list(lists)
     tasks = [paths[i : i + _A_TASK] for i in range(0, len(paths), _A_TASK)]
