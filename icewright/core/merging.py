@@ -100,7 +100,7 @@ def merge_value(merge: Merge, partition: PartitionFacts, facts: TableFacts, knob
     payback = timedelta(days=knobs[policy.PAYBACK])
     horizon = payback
     if not (settled or merge.final or history_span(facts.metadata) < RATE_KNOWN_AFTER):
-        horizon = min(payback, _until_next(merge, partition, knobs))
+        horizon = min(payback, _until_next(merge, partition, facts.metadata, knobs))
         if not is_whole_table(partition, facts.metadata):
             horizon = min(horizon, timedelta(hours=knobs[policy.HOT_MAX_HOURS]))
     queries = knobs[policy.READS_PER_DAY] * (horizon / timedelta(days=1))
@@ -114,11 +114,12 @@ def rewrite_gb_hours(files: int, size: int, knobs: Knobs) -> float:
     return spark_gb_hours(speed.seconds(files, size) - speed.call)
 
 
-def _until_next(merge: Merge, partition: PartitionFacts, knobs: Knobs) -> timedelta:
+def _until_next(merge: Merge, partition: PartitionFacts, metadata: TableMetadata, knobs: Knobs) -> timedelta:
     """Return how long it takes until so much has arrived that the merged files are merged again."""
     first, last = partition.first_write, partition.last_write
     span = last - first if first is not None and last is not None else timedelta(0)
     if not span or partition.writes < 2:  # noqa: PLR2004 - one commit has no rate
-        return knobs[policy.GROWTH] * timedelta(minutes=knobs[policy.HOT_MINUTES])
+        rhythm = history_span(metadata) / max(1, len(metadata.snapshots) - 1)
+        return knobs[policy.GROWTH] * max(rhythm, timedelta(minutes=knobs[policy.HOT_MINUTES]))
     arrived = size_classes(partition)[0]
     return span * (knobs[policy.GROWTH] * merge.bytes / max(1, arrived.bytes))

@@ -1,4 +1,4 @@
-"""All operations over one table."""
+"""The verdicts of all operations on one table."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ REVISIT = timedelta(days=1)  # whatever the verdicts say, a quiet table is looke
 
 
 class Evaluate(Protocol):
-    """The one function that an operation is."""
+    """The function by which an operation evaluates a table."""
 
     def __call__(self, facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime) -> Verdict:
         """Return the operation's verdict on the facts."""
@@ -70,7 +70,7 @@ EVALUATE: Mapping[Operation, Evaluate] = {
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """On what terms the table stands in the queue: what its knobs and its past say beside the verdicts."""
+    """The table's standing in the queue, by its settings and its history."""
 
     importance: str
     order: str
@@ -81,7 +81,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What there is to say of one table: verdicts by operation, health and its parts."""
+    """The evaluation of one table: verdicts by operation, health and its parts."""
 
     facts: TableFacts
     verdicts: Mapping[Operation, Verdict]
@@ -93,7 +93,7 @@ class Evaluation:
 
 
 def thresholds(knobs: Knobs, table_order: str | None = None) -> Thresholds:
-    """What facts are counted by. `table_order` is the table's own sort order, which holds where no knob says one."""
+    """Return the sizes that facts are counted by; `table_order` applies where no setting names a sort order."""
     size = knobs[TARGET_FILE_SIZE]
     steps = AUTO_TARGETS if isinstance(size, str) else ()
     target = AUTO_TARGETS[0][1] if isinstance(size, str) else int(size * MEGABYTE)
@@ -129,7 +129,7 @@ def evaluate(
 
 
 def _expiry(found: Verdict, facts: TableFacts, knobs: Knobs, now: datetime) -> Expiry:
-    """What may go: the verdict has gone through the whole history for it already, unless something blocked it."""
+    """Return the expiry of the verdict, or plan it anew where something blocked the verdict."""
     match found:
         case Due(work=Work(steps=(ExpireSnapshots() as step,))):
             return Expiry(step.snapshot_ids, step.remove_refs, step.pins, None)
@@ -164,7 +164,7 @@ def verdict(
     manual: bool = False,
     typical: Mapping[Operation, Factors] = _UNKNOWN,
 ) -> Verdict:
-    """One operation's verdict, after what holds for all of them. `enabled` bounds what happens by itself alone."""
+    """Return one operation's verdict, after the checks that all operations share. `manual` overrides `enabled`."""
     metadata = facts.metadata
     if metadata.format_version > LATEST_FORMAT:
         return Unsupported(f"format version {metadata.format_version} is newer than {LATEST_FORMAT}")

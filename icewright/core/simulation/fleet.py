@@ -1,4 +1,4 @@
-"""Made-up fleets: what their writers do, drawn from a seed."""
+"""Generated fleets: the commits of their writers, drawn from a seed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _BURST_FILES = 10  # times as many
 
 @dataclass(frozen=True, slots=True)
 class TableKind:
-    """How the tables of one kind are written."""
+    """The write pattern of one kind of table."""
 
     every: timedelta  # between two commits, give or take a fifth
     files: tuple[int, int]  # of a commit, from and to

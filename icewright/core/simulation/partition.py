@@ -1,4 +1,4 @@
-"""The live files of one simulated partition: how many there are of each size, and what deletes apply to them."""
+"""One simulated partition: how many live files it has of each size, and the deletes that apply to them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NO_HISTOGRAM = FileHistogram.empty()  # it is for people to look at: no verdict
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What a rewrite takes of a partition when it begins."""
+    """The files that a rewrite takes from a partition when it begins."""
 
     sizes: Mapping[int, int]  # bytes of a file -> how many files
     files: int
@@ -31,7 +31,7 @@ class Chosen:
 
 
 class SimulatedPartition:
-    """One partition as the manifests would say it; it is counted again only after it changed."""
+    """A partition as manifests would list it; its facts are counted again only after a change."""
 
     __slots__ = (
         "by",
@@ -67,7 +67,7 @@ class SimulatedPartition:
         return self.key[1]
 
     def write(self, write: Write) -> None:
-        """Add what a commit brings."""
+        """Add the files of a commit."""
         self._put(write.files, write.bytes)
         self.rows += write.rows
         self.deletes += write.delete_files
@@ -83,13 +83,13 @@ class SimulatedPartition:
         self.first_write = self.last_write = self.by = None
 
     def merge_deletes(self) -> int:
-        """Merge the delete files and drop those that apply to nothing; how many fewer there are."""
+        """Merge the delete files, drop dangling ones, and return how many fewer there are."""
         before = self.deletes + self.dangling
         self.deletes, self.dangling, self.by = min(1, self.deletes), 0, None
         return before - self.deletes
 
     def planned(self, step: RewriteDataFiles, now: datetime) -> Chosen | None:
-        """Return what Iceberg's planner takes by the step's options; None when the partition is not worth it.
+        """Return the files that Iceberg's planner takes by the step's options; None when it takes none.
 
         Delete files apply to the whole partition here, so that rewriting for deletes takes every file.
         """
@@ -108,7 +108,7 @@ class SimulatedPartition:
         return Chosen(taken, files, held, whole, self.deletes, self.deleted_rows, now) if files else None
 
     def rewritten(self, chosen: Chosen, step: RewriteDataFiles) -> tuple[int, int, int] | None:
-        """Put in what the rewrite wrote for what it took: files written, delete files gone, bytes of deleted rows.
+        """Replace the chosen files by the outputs; return files written, delete files gone and bytes of deleted rows.
 
         None when a writer has taken some of the files away meanwhile: the commit is lost.
         """
@@ -136,7 +136,7 @@ class SimulatedPartition:
         return written, gone_deletes, gone_bytes
 
     def _drop_deletes(self, chosen: Chosen, step: RewriteDataFiles) -> int:
-        """Deletes whose data files were all rewritten apply to nothing any more."""
+        """Drop or keep as dangling the deletes whose data files were all rewritten; return how many are gone."""
         self.deletes -= chosen.deletes
         if step.options.get("remove-dangling-deletes") != "true":
             self.dangling += chosen.deletes
@@ -156,7 +156,7 @@ class SimulatedPartition:
         self.bytes += size
 
     def facts(self, by: Thresholds) -> PartitionFacts:
-        """Return the partition as the manifests say it."""
+        """Return the partition's facts as the manifests would state them."""
         if self.counted is None or (self.by is not by and self.by != by):
             self.counted = self._count(by)
         self.by = by
