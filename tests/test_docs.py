@@ -53,10 +53,7 @@ def test_simulation_page_says_what_work_takes() -> None:
     text = " ".join((DOCS / "how-to" / "simulate.md").read_text(encoding="utf-8").split())
     orphans, idle = costs.spark_orphans, costs.IDLE_SECONDS
     said = [
-        *(
-            f"{r.call:g} s, {r.file:g} s a file and 1 s for each {r.mb_per_second:g} MB"
-            for r in costs.REWRITES.values()
-        ),
+        *(f"{r.call:g} s, {r.file:g} s a file and 1 s for each {r.mb_per_second:g} MB" for r in cost.REWRITES.values()),
         *(
             f"{of(0):g} s and {of(1) - of(0):.2g} s a {one}"
             for one, of in (("manifest", costs.spark_manifests), ("snapshot", costs.spark_expiry))

@@ -177,7 +177,7 @@ class Ours:
                 yield app
                 return
             engines = replace(app.engines, spark=replace(app.engines.spark, pools=self.pools))
-            yield replace(app, engines=engines, runtime=replace(app.runtime, engine=engines))
+            yield replace(app, built_engines=lambda: engines, runtime=replace(app.runtime, engine=engines))
 
     def _measured(self) -> AbstractContextManager[Measured]:
         return self.jvm.measured() if self.jvm else measured()

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from icewright.adapters.catalogs.nessie import NessieCatalog
-from icewright.adapters.catalogs.opening import AnyCatalog, open_catalog
-from icewright.adapters.catalogs.rest import RestCatalog
+from icewright.adapters.catalogs.opening import open_catalog
 from icewright.adapters.catalogs.translate import (
     CatalogProperties,
     catalog_properties,
@@ -23,26 +22,9 @@ from icewright.adapters.catalogs.translate import (
     spark_packages,
 )
 from icewright.adapters.clock import SharedClock
-from icewright.adapters.engines.dispatch import Engines
-from icewright.adapters.engines.service.deletion import Deletion
-from icewright.adapters.engines.service.expire_snapshots import ExpireInService
-from icewright.adapters.engines.service.guard import DeletionGuard
-from icewright.adapters.engines.service.nessie_live import NessieLiveSet
-from icewright.adapters.engines.service.registry import TableRegistry
-from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInService
-from icewright.adapters.engines.service.rewrite_manifests import RewriteManifestsInService
-from icewright.adapters.engines.service.vacuum import BranchVacuum, whole_catalog
-from icewright.adapters.engines.spark.engine import SparkEngine
 from icewright.adapters.engines.spark.java import java_home
 from icewright.adapters.engines.spark.pool import SparkPool
-from icewright.adapters.files.cache import Cache
-from icewright.adapters.files.local import LocalStorage
-from icewright.adapters.files.manifests import ENTRY, ManifestReader
-from icewright.adapters.files.objects import bucket_storage
-from icewright.adapters.files.storage import Storages
-from icewright.adapters.files.tables import IcebergFiles
 from icewright.adapters.notify.apprise_channels import open_channels
-from icewright.adapters.store.archive import SqlOldHistory
 from icewright.adapters.store.database import check_address, is_current, open_database, server_time, upgrade
 from icewright.adapters.store.sql import SqlStore
 from icewright.app.config import Checks, Config, load_config
@@ -50,20 +32,44 @@ from icewright.app.entries import CatalogConfig, PoolConfig
 from icewright.app.fence import inside, outside
 from icewright.app.identity import holder, is_dead, user
 from icewright.app.lineage import with_lineage
-from icewright.core.breakers import failing_catalogs
 from icewright.core.errors import ConfigError, StorageUnavailable
 from icewright.core.events.directory import Directory, Known
 from icewright.core.layering import Policy, PolicyRule
-from icewright.core.places import Spelling
 from icewright.core.polaris import Served
-from icewright.core.policy import EQUAL_AUTHORITIES, EQUAL_SCHEMES, KERNEL
+from icewright.core.policy import KERNEL
 from icewright.core.steps import Kernel
-from icewright.core.table import SnapshotHold, TableMetadata, TableRef
+from icewright.core.table import TableRef
 from icewright.flow.alert import Alerting
 from icewright.flow.archive import Archiving, LazyArchive
 from icewright.flow.calibration import Calibration
 from icewright.flow.runtime import Listener, Runtime
-from icewright.ports import Archive, Clock, CommitReports, Trigger, VendedCredentials
+from icewright.ports import Archive, Clock, CommitReports, Engine, Trigger, VendedCredentials
+
+if TYPE_CHECKING:
+    from icewright.adapters.catalogs.opening import AnyCatalog
+    from icewright.adapters.catalogs.rest import RestCatalog
+    from icewright.adapters.engines.dispatch import Engines
+    from icewright.adapters.files.storage import Lender
+    from icewright.adapters.files.tables import IcebergFiles
+    from icewright.ports import Storage
+
+T = TypeVar("T")
+
+
+class _OnDemand(Generic[T]):
+    """An adapter that is built, and whose libraries are loaded, when it is first used."""
+
+    def __init__(self, build: Callable[[], T]) -> None:
+        self._build, self._lock, self._built = build, threading.Lock(), cast("T | None", None)
+
+    def __call__(self) -> T:
+        with self._lock:
+            if self._built is None:
+                self._built = self._build()
+            return self._built
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute of the adapter
+        return getattr(self(), name)
 
 
 @dataclass(frozen=True)
@@ -73,7 +79,7 @@ class Application:
     config: Config
     runtime: Runtime
     pools: Mapping[str, SparkPool]
-    engines: Engines
+    built_engines: Callable[[], Engines]
     shared_clock: SharedClock
     archiving: Archiving | None  # None: no archive is configured
     alerting: Alerting
@@ -81,15 +87,20 @@ class Application:
     reports: Mapping[str, CommitReports]
     store_faults: Callable[[], Sequence[str]]
 
+    @property
+    def engines(self) -> Engines:
+        """Return the engines, which are built at the first use."""
+        return self.built_engines()
+
     def orphans(self, ref: TableRef, older_than: datetime) -> int:
         """Return the number of files under the table's location that are old and that no metadata of it reaches."""
         return self.engines.orphans.count(self.runtime.catalog(ref).load(ref), older_than)
 
     def catalog_checks(self, name: str) -> Iterator[tuple[str, Callable[[], str]]]:
         """Yield the name and the function of each check of a REST catalog; a function returns its result or raises."""
-        catalog = self.runtime.catalogs[name]
-        if not isinstance(catalog, RestCatalog):
+        if self.config.catalogs[name].type != "rest":
             return
+        catalog = cast("RestCatalog", self.runtime.catalogs[name])
 
         def loads() -> str:
             table = _any_table(catalog)
@@ -105,8 +116,20 @@ class Application:
 
 
 def _files(config: Config, grants: Callable[[str], VendedCredentials | None]) -> IcebergFiles:
-    storage = Storages(LocalStorage(), bucket_storage(_stores(config)), grants, lambda path: inside(config, path))
+    from icewright.adapters.files.cache import Cache  # noqa: PLC0415 - Arrow and Polars take long to load
+    from icewright.adapters.files.local import LocalStorage  # noqa: PLC0415
+    from icewright.adapters.files.manifests import ENTRY, ManifestReader  # noqa: PLC0415
+    from icewright.adapters.files.storage import Storages  # noqa: PLC0415
+    from icewright.adapters.files.tables import IcebergFiles  # noqa: PLC0415
+
+    storage = Storages(LocalStorage(), partial(_open_bucket, config), grants, lambda path: inside(config, path))
     return IcebergFiles(storage, ManifestReader(storage, Cache(config.cache_folder, config.cache_bytes, ENTRY)))
+
+
+def _open_bucket(config: Config, root: str, lender: Lender | None = None) -> Storage:
+    from icewright.adapters.files.objects import bucket_storage  # noqa: PLC0415 - obstore and Arrow take long to load
+
+    return bucket_storage(_stores(config))(root, lender)
 
 
 def _catalogs_without_arrow(config: Config) -> tuple[PolicyRule, ...]:
@@ -116,16 +139,6 @@ def _catalogs_without_arrow(config: Config) -> tuple[PolicyRule, ...]:
         for name, entry in config.catalogs.items()
         if config.pools[entry.pool].remote is not None
     )
-
-
-def _spelling(policy: Callable[[], Policy], ref: TableRef) -> Spelling:
-    """Return which schemes and authorities of paths the table's policy calls equal."""
-    knobs = policy().knobs_for(ref, None)
-    return Spelling.of(knobs[EQUAL_SCHEMES], knobs[EQUAL_AUTHORITIES])
-
-
-def _pinned(store: SqlStore, metadata: TableMetadata) -> list[SnapshotHold]:
-    return [pin.hold() for pin in store.pins.list(metadata.ref, metadata.table_uuid)]
 
 
 def _reports(config: Config) -> dict[str, CommitReports]:
@@ -147,6 +160,8 @@ def _archiving(config: Config, store: SqlStore) -> Iterator[Archiving | None]:
     if section is None:
         yield None
         return
+    from icewright.adapters.store.archive import SqlOldHistory  # noqa: PLC0415 - Arrow takes long to load
+
     entry = config.catalogs[section.catalog]
 
     def opened() -> Archive:
@@ -174,35 +189,6 @@ def check_channels(urls: Sequence[str]) -> None:
     open_channels(urls)
 
 
-def _engines(
-    config: Config,
-    catalogs: Mapping[str, AnyCatalog],
-    pools: Mapping[str, SparkPool],
-    files: IcebergFiles,
-    store: SqlStore,
-    policy: Callable[[], Policy],
-    clock: Clock,
-    storage_time: Callable[[str], datetime],
-) -> Engines:
-    allowed = {name: entry.allowed_locations for name, entry in config.catalogs.items()}
-    places = {name: entry.table_places for name, entry in config.catalogs.items()}
-    failing = lambda: failing_catalogs(store.breakers.list(), clock.now())  # noqa: E731
-    registry = TableRegistry(catalogs, files, store.registrations, clock, places, failing)
-    guard = DeletionGuard(registry, allowed, partial(_spelling, policy))
-    deletion, pinned = Deletion(files, store.ledger, clock), partial(_pinned, store)
-    return Engines(
-        catalogs=catalogs,
-        spark=SparkEngine(
-            {name: pools[entry.pool] for name, entry in config.catalogs.items()}, files, store.ledger, clock
-        ),
-        expire=ExpireInService(deletion, guard, pinned),
-        orphans=RemoveOrphansInService(deletion, guard, pinned, storage_time),
-        manifests=RewriteManifestsInService(files, clock),
-        environments={name: c.environment for name, c in config.catalogs.items() if c.environment is not None},
-        vacuums=_vacuums(catalogs, deletion, guard, policy, pinned, storage_time),
-    )
-
-
 @contextmanager
 def application(
     config: Config,
@@ -217,34 +203,35 @@ def application(
     shared = SharedClock(lambda: server_time(store.engine))
     given, clock = clock, clock or shared
     catalogs: dict[str, AnyCatalog] = {}
-    files = _files(config, lambda path: _granted(catalogs, path))
-    storage_time = (
-        files.time if given is None else lambda _: given.now()
-    )  # a test that sets the clock also sets the age of files
+    on_demand = _OnDemand(lambda: _files(config, lambda path: _granted(catalogs, path)))
+    files = cast("IcebergFiles", on_demand)
+    # a test that sets the clock also sets the age of files
+    storage_time = (lambda path: files.time(path)) if given is None else lambda _: given.now()  # noqa: PLW0108 - loads
     catalogs |= {
         name: open_catalog(_properties(entry), files, clock, entry.environment)
         for name, entry in config.catalogs.items()
     }
     pools = {name: _pool(config, pool) for name, pool in config.pools.items()}
     reports = _reports(config)
-    fixed = (*_catalogs_without_arrow(config), *config.policy.rules)
+    policy = partial(_policy, config, store, catalogs, command or {})
 
-    def policy() -> Policy:
-        rules = (*fixed, *store.rules.list())
-        return replace(config.policy, rules=rules, command=command or {}, served=partial(_served, config, catalogs))
+    def build() -> Engines:
+        from icewright.app.engines import build_engines  # noqa: PLC0415 - Arrow and Polars take long to load
 
-    engine = _engines(config, catalogs, pools, files, store, policy, clock, storage_time)
+        return build_engines(config, catalogs, pools, on_demand(), store, policy, clock, storage_time)
+
+    engine = _OnDemand(build)
     runtime = Runtime(
         catalogs=catalogs,
         files=files,
-        engine=engine,
+        engine=cast(Engine, engine),
         store=store,
         clock=clock,
         policy=policy,
         scopes={name: entry.scope for name, entry in config.catalogs.items()},
         limits=config.limits,
         trigger=Trigger(kind, user(), holder()),
-        vacuums=engine.vacuums,
+        vacuums=engine.vacuums if any(c.type == "nessie" for c in config.catalogs.values()) else {},
         process_has_ended=is_dead,
         calibration=Calibration(store.runs, clock),
     )
@@ -263,6 +250,12 @@ def application(
         for opened in (*reports.values(), *catalogs.values()):
             opened.close()
         store.engine.dispose()
+
+
+def _policy(config: Config, store: SqlStore, catalogs: Mapping[str, AnyCatalog], command: Mapping[str, Any]) -> Policy:
+    """Return the policy as it is now: the file's rules, the store's, and the knobs of the command."""
+    rules = (*_catalogs_without_arrow(config), *config.policy.rules, *store.rules.list())
+    return replace(config.policy, rules=rules, command=command, served=partial(_served, config, catalogs))
 
 
 def read_config(path: Any) -> Config:  # noqa: ANN401 - a path
@@ -326,35 +319,11 @@ def _properties(catalog: CatalogConfig) -> CatalogProperties:
     return catalog_properties(catalog.type, catalog.name, catalog.properties, catalog.allowed_locations)
 
 
-def _vacuums(
-    catalogs: Mapping[str, AnyCatalog],
-    deletion: Deletion,
-    guard: DeletionGuard,
-    policy: Callable[[], Policy],
-    pinned: Callable[[TableMetadata], list[SnapshotHold]],
-    storage_time: Callable[[str], datetime],
-) -> dict[str, BranchVacuum]:
-    """Return the vacuum of each Nessie catalog; catalogs of one server do not block each other's deletions."""
-    vacuums: dict[str, BranchVacuum] = {}
-    for name, catalog in catalogs.items():
-        if isinstance(catalog, NessieCatalog):
-            same = {n for n, c in catalogs.items() if isinstance(c, NessieCatalog) and c.server == catalog.server}
-            vacuums[name] = BranchVacuum(
-                catalog,
-                deletion,
-                replace(guard, ignoring=frozenset(same)),
-                NessieLiveSet(catalog, deletion.clock, lambda ref, read: policy().knobs_for(ref, read), pinned),
-                lambda name=name: policy().knobs_for(whole_catalog(name), None),  # type: ignore[misc]
-                storage_time,
-            )
-    return vacuums
-
-
 def _served(config: Config, catalogs: Mapping[str, AnyCatalog], ref: TableRef) -> Served:
     """Return the policies that the table's own catalog, such as Polaris, holds for it."""
-    catalog = catalogs.get(ref.catalog)
-    if not isinstance(catalog, RestCatalog):
+    if ref.catalog not in catalogs or config.catalogs[ref.catalog].type != "rest":
         return Served()
+    catalog = cast("RestCatalog", catalogs[ref.catalog])
     source = config.catalogs[ref.catalog].policies
     if source == "polaris" or (source == "auto" and catalog.policies.offered()):
         return catalog.policies.of(ref)
@@ -363,6 +332,8 @@ def _served(config: Config, catalogs: Mapping[str, AnyCatalog], ref: TableRef) -
 
 def _granted(catalogs: Mapping[str, AnyCatalog], path: str) -> VendedCredentials | None:
     """Return the credentials that a REST catalog vends for a file."""
+    from icewright.adapters.catalogs.rest import RestCatalog  # noqa: PLC0415 - PyIceberg takes long to load
+
     lenders = (catalog for catalog in catalogs.values() if isinstance(catalog, RestCatalog))
     return next((grant for catalog in lenders if (grant := catalog.grant(path)) is not None), None)
 

@@ -12,6 +12,7 @@ import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from icewright.app.config import Config
+from icewright.app.output import printable, printable_json
 from icewright.app.redaction import Redaction
 from icewright.flow.runtime import Listener
 
@@ -56,7 +57,7 @@ def configure(*, level: str = "info", style: str = "auto", secrets: Iterable[str
         redacted,
         structlog.processors.TimeStamper(fmt="iso", key="ts"),
     ]
-    render: Processor = _text if readable else structlog.processors.JSONRenderer(ensure_ascii=False)
+    render: Processor = _text if readable else _json
     stream = cast("TextIO", _StandardError())
     structlog.configure(
         processors=[*shared, _ordered, render],
@@ -106,10 +107,18 @@ def _ordered(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDic
     return {**first, **event}
 
 
+_render_json = structlog.processors.JSONRenderer(ensure_ascii=False)
+
+
+def _json(logger: WrappedLogger, method: str, event: EventDict) -> str:
+    return printable_json(str(_render_json(logger, method, event)))
+
+
 def _text(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
     """Return a record as text: time, level, event, then key=value."""
     fields = " ".join(f"{key}={_plain(event[key])}" for key in event if key not in ("ts", "level", "event"))
-    return f"{event.get('ts', '')} {event.get('level', ''):<7} {event.get('event', '')} {fields}".rstrip()
+    line = f"{event.get('ts', '')} {event.get('level', ''):<7} {event.get('event', '')} {fields}".rstrip()
+    return printable(line)
 
 
 def _plain(value: object) -> str:

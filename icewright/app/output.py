@@ -27,12 +27,12 @@ LONGEST_WORD = 30  # of wrapped text: longer ones, such as paths, are folded
 GAP = 2  # blanks between two columns
 #: Control characters but tab and newline, and those that change the direction of text.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-_C1 = re.compile("[\x7f-\x9f]")
+_UNESCAPED = re.compile("[\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 _STYLES = {
     **dict.fromkeys(("not_due", "succeeded", "committed", "healthy", "ok"), "green"),
     **dict.fromkeys(("due", "partial", "deferred", "cancelled", "warning", "paused", "planned"), "yellow"),
-    **dict.fromkeys(("failed", "interrupted", "critical", "unreadable"), "red"),
+    **dict.fromkeys(("failed", "interrupted", "critical", "unreadable", "blocked"), "red"),
     **dict.fromkeys(("blocked", "unsupported"), "magenta"),
     **dict.fromkeys(("running", "busy"), "cyan"),
     "skipped": "dim",
@@ -79,8 +79,12 @@ def note(text: object) -> None:
 
 def print_json(document: object) -> None:
     """Print one JSON document on standard output, and nothing else."""
-    text = json.dumps(document, indent=2, default=_plain, ensure_ascii=False)
-    sys.stdout.write(_C1.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n")
+    sys.stdout.write(printable_json(json.dumps(document, indent=2, default=_plain, ensure_ascii=False)) + "\n")
+
+
+def printable_json(text: str) -> str:
+    """Return JSON with all control characters as escapes; encoders leave DEL, C1 and direction marks as they are."""
+    return _UNESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def _plain(value: object) -> object:

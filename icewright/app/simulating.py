@@ -42,7 +42,7 @@ class Made:
     """A fleet of generated tables, by kind, size and seed."""
 
     name: str
-    tables: int
+    tables: int | None  # None: as many as the fleet has by default
     seed: int
     catalog: str = "lake"
 

@@ -1,4 +1,4 @@
-"""What a catalog may touch: hosts and places that its configuration declares. Everything else is refused."""
+"""The allowlist of a catalog: the hosts and locations that its configuration declares. All others are refused."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _SAME_SCHEME = {"s3a": "s3", "s3n": "s3", "abfss": "abfs", "wasbs": "wasb", "": 
 
 @dataclass(frozen=True, slots=True)
 class Allowlist:
-    """Hosts (`*` and `?` are wildcards) and locations (in a bucket's name too); None declares nothing of the kind."""
+    """Hosts (with `*` and `?`) and locations (with wildcards in the bucket's name); None allows all."""
 
     hosts: tuple[str, ...] | None = None
     locations: tuple[str, ...] | None = None
 
     def knows_host(self, host: str) -> bool:
-        """Return whether the host may be asked."""
+        """Return whether the allowlist has the host."""
         return self.hosts is None or any(fnmatchcase(host.lower(), pattern.lower()) for pattern in self.hosts)
 
     def holds(self, path: str) -> bool:
@@ -36,7 +36,7 @@ class Allowlist:
 
 
 class _Table(Protocol):
-    """The part of a table's metadata that says where its files are."""
+    """The part of a table's metadata that locates its files."""
 
     @property
     def ref(self) -> object: ...
@@ -49,7 +49,7 @@ class _Table(Protocol):
 
 
 def require_inside(environment: Allowlist | None, catalog: str, table: _Table, files: Iterable[str] = ()) -> None:
-    """Raise `Refused` when a place of a table, or one of the files, lies outside of what its catalog declares."""
+    """Raise `Refused` when a location or file of a table lies outside of its catalog's allowlist."""
     write_paths = [v for k, v in table.properties.items() if k.startswith("write.") and k.endswith(".path") and v]
     places = (table.location, table.metadata_location, *write_paths, *files)
     if environment is not None and (outside := environment.outside(places)):
@@ -59,7 +59,7 @@ def require_inside(environment: Allowlist | None, catalog: str, table: _Table, f
 
 
 def require_hosts(environment: Allowlist | None, catalog: str, write_paths: Mapping[str, object]) -> None:
-    """Raise `Refused` when an address among the properties that a server says has a host that nobody declared."""
+    """Raise `Refused` when properties from a server name a host that the allowlist does not declare."""
     for key, value in write_paths.items() if environment is not None else ():
         address = urlsplit(str(value)) if str(value).lower().startswith(("http://", "https://")) else None
         if environment is not None and address is not None and not environment.knows_host(address.hostname or ""):

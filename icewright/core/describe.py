@@ -17,7 +17,7 @@ SHOWN_PARTITIONS = 20
 
 
 def facts_summary(facts: TableFacts) -> dict[str, Any]:
-    """Counts of one table; also the before and after of every run."""
+    """Return the counts of one table, as run records keep them before and after."""
     metadata = facts.metadata
     return {
         "snapshot_id": metadata.current_snapshot_id,
@@ -107,7 +107,7 @@ def evaluation_document(evaluation: Evaluation) -> Mapping[str, Any]:
 
 
 def ignored_document(ignored: Iterable[Ignored]) -> list[dict[str, str]]:
-    """Table properties that set nothing, each with the reason and the remedy."""
+    """Return table properties that set nothing, each with the reason and the remedy."""
     return [{"property": i.property, "value": i.value, "knob": i.knob, "reason": i.reason} for i in ignored]
 
 

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a knob's value comes from."""
+    """The source of a setting's value."""
 
     level: str  # default, platform, catalog, namespace, catalog's policies, table properties, table, command
     rule: str  # the pattern (and preset) or the property that set it
@@ -25,7 +25,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """What a table property says of a knob that it may not set."""
+    """A table property whose setting is not allowed, with the reason."""
 
     property: str
     value: str
@@ -35,7 +35,7 @@ class Ignored:
 
 @dataclass(frozen=True)
 class Knobs:
-    """The values that hold for one table: `knobs[RETENTION]`. Missing ones have their default."""
+    """The settings of one table: `knobs[RETENTION]`. Missing ones have their default."""
 
     origins: Mapping[str, tuple[Origin, ...]] = field(default_factory=dict)  # strongest first
     ignored: tuple[Ignored, ...] = ()
@@ -46,10 +46,10 @@ class Knobs:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Equal for equal values: tells whether a policy has changed since it was last looked at."""
+        """Return a digest that is equal for equal values: tells whether a policy changed since the last evaluation."""
         said = repr(sorted((name, repr(found[0].value)) for name, found in self.origins.items()))
         return sha256(said.encode()).hexdigest()[:16]
 
     def is_set(self, knob: Knob[Any]) -> bool:
-        """Return whether anything but the built-in default says the value."""
+        """Return whether anything but the built-in default sets the value."""
         return knob.name in self.origins

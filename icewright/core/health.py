@@ -25,7 +25,7 @@ class HealthPart:
 
 
 def health_parts(facts: TableFacts, knobs: Knobs, expiry: Expiry, orphan_share: float | None) -> dict[str, HealthPart]:
-    """The parts by name. `orphan_share` is the share of orphans that the last scan saw, None when there was none."""
+    """Return the parts by name. `orphan_share` is the share of orphans in the last scan, None without a scan."""
     return {
         "small_files": _small_files(facts, knobs),
         "deletes": _deletes(facts, knobs),

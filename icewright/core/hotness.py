@@ -1,33 +1,73 @@
-"""Partitions that somebody is writing to: rewriting them would fight the writer, and be for nothing soon."""
+"""Hot partitions, which a writer is writing to: a rewrite may conflict with the writer, and is obsolete soon."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from itertools import islice
 
 from icewright.core.effective import Knobs
 from icewright.core.policy import HOT_MAX_HOURS, HOT_MINUTES, HOT_PARTITIONS
 from icewright.core.table import PartitionFacts, TableMetadata
 
-_A_RHYTHM = 3  # commits that make one
-_BEATS = 2  # of silence, after which the writer is taken to have gone on
-_SLOWEST = 4  # times `hot_minutes`: a silence that is longer is no writing, however regular
+_RHYTHM_COMMITS = 3  # that make a rhythm
+_SILENT_BEATS = 2  # after which the writer is taken to have moved on
+_SLOWEST = 4  # times `hot_minutes`: a longer silence is no writing, however regular
+_TELLING_SNAPSHOTS = 20  # of writers, the newest, by which a table's writers are judged
+RATE_KNOWN_AFTER = timedelta(hours=4)  # of history; before, nobody knows when files will be rewritten again
+_DELETES_ROWS = "row-level delete"
 
 
 def hot_until(partition: PartitionFacts, metadata: TableMetadata, knobs: Knobs) -> datetime | None:
-    """When the partition will have cooled, if nobody writes to it any more; None when it is never hot.
+    """Return when the partition will be cold if nobody writes to it any more; None if it is never hot.
 
     It is hot for `hot_minutes` after a write, or for two beats of its own rhythm, up to four times as long. A partition
     that has been written for longer than `hot_max_hours`, or that is the whole table, would never cool: it is not hot.
     """
     if knobs[HOT_PARTITIONS] == "include" or partition.last_write is None:
         return None
-    if all(field.transform == "void" for field in metadata.spec(partition.spec_id).fields):
+    if is_whole_table(partition, metadata):
         return None
     first = partition.first_write or partition.last_write
     written_for = partition.last_write - first
     if written_for > timedelta(hours=knobs[HOT_MAX_HOURS]):
         return None
+    return partition.last_write + quiet_time(partition, knobs)
+
+
+def is_whole_table(partition: PartitionFacts, metadata: TableMetadata) -> bool:
+    """Return whether the partition is the whole table: its spec has no field."""
+    return all(field.transform == "void" for field in metadata.spec(partition.spec_id).fields)
+
+
+def last_written(metadata: TableMetadata) -> datetime | None:
+    """Return when a writer, not a rewrite, committed last; None if no snapshot tells."""
+    return next((s.timestamp for s in reversed(metadata.snapshots) if s.operation != "replace"), None)
+
+
+def history_span(metadata: TableMetadata) -> timedelta:
+    """Return the time between the first and the last commit that the snapshots tell of."""
+    if not metadata.snapshots:
+        return timedelta(0)
+    return metadata.snapshots[-1].timestamp - metadata.snapshots[0].timestamp
+
+
+def quiet_time(partition: PartitionFacts, knobs: Knobs) -> timedelta:
+    """Return how long nobody must have written to the partition for it to be cold."""
     quiet = timedelta(minutes=knobs[HOT_MINUTES])
-    if partition.writes >= _A_RHYTHM:
-        quiet = max(quiet, min(_BEATS * written_for / (partition.writes - 1), _SLOWEST * quiet))
-    return partition.last_write + quiet
+    if partition.writes < _RHYTHM_COMMITS or partition.first_write is None or partition.last_write is None:
+        return quiet
+    beat = (partition.last_write - partition.first_write) / (partition.writes - 1)
+    return max(quiet, min(_SILENT_BEATS * beat, _SLOWEST * quiet))
+
+
+def is_append_stream(metadata: TableMetadata) -> bool:
+    """Return whether writers have appended for some hours, and the last snapshots took nothing away but whole files.
+
+    A rewrite of settled files does not conflict with such writers. Deletes of rows and overwrites may name the very
+    files that are rewritten: of the two commits one would be lost.
+    """
+    if history_span(metadata) < RATE_KNOWN_AFTER:
+        return False
+    writers = islice((s for s in reversed(metadata.snapshots) if s.operation != "replace"), _TELLING_SNAPSHOTS)
+    operations = [_DELETES_ROWS if "added-delete-files" in s.summary else s.operation for s in writers]
+    return "append" in operations and all(operation in ("append", "delete") for operation in operations)

@@ -1,4 +1,4 @@
-"""Which kernel rewrites the data files of a table: Arrow where its result is known to be Spark's, else Spark."""
+"""The engine that rewrites data files: Arrow where its result is known to equal Spark's, else Spark."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ EQUAL = "Arrow does all that the table has as Spark does"
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """The kernel of each partition, and why in words; `refused` where the knob asks for what cannot be done."""
+    """The engine of each partition with the reasons; `refused` where the setting asks for the impossible."""
 
     by_partition: Mapping[PartitionKey, Kernel]
     why: tuple[str, ...]
     refused: str | None = None
 
     def of(self, partitions: Iterable[PartitionFacts]) -> Kernel:
-        """Of partitions that are rewritten together."""
+        """Return the one engine for partitions that are rewritten together."""
         return Kernel.SPARK if any(self.by_partition[p.key] is Kernel.SPARK for p in partitions) else Kernel.ARROW
 
 
 def kernels(facts: TableFacts, partitions: Sequence[PartitionFacts], knobs: Knobs, order: str | None) -> Kernels:
-    """Choose for each partition. What concerns the table as a whole concerns each of them."""
+    """Choose the engine of each partition; properties of the table concern all partitions."""
     said = knobs[policy.KERNEL]
     if said == Kernel.SPARK:
         return Kernels({p.key: Kernel.SPARK for p in partitions}, ("kernel spark: compact.engine says so",))
@@ -70,7 +70,7 @@ def _of_partition(facts: TableFacts, partition: PartitionFacts) -> str | None:
 
 
 def _of_table(facts: TableFacts, order: str | None) -> Iterator[str]:
-    """Yield what only Spark's own path does."""
+    """Yield the reasons why the table as a whole needs Spark."""
     metadata = facts.metadata
     properties = metadata.properties
     written = properties.get("write.format.default", "parquet").lower()
@@ -104,7 +104,7 @@ def _properties(properties: Mapping[str, str]) -> Iterator[str]:
 
 
 def _other_types(schema: Mapping[str, Any]) -> Iterator[str]:
-    """Types of the schema, nested ones too, that Arrow has no equal of."""
+    """Yield the types of the schema, nested ones included, that Arrow does not support."""
     pending: list[Any] = [field["type"] for field in schema.get("fields", ())]
     while pending:
         kind = pending.pop(0)

@@ -1,4 +1,4 @@
-"""Partition tuples: as text, one canonical form for every writer, and as people know them."""
+"""Partition tuples: their canonical text, and their names for people."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _EPOCH = date(1970, 1, 1)
 
 
 def partition_key(spec: PartitionSpec, text: str) -> PartitionKey:
-    """Return the partition of this text; days are dates whichever way their writer stored them."""
+    """Return the partition of this text; days are dates whatever form their writer stored."""
     values = tuple(
         _EPOCH + timedelta(days=value) if field.transform == "day" and isinstance(value, int) else value
         for field, value in zip(spec.fields, partition_values(text), strict=True)
@@ -25,7 +25,7 @@ def partition_key(spec: PartitionSpec, text: str) -> PartitionKey:
 
 
 def partition_name(metadata: TableMetadata, key: PartitionKey) -> str:
-    """Return the partition as people know it: `day=2026-01-01/region=eu`."""
+    """Return the partition's name for people, such as `day=2026-01-01/region=eu`."""
     spec_id, values = key
     spec = next((s for s in metadata.specs if s.spec_id == spec_id), None)
     if spec is None:
@@ -40,7 +40,7 @@ def partition_text(values: Iterable[Any]) -> str:
 
 
 def partition_values(text: str) -> tuple[Any, ...]:
-    """Return the tuple back from its text."""
+    """Return the tuple of a canonical text."""
     return tuple(_untagged(v) for v in json.loads(text))
 
 

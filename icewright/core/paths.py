@@ -22,9 +22,9 @@ class Location:
 
 
 def split(text: str) -> Location:
-    """`s3://bucket/a/b` into scheme, authority and path; the path always begins with a slash."""
-    found = _SCHEME.fullmatch(text)
-    scheme, rest = (found[1].lower(), found[2]) if found else ("", text)
+    """Split `s3://bucket/a/b` into scheme, authority and path; the path always begins with a slash."""
+    match = _SCHEME.fullmatch(text)
+    scheme, rest = (match[1].lower(), match[2]) if match else ("", text)
     authority = ""
     if rest.startswith("//"):
         authority, slash, tail = rest[2:].partition("/")
@@ -72,5 +72,5 @@ def same_place(one: Location, other: Location, schemes: Mapping[str, str], autho
 
 
 def metadata_folder(location: str, properties: Mapping[str, str]) -> str:
-    """Where a table wants new metadata, without a slash at its end."""
+    """Return the folder for new metadata files of a table, without a slash at its end."""
     return (properties.get("write.metadata.path") or f"{location}/metadata").rstrip("/")

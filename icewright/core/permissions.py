@@ -1,4 +1,4 @@
-"""Who may do what: the one table from which enforcement, its documentation and its tests come."""
+"""Permissions: the one table from which enforcement, its documentation and its tests are made."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _AMBIGUOUS = 3  # from so many parts on, a rule's pattern may mean a table or a 
 
 
 class Role(enum.StrEnum):
-    """What somebody is, in the places that were named with the role."""
+    """A role in the scopes that were named with it."""
 
     VIEWER = "viewer"
     OPERATOR = "operator"
@@ -100,7 +100,7 @@ class Grant:
 
 
 class Via(enum.StrEnum):
-    """By what somebody is known."""
+    """The way in which a principal is authenticated."""
 
     TOKEN = "token"  # noqa: S105 - the word, not one
     SESSION = "session"
@@ -109,18 +109,18 @@ class Via(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks, and what was granted to them."""
+    """An authenticated caller, with its grants."""
 
     name: str
     via: Via
     grants: tuple[Grant, ...]
 
     def may(self, action: Action, place: Place = ()) -> bool:
-        """Return whether they may do so there; without a place: everywhere."""
+        """Return whether the principal may do the action in the scope; without a scope: everywhere."""
         return any(grant.holds(place) for grant in self._for(action))
 
     def may_somewhere(self, action: Action) -> bool:
-        """Return whether there is any place where they may."""
+        """Return whether the principal may do the action in any scope."""
         return bool(self._for(action))
 
     def may_rule(self, action: Action, pattern: Place) -> bool:
@@ -163,7 +163,7 @@ def covers(scope: Place, place: Place) -> bool:
 
 
 def sees(sight: VisibilityFilter, place: Place) -> bool:
-    """Return whether the place is in sight."""
+    """Return whether the scope is visible to the principal."""
     return sight is None or any(covers(scope, place) for scope in sight)
 
 
@@ -195,7 +195,7 @@ def _holds(outer: str, inner: str) -> bool:
 
 
 def needed(operations: Sequence[Operation], knobs: Iterable[str] = (), *, dry_run: bool = False) -> tuple[Action, ...]:
-    """Return what somebody must be allowed who asks for these operations with knobs of their own."""
+    """Return the actions that a request for these operations with settings of its own needs."""
     if dry_run:
         return (Action.JOBS_DRY_RUN,)
     own = tuple(f"{operation}." for operation in operations)

@@ -67,7 +67,7 @@ class Spelling:
 
     @staticmethod
     def of(schemes: Mapping[str, str], authorities: Mapping[str, str]) -> Spelling:
-        """From mappings, each of a spelling to the one that it means."""
+        """Build from mappings of each spelling to the one that it stands for."""
         return Spelling(frozenset(schemes.items()), frozenset(authorities.items()))
 
     def place(self, folder: str) -> Place:
@@ -87,7 +87,7 @@ def _place(spelling: Spelling, folder: str) -> Place:
 
 
 class Index(Generic[T]):
-    """Places with what they are of, found by the folders below them."""
+    """Places with their owners, looked up by a folder in them."""
 
     def __init__(self, places: Iterable[tuple[Place, T]]) -> None:
         self._by_folder: dict[str, list[tuple[Place, T]]] = {}
@@ -95,11 +95,11 @@ class Index(Generic[T]):
             self._by_folder.setdefault(place.folder, []).append((place, owner))
 
     def holding(self, place: Place) -> list[tuple[Place, T]]:
-        """Return those that could hold the place, or be it, the outermost first."""
-        found: list[tuple[Place, T]] = []
+        """Return the places with their owners that may contain the place or equal it, outermost first."""
+        holders: list[tuple[Place, T]] = []
         end = place.folder.find("/")
         while end >= 0:
-            known = self._by_folder.get(place.folder[: end + 1], ())
-            found += [(other, owner) for other, owner in known if place.store.may_be(other.store)]
+            places = self._by_folder.get(place.folder[: end + 1], ())
+            holders += [(other, owner) for other, owner in places if place.store.may_be(other.store)]
             end = place.folder.find("/", end + 1)
-        return found
+        return holders

@@ -1,4 +1,4 @@
-"""Policies that Apache Polaris serves for a table, as knobs. Pure.
+"""Policies that Apache Polaris serves for a table, as settings. Pure.
 
 Its types and contents are those of Polaris's schemas of 2025-02-03. What a policy says of an operation and cannot be
 understood switches the operation off for the table: who wrote it wanted something else than the defaults.
@@ -39,7 +39,7 @@ _HOURS = 24
 
 @dataclass(frozen=True, slots=True)
 class PolarisPolicy:
-    """One policy as it is served; `content` is JSON that was read, None when it is none."""
+    """One policy as served; `content` is its parsed JSON, None when it is not JSON."""
 
     type: str
     name: str
@@ -49,7 +49,7 @@ class PolarisPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What a catalog's own policies set: each rule in words, with its settings. The stronger comes first."""
+    """The settings of a catalog's own policies, the stronger first, each rule in words."""
 
     rules: tuple[tuple[str, Mapping[str, Any]], ...] = ()
 
@@ -73,7 +73,7 @@ def served(policies: Sequence[PolarisPolicy], now: datetime, note: str = "") -> 
 
 @dataclass
 class _Reading:
-    """One policy on its way to knobs."""
+    """The conversion of one policy to settings."""
 
     type: str
     operations: tuple[Operation, ...]
@@ -83,7 +83,7 @@ class _Reading:
     notes: list[str] = field(default_factory=list)
 
     def content(self, content: object) -> None:
-        """Everything that it says; a fault switches its operations off."""
+        """Convert the whole policy; a fault disables its operations."""
         if not isinstance(content, Mapping) or not isinstance(content.get("enable"), bool):
             self.faults.append("its content does not say enable: true or false")
         else:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, TypeVar
 
 from icewright.core.knob import Knob, SettingRegistry, ValueKind, check_names
+from icewright.core.operation import ON_POOL as ON_POOL  # noqa: PLC0414 - settings and operations are imported together
+from icewright.core.operation import ORDERS as ORDERS  # noqa: PLC0414
+from icewright.core.operation import Operation as Operation  # noqa: PLC0414
 from icewright.core.probes import checked_probe
 from icewright.core.vacuum import check_cutoff
 from icewright.core.windows import parse_windows
@@ -16,46 +18,6 @@ T = TypeVar("T")
 
 MEGABYTE = 1024 * 1024
 YEARS_HOURS = 24 * 366 * 20  # the longest time that a knob may say: far beyond it arithmetic on times would overflow
-
-
-class Operation(enum.StrEnum):
-    """What can be done to a table, in the canonical order."""
-
-    EXPIRE_ROWS = "expire_rows"
-    COMPACT = "compact"
-    REWRITE_DELETES = "rewrite_deletes"
-    REWRITE_MANIFESTS = "rewrite_manifests"
-    EXPIRE_SNAPSHOTS = "expire_snapshots"
-    REMOVE_ORPHANS = "remove_orphans"
-
-    @classmethod
-    def _missing_(cls, value: object) -> Operation | None:
-        """Accept the name of the Iceberg procedure that does the same, such as `rewrite_data_files`."""
-        name = _PROCEDURES.get(str(value))
-        return None if name is None else cls(name)
-
-
-_PROCEDURES: Mapping[str, str] = {
-    "rewrite_data_files": "compact",
-    "rewrite_position_delete_files": "rewrite_deletes",
-    "remove_orphan_files": "remove_orphans",
-}
-
-
-ON_POOL = frozenset({Operation.EXPIRE_ROWS, Operation.COMPACT, Operation.REWRITE_DELETES})  # always Spark's work
-
-ORDERS: Mapping[str, tuple[Operation, ...]] = {
-    "canonical": tuple(Operation),
-    "seaweedfs": (
-        Operation.EXPIRE_ROWS,
-        Operation.COMPACT,
-        Operation.REWRITE_DELETES,
-        Operation.EXPIRE_SNAPSHOTS,
-        Operation.REMOVE_ORPHANS,
-        Operation.REWRITE_MANIFESTS,
-    ),
-}
-
 
 _DECLARED = SettingRegistry(YEARS_HOURS)
 _knob, _integer, _number_knob = _DECLARED.knob, _DECLARED.integer, _DECLARED.number
@@ -145,6 +107,14 @@ MAX_GROUP_SIZE = _integer(
 MAX_CONCURRENT_GROUPS = _integer(
     "compact.max_concurrent_file_group_rewrites", 5, "file groups of one table rewritten at the same time", maximum=1000
 )
+GROWTH = _number_knob(
+    "compact.growth",
+    4,
+    "files are merged into files this many times as large as the largest of them (twice in settled partitions): each "
+    "byte is rewritten at most log(target / arriving size) times to this base",
+    minimum=2,
+    maximum=100,
+)
 STRATEGY = _choice("compact.strategy", "binpack", ("binpack", "sort", "zorder"), "how rows are laid out")
 KERNEL = _choice(
     "compact.engine",
@@ -213,6 +183,16 @@ MAX_CALL_SIZE = _integer(
     "compact.max_call_size_mb", 102_400, "bytes of the partitions of one call to Spark", unit="MB", maximum=10**9
 )
 
+READS_PER_DAY = _number_knob(
+    "value.reads_per_day", 3, "whole reads of a table a day by which the value of a merge is reckoned", maximum=10**6
+)
+PAYBACK = _number_knob(
+    "value.payback_days", 30, "time within which a merge of settled files must pay", unit="days", maximum=3660
+)
+MIN_RETURN = _number_knob("value.min_return", 4, "least value of a merge as a multiple of its cost", maximum=1000)
+GB_HOUR_PRICE = _number_knob("value.gb_hour_price", 0.02, "price of a GB-hour of memory", maximum=10**6)
+REQUEST_PRICE = _number_knob("value.request_price", 4e-7, "price of a read request to the storage", maximum=1000)
+
 MIN_DELETE_FILES = _integer("rewrite_deletes.min_delete_files", 5, "position delete files that make a partition due")
 DANGLING = _flag("rewrite_deletes.dangling", "whether delete files that apply to nothing make a table due")
 
@@ -259,6 +239,12 @@ READER_PINS: Knob[Mapping[str, str]] = _knob(
     numbers=True,
 )
 MAX_PIN_AGE = _integer("expire_snapshots.max_pin_age_hours", 720, "how long a reader's pin lasts", unit="hours")
+MIN_EXPIRY_SHARE = _number_knob(
+    "expire_snapshots.min_share",
+    0.15,
+    "share of the snapshots that must have expired before they are removed; after a day any number is",
+    maximum=1,
+)
 WRITER_STATE_DAYS = _integer(
     "expire_snapshots.writer_state_days",
     30,

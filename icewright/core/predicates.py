@@ -1,4 +1,4 @@
-"""A set of partitions said as the predicate that Iceberg's procedures take. Pure text from typed values."""
+"""A set of partitions as the predicate that Iceberg's procedures take: text from typed values. Pure."""
 
 from __future__ import annotations
 

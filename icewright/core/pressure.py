@@ -1,4 +1,4 @@
-"""How many jobs a pool is given at the same time: fewer while its Spark is saturated, more again while it is idle."""
+"""Adaptive concurrency of a pool: fewer jobs while its Spark is saturated, more again while it is idle."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BACKLOG = 4.0  # tasks that wait for each core
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a pool's Spark application says of itself."""
+    """The load that a pool's Spark application reports."""
 
     cores: int
     active_tasks: int
@@ -20,12 +20,12 @@ class Load:
 
     @property
     def saturated(self) -> bool:
-        """Return whether more jobs would only wait for one another."""
+        """Return whether more jobs would only delay one another."""
         return self.pending_tasks > BACKLOG * max(1, self.cores) or self.longest_wait > LONG_WAIT
 
     @property
     def idle(self) -> bool:
-        """Return whether cores have nothing to do."""
+        """Return whether cores are free."""
         return self.pending_tasks == 0 and self.active_tasks < self.cores and not self.saturated
 
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import takewhile
 
-from icewright.core.table import MAIN, RefKind, RetainedSnapshot, Snapshot, SnapshotHold, SnapshotRef, TableMetadata
+from icewright.core.runs import JOB_ID
+from icewright.core.steps import RetainedSnapshot
+from icewright.core.table import MAIN, RefKind, Snapshot, SnapshotHold, SnapshotRef, TableMetadata
 from icewright.core.writer_state import WriterState, WriterStateRule, newest_states
 
 _DIGITS = 15  # of milliseconds: with more an age is longer than the calendar
@@ -44,9 +46,9 @@ def plan_expiry(
 ) -> Expiry:
     """Return what expires by Iceberg's retention rules, except what `holds` and `writers` need.
 
-    A branch keeps its head, its own or `retain_last` newest ancestors (rewrites not counted), and those younger than
-    its own `max_snapshot_age` or `older_than`; walking stops at the first that is neither. A tag keeps its snapshot. A
-    ref other than main is removed when its head is older than its own `max_ref_age` or the given one. Snapshots that
+    A branch keeps its head, its own or `retain_last` newest ancestors (`_kept_by_count`), and those younger than its
+    own `max_snapshot_age` or `older_than`; walking stops at the first that is neither. A tag keeps its snapshot. A ref
+    other than main is removed when its head is older than its own `max_ref_age` or the given one. Snapshots that
     no ref leads to expire when they are older than `older_than`. A held snapshot stays with all its descendants until
     its hold ends. A branch keeps the newest state of each writer, and all that is newer, for `writers.max_age`.
     """
@@ -130,7 +132,7 @@ class _Retained:
         reasons = self.reasons
         age = ref.max_snapshot_age if ref.max_snapshot_age is not None else now - older_than
         least = ref.min_snapshots_to_keep if ref.min_snapshots_to_keep is not None else retain_last
-        newest, by_count = _kept_by_count(lineage, least), f"one of the {least} newest of branch {ref.name}"
+        newest, by_count = _kept_by_count(ref, lineage, retain_last), f"one of the {least} newest of branch {ref.name}"
         for snapshot in lineage[:newest]:
             reasons.setdefault(snapshot.snapshot_id, by_count)
         rest = takewhile(lambda s: now - s.timestamp <= age, lineage[newest:])
@@ -202,7 +204,9 @@ def _straight(metadata: TableMetadata, now: datetime, older_than: datetime, reta
     (main,), snapshots = metadata.refs, metadata.snapshots
     age = main.max_snapshot_age if main.max_snapshot_age is not None else now - older_than
     least = main.min_snapshots_to_keep if main.min_snapshots_to_keep is not None else retain_last
-    newest = len(snapshots) - _kept_by_count(reversed(snapshots), least)  # from here on the count keeps them
+    newest = len(snapshots) - _kept_by_count(
+        main, reversed(snapshots), retain_last
+    )  # from here on the count keeps them
     young = bisect_left(snapshots, True, key=lambda s: now - s.timestamp <= age)  # from here on their age does
     gone = max(0, min(newest, young))
     names = {len(snapshots) - 1: "current snapshot"}
@@ -215,20 +219,23 @@ def _straight(metadata: TableMetadata, now: datetime, older_than: datetime, reta
     return Expiry(tuple(s.snapshot_id for s in snapshots[:gone]), (), pins, until)
 
 
-def _kept_by_count(newest_first: Iterable[Snapshot], least: int) -> int:
-    """Return how many snapshots of a branch stay as its `least` newest.
+def _kept_by_count(branch: SnapshotRef, newest_first: Iterable[Snapshot], retain_last: int) -> int:
+    """Return how many snapshots of a branch stay as its newest.
 
-    Rewrites (operation `replace`) have the rows of their parents, so they do not count: else compaction alone would
-    push the commits of writers out. A count of 1 asks for the head alone, whatever it is: erasing rows relies on it.
+    Icewright's own rewrites have the rows of their parents, so they do not count in `retain_last`: else compaction
+    alone would push the commits of writers out. They do in a count that the branch sets itself, as Iceberg's spec has
+    it. A count of 1 asks for the head alone, whatever it is: erasing rows relies on it.
     """
-    if least <= 1:
+    if branch.min_snapshots_to_keep is not None:
+        return max(1, branch.min_snapshots_to_keep)
+    if retain_last <= 1:
         return 1
-    kept = 0
+    kept, least = 0, retain_last
     for snapshot in newest_first:
         if not least:
             break
         kept += 1
-        least -= snapshot.operation != "replace"
+        least -= snapshot.operation != "replace" or JOB_ID not in snapshot.summary
     return kept
 
 

@@ -10,7 +10,14 @@ from typing import assert_never
 
 from icewright.core.partitions import PartitionKey
 from icewright.core.policy import Operation
-from icewright.core.table import RetainedSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class RetainedSnapshot:
+    """A snapshot older than the retention that stays, and who keeps it."""
+
+    snapshot_id: int
+    by: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +146,8 @@ class Due:
     files: float = 0.0  # that readers, listings and bills meet no more, where a run says afterwards how many they were
     per_file: float = 0.0  # what each of them is of the benefit
     factors: Factors = Factors()  # are in the numbers already
+    value: float | None = None  # GB-hours that readers are spared; None where an operation is worth any cost
+    postponed: NotDue | None = None  # why it does not begin by itself yet; a manual request begins it all the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +172,8 @@ class Unsupported:
 
     reason: str
 
+
+SWITCHED_OFF = "enabled is false"  # in the reason of an operation that is blocked by choice, which needs no attention
 
 Verdict = Due | NotDue | Blocked | Unsupported
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from icewright.core.errors import UsageError
 from icewright.core.places import Spelling
+from icewright.core.sizes import SizeClass
 
 _PLAIN = re.compile(r"[^.`\s]+")
 _PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
@@ -306,6 +307,7 @@ class PartitionFacts:
     writes: int = 0  # how many of them are known
     lowest: int | None = None  # least bound of the column that says how old rows are, where files have bounds
     other_formats: int = 0  # data and delete files that are neither Parquet nor Puffin
+    small: tuple[SizeClass, ...] = ()  # files smaller than min_bytes by size class, the smallest first
     overlap: float | None = None  # share of pairs of files that overlap in the sort order; None: not sorted, not known
 
     @property
@@ -351,14 +353,6 @@ class SnapshotHold:
     since: datetime | None = None  # when they said so; None: a policy says so
 
 
-@dataclass(frozen=True, slots=True)
-class RetainedSnapshot:
-    """A snapshot older than the retention that stays, and who keeps it."""
-
-    snapshot_id: int
-    by: str
-
-
 @dataclass(frozen=True)
 class TableFacts:
     """Everything that verdicts are made from: one metadata file and the manifests of its current snapshot."""
@@ -371,6 +365,7 @@ class TableFacts:
     deleted_rows: int  # that live delete files name
     holds: tuple[SnapshotHold, ...] = ()
     outside: tuple[str, ...] = ()  # folders outside the location and write paths in which live files lie
+    sharing: tuple[TableRef, ...] = ()  # other tables whose location is this table's, lies in it or holds it
 
     @property
     def ref(self) -> TableRef:

@@ -1,4 +1,4 @@
-"""What each run adds to the sums that are kept for ever, so that pruning the history makes no counter smaller."""
+"""The counters that each run increments for good, so that pruning the history decreases no metric."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SUMS: Mapping[str, str] = {
 
 
 class Total(NamedTuple):
-    """Which sum: what is counted, of which catalog and operation, and one word more, such as the result."""
+    """The key of a counter: its name, catalog, operation, and one more label such as the result."""
 
     name: str
     catalog: str = ""
@@ -47,7 +47,7 @@ def of_run(catalog: str, outcome: Outcome, seconds: float) -> Mapping[Total, flo
 
 
 def of_work(catalog: str, outcome: Outcome) -> Mapping[Total, float]:
-    """Return what was done adds, by whatever run, or by who finished what one had left."""
+    """Return the counters of finished work, whoever finished it."""
     added: dict[Total, float] = {}
     for metric, name in SUMS.items():
         if value := outcome.metrics.get(metric):

@@ -29,7 +29,7 @@ Key = tuple[str, ...]  # a table's name: namespaces, then the table
 
 @dataclass(frozen=True, slots=True)
 class GcConfig:
-    """Nessie's repository configuration `GARBAGE_COLLECTOR`, as it is stored."""
+    """Nessie's stored repository configuration `GARBAGE_COLLECTOR`."""
 
     default_cutoff: str | None = None
     grace: str | None = None
@@ -39,12 +39,12 @@ class GcConfig:
 
 @dataclass(frozen=True, slots=True)
 class CutoffPolicy:
-    """What is older than the cut-off may go; files younger than the grace period stay. One of the first two is set."""
+    """The age or instant before which history may expire, and the grace period of new files. One of both is set."""
 
     age: timedelta | None
     instant: datetime | None
     grace: timedelta
-    source: str  # who says so, for people
+    source: str  # where the cut-off was configured, for people
 
     def at(self, now: datetime) -> datetime:
         """Return the moment before which commits and snapshots are old."""
@@ -55,7 +55,7 @@ class CutoffPolicy:
 
 
 def ago(now: datetime, age: timedelta) -> datetime:
-    """So long before now; an endless age ends with the calendar."""
+    """Return the moment of that age; an endless age ends with the calendar."""
     try:
         return now - age
     except OverflowError:
@@ -67,18 +67,18 @@ def resolve(config: GcConfig | None, cutoff: str | None, grace: timedelta, now: 
 
     Raises `Refused` with the words that users of such catalogs know.
     """
-    said, source = (cutoff, "the policy's vacuum.cutoff") if cutoff is not None else (None, "the default")
+    text, source = (cutoff, "the policy's vacuum.cutoff") if cutoff is not None else (None, "the default")
     if config is not None:
         if not (config.default_cutoff or "").strip():
             raise Refused(EMPTY)
         if config.per_ref:
             raise Refused(PER_REF)
-        said, source = config.default_cutoff, "Nessie's configuration"
+        text, source = config.default_cutoff, "Nessie's configuration"
         if config.grace is not None:
             grace = _grace(config.grace)
     if grace < LEAST_GRACE:
         raise Refused(f"newFilesGracePeriod is {grace}: it must be at least 24 hours, or files being written may go")
-    age, instant = (DEFAULT_CUTOFF, None) if said is None else parse_cutoff(said)
+    age, instant = (DEFAULT_CUTOFF, None) if text is None else parse_cutoff(text)
     if instant is not None and instant > now:
         raise Refused(f"the cut-off {instant.isoformat()} lies in the future: everything but the heads would go")
     return CutoffPolicy(age, instant, grace, source)
@@ -86,15 +86,15 @@ def resolve(config: GcConfig | None, cutoff: str | None, grace: timedelta, now: 
 
 def parse_cutoff(text: str) -> tuple[timedelta | None, datetime | None]:
     """Return a duration (PT48H) or an instant (2023-12-01T18:00:00.0000Z). Raises `Refused` for NONE and all else."""
-    said = text.strip()
-    if not said:
+    stripped = text.strip()
+    if not stripped:
         raise Refused(EMPTY)
-    if said.upper() == "NONE":
+    if stripped.upper() == "NONE":
         raise Refused(NONE)
-    if (age := parse_duration(said)) is not None:
+    if (age := parse_duration(stripped)) is not None:
         return age, None
     try:
-        instant = datetime.fromisoformat(said) if "-" in said else None
+        instant = datetime.fromisoformat(stripped) if "-" in stripped else None
     except ValueError:
         instant = None
     if instant is None or instant.tzinfo is None:
@@ -112,11 +112,11 @@ def check_cutoff(text: str) -> None:
 
 
 def parse_duration(text: str) -> timedelta | None:
-    """An ISO-8601 duration of days, hours, minutes and seconds; None when the text is none. Endless ones saturate."""
-    found = _DURATION.fullmatch(text.strip())
-    if found is None or not any(found.groups()) or text.strip().upper().endswith("T"):
+    """Parse an ISO-8601 duration of days, hours, minutes and seconds; None for other text. Long ones saturate."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is None or not any(match.groups()) or text.strip().upper().endswith("T"):
         return None
-    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
     try:
         return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
     except OverflowError:
@@ -151,7 +151,7 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class KeyChange:
-    """A commit gave the key this table; None: it took the table away, or put another thing there."""
+    """The table that a commit put under a key; None: it removed the table, or put something else there."""
 
     key: Key
     content: Content | None
@@ -169,24 +169,24 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """How much of a table's history on one reference stays: what is younger, and so many newest snapshots."""
+    """The retention of a table on one reference: history younger than the cut-off, and the `keep` newest snapshots."""
 
     cutoff: datetime
     keep: int = 1
 
 
 def limit_of(properties: Mapping[str, str], cutoff: datetime, now: datetime, keep: int = 1) -> Limit:
-    """A table's own limit: its properties lengthen the cut-off and never shorten it, and may keep more snapshots."""
-    age = _whole(properties.get("history.expire.max-snapshot-age-ms"))
-    count = _whole(properties.get("history.expire.min-snapshots-to-keep"))
+    """Return a table's own limit: its properties may lengthen the retention and keep more snapshots."""
+    age = _whole_number(properties.get("history.expire.max-snapshot-age-ms"))
+    count = _whole_number(properties.get("history.expire.min-snapshots-to-keep"))
     if age is not None:
         own = _NEVER if age > 10**14 else ago(now, timedelta(milliseconds=age))
         cutoff = min(cutoff, own)
     return Limit(cutoff, max(1, keep if count is None else count))
 
 
-def _whole(text: str | None) -> int | None:
-    """Return a whole number; a property that says none holds the whole table back, for nobody knows what was meant."""
+def _whole_number(text: str | None) -> int | None:
+    """Parse a whole number. Raises `Refused` for other text: nobody knows which retention was meant."""
     if text is None:
         return None
     if not text.strip().isascii() or not text.strip().isdecimal():
@@ -241,7 +241,7 @@ class Walk:
         return self.limits.get(content.content_id, self.default)
 
     def add(self, commit: Commit) -> bool:
-        """Take in the next older commit. False: nothing older can be live, except what `unmet` names."""
+        """Add the next older commit. Return False when nothing older can be live, except what `unmet` names."""
         if commit.time < self._deepest and not self._short and self._last is not None:
             return False  # neither this commit nor an older one sees anything that a live commit does not see
         for key in self._fresh:
@@ -260,39 +260,41 @@ class Walk:
         if content is None:
             return
         limit = self._limit(content)
-        seen = self._seen.get(change.key)
-        if seen is None and change.key not in self.head:
+        seen_at = self._seen.get(change.key)
+        if seen_at is None and change.key not in self.head:
             return  # told by a commit that the head does not lead to: cannot be
-        if seen is None or seen >= limit.cutoff:
+        if seen_at is None or seen_at >= limit.cutoff:
             self.live.add(content)
         if content.content_id in self._short:
-            known = self._snapshots[content.content_id]
-            if content.snapshot_id not in known:
+            snapshot_ids = self._snapshots[content.content_id]
+            if content.snapshot_id not in snapshot_ids:
                 self.live.add(content)
-                known.add(content.snapshot_id)
-            if len(known) >= limit.keep:
+                snapshot_ids.add(content.snapshot_id)
+            if len(snapshot_ids) >= limit.keep:
                 self._short.discard(content.content_id)
 
     def satisfied(self, content_ids: Iterable[str]) -> None:
-        """The tables' own metadata holds the snapshots that their limits keep: no commit need be asked for them."""
+        """Record that the tables' own metadata has the snapshots to keep: no commit is needed for them."""
         self._short.difference_update(content_ids)
 
     def unmet(self) -> tuple[str, frozenset[Key]]:
-        """Return the commit at which to ask for the versions of these keys that live commits see, and were not met."""
+        """Return the commit and the keys whose versions live commits see, but no commit so far has changed."""
         return (self._last.hash if self._last else "", frozenset(self._open))
 
     def state(self, contents: Iterable[Content]) -> None:
-        """What the commit that `unmet` names has under those keys."""
+        """Add the contents that the commit of `unmet` has under its keys."""
         for content in contents:
             if content.key in self._open and self._seen[content.key] >= self._limit(content).cutoff:
                 self.live.add(content)
 
 
-def walk(walked: Walk, commits: Iterable[Commit], state: Callable[[str, frozenset[Key]], Iterable[Content]]) -> None:
-    """Tell a walk all commits that it needs, newest first, then what was not met."""
+def walk(
+    branch_walk: Walk, commits: Iterable[Commit], state: Callable[[str, frozenset[Key]], Iterable[Content]]
+) -> None:
+    """Feed a walk with the commits that it needs, newest first, then with the contents that no commit had."""
     for commit in commits:
-        if not walked.add(commit):
+        if not branch_walk.add(commit):
             break
-    at, keys = walked.unmet()
+    at, keys = branch_walk.unmet()
     if keys:
-        walked.state(state(at, keys))
+        branch_walk.state(state(at, keys))

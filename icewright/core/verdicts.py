@@ -1,4 +1,4 @@
-"""All operations over one table."""
+"""The verdicts of all operations on one table."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from icewright.core.policy import (
     MAX_FILE_SIZE_RATIO,
     MEGABYTE,
     MIN_FILE_SIZE_RATIO,
+    MIN_RETURN,
     ORDER,
     ROWS_COLUMN,
     TARGET_FILE_SIZE,
@@ -39,7 +40,17 @@ from icewright.core.policy import (
 from icewright.core.retention import Expiry
 from icewright.core.runs import History, LastRun
 from icewright.core.sortedness import ordering_columns
-from icewright.core.steps import Blocked, Due, ExpireSnapshots, Factors, NotDue, Unsupported, Verdict, Work
+from icewright.core.steps import (
+    SWITCHED_OFF,
+    Blocked,
+    Due,
+    ExpireSnapshots,
+    Factors,
+    NotDue,
+    Unsupported,
+    Verdict,
+    Work,
+)
 from icewright.core.table import TableFacts, Thresholds
 
 LATEST_FORMAT = 3
@@ -50,7 +61,7 @@ REVISIT = timedelta(days=1)  # whatever the verdicts say, a quiet table is looke
 
 
 class Evaluate(Protocol):
-    """The one function that an operation is."""
+    """The function by which an operation evaluates a table."""
 
     def __call__(self, facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime) -> Verdict:
         """Return the operation's verdict on the facts."""
@@ -69,7 +80,7 @@ EVALUATE: Mapping[Operation, Evaluate] = {
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """On what terms the table stands in the queue: what its knobs and its past say beside the verdicts."""
+    """The table's standing in the queue, by its settings and its history."""
 
     importance: str
     order: str
@@ -80,7 +91,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What there is to say of one table: verdicts by operation, health and its parts."""
+    """The evaluation of one table: verdicts by operation, health and its parts."""
 
     facts: TableFacts
     verdicts: Mapping[Operation, Verdict]
@@ -92,7 +103,7 @@ class Evaluation:
 
 
 def thresholds(knobs: Knobs, table_order: str | None = None) -> Thresholds:
-    """What facts are counted by. `table_order` is the table's own sort order, which holds where no knob says one."""
+    """Return the sizes that facts are counted by; `table_order` applies where no setting names a sort order."""
     size = knobs[TARGET_FILE_SIZE]
     steps = AUTO_TARGETS if isinstance(size, str) else ()
     target = AUTO_TARGETS[0][1] if isinstance(size, str) else int(size * MEGABYTE)
@@ -128,7 +139,7 @@ def evaluate(
 
 
 def _expiry(found: Verdict, facts: TableFacts, knobs: Knobs, now: datetime) -> Expiry:
-    """What may go: the verdict has gone through the whole history for it already, unless something blocked it."""
+    """Return the expiry of the verdict, or plan it anew where something blocked the verdict."""
     match found:
         case Due(work=Work(steps=(ExpireSnapshots() as step,))):
             return Expiry(step.snapshot_ids, step.remove_refs, step.pins, None)
@@ -163,7 +174,7 @@ def verdict(
     manual: bool = False,
     typical: Mapping[Operation, Factors] = _UNKNOWN,
 ) -> Verdict:
-    """One operation's verdict, after what holds for all of them. `enabled` bounds what happens by itself alone."""
+    """Return one operation's verdict, after the checks that all operations share. `manual` overrides `enabled`."""
     metadata = facts.metadata
     if metadata.format_version > LATEST_FORMAT:
         return Unsupported(f"format version {metadata.format_version} is newer than {LATEST_FORMAT}")
@@ -172,7 +183,7 @@ def verdict(
     if not knobs[ENABLED[operation]] and not manual:
         if not knobs.is_set(ENABLED[operation]):
             return NotDue(f"{operation} is off unless a policy asks for it")
-        return Blocked(f"{operation}.enabled is false")
+        return Blocked(f"{operation}.{SWITCHED_OFF}")
     try:
         last = history.get(operation)
         found = EVALUATE[operation](facts, knobs, last, now)
@@ -181,7 +192,17 @@ def verdict(
     if not isinstance(found, Due):
         return found
     metrics = last.learned if last is not None else {}
-    return calibrated(found, learned(operation, metrics, typical.get(operation, Factors())))
+    predicted = calibrated(found, learned(operation, metrics, typical.get(operation, Factors())))
+    return predicted if manual else _worth(predicted, knobs)
+
+
+def _worth(found: Due, knobs: Knobs) -> Due | NotDue:
+    """Return the verdict itself, or why it waits: it is postponed, or spares readers less than it costs."""
+    if found.postponed is not None:
+        return found.postponed
+    if found.value is None or found.value >= knobs[MIN_RETURN] * found.cost:
+        return found
+    return NotDue(f"does not pay yet: {found.value:.2g} GB-hours of reads for {found.cost:.2g} of work; {found.why}")
 
 
 def due(evaluation: Evaluation) -> dict[Operation, Due]:

@@ -1,4 +1,4 @@
-"""Invariants that a commit must keep, as functions that name what was broken. An empty answer is a proof."""
+"""Invariants that a commit must keep. Each function returns the violations; an empty result is a proof."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TOTALS = (
 def identity_violations(
     before: TableMetadata, after: TableMetadata, unused_specs: Collection[int] = frozenset()
 ) -> list[str]:
-    """Return what no maintenance may change: the table's identity, schema and partition specs, but for unused ones."""
+    """Return violations of what no maintenance may change: identity, schema, and specs that are in use."""
     broken = []
     if before.table_uuid != after.table_uuid:
         broken.append(f"table uuid changed from {before.table_uuid} to {after.table_uuid}")
@@ -39,7 +39,7 @@ def identity_violations(
 def expiry_violations(
     before: TableMetadata, after: TableMetadata, step: ExpireSnapshots, unused_specs: Collection[int] = frozenset()
 ) -> list[str]:
-    """Return an expiry's own commit: everything but the planned snapshots and refs, and unused specs, is as it was."""
+    """Return violations of an expiry: all but the planned snapshots and refs, and unused specs, is unchanged."""
     broken = identity_violations(before, after, unused_specs)
     if before.metadata_location not in after.metadata_log:  # what came in between the catalog has compared
         replaced = after.metadata_log[-1] if after.metadata_log else "nothing known"
@@ -56,7 +56,7 @@ def expiry_violations(
 
 
 def restored_as_it_was(after: TableMetadata, snapshots: Iterable[Snapshot], refs: Mapping[str, int]) -> list[str]:
-    """Return snapshots, and refs by name with the snapshot that each leads to, that an undo put back."""
+    """Return violations of an undo: each snapshot and each ref that it restores is as it was."""
     broken = []
     for before in snapshots:
         now = after.by_id.get(before.snapshot_id)
@@ -81,7 +81,7 @@ def ref_violations(before: TableMetadata, after: TableMetadata, moved: Iterable[
 
 
 def total_violations(before: Snapshot, after: Snapshot) -> list[str]:
-    """Return a manifest rewrite changes no count of the table; only totals that both snapshots state are compared."""
+    """Return violations of a manifest rewrite: no total that both snapshots state has changed."""
     return [
         f"{name} changed from {before.summary[name]} to {after.summary[name]}"
         for name in _TOTALS
@@ -90,7 +90,7 @@ def total_violations(before: Snapshot, after: Snapshot) -> list[str]:
 
 
 def rewrite_violations(before: TableFacts, after: TableMetadata) -> list[str]:
-    """Return each `replace` snapshot since `before` adds as many records as it removes, less rows that deletes named.
+    """Return violations of `replace` snapshots: each adds the records that it removes, less deleted rows.
 
     Deleted rows are known exactly for deletion vectors alone, else from above; so a table without delete files must
     keep every record, and any other may lose at most as many as its delete files name.
@@ -119,7 +119,7 @@ def _inexact(facts: TableFacts) -> bool:
 
 
 def _deletes_since(before: TableFacts, after: TableMetadata) -> bool:
-    """Return whether a writer committed deletes meanwhile: then the rewrite may have applied them too."""
+    """Return whether a writer committed deletes meanwhile, which the rewrite may have applied."""
     return any(
         _count(s.summary, "added-delete-files")
         for s in after.snapshots

@@ -26,7 +26,7 @@ class Window:
         return any(begin <= now < begin + self._length for begin in self._begins(now))
 
     def within(self, begin: datetime, end: datetime) -> list[tuple[datetime, datetime]]:
-        """Return its hours between two times that are at most a week apart."""
+        """Return the window's hours between two times at most a week apart."""
         spans = ((max(b, begin), min(b + self._length, end)) for b in self._begins(begin))
         return [(opening, closing) for opening, closing in spans if opening < closing]
 
@@ -54,7 +54,7 @@ def parse_windows(text: str) -> tuple[Window, ...]:
 
 
 def opens(text: str | None, now: datetime) -> datetime | None:
-    """When the next window begins; None when one is open now, or when none is asked for."""
+    """Return when the next window begins; None when one is open now or none is set."""
     windows = parse_windows(text) if text else ()
     if not windows or any(window.holds(now) for window in windows):
         return None
@@ -62,13 +62,13 @@ def opens(text: str | None, now: datetime) -> datetime | None:
 
 
 def closed(text: str | None, now: datetime) -> str | None:
-    """Return why nothing may start by itself now; None when it may."""
+    """Return why nothing may begin automatically now; None when it may."""
     opening = opens(text, now)
     return None if opening is None else f"outside of its maintenance window, which opens {opening:%Y-%m-%d %H:%M} UTC"
 
 
 def open_time(text: str | None, begin: datetime, end: datetime) -> timedelta:
-    """How long windows are open between two times that are at most a week apart; always, when none is asked for."""
+    """Return how long windows are open between two times at most a week apart; all of it when none is set."""
     windows = parse_windows(text) if text else ()
     if not windows:
         return end - begin

@@ -1,4 +1,4 @@
-"""What messages about wrong values are made of: the kind of a value, and what was probably meant."""
+"""Words for messages about wrong values: the kind of a value, and the name that was probably meant."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 
 def kind(value: object) -> str:
-    """Return what kind of value stands somewhere, in words."""
+    """Return the kind of a value in words, such as `a number`."""
     match value:
         case None:
             return "nothing"
@@ -25,6 +25,6 @@ def kind(value: object) -> str:
 
 
 def near(name: str, known: Sequence[str]) -> str:
-    """Return a hint at what was probably meant."""
+    """Return a hint at the name that was probably meant."""
     alike = get_close_matches(name, known, 1)
     return f"; did you mean {alike[0]}?" if alike else f"; known are {', '.join(known)}" if known else ""

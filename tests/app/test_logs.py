@@ -107,6 +107,17 @@ def test_a_terminal(capsys: CAPTURE, monkeypatch: pytest.MonkeyPatch) -> None:
         assert capsys.readouterr().err.startswith("{") == is_json
 
 
+@pytest.mark.cases(155)
+@pytest.mark.parametrize("style", ["json", "text"])
+def test_control_characters_are_logged_escaped(capsys: CAPTURE, style: str) -> None:
+    """A table's name cannot drive the terminal of whoever reads the log."""
+    logs.configure(style=style)
+    logs.listener()("detected", {"table": "a\x1b[2J\x9bb\u202ec"})
+    line = capsys.readouterr().err.rstrip("\n")
+    assert not set("\x1b\x9b\u202e") & set(line)
+    assert "a" in line
+
+
 def test_other_libraries(capsys: CAPTURE) -> None:
     """Their warnings come in the same form, with who said it and any traceback; what they chatter does not come."""
     logs.configure(level="debug", secrets=[SECRET])

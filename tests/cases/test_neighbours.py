@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import Table
 
+from icewright.adapters.engines.service.expire_snapshots import ExpireInService, PlannedExpiry
 from icewright.adapters.files.tables import IcebergFiles
 from icewright.core.errors import Refused
 from icewright.core.paths import local_path
@@ -21,7 +22,7 @@ from icewright.flow.execute import execute
 from icewright.flow.operation import Request
 from icewright.flow.undo import undo
 from icewright.ports import LedgerState
-from tests.cases.test_open_world import ROWS, later, quickly_located, reads
+from tests.cases.test_open_world import ROWS, later, pin, quickly_located, reads
 from tests.cases.test_undo import expired, history, settled, states
 from tests.cases.workspace import EXPIRE, KNOBS_OF, NAME, ORPHANS, Workspace, edit, ref
 
@@ -111,6 +112,20 @@ def test_a_version_of_an_unseen_catalog_that_comes_while_files_wait(workspace: W
     assert states(workspace, job) >= {LedgerState.PLANNED}
 
 
+@pytest.mark.cases(106)
+def test_a_dropped_table_whose_metadata_lies_elsewhere_still_has_its_place(workspace: Workspace) -> None:
+    """An unseen catalog may name it: its metadata is there, although the place itself does not tell of it."""
+    catalog, place = workspace.icebergs["lake"], f"file://{workspace.home}/warehouse/sales/orders"
+    properties = {"write.metadata.path": f"file://{workspace.home}/elsewhere"}
+    catalog.create_table("sales.gone", ROWS.schema, location=place, properties=properties).append(ROWS)
+    workspace.run(ORPHANS, name="sales.gone", dry_run=True)
+    workspace.unregister("sales.gone")
+    catalog.create_table(NAME, ROWS.schema, location=place).append(ROWS)
+    workspace.plant(Path(local_path(place) or ""), "data/orphan.parquet")
+    later(workspace)
+    workspace.refused(ORPHANS, "which no catalog names any more", "[shared_location]")
+
+
 @pytest.mark.cases(103)
 def test_a_table_that_comes_to_lie_in_the_place_while_orphans_wait(workspace: Workspace) -> None:
     """What was an orphan when it was planned may be the new table's: the whole deletion waits for a person."""
@@ -120,6 +135,29 @@ def test_a_table_that_comes_to_lie_in_the_place_while_orphans_wait(workspace: Wo
     workspace.table("in.ner", place="warehouse/sales/orders")
     assert any("[shared_location]" in line for line in settled(workspace, hours=30))
     assert all(path.exists() for path in orphans)
+
+
+@pytest.mark.cases(103)
+def test_a_reader_that_pins_a_snapshot_before_the_commit_keeps_it(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pins are read once more right before the commit, and the expiry is planned anew around the pinned one."""
+    workspace.table()
+    real, oldest = ExpireInService.planned, workspace.metadata().snapshots[0].snapshot_id
+    pinned: list[int] = []
+
+    def planned(expiry: ExpireInService, *arguments: Any, **options: Any) -> PlannedExpiry:
+        found = real(expiry, *arguments, **options)
+        if not pinned:
+            pinned.append(oldest)
+            pin(workspace, oldest)
+        return found
+
+    monkeypatch.setattr(ExpireInService, "planned", planned)
+    workspace.run(EXPIRE)
+    assert oldest in workspace.metadata().by_id
+    assert str(oldest) in workspace.read()
+    assert pinned
 
 
 @pytest.mark.cases(67)

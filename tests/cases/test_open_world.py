@@ -330,7 +330,7 @@ def crash(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, operation: Oper
         raise StorageUnavailable("throttled")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Deletion, "_batch", away)
+        patched.setattr(Deletion, "_delete_batch", away)
         workspace.job(operation, remove_orphans__max_delete_ratio=1)
 
 
@@ -343,13 +343,14 @@ def forbid(workspace: Workspace) -> None:
         transaction.set_properties({"gc.enabled": "false"})
 
 
-def pin(workspace: Workspace) -> None:
-    """A reader pins the current snapshot."""
+def pin(workspace: Workspace, snapshot_id: int | None = None) -> None:
+    """A reader pins a snapshot, the current one by default."""
     from icewright.ports import SnapshotPin
 
     metadata, now = workspace.metadata(), workspace.clock.now()
-    assert metadata.current_snapshot_id is not None
-    row = SnapshotPin("flink", metadata.current_snapshot_id, now, now + timedelta(days=1), "me")
+    pinned = snapshot_id or metadata.current_snapshot_id
+    assert pinned is not None
+    row = SnapshotPin("flink", pinned, now, now + timedelta(days=1), "me")
     store = workspace.app.runtime.store
     (job,) = store.jobs.list(limit=1)
     assert store.pins.add(metadata.ref, metadata.table_uuid, row, job_id=job.job_id)

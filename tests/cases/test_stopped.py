@@ -99,7 +99,7 @@ def test_what_is_forbidden_meanwhile_waits(
         raise StorageUnavailable("throttled")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Deletion, "_batch", away)
+        patched.setattr(Deletion, "_delete_batch", away)
         job = workspace.job(EXPIRE)
     change(workspace)
     before = workspace.files()

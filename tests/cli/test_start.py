@@ -7,6 +7,9 @@ import sys
 
 import pytest
 
+from icewright.app.demo.rot import sessions
+from tests.cli.workspace import Workspace
+
 HEAVY = {
     *(
         "alembic",
@@ -40,3 +43,15 @@ def test_help_imports_no_library_but_typer(arguments: list[str]) -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, check=True)
     loaded = HEAVY & set(done.stdout.splitlines()[-1].split())
     assert loaded <= ({"pydantic"} if "tables" in arguments else set())  # by Typer, which checks parameters with it
+
+
+@pytest.mark.external
+def test_tables_loads_no_client_and_no_engine(workspace: Workspace) -> None:
+    """Listing the tables of a SQL catalog imports neither Arrow nor Polars, PyIceberg, Alembic or a web framework."""
+    workspace.make(sessions)
+    assert workspace("tables").code == 0  # the store is migrated
+    command = [sys.executable, "-c", PROGRAM, "--config", str(workspace.path), "tables"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "lake.web.sessions" in done.stdout
+    needed = {"pydantic", "rich", "sqlalchemy", "structlog", "yaml"}
+    assert HEAVY & set(done.stdout.splitlines()[-1].split()) == needed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import date, timedelta
 from typing import Any
 
@@ -14,10 +15,11 @@ from icewright.core.operations import compact
 from icewright.core.partitions import partition_name
 from icewright.core.steps import Due, NotDue, RewriteDataFiles, Verdict
 from icewright.core.table import PartitionFacts, PartitionSpec
-from icewright.testing import NOW, facts, knobs, metadata, partition, spec
+from icewright.testing import NOW, facts, knobs, lineage, metadata, partition, spec
 
 MINUTE = timedelta(minutes=1)
-REGIONS = metadata(specs=(spec(region="identity"), spec(1, region="void")))
+_OVERWRITES = tuple(replace(one, operation="overwrite") for one in lineage((24, 2)))  # they conflict with rewrites
+REGIONS = metadata(snapshots=_OVERWRITES, specs=(spec(region="identity"), spec(1, region="void")))
 
 
 def _at(region: str | None, minutes: float | None, **more: Any) -> PartitionFacts:

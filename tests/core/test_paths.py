@@ -174,3 +174,8 @@ def test_places_are_told_from_names(text: str, place: bool) -> None:
 def test_where_metadata_is_written(properties: dict[str, str], folder: str) -> None:
     """Below the location, unless the table says where."""
     assert metadata_folder("s3://b/t", properties) == folder
+
+
+def test_only_slashes_are_taken_from_the_front_of_a_path() -> None:
+    """A folder of one letter stays in front."""
+    assert split("s3://bucket//X/y").path == "/X/y"

@@ -189,7 +189,13 @@ def test_what_a_property_may_set_is_listed() -> None:
     allowed = [name for name, knob in KNOBS.items() if by_property(knob) == "yes"]
     assert allowed == [
         *("preset", "order", "compact.target_file_size_mb", "compact.min_file_size_ratio"),
-        *("compact.max_file_size_ratio", "compact.min_input_files", "compact.strategy", "compact.sort_order"),
+        *(
+            "compact.max_file_size_ratio",
+            "compact.min_input_files",
+            "compact.growth",
+            "compact.strategy",
+            "compact.sort_order",
+        ),
         *("compact.apply_deletes", "compact.delete_file_threshold", "compact.delete_ratio_threshold"),
         *("compact.remove_dangling_deletes", "compact.partial_progress", "compact.hot_partitions"),
         *("compact.hot_minutes", "compact.hot_max_hours", "compact.max_overlap", "rewrite_deletes.min_delete_files"),

@@ -130,9 +130,10 @@ def test_a_trickle_is_compacted_and_rests() -> None:
 
 
 def test_hot_partitions_wait() -> None:
-    """A day's partition is left to its writer and compacted when it has cooled."""
+    """A day's partition is left to a writer that deletes rows, and compacted when it has cooled."""
     day = (BEGIN.date(),)
-    _, jobs = ran([source(*commits(HOUR / 2, 20, layout=(("day", "day"),), values=day))], days=1)
+    writes = commits(HOUR / 2, 20, layout=(("day", "day"),), values=day, delete_files=1)
+    _, jobs = ran([source(*writes)], days=1)
     (compaction,) = [job for job in jobs if Operation.COMPACT in job.operations]
     assert compaction.begun >= BEGIN + 20 * HOUR / 2 + HOUR / 2
 
@@ -147,7 +148,7 @@ def test_windows_are_kept() -> None:
 
 def test_budgets_are_kept() -> None:
     """A catalog's jobs of one day cost no more than its budget, but for the first of the day."""
-    budget = 0.02
+    budget = 0.005
     limits = Limits(catalogs={"lake": CatalogLimits(gb_hours_per_day=budget)})
     result, jobs = ran(fleet("daily", 30, 0, BEGIN), limits=limits)
     for day in (0, 1):

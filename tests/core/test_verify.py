@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from icewright.core.steps import ExpireSnapshots
-from icewright.core.table import MAIN, PartitionFacts, RefKind, SnapshotRef, TableMetadata
+from icewright.core.table import MAIN, PartitionFacts, RefKind, Snapshot, SnapshotRef, TableMetadata
 from icewright.core.verify import (
     expiry_violations,
     identity_violations,
     ref_violations,
+    restored_as_it_was,
     rewrite_violations,
+    snapshot_of,
     total_violations,
 )
 from icewright.testing import NOW, facts, metadata, partition, snapshot, spec
@@ -206,3 +209,71 @@ def test_deletes_that_were_known_excuse_nothing() -> None:
     rewrite = snapshot(3, operation="replace", summary={"deleted-records": "100", "added-records": "5"})
     after = replace(table, snapshots=(*table.snapshots, rewrite), current_snapshot_id=3)
     assert len(rewrite_violations(facts(PLAIN, of=table), after)) == 1
+
+
+RAW: dict[str, Any] = {
+    "snapshot-id": 7,
+    "parent-snapshot-id": 6,
+    "sequence-number": 5,
+    "timestamp-ms": 1_000_500,
+    "manifest-list": "s3://a/snap-7.avro",
+    "manifests": ["s3://a/m0.avro"],
+    "summary": {"operation": "append", "added-records": 3},
+    "schema-id": 2,
+}
+
+
+def test_a_snapshot_is_read_from_the_json_of_the_spec() -> None:
+    """Every field is kept, and what a writer may leave out is blank."""
+    read = snapshot_of(RAW)
+    assert read == Snapshot(
+        7,
+        6,
+        5,
+        datetime(1970, 1, 1, 0, 16, 40, 500_000, UTC),
+        "s3://a/snap-7.avro",
+        ("s3://a/m0.avro",),
+        "append",
+        {"operation": "append", "added-records": "3"},
+        2,
+    )
+    bare = snapshot_of({"snapshot-id": 7, "timestamp-ms": 0, "summary": None, "manifests": None})
+    assert bare == Snapshot(7, None, 0, datetime(1970, 1, 1, tzinfo=UTC), None)
+
+
+RESTORED = [
+    ({"parent_id": 3}, "parent id"),
+    ({"timestamp": NOW}, "timestamp"),
+    ({"manifest_list": "s3://a/other.avro"}, "manifest list"),
+    ({"manifests": ()}, "manifests"),
+    ({"operation": "delete"}, "operation"),
+    ({"schema_id": 1}, "schema id"),
+    ({"summary": {"operation": "append", "added-records": "4"}}, "summary"),
+]
+
+
+@pytest.mark.parametrize(("change", "name"), RESTORED)
+def test_a_snapshot_that_returned_as_another_one(change: dict[str, Any], name: str) -> None:
+    """Each field that differs is named, beside a snapshot that is missing and one that is as it was."""
+    before, missing, same = snapshot_of(RAW), snapshot_of(RAW | {"snapshot-id": 8}), snapshot(9)
+    after = metadata(snapshots=(replace(before, **change), same))
+    assert restored_as_it_was(after, [missing, before, same], {}) == [
+        "snapshot 8 is not there",
+        f"the {name} of snapshot 7 is another one",
+    ]
+
+
+def test_what_returned_as_it_was() -> None:
+    """Nothing is named, also when the catalog has dropped a key of the summary."""
+    before = snapshot_of(RAW)
+    after = metadata(snapshots=(replace(before, summary={"operation": "append"}),), refs=[TAG])
+    assert restored_as_it_was(after, [before], {"v1": 2}) == []
+
+
+def test_a_ref_that_did_not_return() -> None:
+    """Whether it is missing or leads elsewhere, it is named."""
+    after = metadata([40, 30, 20], refs=[TAG, OLD])
+    assert restored_as_it_was(after, [], {"gone": 1, "v1": 2, "old": 3}) == [
+        "ref gone does not lead to snapshot 1",
+        "ref old does not lead to snapshot 3",
+    ]

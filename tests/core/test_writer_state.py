@@ -22,7 +22,6 @@ FLINK = {"flink.job-id": "j1", "flink.operator-id": "sink", "flink.max-committed
 SPARK = {"spark.sql.streaming.queryId": "q1", "spark.sql.streaming.epochId": "4"}
 OFFSETS = "kafka.connect.offsets.control-iceberg.cg-connect"
 KAFKA = {OFFSETS: '{"0": 111}', "kafka.connect.commit-id": "c1", "kafka.connect.valid-through-ts": "2026-01-01T00:00Z"}
-REWRITE = {"operation": "replace"}
 
 
 def days(ages: Sequence[float], states: Mapping[int, Mapping[str, str]], **more: Any) -> TableMetadata:
@@ -136,11 +135,13 @@ def test_spark_would_expire_by_the_age_of_a_branch_alone() -> None:
     assert expired_by_iceberg(old, NOW).remove_refs == ("v1",)
 
 
-def test_rewrites_do_not_count_among_the_newest() -> None:
+def test_own_rewrites_do_not_count_among_the_newest() -> None:
     """Compaction does not push the commits of writers out; a count of 1 keeps the head alone."""
-    rewrites = {5, 6, 7}
+    ours: dict[str, Any] = {"operation": "replace", "summary": {"icewright.job-id": "j"}}
     line = lineage([24 * age for age in (9, 8, 7, 6, 5, 4, 3)])
-    made = tuple(replace(s, operation="replace" if s.snapshot_id in rewrites else "append") for s in line)
+    made = tuple(replace(s, **ours) if s.snapshot_id in {5, 6, 7} else s for s in line)
+    foreign = tuple(replace(s, operation="replace") for s in line)
+    assert plan(metadata(snapshots=foreign), None, keep=3).snapshot_ids == (1, 2, 3, 4)
     for snapshots in (made, made[::-1]):  # a history that is not in order takes the long way
         table = metadata(snapshots=snapshots, current_snapshot_id=7)
         assert plan(table, None, keep=3).snapshot_ids == (1,)

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
-from icewright.adapters.catalogs.glue import GlueCatalog
-from icewright.adapters.catalogs.hive import HiveCatalog
-from icewright.adapters.catalogs.nessie import NessieCatalog
-from icewright.adapters.catalogs.rest import RestCatalog
-from icewright.adapters.catalogs.sql import SqlCatalog
 from icewright.adapters.catalogs.staging import MetadataFiles
 from icewright.adapters.catalogs.translate import (
     CatalogProperties,
@@ -21,7 +16,14 @@ from icewright.adapters.catalogs.translate import (
 from icewright.core.allowlist import Allowlist
 from icewright.ports import Clock
 
-AnyCatalog = SqlCatalog | RestCatalog | NessieCatalog | HiveCatalog | GlueCatalog
+if TYPE_CHECKING:  # a client is loaded with the first catalog of its type: they take up to a second
+    from icewright.adapters.catalogs.glue import GlueCatalog
+    from icewright.adapters.catalogs.hive import HiveCatalog
+    from icewright.adapters.catalogs.nessie import NessieCatalog
+    from icewright.adapters.catalogs.rest import RestCatalog
+    from icewright.adapters.catalogs.sql import SqlCatalog
+
+    AnyCatalog = SqlCatalog | RestCatalog | NessieCatalog | HiveCatalog | GlueCatalog
 
 
 def open_catalog(
@@ -30,14 +32,24 @@ def open_catalog(
     """Return the catalog that the properties configure; commits outside of the allowlist are refused."""
     match properties:
         case SqlCatalogProperties():
+            from icewright.adapters.catalogs.sql import SqlCatalog
+
             return SqlCatalog(properties, files, clock, environment)
         case NessieCatalogProperties():
+            from icewright.adapters.catalogs.nessie import NessieCatalog
+
             return NessieCatalog(properties, files, clock, environment)
         case RestCatalogProperties():
+            from icewright.adapters.catalogs.rest import RestCatalog
+
             return RestCatalog(properties, files, clock, environment)
         case HiveCatalogProperties():
+            from icewright.adapters.catalogs.hive import HiveCatalog
+
             return HiveCatalog(properties, files, clock, environment)
         case GlueCatalogProperties():
+            from icewright.adapters.catalogs.glue import GlueCatalog
+
             return GlueCatalog(properties, files, clock, environment)
         case _:
             assert_never(properties)

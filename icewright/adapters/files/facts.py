@@ -18,6 +18,7 @@ from icewright.adapters.files.manifests import (
 from icewright.core.partitions import PartitionKey, partition_key, partition_text
 from icewright.core.policy import MEGABYTE
 from icewright.core.runs import FileAction
+from icewright.core.sizes import SizeClass
 from icewright.core.steps import RewriteDataFiles, RewritePositionDeletes
 from icewright.core.table import (
     FileHistogram,
@@ -41,7 +42,7 @@ def table_facts(
     entries: pa.Table,
     found: Mapping[tuple[int, str], Measured],
 ) -> TableFacts:
-    """Facts of the current snapshot from its manifests and their entries.
+    """Return the facts of the current snapshot from its manifests and their entries.
 
     `found` says of partitions (spec id and text) what the bounds of columns say.
     """
@@ -68,7 +69,7 @@ def table_facts(
 
 
 def _live(entries: pa.Table, metadata: TableMetadata) -> pl.LazyFrame:
-    """The live entries. Days are dates, whichever way their writer stored them, so that a partition has one key."""
+    """Return the live entries, days as dates however their writer stored them, so that a partition has one key."""
     live = pl.DataFrame(pl.from_arrow(entries)).lazy().filter(pl.col("status") != DELETED)
     specs = {s.spec_id: s for s in metadata.specs if any(f.transform == "day" for f in s.fields)}
     if not specs:
@@ -106,7 +107,17 @@ def _data(data: pl.LazyFrame, metadata: TableMetadata, thresholds: Thresholds) -
             other_data=(pl.col("format") != "PARQUET").sum(),
             histogram=pl.concat_list(*(h.cast(pl.Int64) for h in histogram)).first(),
         )
+        .join(_small(data.filter(size < low)), on=_KEY, how="left")
     )
+
+
+def _small(small: pl.LazyFrame) -> pl.LazyFrame:
+    """Return the size classes of each partition's small files, the smallest first."""
+    exponent = pl.col("bytes").clip(1).log(2).floor()
+    classes = small.group_by([*_KEY, exponent.alias("class")]).agg(
+        files=pl.len(), bytes=pl.col("bytes").sum(), largest=pl.col("bytes").max()
+    )
+    return classes.sort("class").group_by(_KEY, maintain_order=True).agg(small=pl.struct("files", "bytes", "largest"))
 
 
 def _sizes(thresholds: Thresholds) -> tuple[pl.Expr, pl.Expr]:
@@ -160,7 +171,7 @@ def _applying(live: pl.LazyFrame, metadata: TableMetadata) -> pl.LazyFrame:
 
 
 def _deletes(applying: pl.LazyFrame) -> pl.LazyFrame:
-    """Delete files counted per partition: those that still apply, by kind, and those that apply to nothing."""
+    """Count delete files per partition: those that still apply, by kind, and those that apply to nothing."""
     per_file = (
         applying.filter("applies", "scoped")
         .group_by([*_KEY, "referenced"])
@@ -248,7 +259,7 @@ def _planned(data: pl.LazyFrame, live: pl.LazyFrame, metadata: TableMetadata, st
 
 
 def _with_deletes(live: pl.LazyFrame, metadata: TableMetadata) -> pl.DataFrame:
-    """Data files that any delete file applies to."""
+    """Return the data files that any delete file applies to."""
     data = live.filter(pl.col("content") == DATA)
     applying = _applying(live, metadata).filter("applies")
     own = applying.filter("scoped").select(path="referenced")
@@ -262,7 +273,7 @@ def _with_deletes(live: pl.LazyFrame, metadata: TableMetadata) -> pl.DataFrame:
 
 
 def _scoped_ratio(live: pl.LazyFrame, metadata: TableMetadata) -> pl.LazyFrame:
-    """Data files with the share of their rows that their own delete files name."""
+    """Return data files with the share of their rows that file-scoped delete files name."""
     data = live.filter(pl.col("content") == DATA)
     applying = _applying(live, metadata).filter("applies", "scoped")
     named = applying.group_by(path="referenced").agg(named=pl.col("records").sum())
@@ -270,7 +281,7 @@ def _scoped_ratio(live: pl.LazyFrame, metadata: TableMetadata) -> pl.LazyFrame:
 
 
 def _partition(row: dict[str, Any], key: PartitionKey, found: Mapping[PartitionKey, Measured]) -> PartitionFacts:
-    others = ("spec_id", "values", "histogram", "last_write", "first_write", "overlap", "lowest")
+    others = ("spec_id", "values", "histogram", "last_write", "first_write", "overlap", "lowest", "small")
     row["other_formats"] = (row["other_data"] or 0) + (row.get("other_deletes") or 0)
     counts = {name: row.get(name) or 0 for name in PartitionFacts.__dataclass_fields__ if name not in others}
     one = found.get(key, Measured())
@@ -281,6 +292,7 @@ def _partition(row: dict[str, Any], key: PartitionKey, found: Mapping[PartitionK
         histogram=histogram,
         last_write=row["last_write"],
         first_write=row["first_write"],
+        small=tuple(SizeClass(**size_class) for size_class in row["small"] or ()),
         lowest=one.lowest,
         overlap=one.overlap,
         **counts,

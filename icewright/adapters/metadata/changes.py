@@ -1,8 +1,7 @@
-"""Changes of a metadata file.
+"""Applies changes to metadata files.
 
-They are made on the JSON itself and not through a client's model, so that fields of a newer spec survive a commit.
-What a change does not concern is carried over as the bytes that it is, snapshots too: a file of 250 MB costs little
-more than itself.
+Changes edit the JSON itself and not a client's model, so that fields of a newer spec survive a commit. Other fields and
+snapshots are copied as bytes: a file of 250 MB costs little more than itself.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ METADATA_LOG = 100  # Iceberg's default of write.metadata.previous-versions-max
 
 
 def changed(document: Document, location: str, change: Change, now: datetime) -> Document:
-    """Return the file after a change; `location` is where `document` stands. The argument is left as it is.
+    """Return the document after a change; `location` is that of `document`, which is not modified.
 
-    It is what is returned when there is nothing to change. Raises `Refused`.
+    Returns `document` itself when there is nothing to change. Raises `Refused` when the change is impossible.
     """
     new = Editor(dict(document))
     match change:
@@ -36,8 +35,8 @@ def changed(document: Document, location: str, change: Change, now: datetime) ->
                 return document
         case _:
             assert_never(change)
-    kept = str(new.get("properties", {}).get("write.metadata.previous-versions-max", ""))
-    limit = int(kept) if kept.isdecimal() else METADATA_LOG
+    log_length = str(new.get("properties", {}).get("write.metadata.previous-versions-max", ""))
+    limit = int(log_length) if log_length.isdecimal() else METADATA_LOG
     updated = new.get("last-updated-ms", 0)
     log = [*new.get("metadata-log", []), {"metadata-file": location, "timestamp-ms": updated}]
     new.set("metadata-log", log[-max(1, limit) :])
@@ -46,23 +45,23 @@ def changed(document: Document, location: str, change: Change, now: datetime) ->
 
 
 def _remove_snapshots(new: Editor, change: RemoveSnapshots) -> None:
-    gone = change.snapshot_ids
+    removed = change.snapshot_ids
     if MAIN in change.refs:
         raise Refused("main cannot be removed")
     refs = {name: ref for name, ref in new.get("refs", {}).items() if name not in change.refs}
-    held = {ref["snapshot-id"]: name for name, ref in refs.items()} | {new.get("current-snapshot-id", None): MAIN}
-    for snapshot_id in gone & held.keys():
-        raise Refused(f"snapshot {snapshot_id} is still referenced by {held[snapshot_id]}")
+    referenced = {ref["snapshot-id"]: name for name, ref in refs.items()} | {new.get("current-snapshot-id", None): MAIN}
+    for snapshot_id in removed & referenced.keys():
+        raise Refused(f"snapshot {snapshot_id} is still referenced by {referenced[snapshot_id]}")
     new.set("refs", refs)
     for name in ("snapshots", "statistics", "partition-statistics"):
         if name in new.document or name == "snapshots":
-            new.set(name, [item for item in new.items(name) if OF_SNAPSHOT.decode(item).snapshot_id not in gone])
+            new.set(name, [item for item in new.items(name) if OF_SNAPSHOT.decode(item).snapshot_id not in removed])
     for name, key, unused in (("partition-specs", "spec-id", change.specs), ("schemas", "schema-id", change.schemas)):
         if unused:
             new.set(name, [item for item in new.get(name, []) if item.get(key) not in unused])
     log: list[dict[str, Any]] = []
     for entry in new.get("snapshot-log", []):
-        if entry["snapshot-id"] in gone:
+        if entry["snapshot-id"] in removed:
             log.clear()  # a gap would make time travel to before it read the wrong snapshot (Iceberg does the same)
         else:
             log.append(entry)

@@ -1,4 +1,4 @@
-"""A metadata file as its top fields, each the bytes that stand in it: what nobody changes costs nothing."""
+"""A metadata file as its top fields, each kept as bytes: a field that nobody changes is not decoded."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class OfSnapshot(SpecObject, frozen=True, gc=False):
 
     @property
     def place(self) -> tuple[int, int]:
-        """By which snapshots stand in the order of their commits."""
+        """Return the key by which snapshots sort in the order of their commits."""
         return (self.sequence_number or 0, self.timestamp_ms or 0)
 
 
@@ -50,21 +50,21 @@ OF_SNAPSHOT = msgspec.json.Decoder(OfSnapshot)
 
 
 def inflate(content: bytes, location: str) -> bytes:
-    """The file's JSON, inflated where it is gzipped. Raises `OSError`, `EOFError` and `zlib.error` when it is broken.
+    """Return the file's JSON, inflated if it is gzipped. Raises `OSError`, `EOFError`, `zlib.error` if it is broken.
 
     Raises `MetadataUnreadable` before a file that inflates to more than 256 MiB, and to more than 50 times itself,
     takes more memory than that.
     """
     if content[:2] != GZIP:
         return content
-    most = max(MOST_INFLATED_BYTES, MOST_TIMES_INFLATED * len(content))
+    max_bytes = max(MOST_INFLATED_BYTES, MOST_TIMES_INFLATED * len(content))
     inflated = BytesIO()
     with gzip.GzipFile(fileobj=BytesIO(content)) as reader:
         while chunk := reader.read(_CHUNK):
-            if inflated.tell() + len(chunk) > most:
+            if inflated.tell() + len(chunk) > max_bytes:
                 raise MetadataUnreadable(
-                    f"{location}: {len(content)} bytes inflate to more than {most}: no metadata file does; if this one "
-                    "is good, set write.metadata.compression-codec to none and let its writer commit once"
+                    f"{location}: {len(content)} bytes inflate to more than {max_bytes}: no metadata file does; if "
+                    "this one is good, set write.metadata.compression-codec to none and let its writer commit once"
                 )
             inflated.write(chunk)
     return inflated.getvalue()
@@ -108,7 +108,7 @@ class Editor:
         return value or []
 
     def set(self, name: str, value: Json) -> None:
-        """A field's new value, which may hold bytes as they stand in the file."""
+        """Set a field's value, which may hold bytes as they stand in the file."""
         self.document[name] = value
 
 
@@ -119,16 +119,16 @@ def encode(document: Document) -> bytes:
 
 
 def next_location(document: Document, current: str) -> str:
-    """Where the next metadata file goes: the version counts up, a fresh uuid keeps writers apart.
+    """Return the location of the next metadata file: the version counts up, a fresh uuid keeps writers apart.
 
     The uuid says that the file is Icewright's, see `staged_by_us`.
     """
-    new = Editor(document)
-    location = new.get("location", "").rstrip("/")
-    folder = metadata_folder(location, new.get("properties", {}))
+    editor = Editor(document)
+    location = editor.get("location", "").rstrip("/")
+    folder = metadata_folder(location, editor.get("properties", {}))
     version = current.rsplit("/", 1)[-1].partition("-")[0]
     number = int(version) + 1 if version.isdecimal() else 1
-    ending = ".gz.metadata.json" if _gzipped(new) else ".metadata.json"
+    ending = ".gz.metadata.json" if _gzipped(editor) else ".metadata.json"
     return f"{folder}/{number:05d}-{_own_uuid()}{ending}"
 
 
@@ -137,8 +137,8 @@ def staged_by_us(location: str) -> bool:
 
     So a file that a crash left before any catalog named it is known without a record of it.
     """
-    found = _NAME.fullmatch(location.rsplit("/", 1)[-1])
-    digits = found[1].replace("-", "") if found else ""
+    match = _NAME.fullmatch(location.rsplit("/", 1)[-1])
+    digits = match[1].replace("-", "") if match else ""
     return bool(digits) and _check(digits) == digits[_PREFIX_DIGITS:]
 
 

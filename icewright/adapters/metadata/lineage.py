@@ -1,4 +1,4 @@
-"""What a metadata file says of whose it is and what came before it, at little cost: for files that no catalog names."""
+"""Reads the owner and the earlier versions from metadata files that no catalog names, without parsing the rest."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ENCRYPTED = b"AGS1"
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """Whose metadata a file is, and the versions of the table that it comes from."""
+    """The table or view that a metadata file belongs to, and the versions of the table before it."""
 
     table_uuid: str  # of a view its own; blank when the file has none, as format v1 allows
     location: str
@@ -68,13 +68,13 @@ def lineage(content: bytes, location: str) -> Lineage | None:
         raise MetadataUnreadable(f"{location}: not as the spec has it ({error})") from error
 
 
-def _values(read: _Lineage) -> Lineage:
-    current = read.current_snapshot_id
+def _values(decoded: _Lineage) -> Lineage:
+    current = decoded.current_snapshot_id
     return Lineage(
-        table_uuid=read.table_uuid or read.view_uuid or "",
-        location=read.location.rstrip("/"),
-        last_updated=None if read.last_updated_ms is None else time_of(read.last_updated_ms),
-        log=tuple(entry.metadata_file for entry in read.metadata_log or ()),
-        snapshot_ids=frozenset(snapshot.snapshot_id for snapshot in read.snapshots or ()),
+        table_uuid=decoded.table_uuid or decoded.view_uuid or "",
+        location=decoded.location.rstrip("/"),
+        last_updated=None if decoded.last_updated_ms is None else time_of(decoded.last_updated_ms),
+        log=tuple(entry.metadata_file for entry in decoded.metadata_log or ()),
+        snapshot_ids=frozenset(snapshot.snapshot_id for snapshot in decoded.snapshots or ()),
         current_snapshot_id=None if current == NO_SNAPSHOT else current,
     )

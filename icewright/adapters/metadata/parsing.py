@@ -1,4 +1,4 @@
-"""A metadata file read into values."""
+"""Parses table metadata files into values of the core."""
 
 from __future__ import annotations
 
@@ -107,10 +107,10 @@ _SNAPSHOT = msgspec.json.Decoder(_Snapshot)
 
 
 def parse(ref: TableRef, location: str, content: bytes) -> TableMetadata:
-    """Return a metadata file as values. Raises `MetadataUnreadable`."""
+    """Parse a metadata file, gzipped or not. Raises `MetadataUnreadable` where it breaks the spec."""
     try:
-        read = _METADATA.decode(text_of(content, location))
-        return _parse(ref, location, len(content), read)
+        decoded = _METADATA.decode(text_of(content, location))
+        return _parse(ref, location, len(content), decoded)
     except (
         AttributeError,
         KeyError,
@@ -124,42 +124,43 @@ def parse(ref: TableRef, location: str, content: bytes) -> TableMetadata:
         raise MetadataUnreadable(f"{location}: not as the spec has it ({type(error).__name__}: {error})") from error
 
 
-def _parse(ref: TableRef, location: str, length: int, read: _Metadata) -> TableMetadata:
-    current = None if read.current_snapshot_id in (None, NO_SNAPSHOT) else read.current_snapshot_id
-    refs = {name: _ref(name, raw) for name, raw in (read.refs or {}).items()}
+def _parse(ref: TableRef, location: str, length: int, decoded: _Metadata) -> TableMetadata:
+    current = None if decoded.current_snapshot_id in (None, NO_SNAPSHOT) else decoded.current_snapshot_id
+    refs = {name: _ref(name, raw) for name, raw in (decoded.refs or {}).items()}
     if current is not None and MAIN not in refs:
         refs[MAIN] = SnapshotRef(MAIN, RefKind.BRANCH, current)
-    log = read.metadata_log or ()
-    schema = _current(read.schemas or ([read.schema] if read.schema else []), "schema-id", read.current_schema_id)
-    order = _current(read.sort_orders or [], "order-id", read.default_sort_order_id)
+    log = decoded.metadata_log or ()
+    schemas = decoded.schemas or ([decoded.schema] if decoded.schema else [])
+    schema = _current(schemas, "schema-id", decoded.current_schema_id)
+    order = _current(decoded.sort_orders or [], "order-id", decoded.default_sort_order_id)
     return TableMetadata(
         ref=ref,
         metadata_location=location,
         metadata_length=length,
-        table_uuid=read.table_uuid,
-        location=read.location.rstrip("/"),
-        format_version=read.format_version,
-        last_updated=time_of(read.last_updated_ms),
-        last_sequence_number=read.last_sequence_number,
+        table_uuid=decoded.table_uuid,
+        location=decoded.location.rstrip("/"),
+        format_version=decoded.format_version,
+        last_updated=time_of(decoded.last_updated_ms),
+        last_sequence_number=decoded.last_sequence_number,
         current_snapshot_id=current,
-        snapshots=tuple(_snapshot(s) for s in read.snapshots or ()),
+        snapshots=tuple(_snapshot(s) for s in decoded.snapshots or ()),
         refs=tuple(refs[name] for name in sorted(refs)),
         metadata_log=tuple(entry.metadata_file for entry in log),
-        statistics=_statistics(read.statistics),
-        partition_statistics=_statistics(read.partition_statistics),
-        properties=read.properties or {},
-        specs=_specs(read.partition_specs or [{"spec-id": 0, "fields": read.partition_spec or []}]),
-        default_spec_id=read.default_spec_id,
+        statistics=_statistics(decoded.statistics),
+        partition_statistics=_statistics(decoded.partition_statistics),
+        properties=decoded.properties or {},
+        specs=_specs(decoded.partition_specs or [{"spec-id": 0, "fields": decoded.partition_spec or []}]),
+        default_spec_id=decoded.default_spec_id,
         schema=schema,
         sort_order=_sort_order(order, schema),
-        sort_order_id=read.default_sort_order_id or 0,
-        schema_ids=tuple(s["schema-id"] for s in read.schemas or () if "schema-id" in s),
+        sort_order_id=decoded.default_sort_order_id or 0,
+        schema_ids=tuple(s["schema-id"] for s in decoded.schemas or () if "schema-id" in s),
         log_since=time_of(log[0].timestamp_ms) if log and log[0].timestamp_ms is not None else None,
     )
 
 
 def time_of(milliseconds: int) -> datetime:
-    """Return a time of the spec."""
+    """Return the time of a timestamp in milliseconds since the epoch."""
     return _EPOCH + timedelta(milliseconds=milliseconds)
 
 
@@ -181,10 +182,10 @@ def _ref(name: str, raw: _Ref) -> SnapshotRef:
 
 
 def _snapshot(item: msgspec.Raw) -> Snapshot:
-    """Return one at a time, so that of a long history two shapes are never in memory together."""
+    """Parse one snapshot at a time, so that a long history is never in memory in two forms."""
     raw = _SNAPSHOT.decode(item)
-    read = raw.summary or {}
-    summary = {name: str(value) for name, value in read.items() if name in _SUMMARY and value is not None}
+    raw_summary = raw.summary or {}
+    summary = {name: str(value) for name, value in raw_summary.items() if name in _SUMMARY and value is not None}
     return Snapshot(
         snapshot_id=raw.snapshot_id,
         parent_id=raw.parent_snapshot_id,
@@ -195,7 +196,7 @@ def _snapshot(item: msgspec.Raw) -> Snapshot:
         operation=summary.get("operation"),
         summary=summary,
         schema_id=raw.schema_id,
-        writer_properties=_writer_properties(read) if not read.keys() <= _DEFINED else _NO_PROPERTIES,
+        writer_properties=_writer_properties(raw_summary) if not raw_summary.keys() <= _DEFINED else _NO_PROPERTIES,
     )
 
 
@@ -227,19 +228,19 @@ def _specs(raw: Sequence[Mapping[str, Any]]) -> tuple[PartitionSpec, ...]:
     )
 
 
-def _current(items: Sequence[Mapping[str, Any]], key: str, wanted: int | None) -> Mapping[str, Any]:
-    """Return the schema or sort order in force; format v1 may have it by itself alone."""
-    return next((i for i in items if i.get(key, 0) == wanted), items[-1] if items else {})
+def _current(items: Sequence[Mapping[str, Any]], key: str, current_id: int | None) -> Mapping[str, Any]:
+    """Return the current schema or sort order; format v1 may have only one, without an id."""
+    return next((i for i in items if i.get(key, 0) == current_id), items[-1] if items else {})
 
 
 def _sort_order(order: Mapping[str, Any], schema: Mapping[str, Any]) -> str | None:
     """Return the order as `rewrite_data_files` takes it; None when it is empty or uses a transform it cannot say."""
     columns = column_names(schema)
-    said = []
+    terms = []
     for field in order.get("fields", ()):
         path = columns.get(field.get("source-id", 0))
         if field["transform"] != "identity" or path is None:
             return None
         nulls = "NULLS FIRST" if field.get("null-order") == "nulls-first" else "NULLS LAST"
-        said.append(f"{'.'.join(quoted(p) for p in path)} {field.get('direction', 'asc').upper()} {nulls}")
-    return ", ".join(said) or None
+        terms.append(f"{'.'.join(quoted(p) for p in path)} {field.get('direction', 'asc').upper()} {nulls}")
+    return ", ".join(terms) or None

@@ -1,4 +1,4 @@
-"""What an expiry takes from a metadata file, and how it comes back."""
+"""Restores what an expiry removed from a metadata file."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ _DEFINITIONS = (("partition-specs", "spec-id", "partition spec"), ("schemas", "s
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """Whether a restore brought anything back, and what it left out."""
+    """The result of a restore: whether it changed the metadata, and what it left out."""
 
     anything: bool
-    left_out: tuple[str, ...]  # what did not, and why, in words
+    left_out: tuple[str, ...]  # what did not come back and why, as sentences
 
 
 def restoration(content: bytes, location: str, change: RemoveSnapshots) -> RestoreSnapshots:
     """Return the change that puts back what `change` takes from the metadata file. Raises `MetadataUnreadable`."""
     old = Editor(decode(content, location))
-    gone = change.snapshot_ids
-    snapshots, statistics, of_partitions = (
-        tuple(msgspec.json.decode(item) for item in old.items(name) if OF_SNAPSHOT.decode(item).snapshot_id in gone)
+    removed = change.snapshot_ids
+    snapshots, statistics, partition_statistics = (
+        tuple(msgspec.json.decode(item) for item in old.items(name) if OF_SNAPSHOT.decode(item).snapshot_id in removed)
         for name in ("snapshots", *_STATISTICS)
     )
     log = old.get("snapshot-log", [])
-    last = max((place for place, entry in enumerate(log) if entry["snapshot-id"] in gone), default=-1)
+    last = max((place for place, entry in enumerate(log) if entry["snapshot-id"] in removed), default=-1)
     return RestoreSnapshots(
         table_uuid=old.get("table-uuid", ""),
         snapshots=snapshots,
         refs={name: ref for name, ref in old.get("refs", {}).items() if name in change.refs},
         statistics=statistics,
-        partition_statistics=of_partitions,
+        partition_statistics=partition_statistics,
         specs=tuple(spec for spec in old.get("partition-specs", []) if spec.get("spec-id") in change.specs),
         schemas=tuple(schema for schema in old.get("schemas", []) if schema.get("schema-id") in change.schemas),
         history=tuple(log[: last + 2]) if last >= 0 else (),
@@ -52,7 +52,7 @@ def restoration(content: bytes, location: str, change: RemoveSnapshots) -> Resto
 
 
 def left_out(document: Document, change: RestoreSnapshots) -> str:
-    """Return what `restore` would leave out, in words; it begins with `nothing:` when it would refuse."""
+    """Return a text on what `restore` would leave out; it begins with `nothing:` when it would refuse."""
     try:
         return "; ".join(restore(Editor(dict(document)), change).left_out)
     except Refused as error:
@@ -60,114 +60,116 @@ def left_out(document: Document, change: RestoreSnapshots) -> str:
 
 
 def missing(document: Document, change: RestoreSnapshots) -> list[Json]:
-    """Return the snapshots that are to come back, in the order of their commits.
+    """Return the snapshots to restore that the metadata lacks, in the order of their commits.
 
-    Raises `Refused` when the table that they were of is not this one any more.
+    Raises `Refused` when the metadata is another table's by now.
     """
-    now = Editor(document)
-    where, uuid = now.get("location", ""), now.get("table-uuid", "")
+    editor = Editor(document)
+    where, uuid = editor.get("location", ""), editor.get("table-uuid", "")
     if change.table_uuid and uuid != change.table_uuid:
         raise Refused(f"{where}: it is another table now (uuid {uuid}, not {change.table_uuid})")
-    there = {OF_SNAPSHOT.decode(item).snapshot_id for item in now.items("snapshots")}
-    wanted = [snapshot for snapshot in change.snapshots if snapshot["snapshot-id"] not in there]
-    last = now.get("last-sequence-number", 0)
-    for snapshot in wanted:
+    present = {OF_SNAPSHOT.decode(item).snapshot_id for item in editor.items("snapshots")}
+    absent = [snapshot for snapshot in change.snapshots if snapshot["snapshot-id"] not in present]
+    last = editor.get("last-sequence-number", 0)
+    for snapshot in absent:
         if (snapshot.get("sequence-number") or 0) > last:
             raise Refused(f"{where}: snapshot {snapshot['snapshot-id']} is newer than the table, which began anew")
-    return wanted
+    return absent
 
 
 def undefined(document: Document, change: RestoreSnapshots) -> dict[str, list[Json]]:
-    """Partition specs and schemas that are to come back, by the field that holds them.
+    """Return the partition specs and schemas to restore that the metadata lacks, by the field that holds them.
 
     Raises `Refused` when an id has another meaning by now: the snapshots could not be read by it.
     """
-    now = Editor(document)
-    found: dict[str, list[Json]] = {}
-    for (name, key, kind), wanted in zip(_DEFINITIONS, (change.specs, change.schemas), strict=True):
-        there = {item.get(key): item for item in now.get(name, [])}
-        for item in wanted:
-            if item[key] in there and _plain(there[item[key]]) != _plain(item):
-                where = now.get("location", "")
+    editor = Editor(document)
+    absent_by_field: dict[str, list[Json]] = {}
+    for (name, key, kind), definitions in zip(_DEFINITIONS, (change.specs, change.schemas), strict=True):
+        present = {item.get(key): item for item in editor.get(name, [])}
+        for item in definitions:
+            if item[key] in present and _plain(present[item[key]]) != _plain(item):
+                where = editor.get("location", "")
                 raise Refused(f"{where}: {kind} {item[key]}, by which the snapshots are read, is another one now")
-        if absent := [item for item in wanted if item[key] not in there]:
-            found[name] = absent
-    return found
+        if absent := [item for item in definitions if item[key] not in present]:
+            absent_by_field[name] = absent
+    return absent_by_field
 
 
 def restore(new: Editor, change: RestoreSnapshots) -> Restored:
     """Put back what is missing. Raises `Refused` when the snapshots would not be what they were."""
     before = dict(new.document)
-    if wanted := missing(new.document, change):
+    if absent := missing(new.document, change):
         for name, items in undefined(new.document, change).items():
             new.set(name, [*new.items(name), *_raw(items)])
-        new.set("snapshots", _merged(new.items("snapshots"), wanted))
-    there = {OF_SNAPSHOT.decode(item).snapshot_id for item in new.items("snapshots")}
+        new.set("snapshots", _merged(new.items("snapshots"), absent))
+    present = {OF_SNAPSHOT.decode(item).snapshot_id for item in new.items("snapshots")}
     for name, files in zip(_STATISTICS, (change.statistics, change.partition_statistics), strict=True):
-        known = {OF_SNAPSHOT.decode(item).snapshot_id for item in new.items(name)}
-        if back := [file for file in files if file["snapshot-id"] in there - known]:
-            new.set(name, [*_raw(back), *new.items(name)])
-    notes = [*_restore_refs(new, change, there), *_restore_history(new, change.history, there)]
+        present_statistics = {OF_SNAPSHOT.decode(item).snapshot_id for item in new.items(name)}
+        if absent_files := [file for file in files if file["snapshot-id"] in present - present_statistics]:
+            new.set(name, [*_raw(absent_files), *new.items(name)])
+    notes = [*_restore_refs(new, change, present), *_restore_history(new, change.history, present)]
     return Restored(new.document != before, tuple(notes))
 
 
-def _merged(there: Sequence[msgspec.Raw], back: Sequence[Json]) -> list[msgspec.Raw]:
-    """The snapshots in the order of their commits; neither those that are there nor those that return change theirs."""
-    waiting = [(OF_SNAPSHOT.decode(item).place, item) for item in _raw(back)]
-    waiting.reverse()
+def _merged(present: Sequence[msgspec.Raw], restored: Sequence[Json]) -> list[msgspec.Raw]:
+    """Merge restored snapshots among the present ones by the order of commits, without reordering either."""
+    pending = [(OF_SNAPSHOT.decode(item).place, item) for item in _raw(restored)]
+    pending.reverse()
     merged: list[msgspec.Raw] = []
-    for item in there:
+    for item in present:
         place = OF_SNAPSHOT.decode(item).place
-        while waiting and waiting[-1][0] <= place:
-            merged.append(waiting.pop()[1])
+        while pending and pending[-1][0] <= place:
+            merged.append(pending.pop()[1])
         merged.append(item)
-    return [*merged, *(item for _, item in reversed(waiting))]
+    return [*merged, *(item for _, item in reversed(pending))]
 
 
-def _restore_refs(new: Editor, change: RestoreSnapshots, there: AbstractSet[int]) -> list[str]:
+def _restore_refs(new: Editor, change: RestoreSnapshots, present: AbstractSet[int]) -> list[str]:
     current = new.get("current-snapshot-id", None)
-    implied = {MAIN: {"snapshot-id": current, "type": "branch"}} if current in there else {}
+    implied = {MAIN: {"snapshot-id": current, "type": "branch"}} if current in present else {}
     refs = new.get("refs", implied)
-    back, notes = {}, []
+    restored, notes = {}, []
     for name, ref in change.refs.items():
-        called = f"{ref.get('type', 'ref')} {name}"
+        label = f"{ref.get('type', 'ref')} {name}"
         if name in refs:
             if _plain(refs[name]) != _plain(ref):
-                notes.append(f"{called}, as somebody has set {name} on snapshot {refs[name]['snapshot-id']} since")
-        elif ref["snapshot-id"] not in there:
-            notes.append(f"{called}, as its snapshot {ref['snapshot-id']} is gone by another commit")
+                notes.append(f"{label}, as somebody has set {name} on snapshot {refs[name]['snapshot-id']} since")
+        elif ref["snapshot-id"] not in present:
+            notes.append(f"{label}, as its snapshot {ref['snapshot-id']} is gone by another commit")
         else:
-            back[name] = ref
-    if back:
-        new.set("refs", {**refs, **back})
+            restored[name] = ref
+    if restored:
+        new.set("refs", {**refs, **restored})
     return notes
 
 
-def _restore_history(new: Editor, history: Sequence[Json], there: AbstractSet[int]) -> list[str]:
-    """Put back entries of the snapshot log as long as no gap comes into it: time travel would read a wrong snapshot."""
+def _restore_history(new: Editor, history: Sequence[Json], present: AbstractSet[int]) -> list[str]:
+    """Restore entries of the snapshot log up to the first gap: past it time travel would read a wrong snapshot."""
     log = new.get("snapshot-log", [])
-    *gone, stayed = history or ({},)
-    if not gone or (log and log[0] in gone):
+    *removed, first_retained = history or ({},)
+    if not removed or (log and log[0] in removed):
         return []
-    back: list[Json] = []
-    if log and log[0] == stayed:
-        for entry in gone:
-            if entry["snapshot-id"] in there:
-                back.append(entry)
+    restored: list[Json] = []
+    if log and log[0] == first_retained:
+        for entry in removed:
+            if entry["snapshot-id"] in present:
+                restored.append(entry)
             else:
-                back.clear()
-        if back:
-            new.set("snapshot-log", [*back, *log])
-    return [] if len(back) == len(gone) else [f"time travel to before {since(back or log or [stayed])}: {_GAP}"]
+                restored.clear()
+        if restored:
+            new.set("snapshot-log", [*restored, *log])
+    if len(restored) == len(removed):
+        return []
+    return [f"time travel to before {since(restored or log or [first_retained])}: {_GAP}"]
 
 
 def since(log: Sequence[Json]) -> str:
-    """Return the time at which a snapshot log begins."""
+    """Return the time of the first entry of a snapshot log, in ISO format."""
     return time_of(log[0]["timestamp-ms"]).isoformat(timespec="seconds")
 
 
 def _plain(item: Json) -> dict[str, Any]:
-    """Without what writers may leave out."""
+    """Return an object without the empty fields that writers may leave out."""
     return {key: value for key, value in item.items() if value not in (None, [], {})}
 
 

@@ -9,13 +9,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
@@ -23,11 +19,15 @@ from sqlalchemy.exc import TimeoutError as NoConnection
 
 from icewright.adapters.store.change_token import ChangeTokens
 from icewright.core.addresses import address_fault
-from icewright.core.errors import ConfigError, StoreUnavailable
+from icewright.core.errors import ConfigError, SchemaMismatch, StoreUnavailable
+
+if TYPE_CHECKING:  # Alembic takes half a second to load, and only migrations need it
+    from alembic.config import Config
 
 READS = "icewright_reads"  # option of a connection that only reads, and waits for no writer
 _WRITE_LOCK = "icewright_write_lock"  # option of an engine: the lock of the threads of this process that write
 _CHANGE_TOKENS = "icewright_change_tokens"  # option of an engine: the source of its change tokens
+_REVISION = sa.text("SELECT version_num FROM alembic_version")
 _MIGRATIONS = Path(__file__).parent / "migrations"
 
 
@@ -94,6 +94,8 @@ def _sqlite(url: URL) -> sa.Engine:
 
 
 def _alembic(connection: sa.Connection) -> Config:
+    from alembic.config import Config  # noqa: PLC0415
+
     config = Config()
     config.set_main_option("script_location", str(_MIGRATIONS))
     config.attributes["connection"] = connection
@@ -107,6 +109,8 @@ def upgrade(engine: sa.Engine) -> None:
 
 def migrate(engine: sa.Engine, revision: str) -> None:
     """Bring the database to a later revision. Raises `StoreUnavailable` when it does not answer."""
+    from alembic import command  # noqa: PLC0415
+
     try:
         with engine.connect() as connection, _without_foreign_keys(connection), connection.begin():
             command.upgrade(_alembic(connection), revision)
@@ -129,16 +133,20 @@ def _without_foreign_keys(connection: sa.Connection) -> Iterator[None]:
 
 
 @cache
-def _newest() -> str | None:
-    """Return the newest revision that the code has."""
-    return ScriptDirectory(str(_MIGRATIONS)).get_current_head()
+def newest_revision() -> str:
+    """Return the newest revision of the migrations, whose files are named by their revisions."""
+    newest = max((_MIGRATIONS / "versions").glob("v*.py"))
+    return newest.name.removeprefix("v").partition("_")[0]
 
 
 def is_current(engine: sa.Engine) -> bool:
     """Return whether the database has the newest revision."""
     try:
         with engine.begin() as connection:
-            return MigrationContext.configure(connection).get_current_revision() == _newest()
+            if not sa.inspect(connection).has_table("alembic_version"):
+                return False
+            revision = connection.exec_driver_sql("select version_num from alembic_version").scalar()
+            return bool(revision == newest_revision())
     except SQLAlchemyError as error:
         raise unavailable(engine, error) from error
 
@@ -169,6 +177,22 @@ class Database:
             self.engine.get_execution_options().get(_WRITE_LOCK, nullcontext()),
             _transaction(self.engine) as connection,
         ):
+            yield connection
+
+    @contextmanager
+    def claiming(self) -> Iterator[sa.Connection]:
+        """Begin a transaction that takes work for this process.
+
+        Raises `SchemaMismatch` when the schema is not of this program's revision: during a rolling upgrade a process
+        of another version takes nothing, and what it has already ends as usual.
+        """
+        with self.begin() as connection:
+            revision, known = connection.execute(_REVISION).scalar(), newest_revision()
+            if revision != known:
+                raise SchemaMismatch(
+                    f"the state store has schema revision {revision or 'none'}, and this process knows {known}: it"
+                    " takes no work until both agree; run the version of Icewright that migrated the store"
+                )
             yield connection
 
     def reading(self) -> AbstractContextManager[sa.Connection]:

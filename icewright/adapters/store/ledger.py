@@ -6,11 +6,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-import pyarrow as pa
-import pyarrow.parquet
 import sqlalchemy as sa
 
 from icewright.adapters.store.database import Database
@@ -21,28 +19,37 @@ from icewright.core.runs import FileAction, JobState, later
 from icewright.core.table import TableRef
 from icewright.ports import WAITING, DeletionLedger, Intent, LedgerState, Removal, Unfinished, WaitingDeletions
 
-_SCHEMA = pa.schema(
-    [
-        ("job_id", pa.string()),
-        ("table", pa.string()),
-        ("path", pa.string()),
-        ("bytes", pa.int64()),
-        ("kind", pa.string()),
-        ("state", pa.string()),
-        ("planned_at", pa.timestamp("us", "UTC")),
-        ("settled_at", pa.timestamp("us", "UTC")),
-        ("delete_after", pa.timestamp("us", "UTC")),
-        ("reason", pa.string()),
-    ]
-)
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def _schema() -> pa.Schema:
+    import pyarrow as pa  # noqa: PLC0415 - takes long to load, and only the end of a job exports its ledger
+
+    return pa.schema(
+        [
+            ("job_id", pa.string()),
+            ("table", pa.string()),
+            ("path", pa.string()),
+            ("bytes", pa.int64()),
+            ("kind", pa.string()),
+            ("state", pa.string()),
+            ("planned_at", pa.timestamp("us", "UTC")),
+            ("settled_at", pa.timestamp("us", "UTC")),
+            ("delete_after", pa.timestamp("us", "UTC")),
+            ("reason", pa.string()),
+        ]
+    )
 
 
 def write_ledger(folder: Path, job_id: str, rows: Iterable[Mapping[str, Any]]) -> Path:
     """Write the rows to `<job id>.parquet`, whole or not at all, and return its path. Raises `OSError`."""
+    from pyarrow import Table, parquet  # noqa: PLC0415
+
     folder.mkdir(parents=True, exist_ok=True)
     target, fresh = folder / f"{job_id}.parquet", folder / f".{uuid4().hex}.tmp"
     try:
-        pa.parquet.write_table(pa.Table.from_pylist(list(rows), _SCHEMA), fresh, compression="zstd")
+        parquet.write_table(Table.from_pylist(list(rows), _schema()), fresh, compression="zstd")
         fresh.rename(target)
     finally:
         fresh.unlink(missing_ok=True)
@@ -97,7 +104,7 @@ class SqlLedger(DeletionLedger):
     def claim(self, job_id: str, paths: Sequence[str]) -> frozenset[str]:
         waiting = (DELETIONS.c.job_id == job_id) & DELETIONS.c.state.in_(WAITING)
         claimed: set[str] = set()
-        with self.db.begin() as connection:
+        with self.db.claiming() as connection:
             _lock_job(connection, job_id)
             for chunk in chunks(paths):
                 update = sa.update(DELETIONS).where(waiting, DELETIONS.c.path.in_(chunk))

@@ -32,7 +32,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Look": ("tables", "health", "explain", "plan", "history", "show", "alerts", "deletions", "pins"),
     "Maintain": ("cycle", "run", "vacuum", "cancel", "undo", "give-up", "pause", "resume", "pin", "unpin", "adopt"),
     "Run as a service": ("serve", "worker", "token", "archive", "db", "mcp"),
-    "Set up and try out": ("demo", "config", "doctor", "simulate"),
+    "Set up and try out": ("demo", "init", "config", "doctor", "simulate"),
 }
 _AGE, _MINUTES = re.compile(r"(\d{1,6})([mhdw])"), {"m": 1, "h": 60, "d": 1440, "w": 10080}
 EXAMPLES = """\

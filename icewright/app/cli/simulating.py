@@ -37,7 +37,13 @@ def simulate(  # noqa: PLR0913, PLR0917 - each is an option, given by its name
     ] = None,
     fleet: Annotated[str | None, typer.Option("--fleet", help="The kind of generated fleet; default: mixed.")] = None,
     tables: Annotated[
-        int | None, typer.Option("--tables", min=1, max=_MAX_TABLES, help="Of a generated fleet; default: 1000.")
+        int | None,
+        typer.Option(
+            "--tables",
+            min=1,
+            max=_MAX_TABLES,
+            help="Of a generated fleet; default: 1000, or as many as it has.",
+        ),
     ] = None,
     days: Annotated[
         int | None,
@@ -68,7 +74,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - each is an option, given by its name
     if trace is not None and (fleet, tables, seed) != (None, None, None):
         raise UsageError("--fleet, --tables and --seed generate a fleet: leave them out where a trace is given")
     catalog = next(iter(config.catalogs), "lake") if config is not None else "lake"  # whose rules are to apply
-    made = Made(fleet or "mixed", tables or 1000, seed or 0, catalog)
+    made = Made(fleet or "mixed", tables, seed or 0, catalog)
     origin, sources, span = _origin(trace, made, days, every)
     with _progress(names) as progress:
         results = simulate_all(origin, sources, policies, span, slots(config), progress)
@@ -110,14 +116,14 @@ def _config(policies: Sequence[str]) -> Config | None:
 def _origin(trace: Path | None, made: Made, days: int | None, every: int) -> tuple[Origin, Sequence[Source], Span]:
     from icewright.app.simulating import BEGIN, Recorded
     from icewright.app.strict_yaml import read_lines
-    from icewright.core.simulation.fleet import FLEETS
+    from icewright.core.simulation.fleet import FLEET_NAMES
     from icewright.core.simulation.run import Span
     from icewright.core.simulation.trace import read_trace
 
     minutes = timedelta(minutes=every)
     if trace is None:
-        if made.name not in FLEETS:
-            raise UsageError(f"--fleet {made.name}: there is no such fleet; there is: {', '.join(FLEETS)}")
+        if made.name not in FLEET_NAMES:
+            raise UsageError(f"--fleet {made.name}: there is no such fleet; there is: {', '.join(FLEET_NAMES)}")
         return made, made.sources(), Span(BEGIN, BEGIN + timedelta(days=days or 7), minutes)
     recorded = read_trace(str(trace), read_lines(trace))
     begin = recorded.first.replace(minute=0, second=0, microsecond=0)

@@ -1,18 +1,33 @@
-"""Compaction: partitions with many small files, many rows deleted or the order lost, and that nobody is writing to."""
+"""Compaction: rewriting partitions that have many small files, many deleted rows or lost their order."""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from icewright.core import policy
-from icewright.core.cost import OPEN_COST_MB, compaction_benefit, spark_cost
+from icewright.core.cost import (
+    DELETE_FILE_BYTES,
+    OPEN_COST_MB,
+    REWRITES,
+    compaction_benefit,
+    spark_cost,
+    spark_gb_hours,
+)
 from icewright.core.effective import Knobs
 from icewright.core.health import files_to_save
-from icewright.core.hotness import hot_until
+from icewright.core.hotness import hot_until, is_append_stream
 from icewright.core.kernel import Kernels, kernels
+from icewright.core.merging import (
+    FINAL_GROWTH,
+    best_merge,
+    merge_value,
+    rewrite_gb_hours,
+    rewritten_in_vain,
+    settles_at,
+)
 from icewright.core.partitions import partition_name
 from icewright.core.policy import MEGABYTE, Operation
 from icewright.core.predicates import partitions_predicate
@@ -23,6 +38,7 @@ from icewright.core.table import PartitionFacts, TableFacts
 NOTHING = "no files eligible for compaction"
 PARTITIONS_A_CALL = 500  # longer predicates make Spark's planning slow
 _SHOWN = 3
+_MOST_DEAD = 0.5  # share of dead rows that the target of outputs is corrected for
 
 
 class Cause(enum.StrEnum):
@@ -34,33 +50,48 @@ class Cause(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionRewrite:
+    """A partition that is worth rewriting, and which of its files are taken."""
+
+    cause: Cause
+    partition: PartitionFacts
+    files: int
+    bytes: int
+    saved: int  # data files fewer afterwards
+    below: int | None = None  # bytes; only smaller files are taken. None: as the cause says
+    value: float | None = None  # GB-hours that readers are spared; None: worth any cost
+    hot: bool = False  # a writer that only appends is still writing to it
+
+
+@dataclass(frozen=True, slots=True)
 class Choice:
     """Which partitions are worth rewriting, for which cause, and which are left as they are."""
 
-    due: tuple[tuple[Cause, PartitionFacts], ...]
+    due: tuple[PartitionRewrite, ...]
     hot: tuple[PartitionFacts, ...]  # left to their writers
     stuck: tuple[PartitionFacts, ...]  # whose previous rewrite had no effect
+    unpaid: tuple[tuple[PartitionFacts, float, float], ...]  # with value and cost in GB-hours
+    revisit: datetime | None  # when the first partition settles that is still written to
 
-    def by(self, *causes: Cause) -> tuple[PartitionFacts, ...]:
-        """Return the partitions that are rewritten for one of these causes."""
-        return tuple(partition for cause, partition in self.due if cause in causes)
+    def by(self, *causes: Cause) -> tuple[PartitionRewrite, ...]:
+        """Return the rewrites for one of these causes."""
+        return tuple(rewrite for rewrite in self.due if rewrite.cause in causes)
 
 
-_Groups = dict[tuple[Cause, int, Kernel], list[PartitionFacts]]  # by cause, target and kernel
+_Groups = dict[tuple[Cause, int, int, Kernel], list[PartitionRewrite]]  # by cause, target, size limit and kernel
 
 
 def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime) -> Verdict:
-    """Due when at least one partition that is not hot is worth rewriting."""
+    """Due when at least one partition is worth rewriting now."""
     if facts.metadata.current_snapshot is None:
         return NotDue("no current snapshot")
     if facts.delete_files and not knobs[policy.APPLY_DELETES]:
         return NotDue("compaction skipped: delete manifests present and apply_deletes is disabled")
-    if last is not None and last.left(facts.metadata, knobs):
+    if last is not None and last.left(facts.metadata, knobs) and not _settled_since(facts, knobs, last, now):
         return NotDue(f"{NOTHING}: the last run left the table as it is")
     choice = choose(facts, knobs, last, now)
     if not choice.due:
-        cooled = [moment for p in choice.hot if (moment := hot_until(p, facts.metadata, knobs)) is not None]
-        return NotDue("; ".join([NOTHING, *_left_out(facts, choice)]), min(cooled, default=None))
+        return NotDue("; ".join([NOTHING, *_left_out(facts, choice)]), choice.revisit)
     strategy = knobs[policy.STRATEGY]
     order = written_order(knobs, facts.metadata.sort_order)
     if strategy != "binpack" and order is None:
@@ -68,172 +99,195 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
     return _due(facts, knobs, choice, order)
 
 
+def _settled_since(facts: TableFacts, knobs: Knobs, last: LastRun, now: datetime) -> bool:
+    """Return whether a partition has settled since the last run, so that its last merge may be due."""
+    return any(
+        partition.candidate_files > 1
+        and not rewritten_in_vain(partition, knobs, last, settled=True)
+        and (settles := settles_at(partition, facts.metadata, knobs)) is not None
+        and last.finished < settles <= now
+        for partition in facts.partitions
+    )
+
+
 def choose(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime) -> Choice:
-    """Sort the partitions by what should become of them."""
-    due: list[tuple[Cause, PartitionFacts]] = []
+    """Return which partitions to rewrite and which not, and why."""
+    due: list[PartitionRewrite] = []
     hot: list[PartitionFacts] = []
     stuck: list[PartitionFacts] = []
+    unpaid: list[tuple[PartitionFacts, float, float]] = []
+    changes: list[datetime] = []
+    append_stream: bool | None = None
     for partition in facts.partitions:
         if partition.candidate_files < 2 and partition.overlap is None and not partition.delete_files:  # noqa: PLR2004
             continue  # as most are: nothing to merge, to sort or to apply
-        cause = _cause(partition, facts, knobs)
-        if cause is None:
+        settles = settles_at(partition, facts.metadata, knobs)
+        settled = settles is None or settles <= now
+        rewrite = _rewrite(partition, facts, knobs, settled=settled)
+        if settles is not None and not settled and _rewrite(partition, facts, knobs, settled=True) is not None:
+            changes.append(settles)
+        if rewrite is None:
             continue
-        cools = hot_until(partition, facts.metadata, knobs)
-        if cools is not None and now < cools:
-            hot.append(partition)
-        elif cause is not Cause.DELETES and _to_no_avail(partition, knobs, last):
+        cold_from = hot_until(partition, facts.metadata, knobs)
+        if cold_from is not None and now < cold_from:
+            append_stream = is_append_stream(facts.metadata) if append_stream is None else append_stream
+            if not append_stream or rewrite.cause is not Cause.SIZE:
+                hot.append(partition)
+                continue
+            rewrite = replace(rewrite, hot=True)
+        cost = rewrite_gb_hours(rewrite.files, rewrite.bytes, knobs)
+        if rewrite.cause is not Cause.DELETES and rewritten_in_vain(partition, knobs, last, settled=settled):
             stuck.append(partition)
+        elif rewrite.value is not None and rewrite.value < knobs[policy.MIN_RETURN] * cost:
+            unpaid.append((partition, rewrite.value, cost))
         else:
-            due.append((cause, partition))
-    return Choice(tuple(due), tuple(hot), tuple(stuck))
+            due.append(rewrite)
+    return Choice(tuple(due), tuple(hot), tuple(stuck), tuple(unpaid), min(changes, default=None))
 
 
-def _cause(partition: PartitionFacts, facts: TableFacts, knobs: Knobs) -> Cause | None:
+def _rewrite(partition: PartitionFacts, facts: TableFacts, knobs: Knobs, *, settled: bool) -> PartitionRewrite | None:
+    """Return the rewrite of a partition by its strongest cause; None when nothing is to be mended."""
+    saved = files_to_save(partition, facts)
     if _order_due(partition, facts, knobs):
-        return Cause.ORDER
+        return PartitionRewrite(Cause.ORDER, partition, partition.data_files, partition.data_bytes, saved)
     if _deletes_due(partition, knobs):
-        return Cause.DELETES
-    return Cause.SIZE if _size_due(partition, facts, knobs) else None
-
-
-def _size_due(partition: PartitionFacts, facts: TableFacts, knobs: Knobs) -> bool:
-    """Iceberg's rule for a group (enough files, or more than one target's worth) and a real gain.
-
-    The gain keeps the choice a fixed point: files that would come out as they went in are not rewritten.
-    """
-    count = partition.candidate_files
-    target = facts.thresholds.of(partition.data_bytes).target_bytes
-    enough = count >= knobs[policy.MIN_INPUT_FILES] or (count > 1 and partition.candidate_bytes > target)
-    return enough and partition.candidate_bytes / count < target / 2 and files_to_save(partition, facts) > 0
+        return PartitionRewrite(Cause.DELETES, partition, partition.data_files, partition.data_bytes, saved)
+    sizes = facts.thresholds.of(partition.data_bytes)
+    growth = min(FINAL_GROWTH, knobs[policy.GROWTH]) if settled else knobs[policy.GROWTH]
+    merge = best_merge(partition, sizes, growth, knobs[policy.MIN_INPUT_FILES])
+    if merge is None:
+        return None
+    value = merge_value(merge, partition, facts, knobs, settled=settled)
+    return PartitionRewrite(Cause.SIZE, partition, merge.files, merge.bytes, merge.saved, merge.below, value)
 
 
 def _deletes_due(partition: PartitionFacts, knobs: Knobs) -> bool:
+    """Return whether enough rows are deleted, or so many delete files apply that no cheaper rewrite mends it."""
     if not partition.delete_files:
         return False
     ratio = max(partition.deleted_ratio, partition.max_delete_ratio_of_a_file)
+    if ratio >= knobs[policy.DELETE_RATIO_THRESHOLD]:
+        return True
+    return partition.max_deletes_of_a_file >= knobs[policy.DELETE_FILE_THRESHOLD] and not _merging_deletes_mends(
+        partition, knobs
+    )
+
+
+def _merging_deletes_mends(partition: PartitionFacts, knobs: Knobs) -> bool:
+    """Return whether `rewrite_deletes` leaves each data file few delete files, for less than the data would take."""
     return (
-        partition.max_deletes_of_a_file >= knobs[policy.DELETE_FILE_THRESHOLD]
-        or ratio >= knobs[policy.DELETE_RATIO_THRESHOLD]
+        knobs[policy.ENABLED[Operation.REWRITE_DELETES]]
+        and partition.equality_delete_files < knobs[policy.DELETE_FILE_THRESHOLD]
+        and partition.mergeable_deletes >= max(knobs[policy.MIN_DELETE_FILES], partition.position_delete_files)
+        and spark_cost(partition.data_bytes) > 2 * spark_cost(partition.position_delete_files * DELETE_FILE_BYTES)
     )
 
 
 def _order_due(partition: PartitionFacts, facts: TableFacts, knobs: Knobs) -> bool:
-    """Return a partition of one target's worth becomes one file, which is sorted whenever it is written."""
+    """Return whether too many files overlap; a partition of one target's worth becomes one file, which is sorted."""
     if partition.overlap is None or partition.data_bytes <= facts.thresholds.of(partition.data_bytes).target_bytes:
         return False
     return partition.overlap > knobs[policy.MAX_OVERLAP]
 
 
-def _to_no_avail(partition: PartitionFacts, knobs: Knobs, last: LastRun | None) -> bool:
-    """Whether it was rewritten by the same policy, and nobody has written to it since: it would come out the same."""
-    if last is None or last.policy not in ("", knobs.fingerprint):
-        return False
-    done = last.rewritten.get(partition.key)
-    return done is not None and (partition.last_write is None or partition.last_write <= done)
-
-
 def _due(facts: TableFacts, knobs: Knobs, choice: Choice, order: str | None) -> Due | Blocked:
-    chosen = [partition for _, partition in choice.due]
-    choosing = kernels(facts, chosen, knobs, order)
-    if choosing.refused is not None:
-        return Blocked(choosing.refused)
-    notes = [*_left_out(facts, choice), *choosing.why]
+    chosen = [rewrite.partition for rewrite in choice.due]
+    engines = kernels(facts, chosen, knobs, order)
+    if engines.refused is not None:
+        return Blocked(engines.refused)
+    notes = [*_left_out(facts, choice), *engines.why]
     steps: list[RewriteDataFiles] = []
-    unsaid = 0
-    groups = _groups(facts, choice, choosing)
-    most = knobs[policy.MAX_CALL_SIZE] * MEGABYTE
-    for cause, batch in _batches(groups, most):
-        where = partitions_predicate(facts.metadata, batch)
+    inexpressible = 0
+    groups = _groups(facts, choice, engines)
+    max_bytes = knobs[policy.MAX_CALL_SIZE] * MEGABYTE
+    for batch in _batches(groups, max_bytes):
+        where = partitions_predicate(facts.metadata, [rewrite.partition for rewrite in batch])
         if where is None:
-            unsaid += len(batch)
+            inexpressible += len(batch)
         else:
-            steps.append(_step(facts, knobs, order, batch, cause, where, choosing))
-    causes = {cause for cause, _ in choice.due}
-    held = sum(_rewritten_bytes(partition, cause) for cause, partition in choice.due)
-    whole = len(chosen) == len(facts.partitions) and len(groups) == 1 and held <= most
-    if (choice.hot or choice.stuck) and unsaid:
-        notes.append(f"{unsaid} partition(s) wait: no filter tells them apart from those that are left out")
-    elif whole or unsaid:  # one call for all: a second would only meet what the first has written
-        if not whole:
-            notes.append(f"no filter says {unsaid} partition(s): the whole table is rewritten as due")
-        strongest = next(cause for cause in Cause if cause in causes)
-        step = _step(facts, knobs, order, chosen, strongest, None, choosing)
-        return _judged(facts, choice, (replace(step, partitions=tuple(p.key for p in facts.partitions)),), notes)
+            steps.append(_step(facts, knobs, order, batch, where, engines))
+    one_call = len(groups) == 1 and sum(rewrite.bytes for rewrite in choice.due) <= max_bytes
+    whole_table = len(chosen) == len(facts.partitions) and one_call
+    if (choice.hot or choice.stuck) and inexpressible:
+        notes.append(f"{inexpressible} partition(s) wait: no filter tells them apart from those that are left out")
+    elif whole_table or inexpressible:  # one call for all: a second would only meet what the first has written
+        if not whole_table:
+            notes.append(f"no filter says {inexpressible} partition(s): the whole table is rewritten as due")
+        strongest = min((rewrite.cause for rewrite in choice.due), key=[*Cause].index)
+        batch = [replace(rewrite, cause=strongest) for rewrite in choice.due]
+        step = _step(facts, knobs, order, batch, None, engines)
+        return _verdict(facts, choice, (replace(step, partitions=tuple(p.key for p in facts.partitions)),), notes)
     if not steps:
         return Blocked("; ".join(notes))
     if any(_older_specs(facts, step) for step in steps):
         notes.append("files of older partition specs may be rewritten too: no filter tells them apart")
-    return _judged(facts, choice, tuple(steps), notes)
+    return _verdict(facts, choice, tuple(steps), notes)
 
 
-def _groups(facts: TableFacts, choice: Choice, choosing: Kernels) -> _Groups:
-    """Return the partitions by cause, target and kernel, the weakest cause first."""
+def _groups(facts: TableFacts, choice: Choice, engines: Kernels) -> _Groups:
+    """Return the rewrites that one call can do, by what they have in common, the weakest cause first."""
     groups: _Groups = {}
-    for cause, partition in choice.due:
-        target = facts.thresholds.of(partition.data_bytes).target_bytes
-        groups.setdefault((cause, target, choosing.by_partition[partition.key]), []).append(partition)
+    for rewrite in choice.due:
+        target = facts.thresholds.of(rewrite.partition.data_bytes).target_bytes
+        key = (rewrite.cause, target, rewrite.below or 0, engines.by_partition[rewrite.partition.key])
+        groups.setdefault(key, []).append(rewrite)
     weakest_first = [*reversed(Cause)]
-    return dict(sorted(groups.items(), key=lambda one: (weakest_first.index(one[0][0]), *one[0][1:])))
+    return dict(sorted(groups.items(), key=lambda item: (weakest_first.index(item[0][0]), *item[0][1:])))
 
 
-def _batches(groups: _Groups, most: int) -> Iterable[tuple[Cause, list[PartitionFacts]]]:
-    """Yield the partitions of one call each: one cause and one target, neither too many nor too many bytes."""
-    for (cause, _, _), group in groups.items():
-        batch: list[PartitionFacts] = []
-        held = 0
-        for partition in group:
-            size = _rewritten_bytes(partition, cause)
-            if batch and (held + size > most or len(batch) == PARTITIONS_A_CALL):
-                yield cause, batch
-                batch, held = [], 0
-            batch.append(partition)
-            held += size
-        yield cause, batch
-
-
-def _rewritten_bytes(partition: PartitionFacts, cause: Cause) -> int:
-    return partition.candidate_bytes if cause is Cause.SIZE else partition.data_bytes
+def _batches(groups: _Groups, max_bytes: int) -> Iterator[list[PartitionRewrite]]:
+    """Yield the rewrites of one call each: of one group, neither too many partitions nor too many bytes."""
+    for group in groups.values():
+        batch: list[PartitionRewrite] = []
+        size = 0
+        for rewrite in group:
+            if batch and (size + rewrite.bytes > max_bytes or len(batch) == PARTITIONS_A_CALL):
+                yield batch
+                batch, size = [], 0
+            batch.append(rewrite)
+            size += rewrite.bytes
+        yield batch
 
 
 def _step(
     facts: TableFacts,
     knobs: Knobs,
     order: str | None,
-    batch: Sequence[PartitionFacts],
-    cause: Cause,
+    batch: Sequence[PartitionRewrite],
     where: str | None,
-    choosing: Kernels,
+    engines: Kernels,
 ) -> RewriteDataFiles:
     return RewriteDataFiles(
         where=where,
         user_where=knobs[policy.WHERE],
         strategy="binpack" if knobs[policy.STRATEGY] == "binpack" else "sort",
         sort_order=order,
-        options=_options(facts, knobs, batch, cause),
-        partitions=tuple(p.key for p in batch),
-        by_deletes=cause is Cause.DELETES,
-        files=sum(p.candidate_files if cause is Cause.SIZE else p.data_files for p in batch),
-        bytes=sum(_rewritten_bytes(p, cause) for p in batch),
-        kernel=choosing.of(batch),
+        options=_options(facts, knobs, batch),
+        partitions=tuple(rewrite.partition.key for rewrite in batch),
+        by_deletes=batch[0].cause is Cause.DELETES,
+        files=sum(rewrite.files for rewrite in batch),
+        bytes=sum(rewrite.bytes for rewrite in batch),
+        kernel=engines.of(rewrite.partition for rewrite in batch),
         may_fall_back=knobs[policy.KERNEL] == "auto",
         memory_bytes=knobs[policy.TASK_MEMORY] * MEGABYTE,
     )
 
 
-def _judged(facts: TableFacts, choice: Choice, steps: tuple[RewriteDataFiles, ...], notes: Sequence[str]) -> Due:
-    removed = sum(files_to_save(partition, facts) for _, partition in choice.due)
-    by_deletes = choice.by(Cause.DELETES)
-    deletes = sum(p.delete_files for p in by_deletes)
+def _verdict(facts: TableFacts, choice: Choice, steps: tuple[RewriteDataFiles, ...], notes: Sequence[str]) -> Due:
+    saved = sum(rewrite.saved for rewrite in choice.due)
+    by_deletes = [rewrite.partition for rewrite in choice.by(Cause.DELETES)]
+    delete_files = sum(p.delete_files for p in by_deletes)
     deleted_bytes = sum(p.data_bytes * p.deleted_ratio for p in by_deletes)
-    unsorted_bytes = sum(p.data_bytes * (p.overlap or 0) for p in choice.by(Cause.ORDER))
+    unsorted_bytes = sum(r.bytes * (r.partition.overlap or 0) for r in choice.by(Cause.ORDER))
+    values = [rewrite.value for rewrite in choice.due if rewrite.value is not None]
     return Due(
         Work(Operation.COMPACT, steps, tuple(notes)),
-        benefit=compaction_benefit(removed, deletes, deleted_bytes + unsorted_bytes),
-        cost=spark_cost(sum(s.bytes for s in steps), len(steps)),
+        benefit=compaction_benefit(saved, delete_files, deleted_bytes + unsorted_bytes),
+        cost=sum(spark_gb_hours(REWRITES[s.kernel].seconds(s.files, s.bytes)) for s in steps),
         why="; ".join([*_reasons(facts, choice), *_left_out(facts, choice)]),
-        files=removed + deletes,
+        files=saved + delete_files,
         per_file=OPEN_COST_MB,
+        value=sum(values) if len(values) == len(choice.due) else None,
     )
 
 
@@ -247,17 +301,19 @@ def _older_specs(facts: TableFacts, step: RewriteDataFiles) -> bool:
 def _reasons(facts: TableFacts, choice: Choice) -> list[str]:
     reasons = []
     if by_size := choice.by(Cause.SIZE):
-        files = sum(p.candidate_files for p in by_size)
-        size = sum(p.candidate_bytes for p in by_size) / files / MEGABYTE
-        targets = sorted({facts.thresholds.of(p.data_bytes).target_bytes for p in by_size})
+        files = sum(rewrite.files for rewrite in by_size)
+        size = sum(rewrite.bytes for rewrite in by_size) / files / MEGABYTE
+        targets = sorted({facts.thresholds.of(r.partition.data_bytes).target_bytes for r in by_size})
         target = " to ".join(f"{t / MEGABYTE:g}" for t in dict.fromkeys((targets[0], targets[-1])))
         reasons.append(f"{files} files of {size:.3g} MB on average in {len(by_size)} partition(s), target {target} MB")
-    if by_deletes := choice.by(Cause.DELETES):
+        if hot := sum(rewrite.hot for rewrite in by_size):
+            reasons.append(f"{hot} of the partition(s) hot: their writers only append, and do not conflict with it")
+    if by_deletes := [rewrite.partition for rewrite in choice.by(Cause.DELETES)]:
         files = sum(p.delete_files for p in by_deletes)
         share = sum(p.deleted_rows for p in by_deletes) / max(1, sum(p.records for p in by_deletes))
         reasons.append(f"{files} delete files for {share:.0%} of the rows in {len(by_deletes)} partition(s)")
     if by_order := choice.by(Cause.ORDER):
-        worst = max(p.overlap or 0 for p in by_order)
+        worst = max(rewrite.partition.overlap or 0 for rewrite in by_order)
         reasons.append(
             f"{len(by_order)} partition(s) lost their order: up to {worst:.0%} of the pairs of files overlap"
         )
@@ -265,8 +321,14 @@ def _reasons(facts: TableFacts, choice: Choice) -> list[str]:
 
 
 def _left_out(facts: TableFacts, choice: Choice) -> list[str]:
-    said = (("hot, left to the writer", choice.hot), ("previous rewrite had no effect", choice.stuck))
-    return [f"{why}: {_named(facts, partitions)}" for why, partitions in said if partitions]
+    """Return why partitions are left as they are, each reason with their names."""
+    reasons = (("hot, left to the writer", choice.hot), ("previous rewrite had no effect", choice.stuck))
+    texts = [f"{reason}: {_named(facts, partitions)}" for reason, partitions in reasons if partitions]
+    if choice.unpaid:
+        value, cost = sum(v for _, v, _ in choice.unpaid), sum(c for _, _, c in choice.unpaid)
+        named = _named(facts, [partition for partition, _, _ in choice.unpaid])
+        texts.append(f"does not pay yet, {value:.2g} GB-hours of reads for {cost:.2g} of work: {named}")
+    return texts
 
 
 def _named(facts: TableFacts, partitions: Sequence[PartitionFacts]) -> str:
@@ -283,15 +345,19 @@ def written_order(knobs: Knobs, table_order: str | None) -> str | None:
     return f"zorder({order})" if zorder else order
 
 
-def _options(facts: TableFacts, knobs: Knobs, batch: Sequence[PartitionFacts], cause: Cause) -> dict[str, str]:
+def _options(facts: TableFacts, knobs: Knobs, batch: Sequence[PartitionRewrite]) -> dict[str, str]:
     """Return the procedure's options, named as Spark's documentation does."""
-    sizes = facts.thresholds.of(max(p.data_bytes for p in batch))
-    held = sum(_rewritten_bytes(p, cause) for p in batch)
+    cause = batch[0].cause
+    sizes = facts.thresholds.of(max(rewrite.partition.data_bytes for rewrite in batch))
+    if cause is Cause.DELETES:
+        sizes = sizes.scaled(_target_for_live_rows(sizes.target_bytes, batch))
+    below = max(rewrite.below or sizes.min_bytes for rewrite in batch)
+    held = sum(rewrite.bytes for rewrite in batch)
     partial = knobs[policy.PARTIAL_PROGRESS] and held >= knobs[policy.PARTIAL_FROM] * MEGABYTE
     equality = any(p.equality_delete_files for p in facts.partitions)
     options = {
         "target-file-size-bytes": sizes.target_bytes,
-        "min-file-size-bytes": sizes.min_bytes,
+        "min-file-size-bytes": min(below, sizes.min_bytes),
         "max-file-size-bytes": sizes.max_bytes,
         "min-input-files": knobs[policy.MIN_INPUT_FILES],
         "max-file-group-size-bytes": knobs[policy.MAX_GROUP_SIZE] * MEGABYTE,
@@ -312,3 +378,14 @@ def _options(facts: TableFacts, knobs: Knobs, batch: Sequence[PartitionFacts], c
     elif knobs[policy.DELETE_RATIO_THRESHOLD] > 0:
         options["delete-ratio-threshold"] = knobs[policy.DELETE_RATIO_THRESHOLD]
     return {name: str(value) for name, value in options.items()}
+
+
+def _target_for_live_rows(target: int, batch: Sequence[PartitionRewrite]) -> int:
+    """Return the target of a rewrite that drops rows: Iceberg plans its outputs on the bytes that it reads.
+
+    With the plain target they would come out too small, and the next pass would merge them again. Rows that deletes
+    name are an upper bound of those that go, so the correction is bounded too.
+    """
+    rows, deleted = (sum(getattr(r.partition, name) for r in batch) for name in ("records", "deleted_rows"))
+    live = 1 - min(_MOST_DEAD, deleted / rows if rows else 0.0)
+    return int(target / live)

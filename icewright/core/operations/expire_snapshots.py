@@ -17,6 +17,7 @@ from icewright.core.policy import (
     EXPIRE_ENGINE,
     MAX_PIN_AGE,
     MAX_REF_AGE,
+    MIN_EXPIRY_SHARE,
     MIN_SNAPSHOTS,
     OUTSIDE,
     READER_PINS,
@@ -27,17 +28,18 @@ from icewright.core.policy import (
 )
 from icewright.core.retention import Expiry, plan_expiry
 from icewright.core.runs import LastRun
-from icewright.core.steps import Blocked, Due, ExpireSnapshots, NotDue, Verdict, Work
+from icewright.core.steps import SWITCHED_OFF, Blocked, Due, ExpireSnapshots, NotDue, Verdict, Work
 from icewright.core.table import SnapshotHold, TableFacts, TableMetadata
 from icewright.core.vacuum import gc_enabled
 from icewright.core.writer_state import WriterStateRule
 
 NOTHING = "no snapshots to expire"
-_FILES_OF_A_SNAPSHOT = 3  # that go with it, until runs tell
+_LONGEST_WAIT = timedelta(days=1)  # of an expired snapshot for others to be removed with
+_FILES_OF_A_SNAPSHOT = 3  # files that expire with it, before runs have been measured
 
 
 def expiry(facts: TableFacts, knobs: Knobs, now: datetime) -> Expiry:
-    """Return what the knobs let go now."""
+    """Return the snapshots and refs that the settings let expire now."""
     metadata = facts.metadata
     ref_age = knobs[MAX_REF_AGE]
     return plan_expiry(
@@ -59,26 +61,26 @@ def writer_state_rule(knobs: Knobs) -> WriterStateRule:
 
 
 def _pinned_by_policy(metadata: TableMetadata, knobs: Knobs) -> Iterator[SnapshotHold]:
-    """Pins that the policy names last as long after their snapshot was committed as pins may."""
-    longest = timedelta(hours=knobs[MAX_PIN_AGE])
-    for reader, said in knobs[READER_PINS].items():
-        if snapshot := metadata.by_id.get(int(said)):
-            yield SnapshotHold(snapshot.snapshot_id, f"reader {reader}", snapshot.timestamp + longest)
+    """Yield the reader pins of the policy; each lasts for `max_pin_age_hours` after its snapshot's commit."""
+    max_age = timedelta(hours=knobs[MAX_PIN_AGE])
+    for reader, snapshot_id in knobs[READER_PINS].items():
+        if snapshot := metadata.by_id.get(int(snapshot_id)):
+            yield SnapshotHold(snapshot.snapshot_id, f"reader {reader}", snapshot.timestamp + max_age)
 
 
 def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime) -> Verdict:  # noqa: ARG001
     """Due when at least one snapshot or ref may go."""
     metadata = facts.metadata
     if not gc_enabled(metadata.properties):
-        return Blocked("gc.enabled is false on the table")
+        return Blocked(f"gc.{SWITCHED_OFF} on the table")
     if not metadata.snapshots:
         return NotDue("no current snapshot")
-    found = expiry(facts, knobs, now)
-    if found.empty:
-        return NotDue(NOTHING, found.next_expiry, _kept(found))
+    plan = expiry(facts, knobs, now)
+    if plan.empty:
+        return NotDue(NOTHING, plan.next_expiry, _retained_notes(plan))
     step = ExpireSnapshots(
-        snapshot_ids=found.snapshot_ids,
-        remove_refs=found.remove_refs,
+        snapshot_ids=plan.snapshot_ids,
+        remove_refs=plan.remove_refs,
         older_than=now - timedelta(hours=knobs[RETENTION]),
         retain_last=knobs[MIN_SNAPSHOTS],
         delete_files=knobs[DELETE_FILES],
@@ -86,29 +88,47 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
         by_spark=knobs[EXPIRE_ENGINE] == "spark",
         check_totals=knobs[CHECK_TOTALS],
         clean_metadata=knobs[CLEAN_METADATA],
-        pins=found.pins,
-        lost_writers=found.lost_writers,
+        pins=plan.pins,
+        lost_writers=plan.lost_writers,
         outside=knobs[OUTSIDE] == "delete",
         delay=timedelta(hours=knobs[DELETION_DELAY]),
     )
-    count = len(found.snapshot_ids)
-    files = _FILES_OF_A_SNAPSHOT * count + len(found.remove_refs)
+    count = len(plan.snapshot_ids)
+    postponed = _postponed(plan, facts.metadata, knobs, now)
+    files = _FILES_OF_A_SNAPSHOT * count + len(plan.remove_refs)
     return Due(
         Work(Operation.EXPIRE_SNAPSHOTS, (step,)),
         benefit=storage_benefit(files),
         cost=service_cost(10 * count),
         why=f"{count} of {len(metadata.snapshots)} snapshots are beyond the {knobs[MIN_SNAPSHOTS]} newest "
         f"and older than {knobs[RETENTION]:g} h"
-        + (f"; {len(found.remove_refs)} refs outlived" * bool(found.remove_refs))
-        + "".join(f"; {writer}" for writer in (*found.kept_writers, *found.lost_writers)),
+        + (f"; {len(plan.remove_refs)} refs outlived" * bool(plan.remove_refs))
+        + "".join(f"; {writer}" for writer in (*plan.kept_writers, *plan.lost_writers)),
         files=files if knobs[DELETE_FILES] else 0,
         per_file=storage_benefit(1),
+        postponed=postponed,
     )
 
 
-def _kept(found: Expiry) -> tuple[str, ...]:
-    """Return who else than the count of the policy keeps old snapshots, most first."""
-    by = Counter(pin.by for pin in found.pins if not pin.by.startswith(("current", "one of"))).most_common()
-    shown = ", ".join(f"{count} for {who}" for who, count in by[:3])
-    more = f" and {len(by) - 3} more" if len(by) > 3 else ""  # noqa: PLR2004 - as many as are shown
-    return (f"old ones stay: {shown}{more}",) if by else ()
+def _postponed(plan: Expiry, metadata: TableMetadata, knobs: Knobs, now: datetime) -> NotDue | None:
+    """Return why few expired snapshots wait for more; None when there are enough, or one has waited for a day.
+
+    Each expiry is a commit with a metadata file of its own, so that a table with a commit each hour would get as many.
+    """
+    count, total = len(plan.snapshot_ids), len(metadata.snapshots)
+    if plan.remove_refs or count >= knobs[MIN_EXPIRY_SHARE] * total:
+        return None
+    oldest = min(metadata.by_id[snapshot_id].timestamp for snapshot_id in plan.snapshot_ids)
+    latest = oldest + timedelta(hours=knobs[RETENTION]) + _LONGEST_WAIT
+    if now >= latest:
+        return None
+    until = f"{latest:%Y-%m-%d %H:%M} UTC"
+    return NotDue(f"{count} of {total} snapshots have expired: they wait for more until {until}", latest)
+
+
+def _retained_notes(plan: Expiry) -> tuple[str, ...]:
+    """Return a note on who keeps old snapshots, besides the count of the policy, most first."""
+    by_reason = Counter(pin.by for pin in plan.pins if not pin.by.startswith(("current", "one of"))).most_common()
+    shown = ", ".join(f"{count} for {who}" for who, count in by_reason[:3])
+    more = f" and {len(by_reason) - 3} more" if len(by_reason) > 3 else ""  # noqa: PLR2004 - as many as are shown
+    return (f"old ones stay: {shown}{more}",) if by_reason else ()

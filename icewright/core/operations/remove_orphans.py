@@ -1,4 +1,4 @@
-"""Orphan removal: a scan every so often; nothing in the metadata tells whether there are orphans."""
+"""Orphan removal: a scan at intervals, as no metadata tells whether there are orphans."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from icewright.core.cost import service_cost, storage_benefit
 from icewright.core.effective import Knobs
 from icewright.core.policy import Operation
 from icewright.core.runs import REFUSED, LastRun
-from icewright.core.steps import Blocked, Due, NotDue, RemoveOrphans, Verdict, Work
+from icewright.core.steps import SWITCHED_OFF, Blocked, Due, NotDue, RemoveOrphans, Verdict, Work
 from icewright.core.table import TableFacts
 from icewright.core.vacuum import gc_enabled
 
@@ -20,56 +20,64 @@ MANY = 0.01  # share of orphans that asks for more scans
 def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime) -> Verdict:
     """Due when the last scan is `every_hours` ago, or a first finding waits for its confirmation."""
     if not gc_enabled(facts.metadata.properties):
-        return Blocked("gc.enabled is false on the table")
+        return Blocked(f"gc.{SWITCHED_OFF} on the table")
+    if facts.sharing:
+        others = ", ".join(map(str, facts.sharing))
+        return Blocked(
+            f"{REFUSED}: {facts.ref}: the location {facts.metadata.location} overlaps that of {others}; give each "
+            "table a location of its own [shared_location]"
+        )
     mode = knobs[policy.ORPHAN_MODE]
     if last is not None and last.reason.startswith(REFUSED):
-        again = last.finished + timedelta(hours=cadence(knobs, last))
-        if now < again:
-            return Blocked(f"{last.reason} (looked at again at {again:%Y-%m-%d %H:%M} UTC)")
-    scanned = last.worked if last is not None else None
-    if scanned is not None and last is not None:
-        waiting = mode == "confirm" and last.learned.get("orphans_found", 0) > last.learned.get("orphans_removed", 0)
-        wait = knobs[policy.CONFIRM_HOURS] if waiting else cadence(knobs, last)
-        again = scanned + timedelta(hours=wait)
-        if now < again:
-            return NotDue(f"scanned at {scanned:%Y-%m-%d %H:%M} UTC, next scan at {again:%Y-%m-%d %H:%M} UTC", again)
+        next_scan = last.finished + timedelta(hours=cadence(knobs, last))
+        if now < next_scan:
+            return Blocked(f"{last.reason} (looked at again at {next_scan:%Y-%m-%d %H:%M} UTC)")
+    last_scan = last.worked if last is not None else None
+    if last_scan is not None and last is not None:
+        removed = last.learned.get("orphans_removed", 0)
+        unconfirmed = mode == "confirm" and last.learned.get("orphans_found", 0) > removed
+        wait = knobs[policy.CONFIRM_HOURS] if unconfirmed else cadence(knobs, last)
+        next_scan = last_scan + timedelta(hours=wait)
+        if now < next_scan:
+            times = f"scanned at {last_scan:%Y-%m-%d %H:%M} UTC, next scan at {next_scan:%Y-%m-%d %H:%M} UTC"
+            return NotDue(times, next_scan)
     files = facts.data_files + facts.delete_files + facts.manifest_count
     learned = last.learned if last is not None else {}
-    if scanned is None:
+    if last_scan is None:
         why = "asked for by hand" if learned else "never scanned for orphans"
     else:
-        why = f"the last scan was at {scanned:%Y-%m-%d %H:%M} UTC"
-    found = learned.get("orphans_found", 0)
+        why = f"the last scan was at {last_scan:%Y-%m-%d %H:%M} UTC"
+    orphans_found = learned.get("orphans_found", 0)
     return Due(
         Work(Operation.REMOVE_ORPHANS, (step(knobs, now, last),)),
-        benefit=storage_benefit(max(1, int(found))),
+        benefit=storage_benefit(max(1, int(orphans_found))),
         cost=service_cost(2 * files),
         why=f"{why}; mode {mode}",
     )
 
 
 def cadence(knobs: Knobs, last: LastRun | None) -> int:
-    """Return the hours between two scans, or None for no limit.
+    """Return the hours between two scans.
 
     `auto` begins with a week; a scan that finds more than 1 % of the files orphan halves the time, one that finds
     none doubles it, from 1 to 90 days.
     """
-    said = knobs[policy.ORPHAN_EVERY]
-    if not isinstance(said, str):
-        return said
+    every_hours = knobs[policy.ORPHAN_EVERY]
+    if not isinstance(every_hours, str):
+        return every_hours
     if last is None or not last.learned.get("files_scanned"):
         return START_HOURS
-    hours = last.learned.get("every_hours", START_HOURS)
+    adapted = last.learned.get("every_hours", START_HOURS)
     share = last.learned.get("orphans_found", 0) / last.learned["files_scanned"]
     if share > MANY:
-        hours /= 2
+        adapted /= 2
     elif not share:
-        hours *= 2
-    return int(min(MOST_HOURS, max(LEAST_HOURS, hours)))
+        adapted *= 2
+    return int(min(MOST_HOURS, max(LEAST_HOURS, adapted)))
 
 
 def step(knobs: Knobs, now: datetime, last: LastRun | None = None) -> RemoveOrphans:
-    """Return what the knobs say of a scan that begins now.
+    """Return the step of a scan that begins now, by the settings.
 
     No write of ours is older than its time-out, so a file that is may be called an orphan.
     """

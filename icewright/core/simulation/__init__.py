@@ -1,1 +1,1 @@
-"""The same verdicts and the same plan over a made-up or recorded fleet, under a virtual clock."""
+"""Simulation: the product's verdicts and plans over a generated or recorded fleet, under a virtual clock."""

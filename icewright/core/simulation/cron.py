@@ -1,4 +1,4 @@
-"""What most have before they have a service: Spark's four procedures over every table, every night."""
+"""The baseline: Spark's four procedures over every table, every night."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import replace
 from datetime import datetime, time, timedelta
 from functools import partial
 
+from icewright.core.cost import spark_gb_hours
 from icewright.core.effective import Knobs, Origin
 from icewright.core.operations import expire_snapshots, remove_orphans
 from icewright.core.policy import EXPIRE_ENGINE, MEGABYTE, ORPHAN_MODE, Operation
-from icewright.core.simulation.costs import IDLE_SECONDS, spark_gb_hours, spark_orphans
+from icewright.core.simulation.costs import IDLE_SECONDS, spark_orphans
 from icewright.core.simulation.table import SimulatedTable
 from icewright.core.simulation.work import Begun, Done, begin
 from icewright.core.simulation.world import World
@@ -44,7 +45,7 @@ _Call = tuple[Operation, Begun]
 
 
 class Cron:
-    """One night's tables go through a few lanes; a night that is not over when the next begins takes its place."""
+    """Run one night's tables through a few lanes; a night that is not over when the next begins replaces it."""
 
     def __init__(self, world: World, lanes: int) -> None:
         self._world, self._lanes = world, lanes
@@ -52,7 +53,7 @@ class Cron:
         self._tables: Iterator[int] = iter(())
 
     def begin(self) -> None:
-        """Wait for the first night."""
+        """Schedule the calls of the first night."""
         now = self._world.now
         night = datetime.combine(now.date(), NIGHT, now.tzinfo)
         self._world.at(night if night >= now else night + timedelta(days=1), self._night)
@@ -62,7 +63,7 @@ class Cron:
 
     @property
     def waiting(self) -> int:
-        """Nobody knows what is due."""
+        """Return 0: cron does not know what is due."""
         return 0
 
     def _night(self) -> None:
@@ -103,13 +104,13 @@ class Cron:
 
 
 def night(table: SimulatedTable, now: datetime) -> None:
-    """Let all of a night be done to one table at once."""
+    """Apply one night's work to one table at once."""
     for _, begun in _calls(table, lambda: now):
         begun.end(now)
 
 
 def _calls(table: SimulatedTable, clock: Callable[[], datetime]) -> Iterator[_Call]:
-    """Yield the four calls on one table, each on the table as the one before has left it."""
+    """Yield the four calls on one table, each on the table that the call before has left."""
     yield _call(Operation.COMPACT, begin(table, _REWRITE, clock()))
     yield _call(Operation.REWRITE_MANIFESTS, begin(table, _MERGE, clock()) if table.manifests > 1 else None)
     expiry = _expiry(table, clock())
@@ -120,7 +121,7 @@ def _calls(table: SimulatedTable, clock: Callable[[], datetime]) -> Iterator[_Ca
 
 
 def _call(operation: Operation, begun: Begun | None) -> _Call:
-    """Return a call that finds nothing to do takes little, but it takes it."""
+    """Return the call, or an idle one where there is nothing to do: that costs a little too."""
     if begun is not None and not begun.idle:
         return operation, begun
     seconds = IDLE_SECONDS[operation]

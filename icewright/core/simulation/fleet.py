@@ -1,4 +1,4 @@
-"""Made-up fleets: what their writers do, drawn from a seed."""
+"""Generated fleets: the commits of their writers, drawn from a seed."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from itertools import accumulate
 from random import Random
 
 from icewright.core.policy import MEGABYTE
+from icewright.core.simulation.scenarios import SCENARIOS
 from icewright.core.simulation.writes import Layout, Source, Write
 from icewright.core.table import TableRef
 
@@ -32,7 +33,7 @@ _BURST_FILES = 10  # times as many
 
 @dataclass(frozen=True, slots=True)
 class TableKind:
-    """How the tables of one kind are written."""
+    """The write pattern of one kind of table."""
 
     every: timedelta  # between two commits, give or take a fifth
     files: tuple[int, int]  # of a commit, from and to
@@ -76,10 +77,15 @@ FLEETS: Mapping[str, Mapping[str, float]] = {
     "mixed": {"streaming": 0.01, "hourly": 0.04, "daily": 0.25, "dormant": 0.7},
     **{name: {name: 1.0} for name in KINDS},
 }
+DEFAULT_TABLES = 1000
+FLEET_NAMES = (*FLEETS, *SCENARIOS)
 
 
-def fleet(name: str, tables: int, seed: int, begin: datetime, catalog: str = "lake") -> Sequence[Source]:
-    """So many tables of a fleet, named `catalog.kind.table`; the same for the same seed."""
+def fleet(name: str, tables: int | None, seed: int, begin: datetime, catalog: str = "lake") -> Sequence[Source]:
+    """Return so many tables of a fleet, named `catalog.kind.table`; the same seed gives the same tables."""
+    if name in SCENARIOS:
+        return SCENARIOS[name].sources(name, tables or SCENARIOS[name].tables, begin, catalog)
+    tables = tables or DEFAULT_TABLES
     shares = list(accumulate(FLEETS[name].values()))
     made = []
     for number in range(tables):

@@ -1,4 +1,4 @@
-"""What a simulation measures: averages over time, sums, and how both went."""
+"""The measurements of a simulation: averages over time, sums, and a time series of both."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Result:
-    """What a policy came to."""
+    """The measurements of one policy over one fleet."""
 
     gb_hours: float
     average_files: float
@@ -46,7 +46,7 @@ class Result:
 
 
 class Meter:
-    """Counts while the time passes."""
+    """Accumulate measurements while simulated time passes."""
 
     def __init__(self, begin: datetime, tables: int) -> None:
         self.gb_hours: defaultdict[str, float] = defaultdict(float)
@@ -59,7 +59,7 @@ class Meter:
         self._file_seconds = self._query_seconds = self._stored_seconds = 0.0
 
     def pass_to(self, now: datetime) -> None:
-        """Let the time pass in which everything was as it is."""
+        """Advance the meter's clock; everything stayed as it was in between."""
         seconds = (now - self._now).total_seconds()
         self._file_seconds += self._files * seconds
         self._query_seconds += self._query * seconds
@@ -67,24 +67,24 @@ class Meter:
         self._now = now
 
     def changed(self, before: Reading, after: Reading) -> None:
-        """A table was as `before` and is as `after`."""
+        """Replace one table's reading by another in the sums."""
         self._files += after.files - before.files
         self._query += after.query_mb - before.query_mb
         self._stored += after.stored_bytes - before.stored_bytes
 
     def spent(self, operation: str, gb_hours: float, deleted: FilesDeleted) -> None:
-        """A step of an operation has ended."""
+        """Record a finished step of an operation: its cost and the files that it deleted."""
         self.gb_hours[operation] += gb_hours
         self.deleted_files += deleted.files
         self.deleted_bytes += deleted.bytes
 
     def looked(self, gb_hours: float) -> None:
-        """Count the cost of one evaluation."""
+        """Record the cost of one evaluation."""
         self.evaluations += 1
         self.gb_hours[EVALUATE] += gb_hours
 
     def sample(self, health: float | None) -> None:
-        """Write down how it is now."""
+        """Append the present state to the time series."""
         self.series.append(
             Sample(
                 hours=(self._now - self._begin).total_seconds() / 3600,
@@ -121,7 +121,7 @@ class Meter:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What the meter counts of one table."""
+    """The counts of one table that the meter sums."""
 
     files: int = 0
     query_mb: float = 0.0
@@ -129,5 +129,5 @@ class Reading:
 
     @classmethod
     def of(cls, table: SimulatedTable) -> Reading:
-        """Measure a table as it is now."""
+        """Return the reading of a table as it is now."""
         return cls(table.files + table.deletes, table.query_mb, table.bytes + table.dead_bytes)

@@ -1,4 +1,4 @@
-"""The live files of one simulated partition: how many there are of each size, and what deletes apply to them."""
+"""One simulated partition: how many live files it has of each size, and the deletes that apply to them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from icewright.core.cost import expected_files
 from icewright.core.partitions import PartitionKey
 from icewright.core.simulation.writes import Write
+from icewright.core.sizes import SizeClass
 from icewright.core.steps import RewriteDataFiles
 from icewright.core.table import FileHistogram, PartitionFacts, Thresholds
 
@@ -18,7 +19,7 @@ _NO_HISTOGRAM = FileHistogram.empty()  # it is for people to look at: no verdict
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What a rewrite takes of a partition when it begins."""
+    """The files that a rewrite takes from a partition when it begins."""
 
     sizes: Mapping[int, int]  # bytes of a file -> how many files
     files: int
@@ -30,7 +31,7 @@ class Chosen:
 
 
 class SimulatedPartition:
-    """One partition as the manifests would say it; it is counted again only after it changed."""
+    """A partition as manifests would list it; its facts are counted again only after a change."""
 
     __slots__ = (
         "by",
@@ -66,7 +67,7 @@ class SimulatedPartition:
         return self.key[1]
 
     def write(self, write: Write) -> None:
-        """Add what a commit brings."""
+        """Add the files of a commit."""
         self._put(write.files, write.bytes)
         self.rows += write.rows
         self.deletes += write.delete_files
@@ -82,13 +83,13 @@ class SimulatedPartition:
         self.first_write = self.last_write = self.by = None
 
     def merge_deletes(self) -> int:
-        """Merge the delete files and drop those that apply to nothing; how many fewer there are."""
+        """Merge the delete files, drop dangling ones, and return how many fewer there are."""
         before = self.deletes + self.dangling
         self.deletes, self.dangling, self.by = min(1, self.deletes), 0, None
         return before - self.deletes
 
     def planned(self, step: RewriteDataFiles, now: datetime) -> Chosen | None:
-        """Return what Iceberg's planner takes by the step's options; None when the partition is not worth it.
+        """Return the files that Iceberg's planner takes by the step's options; None when it takes none.
 
         Delete files apply to the whole partition here, so that rewriting for deletes takes every file.
         """
@@ -107,7 +108,7 @@ class SimulatedPartition:
         return Chosen(taken, files, held, whole, self.deletes, self.deleted_rows, now) if files else None
 
     def rewritten(self, chosen: Chosen, step: RewriteDataFiles) -> tuple[int, int, int] | None:
-        """Put in what the rewrite wrote for what it took: files written, delete files gone, bytes of deleted rows.
+        """Replace the chosen files by the outputs; return files written, delete files gone and bytes of deleted rows.
 
         None when a writer has taken some of the files away meanwhile: the commit is lost.
         """
@@ -126,16 +127,16 @@ class SimulatedPartition:
         self.deleted_rows -= gone_rows
         gone_deletes = self._drop_deletes(chosen, step) if chosen.whole else 0
         left = chosen.bytes - gone_bytes
-        written = outputs(left, step.options) if left else 0
+        written = outputs(chosen.bytes, step.options) if left else 0  # planned on what is read
         self._put(written, left)
-        if chosen.whole:  # a rewrite is no write: what is left of the writers came after it had begun
+        if chosen.whole or not step.by_deletes:  # a rewrite is no write; small files that are left came after its begin
             late = self.last_write is not None and self.last_write > chosen.at
             self.first_write = self.last_write = self.last_write if late else None
             self.writes = int(late)
         return written, gone_deletes, gone_bytes
 
     def _drop_deletes(self, chosen: Chosen, step: RewriteDataFiles) -> int:
-        """Deletes whose data files were all rewritten apply to nothing any more."""
+        """Drop or keep as dangling the deletes whose data files were all rewritten; return how many are gone."""
         self.deletes -= chosen.deletes
         if step.options.get("remove-dangling-deletes") != "true":
             self.dangling += chosen.deletes
@@ -155,7 +156,7 @@ class SimulatedPartition:
         self.bytes += size
 
     def facts(self, by: Thresholds) -> PartitionFacts:
-        """Return the partition as the manifests say it."""
+        """Return the partition's facts as the manifests would state them."""
         if self.counted is None or (self.by is not by and self.by != by):
             self.counted = self._count(by)
         self.by = by
@@ -165,10 +166,14 @@ class SimulatedPartition:
         sizes = by.of(self.bytes)
         low, high = sizes.min_bytes, sizes.max_bytes
         candidates = held = 0
+        classes: dict[int, tuple[int, int, int]] = {}
         for size, count in self.sizes.items():
             if not low <= size <= high:
                 candidates += count
                 held += size * count
+            if size < low:
+                files, total, largest = classes.get(size.bit_length(), (0, 0, 0))
+                classes[size.bit_length()] = (files + count, total + size * count, max(largest, size))
         return PartitionFacts(
             spec_id=self.key[0],
             values=self.key[1],
@@ -191,6 +196,7 @@ class SimulatedPartition:
             first_write=self.first_write,
             writes=self.writes,
             lowest=self.lowest if by.age else None,
+            small=tuple(SizeClass(*classes[key]) for key in sorted(classes)),
         )
 
 

@@ -1,4 +1,4 @@
-"""Who might begin next, so that the plan need not look at all that waits each time that a place is free."""
+"""The queue of the simulated service: a shortlist, so that a plan need not rank all waiting tables each time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from icewright.core.windows import opens
 
 
 class SimulatedQueue:
-    """Who might begin next. Tables that want the same of the same pool are alike to the limits: the best go first.
+    """Waiting tables in groups that the limits treat alike; the best of each group are planned.
 
     A budget tells even those apart, by their cost: then all that wait are looked at each time.
     """
@@ -31,7 +31,7 @@ class SimulatedQueue:
         return any(self._alike.values())
 
     def fill(self, due: Mapping[int, Candidate], now: datetime) -> list[tuple[int, datetime]]:
-        """Begin anew with what is due; what cools down, and until when, is told instead."""
+        """Rebuild the queue from what is due; return the tables in cooldown, each with the end of its cooldown."""
         self._alike.clear()
         self._gone.clear()
         cooling = []
@@ -42,7 +42,10 @@ class SimulatedQueue:
         return cooling
 
     def add(self, number: int, candidate: Candidate, now: datetime) -> bool:
-        """Let a table wait unless all that it wants cools down or its window is closed; the best stand last."""
+        """Add a table unless all its operations are in cooldown or its window is closed.
+
+        Return whether it was added.
+        """
         wishes = {op: w for op, w in candidate.wishes.items() if w.cooled is None or now >= w.cooled}
         if not wishes or opens(candidate.windows, now) is not None:
             return False
@@ -55,7 +58,7 @@ class SimulatedQueue:
         return True
 
     def best(self, free: int, busy: Mapping[Operation, int]) -> list[int]:
-        """Enough of those that wait for the plan to choose as it would of all, when these operations run."""
+        """Return enough waiting tables for the plan to choose as it would among all."""
         if free <= 0:
             return []
         found = []

@@ -1,4 +1,4 @@
-"""What a table's snapshots still say of its writers, as the commits of a simulation."""
+"""The commits of a table's writers, as far as its snapshots tell, for simulation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _EPOCH = date(1970, 1, 1)
 
 
 def writes_of(metadata: TableMetadata) -> tuple[Write, ...]:
-    """Return the commits of writers in the order of time; the first brings all that the table held by then.
+    """Return the writers' commits in the order of time; the first brings all that the table held by then.
 
     A summary does not name partitions: a commit goes to that of its day or hour where the table has such, else to
     the whole table. What emptied partitions without writing is left out.

@@ -1,4 +1,4 @@
-"""One policy over one fleet: the world is made, the time passes, the meter is read."""
+"""One simulation: a policy over a fleet for a span of time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from icewright.core.simulation.writes import Source
 
 @dataclass(frozen=True)
 class Span:
-    """From when to when, and how often the service looks at what changed."""
+    """The simulated time, and the interval between two detections."""
 
     begin: datetime
     end: datetime
@@ -26,7 +26,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Slots:
-    """How much may run at the same time, and on which pool each catalog's tables are rewritten."""
+    """The limits on concurrent work, and the pool of each catalog."""
 
     limits: Limits = field(default_factory=Limits)
     pools: Mapping[str, str] = field(default_factory=dict)
@@ -41,7 +41,7 @@ def simulate(
     tell: Progress = lambda _share: None,
     heard: Callable[[SimulatedJob], None] = lambda _job: None,
 ) -> Result:
-    """Return what the policy comes to; None is cron. The same fleet, span and policy give the same result.
+    """Return the measurements of a policy over a fleet; None is nightly cron. Equal arguments give equal results.
 
     What was written before the begin is there as a night of cron has left it.
     """

@@ -1,4 +1,4 @@
-"""Tests of policies as tables: what happens to a table tick by tick, and which verdicts are expected then."""
+"""Policy tests as tables: commits and runs tick by tick, and the verdicts expected after each."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FILES = "files"
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """An operation's verdict, and words that its reason holds."""
+    """The expected verdict of an operation, and words of its reason."""
 
     operation: Operation
     verdict: str
@@ -38,7 +38,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time passes, writers commit, operations run; then the verdicts are looked at."""
+    """A moment of a policy test: time passes, writers commit, operations run, then verdicts are compared."""
 
     after: timedelta  # since the tick before
     commits: tuple[Write, ...]
@@ -49,7 +49,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class PolicyTest:
-    """One table over several ticks; `rules` in place of the policy's own."""
+    """A policy test of one table over several ticks; `rules` replace the policy's own."""
 
     name: str
     table: TableRef
@@ -59,7 +59,7 @@ class PolicyTest:
 
 
 def policy_failures(test: PolicyTest, policy: Policy | None = None) -> tuple[str, ...]:
-    """Return what is not as expected, and why it is as it is; nothing when all is."""
+    """Return every difference from the expectations, with the reason of the actual verdict."""
     policy = policy or Policy()
     if test.rules is not None:
         policy = replace(policy, rules=test.rules)
@@ -78,7 +78,7 @@ def policy_failures(test: PolicyTest, policy: Policy | None = None) -> tuple[str
 def _ran(
     table: SimulatedTable, tick: Tick, knobs: Knobs, history: dict[Operation, LastRun], now: datetime
 ) -> Iterator[str]:
-    """Run what the tick asks for in the policy's order, past cooldowns; what is not due is a failure."""
+    """Run the tick's operations in the policy's order, ignoring cooldowns; yield a failure for each that is not due."""
     for operation in sorted(tick.run, key=ORDERS[knobs[ORDER]].index):
         facts = table.facts(thresholds(knobs))
         found = verdict(operation, facts, knobs, history, now, manual=True)
@@ -116,7 +116,7 @@ def read_policy_tests(document: object) -> tuple[PolicyTest, ...]:
 
 
 class _Reader:
-    """Collects faults, so that one does not hide another."""
+    """Parse policy tests and collect every fault."""
 
     def __init__(self) -> None:
         self.faults: list[str] = []
@@ -156,7 +156,7 @@ class _Reader:
                 self.faults += error.faults
 
     def _begins(self, path: str, raw: object) -> datetime:
-        """YAML has read what looks like a time."""
+        """Return the begin of the test, which YAML has parsed as a time."""
         if raw is None:
             return BEGIN
         if not isinstance(raw, datetime):

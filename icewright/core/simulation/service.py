@@ -1,4 +1,4 @@
-"""Icewright itself over simulated tables: looks, plans and runs as the service does, by a policy and its limits."""
+"""The simulated service: it detects, evaluates, plans and runs as the real one, by a policy and its limits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PACE = timedelta(seconds=3)  # the plan is made at most so often, as in the ser
 
 @dataclass(frozen=True, slots=True)
 class SimulatedJob:
-    """A job that has ended, for who listens."""
+    """A finished job, for listeners."""
 
     number: int  # of the table
     operations: tuple[Operation, ...]
@@ -38,7 +38,7 @@ class SimulatedJob:
 
 @dataclass(slots=True)
 class _Known:
-    """What is known of a table between two looks."""
+    """The service's knowledge of a table between two evaluations."""
 
     knobs: Knobs
     sizes: Thresholds
@@ -53,7 +53,7 @@ class _Known:
 
 @dataclass(slots=True)
 class _Running:
-    """A job on its way."""
+    """A job in progress."""
 
     number: int
     operations: tuple[Operation, ...]
@@ -69,7 +69,7 @@ def _unheard(_job: SimulatedJob) -> None:
 
 
 class SimulatedService:
-    """Looks at what changed every so often, and begins jobs as soon as the limits have room."""
+    """Evaluate changed tables at an interval, and begin jobs as soon as the limits allow."""
 
     def __init__(
         self,
@@ -99,11 +99,11 @@ class SimulatedService:
         self._plan_waits = False
 
     def begin(self) -> None:
-        """Look for the first time."""
+        """Schedule the first detection of changes."""
         self._world.at(self._world.now, self._pass)
 
     def written(self, number: int) -> None:
-        """The table is looked at in the next pass."""
+        """Mark the table as changed for the next detection."""
         self._dirty.add(number)
 
     @property
@@ -114,7 +114,7 @@ class SimulatedService:
     # -- looking
 
     def _pass(self) -> None:
-        """Look at the tables that changed and at those whose time has come, then begin what there is room for."""
+        """Evaluate changed tables and those whose time has come, then begin jobs within the limits."""
         world = self._world
         looked = self._dirty
         self._dirty = set()
@@ -150,7 +150,7 @@ class SimulatedService:
     # -- planning
 
     def _order(self) -> None:
-        """Order what is due anew; what cools down joins when it has."""
+        """Rebuild the queue; tables in cooldown join when it ends."""
         world, until = self._world, self._world.now + self._every
         for number, cools in self._queue.fill(self._due, world.now):
             if cools < until:
@@ -163,7 +163,7 @@ class SimulatedService:
             self._plan_soon()
 
     def _plan(self) -> None:
-        """Begin the best of what waits."""
+        """Begin the best of the waiting jobs."""
         world = self._world
         self._planned, self._plan_waits = world.now, False
         busy = Counter(op for active in self._active.values() for op in active.operations)
@@ -193,7 +193,7 @@ class SimulatedService:
         self._next(_Running(number, job.operations, self._world.now, steps))
 
     def _next(self, job: _Running) -> None:
-        """Begin the next step of the job, or end it."""
+        """Begin the next step of the job, or end the job."""
         world = self._world
         found = next(job.steps, None)
         if found is None:
@@ -225,7 +225,7 @@ class SimulatedService:
         self._next(job)
 
     def _end(self, job: _Running) -> None:
-        """The table is looked at again, so that our own commits are no change."""
+        """End the job; the table is evaluated again, so that our own commits count as no change."""
         self._known[job.number].held = False
         self._dirty.add(job.number)
         del self._active[job.number]
@@ -234,7 +234,7 @@ class SimulatedService:
 
 
 def _candidate(evaluation: Evaluation, known: _Known, number: int, since: datetime) -> Candidate:
-    """Return the table as the plan sees it; its number stands for its uuid."""
+    """Return the table as a candidate of the plan; its number stands for its uuid."""
     terms = evaluation.terms
     wishes = {
         op: DueOperation(d.benefit, d.cost, d.why, any(on_pool(step) for step in d.work.steps), terms.cooled.get(op))

@@ -1,4 +1,4 @@
-"""A simulated table: what its metadata and manifests would say, and what its storage would hold."""
+"""A simulated table: its metadata and manifests as a catalog would serve them, and the files in its storage."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _TICKS = 1_000_000  # of a second, in bounds of timestamps
 
 @dataclass
 class Orphans:
-    """Files that an attempt left behind, and when a scan found them first."""
+    """Files that a failed attempt left, and when a scan found them first."""
 
     at: datetime
     files: int
@@ -50,14 +50,14 @@ class Orphans:
 
 @dataclass(frozen=True, slots=True)
 class FilesDeleted:
-    """Files deleted from the storage."""
+    """The count and bytes of files deleted from the storage."""
 
     files: int = 0
     bytes: int = 0
 
 
 class SimulatedTable:
-    """The state of one table; every change makes another version of it."""
+    """The state of one table; every change increments its version."""
 
     def __init__(self, ref: TableRef) -> None:
         self.ref = ref
@@ -76,7 +76,7 @@ class SimulatedTable:
     # -- what writers do
 
     def write(self, write: Write) -> None:
-        """A writer's commit, with the orphans of the attempts before it."""
+        """Apply a writer's commit, with the orphans of the attempts before it."""
         if write.orphans:
             size = write.orphans * write.bytes // max(1, write.files)
             self.orphans.append(Orphans(write.at, write.orphans, size))
@@ -96,7 +96,7 @@ class SimulatedTable:
         self.delete_manifests += bool(write.delete_files)
         if self.manifests >= _MERGED_FROM:
             self.merge_manifests(8 * MEGABYTE)
-        self.commit(write.at, write.operation)
+        self.commit(write.at, write.operation, deletes=write.delete_files)
 
     def _partition(self, write: Write) -> SimulatedPartition:
         if write.layout not in self.layouts:
@@ -108,11 +108,12 @@ class SimulatedTable:
 
     # -- what commits of every kind do
 
-    def commit(self, at: datetime, operation: str) -> None:
-        """A new snapshot, after which what `bury` was told of is reached by older ones alone."""
+    def commit(self, at: datetime, operation: str, *, deletes: int = 0) -> None:
+        """Add a snapshot; files given to `bury` before are from now on reached by older snapshots alone."""
         self._sequence += 1
         number = self._sequence
-        self.snapshots.append(Snapshot(number, number - 1 or None, number, at, None, (), operation))
+        summary = {"added-delete-files": str(deletes)} if deletes else {}
+        self.snapshots.append(Snapshot(number, number - 1 or None, number, at, None, (), operation, summary))
         self.touched(at)
 
     def touched(self, at: datetime) -> None:
@@ -121,14 +122,14 @@ class SimulatedTable:
         self._updated = at
 
     def bury(self, files: int, size: int) -> None:
-        """Files that the next snapshot does without: they are deleted when the last older one has expired."""
+        """Record files that the next snapshot drops: they are deleted when the last older snapshot has expired."""
         if files:
             self._dead.append((self._sequence + 1, files, size))
             self.dead_files += files
             self.dead_bytes += size
 
     def clear(self, partition: SimulatedPartition) -> None:
-        """The next snapshot does without the partition's files."""
+        """Drop the partition's files with the next snapshot."""
         self.thin_manifests(partition.files)
         self.bury(partition.files + partition.deletes + partition.dangling, partition.bytes)
         self.files -= partition.files
@@ -138,20 +139,20 @@ class SimulatedTable:
         self.fit_delete_manifests()
 
     def fit_delete_manifests(self) -> None:
-        """A delete manifest goes with the last delete file that it lists."""
+        """Drop delete manifests that list no delete file any more."""
         left = sum(p.deletes + p.dangling for p in self.partitions.values()) if self.delete_manifests else 0
         gone = max(0, self.delete_manifests - left)
         self.delete_manifests -= gone
         self.bury(gone, gone * _MANIFEST_BYTES)
 
     def thin_manifests(self, entries: int) -> None:
-        """Manifests whose entries are gone go with them; entries are taken to be spread evenly."""
+        """Drop the manifests of removed entries, which are taken to be spread evenly."""
         left = ceil(self.manifests * (1 - entries / self.files)) if self.files else 0
         self.bury(self.manifests - left, (self.manifests - left) * _MANIFEST_BYTES)
         self.manifests = left
 
     def merge_manifests(self, target: int) -> None:
-        """Write the data manifests anew, as few as the target allows."""
+        """Rewrite the data manifests into as few as the target allows."""
         self.bury(self.manifests, self._manifest_bytes)
         entries = self.files * _ENTRY_BYTES + _MANIFEST_BYTES
         self.manifests = max(1, ceil(entries / target))
@@ -181,17 +182,20 @@ class SimulatedTable:
 
     @property
     def location(self) -> str:
-        """Stands for the current metadata file."""
+        """Return a stand-in for the path of the current metadata file."""
         return str(self.version)
 
     @property
     def query_mb(self) -> float:
-        """Scan work of a query that reads the whole table: bytes, files to open, manifests to plan with."""
+        """Return the scan work in MB of a query over the whole table.
+
+        Bytes, files to open and manifests to plan with.
+        """
         opened = self.files + self.deletes + (self.manifests + self.delete_manifests) / 4
         return self.bytes / MEGABYTE + OPEN_COST_MB * opened
 
     def facts(self, by: Thresholds) -> TableFacts:
-        """Return the facts, as read from manifests."""
+        """Return the table's facts, as if read from manifests."""
         partitions = tuple([p.counted if p.by is by and p.counted else p.facts(by) for p in self.partitions.values()])
         manifests = []
         if self.manifests:
@@ -244,7 +248,7 @@ class SimulatedTable:
 
 @lru_cache(maxsize=1024)
 def _schema(layouts: tuple[Layout, ...]) -> tuple[Mapping[str, Any], tuple[PartitionSpec, ...]]:
-    """Return a time stamp and a column for each field that is no part of it; a spec for each layout."""
+    """Return a schema with a timestamp and the columns of the layouts, and a spec for each layout."""
     names = dict.fromkeys(name for layout in layouts for name, transform in layout if transform == "identity")
     ids = {name: number for number, name in enumerate(names, 2)}
     fields = [{"id": 1, "name": "ts", "required": False, "type": "timestamptz"}]
@@ -257,7 +261,7 @@ def _schema(layouts: tuple[Layout, ...]) -> tuple[Mapping[str, Any], tuple[Parti
 
 
 def _lowest(layout: Layout, values: tuple[Any, ...]) -> int | None:
-    """Return the least time stamp that rows of the partition have, where its fields say."""
+    """Return the least timestamp of a partition's rows, if its fields tell."""
     for (_, transform), value in zip(layout, values, strict=True):
         if transform == "day" and isinstance(value, date):
             return (value - _EPOCH) // timedelta(seconds=1) * _TICKS

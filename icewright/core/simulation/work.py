@@ -1,4 +1,4 @@
-"""What a step does to a simulated table, and what it takes."""
+"""The effect and the duration of steps on a simulated table."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from datetime import datetime
 from functools import partial
 from typing import assert_never
 
-from icewright.core.cost import SERVICE_MEMORY_GB, gb_hours, predicted, service_cost
+from icewright.core.cost import REWRITES, SERVICE_MEMORY_GB, gb_hours, predicted, service_cost, spark_gb_hours
 from icewright.core.effective import Knobs
 from icewright.core.partitions import PartitionKey
 from icewright.core.policy import Operation
 from icewright.core.runs import LastRun, OperationState
-from icewright.core.simulation.costs import REWRITES, spark_expiry, spark_gb_hours, spark_manifests
+from icewright.core.simulation.costs import spark_expiry, spark_manifests
 from icewright.core.simulation.partition import Chosen, SimulatedPartition
 from icewright.core.simulation.table import FilesDeleted, SimulatedTable
 from icewright.core.steps import (
@@ -34,7 +34,7 @@ _DELETE_FILE_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a step came to."""
+    """The result of a finished step."""
 
     metrics: Mapping[str, float] = field(default_factory=dict)
     deleted: FilesDeleted = field(default_factory=FilesDeleted)
@@ -43,7 +43,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A step that runs: how long, for how much, and what ends it. `idle` says that it found nothing to do."""
+    """A step in progress: its duration, its cost, and the function that finishes it. `idle`: there is nothing to do."""
 
     seconds: float
     gb_hours: float
@@ -53,7 +53,7 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedRun:
-    """An operation that has ended: what was due, what its steps came to, and what they cost."""
+    """A finished operation: its verdict, the results of its steps, and their cost."""
 
     due: Due
     done: Sequence[Done]
@@ -62,7 +62,7 @@ class SimulatedRun:
 
 
 def begin(table: SimulatedTable, step: Step, now: datetime) -> Begun:
-    """Begin a step: what it works on is what is there now, whatever a writer adds meanwhile."""
+    """Begin a step on the files that are there now, whatever writers add meanwhile."""
     match step:
         case RewriteDataFiles():
             chosen = _chosen(table, step, now)
@@ -94,7 +94,7 @@ def begin(table: SimulatedTable, step: Step, now: datetime) -> Begun:
 def last_run(
     operation: Operation, table: SimulatedTable, knobs: Knobs, ran: SimulatedRun, before: LastRun | None
 ) -> LastRun:
-    """Return what the history says of an operation that has ended just now."""
+    """Return the history's record of an operation that has just ended."""
     metrics: defaultdict[str, float] = defaultdict(float)
     for name, value in (pair for done in ran.done for pair in done.metrics.items()):
         metrics[name] += value
@@ -127,7 +127,7 @@ _Chosen = list[tuple[SimulatedPartition, Chosen]]
 
 
 def _chosen(table: SimulatedTable, step: RewriteDataFiles, now: datetime) -> _Chosen:
-    """Return what the planner takes of each partition; a step without partitions takes of all."""
+    """Return the files that the planner takes from each partition of the step, or of the table."""
     known = table.partitions
     within = [known[key] for key in step.partitions if key in known] if step.partitions else known.values()
     return [(p, found) for p in within if (found := p.planned(step, now)) is not None]
@@ -187,7 +187,7 @@ def _expire(table: SimulatedTable, step: ExpireSnapshots, now: datetime) -> Done
 
 
 def _remove_orphans(table: SimulatedTable, step: RemoveOrphans, scanned: int, now: datetime) -> Done:
-    """Delete what the mode allows of the files that are old enough; what is found is remembered."""
+    """Delete old orphans as the mode allows, and remember those that were found."""
     old = [one for one in table.orphans if one.at < step.older_than]
     confirmed = [one for one in old if one.found is not None and one.found <= step.confirm_before]
     gone = {"delete": old, "confirm": confirmed}.get(step.mode, [])
@@ -210,7 +210,7 @@ def _cadence(step: RemoveOrphans) -> dict[str, float]:
 
 
 def _expire_rows(table: SimulatedTable, held: list[SimulatedPartition], now: datetime) -> Done:
-    """Partitions by time hold nothing younger than their own day or hour: they go whole."""
+    """Drop whole partitions by time: they hold no row younger than their own day or hour."""
     files = sum(p.files for p in held)
     for partition in held:
         table.clear(partition)

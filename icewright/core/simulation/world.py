@@ -1,4 +1,4 @@
-"""The virtual clock: what happens next, to which table, and what is measured of it."""
+"""The virtual clock of a simulation: events in order of time, the tables, and the meter."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ Progress = Callable[[float], None]  # the share of the time that has passed
 
 
 class Maintainer(Protocol):
-    """A maintenance system that looks after the simulated tables."""
+    """A maintenance system that works on the simulated tables."""
 
     @property
     def waiting(self) -> int:
-        """Return tables with something due that has not begun."""
+        """Return the number of tables with due work that has not begun."""
         ...
 
     def begin(self) -> None:
-        """Put down what is to happen first."""
+        """Schedule the system's first event."""
         ...
 
     def written(self, number: int) -> None:
-        """A writer committed to the table of this number."""
+        """Note that a writer committed to the table of this number."""
         ...
 
 
 class World:
-    """Tables, and what is to happen to them, in the order of time."""
+    """The simulated tables and the events to come, in order of time."""
 
     def __init__(self, sources: Sequence[Source], begin: datetime, end: datetime, prepare: Prepare) -> None:
         self.now = self.started = begin
@@ -60,22 +60,22 @@ class World:
             self._load(number, source.writes(), prepare)
 
     def at(self, when: datetime, action: Callable[[], None]) -> None:
-        """Let something happen then; of one moment, what was said first happens first."""
+        """Schedule an action; actions of one moment run in the order in which they were scheduled."""
         heappush(self._events, (when, next(self._order), action))
 
     def after(self, seconds: float, action: Callable[[], None]) -> None:
-        """Let something happen so much later; what would happen after the end, however late, never does."""
+        """Schedule an action so many seconds from now; one beyond the end of the simulation never runs."""
         if seconds < (self.end - self.now).total_seconds():
             self.at(self.now + timedelta(seconds=seconds), action)
 
     def changed(self, number: int) -> None:
-        """A table is another than it was."""
+        """Update the meter after a table has changed."""
         reading = Reading.of(self.tables[number])
         self.meter.changed(self._readings[number], reading)
         self._readings[number] = reading
 
     def run(self, maintainer: Maintainer, tell: Progress) -> None:
-        """Let the time pass to the end."""
+        """Run all events until the end."""
         self._heard = maintainer.written
         length = self.end - self.started
         step = max(length / _SAMPLES, timedelta(minutes=1))
@@ -102,7 +102,7 @@ class World:
             self.now = when
 
     def _load(self, number: int, writes: Iterator[Write], prepare: Prepare) -> None:
-        """What was written before the begin is there; the rest is to happen."""
+        """Apply the writes before the begin, and schedule the first one after it."""
         table = self.tables[number]
         for write in writes:
             if write.at >= self.started:
@@ -125,7 +125,7 @@ class World:
             self._wait(number, following, writes)
 
     def _measured(self) -> float | None:
-        """Return the mean health, by the built-in defaults, of tables spread over the fleet."""
+        """Return the mean health of a sample of the tables, by the built-in defaults."""
         step = max(1, len(self.tables) // _WATCHED)
         scores = [score for n in range(0, len(self.tables), step) if (score := self._health_of(n)) is not None]
         return sum(scores) / len(scores) if scores else None

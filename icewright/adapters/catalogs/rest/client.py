@@ -115,11 +115,15 @@ class RestClient:
         return endpoint in {str(e) for e in self._client()._supported_endpoints}  # noqa: SLF001 - PyIceberg keeps it
 
     def close(self) -> None:
-        """Close the HTTP connections to the server."""
-        with self._lock:
+        """Close the HTTP connections to the server, without waiting for a request that hangs."""
+        if not self._lock.acquire(blocking=False):  # held while the server is asked for its configuration
+            return
+        try:
             if self._connected is not None:
                 self._connected.close()
                 self._connected = None
+        finally:
+            self._lock.release()
 
     def namespace(self, *levels: str) -> str:
         """Return a namespace as the protocol joins its levels.

@@ -24,20 +24,20 @@ class Adopting:
     guard: DeletionGuard
 
     def adoptable(self, metadata: TableMetadata) -> Adoptable:
-        """Everything in the table's places that stops deletions there and belongs to nobody that is known.
+        """Return everything in the table's places that stops deletions there and belongs to no known table.
 
         Raises `Refused` when it belongs to a table that some catalog names.
         """
-        around = self.guard.around(metadata)
-        adopted = self.guard.adopted(metadata)
+        surroundings = self.guard.around(metadata)
+        adopted = surroundings.adopted
         strange = self._strange(metadata)
         found, unreadable = self._identified(metadata, strange, adopted)
-        self._nobodys(metadata, found, around)
+        self._nobodys(metadata, found, surroundings)
         roots = [metadata.location, *metadata.write_paths]
-        places = [self.guard.registry.place(root, self.guard.spelling(metadata.ref)) for root in roots]
+        places = [self.guard.registry.place(root, surroundings.spelling) for root in roots]
         former = [
             other
-            for other in around.others
+            for other in surroundings.others
             if other.pointer is None
             and other.registration.table_uuid not in adopted
             and any(a.may_meet(b) for a in other.places for b in places)
@@ -55,42 +55,42 @@ class Adopting:
         )
 
     def _strange(self, metadata: TableMetadata) -> list[Strange]:
-        known = {key(path) for path in (metadata.metadata_location, *metadata.metadata_log)}
-        found: list[Strange] = []
+        named = {key(path) for path in (metadata.metadata_location, *metadata.metadata_log)}
+        strange: list[Strange] = []
         for root in (metadata.location, *metadata.write_paths):
             for batch in self.guard.registry.files.listing(root):
                 frame = metadata_files(pl.DataFrame(pl.from_arrow(batch)))
-                found += [Strange(*row) for row in frame.rows() if key(row[0]) not in known]
-        return found
+                strange += [Strange(*row) for row in frame.rows() if key(row[0]) not in named]
+        return strange
 
     def _identified(
         self, metadata: TableMetadata, strange: Sequence[Strange], adopted: frozenset[str]
     ) -> tuple[Found, list[str]]:
         read = self.guard.registry.files.read
         unreadable: list[str] = []
-        left = list(strange)
+        readable = list(strange)
         while True:
             try:
-                return identify(metadata, left, read, adopted), unreadable
+                return identify(metadata, readable, read, adopted), unreadable
             except MetadataUnreadable:
-                bad = next(one for one in left if _unreadable(metadata, one, self.guard))
-                unreadable.append(bad.path)
-                left = [one for one in left if one is not bad]
+                broken = next(file for file in readable if _unreadable(metadata, file, self.guard))
+                unreadable.append(broken.path)
+                readable = [file for file in readable if file is not broken]
 
-    def _nobodys(self, metadata: TableMetadata, found: Found, around: Surroundings) -> None:
-        live = {o.registration.table_uuid: o for o in around.others if o.pointer is not None}
+    def _nobodys(self, metadata: TableMetadata, found: Found, surroundings: Surroundings) -> None:
+        live_tables = {o.registration.table_uuid: o for o in surroundings.others if o.pointer is not None}
         for path, uuid in found.foreign:
-            if uuid in live and not self.guard.has_left(metadata, live[uuid]):
+            if uuid in live_tables and not self.guard.has_left(metadata, live_tables[uuid], surroundings):
                 raise Refused(
-                    f"{metadata.ref}: {path} belongs to {live[uuid]}, which lives: move one of the tables to a place "
-                    "of its own",
+                    f"{metadata.ref}: {path} belongs to {live_tables[uuid]}, which lives: move one of the tables to a "
+                    "place of its own",
                     "shared_location",
                 )
 
 
-def _unreadable(metadata: TableMetadata, one: Strange, guard: DeletionGuard) -> bool:
+def _unreadable(metadata: TableMetadata, file: Strange, guard: DeletionGuard) -> bool:
     try:
-        identify(metadata, [one], guard.registry.files.read, frozenset())
+        identify(metadata, [file], guard.registry.files.read, frozenset())
     except MetadataUnreadable:
         return True
     return False

@@ -1,4 +1,4 @@
-"""The one place where files of a table are deleted: planned in the ledger, proved unreached, deleted, settled.
+"""The one place where files of a table are deleted: planned in the ledger, proved unreachable, deleted, recorded.
 
 Files are deleted in batches. Before each batch everything is proved anew, and each file is looked at: one that was
 written anew under its old name since it was planned stays.
@@ -31,30 +31,30 @@ _ORDER = (
     "metadata",
 )
 
-_SHOWN = 20  # failures told one by one
+_SHOWN = 20  # failures that notes list one by one
 _ATTEMPTS = 3
 BATCH = 5_000  # files that one proof is good for
 
 
 @dataclass(frozen=True, slots=True)
 class Proved:
-    """Which files may be deleted now, and why the others stay."""
+    """The files that may be deleted now, and the reason why each of the others stays."""
 
     free: frozenset[str]
     stays: Mapping[str, str]  # the reason by path
 
 
 class Proof(Protocol):
-    """What must hold right before files are deleted."""
+    """Checks what must hold right before a batch of files is deleted."""
 
     def prove(self, planned: Sequence[FileAction]) -> Proved:
-        """Ask catalogs, store and metadata as they are now. Raises when nothing at all may be deleted."""
+        """Check the files against catalogs, store and metadata as they are now; raise when none may be deleted."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class DeletionResult:
-    """What is gone, what could not be deleted, what waits, and notes: which these are, and where the ledger is."""
+    """The files that were deleted, failed or wait for the end of the delay, with notes for the run record."""
 
     files: tuple[FileAction, ...]
     failed: int = 0
@@ -67,13 +67,13 @@ class DeletionResult:
         """Return the metrics for the run record."""
         size = sum(file.bytes or 0 for file in self.files)
         waiting = {"files_waiting": len(self.waiting), "bytes_waiting": sum(f.bytes or 0 for f in self.waiting)}
-        said = {"files_deleted": len(self.files), "files_failed": self.failed, "bytes_deleted": size}
-        return {**said, **(waiting if self.waiting else {})}
+        deleted = {"files_deleted": len(self.files), "files_failed": self.failed, "bytes_deleted": size}
+        return {**deleted, **(waiting if self.waiting else {})}
 
 
 @dataclass
-class _Done:
-    """What the batches so far came to."""
+class _Progress:
+    """What became of the files of the batches so far."""
 
     gone: list[FileAction] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class _Done:
 
 @dataclass(frozen=True)
 class Deletion:
-    """Planned files of one job, and what deleting them takes."""
+    """Deletes planned files of jobs, through storage and ledger."""
 
     files: TableFiles
     ledger: DeletionLedger
@@ -94,11 +94,11 @@ class Deletion:
         return pl.DataFrame({"path": self.ledger.waiting_paths(ref)}, schema={"path": pl.String})
 
     def looked_at(self, planned: Sequence[FileAction], concurrency: int) -> tuple[FileAction, ...]:
-        """Return the files with the size and time that storage says; those that are not there are left out."""
-        seen = self.files.stat([f.path for f in planned], concurrency)
-        stats = ((file, seen.get(file.path)) for file in planned)
+        """Return the files with size and time as storage has them now, without those that are gone already."""
+        stats = self.files.stat([f.path for f in planned], concurrency)
+        pairs = ((file, stats.get(file.path)) for file in planned)
         return tuple(
-            replace(file, bytes=stat.bytes, modified=stat.modified) for file, stat in stats if stat is not None
+            replace(file, bytes=stat.bytes, modified=stat.modified) for file, stat in pairs if stat is not None
         )
 
     def carry_out(
@@ -112,46 +112,58 @@ class Deletion:
         owed: bool,
         delay: timedelta = timedelta(0),
     ) -> DeletionResult:
-        """Delete the planned files that `proof` lets go, or leave them in the ledger when there is a delay.
+        """Delete the planned files that `proof` allows, or leave them in the ledger when there is a delay.
 
-        What must stay is kept, and the ledger says why. The plan stands, so a fault is no end: it is tried again, and
-        what cannot be done now waits in the ledger for the next settling. Raises `LeaseLost` and `Cancelled` alone.
+        The ledger records why a file stays. After a fault a batch is tried again; what cannot be deleted now waits in
+        the ledger for the next reconciliation. Raises `LeaseLost` and `Cancelled` alone.
 
         `owed`: a commit has let go of the files, so that the plan outlives a job that is cancelled. Without one,
         whoever stops the job before its first deletion stops the plan.
         """
         if delay:
             return DeletionResult((), waiting=tuple(planned), until=self.clock.now() + delay)
-        done = _Done()
+        progress = _Progress()
         for batch in _batches(planned):
             try:
-                problem = self._tried(job_id, batch, proof, concurrency, done)
+                problem = self._delete_with_retries(job_id, batch, proof, concurrency, progress)
             except Cancelled:
-                if not owed and not done.gone:
-                    kept = dict.fromkeys((f.path for f in planned), LedgerState.KEPT)
-                    self.ledger.record(job_id, kept, self.clock.now(), dict.fromkeys(kept, "the job was cancelled"))
+                if not owed and not progress.gone:
+                    states = dict.fromkeys((f.path for f in planned), LedgerState.KEPT)
+                    self.ledger.record(job_id, states, self.clock.now(), dict.fromkeys(states, "the job was cancelled"))
                 raise
             if problem:
-                left = [f for f in planned if f.path not in done.stays and f not in done.gone]
-                waiting = f"{len(left)} planned deletion(s) wait for the next start, though some may be done: {problem}"
-                notes = (waiting, *(f"waits: {f.path}" for f in left[:_SHOWN]), *self._notes(job_id, location, done))
-                return DeletionResult(tuple(done.gone), len(left), notes=notes)
-        return DeletionResult(tuple(done.gone), len(done.failures), notes=tuple(self._notes(job_id, location, done)))
+                remaining = [f for f in planned if f.path not in progress.stays and f not in progress.gone]
+                waiting = (
+                    f"{len(remaining)} planned deletion(s) wait for the next start, though some may be done: {problem}"
+                )
+                notes = (
+                    waiting,
+                    *(f"waits: {f.path}" for f in remaining[:_SHOWN]),
+                    *self._notes(job_id, location, progress),
+                )
+                return DeletionResult(tuple(progress.gone), len(remaining), notes=notes)
+        return DeletionResult(
+            tuple(progress.gone), len(progress.failures), notes=tuple(self._notes(job_id, location, progress))
+        )
 
     def finish(
         self, job_id: str, location: str, planned: Sequence[FileAction], proof: Proof, concurrency: int
     ) -> DeletionResult:
-        """Return the same at once, and raise what goes wrong."""
-        done = _Done(tried={file.path for file in planned})
+        """Delete the planned files of a run that is over, without delay and retries; raise what goes wrong."""
+        progress = _Progress(tried={file.path for file in planned})
         for batch in _batches(planned):
-            self._batch(job_id, batch, proof, concurrency, done)
-        return DeletionResult(tuple(done.gone), len(done.failures), notes=tuple(self._notes(job_id, location, done)))
+            self._delete_batch(job_id, batch, proof, concurrency, progress)
+        return DeletionResult(
+            tuple(progress.gone), len(progress.failures), notes=tuple(self._notes(job_id, location, progress))
+        )
 
-    def _tried(self, job_id: str, batch: Sequence[FileAction], proof: Proof, concurrency: int, done: _Done) -> str:
-        """Delete a batch, again after a fault that may pass; what is still wrong in the end, blank for nothing."""
+    def _delete_with_retries(
+        self, job_id: str, batch: Sequence[FileAction], proof: Proof, concurrency: int, progress: _Progress
+    ) -> str:
+        """Delete a batch, again after faults that may pass; return the last error message, or nothing."""
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                self._batch(job_id, batch, proof, concurrency, done)
+                self._delete_batch(job_id, batch, proof, concurrency, progress)
             except (LeaseLost, Cancelled):
                 raise
             except RetryableError as error:
@@ -164,50 +176,56 @@ class Deletion:
                 return ""
         return problem
 
-    def _batch(self, job_id: str, batch: Sequence[FileAction], proof: Proof, concurrency: int, done: _Done) -> None:
-        """Prove a batch, claim it, look at each file once more, delete, and write down what became of it."""
+    def _delete_batch(
+        self, job_id: str, batch: Sequence[FileAction], proof: Proof, concurrency: int, progress: _Progress
+    ) -> None:
+        """Prove a batch, claim it in the ledger, stat each file once more, delete, and record the results."""
         proved = proof.prove(batch)
         claimed = self.ledger.claim(job_id, [f.path for f in batch if f.path in proved.free])
-        mine = [f for f in batch if f.path in claimed]
-        seen = self.files.stat([f.path for f in mine], concurrency)
-        stays = dict(proved.stays) | {f.path: why for f in mine if (why := _other_file(f, seen.get(f.path)))}
-        there = [f for f in mine if seen.get(f.path) is not None and f.path not in stays]
-        gone = [f for f in mine if f.path in done.tried and seen.get(f.path) is None]
-        done.tried.update(f.path for f in there)
-        report = self.files.delete([f.path for f in there], concurrency)
+        claimed_files = [f for f in batch if f.path in claimed]
+        stats = self.files.stat([f.path for f in claimed_files], concurrency)
+        stays = dict(proved.stays) | {
+            f.path: why for f in claimed_files if (why := _replaced_reason(f, stats.get(f.path)))
+        }
+        present = [f for f in claimed_files if stats.get(f.path) is not None and f.path not in stays]
+        deleted_before = [f for f in claimed_files if f.path in progress.tried and stats.get(f.path) is None]
+        progress.tried.update(f.path for f in present)
+        report = self.files.delete([f.path for f in present], concurrency)
         failures = dict(report.failures)
         states = dict.fromkeys(stays, LedgerState.KEPT) | dict.fromkeys(failures, LedgerState.FAILED)
-        states |= {f.path: LedgerState.DELETED for f in mine if f.path not in states}  # also what was gone already
+        states |= {
+            f.path: LedgerState.DELETED for f in claimed_files if f.path not in states
+        }  # also what was gone already
         self.ledger.record(job_id, states, self.clock.now(), stays | failures)
-        done.gone += gone + [f for f in there if f.path not in failures]
-        done.failures |= failures
-        done.stays |= stays
+        progress.gone += deleted_before + [f for f in present if f.path not in failures]
+        progress.failures |= failures
+        progress.stays |= stays
 
-    def _notes(self, job_id: str, location: str, done: _Done) -> Iterator[str]:
-        """Yield what did not go and why, and where the ledger is."""
-        failed = sorted(done.failures.items())
+    def _notes(self, job_id: str, location: str, progress: _Progress) -> Iterator[str]:
+        """Yield which files were not deleted and why, and where the exported ledger is."""
+        failed = sorted(progress.failures.items())
         yield from (f"{path} could not be deleted and is tried again: {why}" for path, why in failed[:_SHOWN])
         if len(failed) > _SHOWN:
             yield f"{len(failed) - _SHOWN} more could not be deleted; `icewright show {job_id}` has them"
         by_reason: dict[str, list[str]] = {}
-        for path, why in done.stays.items():
+        for path, why in progress.stays.items():
             by_reason.setdefault(why, []).append(path)
         for why, paths in by_reason.items():
             yield f"{len(paths)} planned file(s) stay: {why}: {', '.join(sorted(paths)[:3])}"
         try:
-            self.files.tidy([f.path for f in done.gone], location)
+            self.files.tidy([f.path for f in progress.gone], location)
         except IcewrightError as error:  # empty folders are no harm
             yield f"empty folders are left: {error}"
         yield self.ledger.export(job_id)
 
 
-def _other_file(planned: FileAction, seen: FileStat | None) -> str:
-    """Return why what bears the planned file's name now is another file; blank when it is the same, or gone."""
-    if seen is None:
+def _replaced_reason(planned: FileAction, stat: FileStat | None) -> str:
+    """Return why the file of that name is not the planned one any more; blank when it is the same, or gone."""
+    if stat is None:
         return ""
-    if planned.bytes is not None and seen.bytes != planned.bytes:
+    if planned.bytes is not None and stat.bytes != planned.bytes:
         return "another file bears the name since it was planned (its size differs)"
-    if planned.modified is not None and seen.modified != planned.modified:
+    if planned.modified is not None and stat.modified != planned.modified:
         return "another file bears the name since it was planned (it was written anew)"
     return ""
 

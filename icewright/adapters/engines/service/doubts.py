@@ -22,7 +22,7 @@ _MOST_SKEW = timedelta(hours=1)  # by which our clock may be ahead of the storag
 
 
 class Doubts:
-    """What an automatic scan of one table finds strange, as it goes through its orphans."""
+    """Checks the orphans of an automatic scan for signs that they are not the table's own."""
 
     def __init__(self, metadata: TableMetadata, adopted: frozenset[str]) -> None:
         self._metadata = metadata
@@ -59,7 +59,7 @@ class Doubts:
 
 
 def _created(metadata: TableMetadata) -> datetime | None:
-    """When the table was made, as far as its metadata log reaches back to that; None when nobody knows."""
+    """Return when the table was made; None when its metadata log does not reach back so far."""
     longest = metadata.properties.get("write.metadata.previous-versions-max", "")
     most = int(longest) if longest.isdecimal() else _LOG_LENGTH
     if len(metadata.metadata_log) >= most:

@@ -49,7 +49,7 @@ class Unused:
 
 @dataclass(frozen=True)
 class PlannedExpiry:
-    """What an expiry would delete, and what it leaves to others."""
+    """The files that an expiry would delete, and those that stay for others."""
 
     files: tuple[FileAction, ...]
     notes: tuple[str, ...]
@@ -59,114 +59,116 @@ class PlannedExpiry:
 
 @dataclass(frozen=True)
 class ExpireInService:
-    """The operation with what it needs."""
+    """Runs snapshot expiry without Spark."""
 
     deletion: Deletion
     guard: DeletionGuard
     holds: Callable[[TableMetadata], Sequence[SnapshotHold]]
 
-    def run(self, catalog: Catalog, assignment: StepRequest, step: ExpireSnapshots) -> Outcome:
+    def run(self, catalog: Catalog, request: StepRequest, step: ExpireSnapshots) -> Outcome:
         """Expire, or list what would go. Raises `CommitConflict` when the table changed since it was planned."""
-        base, clock = assignment.base, self.deletion.clock
+        base, clock = request.base, self.deletion.clock
         started = clock.now()
         ids = set(step.snapshot_ids) & set(base.by_id)
         if not ids and not step.remove_refs:
             return skipped(Operation.EXPIRE_SNAPSHOTS, NOTHING)
-        planned = self.planned(catalog, base, step, ids, automatic=assignment.automatic)
+        planned = self.planned(catalog, base, step, ids, automatic=request.automatic)
 
         def outcome(deleted: DeletionResult) -> Outcome:
             seconds = (clock.now() - started).total_seconds()
             notes = [*step.lost_writers, *planned.notes, *deleted.notes]
-            return _outcome(len(ids), step, deleted, notes, seconds, dry_run=assignment.dry_run)
+            return _outcome(len(ids), step, deleted, notes, seconds, dry_run=request.dry_run)
 
-        if assignment.dry_run:
+        if request.dry_run:
             return outcome(DeletionResult(planned.files))
         until = started + step.delay if step.delay else None
         self.deletion.ledger.plan(
-            assignment.job_id, base.ref, planned.files, LedgerState.PLANNED, started, until, Operation.EXPIRE_SNAPSHOTS
+            request.job_id, base.ref, planned.files, LedgerState.PLANNED, started, until, Operation.EXPIRE_SNAPSHOTS
         )
         unused = self._unused(base, ids, planned.compared) if step.clean_metadata else _USED
-        self._commit(catalog, assignment, step, planned.files, unused)
+        self._commit(catalog, request, step, planned.files, unused)
         try:
-            deleted = self._deleted(catalog, assignment, step, planned, started)
-        except (Cancelled, LeaseLost):  # the commit stands, and whoever settles carries out the deletions
-            assignment.on_partial_result(outcome(DeletionResult((), len(planned.files))))
+            deleted = self._deleted(catalog, request, step, planned, started)
+        except (Cancelled, LeaseLost):  # the commit stands, and the next reconciliation finishes the deletions
+            request.on_partial_result(outcome(DeletionResult((), len(planned.files))))
             raise
         return outcome(deleted)
 
     def planned(
         self, catalog: Catalog, base: TableMetadata, step: ExpireSnapshots, ids: set[int], *, automatic: bool
     ) -> PlannedExpiry:
-        """What would be deleted. Raises `Refused` when nothing may be, `CommitConflict` when a reader came between."""
+        """Return what would be deleted. Raises `Refused` if nothing may be, `CommitConflict` after a new pin."""
         self._nobody_pinned(base, step)
         if not step.delete_files:
             return PlannedExpiry((), (), None, ())
         self.guard.in_allowed_place(base)
-        around = self.guard.around(base)
-        beside = strange_metadata_beside(self.deletion.files, base)
-        read, adopted = self.deletion.files.read, self.guard.adopted(base)
-        without_successor(base, beside, read, lambda: catalog.load(base.ref), self.deletion.clock, adopted)
+        surroundings = self.guard.around(base)
+        strange = strange_metadata_beside(self.deletion.files, base)
+        read, clock = self.deletion.files.read, self.deletion.clock
+        without_successor(base, strange, read, lambda: catalog.load(base.ref), clock, surroundings.adopted)
         unreachable = self.unreachable(base, ids, totals=step.check_totals)
-        judged = self.guard.judge(base, around, unreachable.files, outside=step.outside, automatic=automatic)
-        files = self.deletion.looked_at(_fates(judged.files), step.max_concurrent_deletes)
+        judged = self.guard.judge(base, surroundings, unreachable.files, outside=step.outside, automatic=automatic)
+        files = self.deletion.looked_at(_file_actions(judged.files), step.max_concurrent_deletes)
         return PlannedExpiry(files, tuple(judged.notes()), unreachable.compared, tuple(judged.stays))
 
     def unreachable(self, metadata: TableMetadata, ids: set[int], *, totals: bool) -> Unreachable:
-        """Return the files that the snapshots reach and no other of the table does."""
+        """Return the files that the given snapshots reach and no other snapshot of the table does."""
         files = self.deletion.files
-        gone = [s for s in metadata.snapshots if s.snapshot_id in ids]
-        kept = [s for s in metadata.snapshots if s.snapshot_id not in ids]
-        kept_manifests = sets.manifests_of(files, kept, totals=totals)
-        only_gone = sets.without(sets.manifests_of(files, gone), kept_manifests, files.canonical)
-        content = [sets.files_frame(()), *sets.content_of(files, only_gone)]
-        kept_content = sets.content_of(files, kept_manifests)
-        live = sets.unreached(pl.concat(content).unique("path"), kept_content, files.canonical)
-        lists = sets.without(sets.lists_of(gone), sets.lists_of(kept), files.canonical)
-        statistics = _statistics_of_gone(metadata, ids, files.canonical)
+        expired = [s for s in metadata.snapshots if s.snapshot_id in ids]
+        retained = [s for s in metadata.snapshots if s.snapshot_id not in ids]
+        retained_manifests = sets.manifests_of(files, retained, totals=totals)
+        expired_manifests = sets.without(sets.manifests_of(files, expired), retained_manifests, files.canonical)
+        content = [sets.files_frame(()), *sets.content_of(files, expired_manifests)]
+        retained_content = sets.content_of(files, retained_manifests)
+        live = sets.unreached(pl.concat(content).unique("path"), retained_content, files.canonical)
+        lists = sets.without(sets.lists_of(expired), sets.lists_of(retained), files.canonical)
+        statistics = _expired_statistics(metadata, ids, files.canonical)
         return Unreachable(
-            pl.concat([live, statistics, sets.as_files(only_gone), lists]).unique("path"), kept_manifests
+            pl.concat([live, statistics, sets.as_files(expired_manifests), lists]).unique("path"), retained_manifests
         )
 
     def _unused(self, metadata: TableMetadata, ids: set[int], compared: pl.DataFrame | None) -> Unused:
-        """Specs and schemas that nothing kept uses; where a snapshot does not say its schema, all schemas are used."""
-        kept = [s for s in metadata.snapshots if s.snapshot_id not in ids]
-        manifests = sets.manifests_of(self.deletion.files, kept) if compared is None else compared
-        specs = set(manifests["spec_id"]) | {metadata.default_spec_id}
-        schemas = {s.schema_id for s in kept} | {metadata.schema.get("schema-id")}
+        """Return specs and schemas that no retained snapshot uses; none where a snapshot does not name its schema."""
+        retained = [s for s in metadata.snapshots if s.snapshot_id not in ids]
+        manifests = sets.manifests_of(self.deletion.files, retained) if compared is None else compared
+        used_specs = set(manifests["spec_id"]) | {metadata.default_spec_id}
+        used_schemas = {s.schema_id for s in retained} | {metadata.schema.get("schema-id")}
         return Unused(
-            frozenset(s.spec_id for s in metadata.specs) - specs,
-            frozenset() if None in schemas else frozenset(metadata.schema_ids) - schemas,
+            frozenset(s.spec_id for s in metadata.specs) - used_specs,
+            frozenset() if None in used_schemas else frozenset(metadata.schema_ids) - used_schemas,
         )
 
     def _commit(
         self,
         catalog: Catalog,
-        assignment: StepRequest,
+        request: StepRequest,
         step: ExpireSnapshots,
         actions: Sequence[FileAction],
         unused: Unused,
     ) -> None:
-        base, job, ledger = assignment.base, assignment.job_id, self.deletion.ledger
+        base, job_id, ledger = request.base, request.job_id, self.deletion.ledger
         change = RemoveSnapshots(
             frozenset(step.snapshot_ids), frozenset(step.remove_refs), unused.specs, unused.schemas
         )
-        removal = self._removal(job, base, change)
+        removal = self._removal(job_id, base, change)
         ledger.record_removal(removal)
         try:
             self._nobody_pinned(base, step)
-            assignment.check()
+            request.check()
             if isinstance(catalog, Restoring):  # if this process ends in the middle, the next one looks after it
-                ledger.set_commit_intent(job, Intent(base.metadata_location, change.snapshot_ids, change.refs))
+                ledger.set_commit_intent(job_id, Intent(base.metadata_location, change.snapshot_ids, change.refs))
             after = catalog.commit(base, change)
             if isinstance(catalog, Restoring):
-                ledger.set_commit_intent(job, None)
+                ledger.set_commit_intent(job_id, None)
         except (CommitConflict, Cancelled, InvariantViolated) as error:
             if isinstance(catalog, Restoring) and not isinstance(error, InvariantViolated):
-                ledger.set_commit_intent(job, None)
+                ledger.set_commit_intent(job_id, None)
             if not isinstance(error, InvariantViolated):
                 ledger.close_removal(removal, None)
-            kept = {f.path: LedgerState.KEPT for f in actions}
-            ledger.record(job, kept, self.deletion.clock.now(), dict.fromkeys(kept, "the commit came to nothing"))
+            states = {f.path: LedgerState.KEPT for f in actions}
+            ledger.record(
+                job_id, states, self.deletion.clock.now(), dict.fromkeys(states, "the commit came to nothing")
+            )
             raise
         if broken := expiry_violations(base, after, step, unused.specs):
             raise InvariantViolated(
@@ -174,7 +176,7 @@ class ExpireInService:
             )
 
     def _removal(self, job_id: str, base: TableMetadata, change: RemoveSnapshots) -> Removal:
-        """Return what the commit is about to take out, as it stands in the metadata file."""
+        """Return what the commit removes, as it stands in the metadata file, so that an undo can put it back."""
         location = base.metadata_location
         document = restoration(self.deletion.files.read(location), location, change).to_json()
         return Removal(job_id, base.table_uuid, location, self.deletion.clock.now(), document)
@@ -187,7 +189,7 @@ class ExpireInService:
     def _deleted(
         self,
         catalog: Catalog,
-        assignment: StepRequest,
+        request: StepRequest,
         step: ExpireSnapshots,
         planned: PlannedExpiry,
         started: datetime,
@@ -198,30 +200,34 @@ class ExpireInService:
             catalog,
             self.guard,
             self.deletion.clock,
-            assignment.base,
+            request.base,
             planned.files,
             self.holds,
             started,
             scanned=False,
             outside=step.outside,
-            check=assignment.check,
+            check=request.check,
             compared=planned.compared,
         )
-        job, place, concurrency = assignment.job_id, assignment.base.location, step.max_concurrent_deletes
-        return self.deletion.carry_out(job, place, planned.files, proof, concurrency, owed=True, delay=step.delay)
+        job, location, concurrency = request.job_id, request.base.location, step.max_concurrent_deletes
+        return self.deletion.carry_out(job, location, planned.files, proof, concurrency, owed=True, delay=step.delay)
 
 
 _USED = Unused()
 
 
-def _statistics_of_gone(metadata: TableMetadata, ids: set[int], canonical: sets.Canonical) -> pl.DataFrame:
-    gone = [(s.path, s.length, "statistics") for s in metadata.statistics if s.snapshot_id in ids]
-    gone += [(s.path, s.length, "partition statistics") for s in metadata.partition_statistics if s.snapshot_id in ids]
-    kept = [s for s in (*metadata.statistics, *metadata.partition_statistics) if s.snapshot_id not in ids]
-    return sets.without(sets.files_frame(gone), sets.files_frame((s.path, s.length, "") for s in kept), canonical)
+def _expired_statistics(metadata: TableMetadata, ids: set[int], canonical: sets.Canonical) -> pl.DataFrame:
+    expired = [(s.path, s.length, "statistics") for s in metadata.statistics if s.snapshot_id in ids]
+    expired += [
+        (s.path, s.length, "partition statistics") for s in metadata.partition_statistics if s.snapshot_id in ids
+    ]
+    retained = [s for s in (*metadata.statistics, *metadata.partition_statistics) if s.snapshot_id not in ids]
+    return sets.without(
+        sets.files_frame(expired), sets.files_frame((s.path, s.length, "") for s in retained), canonical
+    )
 
 
-def _fates(frame: pl.DataFrame) -> tuple[FileAction, ...]:
+def _file_actions(frame: pl.DataFrame) -> tuple[FileAction, ...]:
     return tuple(FileAction(p, b, k) for p, b, k in frame.select("path", "bytes", "kind").sort("path").rows())
 
 
@@ -234,14 +240,16 @@ def _outcome(
     *,
     dry_run: bool,
 ) -> Outcome:
-    expired, gone, removed = ("would expire", "delete", "remove") if dry_run else ("expired", "deleted", "removed")
-    refs = f", {removed} {len(step.remove_refs)} ref(s)" if step.remove_refs else ""
-    files = f"{gone} {len(deleted.files)} unreferenced file(s)"
+    expired_verb, deleted_verb, removed_verb = (
+        ("would expire", "delete", "remove") if dry_run else ("expired", "deleted", "removed")
+    )
+    refs = f", {removed_verb} {len(step.remove_refs)} ref(s)" if step.remove_refs else ""
+    files = f"{deleted_verb} {len(deleted.files)} unreferenced file(s)"
     if deleted.waiting:
         files = f"{len(deleted.waiting)} unreferenced file(s) wait until {deleted.until:%Y-%m-%d %H:%M} UTC"
     return committed(
         Operation.EXPIRE_SNAPSHOTS,
-        f"{expired} {snapshots} snapshot(s), {files}{refs}",
+        f"{expired_verb} {snapshots} snapshot(s), {files}{refs}",
         {
             "snapshots_expired": snapshots,
             "refs_removed": len(step.remove_refs),

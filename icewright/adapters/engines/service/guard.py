@@ -23,7 +23,7 @@ _EXAMPLES = 3  # files that a note names
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Which files may be deleted as far as others are concerned, and why the rest stays."""
+    """The files that no other table needs, and the reason why each of the others stays."""
 
     files: pl.DataFrame  # `path` and whatever columns there were
     stays: Mapping[str, str]  # the reason by path
@@ -50,25 +50,25 @@ class DeletionGuard:
     ignoring: frozenset[str] = frozenset()  # catalogs whose tables the caller sees by itself, over all their branches
 
     def around(self, metadata: TableMetadata) -> Surroundings:
-        """Ask now who else there is.
+        """Return the table's places and all other tables, as catalogs and store have them now.
 
         Raises `CatalogUnavailable` when a catalog does not answer, as then nobody knows, and `Refused` when the table
         is registered twice.
         """
-        found, adopted = self.registry.around(metadata, self.spelling(metadata.ref)), self.adopted(metadata)
+        surroundings = self.registry.around(metadata, self.spelling(metadata.ref))
 
         def counts(other: Other) -> bool:
             name = other.registration.table_uuid or key(other.registration.metadata_location)
-            gone_for_good = other.pointer is None and name in adopted
-            return other.via not in self.ignoring and not gone_for_good
+            dead = other.pointer is None and name in surroundings.adopted
+            return other.via not in self.ignoring and not dead
 
-        found = replace(found, others=tuple(filter(counts, found.others)))
-        self._registered_once(metadata, found)
-        return found
+        surroundings = replace(surroundings, others=tuple(filter(counts, surroundings.others)))
+        self._registered_once(metadata, surroundings)
+        return surroundings
 
     def in_allowed_place(self, metadata: TableMetadata) -> None:
-        """Raise `Refused` when the table itself lies outside: its files could not be deleted, only forgotten."""
-        if not self._allows(metadata, metadata.location):
+        """Raise `Refused` if the table lies outside of `allowed_locations`: its files could not be deleted."""
+        if not self._allows(metadata.ref, metadata.location, self.spelling(metadata.ref)):
             catalog = metadata.ref.catalog
             raise Refused(
                 f"{metadata.ref}: {metadata.location} lies outside the allowed_locations of catalog {catalog}: add its "
@@ -76,12 +76,12 @@ class DeletionGuard:
                 "outside_allowed_locations",
             )
 
-    def roots(self, metadata: TableMetadata, around: Surroundings) -> tuple[list[str], list[str]]:
-        """Where the table's files may lie: its location, and write paths elsewhere that no other table ever used.
+    def roots(self, metadata: TableMetadata, surroundings: Surroundings) -> tuple[list[str], list[str]]:
+        """Return the table's location and the write paths that no other table ever used, and notes on the others.
 
-        Of the write paths that are left out, the reasons. Raises `Refused` when another table shares the location.
+        Raises `Refused` when another table shares the location.
         """
-        if other := self._sharing(metadata, metadata.location, around):
+        if other := self._sharing(metadata, metadata.location, surroundings):
             raise Refused(
                 f"{metadata.ref}: the location {metadata.location} overlaps that of {other}: "
                 f"{self._remedy(metadata, other)}",
@@ -89,9 +89,9 @@ class DeletionGuard:
             )
         roots, notes = [metadata.location], []
         for place in metadata.write_paths:
-            if not self._allows(metadata, place):
+            if not self._allows(metadata.ref, place, surroundings.spelling):
                 doubt = f"it lies outside the allowed_locations of catalog {metadata.ref.catalog}"
-            elif other := self._sharing(metadata, place, around):
+            elif other := self._sharing(metadata, place, surroundings):
                 doubt = f"it overlaps the place of {other}"
             else:
                 roots.append(place)
@@ -99,22 +99,17 @@ class DeletionGuard:
             notes.append(f"{place} is not scanned: {doubt}")
         return roots, notes
 
-    def moved(self, metadata: TableMetadata, roots: Iterable[str], around: Surroundings) -> str | None:
-        """The first of the roots that the table came to after it was first seen, and that nobody has confirmed."""
-        adopted = self.adopted(metadata)
+    def moved(self, roots: Iterable[str], surroundings: Surroundings) -> str | None:
+        """Return the first root that the table moved to after it was first seen, and that nobody has confirmed."""
+        unconfirmed = (root for root in roots if root not in surroundings.adopted)
         return next(
-            (root for root in roots if root not in adopted and not around.had_at_first(self._place(metadata, root))),
-            None,
+            (root for root in unconfirmed if not surroundings.had_at_first(self._place(root, surroundings))), None
         )
-
-    def adopted(self, metadata: TableMetadata) -> frozenset[str]:
-        """Return what a person has said to be the table's own, or nobody's."""
-        return self.registry.registrations.adopted(metadata.table_uuid)
 
     def judge(
         self,
         metadata: TableMetadata,
-        around: Surroundings,
+        surroundings: Surroundings,
         files: pl.DataFrame,
         *,
         own: Sequence[str] | None = None,
@@ -130,34 +125,38 @@ class DeletionGuard:
         """
         if files.is_empty():
             return Judgement(files, {})
-        mine = around.own if own is None else tuple(self._place(metadata, folder) for folder in own)
-        confirmed = [self._place(metadata, folder) for folder in self.adopted(metadata)] if automatic else []
+        own_places = surroundings.own if own is None else tuple(self._place(folder, surroundings) for folder in own)
+        confirmed = [self._place(folder, surroundings) for folder in surroundings.adopted] if automatic else []
         index = Index(
-            (one, not automatic or around.had_at_first(one) or any(one.within(place) for place in confirmed))
-            for one in mine
+            (one, not automatic or surroundings.had_at_first(one) or any(one.within(place) for place in confirmed))
+            for one in own_places
         )
         folders = files.select(folder=pl.col("path").str.extract(r"^(.*/)[^/]*$").fill_null("")).to_series()
-        allowed = self._allowed(metadata.ref)
+        allowed = self._allowed(metadata.ref, surroundings.spelling)
         reasons: dict[str, str] = {}
         sharers: dict[str, tuple[Other, ...]] = {}
         for folder in folders.unique():
-            place = self._place(metadata, folder)
+            place = self._place(folder, surroundings)
             if not any(place.within(one) for one in allowed):
                 reasons[folder] = f"outside the allowed_locations of catalog {metadata.ref.catalog}"
                 continue
-            reason, sharing = _about(place, index, around, outside=outside)
+            reason, sharing = _reason_to_keep(place, index, surroundings, outside=outside)
             reasons |= {folder: reason} if reason else {}
             sharers |= {folder: tuple(sharing)} if sharing else {}
         stays = {p: reasons[f] for p, f in zip(files["path"], folders, strict=True) if f in reasons} if reasons else {}
-        left = files.filter(~folders.is_in(list(reasons))) if reasons else files
+        candidates = files.filter(~folders.is_in(list(reasons))) if reasons else files
         shared = {other.registration.key: other for group in sharers.values() for other in group}
         for other in shared.values():
-            where = [folder for folder, group in sharers.items() if other in group]
-            there = left.filter(left["path"].str.extract(r"^(.*/)[^/]*$").fill_null("").is_in(where))
-            reached = self._reached_by(other, there)
-            stays |= reached
-            left = left.filter(~left["path"].is_in(list(reached))) if reached else left
-        return Judgement(left, stays)
+            shared_folders = [folder for folder, group in sharers.items() if other in group]
+            in_shared_folders = candidates.filter(
+                candidates["path"].str.extract(r"^(.*/)[^/]*$").fill_null("").is_in(shared_folders)
+            )
+            reached_reasons = self._reached_by(other, in_shared_folders)
+            stays |= reached_reasons
+            candidates = (
+                candidates.filter(~candidates["path"].is_in(list(reached_reasons))) if reached_reasons else candidates
+            )
+        return Judgement(candidates, stays)
 
     def _reached_by(self, other: Other, files: pl.DataFrame) -> dict[str, str]:
         """Return those of the files that the other table reaches; all of them where it cannot be read."""
@@ -173,44 +172,45 @@ class DeletionGuard:
         live = files.filter(~files["path"].is_in(free["path"].implode()))
         return dict.fromkeys(live["path"], f"{other} reads them")
 
-    def _registered_once(self, metadata: TableMetadata, around: Surroundings) -> None:
-        for other in around.others:
+    def _registered_once(self, metadata: TableMetadata, surroundings: Surroundings) -> None:
+        for other in surroundings.others:
             uuid = other.registration.table_uuid
             if other.pointer is None or uuid != metadata.table_uuid or (other.problem and not uuid):
                 continue
-            meets = any(a.may_meet(b) for a in other.places for b in around.own)
+            meets = any(a.may_meet(b) for a in other.places for b in surroundings.own)
             if metadata.table_uuid or meets:  # format v1 may leave the uuid out
                 raise Refused(
                     f"{metadata.ref} is registered as {other} too, which reads the same files: unregister one",
                     "registered_twice",
                 )
 
-    def _sharing(self, metadata: TableMetadata, folder: str, around: Surroundings) -> Other | None:
-        """Another table with a place of its own that meets the folder, or that ever had one there."""
-        here, adopted = self._place(metadata, folder), self.adopted(metadata)
-        for other in sorted(around.others, key=lambda o: o.pointer is None):
-            if not any(here.may_meet(place) for place in other.places):
+    def _sharing(self, metadata: TableMetadata, folder: str, surroundings: Surroundings) -> Other | None:
+        """Return another table whose place overlaps the folder, now or at any time."""
+        own_place = self._place(folder, surroundings)
+        for other in sorted(surroundings.others, key=lambda o: o.pointer is None):
+            if not any(own_place.may_meet(place) for place in other.places):
                 continue
-            gone = not self._still_there(other) if other.pointer is None else False
-            left = folder in adopted and other.pointer is not None and self.has_left(metadata, other)
-            if not gone and not left:
+            dead = not self._still_there(other) if other.pointer is None else False
+            confirmed = folder in surroundings.adopted and other.pointer is not None
+            moved_away = confirmed and self.has_left(metadata, other, surroundings)
+            if not dead and not moved_away:
                 return other
         return None
 
-    def has_left(self, metadata: TableMetadata, other: Other) -> bool:
-        """Whether a table that some catalog names had a place where this table's are, and has none there any more."""
-        mine = [self._place(metadata, folder) for folder in (metadata.location, *metadata.write_paths)]
-        if not any(one.may_meet(place) for one in mine for place in other.places):
+    def has_left(self, metadata: TableMetadata, other: Other, surroundings: Surroundings) -> bool:
+        """Return whether another live table had a place in this table's places, and has none there any more."""
+        own_places = [self._place(folder, surroundings) for folder in (metadata.location, *metadata.write_paths)]
+        if not any(one.may_meet(place) for one in own_places for place in other.places):
             return False
         try:
-            now = self.registry.metadata_of(other)
+            current = self.registry.metadata_of(other)
         except IcewrightError:  # nobody knows
             return False
-        places = (now.location, *now.write_paths, now.metadata_location.rpartition("/")[0])
-        return not any(one.may_meet(self._place(metadata, place)) for one in mine for place in places)
+        places = (current.location, *current.write_paths, current.metadata_location.rpartition("/")[0])
+        return not any(one.may_meet(self._place(place, surroundings)) for one in own_places for place in places)
 
     def _still_there(self, other: Other) -> bool:
-        """Whether the metadata of a table that no catalog names any more is there: an unseen catalog may name it."""
+        """Return whether the metadata of an unnamed table still exists: an unseen catalog may name it."""
         return self.registry.files.size(other.registration.metadata_location) is not None
 
     def _remedy(self, metadata: TableMetadata, other: Other) -> str:
@@ -225,26 +225,28 @@ class DeletionGuard:
             f"`icewright adopt {metadata.ref}`"
         )
 
-    def _allows(self, metadata: TableMetadata, folder: str) -> bool:
-        here = self._place(metadata, folder)
-        return any(here.within(allowed) for allowed in self._allowed(metadata.ref))
+    def _allows(self, ref: TableRef, folder: str, spelling: Spelling) -> bool:
+        place = self.registry.place(folder, spelling)
+        return any(place.within(allowed) for allowed in self._allowed(ref, spelling))
 
-    def _allowed(self, ref: TableRef) -> list[Place]:
-        return [self.registry.place(folder, self.spelling(ref)) for folder in self.allowed_locations[ref.catalog]]
+    def _allowed(self, ref: TableRef, spelling: Spelling) -> list[Place]:
+        return [self.registry.place(folder, spelling) for folder in self.allowed_locations[ref.catalog]]
 
-    def _place(self, metadata: TableMetadata, folder: str) -> Place:
-        return self.registry.place(folder, self.spelling(metadata.ref))
+    def _place(self, folder: str, surroundings: Surroundings) -> Place:
+        return self.registry.place(folder, surroundings.spelling)
 
 
-def _about(place: Place, mine: Index[bool], around: Surroundings, *, outside: bool) -> tuple[str, list[Other]]:
-    """Return why files of a folder stay, blank when they need not, and whoever may reach some of them all the same.
+def _reason_to_keep(
+    place: Place, own_index: Index[bool], surroundings: Surroundings, *, outside: bool
+) -> tuple[str, list[Other]]:
+    """Return why files of a folder stay (blank: they need not), and the tables that may reach some of them.
 
     The innermost place counts, and one that two tables share is both's. `mine` says which places are confirmed.
     """
-    holding = mine.holding(place)
-    own = max((len(held.folder) for held, _ in holding), default=0)
-    theirs = around.having.holding(place)
-    inner = [other for held, other in theirs if len(held.folder) > own]
+    holding = own_index.holding(place)
+    own = max((len(holder.folder) for holder, _ in holding), default=0)
+    theirs = surroundings.having.holding(place)
+    inner = [other for holder, other in theirs if len(holder.folder) > own]
     if inner:
         return f"they lie in the place of {inner[-1]}", []
     if not own and not outside:
@@ -254,4 +256,4 @@ def _about(place: Place, mine: Index[bool], around: Surroundings, *, outside: bo
         ), []
     if not outside and not any(confirmed for _, confirmed in holding):
         return "they lie in a place that the table came to after it was first seen: `icewright adopt` confirms it", []
-    return "", [other for _, other in (*theirs, *around.using.holding(place))]
+    return "", [other for _, other in (*theirs, *surroundings.using.holding(place))]

@@ -66,21 +66,21 @@ class PathHashes:
     @staticmethod
     def joined(parts: Iterable[PathHashes]) -> PathHashes:
         """Return what any of the parts names."""
-        whole = PathHashes()
+        union = PathHashes()
         for part in parts:
-            fresh = [prefix for prefix in part.prefixes if prefix not in whole.prefixes]
-            whole.prefixes += fresh
-            codes = {old: whole.prefixes.index(prefix) for old, prefix in enumerate(part.prefixes)}
-            whole.hashes += part.hashes
-            whole.codes += [c.replace_strict(codes, return_dtype=pl.UInt16) for c in part.codes if codes]
-        return whole
+            new_prefixes = [prefix for prefix in part.prefixes if prefix not in union.prefixes]
+            union.prefixes += new_prefixes
+            codes = {old: union.prefixes.index(prefix) for old, prefix in enumerate(part.prefixes)}
+            union.hashes += part.hashes
+            union.codes += [c.replace_strict(codes, return_dtype=pl.UInt16) for c in part.codes if codes]
+        return union
 
     def add(self, frame: pl.DataFrame) -> None:
-        """Rows with `path` and `hash`."""
+        """Add the rows of a frame with the columns `path` and `hash`."""
         prefix = frame["path"].str.extract(_PREFIX)
-        for found in prefix.unique(maintain_order=True):
-            if found not in self.prefixes:
-                self.prefixes.append(found)
+        for value in prefix.unique(maintain_order=True):
+            if value not in self.prefixes:
+                self.prefixes.append(value)
         codes = {name: number for number, name in enumerate(self.prefixes)}
         self.hashes.append(frame["hash"])
         self.codes.append(prefix.replace_strict(codes, return_dtype=pl.UInt16))
@@ -94,7 +94,7 @@ class PathHashes:
 
 @dataclass
 class LocationListing:
-    """Listed files: all are counted, old ones in no hidden place may be orphans."""
+    """The listed files of a table's places: all are counted; old ones in no hidden folder are orphan candidates."""
 
     metadata: TableMetadata
     older_than: datetime
@@ -107,7 +107,7 @@ class LocationListing:
     _writer: pa.ipc.RecordBatchStreamWriter | None = None
 
     def add(self, root: str, batch: pa.RecordBatch) -> None:
-        """Files below `root`. Raises `Refused` when one of them belongs to another format's dataset."""
+        """Add files below `root`. Raises `Refused` when one of them belongs to another format's dataset."""
         frame = pl.DataFrame(pl.from_arrow(batch))
         if frame.is_empty():
             return
@@ -135,7 +135,7 @@ class LocationListing:
             self._writer.write_batch(batch)
 
     def mismatches(self, reached: PathHashes, same: Callable[[str, str], bool]) -> list[tuple[str, str]]:
-        """Schemes and authorities that are not the same, though a file is listed under one and reached by the other."""
+        """Return pairs of different prefixes under which one path is listed and is reached by the table."""
         if all(same(one, other) for one in self._named.prefixes for other in reached.prefixes):
             return []
         both = self._named.frame().join(reached.frame(), on="hash", how="inner").select("code", "code_right").unique()
@@ -143,14 +143,14 @@ class LocationListing:
         return [pair for pair in met if not same(*pair)]
 
     def strange_metadata(self, reached: PathHashes) -> list[Strange]:
-        """Metadata files that the table does not reach."""
+        """Return the listed metadata files that the table does not reach."""
         if not self._metadata_files:
             return []
         strange = pl.concat(self._metadata_files).join(reached.frame(), on="hash", how="anti")
         return [Strange(*row) for row in strange.select("path", "modified").rows()]
 
     def orphans(self, reached: PathHashes) -> Iterator[pl.DataFrame]:
-        """Old files that nothing reaches, with the columns of `ORPHAN`, chunk by chunk."""
+        """Yield the old files that the table does not reach, with the columns of `ORPHAN`, chunk by chunk."""
         if self._writer is None:
             return
         orphans = pl.DataFrame({"hash": pl.concat(self._old)}).join(reached.frame(), on="hash", how="anti")
@@ -163,7 +163,7 @@ class LocationListing:
                 yield frame.join(orphans, on="hash", how="semi").select(*ORPHAN)
 
     def close(self) -> None:
-        """Give the temporary file back."""
+        """Delete the temporary file of candidates."""
         self._spool.close()
 
 
@@ -184,14 +184,14 @@ def metadata_files(listed: pl.DataFrame) -> pl.DataFrame:
 
 
 def strange_metadata_beside(files: TableFiles, metadata: TableMetadata) -> list[Strange]:
-    """Metadata files in the table's metadata folders that its log does not name, as far as they could be somebody's.
+    """Return metadata files in the table's metadata folders that its log does not name and somebody may own.
 
     What was written before the oldest version that the log names is older, and is not looked at, unless two files
     bear its number: then the table may have been forked there.
     """
     named = (metadata.metadata_location, *metadata.metadata_log)
     folders = {metadata_folder(metadata.location, metadata.properties), *(path.rpartition("/")[0] for path in named)}
-    known = {key(path) for path in named}
+    named_keys = {key(path) for path in named}
     number = _version(metadata.metadata_log[0] if metadata.metadata_log else metadata.metadata_location)
     written: dict[str, datetime | None] = {}
     current_folder = _SPELLING.place(metadata.metadata_location.rpartition("/")[0])
@@ -204,19 +204,19 @@ def strange_metadata_beside(files: TableFiles, metadata: TableMetadata) -> list[
             # can be listed, as on a cluster that the table has left, nothing is deleted either
             if place == current_folder:
                 raise
-    current = next((at for path, at in written.items() if key(path) == key(metadata.metadata_location)), None)
+    current_written = next((at for path, at in written.items() if key(path) == key(metadata.metadata_location)), None)
 
     def newer(one: Strange) -> bool:
         version = _version(one.path)
-        later = current is None or one.modified is None or one.modified >= current
+        later = current_written is None or one.modified is None or one.modified >= current_written
         return later or number is None or version is None or version >= number
 
     numbers = Counter(_version(path) for path in written)
-    strange = [Strange(path, at) for path, at in written.items() if key(path) not in known]
+    strange = [Strange(path, at) for path, at in written.items() if key(path) not in named_keys]
     return [one for one in strange if newer(one) or numbers[_version(one.path)] > 1]
 
 
 def _version(path: str) -> int | None:
     """Return the number that a metadata file's name begins with, as catalogs count them (`00012-`, or `v12.`)."""
-    found = _NUMBERED.fullmatch(path.rpartition("/")[2])
-    return int(found[1]) if found else None
+    match = _NUMBERED.fullmatch(path.rpartition("/")[2])
+    return int(match[1]) if match else None

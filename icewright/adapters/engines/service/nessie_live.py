@@ -33,12 +33,12 @@ from icewright.core.vacuum import (
 from icewright.ports import Branched, Clock, Head, LiveTable, Survey, TableFiles
 
 _READERS = 8
-_SAID = (IcewrightError,)
+_REPORTED = (IcewrightError,)
 
 
 @dataclass(frozen=True)
 class Identified:
-    """What the commits say: references with their tables, and the live versions by content id."""
+    """References with their tables, and the live versions of each table by content id."""
 
     references: tuple[Reference, ...]
     heads: tuple[Mapping[Key, Content], ...]
@@ -49,7 +49,7 @@ class Identified:
 
 @dataclass
 class NessieLiveSet:
-    """What one catalog's references see. Metadata files and commits never change: each is read once."""
+    """Reads what the references of one catalog see. Metadata files and commits never change: each is read once."""
 
     catalog: Branched
     clock: Clock
@@ -59,7 +59,7 @@ class NessieLiveSet:
     _read: dict[str, TableMetadata] = field(default_factory=dict)
 
     def forget(self) -> None:
-        """Give back what was read."""
+        """Drop the commits and metadata files that were read."""
         self._commits.clear()
         self._read.clear()
 
@@ -71,31 +71,31 @@ class NessieLiveSet:
             heads = tuple(pool.map(self.catalog.tables, references))
             errors = self._all_read({c.metadata_location: c for tables in heads for c in tables.values()}.values())
             versions: dict[str, set[Content]] = {}
-            for found in pool.map(partial(self._live, policy.at(now), now, errors), references, heads):
-                for content in found:
+            for live in pool.map(partial(self._live, policy.at(now), now, errors), references, heads):
+                for content in live:
                     versions.setdefault(content.content_id, set()).add(content)
         return Identified(references, heads, versions, errors, (self.clock.now() - started).total_seconds())
 
     def survey(self, policy: CutoffPolicy, now: datetime) -> Survey:
         """Return every live table with its live versions; one that cannot be read says why."""
-        found = self.identify(policy, now)
-        known = self._known(found.heads)
-        versions = found.versions.items()
-        unknown = [c for i, cs in versions for c in cs if c.snapshot_id not in known.get(i, frozenset())]
-        errors = {**found.errors, **self._all_read(unknown)}
+        identified = self.identify(policy, now)
+        snapshot_ids = self._known(identified.heads)
+        versions = identified.versions.items()
+        unread = [c for i, cs in versions for c in cs if c.snapshot_id not in snapshot_ids.get(i, frozenset())]
+        errors = {**identified.errors, **self._all_read(unread)}
         at: dict[str, list[Head]] = {}
-        for reference, tables in zip(found.references, found.heads, strict=True):
+        for reference, tables in zip(identified.references, identified.heads, strict=True):
             for content in tables.values():
                 at.setdefault(content.content_id, []).append(Head(reference, content))
         return Survey(
             policy,
             now,
-            found.references,
+            identified.references,
             tuple(
                 self._table(content_id, at.get(content_id, []), frozenset(live), errors)
                 for content_id, live in sorted(versions, key=lambda item: min(c.key for c in item[1]))
             ),
-            found.seconds,
+            identified.seconds,
         )
 
     def limit(self, head: TableMetadata, cutoff: datetime, now: datetime) -> Limit:
@@ -125,22 +125,22 @@ class NessieLiveSet:
         return not forbidden_by_user(head.properties) and self.knobs(head.ref, head)[VACUUM_ENABLED]
 
     def _all_read(self, contents: Iterable[Content]) -> dict[str, IcewrightError]:
-        """Read the metadata of versions; the errors by place."""
-        wanted = {c.metadata_location: c for c in contents if c.metadata_location not in self._read}
+        """Read the metadata of versions; return errors by metadata location."""
+        unread = {c.metadata_location: c for c in contents if c.metadata_location not in self._read}
 
         def read(content: Content) -> TableMetadata | IcewrightError:
             try:
                 return self.catalog.read(content)
-            except _SAID as error:
+            except _REPORTED as error:
                 return error
 
         errors: dict[str, IcewrightError] = {}
         with ThreadPoolExecutor(_READERS) as pool:
-            for location, found in zip(wanted, pool.map(read, wanted.values()), strict=True):
-                if isinstance(found, IcewrightError):
-                    errors[location] = found
+            for location, result in zip(unread, pool.map(read, unread.values()), strict=True):
+                if isinstance(result, IcewrightError):
+                    errors[location] = result
                 else:
-                    self._read[location] = found
+                    self._read[location] = result
         return errors
 
     def _live(
@@ -152,7 +152,7 @@ class NessieLiveSet:
         tables: Mapping[Key, Content],
     ) -> set[Content]:
         limits: dict[str, Limit] = {}
-        whole: list[str] = []
+        complete_histories: list[str] = []
         for content in tables.values():
             metadata = self._read.get(content.metadata_location)
             if metadata is None:
@@ -162,15 +162,15 @@ class NessieLiveSet:
             except Refused as error:
                 errors[content.metadata_location] = error
             if len(metadata.snapshots) > 1:
-                whole.append(content.content_id)
-        walked = Walk(tables, limits, Limit(cutoff))
-        walked.satisfied(whole)
+                complete_histories.append(content.content_id)
+        branch_walk = Walk(tables, limits, Limit(cutoff))
+        branch_walk.satisfied(complete_histories)
 
         def state(hash_: str, keys: frozenset[Key]) -> Iterable[Content]:
             return self.catalog.tables(replace(reference, name="", hash=hash_), sorted(keys)).values()
 
-        walk(walked, self._log(reference), state)
-        return walked.live
+        walk(branch_walk, self._log(reference), state)
+        return branch_walk.live
 
     def _log(self, reference: Reference) -> Iterator[Commit]:
         """Yield the reference's commits; those that were told before are not asked for again."""
@@ -189,36 +189,36 @@ class NessieLiveSet:
 
     def _known(self, heads: Sequence[Mapping[Key, Content]]) -> dict[str, set[int | None]]:
         """Return snapshots that the metadata of some head describes, by content id."""
-        known: dict[str, set[int | None]] = {}
+        snapshot_ids: dict[str, set[int | None]] = {}
         for content in (c for tables in heads for c in tables.values()):
             metadata = self._read.get(content.metadata_location)
-            known.setdefault(content.content_id, {None}).update(metadata.by_id if metadata else ())
-        return known
+            snapshot_ids.setdefault(content.content_id, {None}).update(metadata.by_id if metadata else ())
+        return snapshot_ids
 
     def _table(
         self, content_id: str, heads: list[Head], versions: frozenset[Content], errors: Mapping[str, IcewrightError]
     ) -> LiveTable:
         """Return a live table as one value."""
         heads.sort(key=lambda head: (head.reference.name != self.catalog.branch, head.reference.name))
-        wrong = [errors[c.metadata_location] for c in versions if c.metadata_location in errors]
-        readable = [m for c in versions if (m := self.metadata(c)) is not None]
+        problems = [errors[c.metadata_location] for c in versions if c.metadata_location in errors]
+        metadata_files = [m for c in versions if (m := self.metadata(c)) is not None]
         first = heads[0].content if heads else min(versions, key=lambda c: c.key)
         name = first.key[-1]
         if not heads or heads[0].reference.name != self.catalog.branch:
             name += f"@{heads[0].reference.name}" if heads else "@"
-        latest = max(readable, key=lambda m: m.last_updated, default=None)
+        latest = max(metadata_files, key=lambda m: m.last_updated, default=None)
         at_heads = [m for h in heads if (m := self.metadata(h.content)) is not None]
         return LiveTable(
             ref=TableRef(self.catalog.name, first.key[:-1], name),
             content_id=content_id,
             heads=tuple(heads),
             versions=versions,
-            problem="; ".join(dict.fromkeys(str(error) for error in wrong)),
-            denied=sum(isinstance(error, AccessDenied) for error in wrong),
-            missing=sum(isinstance(error, FileMissing) for error in wrong),
+            problem="; ".join(dict.fromkeys(str(error) for error in problems)),
+            denied=sum(isinstance(error, AccessDenied) for error in problems),
+            missing=sum(isinstance(error, FileMissing) for error in problems),
             table_uuid=latest.table_uuid if latest else "",
             location=latest.location if latest else "",
-            write_paths=tuple(dict.fromkeys(p for m in readable for p in m.write_paths)),
+            write_paths=tuple(dict.fromkeys(p for m in metadata_files for p in m.write_paths)),
             snapshots=frozenset(s for m in at_heads for s in m.by_id)
             | {c.snapshot_id for c in versions if c.snapshot_id is not None},
             collect=all(self.may_collect(m) for m in at_heads),
@@ -227,7 +227,7 @@ class NessieLiveSet:
 
 @dataclass
 class _Marked:
-    """What one table reaches, and what of it has been read."""
+    """The paths that one table reaches, and the snapshots, metadata files and manifests that were read for them."""
 
     named: PathHashes = field(default_factory=PathHashes)
     snapshots: set[int] = field(default_factory=set)
@@ -255,7 +255,7 @@ class NessieReachability:
         self.broken.pop(content_id, None)
 
     def extend(self, survey: Survey, *, dry_run: bool) -> list[pl.DataFrame]:
-        """Take in what the survey sees and earlier ones did not; the paths of it.
+        """Mark what the survey sees and earlier ones did not; return its paths.
 
         In a dry run old snapshots of branches count as expired.
         """
@@ -266,64 +266,64 @@ class NessieReachability:
                 for frame in self._reached(table, survey, marked, dry_run=dry_run):
                     marked.named.add(hashed(frame.select("path"), self.files.canonical))
                     grown.append(frame)
-            except _SAID as error:
+            except _REPORTED as error:
                 self.broken[table.content_id] = error
         return grown
 
     def _reached(self, table: LiveTable, survey: Survey, marked: _Marked, *, dry_run: bool) -> Iterator[pl.DataFrame]:
         snapshots, frames = self._snapshots(table, survey, dry_run=dry_run)
-        fresh = [s for s in snapshots if s.snapshot_id not in marked.snapshots]
-        places = {c.metadata_location for c in table.versions} - marked.places
-        if not fresh and not places:
+        new_snapshots = [s for s in snapshots if s.snapshot_id not in marked.snapshots]
+        new_files = {c.metadata_location for c in table.versions} - marked.places
+        if not new_snapshots and not new_files:
             return
-        yield sets.files_frame((place, None, "metadata") for place in sorted(places))
+        yield sets.files_frame((place, None, "metadata") for place in sorted(new_files))
         yield from frames
-        if fresh:
-            yield sets.lists_of(fresh)
-            manifests = sets.manifests_of(self.files, fresh)
+        if new_snapshots:
+            yield sets.lists_of(new_snapshots)
+            manifests = sets.manifests_of(self.files, new_snapshots)
             manifests = manifests.filter(~pl.col("path").is_in(list(marked.manifests)))
             yield sets.as_files(manifests)
             yield from sets.content_of(self.files, manifests)
             marked.manifests.update(manifests["path"])
-        marked.snapshots.update(s.snapshot_id for s in fresh)
-        marked.places |= places
+        marked.snapshots.update(s.snapshot_id for s in new_snapshots)
+        marked.places |= new_files
 
     def _snapshots(
         self, table: LiveTable, survey: Survey, *, dry_run: bool
     ) -> tuple[list[Snapshot], list[pl.DataFrame]]:
         """Return the snapshots that stay readable, and the statistics of them."""
         live: dict[int, Snapshot] = {}
-        known: dict[int, Snapshot] = {}
+        by_id: dict[int, Snapshot] = {}
         heads = {h.content for h in table.heads}
-        read: list[TableMetadata] = []
+        metadata_files: list[TableMetadata] = []
         for head in table.heads:
             metadata = self.contents.metadata(head.content)
             if metadata is None:
                 raise FileMissing(table.problem or f"{head.content.metadata_location} was not read")
-            gone: set[int] = set()
+            expired: set[int] = set()
             if table.collect and (dry_run or not head.reference.is_branch):
-                gone = set(self.contents.expiry(metadata, survey.policy, survey.taken).snapshot_ids)
-            known |= metadata.by_id
-            live |= {i: s for i, s in metadata.by_id.items() if i not in gone}
-            read.append(metadata)
+                expired = set(self.contents.expiry(metadata, survey.policy, survey.taken).snapshot_ids)
+            by_id |= metadata.by_id
+            live |= {i: s for i, s in metadata.by_id.items() if i not in expired}
+            metadata_files.append(metadata)
         for content in table.versions - heads:
             metadata = self.contents.metadata(content)
             if metadata is not None:
-                known |= metadata.by_id
-                live |= {r.snapshot_id: metadata.by_id[r.snapshot_id] for r in metadata.refs if r.snapshot_id in known}
-                read.append(metadata)
+                by_id |= metadata.by_id
+                live |= {r.snapshot_id: metadata.by_id[r.snapshot_id] for r in metadata.refs if r.snapshot_id in by_id}
+                metadata_files.append(metadata)
             if content.snapshot_id is not None:
-                if content.snapshot_id not in known:
+                if content.snapshot_id not in by_id:
                     raise FileMissing(f"{content.metadata_location} does not have its snapshot {content.snapshot_id}")
-                live[content.snapshot_id] = known[content.snapshot_id]
-        return list(live.values()), [_statistics(metadata, live) for metadata in read]
+                live[content.snapshot_id] = by_id[content.snapshot_id]
+        return list(live.values()), [_statistics(metadata, live) for metadata in metadata_files]
 
 
 def _statistics(metadata: TableMetadata, live: Mapping[int, Snapshot]) -> pl.DataFrame:
-    """Statistics files of snapshots that stay."""
-    kept = replace(
+    """Return the statistics files of snapshots that stay."""
+    retained = replace(
         metadata,
         statistics=tuple(s for s in metadata.statistics if s.snapshot_id in live),
         partition_statistics=tuple(s for s in metadata.partition_statistics if s.snapshot_id in live),
     )
-    return sets.statistics_of(kept)
+    return sets.statistics_of(retained)

@@ -25,7 +25,7 @@ def partition_fields(partition: Schema) -> list[dict[str, Any]]:
 
 
 def _comparable(value: Any, kind: Mapping[str, Any]) -> Any:  # noqa: ANN401 - any Avro value
-    """Decimals compare as numbers, everything else as it is."""
+    """Return the form of a value that is compared: decimals as numbers, all others unchanged."""
     if kind.get("logicalType") == "decimal":
         return int.from_bytes(value, "big", signed=True)
     return value

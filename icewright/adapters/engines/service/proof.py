@@ -24,7 +24,7 @@ Holds = Callable[[TableMetadata], Sequence[SnapshotHold]]
 
 @dataclass
 class TableProof:
-    """What planned files of one table must withstand: an ordinary run asks the same as whoever finishes its work."""
+    """Proves planned deletions of one table: the same for an ordinary run and for one that finishes its work."""
 
     catalog: Catalog
     guard: DeletionGuard
@@ -42,54 +42,57 @@ class TableProof:
     _free: pl.DataFrame | None = None  # the planned files that no metadata so far reaches
 
     def prove(self, planned: Sequence[FileAction]) -> Proved:
-        """Return which of the planned files may go. Raises `Refused` when none may, and what asking raises."""
+        """Return which of the planned files may be deleted. Raises `Refused` if none may, and errors of reading."""
         self.check()
-        now = self.catalog.load(self.base.ref)
-        self._same_table(now)
-        if not gc_enabled(now.properties):
-            raise Refused(f"{now.ref}: gc.enabled is false now: nothing is deleted", "gc_disabled")
-        self._nobody_pinned(now)
-        self.guard.in_allowed_place(now)
-        around = self.guard.around(now)
+        current = self.catalog.load(self.base.ref)
+        self._same_table(current)
+        if not gc_enabled(current.properties):
+            raise Refused(f"{current.ref}: gc.enabled is false now: nothing is deleted", "gc_disabled")
+        self._nobody_pinned(current)
+        self.guard.in_allowed_place(current)
+        surroundings = self.guard.around(current)
         files = self.guard.registry.files
-        strange = strange_metadata_beside(files, now)
-        adopted = self.guard.adopted(now)
-        without_successor(now, strange, files.read, lambda: self.catalog.load(now.ref), self.clock, adopted)
-        roots = self.guard.roots(now, around)[0] if self.scanned else None
-        free = self._unreached(now)
+        strange = strange_metadata_beside(files, current)
+        without_successor(
+            current, strange, files.read, lambda: self.catalog.load(current.ref), self.clock, surroundings.adopted
+        )
+        roots = self.guard.roots(current, surroundings)[0] if self.scanned else None
+        free = self._unreached(current)
         free = free.filter(pl.col("path").is_in([file.path for file in planned]))
-        judged = self.guard.judge(now, around, free, own=roots, outside=self.outside and not self.scanned)
-        gone = set(judged.files["path"])
-        stays = {f.path: judged.stays.get(f.path, "the table reaches it") for f in planned if f.path not in gone}
-        return Proved(frozenset(gone), stays)
+        judged = self.guard.judge(current, surroundings, free, own=roots, outside=self.outside and not self.scanned)
+        deletable = set(judged.files["path"])
+        stays = {f.path: judged.stays.get(f.path, "the table reaches it") for f in planned if f.path not in deletable}
+        return Proved(frozenset(deletable), stays)
 
-    def _unreached(self, now: TableMetadata) -> pl.DataFrame:
-        """The planned files that the table does not reach; a manifest never changes, so each is compared once."""
-        files, left = self.guard.registry.files, self._free
-        if left is None:
-            left = pl.DataFrame({"path": [file.path for file in self.planned]}, schema={"path": pl.String})
-        if now.metadata_location != self._at:
-            manifests = sets.manifests_of(files, now.snapshots)
-            left = sets.unreached(left, sets.reached(files, now, manifests, self.compared), files.canonical)
+    def _unreached(self, current: TableMetadata) -> pl.DataFrame:
+        """Return the planned files that the table does not reach. A manifest never changes: each is compared once."""
+        files, unreached = self.guard.registry.files, self._free
+        if unreached is None:
+            unreached = pl.DataFrame({"path": [file.path for file in self.planned]}, schema={"path": pl.String})
+        if current.metadata_location != self._at:
+            manifests = sets.manifests_of(files, current.snapshots)
+            unreached = sets.unreached(
+                unreached, sets.reached(files, current, manifests, self.compared), files.canonical
+            )
             seen = manifests.select("path", "length")
-            known = seen if self.compared is None else pl.concat([self.compared.select("path", "length"), seen])
-            self.compared, self._free, self._at = known.unique(), left, now.metadata_location
-        return left
+            compared = seen if self.compared is None else pl.concat([self.compared.select("path", "length"), seen])
+            self.compared, self._free, self._at = compared.unique(), unreached, current.metadata_location
+        return unreached
 
-    def _same_table(self, now: TableMetadata) -> None:
-        if now.table_uuid != self.base.table_uuid:
-            raise TableReplaced(f"{now.ref} was replaced by another table: nothing is deleted")
-        if self.scanned and not self.finishing and now.location != self.base.location:
-            raise TableReplaced(f"{now.ref} was moved while it was scanned: nothing is deleted")
+    def _same_table(self, current: TableMetadata) -> None:
+        if current.table_uuid != self.base.table_uuid:
+            raise TableReplaced(f"{current.ref} was replaced by another table: nothing is deleted")
+        if self.scanned and not self.finishing and current.location != self.base.location:
+            raise TableReplaced(f"{current.ref} was moved while it was scanned: nothing is deleted")
 
-    def _nobody_pinned(self, now: TableMetadata) -> None:
+    def _nobody_pinned(self, current: TableMetadata) -> None:
         """Raise `Refused` when a reader came meanwhile who may need what is about to go."""
-        for hold in self.holds(now):
+        for hold in self.holds(current):
             if hold.until <= self.clock.now() or hold.since is None or hold.since < self.since:
                 continue
-            if not self.finishing or hold.snapshot_id not in now.by_id:
+            if not self.finishing or hold.snapshot_id not in current.by_id:
                 raise Refused(
-                    f"{now.ref}: {hold.by} holds snapshot {hold.snapshot_id} since {hold.since:%Y-%m-%d %H:%M} UTC: "
-                    "nothing is deleted until it is released",
+                    f"{current.ref}: {hold.by} holds snapshot {hold.snapshot_id} since {hold.since:%Y-%m-%d %H:%M} "
+                    "UTC: nothing is deleted until it is released",
                     "pinned",
                 )

@@ -59,7 +59,7 @@ def lists_of(snapshots: Iterable[Snapshot]) -> pl.DataFrame:
 
 
 def statistics_of(metadata: TableMetadata) -> pl.DataFrame:
-    """Statistics and partition statistics files that the metadata names."""
+    """Return the statistics and partition statistics files that the metadata names."""
     rows = [(s.path, s.length, "statistics") for s in metadata.statistics]
     return files_frame([*rows, *((s.path, s.length, "partition statistics") for s in metadata.partition_statistics)])
 
@@ -71,46 +71,49 @@ def metadata_files_of(metadata: TableMetadata) -> pl.DataFrame:
 
 
 def reached(
-    files: TableFiles, metadata: TableMetadata, manifests: pl.DataFrame | None = None, known: pl.DataFrame | None = None
+    files: TableFiles,
+    metadata: TableMetadata,
+    manifests: pl.DataFrame | None = None,
+    compared: pl.DataFrame | None = None,
 ) -> Iterator[pl.DataFrame]:
     """Yield every file that the metadata reaches, chunk by chunk.
 
-    `manifests` are those of all its snapshots, if the caller has read them; `known` those whose content the caller has
-    compared already: a manifest never changes, so it is not read again.
+    `manifests` are those of all its snapshots, if the caller has read them; `compared` those whose content the caller
+    has compared already: a manifest never changes, so it is not read again.
     """
     manifests = manifests_of(files, metadata.snapshots) if manifests is None else manifests
     yield as_files(manifests)
     yield pl.concat([lists_of(metadata.snapshots), statistics_of(metadata), metadata_files_of(metadata)])
-    fresh = manifests if known is None else manifests.join(known, on=["path", "length"], how="anti")
+    fresh = manifests if compared is None else manifests.join(compared, on=["path", "length"], how="anti")
     yield from content_of(files, fresh)
 
 
 def unreached(planned: pl.DataFrame, chunks: Iterable[pl.DataFrame], canonical: Canonical) -> pl.DataFrame:
-    """The planned files that no chunk holds, however the paths are spelt; every chunk is read, whatever is left."""
-    left = with_key(planned, canonical)
+    """Return the planned files that no chunk holds, however paths are spelt. All chunks are read, to find faults."""
+    remaining = with_key(planned, canonical)
     for chunk in chunks:
-        if left.height and chunk.height:
-            left = left.join(with_key(chunk, canonical), on="key", how="anti")
-    return left.drop("key")
+        if remaining.height and chunk.height:
+            remaining = remaining.join(with_key(chunk, canonical), on="key", how="anti")
+    return remaining.drop("key")
 
 
 def with_key(frame: pl.DataFrame, canonical: Canonical) -> pl.DataFrame:
-    """Return a column `key` by which two spellings of one path meet; see `icewright.core.paths.key`.
+    """Add a column `key` that two spellings of one path share; see `icewright.core.paths.key`.
 
     `canonical` takes the links out of folders: a file is live under whatever link it is named.
     """
     path, name = pl.col("path"), pl.col("path").str.split("/").list.last()
     folders = frame.select(path.str.strip_suffix(name)).to_series()
-    real = {folder: canonical(folder) if folder else "" for folder in folders.unique()}
-    if any(folder != leads for folder, leads in real.items()):
-        path = pl.concat_str(folders.replace_strict(real, return_dtype=pl.String), name)
+    canonical_folders = {folder: canonical(folder) if folder else "" for folder in folders.unique()}
+    if any(folder != target for folder, target in canonical_folders.items()):
+        path = pl.concat_str(folders.replace_strict(canonical_folders, return_dtype=pl.String), name)
     plain = path.str.replace(_PREFIX, "/")
     if frame.select(plain.str.contains("//", literal=True).any()).item():
         plain = plain.str.replace_all(r"/{2,}", "/")
-    odd = (path.str.len_bytes() != path.str.len_chars()) | path.str.contains("%", literal=True)
+    needs_decoding = (path.str.len_bytes() != path.str.len_chars()) | path.str.contains("%", literal=True)
     return frame.with_columns(
-        key=pl.when(odd)
-        .then(pl.when(odd).then(path).map_elements(key, return_dtype=pl.String, skip_nulls=True))
+        key=pl.when(needs_decoding)
+        .then(pl.when(needs_decoding).then(path).map_elements(key, return_dtype=pl.String, skip_nulls=True))
         .otherwise(plain)
     )
 

@@ -30,7 +30,7 @@ from icewright.core.steps import RemoveOrphans
 from icewright.core.table import TableMetadata
 from icewright.ports import Catalog, LedgerState, StepRequest
 
-_SHOWN = 20  # names told one by one
+_SHOWN = 20  # names that notes list one by one
 _NO_ORPHANS = pl.DataFrame(schema=ORPHAN)
 
 
@@ -48,53 +48,53 @@ class OrphanScan:
 
 @dataclass(frozen=True)
 class RemoveOrphansInService:
-    """The operation with what it needs."""
+    """Runs orphan removal: lists a table's places and deletes what no metadata of the table reaches."""
 
     deletion: Deletion
     guard: DeletionGuard
     holds: Holds
     storage_time: Callable[[str], datetime]  # the clock by which files below a location are dated
 
-    def run(self, catalog: Catalog, assignment: StepRequest, step: RemoveOrphans) -> Outcome:
-        """Scan, and delete as far as the mode allows. Raises `Refused` when anything is doubtful about the whole."""
-        base, clock = assignment.base, self.deletion.clock
+    def run(self, catalog: Catalog, request: StepRequest, step: RemoveOrphans) -> Outcome:
+        """Scan the table's places and delete as far as the mode allows. Raises `Refused` on any doubt."""
+        base, clock = request.base, self.deletion.clock
         started = clock.now()
         self.guard.in_allowed_place(base)
-        scan = self.scan(catalog, base, step, automatic=assignment.automatic)
+        scan = self.scan(catalog, base, step, automatic=request.automatic)
         chosen = self._chosen(base, scan.orphans, step)
-        gone = DeletionResult(chosen)
-        if not assignment.dry_run:
-            self._remember(assignment.job_id, base, scan.orphans)
-            gone = self._deleted(catalog, assignment, step, scan, chosen) if chosen else gone
+        deleted = DeletionResult(chosen)
+        if not request.dry_run:
+            self._remember(request.job_id, base, scan.orphans)
+            deleted = self._deleted(catalog, request, step, scan, chosen) if chosen else deleted
         seconds = (clock.now() - started).total_seconds()
         return committed(
             Operation.REMOVE_ORPHANS,
-            _summary(scan.found, gone, step, dry_run=assignment.dry_run),
+            _summary(scan.found, deleted, step, dry_run=request.dry_run),
             {
                 "orphans_found": scan.found,
-                "orphans_removed": len(gone.files),
-                "files_failed": gone.failed,
-                "bytes_deleted": sum(f.bytes or 0 for f in gone.files),
-                **{name: value for name, value in gone.metrics.items() if name.endswith("_waiting")},
+                "orphans_removed": len(deleted.files),
+                "files_failed": deleted.failed,
+                "bytes_deleted": sum(f.bytes or 0 for f in deleted.files),
+                **{name: value for name, value in deleted.metrics.items() if name.endswith("_waiting")},
                 "files_scanned": scan.listed,
                 "every_hours": step.every_hours,
                 "duration_ms": round(seconds * 1000),
             },
-            scan.orphans if step.mode == "report" else gone.files or gone.waiting,
-            notes=(*scan.notes, *gone.notes),
+            scan.orphans if step.mode == "report" else deleted.files or deleted.waiting,
+            notes=(*scan.notes, *deleted.notes),
         )
 
     def _deleted(
         self,
         catalog: Catalog,
-        assignment: StepRequest,
+        request: StepRequest,
         step: RemoveOrphans,
         scan: OrphanScan,
         chosen: tuple[FileAction, ...],
     ) -> DeletionResult:
         """Plan the deletions, and carry them out when no delay is asked for."""
-        base, job = assignment.base, assignment.job_id
-        assignment.check()  # the scan may have taken hours
+        base, job_id = request.base, request.job_id
+        request.check()  # the scan may have taken hours
         now = self.deletion.clock.now()
         until = now + step.delay if step.delay else None
         proof = TableProof(
@@ -106,14 +106,14 @@ class RemoveOrphansInService:
             self.holds,
             scan.begun,
             scanned=True,
-            check=assignment.check,
+            check=request.check,
             compared=scan.compared,
         )
         self.guard.roots(base, self.guard.around(base))
         planned = (LedgerState.PLANNED, now, until, Operation.REMOVE_ORPHANS)
-        self.deletion.ledger.plan(job, base.ref, chosen, *planned)
+        self.deletion.ledger.plan(job_id, base.ref, chosen, *planned)
         concurrency, place = step.max_concurrent_deletes, base.location
-        return self.deletion.carry_out(job, place, chosen, proof, concurrency, owed=False, delay=step.delay)
+        return self.deletion.carry_out(job_id, place, chosen, proof, concurrency, owed=False, delay=step.delay)
 
     def scan(
         self, catalog: Catalog, base: TableMetadata, step: RemoveOrphans, *, automatic: bool = False
@@ -124,26 +124,26 @@ class RemoveOrphansInService:
         """
         files, clock = self.deletion.files, self.deletion.clock
         begun = clock.now()
-        around = self.guard.around(base)
-        roots, notes = self.guard.roots(base, around)
-        adopted = self.guard.adopted(base)
+        surroundings = self.guard.around(base)
+        roots, notes = self.guard.roots(base, surroundings)
+        adopted = surroundings.adopted
         doubts = Doubts(base, adopted) if automatic and step.mode != "report" else None
-        if doubts is not None and (moved := self.guard.moved(base, roots, around)):
+        if doubts is not None and (moved := self.guard.moved(roots, surroundings)):
             raise doubts.moved(moved)
         in_time(base, clock.now(), self.storage_time(base.location))
-        unnamed: list[str] = []
+        invalid_names: list[str] = []
         with (
             closing(LocationListing(base, step.older_than, files.canonical)) as listing,
             ThreadPoolExecutor(1) as meanwhile,
         ):
             early = meanwhile.submit(self._reached, base, step)
             for root in roots:
-                for batch in self._listed(root, step, unnamed.append):
+                for batch in self._listed(root, step, invalid_names.append):
                     listing.add(root, batch)
             fresh = _same_table(base, catalog.load(base.ref))
             reached, manifests = early.result() if fresh == base else self._reached(fresh, step)
-            planned = self.deletion.planned(base.ref)  # another job deletes these, or an undo takes them back
-            reached.add(hashed(planned, files.canonical))
+            waiting_deletions = self.deletion.planned(base.ref)  # another job deletes these, or an undo takes them back
+            reached.add(hashed(waiting_deletions, files.canonical))
             strange = listing.strange_metadata(reached)
             debris = self._identified(catalog, fresh, strange, adopted)
             no_mismatch(
@@ -152,42 +152,42 @@ class RemoveOrphansInService:
                     reached, lambda one, other: same_prefix(one, other, step.equal_schemes, step.equal_authorities)
                 ),
             )
-            found, kept = 0, [_NO_ORPHANS]
+            orphan_count, chunks = 0, [_NO_ORPHANS]
             stays: dict[str, str] = {}
             for chunk in listing.orphans(reached):
-                judged = self.guard.judge(base, around, chunk, own=roots)
-                stays |= judged.stays
+                judgement = self.guard.judge(base, surroundings, chunk, own=roots)
+                stays |= judgement.stays
                 if doubts is not None:
-                    doubts.look_at(judged.files)
-                kept.append(judged.files.head(step.max_files - sum(frame.height for frame in kept)))
-                found += judged.files.height
-        no_flood(base, found, listing.files, step.max_delete_ratio)
-        rows = pl.concat(kept).sort("path").rows()
+                    doubts.look_at(judgement.files)
+                chunks.append(judgement.files.head(step.max_files - sum(frame.height for frame in chunks)))
+                orphan_count += judgement.files.height
+        no_flood(base, orphan_count, listing.files, step.max_delete_ratio)
+        rows = pl.concat(chunks).sort("path").rows()
         notes += Judgement(_NO_ORPHANS, stays).notes()
-        notes += [f"{found - len(rows)} more orphans wait for the next run"] if found > len(rows) else []
+        notes += [f"{orphan_count - len(rows)} more orphans wait for the next run"] if orphan_count > len(rows) else []
         notes += [f"{path} is no metadata (empty, or cut); it goes when it is old enough" for path in debris]
-        notes += [f"{name} is left alone: no file of a table can have such a name" for name in unnamed[:_SHOWN]]
-        notes += [f"{len(unnamed) - _SHOWN} more such names" for _ in unnamed[_SHOWN : _SHOWN + 1]]
+        notes += [f"{name} is left alone: no file of a table can have such a name" for name in invalid_names[:_SHOWN]]
+        notes += [f"{len(invalid_names) - _SHOWN} more such names" for _ in invalid_names[_SHOWN : _SHOWN + 1]]
         orphans = tuple(FileAction(path, size, kind_of(path), modified) for path, size, modified in rows)
-        return OrphanScan(begun, listing.files, found, orphans, tuple(notes), manifests)
+        return OrphanScan(begun, listing.files, orphan_count, orphans, tuple(notes), manifests)
 
     def _identified(
         self, catalog: Catalog, fresh: TableMetadata, strange: Sequence[Strange], adopted: frozenset[str]
     ) -> tuple[str, ...]:
-        """Metadata files that are nobody's. Raises `Refused` when another table, or another writer, left any."""
+        """Return metadata files that are debris. Raises `Refused` if another table or another writer left any."""
         read, clock = self.deletion.files.read, self.deletion.clock
         found = without_successor(fresh, strange, read, lambda: catalog.load(fresh.ref), clock, adopted)
         no_foreign_table(fresh, found)
         return found.debris
 
     def _reached(self, metadata: TableMetadata, step: RemoveOrphans) -> tuple[PathHashes, pl.DataFrame]:
-        """Everything that the table reaches, and the manifests that were read for it."""
+        """Return the paths that the table reaches, as hashes, and the manifests that were read for them."""
         files = self.deletion.files
         manifests = sets.manifests_of(files, metadata.snapshots, totals=step.check_totals)
         return PathHashes.of(sets.reached(files, metadata, manifests), files.canonical), manifests
 
     def count(self, base: TableMetadata, older_than: datetime) -> int:
-        """Return how many old files lie under the location that the table does not reach, whoever they belong to."""
+        """Return the number of old files under the location that the table does not reach, whoever owns them."""
         files = self.deletion.files
         with closing(LocationListing(base, older_than, files.canonical)) as listing:
             for batch in files.listing(base.location):
@@ -195,11 +195,13 @@ class RemoveOrphansInService:
             reached = PathHashes.of(sets.reached(files, base), files.canonical)
             return sum(chunk.height for chunk in listing.orphans(reached))
 
-    def _listed(self, root: str, step: RemoveOrphans, unnamed: Callable[[str], None]) -> Iterator[pa.RecordBatch]:
+    def _listed(
+        self, root: str, step: RemoveOrphans, on_invalid_name: Callable[[str], None]
+    ) -> Iterator[pa.RecordBatch]:
         files = self.deletion.files
         if step.inventory is None:
-            return files.listing(root, unnamed)
-        return files.inventory(step.inventory, root, unnamed)
+            return files.listing(root, on_invalid_name)
+        return files.inventory(step.inventory, root, on_invalid_name)
 
     def _chosen(
         self, base: TableMetadata, orphans: Sequence[FileAction], step: RemoveOrphans
@@ -214,17 +216,17 @@ class RemoveOrphansInService:
         return ()
 
     def _remember(self, job_id: str, base: TableMetadata, orphans: Sequence[FileAction]) -> None:
-        """Findings wait in the ledger for their confirmation; those that are no orphans any more are dropped."""
+        """Record new orphans in the ledger for their confirmation, and drop those that are no orphans any more."""
         ledger = self.deletion.ledger
-        known = ledger.found_orphans(base.ref, base.table_uuid)
-        now = {f.path for f in orphans}
-        ledger.forget_orphans(base.ref, [p for p in known if p not in now])
-        fresh = [f for f in orphans if f.path not in known]
+        found_before = ledger.found_orphans(base.ref, base.table_uuid)
+        paths = {f.path for f in orphans}
+        ledger.forget_orphans(base.ref, [p for p in found_before if p not in paths])
+        fresh = [f for f in orphans if f.path not in found_before]
         ledger.plan(job_id, base.ref, fresh, LedgerState.FOUND, self.deletion.clock.now())
 
 
 def same_prefix(one: str, other: str, schemes: Mapping[str, str], authorities: Mapping[str, str]) -> bool:
-    """Return whether two beginnings of paths mean the same place."""
+    """Return whether two prefixes of scheme and authority mean the same storage."""
     return same_place(split(f"{one}/x"), split(f"{other}/x"), schemes, authorities)
 
 
@@ -244,7 +246,7 @@ def _same_table(base: TableMetadata, fresh: TableMetadata) -> TableMetadata:
 
 
 def kind_of(path: str) -> str:
-    """Return what a file is, by its name."""
+    """Return the kind of a file by its name: metadata, manifest list, manifest or data."""
     name = path.rpartition("/")[2]
     if name.endswith((".metadata.json", ".metadata.json.gz")):
         return "metadata"
@@ -253,11 +255,15 @@ def kind_of(path: str) -> str:
     return "data"
 
 
-def _summary(found: int, gone: DeletionResult, step: RemoveOrphans, *, dry_run: bool) -> str:
+def _summary(orphan_count: int, deleted: DeletionResult, step: RemoveOrphans, *, dry_run: bool) -> str:
     if step.mode == "report":
-        return f"found {found} orphan file(s), mode report removes none"
-    if gone.waiting:
-        return f"{len(gone.waiting)} orphan file(s) wait until {gone.until:%Y-%m-%d %H:%M} UTC to be removed"
-    removed = len(gone.files)
-    waiting = f", {found - removed} wait for a second scan" if step.mode == "confirm" and found > removed else ""
+        return f"found {orphan_count} orphan file(s), mode report removes none"
+    if deleted.waiting:
+        return f"{len(deleted.waiting)} orphan file(s) wait until {deleted.until:%Y-%m-%d %H:%M} UTC to be removed"
+    removed = len(deleted.files)
+    waiting = (
+        f", {orphan_count - removed} wait for a second scan"
+        if step.mode == "confirm" and orphan_count > removed
+        else ""
+    )
     return f"{'would remove' if dry_run else 'removed'} {removed} orphan file(s){waiting}"

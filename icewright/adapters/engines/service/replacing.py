@@ -1,4 +1,4 @@
-"""A snapshot of operation `replace`: the same rows, said by other manifests."""
+"""A snapshot of operation `replace`: the same rows under other manifests."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Replacing:
 
     @contextmanager
     def undone_unless_committed(self) -> Iterator[None]:
-        """When the block fails, its new files are gone again, unless the table may refer to them."""
+        """Delete the new files when the block fails, unless the table may refer to them."""
         try:
             yield
         except (CommitStateUnknown, InvariantViolated):
@@ -51,20 +51,22 @@ class Replacing:
             raise
 
     def write(self, writer: ManifestWriter, entries: Sequence[Entry], target_bytes: int, each: float) -> None:
-        """New manifests of about the target's size, of entries that take about so many bytes each."""
+        """Write manifests of about `target_bytes` for entries of about `each` bytes."""
         per_file = max(1, int(target_bytes / max(1.0, each)))
         self.written += writer.write(self.files, self._folder, entries, -(-len(entries) // per_file))
 
     def commit(self, dropped: Collection[str], summary: Mapping[str, str]) -> TableMetadata:
-        """Let the new manifests stand for those that are dropped.
+        """Commit a snapshot in which the new manifests replace the dropped ones.
 
         Raises `CommitConflict` when the table has changed, `InvariantViolated` when the commit did more.
         """
         base, current, rows = self.base, self.current, self._rows
         sequence = base.last_sequence_number + 1 if base.format_version >= VERSION_SEQUENCES else 0
-        kept = [row for row in rows.records if rows.value(row, lists.PATH) not in dropped]
-        content = lists.manifest_list(rows, kept, self.written, base, self.snapshot_id, current.snapshot_id, sequence)
-        counts = {"created": len(self.written), "kept": len(kept), "replaced": len(dropped)}
+        retained = [row for row in rows.records if rows.value(row, lists.PATH) not in dropped]
+        content = lists.manifest_list(
+            rows, retained, self.written, base, self.snapshot_id, current.snapshot_id, sequence
+        )
+        counts = {"created": len(self.written), "kept": len(retained), "replaced": len(dropped)}
         snapshot: dict[str, Any] = {
             "snapshot-id": self.snapshot_id,
             "parent-snapshot-id": current.snapshot_id,
@@ -84,7 +86,7 @@ class Replacing:
             raise
         except Exception as error:  # of ours or of a library, perhaps after the commit: the files may be in use
             raise CommitStateUnknown(f"{base.ref}: unexpected {type(error).__name__} at the commit: {error}") from error
-        broken = identity_violations(base, after) + ref_violations(base, after, [MAIN])
-        if broken:
-            raise InvariantViolated(f"{base.ref}: replacing manifests broke the table: {'; '.join(broken)}")
+        violations = identity_violations(base, after) + ref_violations(base, after, [MAIN])
+        if violations:
+            raise InvariantViolated(f"{base.ref}: replacing manifests broke the table: {'; '.join(violations)}")
         return after

@@ -26,21 +26,21 @@ _READERS = 4
 
 @dataclass(frozen=True)
 class RewriteManifestsInService:
-    """The operation with what it needs."""
+    """Runs manifest rewriting without Spark."""
 
     files: TableFiles
     clock: Clock
 
-    def run(self, catalog: Catalog, assignment: StepRequest, step: RewriteManifests) -> Outcome:
+    def run(self, catalog: Catalog, request: StepRequest, step: RewriteManifests) -> Outcome:
         """Rewrite, or list the manifests that would be. Raises `CommitConflict` when the table changed meanwhile."""
-        base, started = assignment.base, self.clock.now()
+        base, started = request.base, self.clock.now()
         current = base.current_snapshot
         if current is None or current.manifest_list is None:
             return skipped(Operation.REWRITE_MANIFESTS, "no current snapshot")
         listed = sets.listed(sets.manifests_of(self.files, [current], totals=step.check_totals))
         chosen = [m for m in listed if m.content is ManifestContent.DATA and m.spec_id in step.spec_ids]
         actions = tuple(FileAction(m.path, m.length, "manifest") for m in chosen)
-        if assignment.dry_run:
+        if request.dry_run:
             count = sum(m.live_files for m in chosen)
             summary = f"would rewrite {len(chosen)} manifests ({count} entries)"
             return committed(Operation.REWRITE_MANIFESTS, summary, _metrics(len(chosen), 0, count, 0.0), actions)
@@ -49,10 +49,10 @@ class RewriteManifestsInService:
             for spec_id in step.spec_ids:
                 self._rewrite_spec(replacing, [m for m in chosen if m.spec_id == spec_id], step.target_bytes)
             entries = _checked(base, chosen, replacing.written)
-            assignment.check()
-            after = replacing.commit({m.path for m in chosen}, _summary(current, assignment.job_id, entries))
-        if after.current_snapshot is not None and (broken := total_violations(current, after.current_snapshot)):
-            raise InvariantViolated(f"{base.ref}: rewrite_manifests broke the table: {'; '.join(broken)}")
+            request.check()
+            after = replacing.commit({m.path for m in chosen}, _summary(current, request.job_id, entries))
+        if after.current_snapshot is not None and (violations := total_violations(current, after.current_snapshot)):
+            raise InvariantViolated(f"{base.ref}: rewrite_manifests broke the table: {'; '.join(violations)}")
         return committed(
             Operation.REWRITE_MANIFESTS,
             f"rewrote {len(chosen)} manifests into {len(replacing.written)} ({entries} entries)",
@@ -70,14 +70,14 @@ class RewriteManifestsInService:
 
 
 def _checked(base: TableMetadata, chosen: Sequence[ManifestFile], written: Sequence[WrittenManifest]) -> int:
-    """The number of entries written. Raises `MetadataUnreadable` when it is not what the manifest list promised."""
-    read, promised = sum(w.entries for w in written), sum(m.live_files for m in chosen)
-    if read != promised:
+    """Return the number of entries written. Raises `MetadataUnreadable` if the manifest list has another number."""
+    entries, expected = sum(w.entries for w in written), sum(m.live_files for m in chosen)
+    if entries != expected:
         raise MetadataUnreadable(
-            f"{base.ref}: rewrite_manifests read {read} entries where the manifest list says {promised}; "
+            f"{base.ref}: rewrite_manifests read {entries} entries where the manifest list says {expected}; "
             "nothing was committed"
         )
-    return read
+    return entries
 
 
 def _summary(current: Snapshot, job_id: str, entries: int) -> Mapping[str, str]:

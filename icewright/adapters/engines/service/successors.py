@@ -33,7 +33,7 @@ class Strange:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What strange metadata files are."""
+    """The strange metadata files of a table's places, by what they are."""
 
     foreign: tuple[tuple[str, str], ...]  # files of other tables, with their uuids
     successors: tuple[Strange, ...]  # versions of this table that somebody else made
@@ -43,7 +43,7 @@ class Found:
 def identify(
     metadata: TableMetadata, strange: Iterable[Strange], read: Callable[[str], bytes], adopted: frozenset[str]
 ) -> Found:
-    """Read every strange file. What a person has adopted, by path or by uuid, is told no more.
+    """Read every strange file and say what it is; leave out what a person has adopted, by path or by uuid.
 
     A successor names the current file in its log, or has the current snapshot and newer ones. Any other file that the
     current one does not come from belongs to a fork, unless it is a commit that lost a race: nothing builds on it, and
@@ -53,27 +53,27 @@ def identify(
     own: list[tuple[Strange, Lineage]] = []
     foreign: list[tuple[str, str]] = []
     debris: list[str] = []
-    for one in strange:
-        if key(one.path) in adopted:
+    for file in strange:
+        if key(file.path) in adopted:
             continue
         try:
-            content = read(one.path)
+            content = read(file.path)
         except FileMissing:  # removed since it was listed
             continue
-        line = lineage(content, one.path)
-        if line is None:
-            debris.append(one.path)
-        elif line.table_uuid == metadata.table_uuid or _is_ancestor(line, metadata):
-            own.append((one, line))
-        elif line.table_uuid not in adopted:
-            foreign.append((one.path, line.table_uuid))
+        candidate = lineage(content, file.path)
+        if candidate is None:
+            debris.append(file.path)
+        elif candidate.table_uuid == metadata.table_uuid or _is_ancestor(candidate, metadata):
+            own.append((file, candidate))
+        elif candidate.table_uuid not in adopted:
+            foreign.append((file.path, candidate.table_uuid))
     return Found(tuple(foreign), tuple(_successors(metadata, own, read)), tuple(debris))
 
 
-def _is_ancestor(line: Lineage, metadata: TableMetadata) -> bool:
+def _is_ancestor(candidate: Lineage, metadata: TableMetadata) -> bool:
     """Return whether a file without a uuid is from the time before the table had one."""
-    same_place = key(line.location).rstrip("/") == key(metadata.location).rstrip("/")
-    return not line.table_uuid and same_place and bool(line.snapshot_ids & metadata.by_id.keys())
+    same_place = key(candidate.location).rstrip("/") == key(metadata.location).rstrip("/")
+    return not candidate.table_uuid and same_place and bool(candidate.snapshot_ids & metadata.by_id.keys())
 
 
 def _successors(
@@ -81,67 +81,79 @@ def _successors(
 ) -> list[Strange]:
     current = key(metadata.metadata_location)
     replaced_by = _replaced_by(metadata, own, read) if own else {}
-    ours = replaced_by.keys() | {current}
-    built_on = {key(path) for _, line in own for path in line.log}
+    own_versions = replaced_by.keys() | {current}
+    built_on = {key(path) for _, candidate in own for path in candidate.log}
     since = metadata.log_since or metadata.last_updated  # what is older is a version that the log has dropped
-    found: list[Strange] = []
-    for one, line in own:
-        logged = {key(path) for path in line.log}
-        newer = line.last_updated is not None and line.last_updated >= since
+    successors: list[Strange] = []
+    for file, candidate in own:
+        logged = {key(path) for path in candidate.log}
+        newer = candidate.last_updated is not None and candidate.last_updated >= since
         head_moved_on = (
-            line.current_snapshot_id != metadata.current_snapshot_id
-            and metadata.current_snapshot_id in line.snapshot_ids
-            and line.last_updated is not None
-            and line.last_updated > metadata.last_updated
+            candidate.current_snapshot_id != metadata.current_snapshot_id
+            and metadata.current_snapshot_id in candidate.snapshot_ids
+            and candidate.last_updated is not None
+            and candidate.last_updated > metadata.last_updated
         )
         after = current in logged or head_moved_on
-        extended = key(one.path) in built_on
-        base = key(line.log[-1]) if line.log else current
-        theirs = key(one.path) not in ours and (newer or bool(logged & ours))
-        fork = theirs and (extended or not (base == current or _lost_race(one, line, metadata, replaced_by, read)))
-        crashed_here = staged_by_us(one.path) and not extended and bool(line.log) and base == current
-        known = line.snapshot_ids <= metadata.by_id.keys()
-        copy = known and line.last_updated is not None and line.last_updated <= metadata.last_updated
-        if fork or (after and not crashed_here and not copy):
-            found.append(one)
-    return found
+        has_descendants = key(file.path) in built_on
+        base = key(candidate.log[-1]) if candidate.log else current
+        unknown_version = key(file.path) not in own_versions and (newer or bool(logged & own_versions))
+        fork = unknown_version and (
+            has_descendants or not (base == current or _lost_race(file, candidate, metadata, replaced_by, read))
+        )
+        crashed_here = staged_by_us(file.path) and not has_descendants and bool(candidate.log) and base == current
+        snapshots_known = candidate.snapshot_ids <= metadata.by_id.keys()
+        older_copy = (
+            snapshots_known and candidate.last_updated is not None and candidate.last_updated <= metadata.last_updated
+        )
+        if fork or (after and not crashed_here and not older_copy):
+            successors.append(file)
+    return successors
 
 
 def _replaced_by(
     metadata: TableMetadata, own: Sequence[tuple[Strange, Lineage]], read: Callable[[str], bytes]
 ) -> dict[str, str]:
-    """Return the next version by the key of each that the current one comes from, as far back as files tell."""
-    logs = {key(one.path): (*line.log, one.path) for one, line in own}
-    waiting = [(*metadata.metadata_log, metadata.metadata_location)]
+    """Return the location of the next version by the key of each version before it, as far back as files tell."""
+    logs = {key(file.path): (*candidate.log, file.path) for file, candidate in own}
+    pending_logs = [(*metadata.metadata_log, metadata.metadata_location)]
     if metadata.metadata_log:  # the oldest that is named knows the ones before it
         oldest = metadata.metadata_log[0]
-        line = _read(oldest, read)
-        waiting += [(*line.log, oldest)] if line is not None else []
-    found: dict[str, str] = {}
-    while waiting:
-        for before, after in pairwise(waiting.pop()):
-            if key(before) not in found:
-                found[key(before)] = after
-                waiting += [logs[key(before)]] if key(before) in logs else []
-    return found
+        candidate = _read(oldest, read)
+        pending_logs += [(*candidate.log, oldest)] if candidate is not None else []
+    next_versions: dict[str, str] = {}
+    while pending_logs:
+        for before, after in pairwise(pending_logs.pop()):
+            if key(before) not in next_versions:
+                next_versions[key(before)] = after
+                pending_logs += [logs[key(before)]] if key(before) in logs else []
+    return next_versions
 
 
 def _lost_race(
-    one: Strange, line: Lineage, metadata: TableMetadata, replaced_by: Mapping[str, str], read: Callable[[str], bytes]
+    file: Strange,
+    candidate: Lineage,
+    metadata: TableMetadata,
+    replaced_by: Mapping[str, str],
+    read: Callable[[str], bytes],
 ) -> bool:
     """Return whether a file was made when its base was replaced, as writers look at the base right before they commit.
 
     Of files that Icewright staged this is taken for granted.
     """
-    rival = replaced_by.get(key(line.log[-1]))
-    if rival is None or staged_by_us(one.path):
+    rival = replaced_by.get(key(candidate.log[-1]))
+    if rival is None or staged_by_us(file.path):
         return rival is not None
     if rival == metadata.metadata_location:
-        made: datetime | None = metadata.last_updated
+        replaced_at: datetime | None = metadata.last_updated
     else:
         winner = _read(rival, read)
-        made = winner.last_updated if winner is not None else None
-    return made is not None and line.last_updated is not None and abs(line.last_updated - made) < _COMMIT
+        replaced_at = winner.last_updated if winner is not None else None
+    return (
+        replaced_at is not None
+        and candidate.last_updated is not None
+        and abs(candidate.last_updated - replaced_at) < _COMMIT
+    )
 
 
 def _read(path: str, read: Callable[[str], bytes]) -> Lineage | None:
@@ -160,7 +172,7 @@ def without_successor(
     clock: Clock,
     adopted: frozenset[str],
 ) -> Found:
-    """Return the same, after giving a commit that is under way the time to land.
+    """Return what `identify` does, after giving a commit that is in flight the time to land.
 
     Raises `Refused` when somebody else writes the table, through another catalog most likely, and when a file may be
     somebody's and cannot be read.
@@ -173,25 +185,25 @@ def without_successor(
             raise unreadable(metadata, error) from error
 
     found = identified(metadata, strange)
-    left = list(found.successors)
+    successors = list(found.successors)
     for look in range(1, _LOOKS + 1):
-        if not left or not _under_way(left, clock.now()):
+        if not successors or not _may_be_in_flight(successors, clock.now()):
             break
         clock.sleep(backoff(look).total_seconds())
-        left = list(identified(load(), left).successors)
-    if left:
+        successors = list(identified(load(), successors).successors)
+    if successors:
         raise Refused(
-            f"{metadata.ref}: {left[0].path} is a newer version of the table that this catalog does not know: somebody "
-            "writes it through another catalog, and nothing is expired or deleted here. Drop the entry here (without "
-            f"purging), or, if that version is dead, say so by `icewright adopt {metadata.ref}`",
+            f"{metadata.ref}: {successors[0].path} is a newer version of the table that this catalog does not know: "
+            "somebody writes it through another catalog, and nothing is expired or deleted here. Drop the entry here "
+            f"(without purging), or, if that version is dead, say so by `icewright adopt {metadata.ref}`",
             "successor",
         )
     return found
 
 
-def _under_way(files: Sequence[Strange], now: datetime) -> bool:
-    """Return whether all of these could be a commit that has not landed yet."""
-    return all(one.modified is None or now - one.modified < _COMMIT for one in files)
+def _may_be_in_flight(files: Sequence[Strange], now: datetime) -> bool:
+    """Return whether each of the files may be a commit that has not landed yet."""
+    return all(file.modified is None or now - file.modified < _COMMIT for file in files)
 
 
 def no_foreign_table(metadata: TableMetadata, found: Found) -> None:
@@ -205,7 +217,7 @@ def no_foreign_table(metadata: TableMetadata, found: Found) -> None:
 
 
 def unreadable(metadata: TableMetadata, error: MetadataUnreadable) -> Refused:
-    """A file that may be another table's, and that nobody here can read, stops whatever would delete beside it."""
+    """Return the error for an unreadable file that may be another table's: nothing is deleted beside it."""
     return Refused(
         f"{metadata.ref}: {error}: it may be another table's; if it is nobody's, `icewright adopt {metadata.ref}`",
         "foreign_metadata",

@@ -65,7 +65,7 @@ class BranchVacuum:
     _expired: dict[str, set[int]] = field(default_factory=dict)  # by content id
 
     def survey(self, now: datetime) -> Survey:
-        """Identify the live contents, and forget what earlier runs knew."""
+        """Identify the live contents anew, without the marks of earlier runs."""
         self.contents.forget()
         self._mark = self._dry_mark = None
         self._expired.clear()
@@ -78,10 +78,10 @@ class BranchVacuum:
         return resolve(self.catalog.gc_config(), knobs[VACUUM_CUTOFF], grace, now)
 
     def expire(self, work: VacuumOf) -> Outcome:
-        """Return one commit for each branch whose metadata of the table has old snapshots."""
+        """Expire a table's old snapshots by one commit on each branch that has any."""
         started = self.deletion.clock.now()
         commits = 0
-        gone: set[int] = set()
+        expired_ids: set[int] = set()
         notes: list[str] = []
         for head in work.table.heads:
             metadata = self.contents.metadata(head.content)
@@ -95,35 +95,35 @@ class BranchVacuum:
             writers = (*expiry.kept_writers, *expiry.lost_writers)
             notes += [f"{head.reference.name}: {writer}" for writer in writers]
             if expiry.snapshot_ids:
-                gone.update(expiry.snapshot_ids)
+                expired_ids.update(expiry.snapshot_ids)
                 commits += 1
                 verb = "would expire" if work.dry_run else "expired"
                 notes.append(f"{head.reference.name}: {verb} {len(expiry.snapshot_ids)} snapshot(s)")
-        self._expired[work.table.content_id] = gone
+        self._expired[work.table.content_id] = expired_ids
         if not commits:
             return skipped(Operation.EXPIRE_SNAPSHOTS, NOTHING, notes=tuple(notes))
         seconds = (self.deletion.clock.now() - started).total_seconds()
         verb = "would expire" if work.dry_run else "expired"
         return committed(
             Operation.EXPIRE_SNAPSHOTS,
-            f"{verb} {len(gone)} snapshot(s) on {commits} branch(es)",
-            {"snapshots_expired": len(gone), "branches": commits, "duration_ms": round(seconds * 1000)},
+            f"{verb} {len(expired_ids)} snapshot(s) on {commits} branch(es)",
+            {"snapshots_expired": len(expired_ids), "branches": commits, "duration_ms": round(seconds * 1000)},
             notes=tuple(notes),
         )
 
     def _expired_on(self, head: Head, metadata: TableMetadata, work: VacuumOf) -> Expiry:
         """Expire a table's snapshots on one branch; plan again when somebody else commits to the table meanwhile."""
         for attempt in range(1, _ATTEMPTS + 1):
-            found = self.contents.expiry(metadata, work.survey.policy, work.survey.taken)
-            if not found.snapshot_ids or work.dry_run:
-                return found
+            expiry = self.contents.expiry(metadata, work.survey.policy, work.survey.taken)
+            if not expiry.snapshot_ids or work.dry_run:
+                return expiry
             work.check()
             try:
                 after = self.catalog.expire(
                     head.reference,
                     head.content,
                     metadata,
-                    RemoveSnapshots(frozenset(found.snapshot_ids), frozenset()),
+                    RemoveSnapshots(frozenset(expiry.snapshot_ids), frozenset()),
                 )
             except CommitConflict:
                 if attempt == _ATTEMPTS:
@@ -134,14 +134,14 @@ class BranchVacuum:
                     break
                 head, metadata = fresh
                 continue
-            if broken := expiry_violations(metadata, after, _step(found, work)):
+            if violations := expiry_violations(metadata, after, _step(expiry, work)):
                 where = f"{metadata.ref} on {head.reference.name}"
-                raise InvariantViolated(f"{where}: vacuum broke the table: {'; '.join(broken)}; nothing deleted")
-            return found
+                raise InvariantViolated(f"{where}: vacuum broke the table: {'; '.join(violations)}; nothing deleted")
+            return expiry
         return Expiry((), (), (), None)
 
     def _fresh_head(self, head: Head) -> tuple[Head, TableMetadata] | None:
-        """Return the branch's table as it is now; None when branch or table is gone."""
+        """Return the branch's head of the table as it is now; None when branch or table is gone."""
         for reference in self.catalog.references():
             if reference.name == head.reference.name:
                 content = self.catalog.tables(reference, [head.content.key]).get(head.content.key)
@@ -150,21 +150,21 @@ class BranchVacuum:
         return None
 
     def _stays_readable(self, work: VacuumOf) -> None:
-        """Raise what stops reading whatever stays live of a table: no snapshot of it expires before it is mended."""
+        """Raise the error that stops reading any live file of the table: until it is mended no snapshot expires."""
         probe = NessieReachability(self.contents, self.deletion.files)
         probe.extend(replace(work.survey, tables=(work.table,)), dry_run=True)
         for broken in probe.broken.values():
             raise broken
 
     def sweep(self, work: VacuumOf) -> Outcome:
-        """Delete what nothing live reaches."""
+        """Delete the files in the table's places that no branch or tag reaches."""
         clock, table, files = self.deletion.clock, work.table, self.deletion.files
         started = clock.now()
         base = self._base(table)
         self._may_touch(work.survey, table)
         self.guard.in_allowed_place(base)
-        around = self.guard.around(base)
-        roots, notes = self.guard.roots(base, around)
+        surroundings = self.guard.around(base)
+        roots, notes = self.guard.roots(base, surroundings)
         in_time(base, started, self.storage_time(base.location))
         with closing(LocationListing(base, started - work.survey.policy.grace, files.canonical)) as listing:
             for root in roots:
@@ -176,84 +176,88 @@ class BranchVacuum:
             named = mark.named
             named.add(hashed(self.deletion.planned(table.ref), files.canonical))
             try:
-                strange = identify(base, listing.strange_metadata(named), files.read, self.guard.adopted(base))
+                strange = identify(base, listing.strange_metadata(named), files.read, surroundings.adopted)
             except MetadataUnreadable as error:
                 raise unreadable(base, error) from error
             no_foreign_table(base, strange)
             knobs = self.contents.knobs(base.ref, base)
             no_mismatch(base, listing.mismatches(named, lambda one, other: _same(one, other, knobs)))
-            judged = [self.guard.judge(base, around, chunk, own=roots) for chunk in listing.orphans(named)]
-            found = tuple(
+            judgements = [self.guard.judge(base, surroundings, chunk, own=roots) for chunk in listing.orphans(named)]
+            orphans = tuple(
                 FileAction(path, size, kind_of(path), modified)
-                for one in judged
+                for one in judgements
                 for path, size, modified in one.files.select(*ORPHAN).rows()
             )
             scanned = listing.files
-        self._no_flood(work, base, found, scanned)
-        notes += [note for one in judged for note in one.notes()]
-        gone = DeletionResult(found)
-        if found and not work.dry_run:
+        self._no_flood(work, base, orphans, scanned)
+        notes += [note for one in judgements for note in one.notes()]
+        deleted = DeletionResult(orphans)
+        if orphans and not work.dry_run:
             delay, now = timedelta(hours=knobs[DELETION_DELAY]), clock.now()
             until = now + delay if delay else None
             planned = (LedgerState.PLANNED, now, until, Operation.REMOVE_ORPHANS)
-            self.deletion.ledger.plan(work.job_id, table.ref, found, *planned)
+            self.deletion.ledger.plan(work.job_id, table.ref, orphans, *planned)
             proof = BranchProof(self, work, mark)
-            gone = self.deletion.carry_out(
-                work.job_id, base.location, found, proof, CONCURRENT_DELETES, owed=False, delay=delay
+            deleted = self.deletion.carry_out(
+                work.job_id, base.location, orphans, proof, CONCURRENT_DELETES, owed=False, delay=delay
             )
         seconds = (clock.now() - started).total_seconds()
-        return self._swept(work, found, gone, scanned, notes, seconds)
+        return self._swept(work, orphans, deleted, scanned, notes, seconds)
 
-    def _no_flood(self, work: VacuumOf, base: TableMetadata, found: Sequence[FileAction], scanned: int) -> None:
+    def _no_flood(self, work: VacuumOf, base: TableMetadata, orphans: Sequence[FileAction], scanned: int) -> None:
         """Raise `Refused` when too many of the files are orphans that no expiry of this vacuum explains."""
-        most = self.contents.knobs(base.ref, base)[MAX_DELETE_RATIO]
-        if scanned and len(found) / scanned <= most:
+        max_ratio = self.contents.knobs(base.ref, base)[MAX_DELETE_RATIO]
+        if scanned and len(orphans) / scanned <= max_ratio:
             return
         files = self.deletion.files
         expired = self._expired.get(work.table.content_id, set())
         heads = [m for head in work.table.heads if (m := self.contents.metadata(head.content)) is not None]
-        gone = {s.snapshot_id: s for m in heads for s in m.snapshots if s.snapshot_id in expired}
-        manifests = sets.manifests_of(files, list(gone.values()))
-        explained = [sets.lists_of(gone.values()), sets.as_files(manifests), *sets.content_of(files, manifests)]
-        orphans = pl.DataFrame({"path": [file.path for file in found]}, schema={"path": pl.String})
+        expired_snapshots = {s.snapshot_id: s for m in heads for s in m.snapshots if s.snapshot_id in expired}
+        manifests = sets.manifests_of(files, list(expired_snapshots.values()))
+        explained = [
+            sets.lists_of(expired_snapshots.values()),
+            sets.as_files(manifests),
+            *sets.content_of(files, manifests),
+        ]
+        paths = pl.DataFrame({"path": [file.path for file in orphans]}, schema={"path": pl.String})
         look = (
             "raise remove_orphans.max_delete_ratio by a rule of the table, and look at "
             f"`icewright vacuum {base.ref.catalog} --dry-run`"
         )
-        no_flood(base, sets.unreached(orphans, explained, files.canonical).height, scanned, most, look)
+        no_flood(base, sets.unreached(paths, explained, files.canonical).height, scanned, max_ratio, look)
 
     def _swept(
         self,
         work: VacuumOf,
-        found: Sequence[FileAction],
-        gone: DeletionResult,
+        orphans: Sequence[FileAction],
+        deleted: DeletionResult,
         scanned: int,
         notes: Sequence[str],
         seconds: float,
     ) -> Outcome:
-        lists = {int(m[1]) for f in gone.files or gone.waiting if (m := _LIST_OF.search(f.path))}
-        more = lists - self._expired.get(work.table.content_id, set())
+        list_snapshots = {int(m[1]) for f in deleted.files or deleted.waiting if (m := _LIST_OF.search(f.path))}
+        other_snapshots = list_snapshots - self._expired.get(work.table.content_id, set())
         verb = "would remove" if work.dry_run else "removed"
         return committed(
             Operation.REMOVE_ORPHANS,
-            f"{verb} {len(gone.files)} file(s) that no branch or tag reaches"
-            + (f", {len(gone.waiting)} wait until {gone.until:%Y-%m-%d %H:%M} UTC" if gone.waiting else ""),
+            f"{verb} {len(deleted.files)} file(s) that no branch or tag reaches"
+            + (f", {len(deleted.waiting)} wait until {deleted.until:%Y-%m-%d %H:%M} UTC" if deleted.waiting else ""),
             {
-                "orphans_found": len(found),
-                "orphans_removed": len(gone.files),
-                "files_failed": gone.failed,
-                "bytes_deleted": sum(f.bytes or 0 for f in gone.files),
-                **{name: value for name, value in gone.metrics.items() if name.endswith("_waiting")},
+                "orphans_found": len(orphans),
+                "orphans_removed": len(deleted.files),
+                "files_failed": deleted.failed,
+                "bytes_deleted": sum(f.bytes or 0 for f in deleted.files),
+                **{name: value for name, value in deleted.metrics.items() if name.endswith("_waiting")},
                 "files_scanned": scanned,
-                "snapshots_expired": len(more),
+                "snapshots_expired": len(other_snapshots),
                 "duration_ms": round(seconds * 1000),
             },
-            gone.files or gone.waiting,
-            notes=(*notes, *gone.notes),
+            deleted.files or deleted.waiting,
+            notes=(*notes, *deleted.notes),
         )
 
     def live_since(self, work: VacuumOf, mark: NessieReachability) -> list[pl.DataFrame]:
-        """What has become live since the mark, which only grows. Raises when anything may not be touched any more."""
+        """Return the paths that became live since the mark. Raises when the table may not be touched any more."""
         survey = self._fresh(work.survey)
         grown = mark.extend(survey, dry_run=False)
         self._may_touch(survey, work.table)
@@ -264,25 +268,25 @@ class BranchVacuum:
         """Return which files may go as far as other catalogs are concerned, as they are now."""
         base = self._base(table)
         self.guard.in_allowed_place(base)
-        around = self.guard.around(base)
-        return self.guard.judge(base, around, files, own=self.guard.roots(base, around)[0])
+        surroundings = self.guard.around(base)
+        return self.guard.judge(base, surroundings, files, own=self.guard.roots(base, surroundings)[0])
 
     def resume(self, unfinished: Unfinished, now: datetime) -> Outcome:
-        """Finish planned deletions by a proof over everything that is live now."""
+        """Finish the planned deletions of an earlier job, proved against everything that is live now."""
         survey = self.survey(now)
         mark = NessieReachability(self.contents, self.deletion.files)
         table = next((t for t in survey.tables if t.table_uuid == unfinished.table_uuid), None)
         if table is None:
-            gone = DeletionResult((), len(unfinished.files), notes=("no branch or tag has the table any more",))
+            deleted = DeletionResult((), len(unfinished.files), notes=("no branch or tag has the table any more",))
             states = dict.fromkeys((f.path for f in unfinished.files), LedgerState.KEPT)
-            self.deletion.ledger.record(unfinished.job_id, states, now, dict.fromkeys(states, gone.notes[0]))
+            self.deletion.ledger.record(unfinished.job_id, states, now, dict.fromkeys(states, deleted.notes[0]))
         else:
             work = VacuumOf(table, survey, unfinished.job_id)
             proof = BranchProof(self, work, mark)
             files, place = unfinished.files, table.location
-            gone = self.deletion.finish(unfinished.job_id, place, files, proof, CONCURRENT_DELETES)
-        summary = f"finished deleting {len(gone.files)} file(s) of job {unfinished.job_id}"
-        return committed(Operation.REMOVE_ORPHANS, summary, gone.metrics, gone.files, notes=gone.notes)
+            deleted = self.deletion.finish(unfinished.job_id, place, files, proof, CONCURRENT_DELETES)
+        summary = f"finished deleting {len(deleted.files)} file(s) of job {unfinished.job_id}"
+        return committed(Operation.REMOVE_ORPHANS, summary, deleted.metrics, deleted.files, notes=deleted.notes)
 
     def _marked(self, work: VacuumOf) -> tuple[NessieReachability, Survey]:
         """Return the mark over everything live now."""
@@ -366,7 +370,7 @@ def _same(one: str, other: str, knobs: Knobs) -> bool:
 
 
 def _step(found: Expiry, work: VacuumOf) -> ExpireSnapshots:
-    """Return the commit in the words of those who verify it."""
+    """Return the expiry as a step, the form in which its commit is verified."""
     return ExpireSnapshots(
         snapshot_ids=found.snapshot_ids,
         remove_refs=(),
@@ -379,5 +383,5 @@ def _step(found: Expiry, work: VacuumOf) -> ExpireSnapshots:
 
 
 def whole_catalog(name: str) -> TableRef:
-    """By which the policy is asked what holds for a catalog as a whole."""
+    """Return the reference under which a policy's settings for a whole catalog are found."""
     return TableRef(name, (), "")

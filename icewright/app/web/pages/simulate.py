@@ -25,7 +25,7 @@ from icewright.core.layering import Policy, PolicyRule, parse_pattern, parse_set
 from icewright.core.permissions import Action
 from icewright.core.policy import PRESET
 from icewright.core.presets import PRESETS
-from icewright.core.simulation.fleet import FLEETS
+from icewright.core.simulation.fleet import FLEET_NAMES
 from icewright.core.simulation.recorded import writes_of
 from icewright.core.simulation.run import Slots, Span
 from icewright.core.simulation.writes import Write
@@ -126,7 +126,7 @@ def _form(
         query=query,
         faults=faults,
         presets=list(PRESETS),
-        fleets=list(FLEETS),
+        fleets=list(FLEET_NAMES),
         recorded=RECORDED,
         most_tables=MOST_TABLES,
         most_days=MOST_DAYS,
@@ -191,11 +191,11 @@ def _asked(caller: Caller, query: Mapping[str, str], proposed: Proposed) -> tupl
         title = f"{len(origin.writes)} tables as their snapshots record them, {long}"
         if not origin.writes:
             raise UsageError("no snapshot of your tables can be read: simulate a made-up fleet")
-    elif query["of"] in FLEETS:
+    elif query["of"] in FLEET_NAMES:
         origin = Made(query["of"], most, 0, next(iter(sorted(runtime.scopes)), "lake"))
         title = f"made-up fleet {query['of']}: {most} tables, {long}"
     else:
-        raise UsageError(f"there is no fleet {query['of']}; there is: {RECORDED}, {', '.join(FLEETS)}")
+        raise UsageError(f"there is no fleet {query['of']}; there is: {RECORDED}, {', '.join(FLEET_NAMES)}")
     return SimulationRequest(origin, policies, Span(begin, begin + timedelta(days=days)), room), title
 
 

@@ -1,0 +1,88 @@
+"""What decisions cost: every named fleet under the default policy and under nightly cron, by simulation.
+
+Prints one JSON line. A side's cost is the GB-hours of its work and of its readers: each table is read
+`value.reads_per_day` times a day, and each file that a read opens counts as 4 MB of scan work. What every reader pays
+whatever the maintenance, the bytes themselves, is not in it. `ratio` is cron's cost over ours, of all fleets together;
+`worst` is that of the worst fleet.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from icewright.app.simulating import BEGIN
+from icewright.core.cost import OPEN_COST_MB, READ_MB_PER_GB_HOUR
+from icewright.core.layering import Policy
+from icewright.core.plan import Limits
+from icewright.core.policy import READS_PER_DAY
+from icewright.core.simulation.fleet import fleet
+from icewright.core.simulation.meter import Result
+from icewright.core.simulation.run import Slots, Span, simulate
+from icewright.core.simulation.scenarios import SCENARIOS
+
+QUICK_DAYS: Mapping[str, int] = {"monthly-trickle": 15, "hourly-200mb": 15, "daily-stream": 2, "minute-stream": 4}
+DAYS, OTHER_QUICK_DAYS = 25, 6
+QUICK_TABLES = 50  # at most
+STREAMS = "streams"  # has the tables of other fleets
+
+
+def cost(result: Result, days: int) -> float:
+    """Return the GB-hours of the work and of the reads."""
+    reads = READS_PER_DAY.default * days * result.average_files * OPEN_COST_MB / READ_MB_PER_GB_HOUR
+    return result.gb_hours + float(reads)
+
+
+def compared(name: str, *, quick: bool) -> dict[str, Any]:
+    """Return both sides' figures over one fleet."""
+    days = QUICK_DAYS.get(name, OTHER_QUICK_DAYS) if quick else DAYS
+    sources = fleet(name, min(SCENARIOS[name].tables, QUICK_TABLES) if quick else None, 0, BEGIN)
+    span = Span(BEGIN, BEGIN + timedelta(days=days))
+    cron, ours = (simulate(sources, policy, span, Slots(Limits())) for policy in (None, Policy()))
+    ours_cost, cron_cost = cost(ours, days), cost(cron, days)
+    return {
+        "fleet": name,
+        "ratio": round(cron_cost / ours_cost, 2),
+        "ours_cost": round(ours_cost, 4),
+        "cron_cost": round(cron_cost, 4),
+        "ours_gb_hours": round(ours.gb_hours, 4),
+        "cron_gb_hours": round(cron.gb_hours, 4),
+        "ours_query_mb": round(ours.query_mb, 1),
+        "cron_query_mb": round(cron.query_mb, 1),
+    }
+
+
+def main() -> None:
+    """Compare all fleets and print the line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer days and tables")
+    quick = parser.parse_args().quick
+    begun = time.perf_counter()
+    rows = [compared(name, quick=quick) for name in SCENARIOS if name != STREAMS]
+    cheaper = [row["ours_gb_hours"] <= row["cron_gb_hours"] for row in rows]
+    faster = [row["ours_query_mb"] <= row["cron_query_mb"] for row in rows]
+    worst = min(rows, key=lambda row: row["ratio"])
+    line = {
+        "benchmark": "decisions",
+        "peer": "nightly cron of Spark's procedures, simulated",
+        "ratio": round(sum(r["cron_cost"] for r in rows) / sum(r["ours_cost"] for r in rows), 2),
+        "worst": worst["ratio"],
+        "worst_fleet": worst["fleet"],
+        "geometric_mean": round(math.exp(sum(math.log(r["ratio"]) for r in rows) / len(rows)), 2),
+        "ours_s": round(time.perf_counter() - begun, 1),
+        "peer_s": None,
+        "ours_peak_mib": None,
+        "peer_peak_mib": None,
+        "same_result": (all(cheaper) and all(faster)) or "a fleet is dearer or slower than by cron: see others",
+        "others": rows,
+    }
+    print(json.dumps(line))
+
+
+if __name__ == "__main__":
+    main()

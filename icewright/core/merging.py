@@ -1,0 +1,125 @@
+"""Which small files of a partition are worth merging now: by size class, and by what their readers are spared.
+
+The rule is that of universal compaction in RocksDB (its wiki, Universal Compaction) and of other log-structured stores:
+files are merged from the smallest up, and only into files at least `compact.growth` times as large as the largest that
+is taken. So each byte is rewritten at most log(target / arriving size) times to that base, and never for its own tail.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from icewright.core import policy
+from icewright.core.cost import OPEN_COST_MB, READ_MB_PER_GB_HOUR, REWRITES, expected_files, spark_gb_hours
+from icewright.core.effective import Knobs
+from icewright.core.hotness import RATE_KNOWN_AFTER, history_span, is_whole_table, last_written, quiet_time
+from icewright.core.runs import LastRun
+from icewright.core.sizes import SizeClass
+from icewright.core.steps import Kernel
+from icewright.core.table import PartitionFacts, TableFacts, TableMetadata, Thresholds
+
+FINAL_GROWTH = 2.4  # least growth of a last merge: to the target, or in a partition that has settled
+_SETTLED_TABLE = timedelta(days=7)  # without a write, after which a table that is one partition has settled
+_REQUESTS_PER_FILE = 2  # to open a Parquet file: its footer and its first row group
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Small files of one partition that are merged together: all below a size."""
+
+    files: int
+    bytes: int  # of the files as they are, dead rows included
+    below: int  # bytes; smaller files are taken
+    saved: int  # files fewer after the merge
+    final: bool  # the outputs are large enough to be left alone for good
+
+
+def best_merge(partition: PartitionFacts, sizes: Thresholds, growth: float, least_files: int) -> Merge | None:
+    """Return the merge of the most size classes, from the smallest up, that keeps to the growth; None if none does.
+
+    Sizes are planned on live rows: deleted ones are not written again. As in Iceberg's planner a group needs
+    `least_files`, or two files with more than one target's worth.
+    """
+    live = 1.0 - partition.deleted_ratio
+    best: Merge | None = None
+    files = size = 0
+    classes = size_classes(partition)
+    for number, one in enumerate(classes, 1):
+        files, size = files + one.files, size + one.bytes
+        if files < 2 or not (files >= least_files or size > sizes.target_bytes):  # noqa: PLR2004 - no merge of one
+            continue
+        written = int(size * live)
+        outputs = expected_files(written, sizes.target_bytes, sizes.min_bytes, sizes.max_bytes)
+        final = written >= sizes.min_bytes * outputs  # of files that are no candidates any more
+        needed = min(FINAL_GROWTH, growth) if final else growth
+        if outputs < files and written >= needed * live * one.largest * outputs:
+            below = sizes.min_bytes if number == len(classes) else min(one.limit, sizes.min_bytes)
+            best = Merge(files, size, below, files - outputs, final)
+    return best
+
+
+def size_classes(partition: PartitionFacts) -> tuple[SizeClass, ...]:
+    """Return the classes of the files below the candidates' size; one of average files where no facts tell them."""
+    if partition.small or not partition.candidate_files:
+        return partition.small
+    average = partition.candidate_bytes // partition.candidate_files
+    return (SizeClass(partition.candidate_files, partition.candidate_bytes, average),)
+
+
+def settles_at(partition: PartitionFacts, metadata: TableMetadata, knobs: Knobs) -> datetime | None:
+    """Return from when on nobody is taken to write to the partition any more; None if no snapshot tells of writers."""
+    if is_whole_table(partition, metadata):
+        written = last_written(metadata)
+        return None if written is None else written + _SETTLED_TABLE
+    return None if partition.last_write is None else partition.last_write + quiet_time(partition, knobs)
+
+
+def rewritten_in_vain(partition: PartitionFacts, knobs: Knobs, last: LastRun | None, *, settled: bool) -> bool:
+    """Return whether the same policy rewrote the partition since its last write: another run would do the same.
+
+    One that was still written to then may be merged once more when it has settled, by a lower growth.
+    """
+    if last is None or last.policy not in ("", knobs.fingerprint):
+        return False
+    done = last.rewritten.get(partition.key)
+    if done is None or (partition.last_write is not None and partition.last_write > done):
+        return False
+    if not settled or partition.last_write is None:
+        return True
+    return done >= partition.last_write + quiet_time(partition, knobs)
+
+
+def merge_value(merge: Merge, partition: PartitionFacts, facts: TableFacts, knobs: Knobs, *, settled: bool) -> float:
+    """Return the GB-hours that the readers of the merged files are spared until their next rewrite.
+
+    A query opens each file for `OPEN_COST_MB` of scan work and a few requests. A settled partition stays as it is for
+    `value.payback_days`; in one that is written, the files are merged again when `compact.growth` times as much has
+    arrived, at the rate of the files that no rewrite has taken yet.
+    """
+    payback = timedelta(days=knobs[policy.PAYBACK])
+    horizon = payback
+    if not (settled or merge.final or history_span(facts.metadata) < RATE_KNOWN_AFTER):
+        horizon = min(payback, _until_next(merge, partition, facts.metadata, knobs))
+        if not is_whole_table(partition, facts.metadata):
+            horizon = min(horizon, timedelta(hours=knobs[policy.HOT_MAX_HOURS]))
+    queries = knobs[policy.READS_PER_DAY] * (horizon / timedelta(days=1))
+    requests = _REQUESTS_PER_FILE * knobs[policy.REQUEST_PRICE] / max(1e-9, knobs[policy.GB_HOUR_PRICE])
+    return queries * merge.saved * (OPEN_COST_MB / READ_MB_PER_GB_HOUR + requests)
+
+
+def rewrite_gb_hours(files: int, size: int, knobs: Knobs) -> float:
+    """Return the GB-hours that a rewrite of so many files and bytes adds to a call that runs anyway."""
+    speed = REWRITES[Kernel.SPARK if knobs[policy.KERNEL] == Kernel.SPARK else Kernel.ARROW]
+    return spark_gb_hours(speed.seconds(files, size) - speed.call)
+
+
+def _until_next(merge: Merge, partition: PartitionFacts, metadata: TableMetadata, knobs: Knobs) -> timedelta:
+    """Return how long it takes until so much has arrived that the merged files are merged again."""
+    first, last = partition.first_write, partition.last_write
+    span = last - first if first is not None and last is not None else timedelta(0)
+    if not span or partition.writes < 2:  # noqa: PLR2004 - one commit has no rate
+        rhythm = history_span(metadata) / max(1, len(metadata.snapshots) - 1)
+        return knobs[policy.GROWTH] * max(rhythm, timedelta(minutes=knobs[policy.HOT_MINUTES]))
+    arrived = size_classes(partition)[0]
+    return span * (knobs[policy.GROWTH] * merge.bytes / max(1, arrived.bytes))

@@ -1,0 +1,45 @@
+"""The operations of maintenance: their names, those of Iceberg's procedures, and the orders in which they run."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+
+
+class Operation(enum.StrEnum):
+    """What can be done to a table, in the canonical order."""
+
+    EXPIRE_ROWS = "expire_rows"
+    COMPACT = "compact"
+    REWRITE_DELETES = "rewrite_deletes"
+    REWRITE_MANIFESTS = "rewrite_manifests"
+    EXPIRE_SNAPSHOTS = "expire_snapshots"
+    REMOVE_ORPHANS = "remove_orphans"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Operation | None:
+        """Accept the name of the Iceberg procedure that does the same, such as `rewrite_data_files`."""
+        name = _PROCEDURES.get(str(value))
+        return None if name is None else cls(name)
+
+
+_PROCEDURES: Mapping[str, str] = {
+    "rewrite_data_files": "compact",
+    "rewrite_position_delete_files": "rewrite_deletes",
+    "remove_orphan_files": "remove_orphans",
+}
+
+
+ON_POOL = frozenset({Operation.EXPIRE_ROWS, Operation.COMPACT, Operation.REWRITE_DELETES})  # always Spark's work
+
+ORDERS: Mapping[str, tuple[Operation, ...]] = {
+    "canonical": tuple(Operation),
+    "seaweedfs": (
+        Operation.EXPIRE_ROWS,
+        Operation.COMPACT,
+        Operation.REWRITE_DELETES,
+        Operation.EXPIRE_SNAPSHOTS,
+        Operation.REMOVE_ORPHANS,
+        Operation.REWRITE_MANIFESTS,
+    ),
+}

@@ -1,0 +1,105 @@
+"""Filters of lists, options that add up, and settings that are taken back."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from icewright.app.cli.base import complete_table
+from icewright.app.demo.rot import metrics, sessions
+from tests.cli.workspace import Workspace
+
+pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
+
+HISTORY = partial(metrics, commits=20, rows_per_file=2)
+METRICS, SESSIONS = "lake.ops.metrics", "lake.web.sessions"
+
+
+def names(workspace: Workspace, *options: str) -> list[str]:
+    """The tables that `icewright tables` lists with these options."""
+    return [row["table"] for row in workspace("tables", "--json", *options).json["tables"]]
+
+
+def test_lists_are_filtered(workspace: Workspace) -> None:
+    """Tables by namespace, state, due operation and number; jobs by state, operation, age and number."""
+    workspace.make(HISTORY, partial(sessions, rows_per_file=5))
+    workspace("explain")
+    assert names(workspace) == [METRICS, SESSIONS]
+    assert names(workspace, "--namespace", "web") == [SESSIONS]
+    assert names(workspace, "--state", "due") == [METRICS, SESSIONS]
+    workspace("pause", METRICS)
+    assert names(workspace, "--state", "paused") == [METRICS]
+    assert names(workspace, "--state", "paused", "--state", "due") == [METRICS, SESSIONS]
+    workspace("resume", METRICS)
+    assert names(workspace, "--operation", "expire_snapshots") == [METRICS]
+    assert names(workspace, "--limit", "1") == [METRICS]
+    plan = workspace("plan", "--namespace", "web", "--json").json
+    assert {one["table"] for one in (*plan["jobs"], *plan["deferred"])} == {SESSIONS}
+    assert [one["table"] for one in workspace("explain", "--namespace", "web", "--json").json] == [SESSIONS]
+    workspace("run", METRICS, "--op", "expire_snapshots")
+    workspace("run", METRICS, "--op", "remove_orphans", "--set", "remove_orphans.mode=delete")
+
+    def jobs(*options: str) -> list[list[str]]:
+        return [job["operations"] for job in workspace("history", "--json", *options).json["jobs"]]
+
+    assert jobs() == [["remove_orphans"], ["expire_snapshots"]]
+    assert jobs("--operation", "expire_snapshots") == [["expire_snapshots"]]
+    assert jobs("--state", "failed") == []
+    assert jobs("--since", "1h") == jobs()
+    assert jobs("--since", "2200-01-01") == []
+    assert jobs("--limit", "1") == [["remove_orphans"]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("tables", "--state", "sick"), "--state sick: there is no such state; there is: healthy, due"),
+        (("tables", "--sort", "colour"), "--sort colour: there is no such column; there is: name, health"),
+        (("history", "--state", "sick"), "--state sick: there is no such state; there is: queued, running"),
+        (("history", "--since", "soon"), "--since soon: write an age such as 24h or 7d, or a date"),
+        (("plan", "--operation", "vacuum"), "--operation vacuum: there is no such operation; there is: expire_rows"),
+        (("config", "unset", "lake", "order"), "the store has no rule lake"),
+    ],
+)
+def test_wrong_filters_are_named(workspace: Workspace, arguments: tuple[str, ...], message: str) -> None:
+    """The message says what there is, and the exit code is that of a wrong call."""
+    workspace.make(partial(sessions, rows_per_file=5))
+    result = workspace(*arguments)
+    assert (result.code, message in result.err) == (2, True)
+
+
+@pytest.mark.cases(145)
+def test_operations_add_up(workspace: Workspace) -> None:
+    """`--op a --op b` runs both in the order of the policy, as `--op a,b` does."""
+    workspace.make(HISTORY)
+    options = ("--op", "remove_orphans", "--op", "expire_snapshots", "--dry-run", "--json")
+    operations = workspace("run", METRICS, *options).json["operations"]
+    assert [one["operation"] for one in operations] == ["expire_snapshots", "remove_orphans"]
+
+
+def test_stored_knobs_are_unset(workspace: Workspace) -> None:
+    """One knob goes and the others stay; without a name the whole rule goes, and there is nothing more to unset."""
+    workspace.make(partial(sessions, rows_per_file=5))
+    workspace("config", "set", "lake.web", "importance=high", "compact.min_input_files=9")
+    assert workspace("config", "unset", "lake.web", "order").code == 2
+    assert workspace("config", "unset", "lake.web", "importance", "--json").json["unset"] == {"importance": "high"}
+
+    def value(knob: str) -> tuple[object, str]:
+        knobs = {k["knob"]: k for k in workspace("config", "explain", SESSIONS, "--json").json["knobs"]}
+        return knobs[knob]["value"], knobs[knob]["level"]
+
+    assert value("importance") == ("normal", "default")
+    assert value("compact.min_input_files")[0] == 9
+    assert workspace("config", "unset", "lake.web").out == "lake.web: unset compact.min_input_files\n"
+    assert value("compact.min_input_files")[1] == "default"
+    assert workspace("config", "unset", "lake.web").code == 2
+
+
+def test_tables_complete_in_the_shell(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The names that the store knows are offered; without a configuration there are none, and no error."""
+    workspace.make(HISTORY, partial(sessions, rows_per_file=5))
+    workspace("tables")
+    assert complete_table("lake.w") == [SESSIONS]
+    monkeypatch.setattr("icewright.app.cli.base.OPTIONS.config", "nowhere.yaml")
+    assert complete_table("lake") == []

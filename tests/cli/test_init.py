@@ -1,0 +1,53 @@
+"""`icewright init`: from an empty folder to a first verdict, asked on a terminal."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from functools import partial
+
+import pytest
+
+from icewright.app.demo.rot import metrics
+from tests.cli.workspace import Workspace
+
+pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
+
+
+def test_init_leads_to_a_first_verdict(workspace: Workspace) -> None:
+    """Answers typed on a pseudo-terminal give a valid file whose catalog is not enabled, and the tables' verdicts."""
+    workspace.make(partial(metrics, commits=20, rows_per_file=2))
+    folder = workspace.home / "new"
+    folder.mkdir()
+    answers = ("sql", "lake", f"sqlite:///{workspace.home}/catalog.db", f"file://{workspace.home}/warehouse")
+    terminal, program = pty.openpty()
+    command = [sys.executable, "-m", "icewright", "init"]
+    process = subprocess.Popen(command, cwd=folder, stdin=program, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    os.write(terminal, "".join(f"{answer}\n" for answer in answers).encode())
+    printed, _ = process.communicate(timeout=60)
+    os.close(terminal)
+    os.close(program)
+    text = printed.decode()
+    assert process.returncode == 0, text
+    assert "wrote icewright.yaml" in text
+    assert "lake.ops.metrics" in text
+    assert "expire_snapshots" in text
+    assert "enabled: false" in (folder / "icewright.yaml").read_text(encoding="utf-8")
+
+
+def test_init_overwrites_nothing_and_leaves_no_faulty_file(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An existing file stays as it is; a file with faults is not left behind."""
+    monkeypatch.chdir(workspace.home)
+    before = workspace.path.read_text(encoding="utf-8")
+    result = workspace("init", config=False)
+    assert (result.code, "exists already" in result.err) == (2, True)
+    assert workspace.path.read_text(encoding="utf-8") == before
+    answers = iter(["sql", "lake", "no-url", "file:///w"])
+    monkeypatch.setattr("typer.prompt", lambda *_, **__: next(answers))
+    result = workspace("init", "--file", "other.yaml", config=False)
+    assert (result.code, "catalogs.lake.properties.uri" in result.err) == (2, True)
+    assert not (workspace.home / "other.yaml").exists()

@@ -1,0 +1,181 @@
+"""Merges by size class: what is rewritten, how often, and that a second pass finds nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from itertools import groupby
+from math import log
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from icewright.core.cost import expected_files
+from icewright.core.effective import Knobs
+from icewright.core.hotness import is_append_stream
+from icewright.core.merging import best_merge
+from icewright.core.operations import compact
+from icewright.core.policy import MEGABYTE, Operation
+from icewright.core.sizes import SizeClass
+from icewright.core.steps import Due, NotDue, RewriteDataFiles
+from icewright.core.table import PartitionFacts
+from icewright.core.verdicts import thresholds, verdict
+from icewright.testing import NOW, facts, knobs, metadata, partition, snapshot, spec
+
+SIZES = thresholds(Knobs())
+GROWTH = 4.0
+
+
+def of_sizes(*mb: float, deleted: float = 0.0) -> PartitionFacts:
+    """A partition with files of these sizes in MB, of whose rows a share is deleted."""
+    sizes = sorted(int(one * MEGABYTE) for one in mb)
+    small = [size for size in sizes if size < SIZES.min_bytes]
+    classes = [list(group) for _, group in groupby(small, int.bit_length)]
+    return partition(
+        data_files=len(sizes),
+        data_bytes=sum(sizes),
+        candidate_files=len(small),
+        candidate_bytes=sum(small),
+        small=tuple(SizeClass(len(group), sum(group), group[-1]) for group in classes),
+        records=1000 * len(sizes),
+        deleted_rows=int(1000 * len(sizes) * deleted),
+    )
+
+
+@pytest.mark.parametrize(
+    ("mb", "merged"),
+    [
+        ([1] * 5, 5),
+        ([1] * 4, None),  # fewer than compact.min_input_files
+        ([1] * 5 + [100], 5),  # the large file would not become four times as large
+        ([1] * 5 + [4] * 5, 10),  # 25 MB of files of at most 4
+        ([200] * 3, None),  # two files of 300 MB
+        ([200] * 5, 5),  # two files of 500 MB are large enough for good
+        ([300, 300], None),  # 600 MB rewritten to save one open
+        ([130] * 4, 4),
+    ],
+)
+def test_files_become_several_times_as_large(mb: Sequence[float], merged: int | None) -> None:
+    """The classes from the smallest up are merged as far as the outputs are several times as large as their inputs."""
+    merge = best_merge(of_sizes(*mb), SIZES, GROWTH, 5)
+    assert (merge.files if merge else None) == merged
+
+
+@pytest.mark.cases(129)
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.floats(0.01, 600), max_size=40), st.sampled_from([2.4, 4.0, 8.0]), st.floats(0, 0.95))
+def test_a_second_pass_finds_nothing(mb: list[float], growth: float, deleted: float) -> None:
+    """After a merge the same rule finds nothing, whatever the sizes and however many rows are dead."""
+    before = of_sizes(*mb, deleted=deleted)
+    merge = best_merge(before, SIZES, growth, 5)
+    if merge is None:
+        return
+    written = int(merge.bytes * (1 - before.deleted_ratio))
+    count = expected_files(written, SIZES.target_bytes, SIZES.min_bytes, SIZES.max_bytes)
+    kept = [one for one in mb if int(one * MEGABYTE) >= merge.below]
+    assert best_merge(of_sizes(*kept, *[written / count / MEGABYTE] * count), SIZES, growth, 5) is None
+
+
+@pytest.mark.cases(130)
+@settings(max_examples=10, deadline=None)
+@given(st.floats(0.5, 20), st.integers(1, 12))
+def test_bytes_are_rewritten_a_few_times(mb: float, at_once: int) -> None:
+    """A month of arriving files is rewritten at most log(target / size) times to the base, and once to the target."""
+    files: list[float] = []
+    rewritten = 0.0
+    for _ in range(1000 // at_once):
+        files += [mb] * at_once
+        if merge := best_merge(of_sizes(*files), SIZES, GROWTH, 5):
+            rewritten += merge.bytes / MEGABYTE
+            count = expected_files(merge.bytes, SIZES.target_bytes, SIZES.min_bytes, SIZES.max_bytes)
+            kept = [one for one in files if int(one * MEGABYTE) >= merge.below]
+            files = [*kept, *[merge.bytes / MEGABYTE / count] * count]
+    assert rewritten <= sum(files) * (log(512 / mb, GROWTH) + 1)
+
+
+@pytest.mark.cases(129)
+def test_outputs_are_planned_on_live_rows() -> None:
+    """Where half of the rows go, Iceberg is given twice the target: its outputs have the target's size."""
+    half_dead = partition(files=10, mb=500, deletion_vectors=10, deleted_rows=5000)
+    found = compact.evaluate(facts(half_dead), Knobs(), None, NOW)
+    assert isinstance(found, Due)
+    (step,) = found.work.steps
+    assert isinstance(step, RewriteDataFiles)
+    assert int(step.options["target-file-size-bytes"]) == 2 * SIZES.target_bytes
+
+
+@pytest.mark.parametrize(
+    ("operations", "deletes", "stream"),
+    [
+        (["append"] * 3, False, True),
+        (["append", "replace", "append"], False, True),
+        (["append", "delete", "append"], False, True),  # old partitions are dropped
+        (["append", "delete", "append"], True, False),
+        (["append", "overwrite", "append"], False, False),
+        (["delete"], False, False),
+        ([], False, False),
+    ],
+)
+def test_what_the_last_snapshots_did(operations: list[str], deletes: bool, stream: bool) -> None:
+    """Writers that append and drop whole partitions are a stream; those that delete rows or overwrite are none."""
+    summary = {"added-delete-files": "1"} if deletes else {}
+    made = [
+        snapshot(n, age=48 - 3 * n, operation=operation, summary=summary if operation == "delete" else {})
+        for n, operation in enumerate(operations, 1)
+    ]
+    table = metadata(snapshots=tuple(made)) if made else metadata(())
+    assert is_append_stream(table) is stream
+
+
+@pytest.mark.cases(131)
+@pytest.mark.parametrize(("operation", "due"), [("append", True), ("overwrite", False)])
+def test_a_hot_partition_of_a_stream_is_merged(operation: str, due: bool) -> None:
+    """Files of a hot partition are merged where writers only append, and the verdict says so; else they wait."""
+    snapshots = tuple(snapshot(n, age=48 - n, operation=operation) for n in range(1, 48))
+    table = metadata(snapshots=snapshots, specs=(spec(region="identity"),))
+    hot = partition("eu", files=200, mb=1, last_write=NOW, first_write=NOW - timedelta(hours=2), writes=200)
+    found = compact.evaluate(facts(hot, of=table), Knobs(), None, NOW)
+    assert isinstance(found, Due) is due
+    reason = found.why if isinstance(found, Due) else found.reason if isinstance(found, NotDue) else ""
+    assert ("their writers only append" if due else "hot, left to the writer") in reason
+
+
+def test_what_does_not_pay_is_not_due() -> None:
+    """A merge that spares its readers less than it costs is not due, with both figures, unless a person asks for it."""
+    chosen = knobs({"value.reads_per_day": 0.001})
+    found = verdict(Operation.COMPACT, facts(partition(files=10, mb=30)), chosen, {}, NOW)
+    assert isinstance(found, NotDue)
+    assert "GB-hours of reads for" in found.reason
+    free = knobs({"value.reads_per_day": 0.001, "value.min_return": 0})
+    assert isinstance(verdict(Operation.COMPACT, facts(partition(files=10, mb=30)), free, {}, NOW), Due)
+
+
+@pytest.mark.cases(134)
+def test_the_cheaper_operation_mends_delete_files() -> None:
+    """Ten partition-wide delete files with few rows are merged; 500 GB of data are not rewritten for them."""
+    wide = partition(
+        files=1000,
+        mb=500,
+        position_delete_files=10,
+        mergeable_deletes=10,
+        max_deletes_of_a_file=10,
+        deleted_rows=100,
+    )
+    found = facts(wide, delete_files=10, deleted_rows=100)
+    assert isinstance(verdict(Operation.COMPACT, found, Knobs(), {}, NOW), NotDue)
+    assert isinstance(verdict(Operation.REWRITE_DELETES, found, Knobs(), {}, NOW), Due)
+    only = knobs({"rewrite_deletes.enabled": False})
+    assert isinstance(verdict(Operation.COMPACT, found, only, {}, NOW), Due)
+
+
+@pytest.mark.cases(136)
+def test_expiry_goes_in_batches() -> None:
+    """A few expired snapshots wait for more, for a day at most; a person who asks for it need not wait."""
+    hourly = facts(of=metadata([170, 169, *range(167, 0, -1)]))
+    found = verdict(Operation.EXPIRE_SNAPSHOTS, hourly, Knobs(), {}, NOW)
+    assert isinstance(found, NotDue)
+    assert "wait for more" in found.reason
+    assert found.revisit == NOW + timedelta(hours=22)
+    assert isinstance(verdict(Operation.EXPIRE_SNAPSHOTS, hourly, Knobs(), {}, NOW + timedelta(hours=22)), Due)
+    assert isinstance(verdict(Operation.EXPIRE_SNAPSHOTS, hourly, Knobs(), {}, NOW, manual=True), Due)

@@ -1,0 +1,147 @@
+"""A real service beside catalogs that refuse or never answer: what is healthy is maintained, and it ends when asked."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from icewright.adapters.store.sql import SqlStore
+from icewright.app.demo.ops import metrics
+from icewright.app.demo.web import events
+from icewright.core.runs import JobState, OperationState
+from tests.cli.workspace import Workspace
+from tests.integration.test_service import until
+from tests.servers.loopback import free_port
+
+pytestmark = pytest.mark.external
+POLICY = """\
+server: {port: 0}
+detect: {interval_seconds: 2, timeout_seconds: 5}
+policy: [{set: {remove_orphans.enabled: false, evaluate.cooldown_minutes: 0, deletion.delay_hours: 0}}]
+"""
+CATALOG = """\
+  {name}:
+    type: rest
+    enabled: true
+    properties: {{uri: "http://127.0.0.1:{port}"}}
+    allowed_locations: ["{place}"]
+cache:"""
+
+
+TABLES = partial(metrics, commits=20, rows_per_file=2), partial(events, manifests=12, rows_per_file=5)
+
+
+@contextmanager
+def silent_server() -> Iterator[int]:
+    """A server that accepts connections and never answers: its port."""
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
+        yield server.getsockname()[1]
+
+
+@contextmanager
+def serving(workspace: Workspace) -> Iterator[SqlStore]:
+    """`icewright serve` as a process of its own, and the store that it works on; SIGTERM ends it."""
+    command = [sys.executable, "-m", "icewright", "--config", str(workspace.path), "serve", "--grace-seconds", "5"]
+    with (workspace.home / "log").open("wb") as log:
+        service = subprocess.Popen(command, stdout=log, stderr=log)
+        until((workspace.home / "state.db").exists, 60)
+        store = workspace.store()
+        try:
+            until(lambda: ready(store), 60)
+            yield store
+        finally:
+            store.engine.dispose()
+            service.send_signal(signal.SIGTERM)
+            try:
+                assert service.wait(30) == 0, "it ends when it is asked to"
+            finally:
+                service.kill()
+
+
+def ready(store: SqlStore) -> bool:
+    """Whether the service has begun."""
+    try:
+        return bool(store.processes.list())
+    except Exception:  # noqa: BLE001 - its tables are being made
+        return False
+
+
+@pytest.fixture
+def beside(workspace: Workspace) -> Callable[[str, int, str], None]:
+    """Puts a REST catalog beside the healthy one: its name, its port, and where its tables lie."""
+
+    def add(name: str, port: int, place: str) -> None:
+        workspace.write(POLICY)
+        text = workspace.path.read_text(encoding="utf-8")
+        workspace.path.write_text(text.replace("cache:", CATALOG.format(name=name, port=port, place=place), 1), "utf-8")
+
+    return add
+
+
+def succeeded(store: SqlStore) -> bool:
+    """Whether jobs of both tables of the healthy catalog came to their end."""
+    return len({job.ref for job in store.jobs.list() if job.state is JobState.SUCCEEDED}) == 2
+
+
+@pytest.mark.cases(104, 113)
+def test_a_catalog_that_refuses_connections(
+    workspace: Workspace, beside: Callable[[str, int, str], None], tmp_path: Path
+) -> None:
+    """Jobs of the healthy catalog succeed, none fails, none is paused, and the dead one is known as such."""
+    workspace.make(*TABLES)
+    beside("dead", free_port(), f"file://{tmp_path}/elsewhere")
+    with serving(workspace) as store:
+        until(lambda: succeeded(store), 120)
+        until(lambda: bool(store.breakers.list()), 60)
+        assert not [job for job in store.jobs.list() if job.state is JobState.FAILED]
+        assert not [row for row in store.tables.list() if row.paused]
+        assert [breaker.resource for breaker in store.breakers.list()] == ["catalog dead"]
+
+
+@pytest.mark.cases(104, 113)
+def test_a_dead_catalog_whose_tables_may_share_places(
+    workspace: Workspace, beside: Callable[[str, int, str], None]
+) -> None:
+    """Expiry of the healthy one waits and says for whom; nothing fails, and what deletes nothing goes on."""
+    workspace.make(*TABLES)
+    beside("dead", free_port(), f"file://{workspace.home}/warehouse")
+    with serving(workspace) as store:
+
+        def outcomes() -> dict[str, set[str]]:
+            runs = [run for job in store.jobs.list() for run in store.runs.list(job.job_id)]
+            return {run["operation"]: {r["state"] for r in runs if r["operation"] == run["operation"]} for run in runs}
+
+        until(lambda: {"expire_snapshots", "rewrite_manifests"} <= outcomes().keys(), 120)
+        assert outcomes()["expire_snapshots"] == {OperationState.DEFERRED}
+        assert outcomes()["rewrite_manifests"] == {OperationState.COMMITTED}
+        assert not [row for row in store.tables.list() if row.paused]
+
+
+@pytest.mark.cases(114)
+def test_a_catalog_that_never_answers(
+    workspace: Workspace, beside: Callable[[str, int, str], None], tmp_path: Path
+) -> None:
+    """One service lists the other catalog in its interval all the while, though the hung one comes first."""
+    with silent_server() as port:
+        beside("aaa_hung", port, f"file://{tmp_path}/elsewhere")
+        with serving(workspace) as store:
+            until(lambda: bool(store.breakers.list()), 60)
+            workspace.make(*TABLES)
+            seen: set[datetime] = set()
+
+            def listed_four_times() -> bool:
+                seen.update(row.detected_at for row in store.catalogs.list() if row.name == "lake" and row.detected_at)
+                return len(seen) >= 4
+
+            until(listed_four_times, 60)
+            until(lambda: succeeded(store), 120)
+            assert not [job for job in store.jobs.list() if job.state is JobState.FAILED]
