@@ -40,7 +40,17 @@ from icewright.core.policy import (
 from icewright.core.retention import Expiry
 from icewright.core.runs import History, LastRun
 from icewright.core.sortedness import ordering_columns
-from icewright.core.steps import Blocked, Due, ExpireSnapshots, Factors, NotDue, Unsupported, Verdict, Work
+from icewright.core.steps import (
+    SWITCHED_OFF,
+    Blocked,
+    Due,
+    ExpireSnapshots,
+    Factors,
+    NotDue,
+    Unsupported,
+    Verdict,
+    Work,
+)
 from icewright.core.table import TableFacts, Thresholds
 
 LATEST_FORMAT = 3
@@ -173,7 +183,7 @@ def verdict(
     if not knobs[ENABLED[operation]] and not manual:
         if not knobs.is_set(ENABLED[operation]):
             return NotDue(f"{operation} is off unless a policy asks for it")
-        return Blocked(f"{operation}.enabled is false")
+        return Blocked(f"{operation}.{SWITCHED_OFF}")
     try:
         last = history.get(operation)
         found = EVALUATE[operation](facts, _at_any_cost(knobs) if manual else knobs, last, now)

@@ -6,7 +6,7 @@ The breakers of shared resources are kept in the store, as the process that plan
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 from icewright.core.breakers import (
@@ -17,6 +17,7 @@ from icewright.core.breakers import (
     after_failure,
     faulty_resource,
     is_shared_fault,
+    resources,
 )
 from icewright.core.errors import IcewrightError
 from icewright.core.runs import JobState
@@ -61,11 +62,11 @@ def record_failure(runtime: Runtime, resource: str, subject: str, error: str) ->
     return breaker
 
 
-def record_success(runtime: Runtime, resources: Iterable[str]) -> None:
+def record_success(runtime: Runtime, answered: Iterable[str]) -> None:
     """Close the breakers of resources that have answered, and evaluate again the tables that could not be read."""
     now = runtime.clock.now()
     known = {breaker.resource: breaker for breaker in runtime.store.breakers.list()}
-    for resource in known.keys() & set(resources):
+    for resource in known.keys() & set(answered):
         if not runtime.store.breakers.close(resource) or known[resource].state(now) is BreakerState.CLOSED:
             continue
         _evaluate_unread(runtime, now)
@@ -73,10 +74,13 @@ def record_success(runtime: Runtime, resources: Iterable[str]) -> None:
         runtime.emit("breaker_closed", {"resource": resource})
 
 
-def claim_probes(runtime: Runtime, resources: Sequence[str]) -> str | None:
-    """Return why a job that needs the resources may not begin; None when it may, perhaps as the probe of one."""
+def claim_probes(runtime: Runtime, ref: TableRef, pool: str | None) -> str | None:
+    """Return why a job on the table may not begin; None when it may, perhaps as the probe of a failing resource."""
     now, failing = runtime.clock.now(), failing_resources(runtime)
-    for breaker in [failing[resource] for resource in resources if resource in failing]:
+    if not failing:
+        return None
+    needed = resources(ref, location_of(runtime.store.tables.get(ref)), pool)
+    for breaker in [failing[resource] for resource in needed if resource in failing]:
         if breaker.state(now) is BreakerState.OPEN:
             return breaker.reason
         if not runtime.store.breakers.claim_probe(breaker.resource, now, now + PROBE_LIMIT):

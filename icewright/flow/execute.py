@@ -26,7 +26,7 @@ from icewright.core.runs import JobState, OperationState, Outcome, deferred, job
 from icewright.core.table import TableFacts, TableRef
 from icewright.core.verdicts import Evaluation, thresholds
 from icewright.core.windows import closed
-from icewright.flow.breakers import claim_probes, location_of, pause_after_failures, record_fault, record_success
+from icewright.flow.breakers import claim_probes, pause_after_failures, record_fault, record_success
 from icewright.flow.evaluate import evaluate_and_record
 from icewright.flow.impact import REWRITES, Measuring
 from icewright.flow.lease import NoLease, lease_heartbeat
@@ -143,9 +143,8 @@ def _unavailable(runtime: Runtime, request: Request) -> str | None:
     """Return which catalog, storage place or pool the job must wait for; None when it may begin, perhaps as a probe."""
     if request.manual or request.dry_run:
         return None
-    row = runtime.store.tables.get(request.ref)
     pool = runtime.scopes[request.ref.catalog].pool if ON_POOL & set(request.operations) else None
-    return claim_probes(runtime, resources(request.ref, location_of(row), pool))
+    return claim_probes(runtime, request.ref, pool)
 
 
 def _release(runtime: Runtime, job: JobRow, reason: str) -> JobResult:
