@@ -27,15 +27,15 @@ def job_document(job: JobResult, *, files: bool = False) -> dict[str, Any]:
         "job_id": job.job_id,
         "state": str(job.state),
         "dry_run": job.dry_run,
-        "operations": [_outcome_document(o, files=files or job.dry_run) for o in job.outcomes],
+        "operations": [_outcome_document(o, files=files, dry_run=job.dry_run) for o in job.outcomes],
         "summary": job.summary,
     }
 
 
-def _outcome_document(outcome: Outcome, *, files: bool) -> dict[str, Any]:
+def _outcome_document(outcome: Outcome, *, files: bool, dry_run: bool) -> dict[str, Any]:
     document: dict[str, Any] = {
         "operation": str(outcome.operation),
-        "state": str(outcome.state),
+        "state": "planned" if dry_run and outcome.state == "committed" else str(outcome.state),
         "reason": outcome.reason,
         "summary": outcome.summary,
         "metrics": dict(outcome.metrics),
@@ -47,7 +47,7 @@ def _outcome_document(outcome: Outcome, *, files: bool) -> dict[str, Any]:
         document["partitions"] = [asdict(change) for change in outcome.partitions]
     if outcome.kept:
         document["kept"] = [{"snapshot_id": pin.snapshot_id, "by": pin.by} for pin in outcome.kept]
-    if files:
+    if files or dry_run:
         document["files"] = [{"path": f.path, "bytes": f.bytes, "kind": f.kind} for f in outcome.files]
     return document
 

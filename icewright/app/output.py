@@ -32,7 +32,7 @@ _UNESCAPED = re.compile("[\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _STYLES = {
     **dict.fromkeys(("not_due", "succeeded", "committed", "healthy", "ok"), "green"),
     **dict.fromkeys(("due", "partial", "deferred", "cancelled", "warning", "paused", "planned"), "yellow"),
-    **dict.fromkeys(("failed", "interrupted", "critical", "unreadable"), "red"),
+    **dict.fromkeys(("failed", "interrupted", "critical", "unreadable", "blocked"), "red"),
     **dict.fromkeys(("blocked", "unsupported"), "magenta"),
     **dict.fromkeys(("running", "busy"), "cyan"),
     "skipped": "dim",

@@ -30,6 +30,7 @@ class AlertRule(enum.StrEnum):
     TABLE_UNHEALTHY = "table_unhealthy"
     STALE = "stale"
     UNMAINTAINABLE = "unmaintainable"
+    TABLE_BLOCKED = "table_blocked"
     BUDGET_SPENT = "budget_spent"
     CATALOG_UNREACHABLE = "catalog_unreachable"
     NO_DETECTION = "no_detection"
@@ -97,6 +98,11 @@ RULES: Mapping[AlertRule, RuleKind] = {
         "a table cannot be read, or no operation supports it; the delay lets one more try pass, which is an hour later",
         "mend what the reason names; the table is tried again by itself every hour",
         delay_minutes=75,
+    ),
+    AlertRule.TABLE_BLOCKED: RuleKind(
+        Severity.WARNING,
+        "an operation on a table is blocked by a safety rule or by settings that contradict each other",
+        "do what the reason asks for; a code in brackets is explained in the page on safety",
     ),
     AlertRule.BUDGET_SPENT: RuleKind(
         Severity.WARNING,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from icewright.core.alerts import AlertRule, Condition, RuleTerms
@@ -93,6 +93,7 @@ class AlertInputs:
     tables: Sequence[TableInputs] = ()
     failures: Sequence[Failure] = ()
     unsupported: Mapping[TableRef, str] | None = None  # tables that no operation can maintain, with the reason
+    blocked: Mapping[TableRef, str] = field(default_factory=dict)  # tables with a blocked operation, with the reason
     catalogs: Sequence[CatalogInputs] = ()
     spending: Sequence[Spending] = ()
     queued: int = 0
@@ -166,6 +167,11 @@ def _unmaintainable(signs: AlertInputs, _parameters: Mapping[str, int], _now: da
             yield Condition(AlertRule.UNMAINTAINABLE, str(table.ref), said, table.ref)
     for ref, reason in (signs.unsupported or {}).items():
         yield Condition(AlertRule.UNMAINTAINABLE, str(ref), f"no operation supports the table: {reason}", ref)
+
+
+def _blocked(signs: AlertInputs, _parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
+    for ref, reason in signs.blocked.items():
+        yield Condition(AlertRule.TABLE_BLOCKED, str(ref), reason, ref)
 
 
 def _spent(signs: AlertInputs, parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
@@ -265,6 +271,7 @@ _OF_RULE: Mapping[AlertRule, Callable[[AlertInputs, Mapping[str, int], datetime]
     AlertRule.TABLE_UNHEALTHY: _unhealthy,
     AlertRule.STALE: _stale,
     AlertRule.UNMAINTAINABLE: _unmaintainable,
+    AlertRule.TABLE_BLOCKED: _blocked,
     AlertRule.BUDGET_SPENT: _spent,
     AlertRule.CATALOG_UNREACHABLE: _unreachable,
     AlertRule.NO_DETECTION: _not_asked,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from icewright.core.policy import Operation
-from icewright.core.runs import History, LastRun, OperationState
+from icewright.core.runs import REFUSED, History, LastRun, OperationState
 
 
 class JobStatus(enum.StrEnum):
@@ -32,7 +32,7 @@ class MaintenanceStatus:
 def maintenance_status(last: LastRun | None, *, enabled: bool) -> MaintenanceStatus:
     """Return the status of one operation. Whether it is enabled counts first; when it last ran is told all the same.
 
-    A run that found nothing to do was successful; one that was deferred has not done its work.
+    A run that found nothing to do was successful; one that was deferred, or refused by a safety rule, was not.
     """
     when = last.finished if last is not None else None
     if not enabled:
@@ -40,6 +40,8 @@ def maintenance_status(last: LastRun | None, *, enabled: bool) -> MaintenanceSta
     if last is None:
         return MaintenanceStatus(JobStatus.NOT_YET_RUN)
     match last.state:
+        case OperationState.SKIPPED if last.reason.startswith(REFUSED):
+            return MaintenanceStatus(JobStatus.FAILED, when, last.reason)
         case OperationState.COMMITTED | OperationState.SKIPPED:
             return MaintenanceStatus(JobStatus.SUCCESSFUL, when)
         case OperationState.FAILED | OperationState.DEFERRED:

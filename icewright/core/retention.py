@@ -9,7 +9,8 @@ from datetime import datetime, timedelta
 from itertools import takewhile
 
 from icewright.core.runs import JOB_ID
-from icewright.core.table import MAIN, RefKind, RetainedSnapshot, Snapshot, SnapshotHold, SnapshotRef, TableMetadata
+from icewright.core.steps import RetainedSnapshot
+from icewright.core.table import MAIN, RefKind, Snapshot, SnapshotHold, SnapshotRef, TableMetadata
 from icewright.core.writer_state import WriterState, WriterStateRule, newest_states
 
 _DIGITS = 15  # of milliseconds: with more an age is longer than the calendar

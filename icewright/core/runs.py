@@ -12,7 +12,8 @@ from icewright.core.effective import Knobs
 from icewright.core.errors import FaultOwner
 from icewright.core.partitions import PartitionKey
 from icewright.core.policy import Operation
-from icewright.core.table import RetainedSnapshot, TableMetadata
+from icewright.core.steps import RetainedSnapshot
+from icewright.core.table import TableMetadata
 
 
 class JobState(enum.StrEnum):

@@ -10,7 +10,14 @@ from typing import assert_never
 
 from icewright.core.partitions import PartitionKey
 from icewright.core.policy import Operation
-from icewright.core.table import RetainedSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class RetainedSnapshot:
+    """A snapshot older than the retention that stays, and who keeps it."""
+
+    snapshot_id: int
+    by: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +172,8 @@ class Unsupported:
 
     reason: str
 
+
+SWITCHED_OFF = "enabled is false"  # in the reason of an operation that is blocked by choice, which needs no attention
 
 Verdict = Due | NotDue | Blocked | Unsupported
 

@@ -353,14 +353,6 @@ class SnapshotHold:
     since: datetime | None = None  # when they said so; None: a policy says so
 
 
-@dataclass(frozen=True, slots=True)
-class RetainedSnapshot:
-    """A snapshot older than the retention that stays, and who keeps it."""
-
-    snapshot_id: int
-    by: str
-
-
 @dataclass(frozen=True)
 class TableFacts:
     """Everything that verdicts are made from: one metadata file and the manifests of its current snapshot."""
@@ -373,6 +365,7 @@ class TableFacts:
     deleted_rows: int  # that live delete files name
     holds: tuple[SnapshotHold, ...] = ()
     outside: tuple[str, ...] = ()  # folders outside the location and write paths in which live files lie
+    sharing: tuple[TableRef, ...] = ()  # other tables whose location is this table's, lies in it or holds it
 
     @property
     def ref(self) -> TableRef:

@@ -88,6 +88,7 @@ def _alert_inputs(
         tables=[replace(table, maintained=_maintained(runtime, table.ref)) for table in tables],
         failures=runtime.store.alerts.failures(catalogs),
         unsupported={ref: why for ref, why in runtime.store.alerts.unsupported(catalogs) if _maintained(runtime, ref)},
+        blocked={ref: why for ref, why in runtime.store.alerts.blocked(catalogs) if _maintained(runtime, ref)},
         catalogs=[
             CatalogInputs(row.name, runtime.scopes[row.name].interval, row.detected_at, row.failures, row.error)
             for row in rows

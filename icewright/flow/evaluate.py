@@ -48,7 +48,8 @@ def _evaluate(runtime: Runtime, policy: Policy, ref: TableRef, now: datetime) ->
     facts, knobs = _read(runtime, policy, metadata)
     registration = runtime.store.registrations.get(ref, metadata.table_uuid)
     unseen = unseen_snapshots(metadata, None if registration is None else registration.seen)
-    facts = replace(facts, outside=runtime.files.outside(metadata, unseen))
+    sharing = tuple(runtime.store.tables.sharing(ref, metadata.location))
+    facts = replace(facts, outside=runtime.files.outside(metadata, unseen), sharing=sharing)
     return evaluate(facts, knobs, runtime.store.runs.history(ref, metadata.table_uuid), now, runtime.calibration())
 
 
@@ -66,8 +67,16 @@ def evaluate_and_record(runtime: Runtime, ref: TableRef, now: datetime) -> Evalu
             runtime.store.tables.schedule_evaluation([ref], breaker.retry_at)
         runtime.emit("unreadable", {"table": str(ref), "error": str(error)})
         return None
+    _reevaluate_sharing(runtime, evaluation.facts, now)
     runtime.store.tables.record_evaluation(evaluation, now, policy.knobs_for(ref, None).fingerprint)
     return evaluation
+
+
+def _reevaluate_sharing(runtime: Runtime, facts: TableFacts, now: datetime) -> None:
+    """Schedule the evaluation of tables that do not know yet that this one shares their location."""
+    before, sharing, location = runtime.store.tables.get(facts.ref), facts.sharing, facts.metadata.location
+    if sharing and (before is None or before.location != location):
+        runtime.store.tables.schedule_evaluation(sharing, now)
 
 
 def maintained(

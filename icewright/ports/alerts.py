@@ -62,6 +62,10 @@ class AlertStore(Protocol):
         """Return tables that no operation can maintain, each with a reason."""
         ...
 
+    def blocked(self, catalogs: Sequence[str]) -> Sequence[tuple[TableRef, str]]:
+        """Return tables whose last evaluation blocked an operation, each with a reason; not those switched off."""
+        ...
+
     def backlog(self) -> QueueBacklog:
         """Return how many jobs are queued, and since when the oldest waits."""
         ...

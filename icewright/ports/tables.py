@@ -48,6 +48,10 @@ class TableState(Protocol):
         """Set when tables are evaluated next; with None, not before their metadata moves. May be repeated."""
         ...
 
+    def sharing(self, ref: TableRef, location: str) -> Sequence[TableRef]:
+        """Return the other tables whose last known location is this one, lies in it or holds it."""
+        ...
+
     def record_evaluation(self, evaluation: Evaluation, now: datetime, policy: str = "") -> None:
         """Replace the evaluation of a table by one that began at `now`, and end its claim. May be repeated.
 

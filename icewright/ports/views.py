@@ -17,7 +17,7 @@ from icewright.ports.rows import JobRow, TableRow, WaitingDeletions
 T = TypeVar("T")
 After = tuple[Any, ...]  # the sorting values of the last item of a page
 
-STATES = ("healthy", "due", "changed", "new", "busy", "paused", "unreadable", "dropped")
+STATES = ("healthy", "due", "blocked", "changed", "new", "busy", "paused", "unreadable", "dropped")
 
 
 class TableSort(enum.StrEnum):

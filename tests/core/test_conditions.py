@@ -80,6 +80,7 @@ def loop(**signs: Any) -> AlertInputs:
         (table(error="MetadataUnreadable: m1"), {"unmaintainable": TABLE}),
         (table(error="MetadataUnreadable: m1", maintained=False), {}),
         (AlertInputs(unsupported={REF: "the table is encrypted"}), {"unmaintainable": TABLE}),
+        (AlertInputs(blocked={REF: "refused: x [shared_location]"}), {"table_blocked": TABLE}),
         (AlertInputs(spending=[Spending("pool default", 10, 9.5)]), {"budget_spent": "pool default"}),
         (AlertInputs(spending=[Spending("pool default", 10, 9.49)]), {}),
         (catalog(), {}),
@@ -171,6 +172,7 @@ def test_a_rule_that_is_off(rule: AlertRule) -> None:
     signs = AlertInputs(
         tables=[bad, TableInputs(OTHER, "by hand"), TableInputs(OTHER, "verification failed: x")],
         failures=[Failure(REF, None, "x")],
+        blocked={REF: "refused: x [shared_location]"},
         catalogs=[CatalogInputs("a", MINUTE, NOW - HOUR), CatalogInputs("b", MINUTE, None, 1)],
         spending=[Spending("pool p", 1, 1)],
         queued=1,

@@ -10,8 +10,8 @@ from icewright.core.cost import service_cost, storage_benefit
 from icewright.core.effective import Knobs
 from icewright.core.operations import expire_snapshots
 from icewright.core.policy import WRITER_STATE_DAYS, WRITER_STATE_KEYS, Operation
-from icewright.core.steps import Blocked, Due, ExpireSnapshots, NotDue, Verdict
-from icewright.core.table import RefKind, RetainedSnapshot, SnapshotHold, SnapshotRef, TableMetadata
+from icewright.core.steps import Blocked, Due, ExpireSnapshots, NotDue, RetainedSnapshot, Verdict
+from icewright.core.table import RefKind, SnapshotHold, SnapshotRef, TableMetadata
 from icewright.core.writer_state import WriterStateRule
 from icewright.testing import NOW, facts, knobs, metadata
 

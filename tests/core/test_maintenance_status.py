@@ -24,6 +24,7 @@ AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
         (OperationState.FAILED, "x", True, ("Failed", AT, "x")),
         (OperationState.FAILED, "", True, ("Failed", AT, "failed")),
         (OperationState.DEFERRED, "busy", True, ("Failed", AT, "busy")),
+        (OperationState.SKIPPED, "refused: t [shared_location]", True, ("Failed", AT, "refused: t [shared_location]")),
         (OperationState.COMMITTED, "", False, ("Disabled", AT, "")),
         (OperationState.FAILED, "x", False, ("Disabled", AT, "")),
     ],

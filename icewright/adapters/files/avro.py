@@ -167,7 +167,7 @@ def read(schema: bytes, records: int, body: bytes, ids: Sequence[int], required:
     flat = _flat(schema)
     if lacking := [i for i in required if i not in flat.ids]:
         raise ValueError(f"the writer's schema has no field of the ids {lacking}")
-    wanted = [str(i) for i in ids if i in flat.ids]
+    columns = [str(i) for i in ids if i in flat.ids]
     header = _MAGIC + b"".join(
         (
             varint(2),
@@ -177,7 +177,7 @@ def read(schema: bytes, records: int, body: bytes, ids: Sequence[int], required:
         )
     )
     block = b"".join((varint(records), varint(len(body)), body, _SYNC)) if records else b""
-    frame = pl.read_avro(io.BytesIO(header + block), columns=wanted)
+    frame = pl.read_avro(io.BytesIO(header + block), columns=columns)
     if empty := [i for i in required if frame[str(i)].null_count()]:
         raise ValueError(f"the fields {empty} are null in some record")
     return frame.select(pl.col(str(i)) if i in flat.ids else pl.lit(None).alias(str(i)) for i in ids)
@@ -208,13 +208,13 @@ def _flat(schema: bytes) -> _Flat:
         if isinstance(node, str):
             return named.get(node, node)
         if isinstance(node, dict):
-            kept = {k: v for k, v in node.items() if k not in ("default", "doc", "aliases")}
-            kept |= {k: stripped(kept[k]) for k in ("type", "items", "values") if k in kept}
-            if "fields" in kept:
-                kept["fields"] = [stripped(f) for f in kept["fields"]]
-            if "name" in kept and kept["type"] in ("fixed", "enum"):
-                named[kept["name"]] = kept
-            return kept
+            attributes = {k: v for k, v in node.items() if k not in ("default", "doc", "aliases")}
+            attributes |= {k: stripped(attributes[k]) for k in ("type", "items", "values") if k in attributes}
+            if "fields" in attributes:
+                attributes["fields"] = [stripped(f) for f in attributes["fields"]]
+            if "name" in attributes and attributes["type"] in ("fixed", "enum"):
+                named[attributes["name"]] = attributes
+            return attributes
         return node
 
     parsed = stripped(json.loads(schema))

@@ -14,7 +14,7 @@ from icewright.core.table import ManifestFile, TableMetadata, Thresholds
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Of one partition; None where nobody asked or bounds are missing."""
+    """The measures of one partition by bounds; None where no setting needs one, or bounds are missing."""
 
     overlap: float | None = None
     lowest: int | None = None
@@ -23,7 +23,7 @@ class Measured:
 def measured(
     reader: ManifestReader, metadata: TableMetadata, manifests: Sequence[ManifestFile], thresholds: Thresholds
 ) -> Mapping[tuple[int, str], Measured]:
-    """By spec id and partition text; nothing when the thresholds ask for no column, so that nothing is read."""
+    """Return measures by spec id and partition text; empty, without reading, if the thresholds name no column."""
     order = ordering_fields(metadata.schema, thresholds.order)
     age = ordering_fields(metadata.schema, (thresholds.age,)) if thresholds.age else ()
     if not order and not age:
@@ -50,7 +50,7 @@ def measured(
 def aged(
     reader: ManifestReader, metadata: TableMetadata, manifests: Sequence[ManifestFile], step: ExpireRows
 ) -> tuple[FileAction, ...]:
-    """Data files with rows of before the step's day: those that go whole, and those that are rewritten."""
+    """Return data files with rows before the step's day: those deleted whole, and those rewritten."""
     ((_, kind),) = ordering_fields(metadata.schema, (step.column,))
     actions = []
     for path, size, _, _, low, high in reader.bounds(manifests, [step.field_id]).iter_rows():

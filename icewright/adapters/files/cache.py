@@ -38,7 +38,7 @@ class Cache:
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def load(self, wanted: Sequence[tuple[str, int]]) -> dict[str, pa.RecordBatch]:
-        """Return those of the manifests (path and length) that are known. A row of another length is not trusted."""
+        """Return the cached manifests among those given by path and length; a row of another length is ignored."""
         if not wanted:
             return {}
         lengths = dict(wanted)
@@ -72,7 +72,7 @@ class Cache:
             return []
 
     def save(self, batches: Mapping[tuple[str, int], pa.RecordBatch]) -> None:
-        """Keep manifests; a full disk or a locked file costs the cache, never the caller."""
+        """Store manifests. A full disk or a locked file disables the cache and raises nothing."""
         rows = [(path, length, batch.serialize().to_pybytes()) for (path, length), batch in batches.items()]
         try:
             with self._lock, closing(self._connect()) as database:
@@ -114,7 +114,7 @@ class Cache:
         return database
 
     def _give_up(self, error: Exception) -> None:
-        """A broken file is removed; a locked one, a full disk or a folder that cannot be made is left for later."""
+        """Remove a broken file; leave a locked file, a full disk or a missing folder for a later attempt."""
         if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
             for path in self.folder.glob(f"{self._file.name}*"):
                 path.unlink(missing_ok=True)

@@ -42,7 +42,7 @@ def table_facts(
     entries: pa.Table,
     found: Mapping[tuple[int, str], Measured],
 ) -> TableFacts:
-    """Facts of the current snapshot from its manifests and their entries.
+    """Return the facts of the current snapshot from its manifests and their entries.
 
     `found` says of partitions (spec id and text) what the bounds of columns say.
     """
@@ -69,7 +69,7 @@ def table_facts(
 
 
 def _live(entries: pa.Table, metadata: TableMetadata) -> pl.LazyFrame:
-    """The live entries. Days are dates, whichever way their writer stored them, so that a partition has one key."""
+    """Return the live entries, days as dates however their writer stored them, so that a partition has one key."""
     live = pl.DataFrame(pl.from_arrow(entries)).lazy().filter(pl.col("status") != DELETED)
     specs = {s.spec_id: s for s in metadata.specs if any(f.transform == "day" for f in s.fields)}
     if not specs:
@@ -171,7 +171,7 @@ def _applying(live: pl.LazyFrame, metadata: TableMetadata) -> pl.LazyFrame:
 
 
 def _deletes(applying: pl.LazyFrame) -> pl.LazyFrame:
-    """Delete files counted per partition: those that still apply, by kind, and those that apply to nothing."""
+    """Count delete files per partition: those that still apply, by kind, and those that apply to nothing."""
     per_file = (
         applying.filter("applies", "scoped")
         .group_by([*_KEY, "referenced"])
@@ -259,7 +259,7 @@ def _planned(data: pl.LazyFrame, live: pl.LazyFrame, metadata: TableMetadata, st
 
 
 def _with_deletes(live: pl.LazyFrame, metadata: TableMetadata) -> pl.DataFrame:
-    """Data files that any delete file applies to."""
+    """Return the data files that any delete file applies to."""
     data = live.filter(pl.col("content") == DATA)
     applying = _applying(live, metadata).filter("applies")
     own = applying.filter("scoped").select(path="referenced")
@@ -273,7 +273,7 @@ def _with_deletes(live: pl.LazyFrame, metadata: TableMetadata) -> pl.DataFrame:
 
 
 def _scoped_ratio(live: pl.LazyFrame, metadata: TableMetadata) -> pl.LazyFrame:
-    """Data files with the share of their rows that their own delete files name."""
+    """Return data files with the share of their rows that file-scoped delete files name."""
     data = live.filter(pl.col("content") == DATA)
     applying = _applying(live, metadata).filter("applies", "scoped")
     named = applying.group_by(path="referenced").agg(named=pl.col("records").sum())

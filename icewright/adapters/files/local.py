@@ -41,7 +41,7 @@ class LocalStorage:
             raise StorageUnavailable(f"{path} could not be read: {error.strerror}") from error
 
     def write(self, path: str, content: bytes) -> None:
-        """A new file, whole or not at all."""
+        """Write a new file atomically: whole or not at all."""
         target = Path(_local(path))
         fresh = target.with_name(f".{uuid4().hex}.tmp")
         try:
@@ -59,7 +59,7 @@ class LocalStorage:
             raise StorageUnavailable(f"{path} could not be written: {error.strerror}") from error
 
     def size(self, path: str) -> int | None:
-        """Length in bytes, None when there is no such file."""
+        """Return the length in bytes; None when there is no such file."""
         try:
             return os.stat(_local(path)).st_size  # noqa: PTH116 - as above
         except FileNotFoundError:
@@ -70,11 +70,11 @@ class LocalStorage:
             raise StorageUnavailable(f"{path} could not be looked at: {error.strerror}") from error
 
     def stat(self, paths: Sequence[str], concurrency: int) -> Mapping[str, FileStat | None]:
-        """Length and time of many files, links not followed; None when there is no such file."""
+        """Return length and time of many files, links not followed; None for a file that does not exist."""
         parts = [paths[i : i + _TOGETHER] for i in range(0, len(paths), _TOGETHER)]
         with ThreadPoolExecutor(max(1, concurrency)) as pool:
-            found = [one for part in pool.map(lambda part: [_stat(path) for path in part], parts) for one in part]
-        return dict(zip(paths, found, strict=True))
+            stats = [one for part in pool.map(lambda part: [_stat(path) for path in part], parts) for one in part]
+        return dict(zip(paths, stats, strict=True))
 
     def time(self, location: str) -> datetime:
         """Return the file system's clock. A location that is missing is not made: it may be a disk that is away."""
@@ -87,7 +87,7 @@ class LocalStorage:
         return os.path.realpath(_local(folder)) + "/"
 
     def canonicals(self, folders: Iterable[str]) -> Mapping[str, str]:
-        """Return the same of many: the links of a folder that many lie in are followed once."""
+        """Return the canonical form of many folders; the links of a shared parent are resolved once."""
         real: dict[str, str] = {"": "/", "/": "/"}
 
         def followed(path: str) -> str:
@@ -122,7 +122,7 @@ class LocalStorage:
                 os.rmdir(folder)  # noqa: PTH106
 
     def listing(self, location: str, unnamed: Callable[[str], None] = ignore) -> Iterator[pa.RecordBatch]:
-        """Yield all files below a location; of a link nobody knows how old what it leads to is."""
+        """Yield all files below a location; links have no time, as their target may be younger."""
         prefix = location.rstrip("/") + "/"
         paths: list[str] = []
         sizes: list[int] = []
@@ -144,7 +144,7 @@ class LocalStorage:
 
 
 def _deleted(paths: Sequence[str]) -> list[str | None]:
-    """Delete files; for each, why it is still there."""
+    """Delete files; return for each why it could not be deleted, or None."""
     return [_removed(path) for path in paths]
 
 
@@ -162,7 +162,7 @@ def _removed(path: str) -> str | None:
 
 def _stat(path: str) -> FileStat | None:
     try:
-        found = os.lstat(_local(path))
+        status = os.lstat(_local(path))
     except ValueError:  # as above
         return None
     except PermissionError as error:
@@ -171,9 +171,9 @@ def _stat(path: str) -> FileStat | None:
         if error.errno in _ABSENT:
             return None
         raise StorageUnavailable(f"{path} could not be looked at: {error.strerror}") from error
-    no_file = S_ISLNK(found.st_mode) or S_ISDIR(found.st_mode)
-    modified = None if no_file else _EPOCH + timedelta(microseconds=found.st_mtime_ns // 1000)
-    return FileStat(found.st_size, modified)
+    no_file = S_ISLNK(status.st_mode) or S_ISDIR(status.st_mode)
+    modified = None if no_file else _EPOCH + timedelta(microseconds=status.st_mtime_ns // 1000)
+    return FileStat(status.st_size, modified)
 
 
 def _walk(root: str, unnamed: Callable[[str], None]) -> Iterator[tuple[os.DirEntry[str], str]]:
@@ -211,7 +211,7 @@ def _is_text(name: str) -> bool:
 
 
 def _local(path: str) -> str:
-    found = local_path(path)
-    if found is None:
+    local = local_path(path)
+    if local is None:
         raise UnsupportedTable(f"{path}: no local file")
-    return found
+    return local

@@ -39,24 +39,25 @@ _ROWS_KEPT = 200_000  # rows that may hold doubles before they are made one
 
 
 def read_lists(storage: Storage, lists: Mapping[str, int | None]) -> pl.DataFrame:
-    """The manifests that the lists name, each once. `lists` says how many live files each must name, None: any number.
+    """Return the manifests that the lists name, each once.
 
+    `lists` has the least number of live files that each list must name, by its path; None for any number.
     Raises `MetadataUnreadable`, also for a list that names fewer, and `StorageUnavailable`.
     """
     paths = list(lists)
     tasks = [paths[i : i + _A_TASK] for i in range(0, len(paths), _A_TASK)]
     reader = _Reader(storage)
-    found, fresh = SCHEMA.to_frame(), 0
+    manifests, unmerged_rows = SCHEMA.to_frame(), 0
     parts: list[pl.DataFrame] = []
     with ThreadPoolExecutor(_TASKS) as pool:
         for frame in pool.map(reader.read, tasks) if len(tasks) > 1 else map(reader.read, tasks):
             parts.append(frame)
-            fresh += frame.height
-            if fresh > max(_ROWS_KEPT, found.height):
-                found, parts, fresh = _distinct([found, *parts]), [], 0
-    for path, said in lists.items():
-        reader.check(path, said)
-    return _distinct([found, *parts])
+            unmerged_rows += frame.height
+            if unmerged_rows > max(_ROWS_KEPT, manifests.height):
+                manifests, parts, unmerged_rows = _distinct([manifests, *parts]), [], 0
+    for path, expected in lists.items():
+        reader.check(path, expected)
+    return _distinct([manifests, *parts])
 
 
 def read_list(storage: Storage, path: str) -> pl.DataFrame:
@@ -93,7 +94,7 @@ _NOTHING = _Records(b"", {})
 
 @dataclass(frozen=True)
 class _Reader:
-    """Reads lists for one call, and decodes what they say once.
+    """Reads the lists of one call, and decodes each record once.
 
     Long histories list the same manifests again and again. Where the writer appends rows in blocks of their own, whole
     blocks come again, byte for byte. Where it puts new rows in front, as Spark does, a list ends with the last one.
@@ -107,14 +108,14 @@ class _Reader:
         """Return the rows that are new."""
         return pinpointed(self._new_rows, paths, lambda path: _Reader(self.storage).read([path]))
 
-    def check(self, path: str, said: int | None) -> None:
+    def check(self, path: str, expected: int | None) -> None:
         """Raise `MetadataUnreadable` when the list names fewer live files than were counted."""
         counts = [self.files[key] for key in self.parts[path]]
         named = sum(count for count in counts if count is not None)
-        if said is not None and None not in counts and named < said:
+        if expected is not None and None not in counts and named < expected:
             raise MetadataUnreadable(
-                f"{path} names {named} live files where its snapshot's summary counts {said}: if the file was not cut "
-                "short, and its writer counts wrongly, set execute.check_totals to false for the table"
+                f"{path} names {named} live files where its snapshot's summary counts {expected}: if the file was not "
+                "cut short, and its writer counts wrongly, set execute.check_totals to false for the table"
             )
 
     def _new_rows(self, paths: Sequence[str]) -> pl.DataFrame:
@@ -134,14 +135,14 @@ class _Reader:
         blocks = {_digest(one.codec, block): block for block in one.blocks}
         fresh = {key: block for key, block in blocks.items() if key not in self.files}
         content = b"".join(avro.inflated(one.codec, block) for block in fresh.values())
-        found = new = _Records(content, {key: block.records for key, block in fresh.items()})
-        if (ahead := _ahead(one.schema, found, before)) is not None:
-            new = _Records(content[:ahead], {path.encode(): found.count - before.count})
-            found = _Records(content, {**new.parts, **before.parts})
+        records = new = _Records(content, {key: block.records for key, block in fresh.items()})
+        if (ahead := _ahead(one.schema, records, before)) is not None:
+            new = _Records(content[:ahead], {path.encode(): records.count - before.count})
+            records = _Records(content, {**new.parts, **before.parts})
         waiting.append(new)
         self.files.update(dict.fromkeys(new.parts, 0))  # until they are counted, before anybody asks
-        self.parts[path] = (*(key for key in blocks if key not in fresh), *found.parts)
-        return found
+        self.parts[path] = (*(key for key in blocks if key not in fresh), *records.parts)
+        return records
 
     def _decoded(self, schema: bytes, waiting: Sequence[_Records], paths: Sequence[str]) -> pl.DataFrame:
         parts = {key: records for new in waiting for key, records in new.parts.items() if records}
@@ -162,17 +163,17 @@ def _digest(codec: str, block: avro.Block) -> bytes:
     return blake2b(block.content, digest_size=16, salt=count, key=codec.encode()).digest()
 
 
-def _ahead(schema: bytes, found: _Records, before: _Records) -> int | None:
+def _ahead(schema: bytes, records: _Records, before: _Records) -> int | None:
     """Return the bytes of the records that stand ahead of those `before`; None where the list does not end with these.
 
     Equal bytes alone prove nothing; that the records ahead of them end where they begin does.
     """
-    ahead, records = len(found.content) - len(before.content), found.count - before.count
-    if not 0 <= records <= before.count or not found.content.endswith(before.content):
+    ahead, count = len(records.content) - len(before.content), records.count - before.count
+    if not 0 <= count <= before.count or not records.content.endswith(before.content):
         return None
     skip, position = _skipper(schema), 0
-    for _ in range(records):
-        position = skip(found.content, position)
+    for _ in range(count):
+        position = skip(records.content, position)
     return ahead if position == ahead else None
 
 

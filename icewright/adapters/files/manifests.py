@@ -68,9 +68,9 @@ class ManifestReader:
     def manifest_lists(self, snapshots: Sequence[Snapshot], *, totals: bool = False) -> pl.DataFrame:
         """Return the manifests that the snapshots list, each once; columns named as `ManifestFile`'s fields."""
         lists = {s.manifest_list: _totals(s) if totals else None for s in snapshots if s.manifest_list is not None}
-        found = read_lists(self.storage, lists)
+        listed_rows = read_lists(self.storage, lists)
         embedded = [self._embedded(s) for s in snapshots if s.manifest_list is None and s.manifests]
-        return pl.concat([found, *embedded]).unique("path", maintain_order=True) if embedded else found
+        return pl.concat([listed_rows, *embedded]).unique("path", maintain_order=True) if embedded else listed_rows
 
     def _embedded(self, snapshot: Snapshot) -> pl.DataFrame:
         """Format v1 may name the manifests in the metadata file: what a list would say is read from themselves."""
@@ -86,19 +86,19 @@ class ManifestReader:
         return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
     def entries(self, manifests: Sequence[ManifestFile]) -> pa.Table:
-        """All entries with what they inherit filled in, and `spec_id` and `manifest` (index) of their manifest."""
-        found = self.cache.load([(m.path, m.length) for m in manifests])
-        missing = [m for m in manifests if m.path not in found]
+        """Return all entries with inherited values, and `spec_id` and `manifest` (index) of their manifest."""
+        batches_by_path = self.cache.load([(m.path, m.length) for m in manifests])
+        missing = [m for m in manifests if m.path not in batches_by_path]
         for tasks in _chunks(missing):
             read = {m.path: batch for part in _side_by_side(self._batches, tasks) for m, batch in part}
             self.cache.save({(m.path, m.length): read[m.path] for task in tasks for m in task})
-            found |= read
-        batches = [_whole(m, found[m.path]) for m in manifests]
+            batches_by_path |= read
+        batches = [_whole(m, batches_by_path[m.path]) for m in manifests]
         table = pa.Table.from_batches(batches, ENTRY).combine_chunks()
         return _inherit(table, manifests, [b.num_rows for b in batches])
 
     def live_files(self, manifests: Sequence[ManifestFile]) -> Iterator[pl.DataFrame]:
-        """`path`, `bytes`, `content` and `format` of the live entries, chunk by chunk: bounded memory, no cache filled.
+        """Yield `path`, `bytes`, `content`, `format` of live entries in chunks: bounded memory, past the cache.
 
         A path may come again. Whole or not at all: an error ends the chunks.
         """
@@ -107,7 +107,7 @@ class ManifestReader:
                 yield from frames
 
     def bounds(self, manifests: Sequence[ManifestFile], field_ids: Sequence[int]) -> pl.DataFrame:
-        """Of each live data file `path`, `bytes`, `spec_id`, `partition`, and both bounds of each field.
+        """Return `path`, `bytes`, `spec_id`, `partition` and both bounds of each field, of each live data file.
 
         A bound that nobody knows is null. Read past the cache, which has no bounds.
         """
@@ -136,7 +136,7 @@ class ManifestReader:
         return frames
 
     def plan(self, snapshot: Snapshot) -> None:
-        """Read what planning a full scan reads, past the cache, and forget what it says."""
+        """Read the manifests that planning a full scan reads, past the cache, and discard them."""
         path = snapshot.manifest_list
         manifests = self.manifests(snapshot) if path is None else listed(read_list(self.storage, path))
         for tasks in _chunks(manifests):
@@ -167,12 +167,12 @@ class ManifestReader:
         return pinpointed(self._read_live, manifests, lambda one: self._read_live([one]))
 
     def _read_live(self, manifests: Sequence[ManifestFile]) -> list[pl.DataFrame]:
-        known = self.cache.load([(m.path, m.length) for m in manifests])
-        cached = [_whole(m, known[m.path]) for m in manifests if m.path in known]
+        cached_batches = self.cache.load([(m.path, m.length) for m in manifests])
+        cached = [_whole(m, cached_batches[m.path]) for m in manifests if m.path in cached_batches]
         table = pa.Table.from_batches(cached, ENTRY).select(["status", *_LIVE]).combine_chunks()
         live = pl.DataFrame(pl.from_arrow(table)).filter(pl.col("status") != DELETED)
         frames = [live.select(_LIVE)]
-        for schema, group in self._by_schema([m for m in manifests if m.path not in known]):
+        for schema, group in self._by_schema([m for m in manifests if m.path not in cached_batches]):
             for manifest, one in group:
                 _counted(manifest, one.records)
             with readable(m.path for m, _ in group):
@@ -194,8 +194,8 @@ class ManifestReader:
 
 def _totals(snapshot: Snapshot) -> int | None:
     """Return the live files of a snapshot as its writer counted them, if it did."""
-    said = [snapshot.summary.get(name, "") for name in ("total-data-files", "total-delete-files")]
-    return sum(map(int, said)) if all(text.isdecimal() for text in said) else None
+    totals = [snapshot.summary.get(name, "") for name in ("total-data-files", "total-delete-files")]
+    return sum(map(int, totals)) if all(text.isdecimal() for text in totals) else None
 
 
 def listed(frame: pl.DataFrame) -> tuple[ManifestFile, ...]:
@@ -206,16 +206,16 @@ def listed(frame: pl.DataFrame) -> tuple[ManifestFile, ...]:
 def _chunks(manifests: Sequence[ManifestFile]) -> Iterator[list[list[ManifestFile]]]:
     """Tasks of some megabytes each, in chunks that are in memory together."""
     tasks: list[list[ManifestFile]] = [[]]
-    held = 0
+    task_bytes = 0
     for manifest in manifests:
-        if tasks[-1] and (held + manifest.length > _A_TASK or len(tasks[-1]) == _MOST_A_TASK):
+        if tasks[-1] and (task_bytes + manifest.length > _A_TASK or len(tasks[-1]) == _MOST_A_TASK):
             if len(tasks) == _A_CHUNK:
                 yield tasks
                 tasks = []
             tasks.append([])
-            held = 0
+            task_bytes = 0
         tasks[-1].append(manifest)
-        held += manifest.length
+        task_bytes += manifest.length
     if tasks[-1]:
         yield tasks
 
@@ -231,9 +231,9 @@ def _side_by_side(
 
 def _counted(manifest: ManifestFile, records: int) -> None:
     """Raise unless there are as many entries as the manifest list says: fewer would make live files look unreached."""
-    said = manifest.added_files + manifest.existing_files + manifest.deleted_files
-    if said and said != records:  # lists of format v1 may leave the counts out
-        raise MetadataUnreadable(f"{manifest.path} has {records} entries where its manifest list says {said}")
+    expected = manifest.added_files + manifest.existing_files + manifest.deleted_files
+    if expected and expected != records:  # lists of format v1 may leave the counts out
+        raise MetadataUnreadable(f"{manifest.path} has {records} entries where its manifest list says {expected}")
 
 
 def _whole(manifest: ManifestFile, batch: pa.RecordBatch) -> pa.RecordBatch:

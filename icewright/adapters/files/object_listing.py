@@ -66,7 +66,7 @@ class ObjectListing:
         return not self.prefix and any(self._keys("/"))
 
     def _exact(self) -> Generator[pa.RecordBatch, None, bool]:
-        """List on by exact keys, until a whole page behind the odd ones is without any; whether there may be more."""
+        """List by exact keys until a whole page has no odd key; return whether there may be more."""
         met = False
         for page in self._keys(self.prefix):
             odd = {one["Key"] for one in page if re.search(UNNAMEABLE, one["Key"])}
@@ -90,7 +90,7 @@ class ObjectListing:
         return key_pages(self.store, prefix, self._last)
 
     def _files(self, page: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a page in our columns without the markers."""
+        """Return a page in the columns of `LISTED`, without directory markers."""
         path, size = page.column("path"), page.column("size").cast(pa.int64())
         modified = page.column("last_modified").cast(pa.timestamp("s", "UTC"), safe=False)
         keys, markers = pl.Series(values=path), self._markers(path, size, modified)

@@ -61,7 +61,7 @@ class ObjectStorage:
             raise StorageUnavailable(f"{path} could not be read: {_said(error)}") from error
 
     def write(self, path: str, content: bytes) -> None:
-        """A new object; stores take a whole one or none."""
+        """Write a new object; stores accept a whole object or none."""
         try:
             obstore.put(self.store, self._key(path), content)
         except _DENIED as error:
@@ -70,43 +70,43 @@ class ObjectStorage:
             raise StorageUnavailable(f"{path} could not be written: {_said(error)}") from error
 
     def size(self, path: str) -> int | None:
-        """Length in bytes, None when there is no such object."""
-        found = self._head(self._key(path))
-        return None if found is None else found.bytes
+        """Return the length in bytes; None when there is no such object."""
+        stat = self._head(self._key(path))
+        return None if stat is None else stat.bytes
 
     def stat(self, paths: Sequence[str], concurrency: int) -> Mapping[str, FileStat | None]:
-        """Length and time of many objects: by listing where they lie close together, and one by one."""
+        """Return length and time of many objects: by listings where keys lie close together, else one by one."""
         keys = {path: self._key(path) for path in paths if _fault(path) is None}
-        asked = sorted(set(keys.values()))
-        found: dict[str, FileStat | None] = {}
+        unique_keys = sorted(set(keys.values()))
+        stats: dict[str, FileStat | None] = {}
         with ThreadPoolExecutor(max(1, concurrency)) as pool:
-            for seen in pool.map(self._seen, [asked[i : i + PAGE] for i in range(0, len(asked), PAGE)]):
-                found |= seen
-            rest = [key for key in asked if key not in found]
-            found |= zip(rest, pool.map(self._head, rest), strict=True)
-        return {path: found[key] for path, key in keys.items()}
+            for listed in pool.map(self._seen, [unique_keys[i : i + PAGE] for i in range(0, len(unique_keys), PAGE)]):
+                stats |= listed
+            rest = [key for key in unique_keys if key not in stats]
+            stats |= zip(rest, pool.map(self._head, rest), strict=True)
+        return {path: stats[key] for path, key in keys.items()}
 
     def _seen(self, keys: Sequence[str]) -> Mapping[str, FileStat]:
         """Return those of the sorted keys that a listing shows, as long as its pages show many of them.
 
         What it does not show may be there all the same, and an empty object may be the marker of a directory.
         """
-        found: dict[str, FileStat] = {}
+        stats: dict[str, FileStat] = {}
         folder = os.path.commonpath([keys[0], keys[-1]])
         if (
             len(keys) < _WORTH_A_PAGE or not folder
         ):  # from the root obstore takes keys that begin with a slash for others
-            return found
-        wanted = set(keys)
+            return stats
+        key_set = set(keys)
         try:
             pages = obstore.list(self.store, folder, offset=keys[0][:-1], chunk_size=PAGE)
             for number, page in enumerate(pages, 1):
-                found |= {one["path"]: _stat(one) for one in page if one["size"] and one["path"] in wanted}
-                if len(found) < number * _WORTH_A_PAGE or page[-1]["path"] >= keys[-1]:
+                stats |= {one["path"]: _stat(one) for one in page if one["size"] and one["path"] in key_set}
+                if len(stats) < number * _WORTH_A_PAGE or page[-1]["path"] >= keys[-1]:
                     break
         except _ERRORS:
             pass  # whoever asks one by one learns why
-        return found
+        return stats
 
     def _head(self, key: str) -> FileStat | None:
         path = f"{self.root}/{key}"
@@ -153,7 +153,7 @@ class ObjectStorage:
         return {path: why for one in paths for path, why in self._deleted([one]).items()}
 
     def tidy(self, paths: Sequence[str], stop: str) -> None:
-        """Nothing: object stores have no folders."""
+        """Do nothing: object stores have no folders to remove."""
 
     def listing(self, location: str, unnamed: Callable[[str], None] = ignore) -> Iterator[pa.RecordBatch]:
         """Yield all objects below a location.
@@ -185,7 +185,7 @@ class ObjectStorage:
 
 
 def _stat(meta: obstore.ObjectMeta) -> FileStat:
-    """Time in whole seconds: of one object a store says no more."""
+    """Return the stat with whole seconds: a request for one object has no finer time."""
     return FileStat(meta["size"], meta["last_modified"].replace(microsecond=0))
 
 

@@ -55,8 +55,8 @@ def store_of(root: str, properties: Mapping[str, str], lender: Lender | None = N
 
 def settings(names: Mapping[str, tuple[str, ...]], properties: Mapping[str, str]) -> dict[str, Any]:
     """Return the properties in obstore's words."""
-    found = {name: next((properties[k] for k in keys if properties.get(k)), None) for name, keys in names.items()}
-    return {name: value for name, value in found.items() if value is not None}
+    values = {name: next((properties[k] for k in keys if properties.get(k)), None) for name, keys in names.items()}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _client(endpoint: str) -> ClientConfig:

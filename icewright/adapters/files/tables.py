@@ -95,11 +95,11 @@ class IcebergFiles:
         A job asks several times for the same: the last answers are kept, as neither metadata nor manifests change.
         """
         key = (metadata.metadata_location, metadata.table_uuid, thresholds)
-        known = self._facts.get(key)
-        if known is None or known.metadata is not metadata:
-            known = self._counted(metadata, thresholds)
-            self._facts.put(key, known)
-        return known
+        facts = self._facts.get(key)
+        if facts is None or facts.metadata is not metadata:
+            facts = self._counted(metadata, thresholds)
+            self._facts.put(key, facts)
+        return facts
 
     def _counted(self, metadata: TableMetadata, thresholds: Thresholds) -> TableFacts:
         snapshot = metadata.current_snapshot

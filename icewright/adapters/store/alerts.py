@@ -10,6 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from icewright.adapters.store.database import Database, dialect_insert
+from icewright.adapters.store.measures import IS_BLOCKING
 from icewright.adapters.store.schema import ALERTS, JOBS, RUNS, TABLES, TELLINGS, VERDICTS
 from icewright.adapters.store.statements import (
     SAME_TABLE,
@@ -71,7 +72,13 @@ def _unsupported() -> sa.Select[Any]:
     return query.where(VERDICTS.c.verdict == "unsupported", *_IN_CATALOGS, ~able).group_by(*_NAME)
 
 
-_FAILED_RUNS, _FAILED_JOBS, _UNSUPPORTED = _failed_runs(), _failed_jobs(), _unsupported()
+def _blocked() -> sa.Select[Any]:
+    """Return tables with a blocked operation, each with one of the reasons."""
+    query = sa.select(*_NAME, sa.func.min(VERDICTS.c.reason).label("reason")).join_from(VERDICTS, TABLES)
+    return query.where(IS_BLOCKING, TABLES.c.error.is_(None), *_IN_CATALOGS).group_by(*_NAME)
+
+
+_FAILED_RUNS, _FAILED_JOBS, _UNSUPPORTED, _BLOCKED = _failed_runs(), _failed_jobs(), _unsupported(), _blocked()
 
 
 @dataclass
@@ -115,6 +122,10 @@ class SqlAlerts(AlertStore):
         with self.db.reading() as connection:
             return [(ref_of(row), row.reason) for row in connection.execute(_UNSUPPORTED, {"catalogs": catalogs})]
 
+    def blocked(self, catalogs: Sequence[str]) -> Sequence[tuple[TableRef, str]]:
+        with self.db.reading() as connection:
+            return [(ref_of(row), row.reason) for row in connection.execute(_BLOCKED, {"catalogs": catalogs})]
+
     def backlog(self) -> QueueBacklog:
         query = sa.select(sa.func.count(), sa.func.min(JOBS.c.created)).where(JOBS.c.state == JobState.QUEUED)
         with self.db.reading() as connection:
@@ -156,7 +167,7 @@ class SqlAlerts(AlertStore):
         pending = (TELLINGS.c.told_at.is_(None), TELLINGS.c.try_at <= now, TELLINGS.c.channel.in_(channels))
         claim = sa.update(TELLINGS).where(*pending, ~_earlier_undelivered()).values(try_at=until)
         columns = (TELLINGS.c.alert_id, TELLINGS.c.channel, TELLINGS.c.resolved, TELLINGS.c.failures)
-        with self.db.begin() as connection:
+        with self.db.claiming() as connection:
             rows = connection.execute(claim.returning(*columns)).all()
             alerts: dict[int, Alert] = {}
             for chunk in chunks(sorted({row.alert_id for row in rows})):

@@ -13,8 +13,12 @@ import sqlalchemy as sa
 from icewright.adapters.store.database import Database
 from icewright.adapters.store.schema import ALERTS, JOBS, TABLES, TELLINGS, TOTALS, VERDICTS
 from icewright.core.runs import JobState
+from icewright.core.steps import SWITCHED_OFF
 from icewright.core.tally import Total
 from icewright.ports import Distribution, MeasureReader, Measures, QueueMeasure
+
+# an operation that a safety rule or contradicting settings block; what is switched off is no fault
+IS_BLOCKING = (VERDICTS.c.verdict == "blocked") & ~VERDICTS.c.reason.contains(SWITCHED_OFF, autoescape=True)
 
 STATE = sa.case(  # the first condition that holds
     (TABLES.c.dropped, "dropped"),
@@ -23,6 +27,7 @@ STATE = sa.case(  # the first condition that holds
     (TABLES.c.held_by.is_not(None), "busy"),
     (TABLES.c.evaluated_at.is_(None), "new"),
     (TABLES.c.metadata_location.is_distinct_from(TABLES.c.evaluated_location), "changed"),
+    (sa.exists().where(VERDICTS.c.table_id == TABLES.c.id, IS_BLOCKING).correlate(TABLES), "blocked"),
     (TABLES.c.due_since.is_not(None), "due"),
     else_="healthy",
 )

@@ -112,6 +112,18 @@ class SqlTables(TableState):
                 connection.execute(sa.delete(VERDICTS).where(VERDICTS.c.table_id.in_(ids)))
         return len(new) + len(moved)
 
+    def sharing(self, ref: TableRef, location: str) -> Sequence[TableRef]:
+        own, theirs = location.rstrip("/"), sa.func.rtrim(TABLES.c.location, "/")
+        overlaps = (
+            (theirs == own)
+            | theirs.startswith(f"{own}/", autoescape=True)
+            | sa.literal(own).startswith(theirs.concat("/"))
+        )
+        query = sa.select(TABLES.c.catalog, TABLES.c.namespace, TABLES.c.name).where(~TABLES.c.dropped, overlaps)
+        with self.db.reading() as connection:
+            found = [ref_of(row) for row in connection.execute(query.order_by(TABLES.c.id))]
+        return [other for other in found if other != ref]
+
     def record_evaluation(self, evaluation: Evaluation, now: datetime, policy: str = "") -> None:
         metadata = evaluation.facts.metadata
         with self.db.begin() as connection:
@@ -202,7 +214,7 @@ class SqlTables(TableState):
     def claim_evaluations(
         self, catalogs: Sequence[str], holder: str, now: datetime, until: datetime, limit: int
     ) -> Sequence[TableRow]:
-        with self.db.begin() as connection:
+        with self.db.claiming() as connection:
             rows = connection.execute(_DUE_EVALUATIONS, {"catalogs": catalogs, "now": now, "most": limit}).all()
             if rows:
                 claim = sa.update(TABLES).where(TABLES.c.id.in_([row.id for row in rows]))

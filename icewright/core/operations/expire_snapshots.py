@@ -28,7 +28,7 @@ from icewright.core.policy import (
 )
 from icewright.core.retention import Expiry, plan_expiry
 from icewright.core.runs import LastRun
-from icewright.core.steps import Blocked, Due, ExpireSnapshots, NotDue, Verdict, Work
+from icewright.core.steps import SWITCHED_OFF, Blocked, Due, ExpireSnapshots, NotDue, Verdict, Work
 from icewright.core.table import SnapshotHold, TableFacts, TableMetadata
 from icewright.core.vacuum import gc_enabled
 from icewright.core.writer_state import WriterStateRule
@@ -72,7 +72,7 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
     """Due when at least one snapshot or ref may go."""
     metadata = facts.metadata
     if not gc_enabled(metadata.properties):
-        return Blocked("gc.enabled is false on the table")
+        return Blocked(f"gc.{SWITCHED_OFF} on the table")
     if not metadata.snapshots:
         return NotDue("no current snapshot")
     plan = expiry(facts, knobs, now)

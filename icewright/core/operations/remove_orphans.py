@@ -9,7 +9,7 @@ from icewright.core.cost import service_cost, storage_benefit
 from icewright.core.effective import Knobs
 from icewright.core.policy import Operation
 from icewright.core.runs import REFUSED, LastRun
-from icewright.core.steps import Blocked, Due, NotDue, RemoveOrphans, Verdict, Work
+from icewright.core.steps import SWITCHED_OFF, Blocked, Due, NotDue, RemoveOrphans, Verdict, Work
 from icewright.core.table import TableFacts
 from icewright.core.vacuum import gc_enabled
 
@@ -20,7 +20,13 @@ MANY = 0.01  # share of orphans that asks for more scans
 def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime) -> Verdict:
     """Due when the last scan is `every_hours` ago, or a first finding waits for its confirmation."""
     if not gc_enabled(facts.metadata.properties):
-        return Blocked("gc.enabled is false on the table")
+        return Blocked(f"gc.{SWITCHED_OFF} on the table")
+    if facts.sharing:
+        others = ", ".join(map(str, facts.sharing))
+        return Blocked(
+            f"{REFUSED}: {facts.ref}: the location {facts.metadata.location} overlaps that of {others}; give each "
+            "table a location of its own [shared_location]"
+        )
     mode = knobs[policy.ORPHAN_MODE]
     if last is not None and last.reason.startswith(REFUSED):
         next_scan = last.finished + timedelta(hours=cadence(knobs, last))

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from icewright.adapters.engines.arrow.deletes import Deletes, EqualityKeys, and_masks, equality_mask, position_mask
+from icewright.adapters.engines.arrow.deletes import Deletes, and_masks, equality_mask, position_mask
+from icewright.adapters.engines.arrow.equality import EqualityDeletes
 from icewright.adapters.engines.arrow.opening import Opener, UnreadableFile
 from icewright.adapters.engines.arrow.resolve import Unresolvable, field_id, resolved, with_ids
 from icewright.adapters.engines.arrow.tasks import Bin, FileSlice, Layout
@@ -39,8 +40,7 @@ class BatchScan:
         lineage = (ROW_ID, LAST_UPDATED) if self.layout.lineage else ()
         self.fields = (*self.layout.schema["fields"], *lineage)
         self.schema = arrow_schema(self.fields)
-        wanted_ids = frozenset(file_slice.path for file_slice in self.bin.slices)
-        self._deletes = Deletes(self.layout, self.opener, wanted_ids)
+        self._deletes = Deletes(self.layout, self.opener, self.bin.slices)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield all live rows. Raises `UnreadableFile`, which names the file."""
@@ -55,14 +55,14 @@ class BatchScan:
                     yield self._resolve(file_slice, batch, file_fields, fields)
 
     def _live_batches(self, file_slice: FileSlice) -> Iterator[pa.RecordBatch]:
-        positions, keys = self._deletes.positions(file_slice), self._deletes.keys(file_slice)
-        known_ids = {schema_field["id"] for schema_field in self.fields}
-        extra = [schema_field for key in keys for schema_field in key.columns if schema_field["id"] not in known_ids]
-        fields = (*self.fields, *{schema_field["id"]: schema_field for schema_field in extra}.values())
+        positions, equality = self._deletes.positions(file_slice), self._deletes.equality_deletes(file_slice)
+        keys = {column["id"]: column for deletes in equality for column in deletes.index.columns}
+        dropped = keys.keys() - {column["id"] for column in self.fields}
+        fields = (*self.fields, *(keys[number] for number in dropped))
         with self.opener.parquet(file_slice.path, file_slice.file_bytes) as source:
             for batch, file_fields, start in self._file_batches(source, file_slice, fields):
                 columns = self._resolve(file_slice, batch, file_fields, fields)
-                yield self._live_rows(file_slice, fields, columns, start, positions, keys)
+                yield self._live_rows(file_slice, fields, columns, start, positions, equality)
 
     def _live_rows(
         self,
@@ -71,7 +71,7 @@ class BatchScan:
         columns: list[pa.Array],
         start: int,
         positions: pl.Series | None,
-        keys: Sequence[EqualityKeys],
+        equality: Sequence[EqualityDeletes],
     ) -> pa.RecordBatch:
         length = len(columns[0])
         if self.layout.lineage:
@@ -79,7 +79,7 @@ class BatchScan:
         batch = pa.RecordBatch.from_arrays(columns[: len(self.fields)], schema=self.schema)
         by_position = None if positions is None else position_mask(positions, start, length)
         columns_by_id = {schema_field["id"]: column for schema_field, column in zip(fields, columns, strict=True)}
-        mask = and_masks([by_position, equality_mask(length, columns_by_id, keys) if keys else None])
+        mask = and_masks([by_position, equality_mask(length, columns_by_id, equality)])
         if self.sort_ranks is not None:
             file_fields = self.sort_ranks[self.read : self.read + length].to_arrow()
             batch = batch.append_column(SORT_RANK, file_fields)

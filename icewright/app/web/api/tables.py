@@ -32,7 +32,7 @@ router = APIRouter(
     responses=documented(400, 401, 403, 408, 413, 422, 429, 503),
     route_class=SingleThreadRoute,
 )
-_STATE = Literal["healthy", "due", "changed", "new", "busy", "paused", "unreadable", "dropped"]
+_STATE = Literal["healthy", "due", "blocked", "changed", "new", "busy", "paused", "unreadable", "dropped"]
 assert _STATE.__args__ == STATES  # type: ignore[attr-defined] # noqa: S101
 
 

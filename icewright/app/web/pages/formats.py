@@ -17,7 +17,7 @@ TONES: Mapping[str, str] = {
         ("healthy", "succeeded", "committed", "not_due", "ok", "Successful", "resolved", "deleted"), "good"
     ),
     **dict.fromkeys(("due", "partial", "warning", "deferred", "planned", "changed"), "warn"),
-    **dict.fromkeys(("unreadable", "failed", "interrupted", "critical", "refused", "Failed"), "bad"),
+    **dict.fromkeys(("unreadable", "blocked", "failed", "interrupted", "critical", "refused", "Failed"), "bad"),
     **dict.fromkeys(("busy", "running", "queued", "new", "info", "found"), "live"),
 }  # all others are neutral
 _WORDS = {"not_due": "not due", "Not_Yet_Run": "not run yet"}

@@ -27,7 +27,7 @@ _FUNNEL = (
     ("due", "for work worth its cost", "/tables?state=due&state=busy"),
     ("running", "right now", "/jobs?state=running"),
 )
-_STATES = ("healthy", "due", "busy", "changed", "new", "paused", "unreadable")
+_STATES = ("healthy", "due", "blocked", "busy", "changed", "new", "paused", "unreadable")
 
 Reader = Annotated[Caller, needs(Action.PLAN_READ)]
 

@@ -18,7 +18,7 @@ class Table(BaseModel):
     catalog: str
     namespace: list[str]
     name: str
-    state: Literal["healthy", "due", "changed", "new", "busy", "paused", "unreadable", "dropped"]
+    state: Literal["healthy", "due", "blocked", "changed", "new", "busy", "paused", "unreadable", "dropped"]
     health: int | None = Field(description="0 to 100; null when it is not known")
     files: int | None
     bytes: int | None
