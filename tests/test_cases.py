@@ -93,5 +93,5 @@ def test_every_case_is_placed() -> None:
     assert every == CONCERNED | OTHERS.keys()
     assert not CONCERNED & OTHERS.keys()
     assert MISSING.keys() <= CONCERNED
-    assert not carried().keys() - every - set(range(113, 140))  # of parts whose other cases are still to come
+    assert not carried().keys() - every - set(range(113, 158))  # of parts whose other cases are still to come
     assert not carried().keys() & MISSING.keys(), "take the line out of MISSING"

@@ -21,6 +21,7 @@ IcewrightError
 │   ├── StorageUnavailable the object store or file system did not answer                                  storage
 │   │   ├── FolderMissing  a folder that was to be listed is not there                                     table
 │   │   └── StoreUnavailable the database of the state store did not answer                                store
+│   │       └── SchemaMismatch the state store has the schema of another version of this program           store
 │   ├── EngineUnavailable  Spark could not be started or died                                              pool
 │   ├── CommitConflict     somebody else committed first; plan again from fresh metadata                   table
 │   ├── ChannelUnavailable a channel did not take an alert                                                 icewright
@@ -162,6 +163,10 @@ class StoreUnavailable(StorageUnavailable):
     """The database of the state store did not answer."""
 
     owner = FaultOwner.STORE
+
+
+class SchemaMismatch(StoreUnavailable):
+    """The state store has the schema of another version of this program, so this process takes no work."""
 
 
 class EngineUnavailable(RetryableError):

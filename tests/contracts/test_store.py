@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,9 @@ import sqlalchemy as sa
 from icewright.adapters.store.schema import TABLES
 from icewright.adapters.store.sql import SqlStore
 from icewright.adapters.store.statements import namespace_text
-from icewright.core.runs import FileAction
-from icewright.ports import LedgerState, Store
+from icewright.core.errors import SchemaMismatch
+from icewright.core.runs import FileAction, JobState
+from icewright.ports import LeaseStatus, LedgerState, Store
 from icewright.testing import NOW, REF
 from icewright.testing.contracts import (
     AccessTests,
@@ -38,10 +41,16 @@ from icewright.testing.contracts import (
 from icewright.testing.contracts.cases import (
     EXPIRE,
     ME,
+    MINUTE,
+    PLANNER,
+    WORKER,
     StoreSuite,
+    enqueue_jobs,
     evaluated,
     known_table,
+    planned_job,
     record_tables,
+    start_job,
     table_refs,
     table_row,
 )
@@ -134,3 +143,48 @@ def test_health_is_counted_by_tens(store: SqlStore) -> None:
             mine = (TABLES.c.name == ref.name) & (TABLES.c.namespace == namespace_text(ref.namespace))
             connection.execute(sa.update(TABLES).where(mine).values(health=health))
     assert store.views.overview(None, NOW).health == [2, 1, 0, 0, 1, 1, 0, 0, 1, 2]
+
+
+@contextmanager
+def foreign_schema(store: SqlStore) -> Iterator[None]:
+    """Let the store have a revision that this program does not know, as after a migration by a newer version."""
+    with store.engine.begin() as connection:
+        known = connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar_one()
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
+    try:
+        yield
+    finally:
+        with store.engine.begin() as connection:
+            connection.execute(sa.text("UPDATE alembic_version SET version_num = :known"), {"known": known})
+
+
+@pytest.mark.cases(116)
+def test_a_process_takes_no_work_from_a_store_of_another_version(store: SqlStore) -> None:
+    """Nothing is claimed on a foreign schema, work that was taken before ends, and all goes on when both agree."""
+    running, queued, free = table_refs(3)
+    record_tables(store, running, queued, free)
+    job_id = start_job(store, running)
+    store.ledger.plan(job_id, running, [FileAction("file:///t/a", 5, "data")], LedgerState.PLANNED, NOW)
+    enqueue_jobs(store, [queued])
+    until = NOW + MINUTE
+    takes: Sequence[Callable[[], object]] = (
+        lambda: store.jobs.dequeue(WORKER, ["lake"], NOW, 1),
+        lambda: store.jobs.claim(free, "u", (EXPIRE,), ME, NOW),
+        lambda: store.jobs.enqueue(planned_job(free), PLANNER, NOW),
+        lambda: store.ledger.claim(job_id, ["file:///t/a"]),
+        lambda: store.tables.claim_evaluations(["lake"], WORKER, NOW, until, 1),
+        lambda: store.catalogs.claim(["lake"], WORKER, NOW, until),
+        lambda: store.leases.acquire("plan", WORKER, NOW, until),
+        lambda: store.alerts.claim_deliveries(["slack"], NOW, until),
+    )
+    with foreign_schema(store):
+        for take in takes:
+            with pytest.raises(SchemaMismatch, match="revision 9999"):
+                take()
+        assert store.jobs.heartbeat(job_id, NOW) is LeaseStatus.HELD
+        store.jobs.finish(job_id, JobState.SUCCEEDED, "", NOW)
+    assert [job.state for job in store.jobs.list(queued)] == [JobState.QUEUED]
+    assert [file["state"] for file in store.ledger.files(job_id)] == [LedgerState.PLANNED]
+    assert store.jobs.list(free) == []
+    assert [job.ref for job in store.jobs.dequeue(WORKER, ["lake"], NOW, 9)] == [queued]
+    assert store.ledger.claim(job_id, ["file:///t/a"]) == {"file:///t/a"}

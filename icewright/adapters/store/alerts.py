@@ -167,7 +167,7 @@ class SqlAlerts(AlertStore):
         pending = (TELLINGS.c.told_at.is_(None), TELLINGS.c.try_at <= now, TELLINGS.c.channel.in_(channels))
         claim = sa.update(TELLINGS).where(*pending, ~_earlier_undelivered()).values(try_at=until)
         columns = (TELLINGS.c.alert_id, TELLINGS.c.channel, TELLINGS.c.resolved, TELLINGS.c.failures)
-        with self.db.begin() as connection:
+        with self.db.claiming() as connection:
             rows = connection.execute(claim.returning(*columns)).all()
             alerts: dict[int, Alert] = {}
             for chunk in chunks(sorted({row.alert_id for row in rows})):

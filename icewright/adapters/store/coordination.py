@@ -29,7 +29,7 @@ class SqlCatalogs(CatalogSchedule):
             return [CatalogRow(*row) for row in connection.execute(sa.select(*columns).order_by(CATALOGS.c.name))]
 
     def claim(self, names: Sequence[str], holder: str, now: datetime, until: datetime) -> Sequence[CatalogRow]:
-        with self.db.begin() as connection:
+        with self.db.claiming() as connection:
             rows = [{"name": name, "detect_at": now, "failures": 0} for name in names]
             insert = dialect_insert(connection, CATALOGS).on_conflict_do_nothing(index_elements=["name"])
             if rows:
@@ -99,7 +99,7 @@ class SqlLeases(Leases):
     db: Database
 
     def acquire(self, name: str, holder: str, now: datetime, until: datetime) -> str:
-        with self.db.begin() as connection:
+        with self.db.claiming() as connection:
             values = {"name": name, "holder": holder, "until": until}
             insert = dialect_insert(connection, LEASES).values(**values)
             free = (LEASES.c.holder == holder) | (LEASES.c.until <= now)
@@ -136,7 +136,7 @@ class SqlBreakers(Breakers):
     def claim_probe(self, resource: str, now: datetime, until: datetime) -> bool:
         free = BREAKERS.c.probe_until.is_(None) | (BREAKERS.c.probe_until <= now)
         claim = sa.update(BREAKERS).where(BREAKERS.c.resource == resource, BREAKERS.c.retry_at <= now, free)
-        with self.db.begin() as connection:
+        with self.db.claiming() as connection:
             return connection.execute(claim.values(probe_until=until)).rowcount == 1
 
     def close(self, resource: str) -> bool:

@@ -19,7 +19,7 @@ from sqlalchemy.exc import TimeoutError as NoConnection
 
 from icewright.adapters.store.change_token import ChangeTokens
 from icewright.core.addresses import address_fault
-from icewright.core.errors import ConfigError, StoreUnavailable
+from icewright.core.errors import ConfigError, SchemaMismatch, StoreUnavailable
 
 if TYPE_CHECKING:  # Alembic takes half a second to load, and only migrations need it
     from alembic.config import Config
@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # Alembic takes half a second to load, and only migrations ne
 READS = "icewright_reads"  # option of a connection that only reads, and waits for no writer
 _WRITE_LOCK = "icewright_write_lock"  # option of an engine: the lock of the threads of this process that write
 _CHANGE_TOKENS = "icewright_change_tokens"  # option of an engine: the source of its change tokens
+_REVISION = sa.text("SELECT version_num FROM alembic_version")
 _MIGRATIONS = Path(__file__).parent / "migrations"
 
 
@@ -176,6 +177,22 @@ class Database:
             self.engine.get_execution_options().get(_WRITE_LOCK, nullcontext()),
             _transaction(self.engine) as connection,
         ):
+            yield connection
+
+    @contextmanager
+    def claiming(self) -> Iterator[sa.Connection]:
+        """Begin a transaction that takes work for this process.
+
+        Raises `SchemaMismatch` when the schema is not of this program's revision: during a rolling upgrade a process
+        of another version takes nothing, and what it has already ends as usual.
+        """
+        with self.begin() as connection:
+            revision, known = connection.execute(_REVISION).scalar(), newest_revision()
+            if revision != known:
+                raise SchemaMismatch(
+                    f"the state store has schema revision {revision or 'none'}, and this process knows {known}: it"
+                    " takes no work until both agree; run the version of Icewright that migrated the store"
+                )
             yield connection
 
     def reading(self) -> AbstractContextManager[sa.Connection]:

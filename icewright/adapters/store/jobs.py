@@ -48,7 +48,7 @@ class SqlJobs(JobQueue):
     def enqueue(
         self, planned: PlannedJob, trigger: Trigger, now: datetime, options: Mapping[str, Any] | None = None
     ) -> str | None:
-        with self.db.begin() as connection:
+        with self.db.claiming() as connection:
             row = table_row(connection, planned.ref)
             if row is None or row.dropped:
                 return None
@@ -59,7 +59,7 @@ class SqlJobs(JobQueue):
 
     def dequeue(self, holder: str, catalogs: Sequence[str], now: datetime, limit: int) -> Sequence[JobRow]:
         parameters = {"me": holder, "catalogs": catalogs, "at": now, "most": limit}
-        with self.db.begin() as connection:
+        with self.db.claiming() as connection:
             rows = connection.execute(_DEQUEUE, parameters).all()
         return [job_of(row) for row in sorted(rows, key=lambda row: (-row.score, row.created))]
 
@@ -73,7 +73,7 @@ class SqlJobs(JobQueue):
         pool: str = "default",
         options: Mapping[str, Any] | None = None,
     ) -> str | None:
-        with self.db.begin() as connection:
+        with self.db.claiming() as connection:
             row = table_row(connection, ref)
             if row is None:
                 return None

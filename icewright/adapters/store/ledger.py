@@ -104,7 +104,7 @@ class SqlLedger(DeletionLedger):
     def claim(self, job_id: str, paths: Sequence[str]) -> frozenset[str]:
         waiting = (DELETIONS.c.job_id == job_id) & DELETIONS.c.state.in_(WAITING)
         claimed: set[str] = set()
-        with self.db.begin() as connection:
+        with self.db.claiming() as connection:
             _lock_job(connection, job_id)
             for chunk in chunks(paths):
                 update = sa.update(DELETIONS).where(waiting, DELETIONS.c.path.in_(chunk))

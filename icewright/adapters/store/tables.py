@@ -214,7 +214,7 @@ class SqlTables(TableState):
     def claim_evaluations(
         self, catalogs: Sequence[str], holder: str, now: datetime, until: datetime, limit: int
     ) -> Sequence[TableRow]:
-        with self.db.begin() as connection:
+        with self.db.claiming() as connection:
             rows = connection.execute(_DUE_EVALUATIONS, {"catalogs": catalogs, "now": now, "most": limit}).all()
             if rows:
                 claim = sa.update(TABLES).where(TABLES.c.id.in_([row.id for row in rows]))

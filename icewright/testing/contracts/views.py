@@ -133,4 +133,10 @@ class ViewsTests(StoreSuite):
         """Tables are found by a part of name or namespace, in which pattern characters stand for themselves."""
         for text, count in (("T1", 2), ("ALE", 4), ("%", 0), ("_", 0), ('"', 0), ("[", 0), ("\\", 0)):
             assert store.views.list_tables(TableQuery(search=text), None, None, 50).total == count, text
-        assert store.views.list_tables(TableQuery(due=Operation.COMPACT, states=("due",)), None, None, 50).total == 4
+
+    def test_tables_are_filtered_by_due_operation(self, store: Store) -> None:
+        """A list of tables with one due operation has each table on which it is due."""
+        due = store.views.list_waiting(None, None, 50).items
+        query = TableQuery(due=due[0].operation, states=("due",))
+        expected = {item.ref for item in due if item.operation == query.due}
+        assert {item.row.ref for item in store.views.list_tables(query, None, None, 50).items} == expected
