@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from icewright.adapters.engines.arrow import reading
 from icewright.adapters.engines.arrow.opening import Opener
-from icewright.adapters.engines.arrow.tasks import BinFailed, BinWritten
+from icewright.adapters.engines.arrow.tasks import Bin, BinFailed, BinWritten
 from icewright.adapters.engines.arrow.types import Field, arrow_schema, single_value
 from icewright.adapters.engines.arrow.writing import Outputs
 from tests.adapters.arrow_tables import ID, NAME, Folder, column
@@ -257,3 +257,12 @@ def test_keys_of_the_same_hash_are_told_apart(folder: Folder, monkeypatch: pytes
     path = folder.write([{"id": number, "name": "a"} for number in range(12)])
     delete = folder.keys([ID], [1], {"id": 2}, {"id": 4})
     assert [row["id"] for row in folder.rows(folder.file_slice(path, delete))] == [0, 1, 3, *range(5, 12)]
+
+
+@pytest.mark.cases(124)
+def test_repeated_long_strings_are_decoded_in_small_batches(folder: Folder) -> None:
+    """Four strings of 100 KB in a dictionary are a small file whose rows take 100 KB each once decoded."""
+    rows = [{"id": number, "name": str(number % 4) * 100_000} for number in range(600)]
+    file_slice = folder.file_slice(folder.write(rows))
+    scan = reading.BatchScan(folder.layout, Opener({}), Bin(0, (file_slice,), {}, "", 1))
+    assert max(batch.nbytes for batch in scan.batches()) < 17 << 20

@@ -19,7 +19,8 @@ from icewright.adapters.engines.arrow.types import LAST_UPDATED, ROW_ID, Field, 
 
 SORT_RANK = "rank of the row"  # the name of the column of sort ranks
 _BATCH_BYTES = 16 << 20  # decoded
-_MAX_BATCH_ROWS = 1 << 13  # whatever the footer says: values of a dictionary are longer once decoded
+_MAX_BATCH_ROWS = 1 << 17
+_MAX_ENCODED_ROWS = 1 << 13  # values of a dictionary may be longer than the footer tells
 _MIN_BATCH_ROWS = 1 << 8
 
 
@@ -160,7 +161,22 @@ def offset(group: pq.RowGroupMetaData) -> int:
 
 
 def _batch_rows(metadata: pq.FileMetaData, groups: Sequence[int]) -> int:
-    """Return how many rows take about `_BATCH_BYTES` once decoded."""
-    rows: int = sum(metadata.row_group(number).num_rows for number in groups)
-    size: int = sum(metadata.row_group(number).total_byte_size for number in groups)
-    return max(_MIN_BATCH_ROWS, min(_MAX_BATCH_ROWS, _BATCH_BYTES * rows // max(1, size)))
+    """Return how many rows take about `_BATCH_BYTES` once decoded.
+
+    The footer says how long values are, but for byte arrays with a dictionary. Those without statistics have values
+    above 4 KB, none longer than their column chunk.
+    """
+    row_groups = [metadata.row_group(number) for number in groups]
+    chunks = [group.column(index) for group in row_groups for index in range(metadata.num_columns)]
+    encoded = [chunk for chunk in chunks if chunk.physical_type == "BYTE_ARRAY" and chunk.has_dictionary_page]
+    longest = max((chunk.total_uncompressed_size for chunk in encoded if not _has_bounds(chunk)), default=0)
+    rows = sum(group.num_rows for group in row_groups)
+    size = max(1, sum(group.total_byte_size for group in row_groups))
+    most = _MAX_ENCODED_ROWS if encoded else _MAX_BATCH_ROWS
+    fitting = max(_MIN_BATCH_ROWS, min(most, _BATCH_BYTES * rows // size))
+    return max(1, min(fitting, _BATCH_BYTES // longest)) if longest else int(fitting)
+
+
+def _has_bounds(chunk: pq.ColumnChunkMetaData) -> bool:
+    statistics = chunk.statistics
+    return statistics is not None and (statistics.has_min_max or statistics.null_count == chunk.num_values)
