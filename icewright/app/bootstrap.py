@@ -28,8 +28,7 @@ from icewright.adapters.notify.apprise_channels import open_channels
 from icewright.adapters.store.database import check_address, is_current, open_database, server_time, upgrade
 from icewright.adapters.store.sql import SqlStore
 from icewright.app.config import Checks, Config, load_config
-from icewright.app.entries import CatalogConfig, PoolConfig
-from icewright.app.fence import inside, outside
+from icewright.app.entries import CatalogConfig, PoolConfig, allowlist_faults, is_allowed
 from icewright.app.identity import holder, is_dead, user
 from icewright.app.lineage import with_lineage
 from icewright.core.errors import ConfigError, StorageUnavailable
@@ -122,7 +121,9 @@ def _files(config: Config, grants: Callable[[str], VendedCredentials | None]) ->
     from icewright.adapters.files.storage import Storages  # noqa: PLC0415
     from icewright.adapters.files.tables import IcebergFiles  # noqa: PLC0415
 
-    storage = Storages(LocalStorage(), partial(_open_bucket, config), grants, lambda path: inside(config, path))
+    storage = Storages(
+        LocalStorage(), partial(_open_bucket, config), grants, lambda path: is_allowed(config.catalogs.values(), path)
+    )
     return IcebergFiles(storage, ManifestReader(storage, Cache(config.cache_folder, config.cache_bytes, ENTRY)))
 
 
@@ -180,7 +181,7 @@ def _archiving(config: Config, store: SqlStore) -> Iterator[Archiving | None]:
 def check_catalog(catalog: CatalogConfig) -> None:
     """Raise `ConfigError` with the faults of a catalog's properties and with hosts outside its environment."""
     properties = _properties(catalog)
-    if faults := outside(catalog, hosts(properties)):
+    if faults := allowlist_faults(catalog, hosts(properties)):
         raise ConfigError(faults)
 
 

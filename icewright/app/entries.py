@@ -1,8 +1,8 @@
-"""The configuration of catalogs and Spark pools, as values."""
+"""The configuration of catalogs and Spark pools, as values, and the hosts and locations that catalogs may use."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from icewright.core.allowlist import Allowlist
@@ -45,3 +45,33 @@ class PoolConfig:
     conf: Mapping[str, str] = field(repr=False)
     remote: str | None = None
     gb_hours_per_day: float | None = None
+
+
+def allowlist_faults(catalog: CatalogConfig, hosts: Mapping[str, str]) -> list[str]:
+    """Return faults of a catalog: hosts and locations outside its environment, and policies that its type lacks.
+
+    `hosts` maps its properties to the hosts that they name.
+    """
+    path, environment = f"catalogs.{catalog.name}", catalog.environment
+    faults = []
+    if catalog.policies == "polaris" and catalog.type != "rest":
+        faults.append(f"{path}.policies: a catalog of type {catalog.type} has none; leave it out")
+    if environment is None:
+        return faults
+    faults += [
+        f"{path}.properties.{key}: host {host} is not in {path}.environment.hosts"
+        for key, host in hosts.items()
+        if not environment.knows_host(host)
+    ]
+    places = environment.outside(catalog.allowed_locations)
+    return faults + [f"{path}.allowed_locations: {place} is not in {path}.environment.locations" for place in places]
+
+
+def is_allowed(catalogs: Iterable[CatalogConfig], path: str) -> bool:
+    """Return whether the path is in a catalog's environment, or in the allowed locations of a catalog without one."""
+    entries = tuple(catalogs)
+    declared = [c.environment for c in entries if c.environment is not None]
+    if all(environment.locations is None for environment in declared):
+        return True
+    places = tuple(p for c in entries if c.environment is None for p in c.allowed_locations)
+    return any(environment.holds(path) for environment in (*declared, Allowlist(locations=places)))

@@ -21,6 +21,7 @@ from icewright.core.table import PartitionFacts, TableFacts, TableMetadata, Thre
 
 FINAL_GROWTH = 2.4  # least growth of a last merge: to the target, or in a partition that has settled
 _SETTLED_TABLE = timedelta(days=7)  # without a write, after which a table that is one partition has settled
+_ALIKE = 0.75  # files are of one size if the largest is at most a third larger than their average
 _REQUESTS_PER_FILE = 2  # to open a Parquet file: its footer and its first row group
 
 
@@ -41,6 +42,7 @@ def best_merge(partition: PartitionFacts, sizes: Thresholds, growth: float, leas
     Sizes are planned on live rows: deleted ones are not written again. As in Iceberg's planner a group needs
     `least_files`, or two files with more than one target's worth.
     """
+    growth = min(growth, _ALIKE * least_files)  # a policy that asks for two files means two of one size
     live = 1.0 - partition.deleted_ratio
     best: Merge | None = None
     files = size = 0

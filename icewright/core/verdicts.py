@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Protocol
 
 from icewright.core.breakers import RETRY_UNAVAILABLE, UNAVAILABLE
 from icewright.core.cost import calibrated, learned
-from icewright.core.effective import Ignored, Knobs
+from icewright.core.effective import Ignored, Knobs, Origin
 from icewright.core.errors import IcewrightError
 from icewright.core.health import HealthPart, health_parts, overall
 from icewright.core.operations import (
@@ -186,7 +186,7 @@ def verdict(
         return Blocked(f"{operation}.{SWITCHED_OFF}")
     try:
         last = history.get(operation)
-        found = EVALUATE[operation](facts, knobs, last, now)
+        found = EVALUATE[operation](facts, _at_any_cost(knobs) if manual else knobs, last, now)
     except (IcewrightError, ArithmeticError, LookupError, ValueError) as error:
         return Blocked(f"evaluation failed: {type(error).__name__}: {error}")
     if not isinstance(found, Due):
@@ -194,6 +194,11 @@ def verdict(
     metrics = last.learned if last is not None else {}
     predicted = calibrated(found, learned(operation, metrics, typical.get(operation, Factors())))
     return predicted if manual else _worth(predicted, knobs)
+
+
+def _at_any_cost(knobs: Knobs) -> Knobs:
+    """Return the settings without a floor for what a merge must be worth: a person decides that for themselves."""
+    return replace(knobs, origins={**knobs.origins, MIN_RETURN.name: (Origin("command", "manual", 0.0),)})
 
 
 def _worth(found: Due, knobs: Knobs) -> Due | NotDue:

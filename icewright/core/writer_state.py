@@ -11,7 +11,7 @@ newest state of each writer is needed with every snapshot between it and the hea
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from fnmatch import fnmatchcase
@@ -24,6 +24,7 @@ _SPARK_QUERY, _SPARK_EPOCH = "spark.sql.streaming.queryId", "spark.sql.streaming
 _KAFKA_OFFSETS = "kafka.connect.offsets."
 _KAFKA_TIMES = ("kafka.connect.valid-through-ts", "kafka.connect.vtts")  # the second one before Iceberg had the sink
 _SHOWN = 40  # characters of a value that people see
+_Identity = tuple[str, str, str | None]  # a summary key; of Flink and Spark with the ids that are its value
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,26 +46,35 @@ class WriterState:
 
 def newest_states(newest_first: Iterable[Snapshot], keys: tuple[str, ...]) -> list[WriterState]:
     """Return the newest state of each writer of a branch, whose snapshots are given from its head on."""
-    states: dict[Hashable, WriterState] = {}
+    states: dict[_Identity, WriterState] = {}
     for depth, snapshot in enumerate(newest_first):
-        if snapshot.writer_properties:
-            for identity, writer in _writers(snapshot.writer_properties, keys):
-                if identity not in states:
-                    states[identity] = WriterState(snapshot, depth, writer)
+        properties = snapshot.writer_properties
+        for identity in _identities(properties, keys) if properties else ():
+            if identity not in states:
+                states[identity] = WriterState(snapshot, depth, _text(identity, properties))
     return list(states.values())
 
 
-def _writers(properties: Mapping[str, str], keys: tuple[str, ...]) -> Iterator[tuple[Hashable, str]]:
-    """Yield who recorded a state in a snapshot: the identity by which the writer looks for it, and a text."""
-    job, checkpoint = properties.get(_FLINK_JOB), properties.get(_FLINK_CHECKPOINT)
-    if job is not None and checkpoint is not None:  # a snapshot without a checkpoint does not end the walk
-        yield (_FLINK_JOB, job, properties.get(_FLINK_OPERATOR)), f"Flink job {job}, checkpoint {checkpoint}"
+def _identities(properties: Mapping[str, str], keys: tuple[str, ...]) -> Iterator[_Identity]:
+    """Yield by what each writer that recorded a state in a snapshot looks for it."""
+    job = properties.get(_FLINK_JOB)
+    if job is not None and _FLINK_CHECKPOINT in properties:  # a snapshot without a checkpoint does not end the walk
+        yield _FLINK_JOB, job, properties.get(_FLINK_OPERATOR)
     if (query := properties.get(_SPARK_QUERY)) is not None:
-        yield (_SPARK_QUERY, query), f"Spark stream {query}, epoch {properties.get(_SPARK_EPOCH, 'unknown')}"
-    for key, value in properties.items():
-        if key.startswith(_KAFKA_OFFSETS):
-            yield key, f"Kafka Connect {key.removeprefix(_KAFKA_OFFSETS)}, offsets {value[:_SHOWN]}"
-        elif key in _KAFKA_TIMES:
-            yield key, f"Kafka Connect, valid through {value}"
-        elif any(fnmatchcase(key, pattern) for pattern in keys):
-            yield key, f"writer key {key}, {value[:_SHOWN]}"
+        yield _SPARK_QUERY, query, None
+    for key in properties:
+        if key.startswith(_KAFKA_OFFSETS) or key in _KAFKA_TIMES or (keys and any(fnmatchcase(key, k) for k in keys)):
+            yield key, "", None
+
+
+def _text(identity: _Identity, properties: Mapping[str, str]) -> str:
+    """Return writer and progress for people."""
+    key, writer, _ = identity
+    if writer and key == _FLINK_JOB:
+        return f"Flink job {writer}, checkpoint {properties[_FLINK_CHECKPOINT]}"
+    if writer and key == _SPARK_QUERY:
+        return f"Spark stream {writer}, epoch {properties.get(_SPARK_EPOCH, 'unknown')}"
+    value = properties[key][:_SHOWN]
+    if key.startswith(_KAFKA_OFFSETS):
+        return f"Kafka Connect {key.removeprefix(_KAFKA_OFFSETS)}, offsets {value}"
+    return f"Kafka Connect, valid through {value}" if key in _KAFKA_TIMES else f"writer key {key}, {value}"

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from icewright.adapters.engines.arrow import reading
-from icewright.adapters.engines.arrow.tasks import BinFailed, BinWritten
+from icewright.adapters.engines.arrow.opening import Opener
+from icewright.adapters.engines.arrow.tasks import Bin, BinFailed, BinWritten
 from icewright.adapters.engines.arrow.types import Field, arrow_schema, single_value
 from icewright.adapters.engines.arrow.writing import Outputs
 from tests.adapters.arrow_tables import ID, NAME, Folder, column
@@ -188,3 +193,76 @@ def test_a_storage_that_fails_is_raised(folder: Folder, monkeypatch: pytest.Monk
     with pytest.raises(OSError, match="No space left"):
         folder.rewrite(folder.file_slice(folder.write([{"id": 1, "name": "a"}])))
     assert not list(folder.place.glob("out*"))
+
+
+@pytest.mark.cases(124)
+@given(
+    files=st.lists(st.lists(st.sampled_from([None, 0, 1, 2, 3]), min_size=1, max_size=6), min_size=1, max_size=5),
+    deletes=st.lists(st.lists(st.sampled_from([None, 0, 1, 2]), max_size=4), min_size=1, max_size=5),
+)
+def test_each_file_has_its_own_equality_deletes(
+    files: list[list[int | None]], deletes: list[list[int | None]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Data file n is subject to the delete files from n on, as in a stream of upserts, and to no earlier ones."""
+    folder = Folder(tmp_path_factory.mktemp("upserts"))
+    paths = [folder.write([{"id": key, "name": str(row)} for row, key in enumerate(keys)]) for keys in files]
+    written = [folder.keys([ID], [1], *({"id": key} for key in keys)) for keys in deletes]
+    slices = [folder.file_slice(path, *written[number:]) for number, path in enumerate(paths)]
+    expected = [
+        (key, str(row))
+        for number, keys in enumerate(files)
+        for row, key in enumerate(keys)
+        if not any(key in later for later in deletes[number:])
+    ]
+    assert [(row["id"], row["name"]) for row in folder.rows(*slices)] == expected
+
+
+@pytest.mark.cases(124)
+def test_each_equality_delete_file_is_read_once(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many data files it applies to."""
+    opened: Counter[str] = Counter()
+    parquet = Opener.parquet
+
+    def counting(self: Opener, path: str, file_bytes: int | None = None) -> object:
+        opened[path] += 1
+        return parquet(self, path, file_bytes)
+
+    monkeypatch.setattr(Opener, "parquet", counting)
+    deletes = [folder.keys([ID], [1], {"id": number}) for number in range(5)]
+    paths = [folder.write([{"id": number, "name": "a"}]) for number in range(5)]
+    slices = [folder.file_slice(path, *deletes[number:]) for number, path in enumerate(paths)]
+    assert folder.rows(*slices) == []
+    assert {opened[delete.path] for delete in deletes} == {1}
+
+
+@pytest.mark.cases(124)
+def test_equality_deletes_beyond_the_memory_are_left_to_spark(folder: Folder) -> None:
+    """Before memory runs out, and without a word against a file."""
+    delete = folder.keys([ID], [1], *({"id": number} for number in range(1000)))
+    path = folder.write([{"id": 1, "name": "a"}])
+    folder.of(memory_bytes=64_000)
+    failed = folder.rewrite(folder.file_slice(path, delete))
+    assert isinstance(failed, BinFailed), failed
+    assert failed.unsupported
+    assert "the keys of its equality deletes do not fit" in failed.error
+
+
+def test_keys_of_the_same_hash_are_told_apart(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A seed that gives different keys one hash is not used; rows that merely share a hash stay."""
+
+    def hashes(frame: pl.DataFrame, seed: int) -> pl.Series:
+        return (frame.to_series().fill_null(9) % (2 + 3 * seed)).cast(pl.UInt64)
+
+    monkeypatch.setattr(pl.DataFrame, "hash_rows", hashes)
+    path = folder.write([{"id": number, "name": "a"} for number in range(12)])
+    delete = folder.keys([ID], [1], {"id": 2}, {"id": 4})
+    assert [row["id"] for row in folder.rows(folder.file_slice(path, delete))] == [0, 1, 3, *range(5, 12)]
+
+
+@pytest.mark.cases(124)
+def test_repeated_long_strings_are_decoded_in_small_batches(folder: Folder) -> None:
+    """Four strings of 100 KB in a dictionary are a small file whose rows take 100 KB each once decoded."""
+    rows = [{"id": number, "name": str(number % 4) * 100_000} for number in range(600)]
+    file_slice = folder.file_slice(folder.write(rows))
+    scan = reading.BatchScan(folder.layout, Opener({}), Bin(0, (file_slice,), {}, "", 1))
+    assert max(batch.nbytes for batch in scan.batches()) < 17 << 20

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -99,6 +99,13 @@ _FILE = st.tuples(
 )
 
 
+def _by_power_of_two(sizes: Iterable[int]) -> Iterable[list[int]]:
+    classes: dict[int, list[int]] = {}
+    for size in sizes:
+        classes.setdefault(size.bit_length(), []).append(size)
+    return classes.values()
+
+
 @settings(max_examples=25, deadline=None)
 @given(commits=st.lists(st.lists(_FILE, min_size=1, max_size=12), min_size=1, max_size=5))
 def test_counts_are_those_of_a_naive_recount(
@@ -133,6 +140,10 @@ def test_counts_are_those_of_a_naive_recount(
         assert (seen.data_files, seen.data_bytes) == (len(found), sum(sizes))
         assert seen.records == sum(f.record_count for f in found)
         assert (seen.candidate_files, seen.candidate_bytes) == (len(small), sum(small))
+        below = [size for size in sizes if size < SIZES.min_bytes]
+        assert sum(one.files for one in seen.small) == len(below)
+        assert sum(one.bytes for one in seen.small) == sum(below)
+        assert [one.largest for one in seen.small] == sorted({max(group) for group in _by_power_of_two(below)})
         counts = [sum(low <= size < high for size in sizes) for low, high in pairwise(limits)]
         assert list(seen.histogram.counts) == counts
     for manifest in facts.manifests:

@@ -36,6 +36,7 @@ def test_expiry_deletes_exactly_what_the_dry_run_lists(workspace: Workspace) -> 
     dry = workspace("run", name, "--op", "expire_snapshots", "--dry-run", "--json")
     operation = only(dry.json)
     assert (dry.code, dry.json["job_id"], dry.json["dry_run"], dry.json["state"]) == (0, None, True, "succeeded")
+    assert operation["state"] == "planned"
     assert workspace.files() == before
     listed = {file["path"] for file in operation["files"]}
     assert {file["kind"] for file in operation["files"]} == {"data", "manifest", "manifest list"}

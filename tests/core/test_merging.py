@@ -17,6 +17,7 @@ from icewright.core.hotness import is_append_stream
 from icewright.core.merging import best_merge
 from icewright.core.operations import compact
 from icewright.core.policy import MEGABYTE, Operation
+from icewright.core.runs import LastRun, OperationState
 from icewright.core.sizes import SizeClass
 from icewright.core.steps import Due, NotDue, RewriteDataFiles
 from icewright.core.table import PartitionFacts
@@ -142,11 +143,18 @@ def test_a_hot_partition_of_a_stream_is_merged(operation: str, due: bool) -> Non
 
 
 def test_what_does_not_pay_is_not_due() -> None:
-    """A merge that spares its readers less than it costs is not due, with both figures, unless a person asks for it."""
+    """A merge that spares its readers less than it costs is not due, unless a person asks; runs teach what it costs."""
     chosen = knobs({"value.reads_per_day": 0.001})
     found = verdict(Operation.COMPACT, facts(partition(files=10, mb=30)), chosen, {}, NOW)
     assert isinstance(found, NotDue)
     assert "GB-hours of reads for" in found.reason
+    dear = LastRun(Operation.COMPACT, NOW, OperationState.COMMITTED, learned={"cost_factor": 100.0})
+    slow = knobs({"value.reads_per_day": 0.5})
+    small = facts(partition(files=10, mb=1))
+    assert isinstance(verdict(Operation.COMPACT, small, slow, {}, NOW), Due)
+    assert isinstance(verdict(Operation.COMPACT, small, slow, {Operation.COMPACT: dear}, NOW), NotDue)
+    asked = verdict(Operation.COMPACT, facts(partition(files=10, mb=30)), chosen, {}, NOW, manual=True)
+    assert isinstance(asked, Due)
     free = knobs({"value.reads_per_day": 0.001, "value.min_return": 0})
     assert isinstance(verdict(Operation.COMPACT, facts(partition(files=10, mb=30)), free, {}, NOW), Due)
 

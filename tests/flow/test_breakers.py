@@ -13,9 +13,7 @@ from icewright.core.alerts import AlertRule
 from icewright.core.errors import (
     CatalogUnavailable,
     EngineUnavailable,
-    FaultOwner,
     FileMissing,
-    IcewrightError,
     StorageUnavailable,
     UsageError,
 )
@@ -312,13 +310,3 @@ def test_a_service_records_scans_that_found_something(bench: Bench) -> None:
     (finished,) = bench.store.views.list_activity("scan_finished", None, None, 9).items
     assert finished["details"] == {"catalogs": ["lake"], "tables": 1, "changed": 1, "due": 0, "run": 0}
     assert len(bench.store.views.list_activity("scan_started", None, None, 9).items) == 1
-
-
-def test_owners_are_those_of_the_tree() -> None:
-    """What the breakers of tables count is what the tree calls a table's."""
-    assert {e.owner for e in (FileMissing, CatalogUnavailable, EngineUnavailable)} == {
-        FaultOwner.TABLE,
-        FaultOwner.CATALOG,
-        FaultOwner.POOL,
-    }
-    assert issubclass(FileMissing, IcewrightError)

@@ -34,16 +34,30 @@ PROBE = b"GET /healthz HTTP/1.0\r\n\r\n"
 
 
 def test_1100_idle_connections_keep_nobody_from_being_served(served: Served) -> None:
-    """Half of the silent ones are from another address; each new client replaces the oldest of them."""
+    """A flood from one address closes its own oldest connections alone: neither new clients nor quiet others notice."""
     limits = ConnectionLimits(total=200, header_seconds=60)
     with serving(served.app(), HERE, 0, limits) as port, ExitStack() as stack:
-        for i in range(1100):
-            source = ("127.0.0.2" if i % 2 else "127.0.0.3", 0)
-            stack.enter_context(socket.create_connection((HERE, port), timeout=10, source_address=source))
+        quiet = stack.enter_context(socket.create_connection((HERE, port), timeout=10))
+        flood = [
+            stack.enter_context(socket.create_connection((HERE, port), timeout=10, source_address=("127.0.0.2", 0)))
+            for _ in range(1100)
+        ]
         began = time.monotonic()
         assert ask(port, PROBE).startswith(b"HTTP/1.1 200 ")
+        quiet.sendall(PROBE)
+        assert quiet.recv(4096).startswith(b"HTTP/1.1 200 ")
         assert time.monotonic() - began < 5
-        assert len(limits._open) <= 200
+        assert sum(map(_was_closed, flood)) == 1000
+
+
+def _was_closed(client: socket.socket) -> bool:
+    client.setblocking(False)
+    try:
+        return client.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
 
 
 def test_a_request_head_must_come_in_time(served: Served) -> None:

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from icewright.adapters.engines.arrow.deletes import Deletes, EqualityKeys, and_masks, equality_mask, position_mask
+from icewright.adapters.engines.arrow.deletes import Deletes, and_masks, equality_mask, position_mask
+from icewright.adapters.engines.arrow.equality import EqualityDeletes
 from icewright.adapters.engines.arrow.opening import Opener, UnreadableFile
 from icewright.adapters.engines.arrow.resolve import Unresolvable, field_id, resolved, with_ids
 from icewright.adapters.engines.arrow.tasks import Bin, FileSlice, Layout
@@ -18,7 +19,8 @@ from icewright.adapters.engines.arrow.types import LAST_UPDATED, ROW_ID, Field, 
 
 SORT_RANK = "rank of the row"  # the name of the column of sort ranks
 _BATCH_BYTES = 16 << 20  # decoded
-_MAX_BATCH_ROWS = 1 << 13  # whatever the footer says: values of a dictionary are longer once decoded
+_MAX_BATCH_ROWS = 1 << 17
+_MAX_ENCODED_ROWS = 1 << 13  # values of a dictionary may be longer than the footer tells
 _MIN_BATCH_ROWS = 1 << 8
 
 
@@ -39,8 +41,7 @@ class BatchScan:
         lineage = (ROW_ID, LAST_UPDATED) if self.layout.lineage else ()
         self.fields = (*self.layout.schema["fields"], *lineage)
         self.schema = arrow_schema(self.fields)
-        wanted_ids = frozenset(file_slice.path for file_slice in self.bin.slices)
-        self._deletes = Deletes(self.layout, self.opener, wanted_ids)
+        self._deletes = Deletes(self.layout, self.opener, self.bin.slices)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield all live rows. Raises `UnreadableFile`, which names the file."""
@@ -55,14 +56,14 @@ class BatchScan:
                     yield self._resolve(file_slice, batch, file_fields, fields)
 
     def _live_batches(self, file_slice: FileSlice) -> Iterator[pa.RecordBatch]:
-        positions, keys = self._deletes.positions(file_slice), self._deletes.keys(file_slice)
-        known_ids = {schema_field["id"] for schema_field in self.fields}
-        extra = [schema_field for key in keys for schema_field in key.columns if schema_field["id"] not in known_ids]
-        fields = (*self.fields, *{schema_field["id"]: schema_field for schema_field in extra}.values())
+        positions, equality = self._deletes.positions(file_slice), self._deletes.equality_deletes(file_slice)
+        keys = {column["id"]: column for deletes in equality for column in deletes.index.columns}
+        dropped = keys.keys() - {column["id"] for column in self.fields}
+        fields = (*self.fields, *(keys[number] for number in dropped))
         with self.opener.parquet(file_slice.path, file_slice.file_bytes) as source:
             for batch, file_fields, start in self._file_batches(source, file_slice, fields):
                 columns = self._resolve(file_slice, batch, file_fields, fields)
-                yield self._live_rows(file_slice, fields, columns, start, positions, keys)
+                yield self._live_rows(file_slice, fields, columns, start, positions, equality)
 
     def _live_rows(
         self,
@@ -71,7 +72,7 @@ class BatchScan:
         columns: list[pa.Array],
         start: int,
         positions: pl.Series | None,
-        keys: Sequence[EqualityKeys],
+        equality: Sequence[EqualityDeletes],
     ) -> pa.RecordBatch:
         length = len(columns[0])
         if self.layout.lineage:
@@ -79,7 +80,7 @@ class BatchScan:
         batch = pa.RecordBatch.from_arrays(columns[: len(self.fields)], schema=self.schema)
         by_position = None if positions is None else position_mask(positions, start, length)
         columns_by_id = {schema_field["id"]: column for schema_field, column in zip(fields, columns, strict=True)}
-        mask = and_masks([by_position, equality_mask(length, columns_by_id, keys) if keys else None])
+        mask = and_masks([by_position, equality_mask(length, columns_by_id, equality)])
         if self.sort_ranks is not None:
             file_fields = self.sort_ranks[self.read : self.read + length].to_arrow()
             batch = batch.append_column(SORT_RANK, file_fields)
@@ -160,7 +161,22 @@ def offset(group: pq.RowGroupMetaData) -> int:
 
 
 def _batch_rows(metadata: pq.FileMetaData, groups: Sequence[int]) -> int:
-    """Return how many rows take about `_BATCH_BYTES` once decoded."""
-    rows: int = sum(metadata.row_group(number).num_rows for number in groups)
-    size: int = sum(metadata.row_group(number).total_byte_size for number in groups)
-    return max(_MIN_BATCH_ROWS, min(_MAX_BATCH_ROWS, _BATCH_BYTES * rows // max(1, size)))
+    """Return how many rows take about `_BATCH_BYTES` once decoded.
+
+    The footer says how long values are, but for byte arrays with a dictionary. Those without statistics have values
+    above 4 KB, none longer than their column chunk.
+    """
+    row_groups = [metadata.row_group(number) for number in groups]
+    chunks = [group.column(index) for group in row_groups for index in range(metadata.num_columns)]
+    encoded = [chunk for chunk in chunks if chunk.physical_type == "BYTE_ARRAY" and chunk.has_dictionary_page]
+    longest = max((chunk.total_uncompressed_size for chunk in encoded if not _has_bounds(chunk)), default=0)
+    rows = sum(group.num_rows for group in row_groups)
+    size = max(1, sum(group.total_byte_size for group in row_groups))
+    most = _MAX_ENCODED_ROWS if encoded else _MAX_BATCH_ROWS
+    fitting = max(_MIN_BATCH_ROWS, min(most, _BATCH_BYTES * rows // size))
+    return max(1, min(fitting, _BATCH_BYTES // longest)) if longest else int(fitting)
+
+
+def _has_bounds(chunk: pq.ColumnChunkMetaData) -> bool:
+    statistics = chunk.statistics
+    return statistics is not None and (statistics.has_min_max or statistics.null_count == chunk.num_values)

@@ -1,0 +1,171 @@
+"""Apply equality deletes (spec, Row-level Deletes) by one index of their keys for each set of columns of a bin."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from icewright.adapters.engines.arrow.opening import Opener
+from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow, field_id, resolved, with_ids
+from icewright.adapters.engines.arrow.tasks import Layout
+from icewright.adapters.engines.arrow.types import Field, arrow_type, storage_array
+
+_BATCH_ROWS = 1 << 17
+_FLOAT_BITS = 32
+_MEMORY_SHARE = 4  # of the task's memory, for the index; sorting it takes as much again
+_BYTES_OF_A_KEY = 16  # beside its values: hash, delete file and prefix count
+
+_KeyColumn = tuple[Field, tuple[str, ...], Field]  # a top-level field, the names down to the key field, the key field
+
+
+@dataclass(frozen=True)
+class EqualityIndex:
+    """The keys of delete files on the same columns, sorted by hash; each file is read and hashed once."""
+
+    key_columns: tuple[_KeyColumn, ...]
+    keys: pl.DataFrame
+    hashes: pl.Series  # ascending
+    file_numbers: pl.Series  # of the delete file of each key
+    numbers: Mapping[str, int]  # by path of the delete file
+    seed: int
+
+    @property
+    def columns(self) -> tuple[Field, ...]:
+        """Return the top-level columns that hold the keys, dropped columns included."""
+        return tuple({top["id"]: top for top, _, _ in self.key_columns}.values())
+
+    def applied(self, paths: Iterable[str]) -> EqualityDeletes:
+        """Return the deletes of the delete files that apply to a data file."""
+        numbers = {self.numbers[path] for path in paths}
+        chosen = pl.Series([number in numbers for number in range(len(self.numbers))], dtype=pl.UInt32)
+        counts = chosen.gather(self.file_numbers).cum_sum()
+        return EqualityDeletes(self, pl.concat([pl.Series([0], dtype=counts.dtype), counts]))
+
+
+@dataclass(frozen=True)
+class EqualityDeletes:
+    """The equality deletes of one data file; `counts[n]` of the first n keys of the index apply to the file."""
+
+    index: EqualityIndex
+    counts: pl.Series
+
+    def deleted_rows(self, columns: Mapping[int, pa.Array]) -> pl.Series:
+        """Return the numbers of the rows that a delete matches. `columns` are by field id.
+
+        Null equals null, NaN equals NaN, and zero is not minus zero, as in Iceberg's Java reader.
+        """
+        index = self.index
+        if not self.counts[-1]:
+            return pl.Series(dtype=pl.UInt32)
+        frame = _key_frame([columns[top["id"]] for top, _, _ in index.key_columns], index.key_columns)
+        hashes = frame.hash_rows(index.seed)
+        first = index.hashes.search_sorted(hashes, side="left").clip(0, len(index.hashes) - 1)
+        rows = (index.hashes.gather(first) == hashes).arg_true()
+        first = first.gather(rows)
+        # an index has one key for each hash, so that the first key of a hash stands for all
+        equal = _equal_rows(frame.gather(rows), index.keys.gather(first))
+        last = index.hashes.search_sorted(hashes.gather(rows), side="right")
+        applies = self.counts.gather(last) > self.counts.gather(first)
+        return rows.filter(equal & applies)
+
+
+def read_equality_index(layout: Layout, opener: Opener, ids: Sequence[int], paths: Sequence[str]) -> EqualityIndex:
+    """Read the delete files on the columns `ids`.
+
+    Raises `UnsupportedByArrow` when their keys do not fit into the memory of a task.
+    """
+    key_columns = tuple(_field_path(layout, number) for number in ids)
+    projected = [_projected(top, path, leaf) for top, path, leaf in key_columns]
+    top_ids = {top["id"] for top, _, _ in key_columns}
+    frames = [_key_frame([pa.nulls(0, arrow_type(field["type"])) for field in projected], key_columns)]
+    file_numbers, size = [pl.Series(dtype=pl.UInt32)], 0.0
+    for number, path in enumerate(paths):
+        with opener.parquet(path) as source:
+            schema = with_ids(source.schema_arrow, layout.properties.get("schema.name-mapping.default"))
+            fields = [field for field in schema if field_id(field) in top_ids]
+            if len(fields) < len(top_ids):
+                raise UnsupportedByArrow(f"equality delete file {path} lacks a column of its keys")
+            for batch in source.iter_batches(_BATCH_ROWS, columns=[f.name for f in fields], use_threads=False):
+                frame = _key_frame(resolved(batch, fields, projected, {}), key_columns)
+                frames.append(frame)
+                file_numbers.append(pl.repeat(number, frame.height, dtype=pl.UInt32, eager=True))
+                size += frame.estimated_size() + _BYTES_OF_A_KEY * frame.height
+                if size > layout.memory_bytes // _MEMORY_SHARE:
+                    reason = "the keys of its equality deletes do not fit into the memory of a task"
+                    raise UnsupportedByArrow(f"{reason} (compact.task_memory_mb)")
+    numbers = {path: number for number, path in enumerate(paths)}
+    return _sorted_index(key_columns, pl.concat(frames), pl.concat(file_numbers), numbers)
+
+
+def _sorted_index(
+    key_columns: tuple[_KeyColumn, ...], keys: pl.DataFrame, file_numbers: pl.Series, numbers: Mapping[str, int]
+) -> EqualityIndex:
+    """Return the index, by the first seed for which no two different keys have the same hash."""
+    seed = 0
+    while True:
+        hashes = keys.hash_rows(seed)
+        order = hashes.arg_sort()
+        hashes, keys, file_numbers = hashes.gather(order), keys.gather(order), file_numbers.gather(order)
+        same = (hashes[1:] == hashes[:-1]).arg_true()
+        if _equal_rows(keys.gather(same), keys.gather(same + 1)).all():
+            return EqualityIndex(key_columns, keys, hashes, file_numbers, numbers, seed)
+        seed += 1
+
+
+def _equal_rows(left: pl.DataFrame, right: pl.DataFrame) -> pl.Series:
+    """Return for each row whether both frames have the same key; null equals null."""
+    columns = (left[name].eq_missing(right[name]) for name in left.columns)
+    return reduce(lambda both, equal: both & equal, columns)
+
+
+def _field_path(layout: Layout, number: int) -> _KeyColumn:
+    """Return the key field of this id in the current schema, else among dropped columns."""
+    for top in (*layout.schema["fields"], *layout.older_fields.values()):
+        if (positions := _path_to(top, number)) is not None:
+            return top, *positions
+    raise UnsupportedByArrow(f"an equality delete names column {number}, which is inside another and was dropped")
+
+
+def _path_to(field: Field, number: int, path: tuple[str, ...] = ()) -> tuple[tuple[str, ...], Field] | None:
+    if field["id"] == number:
+        return path, field
+    kind = field["type"]
+    if isinstance(kind, Mapping) and kind["type"] == "struct":
+        for child in kind["fields"]:
+            if (positions := _path_to(child, number, (*path, child["name"]))) is not None:
+                return positions
+    return None
+
+
+def _projected(top: Field, path: Sequence[str], leaf: Field) -> Field:
+    """Return the column reduced to the path to the key field, as delete files have it."""
+    if not path:
+        return top
+    name, *rest = path
+    child = next(field for field in top["type"]["fields"] if field["name"] == name)
+    inner = _projected(child, rest, leaf)
+    return {**top, "required": False, "type": {"type": "struct", "fields": [inner]}}
+
+
+def _key_frame(columns: Sequence[pa.Array], key_columns: Sequence[_KeyColumn]) -> pl.DataFrame:
+    """Return the key columns as values that are equal exactly where Iceberg's rules call them equal."""
+    # struct_field: a field is null where its struct is
+    inside = [reduce(pc.struct_field, path, column) for column, (_, path, _) in zip(columns, key_columns, strict=True)]
+    arrays = [_comparable(array) for array in inside]
+    names = [str(leaf["id"]) for _, _, leaf in key_columns]
+    return pl.DataFrame(pl.from_arrow(pa.Table.from_arrays(arrays, names)))
+
+
+def _comparable(array: pa.Array) -> pa.Array:
+    """Return floats as their bits with one NaN, and types that Polars lacks as binary."""
+    if pa.types.is_floating(array.type):
+        nan = pa.scalar(math.nan, array.type)
+        array = pc.if_else(pc.is_nan(array), nan, array)
+        return array.view(pa.int32() if array.type.bit_width == _FLOAT_BITS else pa.int64())
+    return storage_array(array)
