@@ -17,7 +17,6 @@ from benchmarks.kit.report import Comparison, Run
 from benchmarks.kit.tables import Commit, Seed
 
 HOURS = 168
-BESIDE = 10_000  # tables that the guard of deletions knows when it is asked
 WINDOW = 50  # commits after which a file of shape `replacing` is taken out again
 
 
@@ -73,8 +72,7 @@ def compare(shape: Shape, saved: Saved, sides: Bench) -> Comparison:
         f"older_than => {hours_ago(HOURS)}, retain_last => {shape.keep})"
     )
     turns = sides.operation(saved, "expire_snapshots", knobs, statement, left)
-    guard = sides.ours.ask("guard", table=shape.table, beside=BESIDE)["s"]
-    more = {"files_deleted": deleted[-1], "guard_s": round(guard, 3), "tables_beside": BESIDE}
+    more = {"files_deleted": deleted[-1], **sides.guard(shape.table)}
     return Comparison("expire_snapshots", "Spark CALL expire_snapshots, warm", str(shape), turns, more)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from benchmarks.kit.child import Child
 from benchmarks.kit.lake import Lake, Saved
@@ -20,6 +21,7 @@ from benchmarks.kit.report import Comparison, Run, Turns, in_turn, show
 from benchmarks.kit.tables import Seed
 
 QUICK_SECONDS = 40
+BESIDE = 10_000  # tables that the guard of deletions knows when it is asked
 _WARM = "warm_ours", "warm_peer"
 _WARM_FILES, _WARM_ROWS, _WARM_TARGET = 20, 1000, 1.0  # MiB
 
@@ -118,6 +120,11 @@ class Bench:
             ours(profile=True)
             saved.restore()
         return turns
+
+    def guard(self, table: str) -> dict[str, Any]:
+        """Measure one question to the guard of deletions about a table, beside many others, as results print it."""
+        seconds = self.ours.ask("guard", table=table, beside=BESIDE)["s"]
+        return {"guard_s": round(seconds, 3), "tables_beside": BESIDE}
 
 
 @contextmanager
