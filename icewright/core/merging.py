@@ -7,6 +7,7 @@ is taken. So each byte is rewritten at most log(target / arriving size) times to
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -40,25 +41,57 @@ def best_merge(partition: PartitionFacts, sizes: Thresholds, growth: float, leas
     """Return the merge of the most size classes, from the smallest up, that keeps to the growth; None if none does.
 
     Sizes are planned on live rows: deleted ones are not written again. As in Iceberg's planner a group needs
-    `least_files`, or two files with more than one target's worth.
+    `least_files`, or two files with more than one target's worth. Files that the next pass would merge with the outputs
+    are taken at once, so that a second pass finds nothing.
     """
     growth = min(growth, _ALIKE * least_files)  # a policy that asks for two files means two of one size
     live = 1.0 - partition.deleted_ratio
+    classes = size_classes(partition)
+    merge = _merge_of_classes(classes, live, sizes, growth, least_files)
+    while merge is not None:
+        again = _merge_of_classes(_after(merge, classes, live, sizes), 1.0, sizes, growth, least_files)
+        if again is None:
+            break
+        taken = [one for one in classes if one.largest < again.below]
+        files, size = sum(one.files for one in taken), sum(one.bytes for one in taken)
+        merge = _merge(files, size, again.below, live, sizes)
+    return merge
+
+
+def _merge_of_classes(
+    classes: Sequence[SizeClass], live: float, sizes: Thresholds, growth: float, least_files: int
+) -> Merge | None:
+    """Return the merge of the most classes that keeps to the growth, with `live` as the share of rows that stay."""
     best: Merge | None = None
     files = size = 0
-    classes = size_classes(partition)
     for number, one in enumerate(classes, 1):
         files, size = files + one.files, size + one.bytes
         if files < 2 or not (files >= least_files or size > sizes.target_bytes):  # noqa: PLR2004 - no merge of one
             continue
-        written = int(size * live)
-        outputs = expected_files(written, sizes.target_bytes, sizes.min_bytes, sizes.max_bytes)
-        final = written >= sizes.min_bytes * outputs  # of files that are no candidates any more
-        needed = min(FINAL_GROWTH, growth) if final else growth
-        if outputs < files and written >= needed * live * one.largest * outputs:
-            below = sizes.min_bytes if number == len(classes) else min(one.limit, sizes.min_bytes)
-            best = Merge(files, size, below, files - outputs, final)
+        below = sizes.min_bytes if number == len(classes) else min(one.limit, sizes.min_bytes)
+        merge = _merge(files, size, below, live, sizes)
+        needed = min(FINAL_GROWTH, growth) if merge.final else growth
+        if merge.saved > 0 and int(size * live) >= needed * live * one.largest * (files - merge.saved):
+            best = merge
     return best
+
+
+def _merge(files: int, size: int, below: int, live: float, sizes: Thresholds) -> Merge:
+    """Return the merge of so many files and bytes, with the files that it is expected to write."""
+    written = int(size * live)
+    outputs = expected_files(written, sizes.target_bytes, sizes.min_bytes, sizes.max_bytes)
+    return Merge(files, size, below, files - outputs, final=written >= sizes.min_bytes * outputs)
+
+
+def _after(merge: Merge, classes: Sequence[SizeClass], live: float, sizes: Thresholds) -> tuple[SizeClass, ...]:
+    """Return the size classes after a merge: those that it leaves, with its outputs where they are still small."""
+    outputs, written = merge.files - merge.saved, int(merge.bytes * live)
+    small = [one for one in classes if one.largest >= merge.below]
+    if outputs and (each := written // outputs) < sizes.min_bytes:
+        same = next((one for one in small if one.largest.bit_length() == each.bit_length()), SizeClass(0, 0, 0))
+        merged = SizeClass(same.files + outputs, same.bytes + written, max(same.largest, each))
+        small = sorted([*(one for one in small if one is not same), merged], key=lambda one: one.largest)
+    return tuple(small)
 
 
 def size_classes(partition: PartitionFacts) -> tuple[SizeClass, ...]:

@@ -79,9 +79,11 @@ class Intercepted:
 
 
 def tapped(app: Application, hook: Hook) -> Runtime:
-    """The application's world, all of whose ports are tapped, wherever an adapter holds them."""
-    runtime = app.runtime
-    taps = {id(runtime.files): Intercepted("files", runtime.files, hook)}
+    """Intercept every port of the application, wherever an adapter holds it; what is built on demand is built here."""
+    runtime, _ = app.runtime, app.engines  # looking builds them
+    files: Any = runtime.files
+    intercepted = Intercepted("files", files(), hook)
+    taps = {id(files): intercepted, id(files()): intercepted}
     parts = {name: part for name, part in vars(runtime.store).items() if name != "db"}
     taps |= {id(part): Intercepted(f"store.{name}", part, hook) for name, part in parts.items()}
     taps |= {id(catalog): Intercepted("catalog", catalog, hook) for catalog in runtime.catalogs.values()}
