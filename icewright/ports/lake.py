@@ -77,8 +77,10 @@ class RestoreSnapshots:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> RestoreSnapshots:
         """Return the change that `to_json` wrote down."""
-        found: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in values.items()}
-        return cls(**found)
+        arguments: dict[str, Any] = {
+            n: tuple(value) if isinstance(value, list) else value for n, value in values.items()
+        }
+        return cls(**arguments)
 
 
 Change = AddSnapshot | RemoveSnapshots | RestoreSnapshots

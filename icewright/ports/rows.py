@@ -223,19 +223,19 @@ class Registration:
             at.may_lie_in(_SPELLING.place(place)) for place in places
         ):  # the table was moved, and its metadata was not
             places = (*places, table_folder(metadata.metadata_location))
-        once = tuple(dict.fromkeys(places))
-        seen = metadata.last_updated
-        return cls(metadata.ref, metadata.table_uuid, metadata.metadata_location, once, tuple(folders), seen=seen)
+        unique = tuple(dict.fromkeys(places))
+        updated = metadata.last_updated
+        return cls(metadata.ref, metadata.table_uuid, metadata.metadata_location, unique, tuple(folders), seen=updated)
 
     @property
     def key(self) -> tuple[TableRef, str]:
         """Return the identity of the registration: name and uuid of the table."""
         return self.ref, self.table_uuid
 
-    def on_top_of(self, known: Registration | None) -> Registration:
+    def on_top_of(self, earlier: Registration | None) -> Registration:
         """Return this reading of the table, with the places and folders that were known before."""
-        if known is None:
+        if earlier is None:
             return replace(self, first_places=self.places)
-        places = tuple(dict.fromkeys((*known.places, *self.places)))
-        folders = tuple(f for f in dict.fromkeys((*known.folders, *self.folders)) if f not in places)
-        return replace(self, places=places, folders=folders, first_places=known.first_places)
+        places = tuple(dict.fromkeys((*earlier.places, *self.places)))
+        folders = tuple(f for f in dict.fromkeys((*earlier.folders, *self.folders)) if f not in places)
+        return replace(self, places=places, folders=folders, first_places=earlier.first_places)

@@ -187,10 +187,10 @@ class Database:
         of another version takes nothing, and what it has already ends as usual.
         """
         with self.begin() as connection:
-            revision, known = connection.execute(_REVISION).scalar(), newest_revision()
-            if revision != known:
+            revision, newest = connection.execute(_REVISION).scalar(), newest_revision()
+            if revision != newest:
                 raise SchemaMismatch(
-                    f"the state store has schema revision {revision or 'none'}, and this process knows {known}: it"
+                    f"the state store has schema revision {revision or 'none'}, and this process knows {newest}: it"
                     " takes no work until both agree; run the version of Icewright that migrated the store"
                 )
             yield connection

@@ -244,7 +244,7 @@ class SqlLedger(DeletionLedger):
             return states
 
     def end_undo(self, job_id: str, now: datetime, *, undone: bool, in_use: Collection[str] = ()) -> None:
-        taken = (DELETIONS.c.job_id == job_id) & (DELETIONS.c.state == LedgerState.UNDOING)
+        undoing = (DELETIONS.c.job_id == job_id) & (DELETIONS.c.state == LedgerState.UNDOING)
         in_use_values = {
             "state": LedgerState.KEPT,
             "settled_at": now,
@@ -255,9 +255,9 @@ class SqlLedger(DeletionLedger):
             _lock_job(connection, job_id)
             for chunk in chunks(list(in_use)):
                 connection.execute(
-                    sa.update(DELETIONS).where(taken, DELETIONS.c.path.in_(chunk)).values(**in_use_values)
+                    sa.update(DELETIONS).where(undoing, DELETIONS.c.path.in_(chunk)).values(**in_use_values)
                 )
-            connection.execute(sa.update(DELETIONS).where(taken).values(**final_values))
+            connection.execute(sa.update(DELETIONS).where(undoing).values(**final_values))
 
     def unfinished_undos(self) -> Sequence[str]:
         with self.db.reading() as connection:

@@ -128,12 +128,12 @@ class SqlPlanning(PlanningState):
             connection.execute(insert.on_conflict_do_update(index_elements=["name"], set_=values))
 
 
-def _candidate(row: Any, wishes: Mapping[Operation, DueOperation]) -> Candidate:  # noqa: ANN401 - a result row
+def _candidate(row: Any, due: Mapping[Operation, DueOperation]) -> Candidate:  # noqa: ANN401 - a result row
     blocked = f"paused: {row.paused}" if row.paused else f"held by job {row.held_by}" if row.held_by else None
     return Candidate(
         ref=ref_of(row),
         table_uuid=row.table_uuid,
-        wishes=wishes,
+        wishes=due,
         due_since=row.due_since,
         importance=row.importance,
         order=row.run_order,

@@ -36,8 +36,8 @@ class AccessTests(StoreSuite):
         for place in (None, ("lake", "sales"), ("lake", "hr")):
             store.audit.append(AuditRow(NOW, "me", "token", "jobs.run", "x", place, False, "here", {"k": 1}))
         assert [row.place for row in store.audit.entries(None, None, 10)] == [("lake", "hr"), ("lake", "sales"), None]
-        (mine,) = store.audit.entries(SALES, None, 10, actor="me", refused=False)
-        assert store.audit.entries(SALES, mine.id, 10) == []
+        (entry,) = store.audit.entries(SALES, None, 10, actor="me", refused=False)
+        assert store.audit.entries(SALES, entry.id, 10) == []
 
     def test_a_request_is_carried_out_once_per_key(self, store: Store) -> None:
         """A key is claimed once; a refused request, and one whose process died, may be sent again."""
