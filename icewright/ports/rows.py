@@ -1,4 +1,4 @@
-"""Rows of the state store, as values."""
+"""Values for the rows of the state store."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MANUAL = "manual"  # the kind of trigger of jobs that a person or another system
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """Who or what started a job, and the process that runs it."""
+    """The origin of a job: the kind of trigger, the actor, and the process that runs it."""
 
     kind: str  # "cycle" or "manual"
     actor: str
@@ -107,7 +107,7 @@ class LeaseStatus(enum.Enum):
 
 @dataclass(frozen=True)
 class RunRow:
-    """One operation of a job, with the table before and after it."""
+    """A run of one operation of a job, with the table before and after it."""
 
     job_id: str
     outcome: Outcome
@@ -169,7 +169,7 @@ class WaitingDeletions:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What one commit of an expiry removed from a table's metadata."""
+    """The objects that one commit of an expiry removed from a table's metadata."""
 
     job_id: str
     table_uuid: str

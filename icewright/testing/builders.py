@@ -115,13 +115,13 @@ def metadata(
 
 
 def knobs(settings: Mapping[str, object] | None = None, /, **named: object) -> Knobs:
-    """Knobs as a rule of the platform sets them: `knobs({"compact.min_input_files": 3})`; the rest has its default."""
+    """Return knobs as a rule of the platform sets them, such as `knobs({"compact.min_input_files": 3})`."""
     checked = parse_settings("knobs", {**(settings or {}), **named})
     return Policy(command=checked).knobs_for(REF, None)
 
 
 def histogram(files: int, file_bytes: float) -> table.FileHistogram:
-    """So many files of one size."""
+    """Return the histogram of `files` files of one size."""
     bucket = sum(file_bytes >= limit * MEGABYTE for limit in table.FileHistogram.LIMITS_MB)
     return table.FileHistogram(tuple(files * (i == bucket) for i in range(len(table.FileHistogram.LIMITS_MB) + 1)))
 
@@ -133,7 +133,7 @@ def partition(
     sizes: table.Thresholds | None = None,
     **overrides: Any,  # noqa: ANN401 - any field of `PartitionFacts`
 ) -> table.PartitionFacts:
-    """`files` data files of `mb` megabytes and 1000 rows each, candidates by `sizes`, no deletes, a day old."""
+    """Return a partition of `files` data files of `mb` megabytes and 1000 rows, without deletes, a day old."""
     sizes = sizes or thresholds(Knobs())
     file_bytes = int(mb * MEGABYTE)
     candidates = files if not sizes.min_bytes <= file_bytes <= sizes.max_bytes else 0
@@ -167,7 +167,7 @@ def manifests(
     entries: int | None = None,
     **overrides: Any,  # noqa: ANN401 - any field of `ManifestFacts`
 ) -> table.ManifestFacts:
-    """So many small data manifests of `mb` megabytes each, ten entries in each."""
+    """Return the facts of `count` data manifests of `mb` megabytes, with ten entries each by default."""
     total = count * 10 if entries is None else entries
     built = table.ManifestFacts(0, table.ManifestContent.DATA, count, int(count * mb * MEGABYTE), total, count)
     return replace(built, **overrides)
@@ -180,7 +180,7 @@ def facts(
     manifests_of: Sequence[table.ManifestFacts] | None = None,
     **overrides: Any,  # noqa: ANN401 - any field of `TableFacts`
 ) -> table.TableFacts:
-    """Facts of these partitions (none: an empty table) of the table `of`, counted by the sizes that `by` says."""
+    """Return the facts of the table `of` with these partitions (none: empty), by the thresholds of the knobs `by`."""
     built = table.TableFacts(
         metadata=of or metadata(),
         thresholds=thresholds(by or Knobs()),

@@ -1,4 +1,4 @@
-"""Fakes of the ports, in memory: they keep what `icewright.ports` promises."""
+"""Fakes of the ports in memory, which pass the contract suites."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class MemoryCatalog:
         raise MetadataUnreadable(f"{pointer.ref}: there is no {pointer.metadata_location}")
 
     def restorable(self, base: table.TableMetadata, change: RestoreSnapshots) -> str:
-        """Return the refs whose names somebody has taken since."""
+        """Return in words the refs that another writer has set since the removal; blank if all can be restored."""
         conflicts = [r.name for r in base.refs if r.name in change.refs and r != _ref(r.name, change.refs[r.name])]
         return "; ".join(f"{name}, as somebody has set it since" for name in conflicts)
 
@@ -109,12 +109,12 @@ class MemoryCatalog:
         return after
 
     def put(self, metadata: table.TableMetadata) -> table.TableMetadata:
-        """Let the table be as it is given, whatever was there before."""
+        """Store the table's metadata in place of the previous one."""
         self.tables[metadata.ref] = metadata
         return metadata
 
     def concurrently(self, ref: table.TableRef, **changes: Any) -> table.TableMetadata:  # noqa: ANN401 - any field
-        """Return what somebody else's commit does: these fields are changed, in a new metadata file."""
+        """Return the result of another writer's commit: these fields changed, in a new metadata file."""
         with self._lock:
             return self._swing(replace(self.tables[ref], **changes))
 
@@ -170,7 +170,7 @@ def _ref(name: str, raw: Mapping[str, Any]) -> table.SnapshotRef:
 
 @dataclass
 class FunctionEngine:
-    """An engine that a function is; `assignments`, `resumed` and `probes` hold what it was asked, in order."""
+    """An engine that calls a function; `assignments`, `resumed` and `probes` record the calls in order."""
 
     function: Callable[[StepRequest], Outcome] = lambda assignment: committed(assignment.operation, "done", {})
     assignments: list[StepRequest] = field(default_factory=list)
@@ -178,7 +178,7 @@ class FunctionEngine:
     probes: list[Probe] = field(default_factory=list)
 
     def run(self, assignment: StepRequest) -> Outcome:
-        """Return what the function answers, or raises."""
+        """Return the function's result; its errors are passed on."""
         self.assignments.append(assignment)
         return self.function(assignment)
 

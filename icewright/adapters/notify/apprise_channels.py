@@ -26,7 +26,7 @@ _TYPES = {Severity.INFO: "info", Severity.WARNING: "warning", Severity.CRITICAL:
 
 
 class AppriseChannel:
-    """One notification channel; its name is the kind of service."""
+    """The Notifier port over one Apprise URL, named after the kind of service."""
 
     def __init__(self, name: str, service: Apprise) -> None:
         self.name, self._service = name, service

@@ -1,4 +1,4 @@
-"""What the planner reads: due operations, usage and pool limits; and what it deferred."""
+"""The input of the planner: due operations, usage, pool limits and the operations that it deferred."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class SqlPlanning(PlanningState):
         return Usage(jobs, by_pool, by_catalog)
 
     def record_deferred(self, deferred: Sequence[Deferred]) -> None:
-        """Write only what differs from the last plan: most of the queue stays as it is."""
+        """Replace the deferred operations, writing only differences from the last plan, as most of the queue stays."""
         by_key = {(*name_columns(d.ref).values(), str(d.operation)): d for d in deferred}
         columns = [TABLES.c[n] for n in ("catalog", "namespace", "name")]
         columns += [VERDICTS.c[n] for n in ("operation", "table_id", "waits", "position")]

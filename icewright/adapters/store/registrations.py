@@ -1,4 +1,4 @@
-"""Every table that any catalog ever named, and what people declared to be a table's own."""
+"""Registrations of every table that any catalog ever named, and adoptions that people declared."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class SqlRegistrations(Registrations):
 
 
 def write_registration(connection: sa.Connection, one: Registration, now: datetime) -> None:
-    """Insert a registration, or update what is known of the table."""
+    """Insert the registration of a table, or update the stored one."""
     key = name_columns(one.ref) | {"table_uuid": one.table_uuid}
     row = connection.execute(_ONE, _key_parameters(one.ref, one.table_uuid)).first()
     current = None if row is None else _registration(tuple(row))

@@ -1,4 +1,4 @@
-"""Tables by the names and files that other systems send, however those are spelled."""
+"""Lookup of tables by the names and files that other systems send, in any spelling."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _alike(connection: sa.Connection, catalog: str, names: Sequence[Name]) -> di
 
 
 def _ends(parts: Name) -> Iterator[str]:
-    """Yield what the table's own name may be: the last part, the last two with a dot between them, and so on."""
+    """Yield the possible names of the table itself: the last part, the last two joined by a dot, and so on."""
     return (".".join(parts[i:]) for i in range(1, len(parts)))
 
 

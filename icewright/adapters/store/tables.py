@@ -1,4 +1,4 @@
-"""Tables: what catalogs list, what evaluations found, when they are evaluated next, and pinned snapshots."""
+"""Tables with their listings and evaluations, the schedule of evaluations, and pinned snapshots."""
 
 from __future__ import annotations
 

@@ -192,7 +192,7 @@ class SqlViews(Views):
 def _page(
     items: Sequence[Any], rows: Sequence[Any], names: Sequence[str], limit: int, total: int | None = None
 ) -> Page[Any]:
-    """Return a page out of one row more than fits, which tells whether there is another page."""
+    """Return a page from up to `limit + 1` rows: the extra row means that there is another page."""
     if len(rows) <= limit:
         return Page(items, None, total)
     last = rows[limit - 1]

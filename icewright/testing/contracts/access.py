@@ -1,4 +1,4 @@
-"""What every store does with tokens, sessions, the audit log, idempotency keys and policy rules."""
+"""The contract of every store for tokens, sessions, the audit log, idempotency keys and policy rules."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SALES = (("lake", "sales"),)
 
 
 class AccessTests(StoreSuite):
-    """Tokens, sessions, the audit log and idempotency keys."""
+    """The contract of tokens, sessions, the audit log and idempotency keys."""
 
     def test_tokens_sessions_and_audit_entries_come_back_as_given(self, store: Store) -> None:
         """Tokens, sessions and audit entries are stored unchanged, and entries are listed by place, newest first."""
@@ -51,7 +51,7 @@ class AccessTests(StoreSuite):
 
 
 class PolicyRulesTests(StoreSuite):
-    """Policy rules and their versions."""
+    """The contract of policy rules and their versions."""
 
     def test_a_rule_is_changed_only_from_the_expected_version(self, store: Store) -> None:
         """A change that expects an older version than the newest is refused."""

@@ -1,4 +1,4 @@
-"""What every store does with alerts: one open alert a key, each delivery claimed by one process."""
+"""The contract of every store for alerts: one open alert a key, each delivery claimed by one process."""
 
 from __future__ import annotations
 

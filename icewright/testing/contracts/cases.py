@@ -81,7 +81,7 @@ WORKER = "worker:1:1"
 
 
 def table_refs(count: int) -> list[TableRef]:
-    """Return the names of so many tables."""
+    """Return the names of `count` tables."""
     return [TableRef("lake", ("sales",), f"t{number:03d}") for number in range(count)]
 
 

@@ -1,4 +1,4 @@
-"""What every store does for the loops of many processes: claims, leases and heartbeats."""
+"""The contract of every store for the loops of many processes: claims, leases and heartbeats."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from icewright.testing.contracts.cases import (
 
 
 class CatalogScheduleTests(StoreSuite):
-    """When catalogs are listed, and by whom."""
+    """The contract of catalog listings and their claims."""
 
     def test_each_due_catalog_is_claimed_once(self, store: Store) -> None:
         """A due catalog is claimed by one process, and is due again at its time or when somebody asks for it."""

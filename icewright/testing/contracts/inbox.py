@@ -1,4 +1,4 @@
-"""What every store does with events of other systems: each once, tables evaluated soon, scans summed."""
+"""The contract of every store for pushed events: each counts once, tables are evaluated soon, scans summed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every store does with jobs: each table has one open job, each job is taken once."""
+"""The contract of every store for jobs: each table has one open job, each job is dequeued once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every store does with planned deletions, their undo, and what commits removed."""
+"""The contract of every store for planned deletions, their undo, and the removals of commits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every store tells the planner, and what it records of runs."""
+"""The contract of every store for the planner's input and the record of runs."""
 
 from __future__ import annotations
 

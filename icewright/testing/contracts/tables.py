@@ -1,4 +1,4 @@
-"""What every store does with tables, pinned snapshots and registrations."""
+"""The contract of every store for tables, pinned snapshots and registrations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every store lists for people: filtered, sorted, page by page, within what they may see."""
+"""The contract of every store for lists: filtered, sorted and paged, within what the caller may see."""
 
 from __future__ import annotations
 
