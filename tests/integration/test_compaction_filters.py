@@ -103,7 +103,7 @@ def test_partitions_that_no_filter_can_say(hot: bool, bench: Bench, new_name: Ca
         assert compacted(bench, name).removed
         return
     # no append stream, whose hot partitions are merged
-    bench.sql(f"UPDATE {quoted} SET id = 6 WHERE id = 3")  # noqa: S608 - a name of the test itself
+    bench.sql(f"UPDATE {quoted} SET id = 6 WHERE id = 3")  # noqa: S608 - a generated name
     before = bench.live(name)
     done = bench.run(name, Operation.COMPACT, KNOBS)
     assert (done.state, "no filter tells them apart" in done.reason) == (OperationState.SKIPPED, True), done
