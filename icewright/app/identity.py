@@ -41,10 +41,10 @@ def _started(pid: int) -> str:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:  # noqa: PTH123
             return stat.read().rpartition(")")[2].split()[19]
     except (OSError, IndexError):
-        return "0" if _alive(pid) else "gone"
+        return "0" if _is_alive(pid) else "gone"
 
 
-def _alive(pid: int) -> bool:
+def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

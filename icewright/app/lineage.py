@@ -180,11 +180,11 @@ def with_lineage(
         section.namespace, send, lambda ref: runtime.catalog(ref).load(ref), emit, runtime.clock.now
     )
 
-    def both(kind: str, details: Mapping[str, Any]) -> None:
+    def emit_both(kind: str, details: Mapping[str, Any]) -> None:
         emit(kind, details)
         lineage.listen(kind, details)
 
     try:
-        yield both
+        yield emit_both
     finally:
         lineage.close()

@@ -23,8 +23,8 @@ class Redaction:
 
     def text(self, text: str) -> str:
         """Return the text with every secret replaced."""
-        shown = self._secrets.sub(HIDDEN, text) if self._secrets is not None else text
-        return _USERINFO.sub(f"{HIDDEN}@", shown) if "@" in shown else shown
+        redacted = self._secrets.sub(HIDDEN, text) if self._secrets is not None else text
+        return _USERINFO.sub(f"{HIDDEN}@", redacted) if "@" in redacted else redacted
 
     def value(self, value: Any) -> Any:  # noqa: ANN401 - whatever is logged
         """Return a logged value with secrets removed at any depth; other objects are turned into text first."""

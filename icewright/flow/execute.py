@@ -189,7 +189,7 @@ def _run_job(runtime: Runtime, request: Request, job_id: str, knobs: Knobs) -> J
             state = job_state(tuple(outcomes))
         except (Stop, Cancelled, LeaseLost) as error:
             outcomes += [error.outcome] if isinstance(error, Stop) else []
-            state, reason = _early_end(error.why if isinstance(error, Stop) else error, outcomes)
+            state, reason = _state_after_error(error.why if isinstance(error, Stop) else error, outcomes)
             if state is JobState.CANCELLED and not runtime.stopping():
                 unstarted = request.operations[len(outcomes) :]
                 outcomes += _defer(runtime, request, unstarted, job_id, knobs, reason)
@@ -208,7 +208,7 @@ def _run_job(runtime: Runtime, request: Request, job_id: str, knobs: Knobs) -> J
     return result
 
 
-def _early_end(error: IcewrightError, outcomes: Sequence[Outcome]) -> tuple[JobState, str]:
+def _state_after_error(error: IcewrightError, outcomes: Sequence[Outcome]) -> tuple[JobState, str]:
     """Return the state of a job that ended early, and the reason where its outcomes do not give one."""
     match error:
         case Cancelled():

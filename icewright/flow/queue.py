@@ -67,15 +67,15 @@ class Planning:
             self._renew_lease_at = now + LEASE / 4  # renewing at each call would write every few seconds
         _adapt(runtime, now)
         breakers = failing_resources(runtime)
-        seen = (runtime.store.planning.change_token(), tuple(breakers))
-        if seen == self._planned_from and now < self._replan_at:
+        inputs = (runtime.store.planning.change_token(), tuple(breakers))
+        if inputs == self._planned_from and now < self._replan_at:
             return 0
         plan = plan_now(runtime, sorted(runtime.scopes))
         queued = [runtime.store.jobs.enqueue(job, runtime.trigger, runtime.clock.now()) for job in plan.jobs]
         runtime.store.planning.record_deferred(plan.deferred)
         retries = [breaker.retry_at for breaker in breakers.values() if breaker.retry_at > now]
         self._replan_at = min([now + REPLAN_AFTER, *retries])
-        self._planned_from = seen  # set last, so that a failed plan is made again
+        self._planned_from = inputs  # set last, so that a failed plan is made again
         return sum(job_id is not None for job_id in queued)
 
 
@@ -121,8 +121,14 @@ def _without_unavailable(runtime: Runtime, candidates: Sequence[Candidate], now:
         return None
 
     return [
-        replace(one, wishes={op: replace(wish, blocked=blocked(one, wish)) for op, wish in one.wishes.items()})
-        for one in candidates
+        replace(
+            candidate,
+            wishes={
+                op: replace(due_operation, blocked=blocked(candidate, due_operation))
+                for op, due_operation in candidate.wishes.items()
+            },
+        )
+        for candidate in candidates
     ]
 
 

@@ -55,7 +55,7 @@ def cycle(
     from icewright.flow.cycle import run_cycle
     from icewright.flow.reconcile import reconcile_interrupted
 
-    with output.progress() as listener, open_application("cycle", tell=listener) as opened:
+    with output.progress() as listener, open_application("cycle", listener=listener) as opened:
         for line in [] if dry_run else reconcile_interrupted(opened.runtime):
             output.note(line)
         result = run_cycle(opened.runtime, select_catalogs(opened, catalog), dry_run=dry_run, force=force)
@@ -123,7 +123,7 @@ def vacuum(
     if not dry_run:
         question = f"Expire snapshots and delete files of all tables of {catalog}?"
         confirm(question, yes=yes or not sys.stdin.isatty())
-    with output.progress() as listener, open_application(tell=listener) as opened:
+    with output.progress() as listener, open_application(listener=listener) as opened:
         select_catalogs(opened, catalog)
         for line in [] if dry_run else reconcile_interrupted(opened.runtime):
             output.note(line)

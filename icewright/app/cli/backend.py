@@ -53,7 +53,7 @@ class RunRequest:
 class Backend(Protocol):
     """The commands that work locally and against a service, each returning its JSON document."""
 
-    def tables(self, wanted: TableFilter) -> Document:
+    def tables(self, criteria: TableFilter) -> Document:
         """Return tables as `{"tables": [...], "errors": [...]}`."""
         ...
 
@@ -69,7 +69,7 @@ class Backend(Protocol):
         """Run operations on a table and return the finished job, or what a dry run found."""
         ...
 
-    def history(self, wanted: JobFilter) -> list[Document]:
+    def history(self, criteria: JobFilter) -> list[Document]:
         """Return the jobs that pass the filter, newest first."""
         ...
 

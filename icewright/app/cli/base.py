@@ -123,8 +123,8 @@ class _Options:
 OPTIONS = _Options()
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(requested: bool) -> None:
+    if requested:
         typer.echo(__version__)
         raise typer.Exit
 
@@ -205,8 +205,8 @@ def parse_operations(option: str, texts: Sequence[str] | None) -> list[Operation
         try:
             named.add(Operation(name))  # takes the names of Iceberg's procedures, too
         except ValueError:
-            known = ", ".join(Operation)
-            raise UsageError(f"{option} {name}: there is no such operation; there is: {known}") from None
+            names = ", ".join(Operation)
+            raise UsageError(f"{option} {name}: there is no such operation; there is: {names}") from None
     return [operation for operation in Operation if operation in named]
 
 

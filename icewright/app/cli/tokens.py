@@ -33,11 +33,11 @@ def token_create(
     from icewright.core.permissions import grant
 
     with open_application() as opened:
-        runtime, made = opened.runtime, grant(role, scope or ())
+        runtime, new_grant = opened.runtime, grant(role, scope or ())
         actor = runtime.trigger.actor
-        text, row = new_token([made], name.strip() or f"{role} by {actor}", actor, runtime.clock.now(), days)
+        text, row = new_token([new_grant], name.strip() or f"{role} by {actor}", actor, runtime.clock.now(), days)
         runtime.store.access.add_token(row)
-        _audit(runtime, row.id, name=row.name, role=str(made.role), scope=scope or [])
+        _audit(runtime, row.id, name=row.name, role=str(new_grant.role), scope=scope or [])
     if as_json:
         output.print_json(_document(row) | {"token": text})
     else:
