@@ -134,7 +134,7 @@ def test_an_operator_may_not_delete(site: Site, desk: Opener) -> None:
     window = desk(site.closed)
     page = window.page
     log_in(page, site.token("operator"), table_url(SESSIONS))
-    expect(page.locator("main")).to_contain_text("What deletes is for owners")
+    expect(page.locator("main")).to_contain_text("Only owners can run")
     page.get_by_label("Expire snapshots").check()
     page.get_by_role("button", name="Run now").click()
     expect(page.locator("h1")).to_have_text("Forbidden")
