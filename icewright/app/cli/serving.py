@@ -96,12 +96,16 @@ def archive(
 
 
 @db_app.command("upgrade")
-def db_upgrade() -> None:
+def db_upgrade(as_json: Json = False) -> None:
     """Migrate the state store to the newest revision."""
+    from icewright.adapters.store.database import newest_revision
     from icewright.app.bootstrap import upgrade_store
 
     upgrade_store(configuration())
-    output.echo("the state store has the newest revision")
+    if as_json:
+        output.print_json({"revision": newest_revision()})
+    else:
+        output.echo("the state store has the newest revision")
 
 
 @app.command()
