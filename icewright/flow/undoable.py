@@ -1,4 +1,4 @@
-"""What the undo of a job would restore, and why it may be impossible. Nothing is changed here."""
+"""Computes the snapshots and files that the undo of a job would restore, or why it is impossible; changes nothing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _REWRITES = (Operation.COMPACT, Operation.REWRITE_DELETES, Operation.REWRITE_MAN
 
 @dataclass(frozen=True, slots=True)
 class Returning:
-    """What an undo would restore and drop."""
+    """The snapshots that an undo would restore, and the planned deletions that it would drop."""
 
     removals: tuple[Removal, ...] = ()  # whose snapshots and refs are to return
     files: int = 0  # planned deletions that are to be dropped
@@ -219,7 +219,7 @@ def _files_deleted(job: JobRow, paths: Sequence[str], unreadable: Sequence[int],
 
 
 def _nothing_to_undo(job: JobRow, files: LedgerFiles) -> UsageError:
-    """Return the error that says why there is nothing to undo."""
+    """Return the error for a job that changed nothing an undo can restore."""
     if job.options.get(UNDO):
         return UsageError(f"job {job.job_id} is itself the undo of job {job.options[UNDO]}: it cannot be undone")
     deleted = files.states[LedgerState.DELETED]

@@ -117,7 +117,7 @@ def _done(sweeps: Sweeps, action: FaultOperation, hook: Hook | None) -> Done:
 
 @pytest.mark.cases(69)
 def test_a_listing_that_never_ends_well(sweeps: Sweeps) -> None:
-    """A folder that cannot be listed, each time, and the scan is deferred; no file is deleted, not even one it listed."""
+    """A folder that can never be listed defers the scan; no file is deleted, not even one that was listed."""
     want = sweeps.want(FaultOperation.ORPHANS)
     trial, _ = sweeps.struck(
         FaultOperation.ORPHANS, FAULTS["listing breaks off each time"], want.calls.index("files.listing")

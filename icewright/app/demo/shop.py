@@ -16,7 +16,7 @@ from icewright.app.demo.backdate import backdate
 from icewright.app.demo.craft import Craft
 from icewright.app.demo.lake import Lake, Rot
 
-PAYMENT_BACK = 17  # deleted by one checkpoint, written again by a later one: lives
+PAYMENT_BACK = 17  # deleted by one checkpoint, written again by a later one: its row is live
 PAYMENT_GONE = 18  # deleted and never written again
 PAYMENTS_GONE_BY_ORDER = (23, 32)  # deleted by their order and method
 
