@@ -1,1 +1,1 @@
-"""One side of a port each: catalogs, files, engines, the state store, alert channels."""
+"""Implementations of the ports: catalogs, files, engines, the state store, alert channels."""

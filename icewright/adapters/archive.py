@@ -40,8 +40,8 @@ _PROPERTIES = {
     "write.metadata.previous-versions-max": "20",
     "icewright.compact.min_input_files": "2",  # a day comes in few files, and is whole after a few days
 }
-_SLACK = timedelta(days=1)  # by which the clocks of planner and writer surely differ less
-_FIRST = 1  # number of a table's first snapshot; those of format v1 have none
+_MAX_CLOCK_SKEW = timedelta(days=1)  # by which the clocks of planner and writer surely differ less
+_FIRST_SEQUENCE_NUMBER = 1  # number of a table's first snapshot; those of format v1 have none
 
 
 @dataclass
@@ -81,10 +81,10 @@ class IcebergArchive:
             with suppress(TableAlreadyExistsError):  # by another process, just now
                 catalog.create_table(name, schema, partition_spec=_by_day(schema, source), properties=_PROPERTIES)
             table = catalog.load_table(name)
-        known = {column.name for column in table.schema().fields}
-        if BATCH not in known:
+        existing_columns = {column.name for column in table.schema().fields}
+        if BATCH not in existing_columns:
             raise Refused(f"{self._reason(source)} is somebody else's table: give archive.namespace another name")
-        if not known.issuperset(columns.names):
+        if not existing_columns.issuperset(columns.names):
             with table.update_schema() as update:
                 update.union_by_name(_schema(columns))
         return table
@@ -100,14 +100,14 @@ class IcebergArchive:
     def _files(self, table: Table, source: str, rows: pa.Table) -> list[DataFile]:
         """Write the rows as data files, one per day; they belong to the table once committed."""
         schema, spec, time = table.schema(), table.spec(), SOURCES[source]
-        said = [(schema.find_column_name(f.source_id), f.transform) for f in spec.fields]
-        if said not in ([], [(time, DayTransform())]):
+        partition_fields = [(schema.find_column_name(f.source_id), f.transform) for f in spec.fields]
+        if partition_fields not in ([], [(time, DayTransform())]):
             raise Refused(
                 f"{self._reason(source)} is partitioned by {', '.join(map(str, spec.fields))}: let it be day({time}) "
                 "or nothing, so that the archive can write to it"
             )
         file_schema = pyarrow_to_schema(rows.schema, name_mapping=schema.name_mapping)
-        parts = _days(rows, time) if said else {None: rows}
+        parts = _days(rows, time) if partition_fields else {None: rows}
         writing = uuid4()
         tasks = (
             WriteTask(
@@ -115,7 +115,9 @@ class IcebergArchive:
                 number,
                 file_schema,
                 part.combine_chunks().to_batches(),
-                partition_key=PartitionKey([PartitionFieldValue(spec.fields[0], day)], spec, schema) if said else None,
+                partition_key=PartitionKey([PartitionFieldValue(spec.fields[0], day)], spec, schema)
+                if partition_fields
+                else None,
             )
             for number, (day, part) in enumerate(parts.items())
         )
@@ -126,7 +128,7 @@ class IcebergArchive:
 
     def _append(self, table: Table, batch: Batch, files: list[DataFile]) -> None:
         """Commit to exactly the inspected table state, without a retry on a newer one."""
-        said = self._reason(batch.source)
+        table_name = self._reason(batch.source)
         once = {**table.metadata.properties, "commit.retry.num-retries": "0"}
         table.metadata = table.metadata.model_copy(update={"properties": once})
         try:
@@ -140,10 +142,10 @@ class IcebergArchive:
             for file in files:
                 with suppress(OSError):  # an orphan like others
                     table.io.delete(file.file_path)
-            raise CommitConflict(f"{said}: somebody else committed: {_first(error)}") from error
+            raise CommitConflict(f"{table_name}: somebody else committed: {_first(error)}") from error
         except Exception as error:
             raise CommitStateUnknown(
-                f"{said}: what became of the commit of batch {batch.batch_id} is not known: {_first(error)}"
+                f"{table_name}: what became of the commit of batch {batch.batch_id} is not known: {_first(error)}"
             ) from error
 
     @contextmanager
@@ -173,23 +175,23 @@ def _holds(table: Table, batch: Batch) -> bool:
         summary: Mapping[str, str] = snapshot.summary.additional_properties if snapshot.summary else {}
         if summary.get(BATCH_ID) == batch.batch_id:
             return _batch_complete(batch, int(summary.get("added-records", batch.rows)))
-        made = datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
-        if made < batch.planned - _SLACK or number == _FIRST:
+        committed_at = datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
+        if committed_at < batch.planned - _MAX_CLOCK_SKEW or number == _FIRST_SEQUENCE_NUMBER:
             return False
         number, parent = number - 1, snapshot.parent_snapshot_id
         snapshot = None if parent is None else table.snapshot_by_id(parent)
     is_batch = EqualTo(term=Reference(BATCH), value=literal(batch.batch_id))
-    found = table.scan(row_filter=is_batch, selected_fields=(BATCH,)).to_arrow_batch_reader()
-    return _batch_complete(batch, sum(part.num_rows for part in found))
+    batch_rows = table.scan(row_filter=is_batch, selected_fields=(BATCH,)).to_arrow_batch_reader()
+    return _batch_complete(batch, sum(part.num_rows for part in batch_rows))
 
 
-def _batch_complete(batch: Batch, found: int) -> bool:
-    if found not in (0, batch.rows):
+def _batch_complete(batch: Batch, row_count: int) -> bool:
+    if row_count not in (0, batch.rows):
         raise InvariantViolated(
-            f"the archive table of {batch.source} has {found} of the {batch.rows} rows of batch {batch.batch_id}: "
+            f"the archive table of {batch.source} has {row_count} of the {batch.rows} rows of batch {batch.batch_id}: "
             "nothing is deleted from the store before somebody has looked"
         )
-    return found > 0
+    return row_count > 0
 
 
 def _schema(columns: pa.Schema) -> Schema:
@@ -211,7 +213,7 @@ def _by_day(schema: Schema, source: str) -> PartitionSpec:
 
 
 def _days(rows: pa.Table, time: str) -> dict[int, pa.Table]:
-    """Return the rows by day, in days since 1970."""
+    """Return the rows grouped by day, as days since 1970."""
     days = pc.floor_temporal(rows[time], unit="day").cast(pa.int64())
     micros = 24 * 3600 * 10**6
     return {day // micros: rows.filter(pc.equal(days, day)) for day in sorted(pc.unique(days).to_pylist())}
@@ -219,5 +221,5 @@ def _days(rows: pa.Table, time: str) -> dict[int, pa.Table]:
 
 def _first(error: Exception) -> str:
     """Return the first line of an error's message, without SQL statements and parameters."""
-    said = str(getattr(error, "orig", None) or error).strip().splitlines()
-    return f"{type(error).__name__}: {said[0] if said else 'no message'}"
+    lines = str(getattr(error, "orig", None) or error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"

@@ -8,19 +8,19 @@ from datetime import UTC, datetime, timedelta
 
 
 class SystemClock:
-    """The time of this machine."""
+    """The Clock port on the time of this machine."""
 
     def now(self) -> datetime:
         """Return the time, aware, in UTC."""
         return datetime.now(UTC)
 
     def sleep(self, seconds: float) -> None:
-        """Block the thread for so many seconds."""
+        """Block the thread for this number of seconds."""
         time.sleep(seconds)
 
 
 class SharedClock(SystemClock):
-    """The time of a server that many machines ask, so that leases mean the same for all of them.
+    """The Clock port on the time of a shared server, so that leases mean the same on all machines.
 
     `ask` answers the server's time, or None where there is no server. Between two questions the machine's own clock
     is trusted to run evenly.
@@ -36,8 +36,8 @@ class SharedClock(SystemClock):
         return super().now() + self.ahead
 
     def measure(self) -> None:
-        """Ask again. Raises what asking raises; the last answer holds meanwhile."""
+        """Measure the offset to the server's time anew. Errors of the call are passed on; the last offset stays."""
         before = super().now()
-        said = self._ask()
-        if said is not None:
-            self.ahead = said - (before + (super().now() - before) / 2)
+        server_time = self._ask()
+        if server_time is not None:
+            self.ahead = server_time - (before + (super().now() - before) / 2)

@@ -1,4 +1,4 @@
-"""What was used last, kept in memory as long as all of it together is not too much."""
+"""A least-recently-used cache in memory, limited by total weight."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ V = TypeVar("V")
 
 @dataclass
 class LRUCache(Generic[K, V]):
-    """Values by key; the least recently used go first once all weigh more than `most`.
+    """Values by key; the least recently used are evicted while the total weight exceeds `most`.
 
     One that weighs more by itself is not kept, or with `newest` alone.
     """
@@ -26,15 +26,15 @@ class LRUCache(Generic[K, V]):
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def get(self, key: K) -> V | None:
-        """Return the value, which is then the last used; None when there is none."""
+        """Return the value and mark it as the most recently used; None when there is none."""
         with self._lock:
-            found = self._values.pop(key, None)
-            if found is not None:
-                self._values[key] = found
-            return found
+            value = self._values.pop(key, None)
+            if value is not None:
+                self._values[key] = value
+            return value
 
     def put(self, key: K, value: V) -> None:
-        """Keep a value, in the place of an older one of the key."""
+        """Store a value in place of an older one with the same key."""
         with self._lock:
             self._drop(key)
             self._values[key] = value

@@ -43,11 +43,11 @@ class AlertsSection(Section):
     rules: dict[str, Any] = Field(default_factory=dict)
 
 
-def rule_terms(given: Mapping[AlertRule, Section]) -> Mapping[AlertRule, RuleTerms]:
+def rule_terms(sections: Mapping[AlertRule, Section]) -> Mapping[AlertRule, RuleTerms]:
     """Return the terms of every rule, with defaults where the file sets none."""
     terms = {}
     for rule, model in RULE_SECTIONS.items():
-        values = (given.get(rule) or model.model_validate({})).model_dump()
+        values = (sections.get(rule) or model.model_validate({})).model_dump()
         terms[rule] = RuleTerms(
             enabled=values.pop("enabled"),
             severity=Severity(values.pop("severity")),

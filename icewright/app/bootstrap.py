@@ -25,7 +25,14 @@ from icewright.adapters.clock import SharedClock
 from icewright.adapters.engines.spark.java import java_home
 from icewright.adapters.engines.spark.pool import SparkPool
 from icewright.adapters.notify.apprise_channels import open_channels
-from icewright.adapters.store.database import check_address, is_current, open_database, server_time, upgrade
+from icewright.adapters.store.database import (
+    check_address,
+    is_current,
+    newest_revision,
+    open_database,
+    server_time,
+    upgrade,
+)
 from icewright.adapters.store.sql import SqlStore
 from icewright.app.config import Checks, Config, load_config
 from icewright.app.entries import CatalogConfig, PoolConfig, allowlist_faults, is_allowed
@@ -196,18 +203,18 @@ def application(
     *,
     kind: str,
     command: Mapping[str, Any] | None = None,
-    tell: Listener | None = None,
+    listener: Listener | None = None,
     clock: Clock | None = None,
 ) -> Iterator[Application]:
     """Wire the application for the duration of the block. `command` holds the knobs of --set."""
     store = open_store(config)
     shared = SharedClock(lambda: server_time(store.engine))
-    given, clock = clock, clock or shared
+    test_clock, clock = clock, clock or shared
     catalogs: dict[str, AnyCatalog] = {}
     on_demand = _OnDemand(lambda: _files(config, lambda path: _granted(catalogs, path)))
     files = cast("IcebergFiles", on_demand)
     # a test that sets the clock also sets the age of files
-    storage_time = (lambda path: files.time(path)) if given is None else lambda _: given.now()  # noqa: PLW0108 - loads
+    storage_time = (lambda path: files.time(path)) if test_clock is None else lambda _: test_clock.now()  # noqa: PLW0108 - loads
     catalogs |= {
         name: open_catalog(_properties(entry), files, clock, entry.environment)
         for name, entry in config.catalogs.items()
@@ -239,12 +246,12 @@ def application(
     alerting = Alerting(open_channels(config.alerts.channels), config.alerts.rules)
     try:
         with (
-            with_lineage(config.openlineage, config.path.parent, runtime, tell or runtime.emit) as emit,
+            with_lineage(config.openlineage, config.path.parent, runtime, listener or runtime.emit) as emit,
             _archiving(config, store) as archiving,
         ):
             runtime = replace(runtime, emit=emit)
-            known, faults = directory(config), partial(store_faults, store)
-            yield Application(config, runtime, pools, engine, shared, archiving, alerting, known, reports, faults)
+            names, faults = directory(config), partial(store_faults, store)
+            yield Application(config, runtime, pools, engine, shared, archiving, alerting, names, reports, faults)
     finally:
         for pool in pools.values():
             pool.stop()
@@ -276,7 +283,7 @@ def open_store(config: Config) -> SqlStore:
 
 
 def store_faults(store: SqlStore) -> Sequence[str]:
-    """Return why the state store cannot be worked with; nothing while it can."""
+    """Return the faults that make the state store unusable; empty while it is usable."""
     try:
         return () if is_current(store.engine) else ("state: the database has another shape than this program's",)
     except StorageUnavailable as error:
@@ -284,17 +291,18 @@ def store_faults(store: SqlStore) -> Sequence[str]:
 
 
 def directory(config: Config) -> Directory:
-    """Return the catalogs as others may name them."""
+    """Return the catalogs with their aliases, as senders of events name them."""
     return Directory({name: CatalogEntry(c.aliases, c.allowed_locations) for name, c in config.catalogs.items()})
 
 
-def upgrade_store(config: Config) -> None:
-    """Migrate the state store to the newest revision."""
+def upgrade_store(config: Config) -> str:
+    """Migrate the state store to the newest revision, and return that revision."""
     engine = open_database(config.state)
     try:
         upgrade(engine)
     finally:
         engine.dispose()
+    return newest_revision()
 
 
 def pyiceberg_catalog_properties(catalog: CatalogConfig) -> dict[str, str]:
@@ -335,8 +343,8 @@ def _granted(catalogs: Mapping[str, AnyCatalog], path: str) -> VendedCredentials
     """Return the credentials that a REST catalog vends for a file."""
     from icewright.adapters.catalogs.rest import RestCatalog  # noqa: PLC0415 - PyIceberg takes long to load
 
-    lenders = (catalog for catalog in catalogs.values() if isinstance(catalog, RestCatalog))
-    return next((grant for catalog in lenders if (grant := catalog.grant(path)) is not None), None)
+    rest_catalogs = (catalog for catalog in catalogs.values() if isinstance(catalog, RestCatalog))
+    return next((grant for catalog in rest_catalogs if (grant := catalog.grant(path)) is not None), None)
 
 
 def _pool(config: Config, pool: PoolConfig) -> SparkPool:

@@ -29,7 +29,7 @@ class MetricKind(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class StoreState:
     """The state of the store that one scrape reads."""
 
     now: datetime
@@ -47,7 +47,7 @@ class HistogramBuckets:
 
 
 Sample = tuple[tuple[str, ...], float | HistogramBuckets]
-Source = Callable[[Seen], Iterable[Sample]]
+Source = Callable[[StoreState], Iterable[Sample]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,41 +64,41 @@ class Declared:
 def _total(name: str) -> Source:
     """Return a sum by catalog and operation."""
 
-    def read(seen: Seen) -> Iterator[Sample]:
-        for total, value in seen.measures.totals.items():
+    def read(state: StoreState) -> Iterator[Sample]:
+        for total, value in state.measures.totals.items():
             if total.name == name:
                 yield (total.catalog, total.operation), value
 
     return read
 
 
-def _catalogs(seen: Seen) -> list[str]:
+def _catalogs(state: StoreState) -> list[str]:
     """Return the catalogs with tables; each has every series, so that no series appears or ends with its count."""
-    return sorted({catalog for catalog, _ in seen.measures.tables})
+    return sorted({catalog for catalog, _ in state.measures.tables})
 
 
-def _tables(seen: Seen) -> Iterator[Sample]:
-    for key in product(_catalogs(seen), STATES):
-        yield key, seen.measures.tables.get(key, 0)
+def _tables(state: StoreState) -> Iterator[Sample]:
+    for key in product(_catalogs(state), STATES):
+        yield key, state.measures.tables.get(key, 0)
 
 
-def _verdicts(seen: Seen) -> Iterator[Sample]:
-    for key in product(_catalogs(seen), map(str, Operation), VERDICT_NAMES.values()):
-        yield key, seen.measures.verdicts.get(key, 0)
+def _verdicts(state: StoreState) -> Iterator[Sample]:
+    for key in product(_catalogs(state), map(str, Operation), VERDICT_NAMES.values()):
+        yield key, state.measures.verdicts.get(key, 0)
 
 
-def _deferred(seen: Seen) -> Iterator[Sample]:
-    for key in product(_catalogs(seen), map(str, Operation)):
-        yield key, seen.measures.deferred.get(key, 0)
+def _deferred(state: StoreState) -> Iterator[Sample]:
+    for key in product(_catalogs(state), map(str, Operation)):
+        yield key, state.measures.deferred.get(key, 0)
 
 
 def _spread(of: Callable[[Measures], Mapping[str, Distribution]], bounds: Sequence[int]) -> Source:
     """Return a source of the cumulative number of tables at each bound, by catalog."""
 
-    def read(seen: Seen) -> Iterator[Sample]:
-        for catalog, found in of(seen.measures).items():
-            at_most = [(str(float(b)), float(n)) for b, n in zip(bounds, found.at_most, strict=True)]
-            yield (catalog,), HistogramBuckets((*at_most, (ENDLESS, float(found.count))), found.sum)
+    def read(state: StoreState) -> Iterator[Sample]:
+        for catalog, distribution in of(state.measures).items():
+            at_most = [(str(float(b)), float(n)) for b, n in zip(bounds, distribution.at_most, strict=True)]
+            yield (catalog,), HistogramBuckets((*at_most, (ENDLESS, float(distribution.count))), distribution.sum)
 
     return read
 
@@ -106,9 +106,9 @@ def _spread(of: Callable[[Measures], Mapping[str, Distribution]], bounds: Sequen
 def _of_queue(of: Callable[[QueueMeasure, datetime], float]) -> Source:
     """Return a source that has a sample of each operation, with or without jobs."""
 
-    def read(seen: Seen) -> Iterator[Sample]:
+    def read(state: StoreState) -> Iterator[Sample]:
         for operation in map(str, Operation):
-            yield (operation,), of(seen.measures.queue.get(operation, QueueMeasure()), seen.now)
+            yield (operation,), of(state.measures.queue.get(operation, QueueMeasure()), state.now)
 
     return read
 
@@ -117,8 +117,8 @@ def _age(queue: QueueMeasure, now: datetime) -> float:
     return max(0.0, (now - queue.oldest_queued).total_seconds()) if queue.oldest_queued else 0.0
 
 
-def _durations(seen: Seen) -> Iterator[Sample]:
-    totals = seen.measures.totals
+def _durations(state: StoreState) -> Iterator[Sample]:
+    totals = state.measures.totals
     for operation in sorted({total.operation for total in totals if total.name == "run_seconds"}):
         count, at_most = 0.0, []
         for bound in (*map(str, DURATIONS), ENDLESS):
@@ -127,31 +127,33 @@ def _durations(seen: Seen) -> Iterator[Sample]:
         yield (operation,), HistogramBuckets(tuple(at_most), totals[Total("run_seconds", "", operation)])
 
 
-def _runs(seen: Seen) -> Iterator[Sample]:
-    return (((t.catalog, t.operation, t.label), value) for t, value in seen.measures.totals.items() if t.name == "runs")
+def _runs(state: StoreState) -> Iterator[Sample]:
+    return (
+        ((t.catalog, t.operation, t.label), value) for t, value in state.measures.totals.items() if t.name == "runs"
+    )
 
 
-def _jobs(seen: Seen) -> Iterator[Sample]:
-    return (((total.label,), value) for total, value in seen.measures.totals.items() if total.name == "jobs")
+def _jobs(state: StoreState) -> Iterator[Sample]:
+    return (((total.label,), value) for total, value in state.measures.totals.items() if total.name == "jobs")
 
 
-def _catalog_errors(seen: Seen) -> Iterator[Sample]:
-    for row in seen.catalogs:
-        yield (row.name,), seen.measures.totals.get(Total("catalog_errors", row.name), 0.0)
+def _catalog_errors(state: StoreState) -> Iterator[Sample]:
+    for row in state.catalogs:
+        yield (row.name,), state.measures.totals.get(Total("catalog_errors", row.name), 0.0)
 
 
-def _detections(seen: Seen) -> Iterator[Sample]:
-    for row in seen.catalogs:
+def _detections(state: StoreState) -> Iterator[Sample]:
+    for row in state.catalogs:
         if row.detected_at is not None:
-            yield (row.name,), max(0.0, (seen.now - row.detected_at).total_seconds())
+            yield (row.name,), max(0.0, (state.now - row.detected_at).total_seconds())
 
 
-def _processes(seen: Seen) -> Iterator[Sample]:
+def _processes(state: StoreState) -> Iterator[Sample]:
     for kind in ("service", "worker"):
-        yield (kind,), sum(row.kind == kind for row in seen.processes)
+        yield (kind,), sum(row.kind == kind for row in state.processes)
 
 
-_OF_WORK = ("catalog", "operation")
+_LABELS = ("catalog", "operation")
 _C, _G, _H, _S = MetricKind
 
 _DECLARED = (
@@ -179,11 +181,11 @@ _DECLARED = (
         "tables with something due, by the time since then in which nothing succeeded on them",
         _spread(lambda m: m.overdue, AGES),
     ),
-    Declared("icewright_verdicts", _G, (*_OF_WORK, "verdict"), "verdicts of the last evaluations", _verdicts),
+    Declared("icewright_verdicts", _G, (*_LABELS, "verdict"), "verdicts of the last evaluations", _verdicts),
     Declared(
         "icewright_deferred",
         _G,
-        _OF_WORK,
+        _LABELS,
         "due operations that the last plan left waiting",
         _deferred,
     ),
@@ -209,41 +211,39 @@ _DECLARED = (
         _of_queue(lambda queue, _: queue.running),
     ),
     Declared("icewright_jobs_total", _C, ("result",), "jobs that ended, by how", _jobs),
-    Declared("icewright_runs_total", _C, (*_OF_WORK, "result"), "operations that ran, by what became of them", _runs),
+    Declared("icewright_runs_total", _C, (*_LABELS, "result"), "operations that ran, by what became of them", _runs),
     Declared("icewright_run_duration_seconds", _H, ("operation",), "how long operations ran", _durations),
     Declared(
-        "icewright_files_rewritten_total", _C, _OF_WORK, "files rewritten, of every kind", _total("files_rewritten")
+        "icewright_files_rewritten_total", _C, _LABELS, "files rewritten, of every kind", _total("files_rewritten")
     ),
-    Declared(
-        "icewright_bytes_rewritten_total", _C, _OF_WORK, "bytes of the rewritten files", _total("bytes_rewritten")
-    ),
+    Declared("icewright_bytes_rewritten_total", _C, _LABELS, "bytes of the rewritten files", _total("bytes_rewritten")),
     Declared(
         "icewright_bins_by_spark_total",
         _C,
-        _OF_WORK,
+        _LABELS,
         "file groups that the Arrow engine left to Spark's own",
         _total("bins_by_spark"),
     ),
-    Declared("icewright_files_deleted_total", _C, _OF_WORK, "files deleted, of every kind", _total("files_deleted")),
-    Declared("icewright_bytes_deleted_total", _C, _OF_WORK, "bytes of the deleted files", _total("bytes_deleted")),
-    Declared("icewright_snapshots_expired_total", _C, _OF_WORK, "snapshots expired", _total("snapshots_expired")),
-    Declared("icewright_gb_hours_total", _C, _OF_WORK, "memory held over the time, in GB-hours", _total("gb_hours")),
+    Declared("icewright_files_deleted_total", _C, _LABELS, "files deleted, of every kind", _total("files_deleted")),
+    Declared("icewright_bytes_deleted_total", _C, _LABELS, "bytes of the deleted files", _total("bytes_deleted")),
+    Declared("icewright_snapshots_expired_total", _C, _LABELS, "snapshots expired", _total("snapshots_expired")),
+    Declared("icewright_gb_hours_total", _C, _LABELS, "memory held over the time, in GB-hours", _total("gb_hours")),
     Declared("icewright_catalog_errors_total", _C, ("catalog",), "times that it could not be read", _catalog_errors),
     Declared(
         "icewright_catalog_failures",
         _G,
         ("catalog",),
         "times in a row that it could not be read, up to now",
-        lambda seen: (((row.name,), row.failures) for row in seen.catalogs),
+        lambda state: (((row.name,), row.failures) for row in state.catalogs),
     ),
     Declared("icewright_catalog_detection_age_seconds", _G, ("catalog",), "time since it was last read", _detections),
-    Declared("icewright_alerts", _G, ("rule", "severity"), "open alerts", lambda seen: seen.measures.alerts.items()),
+    Declared("icewright_alerts", _G, ("rule", "severity"), "open alerts", lambda state: state.measures.alerts.items()),
     Declared(
         "icewright_alert_messages_waiting",
         _G,
         ("channel",),
         "what a channel has not taken yet: alerts, and their ends",
-        lambda seen: (((channel,), count) for channel, count in seen.measures.untold.items()),
+        lambda state: (((channel,), count) for channel, count in state.measures.untold.items()),
     ),
     Declared("icewright_processes", _G, ("kind",), "services and workers that are alive", _processes),
     Declared(
@@ -251,7 +251,7 @@ _DECLARED = (
         _G,
         (),
         "jobs that all of them together can run at the same time",
-        lambda seen: [((), sum(row.slots for row in seen.processes))],
+        lambda state: [((), sum(row.slots for row in state.processes))],
     ),
     Declared("icewright_loop_lag_seconds", _G, ("loop",), "how late a loop of this process is"),
     Declared("icewright_loop_duration_seconds", _H, ("loop",), "how long the rounds of a loop of this process take"),

@@ -217,12 +217,12 @@ class _Reader:
     def _pools(self, raw: Any) -> dict[str, PoolConfig]:  # noqa: ANN401 - YAML
         pools = _default_pools()
         for name, section in self._named("pools", raw).items():
-            if found := self._section(f"pools.{name}", PoolSection, section):
-                if found.remote is not None and "master" in found.model_fields_set:
+            if parsed := self._section(f"pools.{name}", PoolSection, section):
+                if parsed.remote is not None and "master" in parsed.model_fields_set:
                     self.faults.append(f"pools.{name}: both master and remote given; a pool has one of them")
-                conf = {k: _text(v) for k, v in found.conf.items()}
-                budget = found.gb_hours_per_day
-                pools[name] = PoolConfig(name, found.master, found.max_concurrent, conf, found.remote, budget)
+                conf = {k: _text(v) for k, v in parsed.conf.items()}
+                budget = parsed.gb_hours_per_day
+                pools[name] = PoolConfig(name, parsed.master, parsed.max_concurrent, conf, parsed.remote, budget)
         return pools
 
     def _named(self, path: str, raw: Any) -> dict[str, Any]:  # noqa: ANN401 - YAML
@@ -246,35 +246,35 @@ class _Reader:
             path = f"catalogs.{name}"
             if "." in name or "`" in name or not name.strip():
                 self.faults.append(f"{path}: a catalog's name may not be blank, nor hold a dot or backtick")
-            found = self._section(path, CatalogSection, section)
+            parsed = self._section(path, CatalogSection, section)
             pool = section.get("pool", "default") if isinstance(section, dict) else "default"
             if isinstance(pool, str) and pool not in pools:
                 self.faults.append(f"{path}.pool: there is no pool {pool}{near(pool, tuple(pools))}")
-            if found is None:
+            if parsed is None:
                 continue
-            properties = {k: _text(v) for k, v in found.properties.items()}
-            allowed = found.allowed_locations
+            properties = {k: _text(v) for k, v in parsed.properties.items()}
+            allowed = parsed.allowed_locations
             if allowed is not None and any(not place.strip().strip("/") for place in allowed):
                 self.faults.append(f"{path}.allowed_locations: a blank entry would allow every place; name each one")
             catalog = CatalogConfig(
                 name=name,
-                type=found.type,
+                type=parsed.type,
                 properties=properties,
                 scope=Scope(
-                    found.enabled,
-                    found.scope.namespaces,
-                    found.scope.tables,
-                    found.pool,
-                    timedelta(seconds=found.detect_interval_seconds or detect.interval_seconds),
+                    parsed.enabled,
+                    parsed.scope.namespaces,
+                    parsed.scope.tables,
+                    parsed.pool,
+                    timedelta(seconds=parsed.detect_interval_seconds or detect.interval_seconds),
                     timedelta(seconds=detect.timeout_seconds),
                 ),
-                allowed_locations=tuple(allowed if allowed is not None else _warehouse(found.type, properties)),
-                pool=found.pool,
-                limits=CatalogLimits(found.max_concurrent, found.gb_hours_per_day),
-                aliases=tuple(found.aliases),
-                commit_reports=None if found.commit_reports is None else split_name(found.commit_reports),
-                environment=found.environment.declared(),
-                policies=found.policies,
+                allowed_locations=tuple(allowed if allowed is not None else _warehouse(parsed.type, properties)),
+                pool=parsed.pool,
+                limits=CatalogLimits(parsed.max_concurrent, parsed.gb_hours_per_day),
+                aliases=tuple(parsed.aliases),
+                commit_reports=None if parsed.commit_reports is None else split_name(parsed.commit_reports),
+                environment=parsed.environment.declared(),
+                policies=parsed.policies,
             )
             self._checked(self.checks.catalog, catalog)
             catalogs[name] = catalog
@@ -285,12 +285,12 @@ class _Reader:
 
     def _archive(self, raw: Any, catalogs: dict[str, CatalogConfig], names: Sequence[str]) -> ArchiveSection | None:  # noqa: ANN401
         """Return the section; the archive's tables are always in the scope of their catalog."""
-        found = None if raw is None else self._section("archive", ArchiveSection, raw)
-        if found is not None:
-            self.faults += archive_faults(found, names)
-            if home := catalogs.get(found.catalog):
-                catalogs[home.name] = replace(home, scope=replace(home.scope, archive=found.namespace))
-        return found
+        parsed = None if raw is None else self._section("archive", ArchiveSection, raw)
+        if parsed is not None:
+            self.faults += archive_faults(parsed, names)
+            if home := catalogs.get(parsed.catalog):
+                catalogs[home.name] = replace(home, scope=replace(home.scope, archive=parsed.namespace))
+        return parsed
 
     def _alerts(self, raw: Any) -> AlertsConfig:  # noqa: ANN401 - YAML
         alerts = read_alerts(raw, self._section, self.faults)

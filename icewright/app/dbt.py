@@ -58,8 +58,8 @@ def dbt_rules(
         except ConfigError as error:
             faults += error.faults
             continue
-        if (other := rules.setdefault(rule.match, rule)) is not rule:
-            faults.append(f"{name}: {rule} is the table of {other.source.removeprefix('dbt ')} too; say it once")
+        if (first := rules.setdefault(rule.match, rule)) is not rule:
+            faults.append(f"{name}: {rule} is the table of {first.source.removeprefix('dbt ')} too; say it once")
     return tuple(rules.values()), faults
 
 

@@ -29,8 +29,8 @@ def examine(app: Application) -> Iterator[Check]:
     yield _check("state store", lambda: f"{len(runtime.store.tables.list())} tables known")
     for name, catalog in runtime.catalogs.items():
         yield _check(f"catalog {name}", lambda catalog=catalog: f"{len(catalog.pointers())} tables listed")  # type: ignore[misc]
-        for subject, ask in app.catalog_checks(name):
-            yield _check(f"catalog {name}: {subject}", ask)
+        for subject, probe in app.catalog_checks(name):
+            yield _check(f"catalog {name}: {subject}", probe)
         yield _check(f"catalog {name}: enabled", lambda name=name: _enabled(app, name))  # type: ignore[misc]
         locations = app.config.catalogs[name].allowed_locations
         if not locations:

@@ -76,11 +76,13 @@ def _vacuums(
     vacuums: dict[str, BranchVacuum] = {}
     for name, catalog in catalogs.items():
         if isinstance(catalog, NessieCatalog):
-            same = {n for n, c in catalogs.items() if isinstance(c, NessieCatalog) and c.server == catalog.server}
+            same_server = {
+                n for n, c in catalogs.items() if isinstance(c, NessieCatalog) and c.server == catalog.server
+            }
             vacuums[name] = BranchVacuum(
                 catalog,
                 deletion,
-                replace(guard, ignoring=frozenset(same)),
+                replace(guard, ignoring=frozenset(same_server)),
                 NessieLiveSet(catalog, deletion.clock, lambda ref, read: policy().knobs_for(ref, read), pinned),
                 lambda name=name: policy().knobs_for(whole_catalog(name), None),  # type: ignore[misc]
                 storage_time,

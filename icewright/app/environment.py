@@ -21,9 +21,9 @@ def has_display() -> bool:
     return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
-def find_config(given: str | None) -> Path:
+def find_config(option: str | None) -> Path:
     """Return the path of --config, else of ICEWRIGHT_CONFIG, else icewright.yaml here. Raises `UsageError`."""
-    path = Path(given or os.environ.get("ICEWRIGHT_CONFIG") or DEFAULT_FILE).expanduser()
+    path = Path(option or os.environ.get("ICEWRIGHT_CONFIG") or DEFAULT_FILE).expanduser()
     if not path.is_file():
         raise UsageError(
             f"there is no configuration {path}: name one with --config or ICEWRIGHT_CONFIG, or make an example with "

@@ -40,9 +40,9 @@ def ambiguous_aliases(name: str, aliases: Sequence[str], catalogs: Mapping[str, 
     """Yield a fault for each alias that also names another catalog; `catalogs` holds the raw sections."""
     for i, alias in enumerate(aliases):
         path = f"catalogs.{name}.aliases[{i}]"
-        other = next((o for o, section in catalogs.items() if str(o) != name and _answers_to(o, section, alias)), None)
-        if other is not None:
-            yield f"{path}: {alias} is a name of catalog {other} too; an alias means one catalog"
+        owner = next((o for o, section in catalogs.items() if str(o) != name and _answers_to(o, section, alias)), None)
+        if owner is not None:
+            yield f"{path}: {alias} is a name of catalog {owner} too; an alias means one catalog"
         elif not alias.strip():
             yield f"{path}: an alias may not be blank"
 

@@ -36,15 +36,15 @@ def _host() -> str:
 
 
 def _started(pid: int) -> str:
-    """Return the start time of a process (Linux: ticks since boot), which tells a reused pid apart."""
+    """Return the start time of a process (Linux: ticks since boot), which distinguishes a reused pid."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:  # noqa: PTH123
             return stat.read().rpartition(")")[2].split()[19]
     except (OSError, IndexError):
-        return "0" if _alive(pid) else "gone"
+        return "0" if _is_alive(pid) else "gone"
 
 
-def _alive(pid: int) -> bool:
+def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

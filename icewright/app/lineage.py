@@ -99,7 +99,7 @@ class LineageSender:
             state, details, at = queued
             try:
                 self._send(self._event(state, details, at))
-            except Exception as error:  # noqa: BLE001 - whatever the receiver does, jobs go on
+            except Exception as error:  # noqa: BLE001 - an unavailable receiver stops no job
                 self._failed(f"{type(error).__name__}: {error}")
             else:
                 self._sending = True
@@ -180,11 +180,11 @@ def with_lineage(
         section.namespace, send, lambda ref: runtime.catalog(ref).load(ref), emit, runtime.clock.now
     )
 
-    def both(kind: str, details: Mapping[str, Any]) -> None:
+    def emit_both(kind: str, details: Mapping[str, Any]) -> None:
         emit(kind, details)
         lineage.listen(kind, details)
 
     try:
-        yield both
+        yield emit_both
     finally:
         lineage.close()

@@ -88,10 +88,10 @@ class LoopThreads:
     def _run(self, loop: Loop) -> None:
         while not self._stop.is_set():
             loop.wake.clear()
-            wait = loop.pause if not self._run_round(loop) else timedelta(0)
+            delay = loop.pause if not self._run_round(loop) else timedelta(0)
             if loop.failures:
-                wait = later(loop.failures, loop.pause, MOST_BACKOFF)
-            loop.wake.wait(wait.total_seconds())
+                delay = later(loop.failures, loop.pause, MOST_BACKOFF)
+            loop.wake.wait(delay.total_seconds())
 
     def _run_round(self, loop: Loop) -> int:
         """Run one round and return how much it did; an error is reported, and the loop goes on."""
@@ -110,6 +110,6 @@ class LoopThreads:
         loop.failures, loop.error, loop.last = 0, None, self._clock.now()
         self._on_round(loop.name, (loop.last - began).total_seconds())
         if done:
-            for other in loop.wakes:
-                other.wake.set()
+            for woken in loop.wakes:
+                woken.wake.set()
         return done

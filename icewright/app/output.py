@@ -22,9 +22,9 @@ if TYPE_CHECKING:  # Rich takes a tenth of a second to load, which `--help` and 
 
     from icewright.flow.runtime import Listener
 
-PLAIN_WIDTH = 160  # of output that is piped or logged, unless COLUMNS says otherwise
+PLAIN_WIDTH = 160  # of output that is piped or logged, unless COLUMNS is set
 LONGEST_WORD = 30  # of wrapped text: longer ones, such as paths, are folded
-GAP = 2  # blanks between two columns
+COLUMN_GAP = 2  # blanks between two columns
 #: Control characters but tab and newline, and those that change the direction of text.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _UNESCAPED = re.compile("[\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -44,9 +44,9 @@ def console(*, stderr: bool = False) -> Console:
     """Return the console of standard output or standard error."""
     from rich.console import Console
 
-    found = Console(stderr=stderr, highlight=False)
-    if found.is_terminal:
-        return found
+    detected = Console(stderr=stderr, highlight=False)
+    if detected.is_terminal:
+        return detected
     return Console(stderr=stderr, highlight=False, width=get_terminal_size((PLAIN_WIDTH, 24)).columns)
 
 
@@ -120,15 +120,15 @@ def rows(title: str, columns: Sequence[str | Column], lines: Sequence[Sequence[o
     console().print(Text(printable(title), style="bold"))
 
     def table(rows: Sequence[Sequence[str]], *, header: bool) -> Table:
-        made = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="dim", show_header=header)
+        grid = Table(box=None, pad_edge=False, padding=(0, COLUMN_GAP, 0, 0), header_style="dim", show_header=header)
         for number, width in widths.items():
             name, column = printable(shape[number].name), shape[number]
             justify: Literal["left", "right"] = "right" if column.right else "left"
-            made.add_column(name, justify=justify, width=width, no_wrap=not column.wrap, overflow="fold")
-        made.width = sum(widths.values()) + GAP * (len(widths) - 1)
+            grid.add_column(name, justify=justify, width=width, no_wrap=not column.wrap, overflow="fold")
+        grid.width = sum(widths.values()) + COLUMN_GAP * (len(widths) - 1)
         for row in rows:
-            made.add_row(*(Text(row[number], _STYLES.get(row[number], "")) for number in widths))
-        return made
+            grid.add_row(*(Text(row[number], _STYLES.get(row[number], "")) for number in widths))
+        return grid
 
     if not below:
         console().print(table(cells, header=True), crop=False)
@@ -157,20 +157,20 @@ def fit(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int) -
         number: min(longest(number, r"\s"), LONGEST_WORD) if columns[number].wrap else natural[number]
         for number in natural
     }
-    shown = [n for n in natural if not columns[n].rank or any(line[n] not in ("", "-") for line in cells)]
+    visible = [n for n in natural if not columns[n].rank or any(line[n] not in ("", "-") for line in cells)]
 
-    def room() -> int:
-        return width - sum(least[n] for n in shown) - GAP * (len(shown) - 1)
+    def free_width() -> int:
+        return width - sum(least[n] for n in visible) - COLUMN_GAP * (len(visible) - 1)
 
-    while room() < 0 and (optional := [n for n in shown if columns[n].rank]):
-        shown.remove(max(optional, key=lambda n: columns[n].rank))
-    below = [n for n in shown if columns[n].wrap] if room() < 0 else []
-    if len(below) == len(shown):
+    while free_width() < 0 and (optional := [n for n in visible if columns[n].rank]):
+        visible.remove(max(optional, key=lambda n: columns[n].rank))
+    below = [n for n in visible if columns[n].wrap] if free_width() < 0 else []
+    if len(below) == len(visible):
         below = []  # nothing would stay above the text
-    shown = [n for n in shown if n not in below]
-    lacks = {n: natural[n] - least[n] for n in shown}
-    share = min(1.0, max(room(), 0) / (sum(lacks.values()) or 1))
-    return {n: least[n] + int(lacks[n] * share) for n in shown}, below
+    visible = [n for n in visible if n not in below]
+    shortfalls = {n: natural[n] - least[n] for n in visible}
+    share = min(1.0, max(free_width(), 0) / (sum(shortfalls.values()) or 1))
+    return {n: least[n] + int(shortfalls[n] * share) for n in visible}, below
 
 
 def cell(value: object) -> str:

@@ -21,7 +21,7 @@ from icewright.core.presets import PRESETS
 from icewright.core.properties import by_property
 from icewright.core.runs import METRICS
 
-_MADE = "<!-- made by `make docs` from the code: change it there -->\n\n"
+_GENERATED_NOTE = "<!-- made by `make docs` from the code: change it there -->\n\n"
 
 
 def pages() -> dict[str, str]:
@@ -35,7 +35,7 @@ def pages() -> dict[str, str]:
         "prometheus.md": _prometheus,
         "permissions.md": _permissions,
     }
-    return {name: _MADE + "\n".join(make()) + "\n" for name, make in makers.items()}
+    return {name: _GENERATED_NOTE + "\n".join(make()) + "\n" for name, make in makers.items()}
 
 
 def _knobs() -> Iterator[str]:
@@ -119,17 +119,17 @@ def _errors() -> Iterator[str]:
     yield "| error | class | owner | meaning |"
     yield "|---|---|---|---|"
     classes = {errors.TerminalError: "terminal", errors.RetryableError: "retryable", errors.UnknownOutcome: "unknown"}
-    for name, found in inspect.getmembers(errors, inspect.isclass):
-        kind = next((said for base, said in classes.items() if issubclass(found, base)), None)
-        if kind and found not in classes and issubclass(found, errors.IcewrightError):
-            yield f"| `{name}` | {kind} | {found.owner} | {inspect.getdoc(found)} |"
+    for name, error_class in inspect.getmembers(errors, inspect.isclass):
+        kind = next((label for base, label in classes.items() if issubclass(error_class, base)), None)
+        if kind and error_class not in classes and issubclass(error_class, errors.IcewrightError):
+            yield f"| `{name}` | {kind} | {error_class.owner} | {inspect.getdoc(error_class)} |"
 
 
 def _commands() -> Iterator[str]:
     yield "# Commands\n"
     yield "Exit codes: 0 done or nothing to do, 1 failed, 2 usage or configuration, 3 partial.\n"
     group: Any = typer.main.get_command(app)
-    for path, command in _leaves((), group):
+    for path, command in _leaf_commands((), group):
         usage = " ".join(str(p.metavar) for p in command.params if p.param_type_name == "argument")
         yield f"## `icewright {' '.join(path)}{f' {usage}' if usage else ''}`\n"
         yield f"{command.help}\n"
@@ -140,10 +140,10 @@ def _commands() -> Iterator[str]:
             yield ""
 
 
-def _leaves(path: tuple[str, ...], command: Any) -> Iterator[tuple[tuple[str, ...], Any]]:  # noqa: ANN401
+def _leaf_commands(path: tuple[str, ...], command: Any) -> Iterator[tuple[tuple[str, ...], Any]]:  # noqa: ANN401
     if hasattr(command, "commands"):
         for name in command.list_commands(None):
-            yield from _leaves((*path, name), command.commands[name])
+            yield from _leaf_commands((*path, name), command.commands[name])
     else:
         yield path, command
 

@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 CRON, DEFAULT, CONFIG = "cron", "default", "config"
 BEGIN = datetime(2026, 1, 5, tzinfo=UTC)  # of made-up fleets, a Monday
-_LONG = 20_000  # tables times days, from which on each policy has a process of its own
+_LONG = 20_000  # tables times days; larger simulations run each policy in its own process
 _POLL_SECONDS = 0.2
 
 Progress = Callable[[str, float], None]  # takes a policy's name and the share of its time that is simulated
 
 
 @dataclass(frozen=True)
-class Made:
+class GeneratedFleet:
     """A fleet of generated tables, by kind, size and seed."""
 
     name: str
@@ -69,8 +69,8 @@ class Recorded:
 
 
 @dataclass(frozen=True)
-class Replayed:
-    """Commits of tables that are in memory already."""
+class ReplayedFleet:
+    """Commits of existing tables, read into memory."""
 
     writes: Mapping[TableRef, Sequence[Write]]
 
@@ -79,7 +79,7 @@ class Replayed:
         return [Source(ref, partial(iter, writes)) for ref, writes in self.writes.items()]
 
 
-Origin = Made | Recorded
+Origin = GeneratedFleet | Recorded
 
 MEASURES: tuple[tuple[str, Callable[[Result], str]], ...] = (
     ("GB-hours", lambda r: f"{r.gb_hours:.1f}" if r.gb_hours >= 1 else f"{r.gb_hours:.2g}"),
@@ -111,8 +111,8 @@ def named_policies(names: Sequence[str], config: Config | None, sets: Mapping[st
             case _ if name in PRESETS:
                 policy = Policy((PolicyRule((), {PRESET.name: name}),))
             case _:
-                known = ", ".join((CRON, DEFAULT, CONFIG, *PRESETS))
-                raise UsageError(f"--compare {name}: there is no such policy; there is: {known}")
+                choices = ", ".join((CRON, DEFAULT, CONFIG, *PRESETS))
+                raise UsageError(f"--compare {name}: there is no such policy; there is: {choices}")
         policies[name] = replace(policy, command=sets)
     return policies
 
@@ -125,19 +125,19 @@ def slots(config: Config | None) -> Slots:
 
 
 def simulate_all(
-    origin: Origin | Replayed,
+    origin: Origin | ReplayedFleet,
     sources: Sequence[Source],
     policies: Mapping[str, Policy | None],
     span: Span,
-    room: Slots,
+    slots: Slots,
     progress: Progress,
 ) -> dict[str, Result]:
     """Return each policy's result, by its name."""
     days = (span.end - span.begin).total_seconds() / 86_400
     if len(policies) > 1 and len(sources) * days >= _LONG and (os.cpu_count() or 1) > 1:
-        return _side_by_side(origin, policies, span, room, progress)
+        return _side_by_side(origin, policies, span, slots, progress)
     with _without_garbage_collection():
-        return {name: simulate(sources, p, span, room, tell=partial(progress, name)) for name, p in policies.items()}
+        return {name: simulate(sources, p, span, slots, tell=partial(progress, name)) for name, p in policies.items()}
 
 
 @contextmanager
@@ -151,7 +151,7 @@ def _without_garbage_collection() -> Iterator[None]:
 
 
 def _side_by_side(
-    origin: Origin | Replayed, policies: Mapping[str, Policy | None], span: Span, room: Slots, progress: Progress
+    origin: Origin | ReplayedFleet, policies: Mapping[str, Policy | None], span: Span, slots: Slots, progress: Progress
 ) -> dict[str, Result]:
     import multiprocessing  # noqa: PLC0415 - other commands start sooner without it
 
@@ -159,15 +159,15 @@ def _side_by_side(
     shares = context.Array("d", len(policies))
     with context.Pool(min(len(policies), os.cpu_count() or 1), _share, (shares,)) as pool:
         waiting = {
-            name: pool.apply_async(_one, (number, origin, policy, span, room))
+            name: pool.apply_async(_simulate_one, (number, origin, policy, span, slots))
             for number, (name, policy) in enumerate(policies.items())
         }
         results: dict[str, Result] = {}
         for number, (name, result) in enumerate(waiting.items()):
             while not result.ready():
                 result.wait(_POLL_SECONDS)
-                for place, other in enumerate(waiting):
-                    progress(other, shares[place])
+                for index, policy_name in enumerate(waiting):
+                    progress(policy_name, shares[index])
             results[name] = result.get()
             progress(name, shares[number])
     return results
@@ -181,10 +181,12 @@ def _share(shares: SynchronizedArray[float]) -> None:
     _shares = shares
 
 
-def _one(number: int, origin: Origin | Replayed, policy: Policy | None, span: Span, room: Slots) -> Result:
+def _simulate_one(
+    number: int, origin: Origin | ReplayedFleet, policy: Policy | None, span: Span, slots: Slots
+) -> Result:
     def progress(share: float) -> None:
         if _shares is not None:
             _shares[number] = share
 
     with _without_garbage_collection():
-        return simulate(origin.sources(), policy, span, room, tell=progress)
+        return simulate(origin.sources(), policy, span, slots, tell=progress)

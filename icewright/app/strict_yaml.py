@@ -20,26 +20,26 @@ class StrictLoader(yaml.SafeLoader):
         """Return a value. A malformed number or time is a fault with line and column, too."""
         kind = node.tag.rpartition(":")[2]
         try:
-            made = super().construct_object(node, deep)
+            value = super().construct_object(node, deep)
         # which one PyYAML lets out differs from kind to kind
         except (ValueError, LookupError, AttributeError) as error:
             raise yaml.MarkedYAMLError(
                 problem=f"no {kind} that there can be; text stands in quotes", problem_mark=node.start_mark
             ) from error
-        if isinstance(made, int) and made.bit_length() > _MOST_BITS:
+        if isinstance(value, int) and value.bit_length() > _MOST_BITS:
             raise yaml.MarkedYAMLError(problem="a number of more than 300 digits", problem_mark=node.start_mark)
-        return made
+        return value
 
 
 def _mapping(loader: StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:
-    seen: set[object] = set()
+    keys: set[object] = set()
     for key_node, _ in node.value:
         key = loader.construct_object(key_node, deep=True)
         if not isinstance(key, str | int | float | bool):
             raise yaml.MarkedYAMLError(problem=f"{key!r} cannot be a key", problem_mark=key_node.start_mark)
-        if key in seen:
+        if key in keys:
             raise yaml.MarkedYAMLError(problem=f"the key {key} stands twice", problem_mark=key_node.start_mark)
-        seen.add(key)
+        keys.add(key)
     return loader.construct_mapping(node, deep=True)
 
 

@@ -27,7 +27,7 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
-from icewright.app.catalogue import AGES, CATALOGUE, POINTS, Declared, HistogramBuckets, MetricKind, Seen
+from icewright.app.catalogue import AGES, CATALOGUE, POINTS, Declared, HistogramBuckets, MetricKind, StoreState
 from icewright.core.errors import IcewrightError
 from icewright.core.tally import DURATIONS
 from icewright.ports import Clock, Store
@@ -61,7 +61,7 @@ class Telemetry(Collector):
     ) -> None:
         self._store, self._clock, self._lags, self._configured = store, clock, lags, configured
         self._lock = threading.Lock()
-        self._seen: Seen | None = None
+        self._state: StoreState | None = None
         self._registry = CollectorRegistry()
         disable_created_metrics()  # else each counter has a second series with its creation time
         duration, failures = CATALOGUE["icewright_loop_duration_seconds"], CATALOGUE["icewright_loop_failures_total"]
@@ -83,49 +83,49 @@ class Telemetry(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics of the store; the process's own remain when the store does not answer."""
-        seen = self._look()
+        state = self._read_state()
         up = CATALOGUE["icewright_store_up"]
-        yield GaugeMetricFamily(up.name, up.help, float(seen is not None))
+        yield GaugeMetricFamily(up.name, up.help, float(state is not None))
         lag = CATALOGUE["icewright_loop_lag_seconds"]
         late = GaugeMetricFamily(lag.name, lag.help, labels=lag.labels)
         for loop, seconds in self._lags().items():
             late.add_metric((loop,), seconds)
         yield late
-        if seen is not None:
+        if state is not None:
             for declared in CATALOGUE.values():
                 if declared.source is not None:
-                    yield _family(declared, seen)
+                    yield _family(declared, state)
 
     def describe(self) -> Iterator[Metric]:
         """Return nothing, so that registering the collector does not scrape."""
         return iter(())
 
-    def _look(self) -> Seen | None:
+    def _read_state(self) -> StoreState | None:
         """Return the state of the store, at most 10 seconds old; None when it does not answer."""
         with self._lock:
             now = self._clock.now()
-            if self._seen is not None and abs(now - self._seen.now) < FRESH:
-                return self._seen
+            if self._state is not None and abs(now - self._state.now) < FRESH:
+                return self._state
             try:
                 rows = self._store.catalogs.list()
-                left = {row.name for row in rows if row.is_abandoned(self._configured, now)}
-                self._seen = Seen(
+                abandoned = {row.name for row in rows if row.is_abandoned(self._configured, now)}
+                self._state = StoreState(
                     now=now,
-                    measures=self._store.measures.read(now, POINTS, AGES).without(left),
-                    catalogs=[row for row in rows if row.name not in left],
+                    measures=self._store.measures.read(now, POINTS, AGES).without(abandoned),
+                    catalogs=[row for row in rows if row.name not in abandoned],
                     processes=[row for row in self._store.processes.list() if now - row.heartbeat < SILENT],
                 )
             except IcewrightError:
-                self._seen = None
-            return self._seen
+                self._state = None
+            return self._state
 
 
-def _family(declared: Declared, seen: Seen) -> Metric:
-    made = _FAMILIES[declared.kind](declared.name, declared.help, labels=declared.labels)
-    family: Any = made  # add_metric takes other arguments for each kind
-    for labels, value in declared.source(seen) if declared.source else ():
+def _family(declared: Declared, state: StoreState) -> Metric:
+    metric = _FAMILIES[declared.kind](declared.name, declared.help, labels=declared.labels)
+    family: Any = metric  # add_metric takes other arguments for each kind
+    for labels, value in declared.source(state) if declared.source else ():
         if isinstance(value, HistogramBuckets):
             family.add_metric(labels, value.at_most, value.sum)
         else:
             family.add_metric(labels, value)
-    return made
+    return metric

@@ -32,8 +32,8 @@ def new_token(
 
 def token_id(text: str) -> str | None:
     """Return the id that a token text claims, None when the text is no token."""
-    prefix, _, rest = text.partition("_")
-    claimed_id, _, secret = rest.partition("_")
+    prefix, _, remainder = text.partition("_")
+    claimed_id, _, secret = remainder.partition("_")
     right = prefix == PREFIX and secret and len(claimed_id) == 2 * _ID_BYTES
     return claimed_id if right and all(c in "0123456789abcdef" for c in claimed_id) else None
 

@@ -31,9 +31,9 @@ class Detected:
 def detect(runtime: Runtime, catalogs: Sequence[str]) -> Detected:
     """List the tables of the catalogs, all at the same time, and record which moved."""
     with ThreadPoolExecutor(max(1, len(catalogs))) as lanes:
-        found = list(lanes.map(lambda name: _detect_catalog(runtime, name), catalogs))
-    errors = tuple(error for one in found for error in one.errors)
-    return Detected(sum(one.tables for one in found), sum(one.moved for one in found), errors)
+        results = list(lanes.map(lambda name: _detect_catalog(runtime, name), catalogs))
+    errors = tuple(error for result in results for error in result.errors)
+    return Detected(sum(result.tables for result in results), sum(result.moved for result in results), errors)
 
 
 def claim_due(runtime: Runtime, busy: Container[str] = ()) -> Sequence[str]:
@@ -60,7 +60,7 @@ class DetectionLanes:
         self._errors: deque[Exception] = deque()
 
     def due(self) -> int:
-        """Start a lane for each due catalog that has none; return 0, as `on_moved` tells of tables that moved.
+        """Start a lane for each due catalog that has none; return 0, as `on_moved` reports tables that moved.
 
         Raises what a lane could not record, such as `StoreUnavailable`.
         """
@@ -75,10 +75,10 @@ class DetectionLanes:
     def _run(self, name: str) -> None:
         began = self._runtime.clock.now()
         try:
-            found = _detect_catalog(self._runtime, name)
-            if found.moved:
+            detected = _detect_catalog(self._runtime, name)
+            if detected.moved:
                 self._on_moved()
-                _record_scan(self._runtime, name, found, began)
+                _record_scan(self._runtime, name, detected, began)
         except Exception as error:  # noqa: BLE001 - raised again by the loop
             self._errors.append(error)
 
@@ -104,13 +104,13 @@ def _detect_catalog(runtime: Runtime, name: str) -> Detected:
     return Detected(sum(scope.holds(pointer.ref) for pointer in pointers), moved, ())
 
 
-def _record_scan(runtime: Runtime, name: str, found: Detected, began: datetime) -> None:
+def _record_scan(runtime: Runtime, name: str, detected: Detected, began: datetime) -> None:
     """Record a listing that found moved tables; the others, thousands a day, leave no events."""
     due = len(runtime.store.planning.candidates([name]))
     active = runtime.store.planning.usage(began).active
     running = sum(job.ref.catalog == name for job in active)
     runtime.store.activity.record("scan_started", began, catalogs=[name])
-    counts: dict[str, Any] = {"tables": found.tables, "changed": found.moved, "due": due, "run": running}
+    counts: dict[str, Any] = {"tables": detected.tables, "changed": detected.moved, "due": due, "run": running}
     runtime.store.activity.record("scan_finished", runtime.clock.now(), catalogs=[name], **counts)
 
 
@@ -118,14 +118,14 @@ def _list_tables(runtime: Runtime, name: str) -> Sequence[Pointer]:
     """Return the catalog's tables. Raises `CatalogUnavailable` when the catalog does not answer in time."""
     answer: list[Sequence[Pointer] | BaseException] = []
 
-    def ask() -> None:
+    def list_pointers() -> None:
         try:
             answer.append(runtime.catalogs[name].pointers())
-        except BaseException as error:  # noqa: BLE001 - raised again by who waits
+        except BaseException as error:  # noqa: BLE001 - raised again by the caller
             answer.append(error)
 
     limit = runtime.scopes[name].timeout
-    thread = threading.Thread(target=ask, name=f"detect {name}", daemon=True)
+    thread = threading.Thread(target=list_pointers, name=f"detect {name}", daemon=True)
     thread.start()
     thread.join(limit.total_seconds())
     if not answer:
@@ -135,7 +135,7 @@ def _list_tables(runtime: Runtime, name: str) -> Sequence[Pointer]:
     match answer[0]:
         case IcewrightError() as error:
             raise error
-        case BaseException() as error:  # a fault of ours with one catalog is none of the others'
+        case BaseException() as error:  # a bug with one catalog fails no other catalog
             cause = f"{type(error).__name__}: {error}"
             raise CatalogUnavailable(f"catalog {name} could not be listed: unexpected {cause}") from error
         case pointers:

@@ -67,8 +67,8 @@ def read_reports(runtime: Runtime, directory: Directory, reports: Mapping[str, C
 
 def _name(directory: Directory, catalog: str, text: str) -> Name | None:
     """Return the name from `namespace.table`, with or without a catalog; None for text that is no name."""
-    first, _, rest = text.partition(".")
-    full = text if directory.named(first) == catalog and "." in rest else f"{catalog}.{text}"
+    first, _, remainder = text.partition(".")
+    full = text if directory.named(first) == catalog and "." in remainder else f"{catalog}.{text}"
     try:
         name = dotted_name(full, "table_name")
     except BadEvent:

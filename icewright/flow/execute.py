@@ -189,7 +189,7 @@ def _run_job(runtime: Runtime, request: Request, job_id: str, knobs: Knobs) -> J
             state = job_state(tuple(outcomes))
         except (Stop, Cancelled, LeaseLost) as error:
             outcomes += [error.outcome] if isinstance(error, Stop) else []
-            state, reason = _early_end(error.why if isinstance(error, Stop) else error, outcomes)
+            state, reason = _state_after_error(error.why if isinstance(error, Stop) else error, outcomes)
             if state is JobState.CANCELLED and not runtime.stopping():
                 unstarted = request.operations[len(outcomes) :]
                 outcomes += _defer(runtime, request, unstarted, job_id, knobs, reason)
@@ -208,7 +208,7 @@ def _run_job(runtime: Runtime, request: Request, job_id: str, knobs: Knobs) -> J
     return result
 
 
-def _early_end(error: IcewrightError, outcomes: Sequence[Outcome]) -> tuple[JobState, str]:
+def _state_after_error(error: IcewrightError, outcomes: Sequence[Outcome]) -> tuple[JobState, str]:
     """Return the state of a job that ended early, and the reason where its outcomes do not give one."""
     match error:
         case Cancelled():
@@ -258,7 +258,7 @@ def _measure(runtime: Runtime, ref: TableRef, knobs: Knobs) -> tuple[dict[str, A
     try:
         metadata = runtime.catalog(ref).load(ref)
         facts = runtime.files.facts(metadata, thresholds(knobs, metadata.sort_order))
-    except Exception as error:  # noqa: BLE001 - whatever it is, the operation will meet it too
+    except Exception as error:  # noqa: BLE001 - the operation will fail with the same error
         return {"unreadable": str(error)}, None
     return {**facts_summary(facts), "metadata_location": metadata.metadata_location}, facts
 
@@ -296,5 +296,5 @@ def _report_success(runtime: Runtime, result: JobResult, evaluation: Evaluation 
     location = evaluation.facts.metadata.location if evaluation is not None else None
     worked = {outcome.operation for outcome in result.outcomes if outcome.state is OperationState.COMMITTED}
     pool = runtime.scopes[result.ref.catalog].pool if ON_POOL & worked else None
-    with suppress(StorageUnavailable):  # the job has ended, whatever becomes of the breakers
+    with suppress(StorageUnavailable):  # the job has ended, even if the breakers are not recorded
         record_success(runtime, resources(result.ref, location, pool))

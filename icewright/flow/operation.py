@@ -112,8 +112,8 @@ class OperationRunner:
             except CommitConflict as error:
                 conflicts += 1
                 if conflicts >= self._conflict_limit():
-                    lost = deferred(self.operation, f"lost the commit {conflicts} times to other writers: {error}")
-                    return self._merge(lost)
+                    outcome = deferred(self.operation, f"lost the commit {conflicts} times to other writers: {error}")
+                    return self._merge(outcome)
                 self.runtime.clock.sleep(backoff(conflicts).total_seconds())
             except RetryableError as error:
                 retries += 1
@@ -129,7 +129,7 @@ class OperationRunner:
                 return self._merge(self._resolve_unknown_commit(error))
             except IcewrightError as error:
                 return self._merge(self._failure(error))
-            except Exception as error:  # noqa: BLE001 - a fault of ours in one table ends no other table's job
+            except Exception as error:  # noqa: BLE001 - a bug in one table ends no other table's job
                 return self._merge(self._failure(error))
 
     def _failure(self, error: Exception) -> Outcome:
@@ -139,8 +139,8 @@ class OperationRunner:
         """
         try:
             self.lease.require_held()
-        except LeaseLost as lost:
-            raise self._stopped(lost) from error
+        except LeaseLost as lease_lost:
+            raise self._stopped(lease_lost) from error
         if not isinstance(error, IcewrightError):
             return failed(self.operation, f"unexpected {type(error).__name__}: {error}", fault=FaultOwner.ICEWRIGHT)
         if error.owner not in SHARED or self.request.dry_run:
@@ -222,13 +222,13 @@ class OperationRunner:
         if request.manual:
             history = {operation: last.as_asked() for operation, last in history.items()}
         typical, manual = runtime.calibration(), request.manual
-        judged = verdict(self.operation, facts, knobs, history, now, manual=manual, typical=typical)
-        if not isinstance(judged, Due):
-            self.notes = list(judged.notes) if isinstance(judged, NotDue) else []
-            return skipped(self.operation, why(judged), tried=False)
-        self.notes = list(judged.work.notes)
-        self.predicted = self.predicted or predicted(judged)  # later attempts predict only the rest
-        *first, last = judged.work.steps
+        judgement = verdict(self.operation, facts, knobs, history, now, manual=manual, typical=typical)
+        if not isinstance(judgement, Due):
+            self.notes = list(judgement.notes) if isinstance(judgement, NotDue) else []
+            return skipped(self.operation, why(judgement), tried=False)
+        self.notes = list(judgement.work.notes)
+        self.predicted = self.predicted or predicted(judgement)  # later attempts predict only the rest
+        *first, last = judgement.work.steps
         base = metadata
         for step in first:
             self.done.append(self._step(step, base, facts))
@@ -303,8 +303,10 @@ class OperationRunner:
         if broken := verify.rewrite_violations(before, after):
             raise InvariantViolated(f"{ref}: {'; '.join(broken)}")
         names = {r.name for r in after.refs}
-        gone = [r.name for r in before.metadata.refs if r.name not in names]
-        return [f"ref {name} is gone since the rewrite began: no rewrite drops refs, so a writer did" for name in gone]
+        missing = [r.name for r in before.metadata.refs if r.name not in names]
+        return [
+            f"ref {name} is gone since the rewrite began: no rewrite drops refs, so a writer did" for name in missing
+        ]
 
     def _merge(self, last: Outcome) -> Outcome:
         """Return the outcomes of all steps as one: metrics added, files concatenated, one summary."""
@@ -319,11 +321,11 @@ class OperationRunner:
         if committed_outcomes:
             metrics |= self.predicted
         skipped_after_work = bool(committed_outcomes) and last.state is OperationState.SKIPPED
-        shown = committed_outcomes[-1] if skipped_after_work else last
+        reported = committed_outcomes[-1] if skipped_after_work else last
         refused = [last.reason] if skipped_after_work and last.reason.startswith(REFUSED) else []
         return replace(
-            shown,
-            summary=_summary(self.operation, committed_outcomes, metrics, shown),
+            reported,
+            summary=_summary(self.operation, committed_outcomes, metrics, reported),
             metrics=metrics,
             files=tuple(f for o in outcomes for f in o.files),
             partitions=tuple(p for o in outcomes for p in o.partitions),
@@ -333,7 +335,7 @@ class OperationRunner:
 
 
 def _summary(
-    operation: Operation, committed_outcomes: Sequence[Outcome], metrics: dict[str, float], shown: Outcome
+    operation: Operation, committed_outcomes: Sequence[Outcome], metrics: dict[str, float], reported: Outcome
 ) -> str:
     if len(committed_outcomes) > 1 and operation is Operation.COMPACT and "files_merged" in metrics:
         work = (
@@ -342,7 +344,7 @@ def _summary(
         )
     else:
         work = "; ".join(o.summary for o in committed_outcomes)
-    return work if shown in committed_outcomes else "; ".join(s for s in (work, shown.summary) if s)
+    return work if reported in committed_outcomes else "; ".join(s for s in (work, reported.summary) if s)
 
 
 def load(runtime: Runtime, request: Request) -> TableMetadata:

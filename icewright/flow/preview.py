@@ -52,8 +52,8 @@ def preview(runtime: Runtime, rule: PolicyRule, refs: Sequence[TableRef], most: 
 
 def with_rule(policy: Policy, rule: PolicyRule) -> Policy:
     """Return the policy with the stored rule of this pattern replaced, or removed when it sets nothing."""
-    others = [r for r in policy.rules if r.source != rule.source or r.match != rule.match]
-    return replace(policy, rules=(*others, rule) if rule.settings else tuple(others))
+    other_rules = [r for r in policy.rules if r.source != rule.source or r.match != rule.match]
+    return replace(policy, rules=(*other_rules, rule) if rule.settings else tuple(other_rules))
 
 
 def _knobs(before: Policy, after: Policy, ref: TableRef) -> dict[str, tuple[Any, Any]]:
@@ -73,7 +73,7 @@ def _compare_verdicts(runtime: Runtime, change: Changed, before: Policy, after: 
         return replace(change, error=str(error))
     changes = {}
     for operation, verdict in new.verdicts.items():
-        names = [VERDICT_NAMES[type(said)] for said in (old.verdicts[operation], verdict)]
+        names = [VERDICT_NAMES[type(judgement)] for judgement in (old.verdicts[operation], verdict)]
         if old.verdicts[operation] != verdict and (
             names[0] != names[1] or why(old.verdicts[operation]) != why(verdict)
         ):

@@ -67,15 +67,15 @@ class Planning:
             self._renew_lease_at = now + LEASE / 4  # renewing at each call would write every few seconds
         _adapt(runtime, now)
         breakers = failing_resources(runtime)
-        seen = (runtime.store.planning.change_token(), tuple(breakers))
-        if seen == self._planned_from and now < self._replan_at:
+        inputs = (runtime.store.planning.change_token(), tuple(breakers))
+        if inputs == self._planned_from and now < self._replan_at:
             return 0
         plan = plan_now(runtime, sorted(runtime.scopes))
         queued = [runtime.store.jobs.enqueue(job, runtime.trigger, runtime.clock.now()) for job in plan.jobs]
         runtime.store.planning.record_deferred(plan.deferred)
         retries = [breaker.retry_at for breaker in breakers.values() if breaker.retry_at > now]
         self._replan_at = min([now + REPLAN_AFTER, *retries])
-        self._planned_from = seen  # set last, so that a failed plan is made again
+        self._planned_from = inputs  # set last, so that a failed plan is made again
         return sum(job_id is not None for job_id in queued)
 
 
@@ -85,7 +85,7 @@ def _with_catalog_settings(
     without: Container[tuple[TableRef, Operation]],
     running: Container[TableRef],
 ) -> Candidate:
-    """Return the candidate with its pool and with what blocks it, less the operations that a cycle has tried."""
+    """Return the candidate with its pool and the reason that blocks it, without operations that the cycle has tried."""
     due = {op: operation for op, operation in candidate.wishes.items() if (candidate.ref, op) not in without}
     scope, blocked = runtime.scopes[candidate.ref.catalog], candidate.blocked
     if candidate.ref in running:
@@ -121,8 +121,14 @@ def _without_unavailable(runtime: Runtime, candidates: Sequence[Candidate], now:
         return None
 
     return [
-        replace(one, wishes={op: replace(wish, blocked=blocked(one, wish)) for op, wish in one.wishes.items()})
-        for one in candidates
+        replace(
+            candidate,
+            wishes={
+                op: replace(due_operation, blocked=blocked(candidate, due_operation))
+                for op, due_operation in candidate.wishes.items()
+            },
+        )
+        for candidate in candidates
     ]
 
 

@@ -86,14 +86,14 @@ def _resume_deletions(runtime: Runtime, unfinished: Unfinished) -> tuple[bool, s
         if _no_longer_wanted(runtime, unfinished):
             return False, f"{waiting}: orphans of the table are not removed any more"
         outcome = runtime.engine.resume(unfinished)
-    except (TableNotFound, TableReplaced) as error:  # the files belong to no table of ours any more
+    except (TableNotFound, TableReplaced) as error:  # the table was dropped or replaced
         states = dict.fromkeys((f.path for f in unfinished.files), LedgerState.KEPT)
         runtime.store.ledger.record(unfinished.job_id, states, runtime.clock.now())
         runtime.store.ledger.set_commit_intent(unfinished.job_id, None)
         return True, str(error)
     except IcewrightError as error:  # the plan stays in the ledger and is retried
         return False, f"{waiting}: {error}"
-    except Exception as error:  # noqa: BLE001 - a fault of ours with one table keeps no other's plans waiting
+    except Exception as error:  # noqa: BLE001 - a bug with one table delays no other
         return False, f"{waiting}: unexpected {type(error).__name__}: {error}"
     runtime.store.runs.record_resumed(unfinished.ref.catalog, outcome)
     return True, f"{unfinished.ref}: {outcome.summary}"

@@ -72,7 +72,7 @@ class _UndoJob:
 
 
 def undo(runtime: Runtime, job_id: str, *, dry_run: bool = False) -> UndoResult:
-    """Undo a job, or return what that would restore.
+    """Undo a job, or in a dry run return the result that an undo would have.
 
     Raises `UsageError` when there is no such job, it has not ended or leaves nothing to undo, and `Refused` when what
     it removed cannot return: then nothing is changed.
@@ -92,12 +92,12 @@ def undo(runtime: Runtime, job_id: str, *, dry_run: bool = False) -> UndoResult:
         except (UnknownOutcome, LeaseLost, InvariantViolated):
             raise  # it may be committed: the reconciler reads the table and decides about the files
         except IcewrightError:
-            for other in reserved:
-                runtime.store.ledger.end_undo(other, runtime.clock.now(), undone=False)
+            for later_job in reserved:
+                runtime.store.ledger.end_undo(later_job, runtime.clock.now(), undone=False)
             raise
         _complete(runtime, job, back.removals)
-        for other, in_use in reserved.items():
-            runtime.store.ledger.end_undo(other, runtime.clock.now(), undone=False, in_use=in_use)
+        for later_job, in_use in reserved.items():
+            runtime.store.ledger.end_undo(later_job, runtime.clock.now(), undone=False, in_use=in_use)
     return done
 
 
@@ -139,7 +139,7 @@ def _released(runtime: Runtime, job: JobRow) -> str:
         removals = runtime.store.ledger.removals(job.job_id)
         missing = [removal for removal in removals if removal.undone_at is None]
         now = table_of(runtime, job) if missing else None
-        if removals and (now is None or all(_is_back(now, removal) for removal in missing)):
+        if removals and (now is None or all(_is_restored(now, removal) for removal in missing)):
             _complete(runtime, job, missing)
             undo_job.summary = f"completed the undo of job {job.job_id}, which was interrupted"
         else:
@@ -238,7 +238,7 @@ def _commit(runtime: Runtime, job: JobRow, change: RestoreSnapshots, lease: Leas
     return runtime.retry(attempt, (CommitConflict, CommitStateUnknown), attempts=_COMMIT_ATTEMPTS)
 
 
-def _is_back(now: TableMetadata, removal: Removal) -> bool:
+def _is_restored(now: TableMetadata, removal: Removal) -> bool:
     change = RestoreSnapshots.from_json(removal.document)
     return {snapshot["snapshot-id"] for snapshot in change.snapshots} <= now.by_id.keys()
 

@@ -1,4 +1,4 @@
-"""What the undo of a job would restore, and why it may be impossible. Nothing is changed here."""
+"""Computes the snapshots and files that the undo of a job would restore, or why it is impossible; changes nothing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _REWRITES = (Operation.COMPACT, Operation.REWRITE_DELETES, Operation.REWRITE_MAN
 
 @dataclass(frozen=True, slots=True)
 class Returning:
-    """What an undo would restore and drop."""
+    """The snapshots that an undo would restore, and the planned deletions that it would drop."""
 
     removals: tuple[Removal, ...] = ()  # whose snapshots and refs are to return
     files: int = 0  # planned deletions that are to be dropped
@@ -94,8 +94,8 @@ def returning(runtime: Runtime, job: JobRow) -> Returning:
         return Returning((), files.waiting, files.bytes, notes=notes)
     base = table_of(runtime, job)
     needed_by_later_jobs(runtime, job, missing)  # of a file that one of them has deleted it names the job
-    if lost := _missing(runtime, _shared_once(runtime, snapshots, base, files.present)):
-        raise _files_deleted(job, lost, _unreadable(runtime, snapshots, lost))
+    if missing_files := _missing(runtime, _shared_once(runtime, snapshots, base, files.present)):
+        raise _files_deleted(job, missing_files, _unreadable(runtime, snapshots, missing_files))
     changes = [RestoreSnapshots.from_json(removal.document) for removal in missing]
     current_refs = {ref.name: ref.snapshot_id for ref in base.refs}
     refs = [(name, ref["snapshot-id"]) for change in changes for name, ref in change.refs.items()]
@@ -127,12 +127,12 @@ def needed_by_later_jobs(runtime: Runtime, job: JobRow, removals: Sequence[Remov
     snapshots = [snapshot for removal in removals for snapshot in removed_snapshots(removal)]
     needed = set(_needed(runtime, snapshots, keys)) if keys else set()
     by_job = {}
-    for other, files in later.items():
+    for later_job, files in later.items():
         shared = {path: state for path, state in files.items() if key(path) in needed}
         if deleted := sorted(path for path, state in shared.items() if state in _DELETED):
-            raise _files_deleted(job, deleted, _unreadable(runtime, snapshots, deleted), f" by job {other}")
+            raise _files_deleted(job, deleted, _unreadable(runtime, snapshots, deleted), f" by job {later_job}")
         if shared:
-            by_job[other] = list(shared)
+            by_job[later_job] = list(shared)
     return by_job
 
 
@@ -211,22 +211,22 @@ def _unreadable(runtime: Runtime, snapshots: Iterable[Snapshot], paths: Iterable
 def _files_deleted(job: JobRow, paths: Sequence[str], unreadable: Sequence[int], by: str = "") -> Refused:
     """Return the refusal for files that are deleted or may be."""
     shown = ", ".join(paths[:_SHOWN]) + (f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else "")
-    means = f"; without them snapshot(s) {', '.join(map(str, unreadable))} cannot be read" if unreadable else ""
+    consequence = f"; without them snapshot(s) {', '.join(map(str, unreadable))} cannot be read" if unreadable else ""
     return Refused(
         f"{job.ref}: job {job.job_id} cannot be undone: {len(paths)} file(s) are deleted already, or the deletion has "
-        f"begun{by}: {shown}{means}"
+        f"begun{by}: {shown}{consequence}"
     )
 
 
 def _nothing_to_undo(job: JobRow, files: LedgerFiles) -> UsageError:
-    """Return the error that says why there is nothing to undo."""
+    """Return the error for a job that changed nothing an undo can restore."""
     if job.options.get(UNDO):
         return UsageError(f"job {job.job_id} is itself the undo of job {job.options[UNDO]}: it cannot be undone")
     deleted = files.states[LedgerState.DELETED]
-    gone = f"its {deleted} file(s) are deleted, and " if deleted else ""
+    deleted_note = f"its {deleted} file(s) are deleted, and " if deleted else ""
     return UsageError(
-        f"job {job.job_id} of {job.ref} leaves nothing to undo: {gone}it removed no snapshots that can return and no "
-        "deletion of it waits; what it rewrote reads the same rows as before"
+        f"job {job.job_id} of {job.ref} leaves nothing to undo: {deleted_note}it removed no snapshots that can return "
+        "and no deletion of it waits; what it rewrote reads the same rows as before"
     )
 
 

@@ -87,8 +87,8 @@ class VacuumResult:
         """Return the state of the vacuum as a whole."""
         states = {job.state for job in self.jobs}
         if self.errors or states - {JobState.SUCCEEDED, JobState.SKIPPED}:
-            good = states & {JobState.SUCCEEDED, JobState.PARTIAL, JobState.SKIPPED}
-            return JobState.PARTIAL if good else JobState.FAILED
+            successful = states & {JobState.SUCCEEDED, JobState.PARTIAL, JobState.SKIPPED}
+            return JobState.PARTIAL if successful else JobState.FAILED
         return JobState.SUCCEEDED if JobState.SUCCEEDED in states else JobState.SKIPPED
 
 

@@ -55,7 +55,7 @@ class Icewright:
         except ValueError:
             raise CommandFailed(f"icewright {arguments[0]} ended with {code}; see the log") from None
         if code != DONE and not (code == PARTIAL and not partial_fails):
-            raise CommandFailed(f"icewright {arguments[0]} ended with {code}: {_why(document)}")
+            raise CommandFailed(f"icewright {arguments[0]} ended with {code}: {_failure_reason(document)}")
         return document
 
     def stop(self) -> None:
@@ -81,7 +81,7 @@ def idle(document: Mapping[str, Any]) -> bool:
     return all(job["state"] == "skipped" for job in jobs)
 
 
-def _why(document: Mapping[str, Any]) -> str:
+def _failure_reason(document: Mapping[str, Any]) -> str:
     """Return the summaries of what did not succeed."""
     jobs = [job for job in document.get("jobs", [document]) if job.get("state") not in ("succeeded", "skipped")]
     reasons = [f"{job.get('table')}: {job.get('summary')}" for job in jobs]

@@ -1,4 +1,4 @@
-"""The interfaces that the flow needs. The meaning of each call, and of each error, is part of the port."""
+"""The interfaces between the flow and the adapters. The meaning of each call and error is part of the port."""
 
 from icewright.ports.access import AccessStore, AuditLog, IdempotencyKeys
 from icewright.ports.alerts import (

@@ -107,7 +107,7 @@ class AccessStore(Protocol):
 
 
 class AuditLog(Protocol):
-    """Who changed what, or was refused. Changes stay; old refusals are pruned, as strangers cause them at will."""
+    """The audit log of changes and refusals. Changes stay; old refusals are pruned, as strangers cause them at will."""
 
     def append(self, entry: AuditRow) -> None:
         """Append an entry; durable when the call returns. Not to be repeated: each call adds one."""

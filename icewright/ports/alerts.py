@@ -39,7 +39,7 @@ class QueueBacklog:
 
 
 class AlertStore(Protocol):
-    """What alert rules look at, alerts, and their deliveries.
+    """The input of alert rules, the alerts, and their deliveries to channels.
 
     Each change is one transaction and a compare-and-set: of two processes that make it, one does. The queries take a
     fixed number of statements for any number of tables.
@@ -86,7 +86,7 @@ class AlertStore(Protocol):
         ...
 
     def claim_deliveries(self, channels: Sequence[str], now: datetime, until: datetime) -> Sequence[PendingDelivery]:
-        """Claim pending deliveries of these channels for this process, until then.
+        """Claim pending deliveries of these channels for this process, until the claim expires.
 
         Each channel gets the deliveries of one alert key in order: the end after the beginning, the next alert after
         the end.

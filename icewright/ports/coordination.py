@@ -1,4 +1,4 @@
-"""What the loops of many processes share: which of them lists a catalog, who leads a loop, who is alive."""
+"""Coordination of the loops of many processes: claims of catalogs, leases, breakers and heartbeats."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from icewright.ports.rows import CatalogRow, ProcessRow
 
 
 class CatalogSchedule(Protocol):
-    """When each catalog is listed next, and how far each was read. Each change is one transaction.
+    """The schedule of catalog listings, with reading positions. Each change is one transaction.
 
     `record_*` methods may be repeated, but for `record_failure`, which counts failures in a row.
     """
@@ -21,7 +21,7 @@ class CatalogSchedule(Protocol):
         ...
 
     def claim(self, names: Sequence[str], holder: str, now: datetime, until: datetime) -> Sequence[CatalogRow]:
-        """Claim those of the catalogs that are due to be listed, for the process `holder` until then.
+        """Claim the due ones of these catalogs for the process `holder`, until the claim expires.
 
         Of two processes that claim at the same time one gets each catalog. Names that are new are due at once.
         """

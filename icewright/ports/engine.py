@@ -1,4 +1,4 @@
-"""Who carries out steps."""
+"""The port of engines, which run the steps of operations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from icewright.core.table import TableMetadata, TableRef
 
 @dataclass(frozen=True, slots=True)
 class StepRequest:
-    """What an engine is asked to do: one step on one table, as seen when it was planned."""
+    """A request to an engine: one step on one table, in the state for which it was planned."""
 
     job_id: str
     operation: Operation
@@ -37,7 +37,7 @@ class StepRequest:
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """A removal that is about to be committed where the server may drop a ref of somebody else with it."""
+    """A removal about to be committed to a server that may drop another writer's ref together with it."""
 
     metadata_location: str  # what it was planned on
     snapshot_ids: frozenset[int]
@@ -46,7 +46,7 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """Planned deletions of a job that ended without settling them, and the commit that nobody has looked after."""
+    """Planned deletions that an ended job left unfinished, and its commit whose result is unchecked."""
 
     job_id: str
     ref: TableRef
@@ -59,7 +59,7 @@ class Unfinished:
 
 @dataclass(frozen=True, slots=True)
 class Adoptable:
-    """What stops deletions in a table's places and belongs to nobody that any catalog names."""
+    """Tables, files and places that stop deletions in a table's places and that no catalog's table owns."""
 
     table_uuid: str
     tables: tuple[str, ...]  # uuids of tables that were here before
@@ -68,13 +68,13 @@ class Adoptable:
 
     @property
     def what(self) -> tuple[str, ...]:
-        """Return all of it, as the store remembers it."""
+        """Return all uuids, files and places, in the form in which the store records adoptions."""
         return (*self.tables, *map(key, self.files), *self.places)
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A query that tells how fast a table is read, on snapshots of it; its result is thrown away."""
+    """A query that measures how fast snapshots of a table are read; its rows are discarded."""
 
     job_id: str
     table: TableMetadata
@@ -94,7 +94,7 @@ class Engine(Protocol):
     """
 
     def run(self, assignment: StepRequest) -> Outcome:
-        """Do the step, or say what it would do."""
+        """Run the step, or with `dry_run` return what it would do."""
         ...
 
     def resume(self, unfinished: Unfinished) -> Outcome:
@@ -102,7 +102,7 @@ class Engine(Protocol):
         ...
 
     def adoptable(self, ref: TableRef) -> Adoptable:
-        """What a person may declare to be the table's own. Raises `Refused` when a table that lives has any of it."""
+        """Return what a person may declare to be the table's own. Raises `Refused` if a live table owns part of it."""
         ...
 
     def probe(self, probe: Probe) -> Sequence[float]:

@@ -13,7 +13,7 @@ from icewright.core.table import TableRef
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """How many messages of a request were new, and which tables they name."""
+    """The result of a request: how many messages were new, and which tables they name."""
 
     received: int  # new messages
     duplicates: int
@@ -39,7 +39,7 @@ class EventInbox(Protocol):
 
 
 class ActivityLog(Protocol):
-    """What happened, for people: an append-only log."""
+    """The activity log for people, append-only."""
 
     def record(self, kind: str, now: datetime, ref: TableRef | None = None, **details: Any) -> None:  # noqa: ANN401
         """Append an event. `job_id` among the details relates it to a job. Not to be repeated: each call adds one."""

@@ -98,7 +98,7 @@ class JobQueue(Protocol):
 
 
 class PlanningState(Protocol):
-    """What the planner reads, and the reasons for which the last plan left work waiting."""
+    """The input of the planner, and the reasons for which the last plan left work waiting."""
 
     def candidates(self, catalogs: Sequence[str]) -> Sequence[Candidate]:
         """Return the tables of these catalogs with due operations, as their last evaluation found them.
@@ -139,7 +139,7 @@ class RunHistory(Protocol):
         ...
 
     def record_resumed(self, catalog: str, outcome: Outcome) -> None:
-        """Add to the counters what a later process finished of an interrupted run. Counts each time it is called."""
+        """Add to the counters the work that a later process finished of an interrupted run. Not to be repeated."""
         ...
 
     def list(self, job_id: str) -> Sequence[Mapping[str, Any]]:

@@ -1,4 +1,4 @@
-"""Tables and their files, as catalogs and storage give them."""
+"""The ports of catalogs, storage and table files, and the clock."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class RemoveSnapshots:
 
 @dataclass(frozen=True, slots=True)
 class RestoreSnapshots:
-    """Put back what an expiry removed, each thing as the JSON that it was; what is there is left as it is.
+    """Restore the objects that an expiry removed, each from its JSON; objects that exist stay unchanged.
 
     The current snapshot and main do not move. A ref whose name somebody has taken since stays where it is now.
     """
@@ -70,15 +70,17 @@ class RestoreSnapshots:
     history: tuple[Mapping[str, Any], ...] = ()  # entries of the snapshot log that went, and the next one, which stayed
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values that JSON can hold."""
+        """Return the change as values that JSON can represent."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> RestoreSnapshots:
-        """Return the change that `to_json` wrote down."""
-        found: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in values.items()}
-        return cls(**found)
+        """Return the change from the values of `to_json`."""
+        arguments: dict[str, Any] = {
+            n: tuple(value) if isinstance(value, list) else value for n, value in values.items()
+        }
+        return cls(**arguments)
 
 
 Change = AddSnapshot | RemoveSnapshots | RestoreSnapshots
@@ -86,7 +88,7 @@ Change = AddSnapshot | RemoveSnapshots | RestoreSnapshots
 
 @dataclass(frozen=True, slots=True)
 class VendedCredentials:
-    """How files below a prefix are opened: properties, credentials among them, that a catalog lends for a while."""
+    """Storage properties with credentials that a catalog vends for files below a prefix, valid for a limited time."""
 
     prefix: str
     properties: Mapping[str, str] = field(repr=False)
@@ -94,7 +96,7 @@ class VendedCredentials:
 
 
 class Catalog(Protocol):
-    """One catalog. Raises `CatalogUnavailable` when it does not answer: never an emptier answer."""
+    """A catalog of tables. Raises `CatalogUnavailable` when it does not answer, and never returns a partial answer."""
 
     @property
     def name(self) -> str:
@@ -110,10 +112,11 @@ class Catalog(Protocol):
         ...
 
     def neighbours(self) -> Sequence[Pointer]:
-        """Tables that the same server or database shows beyond this catalog's own; their catalog says where they are.
+        """Return tables of the same server or database that this catalog does not list, under their catalogs' names.
 
-        Whole or not at all, as `pointers`. A table that moves from there to here meanwhile is in one of both when this
-        is asked first. What a server does not show nobody knows of, such as other warehouses of a REST server.
+        Complete or an error, as `pointers`. When this is called before `pointers`, a table that moves into this catalog
+        meanwhile is in at least one of both results. Tables that a server does not show, such as other warehouses of a
+        REST server, are missing.
         """
         ...
 
@@ -147,7 +150,7 @@ class Restoring(Protocol):
     """
 
     def restore(self, ref: TableRef, location: str, change: RemoveSnapshots) -> Sequence[str]:
-        """Put back what the commit of the change, planned on the metadata at `location`, dropped; the names.
+        """Restore refs that the commit of a change planned on the metadata at `location` dropped; return their names.
 
         Raises `InvariantViolated` when nobody can tell, or it cannot be put back: no file may be deleted then.
         """
@@ -156,7 +159,7 @@ class Restoring(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DeleteReport:
-    """What a bulk deletion did: paths that are gone (also those that were gone before), and failures by path."""
+    """The result of a bulk deletion: deleted paths (with those that did not exist), and failures by path."""
 
     deleted: tuple[str, ...]
     failures: Mapping[str, str]
@@ -199,7 +202,7 @@ class Storage(Protocol):
         ...
 
     def stat(self, paths: Sequence[str], concurrency: int) -> Mapping[str, FileStat | None]:
-        """Length and time of many files, by few requests; None when there is no such file.
+        """Return length and time of many files, by few requests; None when there is no such file.
 
         A folder or a link of a file system has no time: something bears the name, so the file is not deleted already.
         Of a path that storage cannot ask for by name (see `listing`) nothing is known: it is not in the answer, and
@@ -246,14 +249,14 @@ class Storage(Protocol):
 
 
 class TableFiles(Storage, Protocol):
-    """The files of tables: what is in them too."""
+    """Storage with the content of Iceberg's metadata files, parsed."""
 
     def inventory(self, path: str, location: str, unnamed: Callable[[str], None] = ignore) -> Iterator[pa.RecordBatch]:
-        """Return the same from an inventory of the object store, a file or a folder of files, taken some time ago."""
+        """Return the columns of `listing` from an inventory of the object store: a file or a folder of files."""
         ...
 
     def facts(self, metadata: TableMetadata, thresholds: Thresholds) -> TableFacts:
-        """Return what the manifests of the current snapshot say. Whole or not at all."""
+        """Return the facts that the manifests of the current snapshot give. Never returns partial facts."""
         ...
 
     def candidates(
@@ -267,7 +270,7 @@ class TableFiles(Storage, Protocol):
         ...
 
     def avro(self, path: str) -> AvroFile:
-        """Return an Avro file taken apart."""
+        """Return the header and the decompressed records of an Avro file."""
         ...
 
     def manifests(self, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
@@ -275,11 +278,11 @@ class TableFiles(Storage, Protocol):
         ...
 
     def outside(self, metadata: TableMetadata, snapshots: Sequence[Snapshot]) -> tuple[str, ...]:
-        """The folders outside the table's location and write paths in which files lie that the snapshots need."""
+        """Return the folders outside the table's location and write paths that hold files of the snapshots."""
         ...
 
     def planning_seconds(self, snapshot: Snapshot) -> float:
-        """How long it takes to read, past every cache, what planning a full scan reads: the list and all manifests."""
+        """Return the seconds to read the metadata of a full scan past every cache: manifest list and manifests."""
         ...
 
     def manifest_lists(self, snapshots: Sequence[Snapshot], *, totals: bool = False) -> pa.Table:

@@ -1,4 +1,4 @@
-"""Rows of the state store, as values."""
+"""Values for the rows of the state store."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MANUAL = "manual"  # the kind of trigger of jobs that a person or another system
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """Who or what started a job, and the process that runs it."""
+    """The origin of a job: the kind of trigger, the actor, and the process that runs it."""
 
     kind: str  # "cycle" or "manual"
     actor: str
@@ -107,7 +107,7 @@ class LeaseStatus(enum.Enum):
 
 @dataclass(frozen=True)
 class RunRow:
-    """One operation of a job, with the table before and after it."""
+    """A run of one operation of a job, with the table before and after it."""
 
     job_id: str
     outcome: Outcome
@@ -169,7 +169,7 @@ class WaitingDeletions:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What one commit of an expiry removed from a table's metadata."""
+    """The objects that one commit of an expiry removed from a table's metadata."""
 
     job_id: str
     table_uuid: str
@@ -223,19 +223,19 @@ class Registration:
             at.may_lie_in(_SPELLING.place(place)) for place in places
         ):  # the table was moved, and its metadata was not
             places = (*places, table_folder(metadata.metadata_location))
-        once = tuple(dict.fromkeys(places))
-        seen = metadata.last_updated
-        return cls(metadata.ref, metadata.table_uuid, metadata.metadata_location, once, tuple(folders), seen=seen)
+        unique = tuple(dict.fromkeys(places))
+        updated = metadata.last_updated
+        return cls(metadata.ref, metadata.table_uuid, metadata.metadata_location, unique, tuple(folders), seen=updated)
 
     @property
     def key(self) -> tuple[TableRef, str]:
         """Return the identity of the registration: name and uuid of the table."""
         return self.ref, self.table_uuid
 
-    def on_top_of(self, known: Registration | None) -> Registration:
+    def on_top_of(self, earlier: Registration | None) -> Registration:
         """Return this reading of the table, with the places and folders that were known before."""
-        if known is None:
+        if earlier is None:
             return replace(self, first_places=self.places)
-        places = tuple(dict.fromkeys((*known.places, *self.places)))
-        folders = tuple(f for f in dict.fromkeys((*known.folders, *self.folders)) if f not in places)
-        return replace(self, places=places, folders=folders, first_places=known.first_places)
+        places = tuple(dict.fromkeys((*earlier.places, *self.places)))
+        folders = tuple(f for f in dict.fromkeys((*earlier.folders, *self.folders)) if f not in places)
+        return replace(self, places=places, folders=folders, first_places=earlier.first_places)

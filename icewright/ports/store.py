@@ -25,7 +25,7 @@ class Store(Protocol):
     """
 
     def change_token(self) -> Hashable | None:
-        """Return a value that differs after each commit of anybody; None where that is not known cheaply."""
+        """Return a value that changes with every commit of any process; None where no cheap one exists."""
         ...
 
     @property
@@ -40,7 +40,7 @@ class Store(Protocol):
 
     @property
     def registrations(self) -> Registrations:
-        """Every table and place that any catalog ever named."""
+        """Registrations of every table and place that any catalog ever named."""
         ...
 
     @property
@@ -55,7 +55,7 @@ class Store(Protocol):
 
     @property
     def planning(self) -> PlanningState:
-        """What the planner reads and what it left waiting."""
+        """The input of the planner, and the work that it left waiting."""
         ...
 
     @property
@@ -65,12 +65,12 @@ class Store(Protocol):
 
     @property
     def catalogs(self) -> CatalogSchedule:
-        """When each catalog is listed next."""
+        """The schedule of catalog listings."""
         ...
 
     @property
     def leases(self) -> Leases:
-        """Rights that one process has at a time."""
+        """Named leases, each of one process at a time."""
         ...
 
     @property
@@ -120,10 +120,10 @@ class Store(Protocol):
 
     @property
     def audit(self) -> AuditLog:
-        """Who changed what, or was refused."""
+        """The audit log of changes and refusals."""
         ...
 
     @property
     def requests(self) -> IdempotencyKeys:
-        """Requests that are carried out once."""
+        """Requests with an Idempotency-Key, each carried out once."""
         ...

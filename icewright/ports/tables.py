@@ -1,4 +1,4 @@
-"""Tables as the store knows them: their evaluations, pinned snapshots, and every place that ever was theirs."""
+"""Tables in the store: their evaluations, pinned snapshots, and all places that they ever had."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class SnapshotPins(Protocol):
 
 
 class Registrations(Protocol):
-    """Every table that any catalog was ever seen to name, with its places, and what people declared to be its own."""
+    """Registrations of every table that any catalog ever named, with its places and adoptions."""
 
     def list(self) -> Sequence[Registration]:
         """Return all registrations, also those of tables that no catalog names any more."""
@@ -113,7 +113,7 @@ class Registrations(Protocol):
         ...
 
     def adopted(self, table_uuid: str) -> frozenset[str]:
-        """Return what a person declared to be this table's own: uuids, places and metadata files."""
+        """Return the uuids, places and metadata files that a person declared to be this table's own."""
         ...
 
     def adopt(self, table_uuid: str, what: Iterable[str], author: str, now: datetime) -> None:

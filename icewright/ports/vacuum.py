@@ -1,4 +1,4 @@
-"""Catalogs with branches, and who vacuums them."""
+"""The ports of catalogs with branches and of their vacuum."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Branched(Catalog, Protocol):
     def put_back(
         self, reference: Reference, content: Content, base: TableMetadata, change: RestoreSnapshots
     ) -> TableMetadata:
-        """Commit the undo of an expiry to the branch, likewise; `base` itself when nothing is to be restored."""
+        """Commit the undo of an expiry to the branch; return `base` itself when nothing is to be restored."""
         ...
 
 
@@ -70,7 +70,7 @@ class Head:
 
 @dataclass(frozen=True)
 class LiveTable:
-    """A table that something live sees, by its content id, with all its live versions."""
+    """A table that a live reference sees, by its content id, with all its live versions."""
 
     ref: TableRef  # as the catalog's own branch names it; `name@reference` where only another has it
     content_id: str

@@ -1,4 +1,4 @@
-"""Lists for people: filtered, sorted and paged by the store, within what somebody may see."""
+"""Lists for people: filtered, sorted and paged by the store, restricted to what the caller may see."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def snapshot(
     **overrides: Any,  # noqa: ANN401 - any field of `Snapshot`
 ) -> table.Snapshot:
     """Return an append, `age` hours old; without `parent_id` it is the first of its line."""
-    made = table.Snapshot(
+    built = table.Snapshot(
         snapshot_id=snapshot_id,
         parent_id=parent_id,
         sequence_number=snapshot_id,
@@ -47,15 +47,17 @@ def snapshot(
         operation="append",
         summary={"operation": "append"},
     )
-    return replace(made, **overrides)
+    return replace(built, **overrides)
 
 
 def lineage(ages: Sequence[float], *, first_id: int = 1, parent_id: int | None = None) -> tuple[table.Snapshot, ...]:
     """Return snapshots of these ages in hours, each the parent of the next, with ids that count up from `first_id`."""
-    made: list[table.Snapshot] = []
+    snapshots: list[table.Snapshot] = []
     for snapshot_id, age in enumerate(ages, first_id):
-        made.append(snapshot(snapshot_id, age=age, parent_id=made[-1].snapshot_id if made else parent_id))
-    return tuple(made)
+        snapshots.append(
+            snapshot(snapshot_id, age=age, parent_id=snapshots[-1].snapshot_id if snapshots else parent_id)
+        )
+    return tuple(snapshots)
 
 
 def spec(spec_id: int = 0, /, **transforms: str) -> table.PartitionSpec:
@@ -88,7 +90,7 @@ def metadata(
     current: int | None = overrides.pop("current_snapshot_id", last)
     if current is not None and table.MAIN not in {ref.name for ref in refs}:
         refs = (table.SnapshotRef(table.MAIN, table.RefKind.BRANCH, current), *refs)
-    made = table.TableMetadata(
+    built = table.TableMetadata(
         ref=REF,
         metadata_location=f"{LOCATION}/metadata/00001-a.metadata.json",
         metadata_length=10_000,
@@ -109,17 +111,17 @@ def metadata(
         schema=SCHEMA,
         sort_order=None,
     )
-    return replace(made, **overrides)
+    return replace(built, **overrides)
 
 
 def knobs(settings: Mapping[str, object] | None = None, /, **named: object) -> Knobs:
-    """Knobs as a rule of the platform sets them: `knobs({"compact.min_input_files": 3})`; the rest has its default."""
+    """Return knobs as a rule of the platform sets them, such as `knobs({"compact.min_input_files": 3})`."""
     checked = parse_settings("knobs", {**(settings or {}), **named})
     return Policy(command=checked).knobs_for(REF, None)
 
 
 def histogram(files: int, file_bytes: float) -> table.FileHistogram:
-    """So many files of one size."""
+    """Return the histogram of `files` files of one size."""
     bucket = sum(file_bytes >= limit * MEGABYTE for limit in table.FileHistogram.LIMITS_MB)
     return table.FileHistogram(tuple(files * (i == bucket) for i in range(len(table.FileHistogram.LIMITS_MB) + 1)))
 
@@ -131,11 +133,11 @@ def partition(
     sizes: table.Thresholds | None = None,
     **overrides: Any,  # noqa: ANN401 - any field of `PartitionFacts`
 ) -> table.PartitionFacts:
-    """`files` data files of `mb` megabytes and 1000 rows each, candidates by `sizes`, no deletes, a day old."""
+    """Return a partition of `files` data files of `mb` megabytes and 1000 rows, without deletes, a day old."""
     sizes = sizes or thresholds(Knobs())
     file_bytes = int(mb * MEGABYTE)
     candidates = files if not sizes.min_bytes <= file_bytes <= sizes.max_bytes else 0
-    made = table.PartitionFacts(
+    built = table.PartitionFacts(
         spec_id=0,
         values=values,
         data_files=files,
@@ -155,7 +157,7 @@ def partition(
         max_delete_ratio_of_a_file=0.0,
         last_write=NOW - timedelta(days=1),
     )
-    return replace(made, **overrides)
+    return replace(built, **overrides)
 
 
 def manifests(
@@ -165,10 +167,10 @@ def manifests(
     entries: int | None = None,
     **overrides: Any,  # noqa: ANN401 - any field of `ManifestFacts`
 ) -> table.ManifestFacts:
-    """So many small data manifests of `mb` megabytes each, ten entries in each."""
+    """Return the facts of `count` data manifests of `mb` megabytes, with ten entries each by default."""
     total = count * 10 if entries is None else entries
-    made = table.ManifestFacts(0, table.ManifestContent.DATA, count, int(count * mb * MEGABYTE), total, count)
-    return replace(made, **overrides)
+    built = table.ManifestFacts(0, table.ManifestContent.DATA, count, int(count * mb * MEGABYTE), total, count)
+    return replace(built, **overrides)
 
 
 def facts(
@@ -178,8 +180,8 @@ def facts(
     manifests_of: Sequence[table.ManifestFacts] | None = None,
     **overrides: Any,  # noqa: ANN401 - any field of `TableFacts`
 ) -> table.TableFacts:
-    """Facts of these partitions (none: an empty table) of the table `of`, counted by the sizes that `by` says."""
-    made = table.TableFacts(
+    """Return the facts of the table `of` with these partitions (none: empty), by the thresholds of the knobs `by`."""
+    built = table.TableFacts(
         metadata=of or metadata(),
         thresholds=thresholds(by or Knobs()),
         partitions=partitions,
@@ -187,13 +189,13 @@ def facts(
         delete_files=sum(p.delete_files + p.dangling_delete_files for p in partitions),
         deleted_rows=sum(p.deleted_rows for p in partitions),
     )
-    return replace(made, **overrides)
+    return replace(built, **overrides)
 
 
 def check_policy(document: object, policy: Policy | None = None) -> None:
     """Run the policy tests of a document, as `icewright config test` reads it; AssertionError names what differs."""
     failures = [
-        f"{test.name}: {said}" for test in read_policy_tests(document) for said in policy_failures(test, policy)
+        f"{test.name}: {failure}" for test in read_policy_tests(document) for failure in policy_failures(test, policy)
     ]
     if failures:
         raise AssertionError("\n".join(failures))

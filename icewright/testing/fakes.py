@@ -1,4 +1,4 @@
-"""Fakes of the ports, in memory: they keep what `icewright.ports` promises."""
+"""Fakes of the ports in memory, which pass the contract suites."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class MemoryCatalog:
     def pointers(self) -> Sequence[Pointer]:
         """Return every table with its current metadata file."""
         self._answer()
-        return [Pointer(ref, found.metadata_location) for ref, found in sorted(self.tables.items())]
+        return [Pointer(ref, metadata.metadata_location) for ref, metadata in sorted(self.tables.items())]
 
     def load(self, ref: table.TableRef) -> table.TableMetadata:
         """Return the current metadata. Raises `TableNotFound`."""
@@ -78,19 +78,19 @@ class MemoryCatalog:
     def neighbours(self) -> Sequence[Pointer]:
         """Return the pointers of every table of `beyond`."""
         self._answer()
-        return [Pointer(found.ref, found.metadata_location) for found in self.beyond]
+        return [Pointer(neighbour.ref, neighbour.metadata_location) for neighbour in self.beyond]
 
     def neighbour(self, pointer: Pointer) -> table.TableMetadata:
         """Return the table of `beyond` with this metadata file."""
-        for found in self.beyond:
-            if found.metadata_location == pointer.metadata_location:
-                return found
+        for neighbour in self.beyond:
+            if neighbour.metadata_location == pointer.metadata_location:
+                return neighbour
         raise MetadataUnreadable(f"{pointer.ref}: there is no {pointer.metadata_location}")
 
     def restorable(self, base: table.TableMetadata, change: RestoreSnapshots) -> str:
-        """Return the refs whose names somebody has taken since."""
-        taken = [r.name for r in base.refs if r.name in change.refs and r != _ref(r.name, change.refs[r.name])]
-        return "; ".join(f"{name}, as somebody has set it since" for name in taken)
+        """Return in words the refs that another writer has set since the removal; blank if all can be restored."""
+        conflicts = [r.name for r in base.refs if r.name in change.refs and r != _ref(r.name, change.refs[r.name])]
+        return "; ".join(f"{name}, as somebody has set it since" for name in conflicts)
 
     def commit(self, base: table.TableMetadata, change: Change) -> table.TableMetadata:
         """Apply the change if `base` is still current."""
@@ -108,13 +108,13 @@ class MemoryCatalog:
         self.after_commit(base, change)
         return after
 
-    def put(self, made: table.TableMetadata) -> table.TableMetadata:
-        """Let the table be as it is given, whatever was there before."""
-        self.tables[made.ref] = made
-        return made
+    def put(self, metadata: table.TableMetadata) -> table.TableMetadata:
+        """Store the table's metadata in place of the previous one."""
+        self.tables[metadata.ref] = metadata
+        return metadata
 
     def concurrently(self, ref: table.TableRef, **changes: Any) -> table.TableMetadata:  # noqa: ANN401 - any field
-        """Return what somebody else's commit does: these fields are changed, in a new metadata file."""
+        """Return the result of another writer's commit: these fields changed, in a new metadata file."""
         with self._lock:
             return self._swing(replace(self.tables[ref], **changes))
 
@@ -122,23 +122,23 @@ class MemoryCatalog:
         if self.down is not None:
             raise self.down
 
-    def _swing(self, made: table.TableMetadata) -> table.TableMetadata:
+    def _swing(self, metadata: table.TableMetadata) -> table.TableMetadata:
         self._written += 1
-        location = f"{made.location}/metadata/{self._written:05d}-m.metadata.json"
-        log = (*made.metadata_log, made.metadata_location)
-        return self.put(replace(made, metadata_location=location, metadata_log=log))
+        location = f"{metadata.location}/metadata/{self._written:05d}-m.metadata.json"
+        log = (*metadata.metadata_log, metadata.metadata_location)
+        return self.put(replace(metadata, metadata_location=location, metadata_log=log))
 
 
 def _changed(base: table.TableMetadata, change: Change, now: datetime) -> table.TableMetadata:
     updated = max(now, base.last_updated)
     match change:
-        case RemoveSnapshots(snapshot_ids=gone):
+        case RemoveSnapshots(snapshot_ids=removed_ids):
             refs = tuple(r for r in base.refs if r.name not in change.refs)
-            if held := [r for r in refs if r.snapshot_id in gone]:
-                raise Refused(f"snapshot {held[0].snapshot_id} is still referenced by {held[0].name}")
+            if referenced := [r for r in refs if r.snapshot_id in removed_ids]:
+                raise Refused(f"snapshot {referenced[0].snapshot_id} is still referenced by {referenced[0].name}")
             lists = ("snapshots", "statistics", "partition_statistics")
-            kept: Any = {n: tuple(s for s in getattr(base, n) if s.snapshot_id not in gone) for n in lists}
-            return replace(base, last_updated=updated, refs=refs, **kept)
+            retained: Any = {n: tuple(s for s in getattr(base, n) if s.snapshot_id not in removed_ids) for n in lists}
+            return replace(base, last_updated=updated, refs=refs, **retained)
         case AddSnapshot():
             added = snapshot_of(change.snapshot)
             heads = {r.name: r for r in base.refs}
@@ -170,7 +170,7 @@ def _ref(name: str, raw: Mapping[str, Any]) -> table.SnapshotRef:
 
 @dataclass
 class FunctionEngine:
-    """An engine that a function is; `assignments`, `resumed` and `probes` hold what it was asked, in order."""
+    """An engine that calls a function; `assignments`, `resumed` and `probes` record the calls in order."""
 
     function: Callable[[StepRequest], Outcome] = lambda assignment: committed(assignment.operation, "done", {})
     assignments: list[StepRequest] = field(default_factory=list)
@@ -178,7 +178,7 @@ class FunctionEngine:
     probes: list[Probe] = field(default_factory=list)
 
     def run(self, assignment: StepRequest) -> Outcome:
-        """Return what the function answers, or raises."""
+        """Return the function's result; its errors are passed on."""
         self.assignments.append(assignment)
         return self.function(assignment)
 

@@ -19,7 +19,7 @@ class Forgetful(RestCatalog):
 
     def load(self, ref: TableRef) -> TableMetadata:
         """The current metadata."""
-        self._full.clear()
+        self._load_cache.clear()
         return super().load(ref)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from icewright.app.simulating import BEGIN, Made
+from icewright.app.simulating import BEGIN, GeneratedFleet
 from icewright.app.web.identity import COOKIE, Access
 from icewright.app.web.pages import policy_form
 from icewright.app.web.pages.simulations import Simulated, SimulationRequest, Simulations
@@ -131,7 +131,7 @@ def test_fields_of_knobs() -> None:
 def test_simulations_are_bounded(served: Served) -> None:
     """One that takes too long is ended, with the service too; of the others one runs at a time."""
     span = Span(BEGIN, BEGIN + timedelta(days=7))
-    asked = SimulationRequest(Made("mixed", 500, 0), {"cron": None, "again": None}, span, Slots())
+    asked = SimulationRequest(GeneratedFleet("mixed", 500, 0), {"cron": None, "again": None}, span, Slots())
     simulations, closing = Simulations(), threading.Event()
     for seconds, status in ((0.1, 422), (60.0, 503)):
         with pytest.raises(Problem) as refused:

@@ -59,7 +59,7 @@ class HiveCatalog:
         databases = self._ask(lambda hive: hive.get_all_databases())
         with ThreadPoolExecutor(PARALLEL) as pool:
             names = zip(databases, pool.map(self._names, databases), strict=True)
-            batches = [(d, found[i : i + _BATCH]) for d, found in names for i in range(0, len(found), _BATCH)]
+            batches = [(d, tables[i : i + _BATCH]) for d, tables in names for i in range(0, len(tables), _BATCH)]
             return [pointer for listed in pool.map(self._listed, batches) for pointer in listed]
 
     def load(self, ref: TableRef) -> TableMetadata:
@@ -163,11 +163,11 @@ class HiveCatalog:
     def _listed(self, batch: tuple[str, list[str]]) -> list[Pointer]:
         database, names = batch
         tables = self._ask(lambda hive: hive.get_table_objects_by_name(database, names)) or ()
-        found = ((table.tableName, location_of(table.parameters)) for table in tables)
-        return [Pointer(TableRef(self.name, (database,), name), location) for name, location in found if location]
+        locations = ((table.tableName, location_of(table.parameters)) for table in tables)
+        return [Pointer(TableRef(self.name, (database,), name), location) for name, location in locations if location]
 
     def _ask(self, question: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - Thrift's
-        """Return the metastore's answer; None if the database or table does not exist (any more)."""
+        """Return the metastore's answer; None if the database or table does not exist."""
         from hive_metastore import ttypes  # noqa: PLC0415
 
         try:

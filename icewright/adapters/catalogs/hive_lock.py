@@ -65,7 +65,7 @@ def _given_back(lock: Lock) -> None:
 def _acquired(client: HiveClient, database: str, table: str) -> Lock:
     from hive_metastore.ttypes import CheckLockRequest, LockState  # noqa: PLC0415
 
-    number, state = _asked_for(client, database, table)
+    number, state = _request_lock(client, database, table)
     lock = Lock(client, number)
     waited, wait = timedelta(0), _FIRST_WAIT
     try:
@@ -90,7 +90,7 @@ def _acquired(client: HiveClient, database: str, table: str) -> Lock:
     return lock
 
 
-def _asked_for(client: HiveClient, database: str, table: str) -> tuple[int, int]:
+def _request_lock(client: HiveClient, database: str, table: str) -> tuple[int, int]:
     """Request a lock; return its id and state. A lock whose response was lost is found by our agent info."""
     from hive_metastore import ttypes  # noqa: PLC0415
 

@@ -16,22 +16,22 @@ class MetadataCache:
     """
 
     def __init__(self, max_bytes: int = 64 << 20) -> None:
-        self._kept = LRUCache[tuple[TableRef, str, object], TableMetadata](max_bytes, _length, newest=True)
+        self._cache = LRUCache[tuple[TableRef, str, object], TableMetadata](max_bytes, _length, newest=True)
 
     def cached(self, ref: TableRef, location: str, mark: object) -> TableMetadata | None:
         """Return the parsed file if `mark`, its length or checksum, is unchanged; else None."""
-        return self._kept.get((ref, location, mark))
+        return self._cache.get((ref, location, mark))
 
     def parsed(self, ref: TableRef, location: str, mark: object | None, read: Callable[[str], bytes]) -> TableMetadata:
         """Return the parsed file from the cache, or read by `read`. Raises what reading and parsing raise.
 
         Without a mark the file is read, and known by its length from then on.
         """
-        if mark is not None and (found := self.cached(ref, location, mark)):
-            return found
-        made = parse(ref, location, read(location))
-        self._kept.put((ref, location, made.metadata_length if mark is None else mark), made)
-        return made
+        if mark is not None and (cached := self.cached(ref, location, mark)):
+            return cached
+        metadata = parse(ref, location, read(location))
+        self._cache.put((ref, location, metadata.metadata_length if mark is None else mark), metadata)
+        return metadata
 
 
 def _length(metadata: TableMetadata) -> int:

@@ -30,13 +30,13 @@ from icewright.core.table import TableMetadata, TableRef
 from icewright.core.vacuum import Commit, Content, GcConfig, Key, Reference
 from icewright.ports import AddSnapshot, Change, Clock, Pointer, RemoveSnapshots, RestoreSnapshots
 
-_MOST_COMMITS = 5000  # since the last look, beyond which all tables are listed anew
+_MAX_COMMITS = 5000  # since the last look, beyond which all tables are listed anew
 _NO_SNAPSHOT = -1
 
 
 @dataclass
-class _Seen:
-    """A branch as of the last listing."""
+class _BranchListing:
+    """The head and the tables of a reference when it was listed last."""
 
     hash: str
     tables: dict[Key, Content]
@@ -53,7 +53,7 @@ class NessieCatalog:
     _client: NessieClient = field(init=False)
     _memo: MetadataCache = field(default_factory=MetadataCache, init=False)
     _served: dict[TableRef, tuple[TableMetadata, TableMetadata]] = field(default_factory=dict, init=False)
-    _seen: dict[str, _Seen] = field(default_factory=dict, init=False)
+    _listings: dict[str, _BranchListing] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def __post_init__(self) -> None:
@@ -78,33 +78,33 @@ class NessieCatalog:
         return self.properties.api
 
     def pointers(self) -> Sequence[Pointer]:
-        """Every table of the branch: what its commits since the last look changed, or all when that commit is gone."""
+        """Return every table of the branch, by the commits since the last listing, or all if that commit is gone."""
         tables = self._tables(self._head())
         return [Pointer(self._ref(key), content.metadata_location) for key, content in sorted(tables.items())]
 
     def _tables(self, head: Reference) -> Mapping[Key, Content]:
         """Return all tables of a reference, by the commits since the last listing where possible."""
         with self._lock:
-            before = self._seen.get(head.name)
-            seen = next((seen for seen in self._seen.values() if seen.hash == head.hash), None)
-        if seen is None:
-            found = self._followed(before, head) if before is not None else None
-            seen = _Seen(head.hash, self._client.entries(head.hash) if found is None else found)
+            before = self._listings.get(head.name)
+            listing = next((listing for listing in self._listings.values() if listing.hash == head.hash), None)
+        if listing is None:
+            tables = self._followed(before, head) if before is not None else None
+            listing = _BranchListing(head.hash, self._client.entries(head.hash) if tables is None else tables)
         with self._lock:
-            self._seen[head.name] = seen
-        return seen.tables
+            self._listings[head.name] = listing
+        return listing.tables
 
-    def _followed(self, seen: _Seen, head: Reference) -> dict[Key, Content] | None:
-        """Return the tables by the commits since `seen`.
+    def _followed(self, previous: _BranchListing, head: Reference) -> dict[Key, Content] | None:
+        """Return the tables by the commits since `previous`.
 
         None if the branch moved elsewhere or there are too many commits.
         """
         changed: dict[Key, Content | None] = {}
         for number, commit in enumerate(self._client.log(head.hash)):
-            if commit.hash == seen.hash:
-                tables = {**seen.tables, **{k: c for k, c in changed.items() if c is not None}}
+            if commit.hash == previous.hash:
+                tables = {**previous.tables, **{k: c for k, c in changed.items() if c is not None}}
                 return {k: c for k, c in tables.items() if changed.get(k, c) is not None}
-            if number >= _MOST_COMMITS:
+            if number >= _MAX_COMMITS:
                 return None
             for change in commit.changes:
                 changed.setdefault(change.key, change.content)
@@ -132,15 +132,15 @@ class NessieCatalog:
         seen_locations = {c.metadata_location for c in self._tables(self._head()).values()}
         with self._lock:
             names = {self.branch, *(reference.name for reference in references)}
-            self._seen = {name: seen for name, seen in self._seen.items() if name in names}
-        found: list[Pointer] = []
+            self._listings = {name: listing for name, listing in self._listings.items() if name in names}
+        pointers: list[Pointer] = []
         for reference in references:
             for key, content in self.tables(reference).items():
                 if content.metadata_location not in seen_locations:
                     seen_locations.add(content.metadata_location)
                     ref = TableRef(f"{self.name}@{reference.name}", key[:-1], key[-1])
-                    found.append(Pointer(ref, content.metadata_location))
-        return found
+                    pointers.append(Pointer(ref, content.metadata_location))
+        return pointers
 
     def neighbour(self, pointer: Pointer) -> TableMetadata:
         """Return the stored metadata of a table of another branch or tag."""
@@ -241,12 +241,12 @@ class NessieCatalog:
 
     def _content(self, ref: TableRef) -> tuple[Content, str]:
         try:
-            found, hash_ = self._client.contents(self.branch, [(*ref.namespace, ref.name)])
+            contents, hash_ = self._client.contents(self.branch, [(*ref.namespace, ref.name)])
         except NotThere as error:
             raise self._no_branch(error) from error
-        if not found:
+        if not contents:
             raise TableNotFound(f"{ref}: branch {self.branch} has no such table; `icewright tables` lists what it has")
-        return found[0], hash_
+        return contents[0], hash_
 
     def _head(self) -> Reference:
         try:
@@ -266,7 +266,7 @@ class NessieCatalog:
 
 
 def _described(new: Staged) -> dict[str, Any]:
-    """Return what Nessie stores of a metadata file beside its location."""
+    """Return the ids that Nessie stores with the location of a metadata file."""
     snapshot = new.after.current_snapshot_id
     return {
         "metadataLocation": new.location,

@@ -112,7 +112,7 @@ _DECODERS = {kind: msgspec.json.Decoder(kind) for kind in (_Log, _Entries, _Cont
 
 @dataclass(frozen=True)
 class NessieClient:
-    """One server. Raises `AccessDenied` on 401 and 403, `NotThere` on 404, `CatalogUnavailable` when it is down."""
+    """Call one Nessie server. Raises `AccessDenied` on 401 and 403, `NotThere` on 404, else `CatalogUnavailable`."""
 
     catalog: str  # for messages
     api: str
@@ -137,12 +137,12 @@ class NessieClient:
     def entries(self, hash_: str) -> dict[Key, Content]:
         """Return all tables at a commit."""
         path = f"trees/{quote('@' + hash_, safe='@')}/entries"
-        found: dict[Key, Content] = {}
+        contents_by_key: dict[Key, Content] = {}
         for page in self._pages(path, {"content": "true", "max-records": str(_PAGE)}, _Entries):
             for entry in page.entries:
                 if content := _content(entry.name.elements, entry.content):
-                    found[content.key] = content
-        return found
+                    contents_by_key[content.key] = content
+        return contents_by_key
 
     def contents(self, at: str, keys: Iterable[Key]) -> tuple[list[Content], str]:
         """Return the tables of these keys at `ref`, `@hash` or `ref@hash`, and the hash of that commit."""
@@ -152,8 +152,8 @@ class NessieClient:
         body = {"requestedKeys": requested_keys}
         answer = self._answer("POST", f"trees/{quote(at, safe='@')}/contents", json=body)
         read = self._decoded(answer, _Contents)
-        found = [c for one in read.contents if (c := _content(one.key.elements, one.content))]
-        return found, read.effective_reference.hash if read.effective_reference else ""
+        contents = [c for one in read.contents if (c := _content(one.key.elements, one.content))]
+        return contents, read.effective_reference.hash if read.effective_reference else ""
 
     def commit(self, branch: Reference, content: Content, document: Mapping[str, Any], message: str) -> str:
         """Give the key of `content` the table that `document` describes, if it still has the one of `branch.hash`.
@@ -197,13 +197,13 @@ class NessieClient:
         """Store the configuration of garbage collection in place of the old one."""
         if config.per_ref:
             raise Refused("policies for single references cannot be written: vacuum would refuse them")
-        said = {
+        fields = {
             "type": "GARBAGE_COLLECTOR",
             "defaultCutoffPolicy": config.default_cutoff,
             "newFilesGracePeriod": config.grace,
             "expectedFileCountPerContent": config.expected_files,
         }
-        body = {"config": {name: value for name, value in said.items() if value is not None}}
+        body = {"config": {name: value for name, value in fields.items() if value is not None}}
         self._answer("POST", "config/repository", json=body)
 
     def _pages(self, path: str, params: Mapping[str, str], kind: type[Any]) -> Iterator[Any]:
@@ -281,10 +281,10 @@ def _commit(entry: _LogEntry) -> Commit:
 
 def _message(answer: requests.Response) -> str:
     try:
-        said = msgspec.json.decode(answer.content)
+        document = msgspec.json.decode(answer.content)
     except msgspec.MsgspecError:
-        said = None
-    message = said.get("message") if isinstance(said, dict) else None
+        document = None
+    message = document.get("message") if isinstance(document, dict) else None
     return f"{answer.status_code} {message or answer.reason}"
 
 

@@ -91,7 +91,7 @@ class SqlCatalog:
             yield from connection.execute(query).partitions(_PAGE)
 
     def _pointer(self, namespace: str, name: str, location: str) -> Pointer:
-        """Return the object of the last listing for a table that did not change, as most do not."""
+        """Return the pointer of a table, the same object as in the last listing while it is unchanged."""
         listed = self._listed.get(location)
         if listed is not None and listed.ref.name == name and listed.ref.namespace == _namespace(namespace):
             return listed

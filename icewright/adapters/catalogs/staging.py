@@ -19,7 +19,7 @@ from icewright.core.table import TableMetadata, TableRef
 from icewright.ports import Change, Clock, RestoreSnapshots
 
 _IDS = ("current-schema-id", "default-spec-id", "default-sort-order-id")
-_LOOKS = 3  # at the table after a lost reply
+_MAX_LOADS = 3  # at the table after a lost reply
 
 
 class MetadataFiles(Protocol):
@@ -99,7 +99,7 @@ def settled(
     what it replaces. Anything else is `CommitStateUnknown`: the request may still be under way.
     """
     evidence = "the table shows nothing yet"
-    for look in range(1, _LOOKS + 1):
+    for look in range(1, _MAX_LOADS + 1):
         try:
             now = load(base.ref)
         except IcewrightError as error:
@@ -112,6 +112,6 @@ def settled(
             if now.metadata_location != base.metadata_location:
                 evidence = f"the table, now at {now.metadata_location}, does not tell"
                 break
-        if look < _LOOKS:
+        if look < _MAX_LOADS:
             clock.sleep(backoff(look + 3).total_seconds())
     raise CommitStateUnknown(f"{base.ref}: {why}; of the commit of {location} {evidence}")

@@ -47,7 +47,7 @@ class Engines:
     vacuums: Mapping[str, BranchVacuum] = field(default_factory=dict)  # of catalogs with branches
 
     def run(self, assignment: StepRequest) -> Outcome:
-        """Run the step, or say what it would do."""
+        """Run the step, or with `dry_run` return what it would do."""
         self._in_environment(assignment.base)
         catalog = self.catalogs[assignment.base.ref.catalog]
         match assignment.step:

@@ -1,4 +1,4 @@
-"""What Spark, Iceberg and tasks in Python say when they fail, in a line that tells."""
+"""Error messages of Spark, Iceberg and Python tasks, reduced to the one line that names the cause."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _LONGEST = 500
 
 
 def is_conflict(message: str) -> bool:
-    """Return whether a writer was first."""
+    """Return whether the error says that another writer committed first."""
     return any(sign in message for sign in _CONFLICTS)
 
 
 def telling(message: str) -> str:
-    """Return what a JVM error says of its cause, or a task's Python error of itself, without the stacks."""
+    """Return the message of a JVM error's cause, or of a task's Python error, without stack traces."""
     lines = [line.strip() for line in message.splitlines() if line.strip() and not line.strip().startswith("at ")]
     frames = [number for number, line in enumerate(lines) if line.startswith("File ")]
     if "PythonException" in message and frames:

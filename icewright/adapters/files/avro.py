@@ -1,4 +1,4 @@
-"""Avro object container files read into columns, those alone that are asked for.
+"""Avro object container files, read into columns of requested fields only.
 
 Blocks of one writer schema are inflated here and joined into one block, which Polars then decodes in one call: the cost
 of a schema parse, and of small blocks (PyIceberg writes one a record), is paid once and not per file. Records within
@@ -39,7 +39,7 @@ _SYNC = b"icewright-blocks"
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Some records as they stand in the file: deflated, or whatever the codec is."""
+    """A block of records, compressed by the file's codec."""
 
     records: int
     content: bytes = field(repr=False)
@@ -47,19 +47,19 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """One file taken apart: its header and its blocks."""
+    """The header and the blocks of an Avro file."""
 
     meta: Mapping[str, bytes]
     blocks: tuple[Block, ...]
 
     @property
     def schema(self) -> bytes:
-        """Return the writer schema as it stands in the header."""
+        """Return the writer schema, as JSON from the header."""
         return self.meta["avro.schema"]
 
     @property
     def codec(self) -> str:
-        """Return how the blocks are compressed."""
+        """Return the name of the blocks' codec."""
         return self.meta.get("avro.codec", b"null").decode()
 
     @property
@@ -73,7 +73,7 @@ class Container:
 
 
 def parse(content: bytes) -> Container:
-    """Take a container apart. Raises `ValueError` when it is truncated or no Avro container."""
+    """Split a container into header and blocks. Raises `ValueError` when it is truncated or no Avro container."""
     try:
         return _parse(content)
     except (IndexError, KeyError, MemoryError, OverflowError) as error:  # MemoryError: a broken length
@@ -124,7 +124,7 @@ def _sized(content: bytes, position: int) -> tuple[bytes, int]:
 
 
 def inflated(codec: str, block: Block) -> bytes:
-    """Return the block's records. Raises `ValueError` when it is broken."""
+    """Return the decompressed records of a block. Raises `ValueError` when it is broken."""
     try:
         return _inflate(codec, block.content)
     except _BROKEN as error:
@@ -221,8 +221,8 @@ def _flat(schema: bytes) -> _Flat:
     fields: list[Any] = []
     for one in parsed["fields"]:
         inner = one["type"]
-        whole = one["name"] == _FLATTENED and isinstance(inner, dict) and inner.get("type") == "record"
-        fields += inner["fields"] if whole else [one]
+        flattened = one["name"] == _FLATTENED and isinstance(inner, dict) and inner.get("type") == "record"
+        fields += inner["fields"] if flattened else [one]
     ids: set[int] = set()
     for number, one in enumerate(fields):
         field_id = one.get("field-id", _ALIASES.get(one["name"]))

@@ -1,4 +1,4 @@
-"""What the bounds of columns in manifest entries say: how well files are sorted, and how old their rows are."""
+"""Measures from column bounds in manifest entries: how well files are sorted, and how old their rows are."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def aged(
     actions = []
     for path, size, _, _, low, high in reader.bounds(manifests, [step.field_id]).iter_rows():
         if low is not None and bound(kind, low) < step.ticks:
-            whole = high is not None and bound(kind, high) < step.ticks
-            actions.append(FileAction(path, size, "data" if whole else "data, in part"))
+            expired = high is not None and bound(kind, high) < step.ticks
+            actions.append(FileAction(path, size, "data" if expired else "data, in part"))
     return tuple(sorted(actions, key=lambda fate: fate.path))
 
 

@@ -1,4 +1,4 @@
-"""The manifest cache: what a manifest says, kept by path and length in one SQLite file.
+"""The manifest cache: the entries of manifests by path and length, in one SQLite file.
 
 Each row holds one Arrow record batch as an IPC message without its schema, so that a thousand of them are read as one
 stream. SQLite makes it safe for several processes and after a crash; a broken file is thrown away and begun again.
@@ -25,35 +25,35 @@ create table if not exists size (id integer primary key check (id = 1), bytes in
 insert or ignore into size values (1, 0, 0);
 """
 _OVERHEAD = 200  # bytes of a row beside its batch
-_COARSE = 4  # turns after which a use is written down anew: writing costs more than reading
+_TURNS_BETWEEN_UPDATES = 4  # turns after which a use is written down anew: writing costs more than reading
 
 
 @dataclass
 class Cache:
-    """At most `max_bytes` of manifests under `folder`; the least recently used go first."""
+    """A cache of at most `max_bytes` of manifests in `folder`; the least recently used are evicted first."""
 
     folder: Path
     max_bytes: int
     schema: pa.Schema
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
-    def load(self, wanted: Sequence[tuple[str, int]]) -> dict[str, pa.RecordBatch]:
+    def load(self, manifests: Sequence[tuple[str, int]]) -> dict[str, pa.RecordBatch]:
         """Return the cached manifests among those given by path and length; a row of another length is ignored."""
-        if not wanted:
+        if not manifests:
             return {}
-        lengths = dict(wanted)
+        lengths = dict(manifests)
         try:
             with self._lock, closing(self._connect()) as database:
                 turn = database.execute("update size set turn = turn + 1 returning turn").fetchone()[0]
                 rows: list[tuple[str, int, bytes, int]] = []
-                for start in range(0, len(wanted), 500):
-                    paths = [p for p, _ in wanted[start : start + 500]]
+                for start in range(0, len(manifests), 500):
+                    paths = [p for p, _ in manifests[start : start + 500]]
                     marks = ",".join("?" * len(paths))
                     rows += database.execute(
                         f"select path, length, batch, used from manifests where path in ({marks})",  # noqa: S608
                         paths,
                     ).fetchall()
-                stale = [(turn, path) for path, _, _, used in rows if turn - used > _COARSE]
+                stale = [(turn, path) for path, _, _, used in rows if turn - used > _TURNS_BETWEEN_UPDATES]
                 database.executemany("update manifests set used = ? where path = ?", stale)
                 database.commit()
         except (sqlite3.DatabaseError, OSError) as error:
@@ -63,9 +63,9 @@ class Cache:
         try:
             return dict(zip(good, _read(list(good.values()), self.schema), strict=True))
         except (pa.ArrowInvalid, OSError, ValueError):  # some row is no batch: find out which
-            return {path: found[0] for path, batch in good.items() if (found := self._alone(batch))}
+            return {path: decoded[0] for path, batch in good.items() if (decoded := self._decode_one(batch))}
 
-    def _alone(self, batch: bytes) -> list[pa.RecordBatch]:
+    def _decode_one(self, batch: bytes) -> list[pa.RecordBatch]:
         try:
             return _read([batch], self.schema)
         except (pa.ArrowInvalid, OSError, ValueError):
@@ -78,8 +78,8 @@ class Cache:
             with self._lock, closing(self._connect()) as database:
                 turn = database.execute("select turn from size").fetchone()[0]
                 for path, length, blob in rows:
-                    gone = database.execute("delete from manifests where path = ? returning length(batch)", (path,))
-                    freed = sum(n + _OVERHEAD for (n,) in gone.fetchall())
+                    deleted = database.execute("delete from manifests where path = ? returning length(batch)", (path,))
+                    freed = sum(n + _OVERHEAD for (n,) in deleted.fetchall())
                     database.execute("insert into manifests values (?, ?, ?, ?)", (path, length, blob, turn))
                     database.execute("update size set bytes = bytes + ?", (len(blob) + _OVERHEAD - freed,))
                 self._evict(database)
@@ -88,17 +88,17 @@ class Cache:
             self._give_up(error)
 
     def _evict(self, database: sqlite3.Connection) -> None:
-        held = database.execute("select bytes from size").fetchone()[0]
-        if held <= self.max_bytes:
+        total_bytes = database.execute("select bytes from size").fetchone()[0]
+        if total_bytes <= self.max_bytes:
             return
         aim = self.max_bytes * 9 // 10  # a tenth at a time, so that not every save evicts
         oldest = database.execute("select path, length(batch) from manifests order by used").fetchall()
         for path, length in oldest:
-            if held <= aim:
+            if total_bytes <= aim:
                 break
             database.execute("delete from manifests where path = ?", (path,))
-            held -= length + _OVERHEAD
-        database.execute("update size set bytes = ?", (held,))
+            total_bytes -= length + _OVERHEAD
+        database.execute("update size set bytes = ?", (total_bytes,))
 
     @property
     def _file(self) -> Path:

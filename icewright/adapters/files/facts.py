@@ -40,11 +40,11 @@ def table_facts(
     thresholds: Thresholds,
     manifests: Sequence[ManifestFile],
     entries: pa.Table,
-    found: Mapping[tuple[int, str], Measured],
+    measures: Mapping[tuple[int, str], Measured],
 ) -> TableFacts:
     """Return the facts of the current snapshot from its manifests and their entries.
 
-    `found` says of partitions (spec id and text) what the bounds of columns say.
+    `measures` says of partitions (spec id and text) what the bounds of columns say.
     """
     live = _live(entries, metadata)
     counted = _data(live.filter(pl.col("content") == DATA), metadata, thresholds)
@@ -53,9 +53,9 @@ def table_facts(
         applying = _applying(live, metadata).collect()
         counted = counted.join(_deletes(applying.lazy()), on=_KEY, how="full", coalesce=True)
     specs = {s.spec_id: s for s in metadata.specs}
-    said = {partition_key(specs[s], text): one for (s, text), one in found.items()}
+    measures_by_key = {partition_key(specs[s], text): one for (s, text), one in measures.items()}
     partitions = tuple(
-        _partition(r, partition_key(specs[r["spec_id"]], r["partition"]), said)
+        _partition(r, partition_key(specs[r["spec_id"]], r["partition"]), measures_by_key)
         for r in counted.sort(_KEY).collect().iter_rows(named=True)
     )
     return TableFacts(
@@ -75,9 +75,13 @@ def _live(entries: pa.Table, metadata: TableMetadata) -> pl.LazyFrame:
     if not specs:
         return live
     keys = live.select(_KEY).unique().filter(pl.col("spec_id").is_in(list(specs))).collect()
-    said = [partition_text(partition_key(specs[spec_id], text)[1]) for spec_id, text in keys.rows()]
-    renamed = keys.with_columns(pl.Series("said", said, pl.String)).lazy()
-    return live.join(renamed, on=_KEY, how="left").with_columns(partition=pl.coalesce("said", "partition")).drop("said")
+    texts = [partition_text(partition_key(specs[spec_id], text)[1]) for spec_id, text in keys.rows()]
+    renamed = keys.with_columns(pl.Series("renamed", texts, pl.String)).lazy()
+    return (
+        live.join(renamed, on=_KEY, how="left")
+        .with_columns(partition=pl.coalesce("renamed", "partition"))
+        .drop("renamed")
+    )
 
 
 def _data(data: pl.LazyFrame, metadata: TableMetadata, thresholds: Thresholds) -> pl.LazyFrame:
@@ -122,17 +126,17 @@ def _small(small: pl.LazyFrame) -> pl.LazyFrame:
 
 def _sizes(thresholds: Thresholds) -> tuple[pl.Expr, pl.Expr]:
     """Return the bytes below and above which a file is a candidate, by the size of its partition where that decides."""
-    held = pl.col("bytes").sum().over(_KEY)
+    partition_bytes = pl.col("bytes").sum().over(_KEY)
     low, high = pl.lit(thresholds.min_bytes), pl.lit(thresholds.max_bytes)
     for least, target in thresholds.steps:
         fitting = thresholds.scaled(target)
-        low = pl.when(held >= least).then(fitting.min_bytes).otherwise(low)
-        high = pl.when(held >= least).then(fitting.max_bytes).otherwise(high)
+        low = pl.when(partition_bytes >= least).then(fitting.min_bytes).otherwise(low)
+        high = pl.when(partition_bytes >= least).then(fitting.max_bytes).otherwise(high)
     return low, high
 
 
 def _applying(live: pl.LazyFrame, metadata: TableMetadata) -> pl.LazyFrame:
-    """Delete files, numbered by `delete`, with `applies`: whether any data file of their scope is old enough.
+    """Return delete files, numbered by `delete`, with `applies`: whether any data file of their scope is old enough.
 
     A position delete applies to data of the same or a lower sequence number, an equality delete to data of a lower
     one (spec, Scan Planning). An equality delete of an unpartitioned spec has a row in each partition that it
@@ -161,12 +165,12 @@ def _applying(live: pl.LazyFrame, metadata: TableMetadata) -> pl.LazyFrame:
     applies = (
         pl.when("position").then(pl.col("sequence_number") >= against).otherwise(pl.col("sequence_number") > against)
     )
-    judged = joined.with_columns(applies=applies.fill_null(value=False)).filter(
+    candidates = joined.with_columns(applies=applies.fill_null(value=False)).filter(
         pl.col("applies") | ~pl.col("is_global")
     )
-    nowhere = own.filter("is_global").join(judged.select("delete"), on="delete", how="anti")
+    nowhere = own.filter("is_global").join(candidates.select("delete"), on="delete", how="anti")
     return pl.concat(
-        [judged, nowhere.with_columns(vector=False, position=False, scoped=False, applies=False)], how="diagonal"
+        [candidates, nowhere.with_columns(vector=False, position=False, scoped=False, applies=False)], how="diagonal"
     )
 
 
@@ -212,11 +216,11 @@ def rewrite_candidates(
     metadata: TableMetadata, entries: pa.Table, step: RewriteDataFiles | RewritePositionDeletes
 ) -> tuple[FileAction, ...]:
     """Return the files of the step's partitions that Iceberg's planner takes by the step's options."""
-    wanted = set(step.partitions)
+    partitions = set(step.partitions)
     specs = {s.spec_id: s for s in metadata.specs}
     live = _live(entries, metadata)
     keys = live.select(_KEY).unique().collect().rows()
-    chosen = [(s, t) for s, t in keys if partition_key(specs[s], t) in wanted]
+    chosen = [(s, t) for s, t in keys if partition_key(specs[s], t) in partitions]
     own = pl.LazyFrame(chosen, schema={"spec_id": pl.Int32, "partition": pl.String}, orient="row")
     match step:
         case RewritePositionDeletes():
@@ -249,13 +253,13 @@ def _planned(data: pl.LazyFrame, live: pl.LazyFrame, metadata: TableMetadata, st
     group = pl.when(current).then(pl.concat_str("spec_id", pl.lit(" "), "partition")).otherwise(pl.lit("older"))
     if step.options.get("rewrite-all") == "true":
         return data.select("path", "bytes", kind=pl.lit("data"))
-    taken = data.with_columns(deletes=pl.col("path").is_in(by_deletes), group=group).filter(
+    candidates = data.with_columns(deletes=pl.col("path").is_in(by_deletes), group=group).filter(
         (size < low) | (size > high) | pl.col("deletes")
     )
     many = pl.len().over("group") >= option["min-input-files"]
     enough = (pl.len().over("group") > 1) & (many | (size.sum().over("group") > option["target-file-size-bytes"]))
     worth = enough | (size.sum().over("group") > high) | pl.col("deletes").any().over("group")
-    return taken.filter(worth).select("path", "bytes", kind=pl.lit("data"))
+    return candidates.filter(worth).select("path", "bytes", kind=pl.lit("data"))
 
 
 def _with_deletes(live: pl.LazyFrame, metadata: TableMetadata) -> pl.DataFrame:
@@ -280,11 +284,11 @@ def _scoped_ratio(live: pl.LazyFrame, metadata: TableMetadata) -> pl.LazyFrame:
     return data.join(named, on="path").select("path", ratio=pl.col("named") / pl.col("records"))
 
 
-def _partition(row: dict[str, Any], key: PartitionKey, found: Mapping[PartitionKey, Measured]) -> PartitionFacts:
+def _partition(row: dict[str, Any], key: PartitionKey, measures: Mapping[PartitionKey, Measured]) -> PartitionFacts:
     others = ("spec_id", "values", "histogram", "last_write", "first_write", "overlap", "lowest", "small")
     row["other_formats"] = (row["other_data"] or 0) + (row.get("other_deletes") or 0)
     counts = {name: row.get(name) or 0 for name in PartitionFacts.__dataclass_fields__ if name not in others}
-    one = found.get(key, Measured())
+    one = measures.get(key, Measured())
     histogram = FileHistogram(tuple(row["histogram"])) if row["histogram"] else FileHistogram.empty()
     return PartitionFacts(
         spec_id=key[0],

@@ -42,29 +42,29 @@ def read_inventory(
             frame = _columns(batch, one)
             here = pl.col("bucket").is_null() | (pl.col("bucket") == place.authority)
             own = frame.filter(here & pl.col("key").str.starts_with(prefix))
-            odd = pl.col("key").str.contains(UNNAMEABLE)
-            for key in own.filter(odd)["key"]:
+            unnameable = pl.col("key").str.contains(UNNAMEABLE)
+            for key in own.filter(unnameable)["key"]:
                 unnamed(displayed(f"{root}/{key}"))
-            found = own.filter(~odd).select(
+            files = own.filter(~unnameable).select(
                 path=pl.concat_str(pl.lit(f"{root}/"), "key"),
                 bytes=pl.col("bytes"),
                 modified=pl.col("modified").dt.truncate("1s"),  # as the store itself says it
             )
-            yield from found.to_arrow().cast(LISTED).to_batches()
+            yield from files.to_arrow().cast(LISTED).to_batches()
 
 
 def _files(storage: Storage, path: str) -> Sequence[str]:
     if path.lower().endswith(_ENDINGS):
         return [path]
-    found = [p for batch in storage.listing(path) for p in batch.column("path").to_pylist()]
-    own = sorted(p for p in found if p.lower().endswith(_ENDINGS))
+    paths = [p for batch in storage.listing(path) for p in batch.column("path").to_pylist()]
+    own = sorted(p for p in paths if p.lower().endswith(_ENDINGS))
     if not own:
         raise MetadataUnreadable(f"{path} holds no inventory: name a file that ends with {', '.join(_ENDINGS)}")
     return own
 
 
 def _batches(storage: Storage, path: str) -> Iterator[pl.DataFrame]:
-    """`key`, `size`, a time and perhaps `bucket`, lower-cased, as the file has them; keys are plain."""
+    """Yield `key`, `size`, a time and perhaps `bucket`, named in lower case, as the file has them; keys are decoded."""
     content = storage.read(path)
     try:
         if path.lower().endswith(".parquet"):
@@ -91,7 +91,7 @@ def _lowered(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _columns(frame: pl.DataFrame, path: str) -> pl.DataFrame:
-    """`bucket` (null where the file has none), `key`, `bytes` and `modified`."""
+    """Return the columns `bucket` (null where the file has none), `key`, `bytes` and `modified`."""
     time = next((name for name in _TIMES if name in frame.columns), None)
     if time is None or not {"key", "size"} <= set(frame.columns):
         raise MetadataUnreadable(f"{path}: an inventory has the columns key, size and last_modified_date")

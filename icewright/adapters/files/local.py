@@ -1,4 +1,4 @@
-"""Local files: read, written in one move, listed, deleted."""
+"""Storage of local files: read, written atomically, listed and deleted."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class LocalStorage:
             raise StorageUnavailable(f"{path} could not be read: {error.strerror}") from error
 
     def write(self, path: str, content: bytes) -> None:
-        """Write a new file atomically: whole or not at all."""
+        """Write a new file atomically, by a rename."""
         target = Path(_local(path))
         fresh = target.with_name(f".{uuid4().hex}.tmp")
         try:
@@ -77,7 +77,7 @@ class LocalStorage:
         return dict(zip(paths, stats, strict=True))
 
     def time(self, location: str) -> datetime:
-        """Return the file system's clock. A location that is missing is not made: it may be a disk that is away."""
+        """Return the file system's clock. A missing location is not created: its disk may be unmounted."""
         if not os.path.isdir(_local(location)):  # noqa: PTH112 - as above
             raise StorageUnavailable(f"{location} is no folder: the storage's clock cannot be read there")
         return time_by_probe(self, location)
@@ -91,17 +91,17 @@ class LocalStorage:
         real: dict[str, str] = {"": "/", "/": "/"}
 
         def followed(path: str) -> str:
-            known = real.get(path)
-            if known is None:
+            resolved = real.get(path)
+            if resolved is None:
                 above, _, name = path.rpartition("/")
                 plain = f"{followed(above).rstrip('/')}/{name}"
-                known = real[path] = os.path.realpath(plain) if os.path.islink(plain) else plain  # noqa: PTH114
-            return known
+                resolved = real[path] = os.path.realpath(plain) if os.path.islink(plain) else plain  # noqa: PTH114
+            return resolved
 
         return {folder: followed(os.path.normpath(_local(folder))).rstrip("/") + "/" for folder in folders}
 
     def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:
-        """Delete files side by side, Hadoop's checksums beside them too."""
+        """Delete files in parallel, with Hadoop's checksum files next to them."""
         parts = [paths[i : i + _TOGETHER] for i in range(0, len(paths), _TOGETHER)]
         with ThreadPoolExecutor(max(1, concurrency)) as pool:
             reasons = [reason for part in pool.map(_deleted, parts) for reason in part]

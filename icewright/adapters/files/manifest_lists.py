@@ -1,4 +1,4 @@
-"""Manifest lists into columns: which manifests snapshots list, each once."""
+"""Manifest lists read into columns: the manifests that snapshots list, each once."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _distinct(frames: Iterable[pl.DataFrame]) -> pl.DataFrame:
 
 @dataclass(frozen=True)
 class _Records:
-    """Records of one list, inflated, and how many of them were read under which key."""
+    """The decompressed records of one list, and how many of them were read under each key."""
 
     content: bytes
     parts: Mapping[bytes, int]
@@ -94,7 +94,7 @@ _NOTHING = _Records(b"", {})
 
 @dataclass(frozen=True)
 class _Reader:
-    """Reads the lists of one call, and decodes each record once.
+    """Reads the lists of one call and decodes each distinct record once.
 
     Long histories list the same manifests again and again. Where the writer appends rows in blocks of their own, whole
     blocks come again, byte for byte. Where it puts new rows in front, as Spark does, a list ends with the last one.
@@ -105,7 +105,7 @@ class _Reader:
     files: dict[bytes, int | None] = field(default_factory=dict)  # live files by key; None: the writer does not say
 
     def read(self, paths: Sequence[str]) -> pl.DataFrame:
-        """Return the rows that are new."""
+        """Return the rows that no earlier list had."""
         return pinpointed(self._new_rows, paths, lambda path: _Reader(self.storage).read([path]))
 
     def check(self, path: str, expected: int | None) -> None:
@@ -131,7 +131,7 @@ class _Reader:
         return _distinct([*frames, self._decoded(schema, waiting, paths)])
 
     def _taken(self, path: str, one: avro.Container, before: _Records, waiting: list[_Records]) -> _Records:
-        """The list's records that stand in no block known already; those among them that are new wait to be decoded."""
+        """Return the list's records that no earlier block holds; new ones among them are queued for decoding."""
         blocks = {_digest(one.codec, block): block for block in one.blocks}
         fresh = {key: block for key, block in blocks.items() if key not in self.files}
         content = b"".join(avro.inflated(one.codec, block) for block in fresh.values())
@@ -164,7 +164,7 @@ def _digest(codec: str, block: avro.Block) -> bytes:
 
 
 def _ahead(schema: bytes, records: _Records, before: _Records) -> int | None:
-    """Return the bytes of the records that stand ahead of those `before`; None where the list does not end with these.
+    """Return the bytes of the records ahead of those `before`; None where the list does not end with these.
 
     Equal bytes alone prove nothing; that the records ahead of them end where they begin does.
     """

@@ -1,4 +1,4 @@
-"""Manifests and manifest lists into columns. Both never change once written, so each manifest is read once, ever."""
+"""Manifests and manifest lists read into columns. Neither changes once written, so each manifest is read once."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _LIVE = ("path", "bytes", "content", "format")
 _FILE_PATH_COLUMN = 2147483546  # the reserved field id of `file_path` in position delete files
 _TASKS = 4
 _A_TASK = 4 << 20  # bytes of manifests that one task reads: some five times as many once inflated
-_MOST_A_TASK = 128  # manifests
+_MANIFESTS_PER_TASK = 128  # manifests
 _A_CHUNK = 16  # tasks whose results are in memory together
 
 
@@ -73,7 +73,7 @@ class ManifestReader:
         return pl.concat([listed_rows, *embedded]).unique("path", maintain_order=True) if embedded else listed_rows
 
     def _embedded(self, snapshot: Snapshot) -> pl.DataFrame:
-        """Format v1 may name the manifests in the metadata file: what a list would say is read from themselves."""
+        """Return manifests that format v1 names in the metadata file; a list's columns are read from the manifests."""
         rows = []
         for path in snapshot.manifests:
             one = container(self.storage, path)
@@ -193,22 +193,22 @@ class ManifestReader:
 
 
 def _totals(snapshot: Snapshot) -> int | None:
-    """Return the live files of a snapshot as its writer counted them, if it did."""
+    """Return the number of live files in the snapshot's summary, None where the writer did not count them."""
     totals = [snapshot.summary.get(name, "") for name in ("total-data-files", "total-delete-files")]
     return sum(map(int, totals)) if all(text.isdecimal() for text in totals) else None
 
 
 def listed(frame: pl.DataFrame) -> tuple[ManifestFile, ...]:
-    """Return the rows of a frame of manifests."""
+    """Return the rows of a frame of manifests as `ManifestFile` values."""
     return tuple(ManifestFile.of(row) for row in frame.select(SCHEMA.names()).iter_rows())
 
 
 def _chunks(manifests: Sequence[ManifestFile]) -> Iterator[list[list[ManifestFile]]]:
-    """Tasks of some megabytes each, in chunks that are in memory together."""
+    """Yield tasks of some megabytes each, in chunks that are in memory together."""
     tasks: list[list[ManifestFile]] = [[]]
     task_bytes = 0
     for manifest in manifests:
-        if tasks[-1] and (task_bytes + manifest.length > _A_TASK or len(tasks[-1]) == _MOST_A_TASK):
+        if tasks[-1] and (task_bytes + manifest.length > _A_TASK or len(tasks[-1]) == _MANIFESTS_PER_TASK):
             if len(tasks) == _A_CHUNK:
                 yield tasks
                 tasks = []
@@ -230,7 +230,7 @@ def _side_by_side(
 
 
 def _counted(manifest: ManifestFile, records: int) -> None:
-    """Raise unless there are as many entries as the manifest list says: fewer would make live files look unreached."""
+    """Raise unless the manifest list counts as many entries: with fewer, live files would look unreached."""
     expected = manifest.added_files + manifest.existing_files + manifest.deleted_files
     if expected and expected != records:  # lists of format v1 may leave the counts out
         raise MetadataUnreadable(f"{manifest.path} has {records} entries where its manifest list says {expected}")
@@ -282,7 +282,7 @@ def _entries(schema: bytes, containers: Sequence[avro.Container]) -> pa.RecordBa
 
 
 def _bounds_of(field_ids: Sequence[int], schema: Mapping[str, pl.DataType] | None = None) -> list[pl.Expr]:
-    """Both bounds of each field out of the maps by field id; nulls where there are no maps."""
+    """Return both bounds of each field from the maps by field id; nulls where there are no maps."""
     return [
         _bound_of(number, which).alias(f"{number} {which}")
         if schema is not None and isinstance(schema[str(which)], pl.List)

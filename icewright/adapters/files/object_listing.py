@@ -1,4 +1,4 @@
-"""Listings of object stores: what lies below a prefix, by obstore; keys that it cannot name are left out and reported.
+"""Listings of object stores by obstore; keys that obstore cannot name are left out and reported.
 
 obstore gives a directory marker (`data/`) as if it were the object `data`, and fails at a key with an empty part, `.`,
 `..` or a control character, with everything that the store's page has beside it. That page is then listed by boto3.
@@ -29,7 +29,7 @@ _HEADS = 16  # objects that are looked at side by side
 
 @dataclass
 class ObjectListing:
-    """One listing of a bucket. `prefix` is empty or ends with a slash; `head` looks at one object."""
+    """A listing of a bucket. `prefix` is empty or ends with a slash; `head` stats one object."""
 
     store: ObjectStore
     root: str
@@ -69,20 +69,20 @@ class ObjectListing:
         """List by exact keys until a whole page has no odd key; return whether there may be more."""
         met = False
         for page in self._keys(self.prefix):
-            odd = {one["Key"] for one in page if re.search(UNNAMEABLE, one["Key"])}
-            for key in sorted(odd):
+            unnameable = {one["Key"] for one in page if re.search(UNNAMEABLE, one["Key"])}
+            for key in sorted(unnameable):
                 self._leave_out(key)
-            files = [one for one in page if one["Key"] not in odd]
+            files = [one for one in page if one["Key"] not in unnameable]
             times = [int(one["LastModified"].timestamp()) * 1_000_000 for one in files]
             yield listed([f"{self.root}/{one['Key']}" for one in files], [one["Size"] for one in files], times)
             self._last = page[-1]["Key"]
-            if met and not odd:
+            if met and not unnameable:
                 return True
-            met = met or bool(odd)
+            met = met or bool(unnameable)
         return False
 
     def _keys(self, prefix: str) -> Iterator[list[dict[str, Any]]]:
-        """Pages of exact keys behind the last one; none where the store is not S3."""
+        """Yield pages of exact keys after the last one; none where the store is not S3."""
         if not isinstance(self.store, S3Store):
             return iter(())
         from icewright.adapters.files.s3_keys import key_pages  # noqa: PLC0415 - boto3 takes long to load
@@ -104,8 +104,8 @@ class ObjectListing:
             return rows
         for row in markers:
             self._leave_out(keys[row])
-        left = set(markers)
-        return rows.filter(pa.array([row not in left for row in range(rows.num_rows)]))
+        marker_rows = set(markers)
+        return rows.filter(pa.array([row not in marker_rows for row in range(rows.num_rows)]))
 
     def _markers(self, path: pa.Array, size: pa.Array, modified: pa.Array) -> list[int]:
         """Return the rows that are directory markers.
@@ -121,10 +121,10 @@ class ObjectListing:
         if not suspects:
             return []
         with ThreadPoolExecutor(_HEADS) as pool:
-            found = list(pool.map(lambda row: self._looked_at(row[1]), suspects))
+            stats = list(pool.map(lambda row: self._looked_at(row[1]), suspects))
         markers = []
-        for (row, key, *stat), seen in zip(suspects, found, strict=True):
-            if seen is None or [seen.bytes, seen.modified] != stat or key in self._checked:
+        for (row, key, *stat), head in zip(suspects, stats, strict=True):
+            if head is None or [head.bytes, head.modified] != stat or key in self._checked:
                 markers.append(row)
             else:
                 self._checked.add(key)
@@ -138,7 +138,7 @@ class ObjectListing:
 
 
 def _ahead(pages: Iterator[T]) -> Iterator[T]:
-    """Yield the pages, each fetched while the one before it is worked on."""
+    """Yield the pages, each fetched while the previous one is processed."""
     with ThreadPoolExecutor(1) as pool:
         coming = pool.submit(next, pages, None)
         while (page := coming.result()) is not None:

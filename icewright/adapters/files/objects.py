@@ -29,7 +29,7 @@ _WORTH_A_PAGE = 16  # files: to list a page costs about as much as to ask for so
 
 
 def bucket_storage(places: Sequence[tuple[str, Mapping[str, str]]]) -> Callable[[str, Lender | None], Storage]:
-    """Return how to open the store of a bucket: by the properties of the catalog that the bucket belongs to.
+    """Return a function that opens a bucket's storage by the properties of the catalog that the bucket belongs to.
 
     `places` are locations with the properties of their catalog; what a catalog lends for the files comes on top.
     """
@@ -58,7 +58,7 @@ class ObjectStorage:
         except _DENIED as error:
             raise AccessDenied(f"{path} may not be read: give the catalog's credentials the right to") from error
         except _ERRORS as error:
-            raise StorageUnavailable(f"{path} could not be read: {_said(error)}") from error
+            raise StorageUnavailable(f"{path} could not be read: {_error_message(error)}") from error
 
     def write(self, path: str, content: bytes) -> None:
         """Write a new object; stores accept a whole object or none."""
@@ -67,7 +67,7 @@ class ObjectStorage:
         except _DENIED as error:
             raise AccessDenied(f"{path} may not be written: give the catalog's credentials the right to") from error
         except _ERRORS as error:
-            raise StorageUnavailable(f"{path} could not be written: {_said(error)}") from error
+            raise StorageUnavailable(f"{path} could not be written: {_error_message(error)}") from error
 
     def size(self, path: str) -> int | None:
         """Return the length in bytes; None when there is no such object."""
@@ -80,14 +80,16 @@ class ObjectStorage:
         unique_keys = sorted(set(keys.values()))
         stats: dict[str, FileStat | None] = {}
         with ThreadPoolExecutor(max(1, concurrency)) as pool:
-            for listed in pool.map(self._seen, [unique_keys[i : i + PAGE] for i in range(0, len(unique_keys), PAGE)]):
+            for listed in pool.map(
+                self._listed_stats, [unique_keys[i : i + PAGE] for i in range(0, len(unique_keys), PAGE)]
+            ):
                 stats |= listed
             rest = [key for key in unique_keys if key not in stats]
             stats |= zip(rest, pool.map(self._head, rest), strict=True)
         return {path: stats[key] for path, key in keys.items()}
 
-    def _seen(self, keys: Sequence[str]) -> Mapping[str, FileStat]:
-        """Return those of the sorted keys that a listing shows, as long as its pages show many of them.
+    def _listed_stats(self, keys: Sequence[str]) -> Mapping[str, FileStat]:
+        """Return the stats of the sorted keys that a listing shows, as long as its pages show many of them.
 
         What it does not show may be there all the same, and an empty object may be the marker of a directory.
         """
@@ -117,7 +119,7 @@ class ObjectStorage:
         except _DENIED as error:
             raise AccessDenied(f"{path} may not be looked at: give the catalog's credentials the right to") from error
         except _ERRORS as error:
-            raise StorageUnavailable(f"{path} could not be looked at: {_said(error)}") from error
+            raise StorageUnavailable(f"{path} could not be looked at: {_error_message(error)}") from error
 
     def time(self, location: str) -> datetime:
         """Return the time by the clock of the object store."""
@@ -146,7 +148,7 @@ class ObjectStorage:
         except FileNotFoundError:
             return {} if len(paths) == 1 else self._one_by_one(paths)
         except _ERRORS as error:
-            return {paths[0]: _said(error)} if len(paths) == 1 else self._one_by_one(paths)
+            return {paths[0]: _error_message(error)} if len(paths) == 1 else self._one_by_one(paths)
         return {}
 
     def _one_by_one(self, paths: Sequence[str]) -> dict[str, str]:
@@ -171,7 +173,7 @@ class ObjectStorage:
                 ) from error
             if _NO_BUCKET.search(str(error)):
                 raise FolderMissing(f"{location} could not be listed: there is no such bucket") from error
-            raise StorageUnavailable(f"{location} could not be listed: {_said(error)}") from error
+            raise StorageUnavailable(f"{location} could not be listed: {_error_message(error)}") from error
 
     def _root(self, path: str) -> str:
         place = split(path)
@@ -200,6 +202,6 @@ def _fault(path: str) -> str | None:
     )
 
 
-def _said(error: Exception) -> str:
-    """Return the first line of what the store answered."""
+def _error_message(error: Exception) -> str:
+    """Return the first line of the store's error message."""
     return str(error).strip().splitlines()[0]

@@ -10,7 +10,7 @@ from icewright.core.places import Spelling
 from icewright.core.table import TableMetadata
 
 _ROOT = 2  # slashes of the topmost folder of a store
-_MOST = 200  # folders that are remembered of a table; of more, the folders above them are
+_MAX_FOLDERS = 200  # folders that are remembered of a table; of more, the folders above them are
 _SPELLING = Spelling()
 
 
@@ -26,12 +26,12 @@ def outside_folders(paths: pl.Series, metadata: TableMetadata, canonical: Callab
     beyond = [folder for folder, leads in real.items() if not any(f"{leads}/".startswith(place) for place in own)]
     places = [_SPELLING.place(place) for place in own]
     strange = [f for f in beyond if not any(_SPELLING.place(real[f]).within(place) for place in places)]
-    return _fewer(strange)
+    return _merged_upwards(strange)
 
 
-def _fewer(folders: list[str]) -> tuple[str, ...]:
-    """The same folders, or where these are too many the folders above them: a wider claim, never a narrower one."""
-    while len(folders) > _MOST:
+def _merged_upwards(folders: list[str]) -> tuple[str, ...]:
+    """Return the folders, or their parents where there are too many: the claim gets wider, never narrower."""
+    while len(folders) > _MAX_FOLDERS:
         above = sorted(
             {folder.rpartition("/")[0] for folder in folders if _SPELLING.place(folder).folder.count("/") > _ROOT}
         )

@@ -1,4 +1,4 @@
-"""Columns of partition tuples as columns of text."""
+"""Conversion of columns of partition tuples into columns of text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from icewright.core.partitions import partition_text
 
 
 def partition_texts(tuples: pl.Series) -> pl.Series:
-    """Partition tuples (a struct each, or nothing where the table has no partitions), each distinct one made once."""
+    """Return partition tuples (structs, or nothing without partitions) as text, each distinct one converted once."""
     if not isinstance(tuples.dtype, pl.Struct) or not tuples.dtype.fields:
         return pl.Series("partition", ["[]"] * len(tuples), pl.String)
     frame = pl.DataFrame([tuples.struct.field(f.name).alias(str(i)) for i, f in enumerate(tuples.dtype.fields)])

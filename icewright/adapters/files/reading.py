@@ -1,4 +1,4 @@
-"""Metadata files in Avro from storage: broken or missing ones are errors that name them."""
+"""Avro metadata files from storage, with errors that name the broken or missing file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Item = TypeVar("Item")
 
 
 def container(storage: Storage, path: str, length: int = 0) -> avro.Container:
-    """Return the file taken apart. Raises `MetadataUnreadable`, also when it has not the length that its list says."""
+    """Return the parsed container. Raises `MetadataUnreadable`, also when its length differs from the listed one."""
     content = storage.read(path)
     if length and length != len(content):
         raise MetadataUnreadable(f"{path} has {len(content)} bytes where its manifest list says {length}")
@@ -29,7 +29,7 @@ def container(storage: Storage, path: str, length: int = 0) -> avro.Container:
 
 @contextmanager
 def readable(paths: Iterable[str]) -> Iterator[None]:
-    """Whatever the decoder says of broken files becomes `MetadataUnreadable` with their names."""
+    """Translate every error of the decoder into `MetadataUnreadable` with the paths of the files."""
     try:
         yield
     except (
@@ -47,7 +47,7 @@ def readable(paths: Iterable[str]) -> Iterator[None]:
 
 
 def pinpointed(read: Callable[[Sequence[Item]], T], items: Sequence[Item], alone: Callable[[Item], object]) -> T:
-    """What `read` makes of the items together; when it fails, each is read alone, so that the error names the one."""
+    """Return the result of `read` on all items; when it fails, read each alone, so that the error names one item."""
     try:
         return read(items)
     except MetadataUnreadable:

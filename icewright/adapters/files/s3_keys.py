@@ -1,4 +1,4 @@
-"""Keys of an S3 bucket exactly as they are, through boto3: obstore lists paths, and fails at a key that is none."""
+"""Exact keys of an S3 bucket, through boto3: obstore lists paths, and fails at keys that are no path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where files lie: one interface over local files and object stores, chosen by the path."""
+"""One Storage over local files and object stores, chosen by the path."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ def displayed(path: str) -> str:
 
 
 def time_by_probe(storage: Storage, location: str) -> datetime:
-    """When a file that is written now was modified, by the storage's own clock; the file is deleted again."""
+    """Return the storage's own clock: write a file, take its modification time, delete the file."""
     path = f"{location.rstrip('/')}/.icewright-clock-{uuid4().hex}"  # hidden: a scan never calls it an orphan
     storage.write(path, b"clock")
     try:
-        found = storage.stat([path], 1).get(path)
+        probe = storage.stat([path], 1).get(path)
     finally:
         failures = storage.delete([path], 1).failures
     if failures:
         raise StorageUnavailable(f"{path} could not be deleted again: {failures[path]}: delete it by other means")
-    if found is None or found.modified is None:
+    if probe is None or probe.modified is None:
         raise StorageUnavailable(f"{path} was written, but the storage does not say when: its clock is not known")
-    return found.modified
+    return probe.modified
 
 
 def listed(paths: Sequence[str], sizes: Sequence[int], microseconds: Sequence[int | None]) -> pa.RecordBatch:
@@ -51,7 +51,7 @@ Lender = Callable[[], VendedCredentials | None]  # asked whenever a request need
 
 @dataclass(frozen=True)
 class Storages:
-    """All storages as one: local paths go to `local`, others to the store of their bucket, opened once.
+    """The Storage port over all storages: local paths go to `local`, others to the store of their bucket.
 
     Where a catalog lends credentials for a prefix, the prefix has a store of its own that asks for fresh ones in time.
     """
@@ -79,21 +79,21 @@ class Storages:
         return self.of(path).read(path)
 
     def write(self, path: str, content: bytes) -> None:
-        """A new file, whole or not at all."""
+        """Write a new file atomically, to the storage that has its path."""
         if not self._inside(path):
             raise Refused(f"{path}: {_FENCED}: it is not written")
         self.of(path).write(path, content)
 
     def size(self, path: str) -> int | None:
-        """Length in bytes, None when there is no such file."""
+        """Return the length in bytes, None when there is no such file."""
         return self.of(path).size(path)
 
     def stat(self, paths: Sequence[str], concurrency: int) -> Mapping[str, FileStat | None]:
-        """Length and time of many files; those of no storage are not in the answer."""
-        found: dict[str, FileStat | None] = {}
-        for storage, own in self._parted(paths, {}):
-            found |= storage.stat(own, concurrency)
-        return found
+        """Return length and time of many files, without files of unknown storage."""
+        stats: dict[str, FileStat | None] = {}
+        for storage, own in self._by_storage(paths, {}):
+            stats |= storage.stat(own, concurrency)
+        return stats
 
     def time(self, location: str) -> datetime:
         """Return the clock of the location's storage."""
@@ -107,15 +107,15 @@ class Storages:
 
     def canonicals(self, folders: Iterable[str]) -> Mapping[str, str]:
         """Resolve the links of many folders, each in its own storage."""
-        found = {folder: folder for folder in folders}
-        found.update(self.local.canonicals([folder for folder in found if local_path(folder) is not None]))
-        return found
+        resolved = {folder: folder for folder in folders}
+        resolved.update(self.local.canonicals([folder for folder in resolved if local_path(folder) is not None]))
+        return resolved
 
     def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:
         """Delete files, those of one storage together and in their order."""
         deleted: list[str] = []
         failures = {path: f"{_FENCED}: it is kept" for path in paths if not self._inside(path)}
-        for storage, own in self._parted([path for path in paths if path not in failures], failures):
+        for storage, own in self._by_storage([path for path in paths if path not in failures], failures):
             report = storage.delete(own, concurrency)
             deleted += report.deleted
             failures |= report.failures
@@ -124,7 +124,7 @@ class Storages:
     def tidy(self, paths: Sequence[str], stop: str) -> None:
         """Remove folders that the deletion left empty, where there are folders."""
         here = self.of(stop)
-        for storage, own in self._parted(paths, {}):
+        for storage, own in self._by_storage(paths, {}):
             if storage is here:
                 storage.tidy(own, stop)
 
@@ -133,12 +133,12 @@ class Storages:
         return self.of(location).listing(location, unnamed)
 
     def _inside(self, path: str) -> bool:
-        """Return whether the fence holds the path, and what the links in it lead to."""
+        """Return whether the path lies inside the fence, and so does the target of its links."""
         folder, _, name = path.rpartition("/")
         return self.fence(path) and (local_path(path) is None or self.fence(f"{self.local.canonical(folder)}{name}"))
 
-    def _parted(self, paths: Sequence[str], unknown: dict[str, str]) -> list[tuple[Storage, list[str]]]:
-        """Return the paths by their storage; those of none go to `unknown` with the reason."""
+    def _by_storage(self, paths: Sequence[str], unknown: dict[str, str]) -> list[tuple[Storage, list[str]]]:
+        """Return the paths by their storage; paths of unknown storage are added to `unknown` with the reason."""
         parts: dict[int, tuple[Storage, list[str]]] = {}
         for path in paths:
             try:

@@ -43,18 +43,18 @@ def store_of(root: str, properties: Mapping[str, str], lender: Lender | None = N
     """Return the store of `scheme://bucket`. `lender` gives credentials whenever the last ones are about to expire."""
     place = split(root)
     first = lender() if lender is not None else None
-    said = {**properties, **(first.properties if first is not None else {})}
+    merged = {**properties, **(first.properties if first is not None else {})}
     if place.scheme in _S3:
-        return _s3(place.authority, said, lender)
+        return _s3(place.authority, merged, lender)
     if place.scheme in _GCS:
-        return _gcs(place.authority, said, lender)
+        return _gcs(place.authority, merged, lender)
     if place.scheme in _AZURE:
-        return _azure(place.authority, said, lender)
+        return _azure(place.authority, merged, lender)
     raise UnsupportedTable(f"{root}: only local files, S3, Google Cloud Storage and Azure are supported")
 
 
 def settings(names: Mapping[str, tuple[str, ...]], properties: Mapping[str, str]) -> dict[str, Any]:
-    """Return the properties in obstore's words."""
+    """Return the properties under obstore's names."""
     values = {name: next((properties[k] for k in keys if properties.get(k)), None) for name, keys in names.items()}
     return {name: value for name, value in values.items() if value is not None}
 
@@ -72,7 +72,7 @@ def _s3(bucket: str, properties: Mapping[str, str], lender: Lender | None) -> Ob
     provider: Any = None
     if lender is not None:
         config = {k: v for k, v in config.items() if k not in ("access_key_id", "secret_access_key", "session_token")}
-        provider = _lent(lender, _s3_credentials)
+        provider = _credential_provider(lender, _s3_credentials)
     return S3Store(
         bucket,
         config=cast("S3Config", config),
@@ -86,7 +86,7 @@ def _gcs(bucket: str, properties: Mapping[str, str], lender: Lender | None) -> O
     config = settings(_GCS_SETTINGS, properties)
     provider: Any = None
     if lender is not None:
-        provider = _lent(lender, _gcs_credentials)
+        provider = _credential_provider(lender, _gcs_credentials)
     elif token := properties.get("gcs.oauth2.token"):
         provider = lambda: {"token": token, "expires_at": None}  # noqa: E731
     return GCSStore(
@@ -99,7 +99,7 @@ def _gcs(bucket: str, properties: Mapping[str, str], lender: Lender | None) -> O
 
 
 def _azure(authority: str, properties: Mapping[str, str], lender: Lender | None) -> ObjectStore:
-    """`container@account.dfs.core.windows.net`, as abfs locations have it."""
+    """Return the store of `container@account.dfs.core.windows.net`, the authority of abfs locations."""
     container, _, host = authority.partition("@")
     config = settings(_AZURE_SETTINGS, properties)
     if host:
@@ -111,7 +111,7 @@ def _azure(authority: str, properties: Mapping[str, str], lender: Lender | None)
     provider: Any = None
     if lender is not None:
         config.pop("sas_key")
-        provider = _lent(lender, lambda lent: {"sas_token": _sas(lent, account)})
+        provider = _credential_provider(lender, lambda vended: {"sas_token": _sas(vended, account)})
     return AzureStore(
         container,
         config=cast("AzureConfig", {k: v for k, v in config.items() if v is not None}),
@@ -121,31 +121,33 @@ def _azure(authority: str, properties: Mapping[str, str], lender: Lender | None)
     )
 
 
-def _lent(lender: Lender, said: Callable[[Mapping[str, str]], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
-    """Credentials as obstore asks for them: as long as they are valid it keeps them."""
+def _credential_provider(
+    lender: Lender, to_config: Callable[[Mapping[str, str]], dict[str, Any]]
+) -> Callable[[], dict[str, Any]]:
+    """Return obstore's credential provider, which obstore calls again when the last credentials expire."""
 
     def credentials() -> dict[str, Any]:
         grant = lender()
         if grant is None:
             raise StorageUnavailable("the catalog lends no credentials for these files any more")
-        return {**said(grant.properties), "expires_at": grant.expires}
+        return {**to_config(grant.properties), "expires_at": grant.expires}
 
     return credentials
 
 
-def _s3_credentials(lent: Mapping[str, str]) -> dict[str, Any]:
-    found = settings(_S3_SETTINGS, lent)
+def _s3_credentials(vended: Mapping[str, str]) -> dict[str, Any]:
+    config = settings(_S3_SETTINGS, vended)
     return {
-        "access_key_id": found.get("access_key_id", ""),
-        "secret_access_key": found.get("secret_access_key", ""),
-        "token": found.get("session_token"),
+        "access_key_id": config.get("access_key_id", ""),
+        "secret_access_key": config.get("secret_access_key", ""),
+        "token": config.get("session_token"),
     }
 
 
-def _gcs_credentials(lent: Mapping[str, str]) -> dict[str, Any]:
-    return {"token": lent.get("gcs.oauth2.token", "")}
+def _gcs_credentials(vended: Mapping[str, str]) -> dict[str, Any]:
+    return {"token": vended.get("gcs.oauth2.token", "")}
 
 
-def _sas(lent: Mapping[str, str], account: str) -> str:
-    named = [v for k, v in lent.items() if k.startswith(f"adls.sas-token.{account}")]
-    return (named or [lent.get("adls.sas-token", "")])[0]
+def _sas(vended: Mapping[str, str], account: str) -> str:
+    named = [v for k, v in vended.items() if k.startswith(f"adls.sas-token.{account}")]
+    return (named or [vended.get("adls.sas-token", "")])[0]

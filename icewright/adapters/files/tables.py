@@ -31,7 +31,7 @@ _OUTSIDE_KEPT = 8_000_000  # bytes, about
 
 @dataclass(frozen=True)
 class IcebergFiles:
-    """The files of all tables, wherever they lie."""
+    """The TableFiles port over a storage and a manifest reader."""
 
     storage: Storage
     reader: ManifestReader
@@ -50,15 +50,15 @@ class IcebergFiles:
         return self.storage.read(path)
 
     def write(self, path: str, content: bytes) -> None:
-        """A new file, whole or not at all."""
+        """Write a new file atomically."""
         self.storage.write(path, content)
 
     def size(self, path: str) -> int | None:
-        """Length in bytes, None when there is no such file."""
+        """Return the length in bytes, None when there is no such file."""
         return self.storage.size(path)
 
     def stat(self, paths: Sequence[str], concurrency: int) -> Mapping[str, FileStat | None]:
-        """Length and time of many files."""
+        """Return length and time of many files."""
         return self.storage.stat(paths, concurrency)
 
     def time(self, location: str) -> datetime:
@@ -70,7 +70,7 @@ class IcebergFiles:
         return self.storage.canonical(folder)
 
     def canonicals(self, folders: Iterable[str]) -> Mapping[str, str]:
-        """Return the same of many folders at once."""
+        """Return the canonical form of many folders at once."""
         return self.storage.canonicals(folders)
 
     def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:
@@ -86,11 +86,11 @@ class IcebergFiles:
         return self.storage.listing(location, unnamed)
 
     def inventory(self, path: str, location: str, unnamed: Callable[[str], None] = ignore) -> Iterator[pa.RecordBatch]:
-        """Return the files below a location as an inventory has them."""
+        """Return the files below a location that an inventory lists."""
         return read_inventory(self.storage, path, location, unnamed)
 
     def facts(self, metadata: TableMetadata, thresholds: Thresholds) -> TableFacts:
-        """Return what the manifests of the current snapshot say.
+        """Return the facts that the manifests of the current snapshot give.
 
         A job asks several times for the same: the last answers are kept, as neither metadata nor manifests change.
         """
@@ -108,8 +108,8 @@ class IcebergFiles:
                 raise MetadataUnreadable(f"{metadata.metadata_location}: the current snapshot is not in it")
             return TableFacts(metadata, thresholds, (), (), delete_files=0, deleted_rows=0)
         manifests = self.manifests(snapshot)
-        found = measured(self.reader, metadata, manifests, thresholds)
-        return table_facts(metadata, thresholds, manifests, self.entries(manifests), found)
+        measures = measured(self.reader, metadata, manifests, thresholds)
+        return table_facts(metadata, thresholds, manifests, self.entries(manifests), measures)
 
     def candidates(
         self, metadata: TableMetadata, step: RewriteDataFiles | RewritePositionDeletes
@@ -126,7 +126,7 @@ class IcebergFiles:
         return () if snapshot is None else aged(self.reader, metadata, self.manifests(snapshot), step)
 
     def avro(self, path: str) -> AvroFile:
-        """Return an Avro file taken apart."""
+        """Return the header and the decompressed records of an Avro file."""
         one = container(self.storage, path)
         with readable([path]):
             return AvroFile(one.meta, one.records, one.body())
@@ -140,21 +140,21 @@ class IcebergFiles:
         manifests = listed(self.reader.manifest_lists(snapshots))
         paths = [*(m.path for m in manifests), *(s.manifest_list for s in snapshots if s.manifest_list)]
         paths += [s.path for s in (*metadata.statistics, *metadata.partition_statistics)]
-        found = dict.fromkeys(outside_folders(pl.Series(paths, dtype=pl.String), metadata, self.canonical))
+        folders_of_files = dict.fromkeys(outside_folders(pl.Series(paths, dtype=pl.String), metadata, self.canonical))
         fresh: list[ManifestFile] = []
         for manifest in manifests:
-            known = self._outside.get((manifest.path, metadata.location, *metadata.write_paths))
-            fresh += [manifest] if known is None else []
-            found |= dict.fromkeys(known or ())
+            cached = self._outside.get((manifest.path, metadata.location, *metadata.write_paths))
+            fresh += [manifest] if cached is None else []
+            folders_of_files |= dict.fromkeys(cached or ())
         for manifest in fresh:
             live = [frame["path"] for frame in self.reader.live_files([manifest])]
             folders = outside_folders(pl.concat(live), metadata, self.canonical) if live else ()
             self._outside.put((manifest.path, metadata.location, *metadata.write_paths), folders)
-            found |= dict.fromkeys(folders)
-        return tuple(found)
+            folders_of_files |= dict.fromkeys(folders)
+        return tuple(folders_of_files)
 
     def planning_seconds(self, snapshot: Snapshot) -> float:
-        """Return how long it takes to read what planning a full scan reads."""
+        """Return the seconds that reading the metadata for a full scan takes."""
         started = time.perf_counter()
         self.reader.plan(snapshot)
         return time.perf_counter() - started
@@ -164,16 +164,16 @@ class IcebergFiles:
         return self.reader.manifest_lists(snapshots, totals=totals).to_arrow()
 
     def entries(self, manifests: Sequence[ManifestFile]) -> pa.Table:
-        """Return the entries of the manifests; those asked for last are at hand, as long as they are not too many.
+        """Return the entries of the manifests, from memory when the last calls requested the same manifests.
 
         Expiring snapshots changes the metadata and no manifest of the current snapshot.
         """
-        wanted = tuple(manifests)
-        found = self._entries.get(wanted)
-        if found is None:
-            found = self.reader.entries(manifests)
-            self._entries.put(wanted, found)
-        return found
+        key = tuple(manifests)
+        entries = self._entries.get(key)
+        if entries is None:
+            entries = self.reader.entries(manifests)
+            self._entries.put(key, entries)
+        return entries
 
     def live_files(self, manifests: Sequence[ManifestFile]) -> Iterator[pa.RecordBatch]:
         """Yield the files that are live in the manifests, chunk by chunk."""

@@ -1,1 +1,1 @@
-"""Iceberg's table metadata files: read, changed and told apart. A tool of the adapters, and no adapter itself."""
+"""Iceberg's table metadata files: parsing, changing and identifying them. Shared by the adapters."""

@@ -1,4 +1,4 @@
-"""Applies changes to metadata files.
+"""Application of catalog changes to metadata files.
 
 Changes edit the JSON itself and not a client's model, so that fields of a newer spec survive a commit. Other fields and
 snapshots are copied as bytes: a file of 250 MB costs little more than itself.

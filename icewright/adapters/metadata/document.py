@@ -1,4 +1,4 @@
-"""A metadata file as its top fields, each kept as bytes: a field that nobody changes is not decoded."""
+"""A metadata file as the bytes of its top-level fields: fields that no change touches are not decoded."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SpecObject(msgspec.Struct, rename=lambda name: name.replace("_", "-"), fro
 
 
 class OfSnapshot(SpecObject, frozen=True, gc=False):
-    """A snapshot, or something about one: which it is, and its place among the others."""
+    """The id and the order of a snapshot, or of an object that belongs to a snapshot."""
 
     snapshot_id: int
     sequence_number: int | None = None
@@ -90,13 +90,13 @@ def decode(content: bytes, location: str) -> Document:
 
 
 class Editor:
-    """Reads and writes single fields of a document; the others stay the bytes that they are."""
+    """Reads and writes single fields of a document; all others keep their bytes."""
 
     def __init__(self, document: Document) -> None:
         self.document = document
 
     def get(self, name: str, default: Json) -> Json:
-        """Return a field's value; what is missing or null is the default."""
+        """Return a field's value, the default when the field is missing or null."""
         value = self.document.get(name)
         value = msgspec.json.decode(value) if isinstance(value, msgspec.Raw) else value
         return default if value is None else value
@@ -108,7 +108,7 @@ class Editor:
         return value or []
 
     def set(self, name: str, value: Json) -> None:
-        """Set a field's value, which may hold bytes as they stand in the file."""
+        """Set a field's value, which may contain raw JSON bytes of the file."""
         self.document[name] = value
 
 
@@ -119,7 +119,7 @@ def encode(document: Document) -> bytes:
 
 
 def next_location(document: Document, current: str) -> str:
-    """Return the location of the next metadata file: the version counts up, a fresh uuid keeps writers apart.
+    """Return the location of the next metadata file: the next version with a new uuid, unique to this writer.
 
     The uuid says that the file is Icewright's, see `staged_by_us`.
     """

@@ -48,7 +48,7 @@ _LINEAGE = msgspec.json.Decoder(_Lineage)
 
 
 def lineage(content: bytes, location: str) -> Lineage | None:
-    """Return the lineage of a metadata file; None when it is debris: empty, cut, or not Iceberg's at all.
+    """Return the lineage of a metadata file; None when it is debris: empty, truncated, or not Iceberg's at all.
 
     Raises `MetadataUnreadable` when it may be somebody's although it cannot be read: compressed in another way,
     encrypted, not as the spec has it, or too large inflated.

@@ -1,4 +1,4 @@
-"""Parses table metadata files into values of the core."""
+"""Parsing of table metadata files into values of the core."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ def _current(items: Sequence[Mapping[str, Any]], key: str, current_id: int | Non
 
 
 def _sort_order(order: Mapping[str, Any], schema: Mapping[str, Any]) -> str | None:
-    """Return the order as `rewrite_data_files` takes it; None when it is empty or uses a transform it cannot say."""
+    """Return the order in the syntax of `rewrite_data_files`; None when empty or with a transform it cannot express."""
     columns = column_names(schema)
     terms = []
     for field in order.get("fields", ()):

@@ -1,4 +1,4 @@
-"""Restores what an expiry removed from a metadata file."""
+"""Restoring snapshots, refs and statistics that an expiry removed from a metadata file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Restored:
 
 
 def restoration(content: bytes, location: str, change: RemoveSnapshots) -> RestoreSnapshots:
-    """Return the change that puts back what `change` takes from the metadata file. Raises `MetadataUnreadable`."""
+    """Return the change that restores what `change` removes from the metadata file. Raises `MetadataUnreadable`."""
     old = Editor(decode(content, location))
     removed = change.snapshot_ids
     snapshots, statistics, partition_statistics = (
@@ -96,7 +96,7 @@ def undefined(document: Document, change: RestoreSnapshots) -> dict[str, list[Js
 
 
 def restore(new: Editor, change: RestoreSnapshots) -> Restored:
-    """Put back what is missing. Raises `Refused` when the snapshots would not be what they were."""
+    """Restore the missing objects. Raises `Refused` when the snapshots would differ from the removed ones."""
     before = dict(new.document)
     if absent := missing(new.document, change):
         for name, items in undefined(new.document, change).items():

@@ -26,7 +26,7 @@ _TYPES = {Severity.INFO: "info", Severity.WARNING: "warning", Severity.CRITICAL:
 
 
 class AppriseChannel:
-    """One notification channel; its name is the kind of service."""
+    """The Notifier port over one Apprise URL, named after the kind of service."""
 
     def __init__(self, name: str, service: Apprise) -> None:
         self.name, self._service = name, service
@@ -37,11 +37,11 @@ class AppriseChannel:
 
         try:
             kind = NotifyType(_TYPES[severity])
-            taken = self._service.notify(body=body, title=title, notify_type=kind, body_format=NotifyFormat.TEXT)
+            result = self._service.notify(body=body, title=title, notify_type=kind, body_format=NotifyFormat.TEXT)
         except Exception as error:  # noqa: BLE001 - one service's plugin must not end the telling of others
             raise ChannelUnavailable(f"channel {self.name}: unexpected {type(error).__name__}") from None
-        if not taken:
-            raise ChannelUnavailable(f"channel {self.name}: {_reason(taken)}")
+        if not result:
+            raise ChannelUnavailable(f"channel {self.name}: {_reason(result)}")
 
 
 def open_channels(urls: Sequence[str]) -> dict[str, AppriseChannel]:
@@ -108,8 +108,8 @@ def _silence_logs() -> None:
 def _reason(result: AppriseResult) -> str:
     """Return why delivery failed, in our own words: Apprise's may contain the address."""
     text = " ".join(entry.message for entry in result.logs())
-    if found := _STATUS.search(text):
-        status = int(found[1])
+    if match := _STATUS.search(text):
+        status = int(match[1])
         broken = status >= 500  # noqa: PLR2004 - the service's own fault
         remedy = "the service failed: told again later" if broken else "it refused the message"
         return f"{_REMEDIES.get(status, remedy)} (HTTP {status})"

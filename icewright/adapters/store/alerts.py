@@ -196,12 +196,12 @@ class SqlAlerts(AlertStore):
 
 def _earlier_undelivered() -> sa.ColumnElement[bool]:
     """Return whether the channel still waits for the alert's beginning, or for an earlier alert of the key."""
-    mine, alert, delivery = ALERTS.alias("mine"), ALERTS.alias("earlier"), TELLINGS.alias("before")
-    joined = mine.join(alert, (alert.c.key == mine.c.key) & (alert.c.id <= mine.c.id))
-    earlier = (alert.c.id < mine.c.id) | (~delivery.c.resolved & TELLINGS.c.resolved)
+    current, alert, delivery = ALERTS.alias("current_alert"), ALERTS.alias("earlier"), TELLINGS.alias("before")
+    joined = current.join(alert, (alert.c.key == current.c.key) & (alert.c.id <= current.c.id))
+    earlier = (alert.c.id < current.c.id) | (~delivery.c.resolved & TELLINGS.c.resolved)
     undelivered = (delivery.c.channel == TELLINGS.c.channel) & delivery.c.told_at.is_(None) & earlier
     earlier_deliveries = sa.select(1).select_from(joined.join(delivery, delivery.c.alert_id == alert.c.id))
-    return sa.exists(earlier_deliveries.where(mine.c.id == TELLINGS.c.alert_id, undelivered).correlate(TELLINGS))
+    return sa.exists(earlier_deliveries.where(current.c.id == TELLINGS.c.alert_id, undelivered).correlate(TELLINGS))
 
 
 def _insert_alerts(connection: sa.Connection, changes: Iterable[Begin], now: datetime) -> None:

@@ -1,4 +1,4 @@
-"""Old history on its way out: batches are recorded first, copied to the archive, and deleted at the end."""
+"""Batches of old history: recorded first, then copied to the archive, then deleted from the store."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _Wheres = tuple[sa.ColumnElement[bool], ...]
 
 @dataclass(frozen=True)
 class SqlOldHistory(OldHistory):
-    """Old history in a database. A batch ends at so many rows, or characters of JSON."""
+    """The OldHistory port on a database. A batch is limited by rows and by characters of JSON."""
 
     db: Database
     most_rows: int = 20_000
@@ -119,7 +119,7 @@ class SqlOldHistory(OldHistory):
 
 
 def _old_jobs(before: datetime) -> _Wheres:
-    """Return the conditions of jobs that ended before, but for those that the store still works with."""
+    """Return the conditions of jobs that ended before the time and that the store no longer works with."""
     later = JOBS.alias()
     of_job = DELETIONS.c.job_id == JOBS.c.job_id
     return (

@@ -23,7 +23,7 @@ class ChangeTokens:
         sa.event.listen(engine, "engine_disposed", self._disconnect)
 
     def now(self) -> Hashable:
-        """Return the stamp of this moment. Raises whatever the database does."""
+        """Return the current change token. Passes on the database's errors."""
         with self._lock:
             mark, connection = self._connection or self._connect()
             try:

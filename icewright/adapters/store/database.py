@@ -103,12 +103,12 @@ def _alembic(connection: sa.Connection) -> Config:
 
 
 def upgrade(engine: sa.Engine) -> None:
-    """Bring the database to the newest revision. Raises `StoreUnavailable` when it does not answer."""
+    """Migrate the database to the newest revision. Raises `StoreUnavailable` when it does not answer."""
     migrate(engine, "head")
 
 
 def migrate(engine: sa.Engine, revision: str) -> None:
-    """Bring the database to a later revision. Raises `StoreUnavailable` when it does not answer."""
+    """Migrate the database to a later revision. Raises `StoreUnavailable` when it does not answer."""
     from alembic import command  # noqa: PLC0415
 
     try:
@@ -164,7 +164,7 @@ def server_time(engine: sa.Engine) -> datetime | None:
 
 
 class Database:
-    """Transactions on one engine. A part of the store takes a `Database`, and shares it with the others."""
+    """Transactions on one SQLAlchemy engine, shared by all parts of the store."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self.engine = engine
@@ -187,10 +187,10 @@ class Database:
         of another version takes nothing, and what it has already ends as usual.
         """
         with self.begin() as connection:
-            revision, known = connection.execute(_REVISION).scalar(), newest_revision()
-            if revision != known:
+            revision, newest = connection.execute(_REVISION).scalar(), newest_revision()
+            if revision != newest:
                 raise SchemaMismatch(
-                    f"the state store has schema revision {revision or 'none'}, and this process knows {known}: it"
+                    f"the state store has schema revision {revision or 'none'}, and this process knows {newest}: it"
                     " takes no work until both agree; run the version of Icewright that migrated the store"
                 )
             yield connection
@@ -200,7 +200,7 @@ class Database:
         return _transaction(self._reader)
 
     def change_token(self) -> Hashable | None:
-        """Return a value that differs after each commit of anybody; None where that is not known cheaply."""
+        """Return a value that changes with every commit of any process; None where no cheap one exists."""
         tokens: ChangeTokens | None = self.engine.get_execution_options().get(_CHANGE_TOKENS)
         try:
             return None if tokens is None else tokens.now()
@@ -218,7 +218,7 @@ def _transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
 
 
 def unavailable(engine: sa.Engine, error: Exception) -> StoreUnavailable:
-    """Return the error as people should read it: without statement, parameters and password."""
+    """Return the error for users, without the statement, its parameters and the password."""
     message = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
     return StoreUnavailable(
         f"the state store {engine.url.set(query={}).render_as_string(hide_password=True)} failed: {message}"

@@ -1,4 +1,4 @@
-"""What jobs did: their runs, what those tell of a table, and the log of what happened."""
+"""The runs of jobs, the history of each table by them, and the activity log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events that other systems push: ids that came, scans by day, and evaluations that they make due."""
+"""Events that other systems push: received ids, scans by day, and evaluations that become due."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs: queued by the planner, taken by workers, held by leases. Each change is a compare-and-set.
+"""Jobs: queued by the planner, dequeued by workers, kept by leases. Each change is a compare-and-set.
 
 A row of TABLES names the job that holds the table from the moment the job is queued, so a table has one open job.
 """

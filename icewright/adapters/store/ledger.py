@@ -43,7 +43,7 @@ def _schema() -> pa.Schema:
 
 
 def write_ledger(folder: Path, job_id: str, rows: Iterable[Mapping[str, Any]]) -> Path:
-    """Write the rows to `<job id>.parquet`, whole or not at all, and return its path. Raises `OSError`."""
+    """Write the rows to `<job id>.parquet` atomically, and return its path. Raises `OSError`."""
     from pyarrow import Table, parquet  # noqa: PLC0415
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -244,7 +244,7 @@ class SqlLedger(DeletionLedger):
             return states
 
     def end_undo(self, job_id: str, now: datetime, *, undone: bool, in_use: Collection[str] = ()) -> None:
-        taken = (DELETIONS.c.job_id == job_id) & (DELETIONS.c.state == LedgerState.UNDOING)
+        undoing = (DELETIONS.c.job_id == job_id) & (DELETIONS.c.state == LedgerState.UNDOING)
         in_use_values = {
             "state": LedgerState.KEPT,
             "settled_at": now,
@@ -255,9 +255,9 @@ class SqlLedger(DeletionLedger):
             _lock_job(connection, job_id)
             for chunk in chunks(list(in_use)):
                 connection.execute(
-                    sa.update(DELETIONS).where(taken, DELETIONS.c.path.in_(chunk)).values(**in_use_values)
+                    sa.update(DELETIONS).where(undoing, DELETIONS.c.path.in_(chunk)).values(**in_use_values)
                 )
-            connection.execute(sa.update(DELETIONS).where(taken).values(**final_values))
+            connection.execute(sa.update(DELETIONS).where(undoing).values(**final_values))
 
     def unfinished_undos(self) -> Sequence[str]:
         with self.db.reading() as connection:
@@ -295,7 +295,7 @@ class SqlLedger(DeletionLedger):
 
 
 def waiting_deletions() -> sa.Select[Any]:
-    """Return the query of jobs and their operations with waiting files, for `waiting_of`."""
+    """Return the query of jobs and their operations with waiting files; `waiting_of` reads its rows."""
     failed = sa.case((DELETIONS.c.state == LedgerState.FAILED, 1), else_=0)
     at_once = sa.case((DELETIONS.c.delete_after.is_(None), 1), else_=0)
     of_job = (JOBS.c.job_id, JOBS.c.created, PLANNED_BY, TABLES.c.catalog, TABLES.c.namespace, TABLES.c.name)
@@ -339,7 +339,7 @@ def _lock_job(connection: sa.Connection, job_id: str) -> None:
 
 
 def _unfinished(job: Any, rows: Sequence[Any]) -> Iterator[Unfinished]:  # noqa: ANN401 - result rows
-    """Yield what a job left behind, by the operation that planned it; earlier releases did not record which."""
+    """Yield a job's unfinished deletions by the operation that planned them; earlier releases did not record it."""
     ref = TableRef(job.catalog, namespace_of(job.namespace), job.name)
     all_operations, intent = tuple(Operation(op) for op in job.operations), _intent(job.intent)
     groups: dict[str | None, list[Any]] = {} if rows else {None: []}

@@ -93,7 +93,7 @@ def _add_distribution(before: Distribution | None, part: Sequence[float | None])
 def _ages(
     connection: sa.Connection, at: sa.ColumnElement[Any], cuts: Sequence[datetime], now: datetime
 ) -> list[sa.ColumnElement[Any]]:
-    """Return the number of times, the sum of their ages in seconds, and how many are at most so old."""
+    """Return the number of times, the sum of their ages in seconds, and the number within each bound of age."""
     moment = sa.literal(now, TABLES.c.succeeded_at.type)
     age: sa.ColumnElement[Any]
     if connection.dialect.name == "postgresql":

@@ -49,7 +49,7 @@ def overview(connection: sa.Connection, sight: VisibilityFilter, since: datetime
 def _tables(
     connection: sa.Connection, condition: sa.ColumnElement[bool]
 ) -> tuple[dict[str, int], list[int], int, tuple[int, int]]:
-    """Tables by state, by tens of health and without one; how many changed, and how many are due or worked on."""
+    """Return counts of tables by state and by tens of health, and of tables that changed, are due or are worked on."""
     tens = sa.case((TABLES.c.health >= _TENS * (_TENS - 1), _TENS - 1), else_=TABLES.c.health // _TENS)
     due_or_held = (TABLES.c.due_since.is_not(None) & TABLES.c.error.is_(None)) | TABLES.c.held_by.is_not(None)
     changed_since = TABLES.c.metadata_location.is_distinct_from(TABLES.c.evaluated_location)

@@ -88,10 +88,10 @@ def visible(connection: sa.Connection, sight: VisibilityFilter, table: sa.Table 
     if sight is None:
         return sa.true()
     places = connection.execute(sa.select(table.c.catalog, table.c.namespace).distinct())
-    seen = [
+    namespaces = [
         (row.catalog, row.namespace)
         for row in places
         if row.catalog is not None
         and any(covers(scope, (row.catalog, *namespace_of(row.namespace))) for scope in sight)
     ]
-    return sa.tuple_(table.c.catalog, table.c.namespace).in_(seen) if seen else sa.false()
+    return sa.tuple_(table.c.catalog, table.c.namespace).in_(namespaces) if namespaces else sa.false()

@@ -1,4 +1,4 @@
-"""What the planner reads: due operations, usage and pool limits; and what it deferred."""
+"""The input of the planner: due operations, usage, pool limits and the operations that it deferred."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class SqlPlanning(PlanningState):
         return Usage(jobs, by_pool, by_catalog)
 
     def record_deferred(self, deferred: Sequence[Deferred]) -> None:
-        """Write only what differs from the last plan: most of the queue stays as it is."""
+        """Replace the deferred operations, writing only differences from the last plan, as most of the queue stays."""
         by_key = {(*name_columns(d.ref).values(), str(d.operation)): d for d in deferred}
         columns = [TABLES.c[n] for n in ("catalog", "namespace", "name")]
         columns += [VERDICTS.c[n] for n in ("operation", "table_id", "waits", "position")]
@@ -128,12 +128,12 @@ class SqlPlanning(PlanningState):
             connection.execute(insert.on_conflict_do_update(index_elements=["name"], set_=values))
 
 
-def _candidate(row: Any, wishes: Mapping[Operation, DueOperation]) -> Candidate:  # noqa: ANN401 - a result row
+def _candidate(row: Any, due: Mapping[Operation, DueOperation]) -> Candidate:  # noqa: ANN401 - a result row
     blocked = f"paused: {row.paused}" if row.paused else f"held by job {row.held_by}" if row.held_by else None
     return Candidate(
         ref=ref_of(row),
         table_uuid=row.table_uuid,
-        wishes=wishes,
+        wishes=due,
         due_since=row.due_since,
         importance=row.importance,
         order=row.run_order,

@@ -1,4 +1,4 @@
-"""Every table that any catalog ever named, and what people declared to be a table's own."""
+"""Registrations of every table that any catalog ever named, and adoptions that people declared."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ class SqlRegistrations(Registrations):
 
     def adopted(self, table_uuid: str) -> frozenset[str]:
         with self.db.reading() as connection:
-            mine = sa.select(ADOPTIONS.c.what).where(ADOPTIONS.c.table_uuid == table_uuid)
-            return frozenset(connection.execute(mine).scalars())
+            query = sa.select(ADOPTIONS.c.what).where(ADOPTIONS.c.table_uuid == table_uuid)
+            return frozenset(connection.execute(query).scalars())
 
     def adopt(self, table_uuid: str, what: Iterable[str], author: str, now: datetime) -> None:
         with self.db.begin() as connection:
@@ -69,12 +69,12 @@ class SqlRegistrations(Registrations):
 
 
 def write_registration(connection: sa.Connection, one: Registration, now: datetime) -> None:
-    """Insert a registration, or update what is known of the table."""
+    """Insert the registration of a table, or update the stored one."""
     key = name_columns(one.ref) | {"table_uuid": one.table_uuid}
     row = connection.execute(_ONE, _key_parameters(one.ref, one.table_uuid)).first()
-    known = None if row is None else _registration(tuple(row))
-    new = one.on_top_of(known)
-    if known == new:
+    current = None if row is None else _registration(tuple(row))
+    new = one.on_top_of(current)
+    if current == new:
         return
     values: dict[str, Any] = {name: list(getattr(new, name)) for name in _LISTS}
     values |= {"location": new.metadata_location, "seen": new.seen or now}
@@ -107,7 +107,7 @@ _Row = tuple[str, str, str, str, str, str, str, str, datetime]  # the columns of
 
 @lru_cache(maxsize=65_536)  # thousands are read again and again, and few change
 def _registration(row: _Row) -> Registration:
-    catalog, namespace, name, table_uuid, metadata_location, *lists, seen = row
+    catalog, namespace, name, table_uuid, metadata_location, *lists, last_seen = row
     places, folders, first_places = (tuple(json.loads(str(text))) for text in lists)
     ref = TableRef(catalog, namespace_of(namespace), name)
-    return Registration(ref, table_uuid, metadata_location, places, folders, first_places, seen)
+    return Registration(ref, table_uuid, metadata_location, places, folders, first_places, last_seen)

@@ -308,8 +308,8 @@ TELLINGS = sa.Table(  # deliveries of alerts to channels
     sa.Column("try_at", Moment, nullable=False),  # not before then: it failed, or another process has claimed it
     sa.Column("told_at", Moment),
 )
-_UNTOLD = TELLINGS.c.told_at.is_(None)
-sa.Index("ix_tellings_try_at", TELLINGS.c.try_at, sqlite_where=_UNTOLD, postgresql_where=_UNTOLD)
+_UNDELIVERED = TELLINGS.c.told_at.is_(None)
+sa.Index("ix_tellings_try_at", TELLINGS.c.try_at, sqlite_where=_UNDELIVERED, postgresql_where=_UNDELIVERED)
 
 TOTALS = sa.Table(  # counters over all runs ever, which pruning the history does not lower
     "totals",

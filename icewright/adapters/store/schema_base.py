@@ -1,4 +1,4 @@
-"""What every table of the schema is made with."""
+"""Column types and helpers that all tables of the schema share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 
 class Moment(sa.TypeDecorator[datetime]):
-    """A time in UTC; SQLite keeps no zone, so it is taken off on the way in and put on on the way out."""
+    """A time in UTC. SQLite stores no zone, so the zone is removed on writing and added on reading."""
 
     impl = sa.DateTime
     cache_ok = True

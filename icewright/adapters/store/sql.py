@@ -55,5 +55,5 @@ class SqlStore:
         return self.db.engine
 
     def change_token(self) -> Hashable | None:
-        """Return a value that differs after each commit of anybody; None where that is not known cheaply."""
+        """Return a value that changes with every commit of any process; None where no cheap one exists."""
         return self.db.change_token()

@@ -1,4 +1,4 @@
-"""Tables by the names and files that other systems send, however those are spelled."""
+"""Lookup of tables by the names and files that other systems send, in any spelling."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ def by_name(connection: sa.Connection, names: Iterable[Name]) -> Mapping[Name, S
     Engines write `a.b.c` whether a dot is part of a name or stands between two, and Trino writes all in lower case.
     """
     unique = sorted(set(names))
-    found = _exact(connection, unique)
+    rows = _exact(connection, unique)
     missing: dict[str, list[Name]] = {}
     for name in unique:
-        if name not in found:
+        if name not in rows:
             missing.setdefault(name[0], []).append(name)
     for catalog, of_catalog in missing.items():
-        found |= _alike(connection, catalog, of_catalog)
-    return found
+        rows |= _alike(connection, catalog, of_catalog)
+    return rows
 
 
 def _exact(connection: sa.Connection, names: Sequence[Name]) -> dict[Name, Sequence[Any]]:
     refs = [name_columns(TableRef(name[0], name[1:-1], name[-1])) for name in names]
-    found: dict[Name, Sequence[Any]] = {}
+    rows: dict[Name, Sequence[Any]] = {}
     for chunk in _chunks([tuple(ref.values()) for ref in refs]):
         same_name = sa.tuple_(*(TABLES.c[column] for column in ("catalog", "namespace", "name"))).in_(chunk)
         for row in connection.execute(sa.select(*_NAME).where(~TABLES.c.dropped, same_name)):
-            found[(row.catalog, *namespace_of(row.namespace), row.name)] = [row]
-    return found
+            rows[(row.catalog, *namespace_of(row.namespace), row.name)] = [row]
+    return rows
 
 
 def _alike(connection: sa.Connection, catalog: str, names: Sequence[Name]) -> dict[Name, Sequence[Any]]:
@@ -63,7 +63,7 @@ def _alike(connection: sa.Connection, catalog: str, names: Sequence[Name]) -> di
 
 
 def _ends(parts: Name) -> Iterator[str]:
-    """Yield what the table's own name may be: the last part, the last two with a dot between them, and so on."""
+    """Yield the possible names of the table itself: the last part, the last two joined by a dot, and so on."""
     return (".".join(parts[i:]) for i in range(1, len(parts)))
 
 
@@ -78,9 +78,9 @@ def by_location(connection: sa.Connection, locations: Iterable[str]) -> Mapping[
     """Return the rows of tables whose folders hold a metadata file: of folders within one another, the innermost."""
     above = {location: _folders(location) for location in sorted(set(locations))}
     usual = {location: folders[1:2] for location, folders in above.items() if folders[0].endswith("/metadata")}
-    found = _nearest(connection, usual, [TABLES.c.location])
-    rest = {location: folders for location, folders in above.items() if not found.get(location)}
-    return {**found, **_nearest(connection, rest, [TABLES.c.location, _METADATA_FOLDER])}
+    rows = _nearest(connection, usual, [TABLES.c.location])
+    rest = {location: folders for location, folders in above.items() if not rows.get(location)}
+    return {**rows, **_nearest(connection, rest, [TABLES.c.location, _METADATA_FOLDER])}
 
 
 def _nearest(
@@ -105,8 +105,8 @@ def _innermost(
 ) -> Sequence[Any]:
     for folder in folders:  # nearest first
         candidates = by_folder.get(directory_key(folder), {}).values()
-        if found := [row for row, spelled in candidates if holds(spelled, location)]:
-            return found
+        if rows := [row for row, spelled in candidates if holds(spelled, location)]:
+            return rows
     return []
 
 

@@ -1,4 +1,4 @@
-"""Tables: what catalogs list, what evaluations found, when they are evaluated next, and pinned snapshots."""
+"""Tables with their listings and evaluations, the schedule of evaluations, and pinned snapshots."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def _due_statement() -> sa.Select[Any]:
     free = TABLES.c.evaluating_until.is_(None) | (TABLES.c.evaluating_until <= now)
     # a job evaluates its table itself at its end
     worked = sa.exists().where(JOBS.c.job_id == TABLES.c.held_by, JOBS.c.state == JobState.RUNNING)
-    mine = TABLES.c.catalog.in_(sa.bindparam("catalogs", expanding=True))
+    in_catalogs = TABLES.c.catalog.in_(sa.bindparam("catalogs", expanding=True))
     return (
         sa.select(TABLES)
-        .where(TABLES.c.evaluate_at <= now, mine, ~TABLES.c.dropped, free, ~worked)
+        .where(TABLES.c.evaluate_at <= now, in_catalogs, ~TABLES.c.dropped, free, ~worked)
         .order_by(TABLES.c.evaluate_at, TABLES.c.id)
         .limit(sa.bindparam("most"))
         .with_for_update(skip_locked=True)
@@ -121,8 +121,8 @@ class SqlTables(TableState):
         )
         query = sa.select(TABLES.c.catalog, TABLES.c.namespace, TABLES.c.name).where(~TABLES.c.dropped, overlaps)
         with self.db.reading() as connection:
-            found = [ref_of(row) for row in connection.execute(query.order_by(TABLES.c.id))]
-        return [other for other in found if other != ref]
+            refs = [ref_of(row) for row in connection.execute(query.order_by(TABLES.c.id))]
+        return [other for other in refs if other != ref]
 
     def record_evaluation(self, evaluation: Evaluation, now: datetime, policy: str = "") -> None:
         metadata = evaluation.facts.metadata

@@ -67,8 +67,8 @@ class SqlViews(Views):
         with self.db.reading() as connection:
             conditions = sa.and_(visible(connection, sight), *_table_conditions(query))
             total = connection.execute(sa.select(sa.func.count()).select_from(TABLES).where(conditions)).scalar_one()
-            found = sa.select(TABLES, STATE.label("state")).where(conditions, seek(keys, after))
-            rows = connection.execute(found.order_by(*order_by(keys)).limit(limit + 1)).all()
+            page_query = sa.select(TABLES, STATE.label("state")).where(conditions, seek(keys, after))
+            rows = connection.execute(page_query.order_by(*order_by(keys)).limit(limit + 1)).all()
             due = _due(connection, [row.id for row in rows])
         items = [_item(row, due.get(row.id, ())) for row in rows]
         return _page(items, rows, [key.column.name for key in keys], limit, total)
@@ -133,11 +133,11 @@ class SqlViews(Views):
             condition = sa.and_(visible(connection, sight), *free)
             count = sa.select(sa.func.count()).select_from(VERDICTS.join(TABLES)).where(condition)
             total = connection.execute(count).scalar_one()
-            rows = connection.execute(
+            result = connection.execute(
                 due.where(condition, seek(keys, after)).order_by(*order_by(keys)).limit(limit + 1)
             )
-            found = rows.all()
-        return _page([_waiting(row) for row in found], found, ["position", "table_id", "operation"], limit, total)
+            rows = result.all()
+        return _page([_waiting(row) for row in rows], rows, ["position", "table_id", "operation"], limit, total)
 
     def list_files(self, job_id: str, after: After | None, limit: int) -> Page[Mapping[str, Any]]:
         times = ("planned_at", "settled_at", "delete_after", "reason", "operation")
@@ -192,7 +192,7 @@ class SqlViews(Views):
 def _page(
     items: Sequence[Any], rows: Sequence[Any], names: Sequence[str], limit: int, total: int | None = None
 ) -> Page[Any]:
-    """Return a page out of one row more than fits, which tells whether there is another page."""
+    """Return a page from up to `limit + 1` rows: the extra row means that there is another page."""
     if len(rows) <= limit:
         return Page(items, None, total)
     last = rows[limit - 1]
@@ -243,11 +243,11 @@ def _due(connection: sa.Connection, ids: Sequence[int]) -> dict[int, tuple[Opera
     # coalesce keeps the database from the index on verdicts, by which it would visit everything that is due
     is_due = sa.func.coalesce(VERDICTS.c.verdict, "") == "due"
     query = sa.select(VERDICTS.c.table_id, VERDICTS.c.operation).where(VERDICTS.c.table_id.in_(ids), is_due)
-    found: dict[int, list[Operation]] = {}
+    operations_by_table: dict[int, list[Operation]] = {}
     for table, operation in connection.execute(query).all():
-        found.setdefault(table, []).append(Operation(operation))
+        operations_by_table.setdefault(table, []).append(Operation(operation))
     order = list(Operation)
-    return {table: tuple(sorted(operations, key=order.index)) for table, operations in found.items()}
+    return {table: tuple(sorted(operations, key=order.index)) for table, operations in operations_by_table.items()}
 
 
 def _item(row: Any, due: tuple[Operation, ...]) -> TableItem:  # noqa: ANN401 - a result row

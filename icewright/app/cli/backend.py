@@ -1,4 +1,4 @@
-"""Where commands get their answers: from the local configuration, or from the service that --server names."""
+"""The backends of commands: the local configuration, or the service that --server names."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class RunRequest:
 class Backend(Protocol):
     """The commands that work locally and against a service, each returning its JSON document."""
 
-    def tables(self, wanted: TableFilter) -> Document:
+    def tables(self, criteria: TableFilter) -> Document:
         """Return tables as `{"tables": [...], "errors": [...]}`."""
         ...
 
@@ -69,7 +69,7 @@ class Backend(Protocol):
         """Run operations on a table and return the finished job, or what a dry run found."""
         ...
 
-    def history(self, wanted: JobFilter) -> list[Document]:
+    def history(self, criteria: JobFilter) -> list[Document]:
         """Return the jobs that pass the filter, newest first."""
         ...
 
@@ -127,7 +127,7 @@ def no_job(prefix: str) -> str:
 
 
 def removed_settings(scope: str, stored: Mapping[str, Any], knobs: Sequence[str]) -> Mapping[str, Any]:
-    """Return what `config unset` takes out of a stored rule. Raises `UsageError` for a knob that it does not set."""
+    """Return the settings that `config unset` removes from a stored rule. Raises `UsageError` for unset knobs."""
     if not stored:
         raise UsageError(f"the store has no rule {scope}; rules of the configuration file are changed there")
     if missing := [name for name in knobs if name not in stored]:

@@ -1,4 +1,4 @@
-"""What the commands share: the Typer applications, common options, and how the application is opened.
+"""Shared parts of the commands: Typer applications, common options, and opening the application.
 
 Command modules load what a command needs when it runs: `icewright --help` and shell completion import neither
 adapters nor Rich (`tests/cli/test_start.py`).
@@ -123,8 +123,8 @@ class _Options:
 OPTIONS = _Options()
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(requested: bool) -> None:
+    if requested:
         typer.echo(__version__)
         raise typer.Exit
 
@@ -190,7 +190,7 @@ def split_settings(option: str, texts: Sequence[str] | None) -> dict[str, str]:
 
 
 def parse_knobs(option: str, texts: Sequence[str] | None, guardrails: Sequence[Guardrail] = ()) -> dict[str, Any]:
-    """Return `knob=value` texts as checked values. Raises `UsageError` for what a guardrail would replace."""
+    """Return `knob=value` texts as checked values. Raises `UsageError` for a value outside the guardrails."""
     from icewright.core.layering import parse_settings
 
     return parse_settings(option, split_settings(option, texts), guardrails)
@@ -205,8 +205,8 @@ def parse_operations(option: str, texts: Sequence[str] | None) -> list[Operation
         try:
             named.add(Operation(name))  # takes the names of Iceberg's procedures, too
         except ValueError:
-            known = ", ".join(Operation)
-            raise UsageError(f"{option} {name}: there is no such operation; there is: {known}") from None
+            names = ", ".join(Operation)
+            raise UsageError(f"{option} {name}: there is no such operation; there is: {names}") from None
     return [operation for operation in Operation if operation in named]
 
 

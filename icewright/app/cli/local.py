@@ -39,12 +39,12 @@ _PAGE = 500
 class LocalBackend:
     """Runs commands in this process."""
 
-    def tables(self, wanted: TableFilter) -> Document:
+    def tables(self, criteria: TableFilter) -> Document:
         """Detect all tables, and return those that pass the filter."""
-        query = _table_query(wanted)
+        query = _table_query(criteria)
         with open_application() as app:
-            detected = detect(app.runtime, select_catalogs(app, wanted.catalog))
-            items = _take(lambda after: app.runtime.store.views.list_tables(query, None, after, _PAGE), wanted.limit)
+            detected = detect(app.runtime, select_catalogs(app, criteria.catalog))
+            items = _take(lambda after: app.runtime.store.views.list_tables(query, None, after, _PAGE), criteria.limit)
             documents = [_table_document(item) for item in items]
         return {"tables": documents, "errors": list(detected.errors)}
 
@@ -71,7 +71,7 @@ class LocalBackend:
     def run(self, request: RunRequest) -> Document:
         """Reconcile interrupted jobs, then run the operations in this process."""
         command = parse_settings("--set", request.settings)
-        with output.progress() as listener, open_application(command=command, tell=listener) as app:
+        with output.progress() as listener, open_application(command=command, listener=listener) as app:
             guardrails = app.runtime.policy().guardrails
             parse_settings("--set", request.settings, guardrails)  # refuses values that a guardrail would replace
             if not request.dry_run:
@@ -80,23 +80,23 @@ class LocalBackend:
             if row.paused and not request.force and not request.dry_run:
                 remedy = f"`icewright resume {row.ref}`, or run with --force"
                 raise UsageError(f"{row.ref} is paused ({row.paused}): {remedy}")
-            asked = Request(
+            job_request = Request(
                 row.ref, tuple(request.operations), manual=True, force=request.force, dry_run=request.dry_run
             )
-            return job_document(execute(app.runtime, asked), files=request.files)
+            return job_document(execute(app.runtime, job_request), files=request.files)
 
-    def history(self, wanted: JobFilter) -> list[Document]:
+    def history(self, criteria: JobFilter) -> list[Document]:
         """Return the jobs of the state store that pass the filter."""
         with open_application() as app:
-            since = None if wanted.since is None else parse_since(wanted.since, app.runtime.clock.now())
-            ref = known_table(app, wanted.table).ref if wanted.table else None
-            query = JobQuery(ref=ref, states=tuple(wanted.states), operation=wanted.operation)
-            items = _take(lambda after: app.runtime.store.views.list_jobs(query, None, after, _PAGE), wanted.limit)
+            since = None if criteria.since is None else parse_since(criteria.since, app.runtime.clock.now())
+            ref = known_table(app, criteria.table).ref if criteria.table else None
+            query = JobQuery(ref=ref, states=tuple(criteria.states), operation=criteria.operation)
+            items = _take(lambda after: app.runtime.store.views.list_jobs(query, None, after, _PAGE), criteria.limit)
             jobs = [item.job for item in items]
         return [job_row_document(job) for job in jobs if since is None or (job.started or job.created) >= since]
 
     def show(self, job: str) -> Document:
-        """Return a job with all that the state store has of it."""
+        """Return a job with its runs, removed snapshots, log and files."""
         with open_application() as app:
             store, row = app.runtime.store, _job(app, job)
             return job_row_document(row) | {
@@ -145,8 +145,8 @@ class LocalBackend:
             match = _rule_pattern(app, scope)
             old = _stored_rule(app, match)
             removed = removed_settings(scope, old, knobs)
-            rest = {name: value for name, value in old.items() if name not in removed}
-            _store_rule(app, match, rest)
+            remaining = {name: value for name, value in old.items() if name not in removed}
+            _store_rule(app, match, remaining)
         return removed
 
     def undo(self, job: str, *, dry_run: bool) -> Document:
@@ -173,32 +173,32 @@ class LocalBackend:
             return {"job_id": row.job_id, "table": str(row.ref), "files": give_up(app.runtime, row.job_id)}
 
 
-def _take(page: Any, limit: int | None) -> Iterator[Any]:  # noqa: ANN401 - a view of the store
+def _take(read_page: Any, limit: int | None) -> Iterator[Any]:  # noqa: ANN401 - a view of the store
     """Yield the items of all pages, at most `limit`."""
-    after, taken = None, 0
+    after, count = None, 0
     while True:
-        found: Page[Any] = page(after)
-        for item in found.items:
-            if taken == limit:
+        page: Page[Any] = read_page(after)
+        for item in page.items:
+            if count == limit:
                 return
             yield item
-            taken += 1
-        after = found.after
+            count += 1
+        after = page.after
         if after is None:
             return
 
 
-def _table_query(wanted: TableFilter) -> TableQuery:
-    if unknown := [state for state in wanted.states if state not in STATES]:
+def _table_query(criteria: TableFilter) -> TableQuery:
+    if unknown := [state for state in criteria.states if state not in STATES]:
         raise UsageError(f"--state {unknown[0]}: there is no such state; there is: {', '.join(STATES)}")
-    if wanted.sort not in list(TableSort):
-        raise UsageError(f"--sort {wanted.sort}: there is no such column; there is: {', '.join(TableSort)}")
-    sort = TableSort(wanted.sort)
+    if criteria.sort not in list(TableSort):
+        raise UsageError(f"--sort {criteria.sort}: there is no such column; there is: {', '.join(TableSort)}")
+    sort = TableSort(criteria.sort)
     return TableQuery(
-        catalog=wanted.catalog,
-        namespace=split_name(wanted.namespace) if wanted.namespace else None,
-        states=tuple(wanted.states),
-        due=wanted.operation,
+        catalog=criteria.catalog,
+        namespace=split_name(criteria.namespace) if criteria.namespace else None,
+        states=tuple(criteria.states),
+        due=criteria.operation,
         sort=sort,
         descending=sort not in (TableSort.NAME, TableSort.HEALTH),
     )

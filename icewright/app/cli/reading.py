@@ -38,8 +38,8 @@ OneOperation = Annotated[
 
 
 def _operation(name: str | None) -> Operation | None:
-    found = parse_operations("--operation", [name] if name else None)
-    return found[0] if found else None
+    operations = parse_operations("--operation", [name] if name else None)
+    return operations[0] if operations else None
 
 
 @app.command()
@@ -56,8 +56,8 @@ def tables(
     as_json: Json = False,
 ) -> None:
     """List tables with health, state and due operations."""
-    wanted = TableFilter(catalog, namespace, state or (), _operation(operation), sort, limit)
-    document = backend().tables(wanted)
+    criteria = TableFilter(catalog, namespace, state or (), _operation(operation), sort, limit)
+    document = backend().tables(criteria)
     if as_json:
         output.print_json(document)
     else:
@@ -184,12 +184,12 @@ def alerts(
         if test:
             results = _test_channels(opened)
         else:
-            found = [alert_document(a) for a in opened.runtime.store.alerts.list(resolved=resolved, limit=limit)]
+            alerts = [alert_document(a) for a in opened.runtime.store.alerts.list(resolved=resolved, limit=limit)]
     if not test:
         if as_json:
-            output.print_json({"alerts": found})
+            output.print_json({"alerts": alerts})
         else:
-            views.show_alerts(found)
+            views.show_alerts(alerts)
         return
     if as_json:
         output.print_json({"channels": [{"channel": n, "ok": not error, "error": error} for n, error in results]})
@@ -200,7 +200,7 @@ def alerts(
 
 
 def _test_channels(opened: Application) -> list[tuple[str, str | None]]:
-    """Send a test message to each channel; return its name and its error, None where it took the message."""
+    """Send a test message to each channel; return the error by channel, None where delivery succeeded."""
     from icewright.core.alerts import Severity
     from icewright.core.errors import ChannelUnavailable
 
@@ -246,12 +246,12 @@ def pins(table: Table, as_json: Json = False) -> None:
     with open_application() as opened:
         row = known_table(opened, table)
         metadata = opened.runtime.catalog(row.ref).load(row.ref)
-        found = opened.runtime.store.pins.list(row.ref, metadata.table_uuid)
+        pins = opened.runtime.store.pins.list(row.ref, metadata.table_uuid)
         now = opened.runtime.clock.now()
     if as_json:
         fields = ("reader", "snapshot_id", "pinned_at", "until", "author")
-        output.print_json([{f: getattr(pin, f) for f in fields} | {"aged_out": pin.until <= now} for pin in found])
+        output.print_json([{f: getattr(pin, f) for f in fields} | {"aged_out": pin.until <= now} for pin in pins])
         return
-    lines = [(p.reader, p.snapshot_id, p.until, p.author, "aged out" if p.until <= now else "") for p in found]
+    lines = [(p.reader, p.snapshot_id, p.until, p.author, "aged out" if p.until <= now else "") for p in pins]
     columns = ("reader", output.Column("snapshot"), output.Column("until (UTC)"), output.Column("author", rank=1), "")
     output.rows(f"Pins of {row.ref}", columns, lines)

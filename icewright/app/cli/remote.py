@@ -12,7 +12,7 @@ from icewright.app.environment import server_token
 from icewright.client import Client
 from icewright.core.layering import parse_settings
 
-_MOST = 1_000_000  # tables that are listed where no limit is given
+_UNLIMITED = 1_000_000  # tables that are listed where no limit is given
 _EXPLAINED = ("table", "paused", "error", "health", "verdicts", "ignored_properties")
 _RUN = ("operation", "state", "reason", "summary", "metrics", "notes", "statements", "partitions")
 
@@ -26,13 +26,13 @@ class RemoteBackend:
     def _client(self) -> Client:
         return Client(self._url, server_token())
 
-    def tables(self, wanted: TableFilter) -> Document:
+    def tables(self, criteria: TableFilter) -> Document:
         """Return the service's tables that pass the filter."""
-        order: Literal["asc", "desc"] = "asc" if wanted.sort in ("name", "health") else "desc"
-        filters = {"catalog": wanted.catalog, "namespace": wanted.namespace, "due": wanted.operation}
+        order: Literal["asc", "desc"] = "asc" if criteria.sort in ("name", "health") else "desc"
+        filters = {"catalog": criteria.catalog, "namespace": criteria.namespace, "due": criteria.operation}
         with self._client() as client:
-            found = client.tables(sort=wanted.sort, order=order, state=list(wanted.states) or None, **filters)
-            tables = [table for _, table in zip(range(wanted.limit or _MOST), found, strict=False)]
+            matching = client.tables(sort=criteria.sort, order=order, state=list(criteria.states) or None, **filters)
+            tables = [table for _, table in zip(range(criteria.limit or _UNLIMITED), matching, strict=False)]
         return {"tables": tables, "errors": []}
 
     def explain(self, table: str | None, namespace: str | None) -> list[Document]:
@@ -59,12 +59,12 @@ class RemoteBackend:
                 document |= {"state": job["state"], "summary": job["summary"], "operations": runs}
         return document
 
-    def history(self, wanted: JobFilter) -> list[Document]:
+    def history(self, criteria: JobFilter) -> list[Document]:
         """Return the service's jobs that pass the filter."""
-        since = None if wanted.since is None else parse_since(wanted.since, datetime.now(UTC))  # noqa: TID251 - an age counts from this machine's time
-        filters = {"state": list(wanted.states) or None, "operation": wanted.operation}
+        since = None if criteria.since is None else parse_since(criteria.since, datetime.now(UTC))  # noqa: TID251 - an age counts from this machine's time
+        filters = {"state": list(criteria.states) or None, "operation": criteria.operation}
         with self._client() as client:
-            jobs = list(client.jobs(wanted.table, limit=wanted.limit, **filters))
+            jobs = list(client.jobs(criteria.table, limit=criteria.limit, **filters))
         return [
             job for job in jobs if since is None or datetime.fromisoformat(job["started"] or job["created"]) >= since
         ]
@@ -72,8 +72,8 @@ class RemoteBackend:
     def show(self, job: str) -> Document:
         """Return a job of the service with its files."""
         with self._client() as client:
-            found = client.job(job)
-            return found | {"files": list(client.files(found["job_id"]))}
+            document = client.job(job)
+            return document | {"files": list(client.files(document["job_id"]))}
 
     def cancel(self, job: str) -> Document:
         """Ask a job of the service to stop."""
@@ -109,8 +109,8 @@ class RemoteBackend:
         with self._client() as client:
             old = client.rule(scope) or {"settings": {}, "version": 0}
             removed = removed_settings(scope, old["settings"], knobs)
-            if rest := {name: value for name, value in old["settings"].items() if name not in removed}:
-                client.set_rule(scope, rest, old["version"])
+            if remaining := {name: value for name, value in old["settings"].items() if name not in removed}:
+                client.set_rule(scope, remaining, old["version"])
             else:
                 client.delete_rule(scope)
         return removed

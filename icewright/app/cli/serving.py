@@ -51,7 +51,7 @@ def _run(kind: str, slots: int | None, grace_seconds: int, *, no_worker: bool = 
     from icewright.app.service import running, until_asked_to_stop
 
     log = logs.listener()  # a service writes a log, on a terminal too
-    with open_application("service", tell=log) as opened:
+    with open_application("service", listener=log) as opened:
         places = 0 if no_worker else slots or opened.runtime.limits.per_worker
         with running(opened, kind=kind, slots=places, grace=timedelta(seconds=grace_seconds)) as service:
             with ExitStack() as stack:
@@ -83,7 +83,7 @@ def archive(
     """Move old history into the archive's Iceberg tables."""
     from icewright.app.cli.archiving import archive_history
 
-    with output.progress() as listener, open_application(tell=listener) as opened:
+    with output.progress() as listener, open_application(listener=listener) as opened:
         document = archive_history(opened, dry_run=dry_run)
     if as_json:
         output.print_json(document)
@@ -96,12 +96,15 @@ def archive(
 
 
 @db_app.command("upgrade")
-def db_upgrade() -> None:
+def db_upgrade(as_json: Json = False) -> None:
     """Migrate the state store to the newest revision."""
     from icewright.app.bootstrap import upgrade_store
 
-    upgrade_store(configuration())
-    output.echo("the state store has the newest revision")
+    revision = upgrade_store(configuration())
+    if as_json:
+        output.print_json({"revision": revision})
+    else:
+        output.echo("the state store has the newest revision")
 
 
 @app.command()

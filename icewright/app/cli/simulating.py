@@ -17,7 +17,7 @@ from icewright.core.errors import UsageError
 
 if TYPE_CHECKING:
     from icewright.app.config import Config
-    from icewright.app.simulating import Made, Origin, Progress
+    from icewright.app.simulating import GeneratedFleet, Origin, Progress
     from icewright.core.simulation.meter import Result
     from icewright.core.simulation.run import Span
     from icewright.core.simulation.writes import Source
@@ -65,17 +65,17 @@ def simulate(  # noqa: PLR0913, PLR0917 - each is an option, given by its name
 
     The commits are recorded ones, or those of a generated fleet.
     """
-    from icewright.app.simulating import CRON, DEFAULT, Made, named_policies, simulate_all, slots
+    from icewright.app.simulating import CRON, DEFAULT, GeneratedFleet, named_policies, simulate_all, slots
 
-    wanted = _policy_names(compare)
-    config = _config(wanted)
-    names = wanted or [CRON, DEFAULT if config is None else CONFIG]
+    policy_names = _policy_names(compare)
+    config = _config(policy_names)
+    names = policy_names or [CRON, DEFAULT if config is None else CONFIG]
     policies = named_policies(names, config, parse_knobs("--set", sets))
     if trace is not None and (fleet, tables, seed) != (None, None, None):
         raise UsageError("--fleet, --tables and --seed generate a fleet: leave them out where a trace is given")
     catalog = next(iter(config.catalogs), "lake") if config is not None else "lake"  # whose rules are to apply
-    made = Made(fleet or "mixed", tables, seed or 0, catalog)
-    origin, sources, span = _origin(trace, made, days, every)
+    generated = GeneratedFleet(fleet or "mixed", tables, seed or 0, catalog)
+    origin, sources, span = _origin(trace, generated, days, every)
     with _progress(names) as progress:
         results = simulate_all(origin, sources, policies, span, slots(config), progress)
     title = f"{origin}: {len(sources)} tables over {(span.end - span.begin) / timedelta(days=1):.3g} days"
@@ -113,7 +113,9 @@ def _config(policies: Sequence[str]) -> Config | None:
     return read_config(path)
 
 
-def _origin(trace: Path | None, made: Made, days: int | None, every: int) -> tuple[Origin, Sequence[Source], Span]:
+def _origin(
+    trace: Path | None, generated: GeneratedFleet, days: int | None, every: int
+) -> tuple[Origin, Sequence[Source], Span]:
     from icewright.app.simulating import BEGIN, Recorded
     from icewright.app.strict_yaml import read_lines
     from icewright.core.simulation.fleet import FLEET_NAMES
@@ -122,9 +124,9 @@ def _origin(trace: Path | None, made: Made, days: int | None, every: int) -> tup
 
     minutes = timedelta(minutes=every)
     if trace is None:
-        if made.name not in FLEET_NAMES:
-            raise UsageError(f"--fleet {made.name}: there is no such fleet; there is: {', '.join(FLEET_NAMES)}")
-        return made, made.sources(), Span(BEGIN, BEGIN + timedelta(days=days or 7), minutes)
+        if generated.name not in FLEET_NAMES:
+            raise UsageError(f"--fleet {generated.name}: there is no such fleet; there is: {', '.join(FLEET_NAMES)}")
+        return generated, generated.sources(), Span(BEGIN, BEGIN + timedelta(days=days or 7), minutes)
     recorded = read_trace(str(trace), read_lines(trace))
     begin = recorded.first.replace(minute=0, second=0, microsecond=0)
     end = begin + timedelta(days=days) if days else recorded.last + _AFTER_TRACE
@@ -178,8 +180,8 @@ def _rounded(value: Any) -> Any:  # noqa: ANN401 - JSON
     if isinstance(value, float):
         return round(value, 4)
     if isinstance(value, dict):
-        return {key: _rounded(one) for key, one in value.items()}
-    return [_rounded(one) for one in value] if isinstance(value, list | tuple) else value
+        return {key: _rounded(item) for key, item in value.items()}
+    return [_rounded(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _show(title: str, results: Mapping[str, Result]) -> None:
@@ -218,14 +220,14 @@ def config_test(
     failed = sum(map(bool, failures))
     if as_json:
         results = [
-            {"name": test.name, "ok": not found, "failures": list(found)}
-            for test, found in zip(tests, failures, strict=True)
+            {"name": test.name, "ok": not messages, "failures": list(messages)}
+            for test, messages in zip(tests, failures, strict=True)
         ]
         output.print_json({"file": str(file), "ok": not failed, "tests": results})
     else:
-        for test, found in zip(tests, failures, strict=True):
-            output.echo(f"{'[red]failed[/]' if found else '[green]passed[/]'}  {output.escape(test.name)}")
-            for failure in found:
+        for test, messages in zip(tests, failures, strict=True):
+            output.echo(f"{'[red]failed[/]' if messages else '[green]passed[/]'}  {output.escape(test.name)}")
+            for failure in messages:
                 output.echo(f"        {output.escape(failure)}")
         output.echo(f"{len(tests) - failed} passed, {failed} failed")
     leave(1 if failed else 0)

@@ -33,11 +33,11 @@ def token_create(
     from icewright.core.permissions import grant
 
     with open_application() as opened:
-        runtime, made = opened.runtime, grant(role, scope or ())
+        runtime, new_grant = opened.runtime, grant(role, scope or ())
         actor = runtime.trigger.actor
-        text, row = new_token([made], name.strip() or f"{role} by {actor}", actor, runtime.clock.now(), days)
+        text, row = new_token([new_grant], name.strip() or f"{role} by {actor}", actor, runtime.clock.now(), days)
         runtime.store.access.add_token(row)
-        _audit(runtime, row.id, name=row.name, role=str(made.role), scope=scope or [])
+        _audit(runtime, row.id, name=row.name, role=str(new_grant.role), scope=scope or [])
     if as_json:
         output.print_json(_document(row) | {"token": text})
     else:
@@ -76,14 +76,20 @@ def token_list(as_json: Json = False) -> None:
 
 
 @token_app.command("revoke")
-def token_revoke(token: Annotated[str, typer.Argument(metavar="ID", help="As `token list` shows it.")]) -> None:
+def token_revoke(
+    token: Annotated[str, typer.Argument(metavar="ID", help="As `token list` shows it.")], as_json: Json = False
+) -> None:
     """Revoke a token; requests with it are refused from now on."""
     with open_application() as opened:
         runtime = opened.runtime
-        if not runtime.store.access.revoke_token(token, runtime.clock.now()):
+        now = runtime.clock.now()
+        if not runtime.store.access.revoke_token(token, now):
             raise UsageError(f"there is no valid token {token}; `icewright token list` shows their ids")
         _audit(runtime, token, revoked=True)
-    output.echo(f"token {output.escape(token)} is revoked")
+    if as_json:
+        output.print_json({"id": token, "revoked": now})
+    else:
+        output.echo(f"token {output.escape(token)} is revoked")
 
 
 def _audit(runtime: Runtime, token: str, **details: object) -> None:

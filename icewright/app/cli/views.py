@@ -10,7 +10,7 @@ from icewright.app.output import Column, echo, escape, moment, rows, size, style
 
 Documents = Sequence[Mapping[str, Any]]
 
-FEW = 20  # files or snapshots that are listed; of more the number, unless --files asks for all
+MAX_LISTED = 20  # files or snapshots that are listed; of more the number, unless --files asks for all
 _TABLE, _ID = Column("table"), Column("job")
 _PLAN = (
     Column("#", right=True),
@@ -125,22 +125,22 @@ def show_job(document: Mapping[str, Any], *, files: bool) -> None:
         for note in operation.get("notes") or ():
             echo(f"  {name}: {escape(note)}")
         if dry_run and operation.get("kept"):
-            kept = [(pin["snapshot_id"], pin["by"]) for pin in operation["kept"]]
-            rows(f"{name}: old snapshots that stay", (Column("snapshot"), "kept by"), kept)
+            retained = [(pin["snapshot_id"], pin["by"]) for pin in operation["kept"]]
+            rows(f"{name}: old snapshots that stay", (Column("snapshot"), "kept by"), retained)
         if (files or dry_run) and operation.get("files"):
             show_files(f"{name}: files", operation["files"], _FILES[1:], everything=files)
 
 
 def show_files(title: str, files: Documents, columns: Sequence[Column | str], *, everything: bool) -> None:
     """Print files, or the first of many with their number and the sum of the known sizes."""
-    shown = files if everything or len(files) <= FEW else files[:FEW]
+    listed = files if everything or len(files) <= MAX_LISTED else files[:MAX_LISTED]
     names = [column if isinstance(column, str) else column.name for column in columns]
-    lines = [[size(f["bytes"]) if name == "size" else f[name] for name in names] for f in shown]
+    lines = [[size(f["bytes"]) if name == "size" else f[name] for name in names] for f in listed]
     rows(title, columns, lines)
-    if len(shown) < len(files):
-        known = [f["bytes"] for f in files if f["bytes"] is not None]
-        least = "" if len(known) == len(files) else "at least "
-        echo(f"{len(files)} files, {least}{size(sum(known))}; --files lists all")
+    if len(listed) < len(files):
+        sizes = [f["bytes"] for f in files if f["bytes"] is not None]
+        least = "" if len(sizes) == len(files) else "at least "
+        echo(f"{len(files)} files, {least}{size(sum(sizes))}; --files lists all")
 
 
 def show_jobs(jobs: Documents) -> None:
@@ -210,9 +210,9 @@ def show_health(document: Mapping[str, Any]) -> None:
 
 
 def show_ignored(properties: Documents) -> None:
-    """Print which properties of a table set nothing, and what would allow them."""
+    """Print the ignored properties of a table, and the policy that would allow each."""
     if properties:
-        lines = [(f"{one['property']} = {one['value']!r}", one["reason"]) for one in properties]
+        lines = [(f"{entry['property']} = {entry['value']!r}", entry["reason"]) for entry in properties]
         rows("Ignored table properties", ("property", "why"), lines)
 
 
@@ -230,7 +230,7 @@ def show_knobs(document: Mapping[str, Any], *, everything: bool) -> None:
 
 
 def show_undo(document: Mapping[str, Any]) -> None:
-    """Print what an undo restored, or would restore."""
+    """Print the snapshots, refs and files that an undo restored, or would restore."""
     echo(f"[bold]{escape(document['table'])}[/]  {escape(document['summary'])}")
     for text in document["not_restored"]:
         echo(f"[yellow]does not return:[/] {escape(text)}")
@@ -251,7 +251,7 @@ def show_removed(removed: Documents, *, everything: bool) -> None:
         undone = f", undone at {moment(removal['undone_at'])}" if removal["undone_at"] else ""
         lines = [
             (s["snapshot_id"], moment(s["at"]), s["operation"], output.details(s["summary"]))
-            for s in (removal["snapshots"] if everything else removal["snapshots"][-FEW:])
+            for s in (removal["snapshots"] if everything else removal["snapshots"][-MAX_LISTED:])
         ]
         columns = (Column("snapshot"), Column("time (UTC)"), Column("operation"), Column("summary", wrap=True, rank=1))
         rows(f"Expired at {moment(removal['at'])}{undone}", columns, lines)

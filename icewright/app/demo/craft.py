@@ -234,7 +234,7 @@ class Craft:
         totals["equality-deletes"] += sum(file.rows for file in deletes)
         totals["position-deletes"] += 0
         operation = "overwrite" if removed or deletes else "append"
-        texts = facts | {f"total-{what}": count for what, count in totals.items()}
+        texts = facts | {f"total-{counter}": count for counter, count in totals.items()}
         return {"operation": operation} | {key: str(count) for key, count in texts.items()}
 
     def _snapshot(self, at: datetime, snapshot: int, summary: Mapping[str, str]) -> None:

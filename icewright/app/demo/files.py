@@ -59,7 +59,7 @@ def age(path: Path, at: datetime) -> None:
 
 
 def write_file(
-    path: Path, uri: str, columns: Mapping[str, Sequence[Any]], schema: Schema, about: Mapping[str, Any]
+    path: Path, uri: str, columns: Mapping[str, Sequence[Any]], schema: Schema, extra: Mapping[str, Any]
 ) -> WrittenFile:
     """Write a Parquet file with field ids, which metadata calls `uri`.
 
@@ -78,7 +78,7 @@ def write_file(
         for name, values in statistics.items()
     }
     record |= {"file_path": uri, "file_format": "PARQUET", "file_size_in_bytes": path.stat().st_size}
-    return WrittenFile(path, record | dict(about))
+    return WrittenFile(path, record | dict(extra))
 
 
 def entry_schema(partition_type: StructType) -> Any:  # noqa: ANN401 - fastavro's

@@ -25,18 +25,18 @@ _SLOTS = 2
 _GRACE = timedelta(seconds=10)
 _PAUSE_SECONDS = 6
 _log = logging.getLogger(__name__)
-_FED = ("shop.products", "web.events")
+_LIVE_TABLES = ("shop.products", "web.events")
 
 
 @contextmanager
 def pages(app: Application) -> Iterator[str]:
     """Run a service with its pages for the duration of the block; yield their address."""
     with running(app, kind="service", slots=_SLOTS, grace=_GRACE) as service, ExitStack() as stack:
-        made = create_app(app, Settings.of(app.config), ServiceStatus(service.faults, service.telemetry.exposition))
+        web_app = create_app(app, Settings.of(app.config), ServiceStatus(service.faults, service.telemetry.exposition))
         try:
-            port = stack.enter_context(serving(made, HOST, app.config.server.port))
+            port = stack.enter_context(serving(web_app, HOST, app.config.server.port))
         except ConfigError:  # the usual port is taken
-            port = stack.enter_context(serving(made, HOST, 0))
+            port = stack.enter_context(serving(web_app, HOST, 0))
         yield f"http://{HOST}:{port}"
 
 
@@ -64,7 +64,7 @@ def _write(lake: Lake, ended: threading.Event) -> None:
     from pyspark.errors import PySparkException
 
     spark = lake.spark()
-    for name in itertools.cycle(_FED):
+    for name in itertools.cycle(_LIVE_TABLES):
         table = lake.quoted(name)
         try:
             for _ in range(3):

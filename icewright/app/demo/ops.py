@@ -98,16 +98,16 @@ def _small_history(
     return craft.publish(register=register)
 
 
-def _plant(lake: Lake, like: Path, name: str, since: timedelta) -> None:
+def _copy_as_orphan(lake: Lake, like: Path, name: str, since: timedelta) -> None:
     """Leave a copy of a file beside it, as a write that failed `since` ago would have."""
     orphan = shutil.copyfile(like, like.with_name(name))
     age(orphan, lake.now - since)
 
 
-def _plant_data(lake: Lake, folder: Path, count: int, since: timedelta, mark: str) -> None:
+def _copy_data_as_orphans(lake: Lake, folder: Path, count: int, since: timedelta, mark: str) -> None:
     files = sorted((folder / "data").iterdir())
     for number, like in enumerate(files[:count]):
-        _plant(lake, like, f"{number:05d}-0-{mark}.parquet", since)
+        _copy_as_orphan(lake, like, f"{number:05d}-0-{mark}.parquet", since)
 
 
 def uploads(lake: Lake, name: str = "ops.uploads", old: int = 9, young: int = 2) -> Rot:
@@ -115,14 +115,14 @@ def uploads(lake: Lake, name: str = "ops.uploads", old: int = 9, young: int = 2)
     metadata = _small_history(lake, name)
     folder = lake.folder(name)
     mark = lake.random(f"{name} orphans").randbytes(8).hex()
-    _plant_data(lake, folder, old, _OLD, f"aborted-{mark}")
-    _plant_data(lake, folder, young, _YOUNG, f"running-{mark}")
+    _copy_data_as_orphans(lake, folder, old, _OLD, f"aborted-{mark}")
+    _copy_data_as_orphans(lake, folder, young, _YOUNG, f"running-{mark}")
     manifest = next(iter(sorted(metadata.parent.glob("*-m0.avro"))))
     manifest_list = next(iter(sorted(metadata.parent.glob("snap-*.avro"))))
-    _plant(lake, manifest, f"{mark}-m0.avro", _OLD)
-    _plant(lake, manifest_list, f"snap-{int(mark, 16) >> 1}-1-{mark}.avro", _OLD)
-    _plant(lake, metadata, f"00003-{mark}.metadata.json", _OLD)
-    _plant(lake, manifest, f"{mark}-m1.avro", _YOUNG)
+    _copy_as_orphan(lake, manifest, f"{mark}-m0.avro", _OLD)
+    _copy_as_orphan(lake, manifest_list, f"snap-{int(mark, 16) >> 1}-1-{mark}.avro", _OLD)
+    _copy_as_orphan(lake, metadata, f"00003-{mark}.metadata.json", _OLD)
+    _copy_as_orphan(lake, manifest, f"{mark}-m1.avro", _YOUNG)
     return lake.rot(name, f"Failed writes left {old + 3} files that no snapshot knows; {young + 1} more may be in use.")
 
 
@@ -130,7 +130,7 @@ def shared(lake: Lake, name: str = "ops.shared", old: int = 6) -> Rot:
     """Make a table with old orphans in whose folder a table of another catalog lives too."""
     _small_history(lake, name)
     mark = lake.random(f"{name} orphans").randbytes(8).hex()
-    _plant_data(lake, lake.folder(name), old, _OLD, f"aborted-{mark}")
+    _copy_data_as_orphans(lake, lake.folder(name), old, _OLD, f"aborted-{mark}")
     _small_history(lake, name, salt=" of another catalog", register=False)
     return lake.rot(
         name, "It has orphans, but another catalog's table lives in the same folder: nothing may be deleted."

@@ -13,7 +13,7 @@ from icewright.core.table import TableRef
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_AT_ONCE = 4  # tables that are read at the same time
+_PARALLEL_READS = 4  # tables that are read at the same time
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def fingerprint(spark: SparkSession, table: str, version: str | int | None = Non
 def fingerprints(spark: SparkSession, tables: Iterable[str]) -> dict[str, Fingerprint]:
     """Return the fingerprint of each table, several at a time: small ones leave most of Spark idle."""
     names = list(tables)
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    with ThreadPoolExecutor(_PARALLEL_READS) as pool:
         return dict(zip(names, pool.map(lambda table: fingerprint(spark, table), names), strict=True))
 
 

@@ -45,11 +45,11 @@ TABLES: tuple[Callable[[Lake], Rot], ...] = (
 )
 
 
-def build(lake: Lake, say: Callable[[str], None]) -> tuple[Rot, ...]:
+def build(lake: Lake, print_line: Callable[[str], None]) -> tuple[Rot, ...]:
     """Create every table of the namespaces web, shop and ops, and report each one."""
     rots = []
     for make in TABLES:
         rot = make(lake)
-        say(f"{rot.name}: {rot.story}")
+        print_line(f"{rot.name}: {rot.story}")
         rots.append(rot)
     return tuple(rots)

@@ -29,7 +29,7 @@ def micros(at: datetime) -> int:
     return (at - _EPOCH) // timedelta(microseconds=1)
 
 
-def _moments(rng: random.Random, rows: int, end: datetime, seconds: int) -> list[int]:
+def _timestamps(rng: random.Random, rows: int, end: datetime, seconds: int) -> list[int]:
     """Return rising times in microseconds within the `seconds` before `end` that lie on the same day as `end`."""
     last = micros(end)
     first = max(last - seconds * 1_000_000, micros(datetime.combine(end.date(), datetime.min.time(), UTC)))
@@ -40,7 +40,7 @@ def clicks(rng: random.Random, rows: int, at: datetime) -> Columns:
     """Return clicks of the minutes before `at`, all on the same day."""
     return {
         "click_id": [rng.getrandbits(62) for _ in range(rows)],
-        "ts": _moments(rng, rows, at, 1200),
+        "ts": _timestamps(rng, rows, at, 1200),
         "user": [f"user-{rng.randrange(5000)}" for _ in range(rows)],
         "page": rng.choices(_PAGES, k=rows),
         "millis": [None if rng.random() < 0.05 else rng.randrange(20, 9000) for _ in range(rows)],  # noqa: PLR2004
@@ -51,7 +51,7 @@ def events(rng: random.Random, rows: int, at: datetime) -> Columns:
     """Return app events with a nested column, all on the day of `at`."""
     return {
         "event_id": [rng.randbytes(16).hex() for _ in range(rows)],
-        "ts": _moments(rng, rows, at, 7200),
+        "ts": _timestamps(rng, rows, at, 7200),
         "kind": rng.choices(("error", "open", "screen", "tap"), k=rows),
         "context": [
             {"os": rng.choice(("android", "ios", "web")), "tags": rng.sample(_PAGES, rng.randrange(3))}
@@ -66,7 +66,7 @@ def sessions(rng: random.Random, rows: int, at: datetime) -> Columns:
     """Return sessions with a map of browser attributes."""
     return {
         "session_id": [rng.randbytes(8).hex() for _ in range(rows)],
-        "started": _moments(rng, rows, at, 86_400),
+        "started": _timestamps(rng, rows, at, 86_400),
         "seconds": [rng.expovariate(1 / 300) for _ in range(rows)],
         "flags": [[(key, str(rng.randrange(3))) for key in rng.sample(("ab", "beta", "dnt"), 2)] for _ in range(rows)],
     }
@@ -76,7 +76,7 @@ def samples(rng: random.Random, rows: int, at: datetime) -> Columns:
     """Return measurements that hosts reported before `at`."""
     return {
         "host": [f"host-{rng.randrange(40):02d}" for _ in range(rows)],
-        "ts": _moments(rng, rows, at, 3600),
+        "ts": _timestamps(rng, rows, at, 3600),
         "load": [rng.choice((None, float("nan"), -0.0)) if rng.random() < 0.02 else rng.random() for _ in range(rows)],  # noqa: PLR2004
     }
 
@@ -85,7 +85,7 @@ def entries(rng: random.Random, rows: int, at: datetime) -> Columns:
     """Return lines of a ledger that were booked before `at`."""
     return {
         "entry_id": [rng.getrandbits(60) for _ in range(rows)],
-        "booked": _moments(rng, rows, at, 7200),
+        "booked": _timestamps(rng, rows, at, 7200),
         "account": [rng.randrange(100, 999) for _ in range(rows)],
         "amount": [Decimal(rng.randrange(-500_000, 500_000)).scaleb(-2) for _ in range(rows)],
     }
@@ -95,7 +95,7 @@ def uploads(rng: random.Random, rows: int, at: datetime) -> Columns:
     """Return files that people sent before `at`."""
     return {
         "upload_id": [rng.getrandbits(62) for _ in range(rows)],
-        "ts": _moments(rng, rows, at, 3600),
+        "ts": _timestamps(rng, rows, at, 3600),
         "digest": [rng.randbytes(32) for _ in range(rows)],
         "bytes": [rng.randrange(1 << 30) for _ in range(rows)],
     }
@@ -109,7 +109,7 @@ def orders(rng: random.Random, rows: int, at: datetime, region: str, first: int)
         "customer_id": [rng.randrange(2000) for _ in range(rows)],
         "status": rng.choices(("cancelled", "open", "paid", "shipped"), (1, 3, 3, 3), k=rows),
         "amount": [Decimal(rng.randrange(100, 90_000)).scaleb(-2) for _ in range(rows)],
-        "ordered": _moments(rng, rows, at, 7200),
+        "ordered": _timestamps(rng, rows, at, 7200),
     }
 
 
@@ -127,7 +127,7 @@ def payments(rng: random.Random, ids: Sequence[int], at: datetime) -> Columns:
         "payment_id": list(ids),
         **payment_orders(ids),
         "amount": [Decimal(rng.randrange(100, 90_000)).scaleb(-2) for _ in ids],
-        "paid": _moments(rng, len(ids), at, 3600),
+        "paid": _timestamps(rng, len(ids), at, 3600),
     }
 
 

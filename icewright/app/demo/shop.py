@@ -16,14 +16,14 @@ from icewright.app.demo.backdate import backdate
 from icewright.app.demo.craft import Craft
 from icewright.app.demo.lake import Lake, Rot
 
-PAYMENT_BACK = 17  # deleted by one checkpoint, written again by a later one: lives
+PAYMENT_BACK = 17  # deleted by one checkpoint, written again by a later one: its row is live
 PAYMENT_GONE = 18  # deleted and never written again
 PAYMENTS_GONE_BY_ORDER = (23, 32)  # deleted by their order and method
 
 # What a checkpoint of `payments` does to those, by its number.
 _DELETES = {3: [PAYMENT_BACK, PAYMENT_GONE]}
 _DELETES_BY_ORDER = {4: [PAYMENTS_GONE_BY_ORDER[0]], 8: [PAYMENTS_GONE_BY_ORDER[1]]}
-_WRITES_AGAIN = {6: [PAYMENT_BACK]}
+_REWRITTEN = {6: [PAYMENT_BACK]}
 
 _MERGE_ON_READ = {f"write.{verb}.mode": "merge-on-read" for verb in ("delete", "update", "merge")}
 
@@ -117,7 +117,7 @@ def payments(lake: Lake, name: str = "shop.payments", checkpoints: int = 12, row
         first = number * rows_per_file
         older = [payment for payment in range(first) if payment not in left_alone]
         changed = sorted(craft.random.sample(older, min(len(older), rows_per_file // 4)))
-        written = [*range(first, first + rows_per_file), *changed, *_WRITES_AGAIN.get(number, [])]
+        written = [*range(first, first + rows_per_file), *changed, *_REWRITTEN.get(number, [])]
         deletes = [craft.equality_deletes({"payment_id": written + _DELETES.get(number, [])})]
         if number in _DELETES_BY_ORDER:
             deletes.append(craft.equality_deletes(rows.payment_orders(_DELETES_BY_ORDER[number])))

@@ -52,22 +52,22 @@ class State:
 
 def run_demo(directory: Path | None, *, once: bool, as_json: bool) -> int:
     """Run the demo; the exit code is 0 when every proof holds."""
-    here = create_location(directory or Path("icewright-demo"))
+    location = create_location(directory or Path("icewright-demo"))
     console = output.console(stderr=as_json)
-    logs.configure_by(here.config)
-    with output.progress() as listener, application(here.config, kind="demo", tell=listener) as app:
-        lake = _lake(app, here)
-        console.print(f"[bold]A lakehouse in {escape(str(here.home))}[/]: two healthy tables, then neglected ones")
+    logs.configure_by(location.config)
+    with output.progress() as listener, application(location.config, kind="demo", listener=listener) as app:
+        lake = _lake(app, location)
+        console.print(f"[bold]A lakehouse in {escape(str(location.home))}[/]: two healthy tables, then neglected ones")
         with ThreadPoolExecutor(1) as meanwhile:
             started = meanwhile.submit(lake.spark)  # while the first tables are written without it
             tables = _create_tables(app, lake, console)
             started.result()
         report = _maintain(app, list(tables.values()), console)
         if as_json:
-            config = str(here.home / "icewright.yaml")
-            output.print_json(report | {"directory": str(here.home), "config": config})
+            config = str(location.home / "icewright.yaml")
+            output.print_json(report | {"directory": str(location.home), "config": config})
         else:
-            _show(report, here.home)
+            _show(report, location.home)
         if not once and report["ok"]:
             live(app, lake, console)
     return 0 if report["ok"] else 1
@@ -84,9 +84,9 @@ def _create_tables(app: Application, lake: Lake, console: Any) -> dict[Callable[
     return tables
 
 
-def _lake(app: Application, here: DemoLocation) -> Lake:
+def _lake(app: Application, location: DemoLocation) -> Lake:
     spark, now = app.pools["default"].session, app.runtime.clock.now()
-    return Lake(here.catalog(), spark, here.warehouse, now)
+    return Lake(location.catalog(), spark, location.warehouse, now)
 
 
 def _maintain(app: Application, rots: Sequence[Rot], console: Any) -> dict[str, Any]:  # noqa: ANN401 - Rich's
@@ -171,8 +171,8 @@ def _failures(cycles: Sequence[CycleResult]) -> list[str]:
 
 def _refs(spark: Any) -> dict[str, Fingerprint]:  # noqa: ANN401 - a SparkSession
     with ThreadPoolExecutor(len(_REFS)) as pool:
-        found = pool.map(lambda one: fingerprint(spark, *one), _REFS)
-        return {f"{table} at {ref}": rows for (table, ref), rows in zip(_REFS, found, strict=True)}
+        ref_fingerprints = pool.map(lambda table_and_ref: fingerprint(spark, *table_and_ref), _REFS)
+        return {f"{table} at {ref}": rows for (table, ref), rows in zip(_REFS, ref_fingerprints, strict=True)}
 
 
 def _state(app: Application, name: str) -> State:

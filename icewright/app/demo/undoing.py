@@ -48,12 +48,12 @@ def show_undo(app: Application, spark: SparkSession, past: Past, console: Any) -
         f"and {done.back.files} waiting files stay. Then the table expires again, and its files are deleted at once"
     )
     now = runtime.catalog(ref).load(ref)
-    same = {s.snapshot_id for s in past.metadata.snapshots} <= now.by_id.keys() and set(past.metadata.refs) <= set(
+    restored = {s.snapshot_id for s in past.metadata.snapshots} <= now.by_id.keys() and set(past.metadata.refs) <= set(
         now.refs
     )
-    same = same and fingerprint(spark, UNDONE, past.metadata.snapshots[0].snapshot_id) == past.rows
+    restored = restored and fingerprint(spark, UNDONE, past.metadata.snapshots[0].snapshot_id) == past.rows
     runtime.store.rules.put(ref.parts, {DELETION_DELAY.name: 0}, runtime.trigger.actor, runtime.clock.now(), None)
-    again = execute(runtime, Request(ref, (Operation.EXPIRE_SNAPSHOTS,), manual=True))
+    second_expiry = execute(runtime, Request(ref, (Operation.EXPIRE_SNAPSHOTS,), manual=True))
     return {
         "table": UNDONE,
         "job_id": job.job_id,
@@ -61,6 +61,6 @@ def show_undo(app: Application, spark: SparkSession, past: Past, console: Any) -
         "snapshots": len(done.back.snapshots),
         "files": done.back.files,
         "bytes": done.back.bytes,
-        "same": same,
-        "expired_again": again.state is JobState.SUCCEEDED,
+        "same": restored,
+        "expired_again": second_expiry.state is JobState.SUCCEEDED,
     }

@@ -30,17 +30,17 @@ class EventSenders:
 
     def has_token(self, header: str) -> bool:
         """Return whether an `Authorization` header carries a configured bearer token."""
-        scheme, _, given = header.partition(" ")
-        given_digest = sha256(given.strip().encode("latin-1", "replace")).digest()
+        scheme, _, received = header.partition(" ")
+        received_digest = sha256(received.strip().encode("latin-1", "replace")).digest()
         # every token is compared in constant time
-        matches = [hmac.compare_digest(given_digest, sha256(token.encode()).digest()) for token in self.tokens]
+        matches = [hmac.compare_digest(received_digest, sha256(token.encode()).digest()) for token in self.tokens]
         return scheme.lower() == "bearer" and any(matches)
 
     def has_signature(self, header: str, body: bytes) -> bool:
         """Return whether a signature is the HMAC-SHA256 of the body under a configured secret."""
-        given = header.removeprefix(_SCHEME).strip().lower().encode("latin-1", "replace")
+        received = header.removeprefix(_SCHEME).strip().lower().encode("latin-1", "replace")
         expected = [hmac.new(secret.encode(), body, sha256).hexdigest().encode() for secret in self.secrets]
-        matches = [hmac.compare_digest(given, signature) for signature in expected]
+        matches = [hmac.compare_digest(received, signature) for signature in expected]
         return header.startswith(_SCHEME) and any(matches)
 
 

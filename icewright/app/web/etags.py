@@ -42,7 +42,7 @@ async def _send_tagged(start: Message, body: bytes, if_none_match: str, send: Se
     headers["etag"] = tag
     headers["cache-control"] = "private, no-cache"  # browsers may store the response and must revalidate
     headers.add_vary_header("authorization, cookie")
-    client_tags = {one.strip().removeprefix("W/") for one in if_none_match.split(",")}
+    client_tags = {tag.strip().removeprefix("W/") for tag in if_none_match.split(",")}
     if tag in client_tags or "*" in client_tags:
         del headers["content-length"]
         await send({**start, "status": 304})

@@ -56,13 +56,13 @@ def csrf_of(secret: str) -> str:
 def is_local_request(request: Request) -> bool:
     """Return whether a request comes directly from this machine under a loopback name, which no foreign page can use.
 
-    A proxy or the sidecar of a service mesh connects from loopback too, on behalf of anybody: forwarding headers tell.
+    A proxy or the sidecar of a service mesh connects from loopback too, for anybody; forwarding headers show it.
     """
     if any(name in _FORWARDING or name.startswith(_FORWARDING_PREFIXES) for name in request.headers):
         return False
     client = request.client.host if request.client else ""
-    asked = request.headers.get("host", "")
-    name = asked.rpartition(":")[0] if re.search(r":\d*$", asked) else asked
+    host = request.headers.get("host", "")
+    name = host.rpartition(":")[0] if re.search(r":\d*$", host) else host
     return is_loopback(client) and is_loopback(name)
 
 
@@ -126,8 +126,8 @@ def _session(request: Request, app: AppState, secret: str, now: datetime) -> Pri
             return None
     if request.method not in SAFE_METHODS:
         require_same_site(request)
-        given = str(request.headers.get(CSRF) or getattr(request.state, "csrf", "")).encode("utf-8", "replace")
-        if not hmac.compare_digest(given, csrf_of(secret).encode()):
+        csrf_token = str(request.headers.get(CSRF) or getattr(request.state, "csrf", "")).encode("utf-8", "replace")
+        if not hmac.compare_digest(csrf_token, csrf_of(secret).encode()):
             raise Problem(403, f"a change by somebody who logged in brings the header {CSRF}, as /api/v1/me says it")
     if now - row.seen >= _MINUTE:
         app.runtime.store.access.record_session_use(row.digest, now)

@@ -91,9 +91,9 @@ class RateLimitMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run the application, or answer 429 with `Retry-After`."""
         if scope["type"] == "http" and scope["path"] not in PROBES:
-            wait = self.buckets.wait(network_of((scope.get("client") or ("",))[0]))
-            if wait:
-                headers = {"Retry-After": str(ceil(wait))}
+            seconds = self.buckets.wait(network_of((scope.get("client") or ("",))[0]))
+            if seconds:
+                headers = {"Retry-After": str(ceil(seconds))}
                 problem = Problem(
                     429, "too many requests; send fewer, or raise server.requests_per_second", headers=headers
                 )

@@ -34,8 +34,8 @@ class LoginAttempt:
 
     secret: str
 
-    def _derive(self, what: str) -> str:
-        return hmac.new(self.secret.encode(), what.encode(), sha256).hexdigest()
+    def _derive(self, purpose: str) -> str:
+        return hmac.new(self.secret.encode(), purpose.encode(), sha256).hexdigest()
 
     @property
     def state(self) -> str:

@@ -38,8 +38,8 @@ class RequestLogMiddleware:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        given = Headers(scope=scope).get(REQUEST_ID, "")
-        request_id = given if _VALID_ID.fullmatch(given) else uuid4().hex
+        header = Headers(scope=scope).get(REQUEST_ID, "")
+        request_id = header if _VALID_ID.fullmatch(header) else uuid4().hex
         scope.setdefault("state", {})["request_id"] = request_id
         started, status = time.perf_counter(), 0
 

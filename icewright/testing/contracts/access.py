@@ -1,4 +1,4 @@
-"""What every store does with tokens, sessions, the audit log, idempotency keys and policy rules."""
+"""The contract of every store for tokens, sessions, the audit log, idempotency keys and policy rules."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SALES = (("lake", "sales"),)
 
 
 class AccessTests(StoreSuite):
-    """Tokens, sessions, the audit log and idempotency keys."""
+    """The contract of tokens, sessions, the audit log and idempotency keys."""
 
     def test_tokens_sessions_and_audit_entries_come_back_as_given(self, store: Store) -> None:
         """Tokens, sessions and audit entries are stored unchanged, and entries are listed by place, newest first."""
@@ -36,8 +36,8 @@ class AccessTests(StoreSuite):
         for place in (None, ("lake", "sales"), ("lake", "hr")):
             store.audit.append(AuditRow(NOW, "me", "token", "jobs.run", "x", place, False, "here", {"k": 1}))
         assert [row.place for row in store.audit.entries(None, None, 10)] == [("lake", "hr"), ("lake", "sales"), None]
-        (mine,) = store.audit.entries(SALES, None, 10, actor="me", refused=False)
-        assert store.audit.entries(SALES, mine.id, 10) == []
+        (entry,) = store.audit.entries(SALES, None, 10, actor="me", refused=False)
+        assert store.audit.entries(SALES, entry.id, 10) == []
 
     def test_a_request_is_carried_out_once_per_key(self, store: Store) -> None:
         """A key is claimed once; a refused request, and one whose process died, may be sent again."""
@@ -51,7 +51,7 @@ class AccessTests(StoreSuite):
 
 
 class PolicyRulesTests(StoreSuite):
-    """Policy rules and their versions."""
+    """The contract of policy rules and their versions."""
 
     def test_a_rule_is_changed_only_from_the_expected_version(self, store: Store) -> None:
         """A change that expects an older version than the newest is refused."""

@@ -1,4 +1,4 @@
-"""What every store does with alerts: one open alert a key, each delivery claimed by one process."""
+"""The contract of every store for alerts: one open alert a key, each delivery claimed by one process."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def raised(store: Store, *channels: str, condition: Condition = FAILED) -> Alert
     """Raise one alert and return it; the channels are owed its delivery."""
     record_all(store, OTHER)
     store.alerts.record_changes([beginning(condition)], channels, NOW)
-    (found,) = store.alerts.unresolved()
-    return found
+    (alert,) = store.alerts.unresolved()
+    return alert
 
 
 def claimed(store: Store, *channels: str, now: datetime = NOW) -> Sequence[PendingDelivery]:
@@ -55,9 +55,9 @@ def claimed(store: Store, *channels: str, now: datetime = NOW) -> Sequence[Pendi
     return store.alerts.claim_deliveries(channels, now, now + 5 * MINUTE)
 
 
-def delivered_to(found: Sequence[PendingDelivery]) -> list[tuple[str, bool]]:
+def delivered_to(deliveries: Sequence[PendingDelivery]) -> list[tuple[str, bool]]:
     """Return the channel of each delivery, and whether it reports the end of the alert."""
-    return [(telling.channel, telling.resolved) for telling in found]
+    return [(telling.channel, telling.resolved) for telling in deliveries]
 
 
 def run_job(store: Store, *outcomes: Outcome, state: JobState, ref: TableRef = REF, uuid: str = "u1") -> None:
@@ -146,16 +146,16 @@ class AlertStoreTests(StoreSuite):
             return claimed(store, SLACK, MAIL)
 
         with ThreadPoolExecutor(4) as pool:
-            found = [telling for some in pool.map(run, range(4)) for telling in some]
-        assert sorted(delivered_to(found)) == [(MAIL, False), (SLACK, False)]
+            deliveries = [telling for some in pool.map(run, range(4)) for telling in some]
+        assert sorted(delivered_to(deliveries)) == [(MAIL, False), (SLACK, False)]
 
     def test_a_claim_runs_out(self, store: Store) -> None:
         """A claim that ends without a delivery is given to another process; delivered ones are never claimed again."""
         raised(store, SLACK)
-        (mine,) = claimed(store, SLACK)
+        (delivery,) = claimed(store, SLACK)
         assert claimed(store, SLACK, now=NOW + 4 * MINUTE) == []
         (again,) = claimed(store, SLACK, now=NOW + 5 * MINUTE)
-        assert again == mine
+        assert again == delivery
         store.alerts.mark_delivered([again], NOW + 5 * MINUTE)
         assert claimed(store, SLACK, now=NOW + HOUR) == []
 
@@ -199,9 +199,9 @@ class AlertStoreTests(StoreSuite):
         heard = []
         for minutes in range(6):
             now = NOW + minutes * MINUTE
-            found = claimed(store, SLACK, now=now)
-            heard += [(telling.alert.rule, telling.resolved) for telling in found]
-            store.alerts.mark_delivered(found, now)
+            deliveries = claimed(store, SLACK, now=now)
+            heard += [(telling.alert.rule, telling.resolved) for telling in deliveries]
+            store.alerts.mark_delivered(deliveries, now)
         down, failed = AlertRule.CATALOG_UNREACHABLE, AlertRule.JOB_FAILED
         assert heard == [(down, False), (failed, False), (failed, True), (failed, False)]
 
@@ -219,10 +219,10 @@ class AlertStoreTests(StoreSuite):
         store.alerts.record_changes(
             [beginning(replace(FAILED, subject=str(ref), ref=ref)) for ref in refs], [SLACK], NOW
         )
-        found = claimed(store, SLACK)
-        assert {telling.alert.ref for telling in found} == set(refs)
-        store.alerts.mark_delivered(found, NOW)
-        store.alerts.record_changes([Resolve(telling.alert) for telling in found], [SLACK], NOW)
+        deliveries = claimed(store, SLACK)
+        assert {telling.alert.ref for telling in deliveries} == set(refs)
+        store.alerts.mark_delivered(deliveries, NOW)
+        store.alerts.record_changes([Resolve(telling.alert) for telling in deliveries], [SLACK], NOW)
         assert delivered_to(claimed(store, SLACK)) == [(SLACK, True)] * 3000
 
     def test_failures(self, store: Store) -> None:
@@ -233,10 +233,10 @@ class AlertStoreTests(StoreSuite):
             for outcomes in jobs:
                 good = any(o.state is not OperationState.FAILED for o in outcomes)
                 run_job(store, *outcomes, state=JobState.SUCCEEDED if good else JobState.FAILED, ref=ref)
-        found: dict[TableRef, list[tuple[Operation | None, str]]] = {ref: [] for ref in refs}
+        failures: dict[TableRef, list[tuple[Operation | None, str]]] = {ref: [] for ref in refs}
         for failure in store.alerts.failures(["lake"]):
-            found[failure.ref].append((failure.operation, failure.reason))
-        assert found == {ref: said for ref, (_, said) in zip(refs, FAILURES, strict=True)}
+            failures[failure.ref].append((failure.operation, failure.reason))
+        assert failures == {ref: expected for ref, (_, expected) in zip(refs, FAILURES, strict=True)}
         assert store.alerts.failures(["pond"]) == []
 
     def test_the_backlog_counts_queued_jobs(self, store: Store) -> None:

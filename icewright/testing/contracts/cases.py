@@ -42,8 +42,8 @@ ME = Trigger("cycle", "me", "host:1:2")
 
 def evaluated(ref: TableRef = REF, uuid: str = "u1", at: str = "m1", now: datetime = NOW) -> Evaluation:
     """Return an evaluation of a small table for which an orphan scan is due."""
-    made = metadata(ref=ref, table_uuid=uuid, metadata_location=at, location="file:///w/t")
-    return evaluate(facts(of=made), Knobs(), {}, now)
+    base = metadata(ref=ref, table_uuid=uuid, metadata_location=at, location="file:///w/t")
+    return evaluate(facts(of=base), Knobs(), {}, now)
 
 
 def record_tables(store: Store, *names: TableRef, at: str = "m1", now: datetime = NOW) -> int:
@@ -81,7 +81,7 @@ WORKER = "worker:1:1"
 
 
 def table_refs(count: int) -> list[TableRef]:
-    """Return the names of so many tables."""
+    """Return the names of `count` tables."""
     return [TableRef("lake", ("sales",), f"t{number:03d}") for number in range(count)]
 
 
@@ -92,8 +92,8 @@ def planned_job(ref: TableRef, score: float = 1.0, operations: tuple[Operation, 
 
 def enqueue_jobs(store: Store, tables: Sequence[TableRef]) -> list[str]:
     """Queue a job for each table, the last with the best score. Return their ids."""
-    made = [store.jobs.enqueue(planned_job(ref, score), PLANNER, NOW) for score, ref in enumerate(tables)]
-    return [job_id for job_id in made if job_id is not None]
+    job_ids = [store.jobs.enqueue(planned_job(ref, score), PLANNER, NOW) for score, ref in enumerate(tables)]
+    return [job_id for job_id in job_ids if job_id is not None]
 
 
 def concurrently(count: int, work: Callable[[int], _Result]) -> list[_Result]:

@@ -1,4 +1,4 @@
-"""What every catalog does: list and load its tables, and commit to exactly the metadata that a change began on."""
+"""The contract of every catalog: it lists and loads tables, and commits to exactly the base of a change."""
 
 from __future__ import annotations
 

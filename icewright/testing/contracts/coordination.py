@@ -1,4 +1,4 @@
-"""What every store does for the loops of many processes: claims, leases and heartbeats."""
+"""The contract of every store for the loops of many processes: claims, leases and heartbeats."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from icewright.testing.contracts.cases import (
 
 
 class CatalogScheduleTests(StoreSuite):
-    """When catalogs are listed, and by whom."""
+    """The contract of catalog listings and their claims."""
 
     def test_each_due_catalog_is_claimed_once(self, store: Store) -> None:
         """A due catalog is claimed by one process, and is due again at its time or when somebody asks for it."""
         names = ["lake", "pond"]
-        mine = concurrently(4, lambda number: store.catalogs.claim(names, f"h:{number}:1", NOW, NOW + MINUTE))
-        assert sorted(row.name for rows in mine for row in rows) == names
+        claimed = concurrently(4, lambda number: store.catalogs.claim(names, f"h:{number}:1", NOW, NOW + MINUTE))
+        assert sorted(row.name for rows in claimed for row in rows) == names
         store.catalogs.record_read("lake", NOW, NOW, NOW + 5 * MINUTE)
         store.catalogs.record_failure("pond", "down", NOW + 2 * MINUTE)
-        found = {row.name: (row.failures, row.error, row.detected_at) for row in store.catalogs.list()}
-        assert found == {"lake": (0, None, NOW), "pond": (1, "down", None)}
+        process = {row.name: (row.failures, row.error, row.detected_at) for row in store.catalogs.list()}
+        assert process == {"lake": (0, None, NOW), "pond": (1, "down", None)}
         again = store.catalogs.claim(names, WORKER, NOW + 2 * MINUTE, NOW + 3 * MINUTE)
         assert [row.name for row in again] == ["pond"]
         store.catalogs.detect_soon(["lake"], NOW + 3 * MINUTE)
@@ -123,8 +123,13 @@ class ProcessRegistryTests(StoreSuite):
         later = ProcessRow(WORKER, "worker", NOW + MINUTE, NOW + MINUTE, 3, {"pools": {"default": {"cores": 2}}})
         store.processes.record_heartbeat(row)
         store.processes.record_heartbeat(later)
-        (found,) = store.processes.list()
-        assert (found.started, found.heartbeat, found.slots, found.details) == (NOW, NOW + MINUTE, 3, later.details)
+        (process,) = store.processes.list()
+        assert (process.started, process.heartbeat, process.slots, process.details) == (
+            NOW,
+            NOW + MINUTE,
+            3,
+            later.details,
+        )
         store.processes.deregister([WORKER])
         assert store.processes.list() == []
         store.planning.set_pool_limit("default", 2, NOW)

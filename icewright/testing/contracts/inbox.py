@@ -1,4 +1,4 @@
-"""What every store does with events of other systems: each once, tables evaluated soon, scans summed."""
+"""The contract of every store for pushed events: each counts once, tables are evaluated soon, scans summed."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ PLACE = "s3://lake/sales/orders"
 def record_all(store: Store, *names: TableRef) -> None:
     """Record the tables, whose catalogs are listed again in an hour."""
     for catalog in {name.catalog for name in names}:
-        mine = [name for name in names if name.catalog == catalog]
-        pointers = [Pointer(ref, f"s3://lake/{'/'.join(ref.parts[1:])}/metadata/1.metadata.json") for ref in mine]
+        refs = [name for name in names if name.catalog == catalog]
+        pointers = [Pointer(ref, f"s3://lake/{'/'.join(ref.parts[1:])}/metadata/1.metadata.json") for ref in refs]
         store.tables.record_listing(catalog, pointers, NOW)
         store.catalogs.record_read(catalog, NOW, NOW, NOW + timedelta(hours=1))
     store.tables.schedule_evaluation(names, None)
@@ -39,8 +39,8 @@ def evaluate_table(store: Store, ref: TableRef = REF, now: datetime = NOW, **mor
     """Record an evaluation of the table, which is then due again in a day."""
     location = f"s3://lake/{'/'.join(ref.parts[1:])}"
     at = f"{location}/metadata/1.metadata.json"
-    made = metadata(**{"ref": ref, "location": location, "metadata_location": at, **more})
-    store.tables.record_evaluation(evaluate(facts(of=made), Knobs(), {}, now), now)
+    base = metadata(**{"ref": ref, "location": location, "metadata_location": at, **more})
+    store.tables.record_evaluation(evaluate(facts(of=base), Knobs(), {}, now), now)
     store.tables.schedule_evaluation([ref], now + DAY)
 
 
@@ -68,8 +68,8 @@ def scan(ref: TableRef = REF, at: datetime = NOW, **more: Any) -> ScanReported:
 
 def evaluated_at(store: Store, *refs: TableRef) -> list[datetime | None]:
     """Return when the tables are evaluated next."""
-    known = {row.ref: row.evaluate_at for row in store.tables.list()}
-    return [known[ref] for ref in refs or (REF,)]
+    times = {row.ref: row.evaluate_at for row in store.tables.list()}
+    return [times[ref] for ref in refs or (REF,)]
 
 
 def listed_at(store: Store, catalog: str = "lake") -> datetime:
@@ -128,7 +128,7 @@ class EventInboxTests(StoreSuite):
         assert push(store, touched(REF)).received == 1
 
     @pytest.mark.parametrize(
-        ("ref", "said"),
+        ("ref", "name"),
         [
             (TableRef("lake", ("a.b", "c"), "d.e"), ("lake", "a", "b", "c", "d", "e")),
             (TableRef("lake", ("Sales",), "Orders"), ("lake", "sales", "orders")),
@@ -137,10 +137,10 @@ class EventInboxTests(StoreSuite):
             (TableRef("lake", ("a'; --",), '"'), ("lake", "a'; --", '"')),
         ],
     )
-    def test_names_as_senders_write_them(self, store: Store, ref: TableRef, said: tuple[str, ...]) -> None:
+    def test_names_as_senders_write_them(self, store: Store, ref: TableRef, name: tuple[str, ...]) -> None:
         """Tables are found by names without quotes around dots, and by names in lower case, as Trino sends them."""
         record_all(store, ref, TableRef("lake", ("a",), "bXcY"), TableRef("pond", ref.namespace, ref.name))
-        assert push(store, TableTouched((said,))).tables == (ref,)
+        assert push(store, TableTouched((name,))).tables == (ref,)
 
     def test_the_exact_name_wins(self, store: Store) -> None:
         """The exact name is preferred to names that differ in case or in the place of a dot."""

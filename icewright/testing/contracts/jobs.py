@@ -1,4 +1,4 @@
-"""What every store does with jobs: each table has one open job, each job is taken once."""
+"""The contract of every store for jobs: each table has one open job, each job is dequeued once."""
 
 from __future__ import annotations
 
@@ -59,20 +59,20 @@ class JobQueueTests(StoreSuite):
         jobs = enqueue_jobs(store, tables)
 
         def work(number: int) -> list[str]:
-            mine: list[str] = []
-            while taken := store.jobs.dequeue(f"w:{number}:1", ["lake"], NOW, 3):
-                mine += [job.job_id for job in taken]
-            return mine
+            job_ids: list[str] = []
+            while batch := store.jobs.dequeue(f"w:{number}:1", ["lake"], NOW, 3):
+                job_ids += [job.job_id for job in batch]
+            return job_ids
 
-        counts = Counter(job_id for mine in concurrently(6, work) for job_id in mine)
+        counts = Counter(job_id for job_ids in concurrently(6, work) for job_id in job_ids)
         assert counts == Counter(dict.fromkeys(jobs, 1))
 
     def test_a_table_is_queued_once(self, store: Store) -> None:
         """Of many that queue a job for one table at the same time one succeeds, and none while the job is open."""
         record_tables(store, REF)
         for _ in range(3):
-            made = concurrently(6, lambda _: store.jobs.enqueue(planned_job(REF), PLANNER, NOW))
-            (job_id,) = [job for job in made if job is not None]
+            enqueued = concurrently(6, lambda _: store.jobs.enqueue(planned_job(REF), PLANNER, NOW))
+            (job_id,) = [job for job in enqueued if job is not None]
             assert store.jobs.enqueue(planned_job(REF), PLANNER, NOW) is None
             (job,) = store.jobs.dequeue(WORKER, ["lake"], NOW, 9)
             assert job.job_id == job_id
@@ -89,7 +89,7 @@ class JobQueueTests(StoreSuite):
         """Of a claim and a dequeue at the same time, one succeeds; a claimed table cancels its queued job."""
         record_tables(store, REF)
         for _ in range(5):
-            (waits,) = enqueue_jobs(store, [REF])
+            (queued,) = enqueue_jobs(store, [REF])
             claim, took = concurrently(
                 2,
                 lambda number: (
@@ -101,8 +101,8 @@ class JobQueueTests(StoreSuite):
             assert (claim is None) == bool(took)
             row = store.tables.get(REF)
             assert row is not None
-            assert row.held_by == (waits if took else claim)
-            found = store.jobs.get(waits)
+            assert row.held_by == (queued if took else claim)
+            found = store.jobs.get(queued)
             assert found is not None
             assert found.state is (JobState.RUNNING if took else JobState.CANCELLED)
             store.jobs.finish(str(row.held_by), JobState.SUCCEEDED, "", NOW)

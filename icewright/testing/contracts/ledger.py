@@ -1,4 +1,4 @@
-"""What every store does with planned deletions, their undo, and what commits removed."""
+"""The contract of every store for planned deletions, their undo, and the removals of commits."""
 
 from __future__ import annotations
 
@@ -61,9 +61,14 @@ class DeletionLedgerTests(StoreSuite):
         store.ledger.plan(job_id, REF, files, LedgerState.PLANNED, NOW)
         assert store.ledger.unfinished(NOW) == []
         store.jobs.finish(job_id, JobState.INTERRUPTED, "", NOW)
-        (left,) = store.ledger.unfinished(NOW)
-        assert (left.job_id, left.ref, left.table_uuid, left.operations) == (job_id, REF, "u1", (COMPACT, EXPIRE))
-        assert set(left.files) == set(files)
+        (unfinished,) = store.ledger.unfinished(NOW)
+        assert (unfinished.job_id, unfinished.ref, unfinished.table_uuid, unfinished.operations) == (
+            job_id,
+            REF,
+            "u1",
+            (COMPACT, EXPIRE),
+        )
+        assert set(unfinished.files) == set(files)
         store.ledger.record(job_id, {f.path: LedgerState.DELETED for f in files[1:]}, NOW)
         assert [u.files for u in store.ledger.unfinished(NOW)] == [(files[0],)]
         store.ledger.record(job_id, {f.path: LedgerState.KEPT for f in files}, NOW)
@@ -103,21 +108,21 @@ class DeletionLedgerTests(StoreSuite):
     def test_a_failed_deletion_waits_longer_each_time(self, store: Store) -> None:
         """Each failure doubles the wait, up to a day; the reason is kept, and a deleted file is not tried again."""
         job_id = plan_files(store, until=None)
-        now, waits = NOW, []
+        now, delays = NOW, []
         for _ in range(10):
             assert store.ledger.claim(job_id, PATHS[:1]) == {PATHS[0]}
             store.ledger.record(job_id, {PATHS[0]: LedgerState.FAILED}, now, {PATHS[0]: "denied"})
             (waiting,) = store.ledger.pending(REF)
             assert (waiting.files, waiting.failed, waiting.reason) == (3, 1, "denied")
             again = next(f["delete_after"] for f in store.ledger.files(job_id) if f["path"] == PATHS[0])
-            waits.append(again - now)
+            delays.append(again - now)
             assert PATHS[0] not in {
                 f.path for u in store.ledger.unfinished(again - timedelta(seconds=1)) for f in u.files
             }
             assert PATHS[0] in {f.path for u in store.ledger.unfinished(again) for f in u.files}
             now = again
-        assert waits == sorted(waits)
-        assert (waits[0], waits[-1]) == (timedelta(minutes=5), DAY)
+        assert delays == sorted(delays)
+        assert (delays[0], delays[-1]) == (timedelta(minutes=5), DAY)
         store.ledger.record(job_id, {PATHS[0]: LedgerState.DELETED}, now)
         store.ledger.record(job_id, {PATHS[0]: LedgerState.FAILED}, now, {PATHS[0]: "denied"})
         assert file_states(store, job_id) == [LedgerState.DELETED, LedgerState.PLANNED, LedgerState.PLANNED]

@@ -1,4 +1,4 @@
-"""What every store tells the planner, and what it records of runs."""
+"""The contract of every store for the planner's input and the record of runs."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ class PlanningStateTests(StoreSuite):
     def test_candidates_carry_the_terms_of_the_last_evaluation(self, store: Store) -> None:
         """Candidates have the due verdicts of the last evaluation, its terms, and the reason that blocks them."""
         record_tables(store, REF)
-        said = knobs({"importance": "high", "windows": "sat", "compact.min_input_files": 2})
+        policy_knobs = knobs({"importance": "high", "windows": "sat", "compact.min_input_files": 2})
         old = metadata([1000 - hours for hours in range(10)], ref=REF)
-        store.tables.record_evaluation(evaluate(facts(partition(files=10, mb=1), of=old), said, {}, NOW), NOW)
+        store.tables.record_evaluation(evaluate(facts(partition(files=10, mb=1), of=old), policy_knobs, {}, NOW), NOW)
         (found,) = store.planning.candidates(["lake"])
         assert found.wishes.keys() >= {COMPACT, EXPIRE}
         assert (found.wishes[COMPACT].on_pool, found.wishes[EXPIRE].on_pool) == (True, False)
@@ -139,9 +139,10 @@ class RunHistoryTests(StoreSuite):
         others = (("files_left", 4, ""), ("n", 1, "another"))
         for metric, value, policy in others:
             run = run_row(job_id, COMPACT, now=NOW, **{metric: value})
-            gone = (PartitionChange("p=z", '0 ["z"]', 9, 90, 1, 80),)
+            removed_partitions = (PartitionChange("p=z", '0 ["z"]', 9, 90, 1, 80),)
             store.runs.record(
-                replace(run, policy=policy or run.policy, outcome=replace(run.outcome, partitions=gone)), REF
+                replace(run, policy=policy or run.policy, outcome=replace(run.outcome, partitions=removed_partitions)),
+                REF,
             )
         store.runs.record(run_row(job_id, COMPACT, now=NOW), REF)
         found = store.runs.history(REF, "u1")[COMPACT].rewritten

@@ -1,4 +1,4 @@
-"""What every store does with tables, pinned snapshots and registrations."""
+"""The contract of every store for tables, pinned snapshots and registrations."""
 
 from __future__ import annotations
 
@@ -69,20 +69,28 @@ class TableStateTests(StoreSuite):
         store.tables.record_evaluation(evaluated(), NOW)
         later = NOW + timedelta(hours=1)
         store.tables.record_evaluation(evaluated(now=later, at="m2"), later)
-        known, said = table_row(store), store.tables.evaluation(REF)
-        assert (known.table_uuid, known.location, known.metadata_location) == ("u1", "file:///w/t", "m2")
-        assert (known.evaluated_location, known.evaluated_at, known.due_since) == ("m2", later, NOW)
-        assert said is not None
-        assert said["health"] == known.health == 100
-        assert [v["operation"] for v in said["verdicts"]] == list(Operation)
+        table_state, evaluation = table_row(store), store.tables.evaluation(REF)
+        assert (table_state.table_uuid, table_state.location, table_state.metadata_location) == (
+            "u1",
+            "file:///w/t",
+            "m2",
+        )
+        assert (table_state.evaluated_location, table_state.evaluated_at, table_state.due_since) == ("m2", later, NOW)
+        assert evaluation is not None
+        assert evaluation["health"] == table_state.health == 100
+        assert [v["operation"] for v in evaluation["verdicts"]] == list(Operation)
 
     def test_an_unreadable_table_has_no_due_work_and_no_health(self, store: Store) -> None:
         """The error stays until the table is readable; `due_since` survives it."""
         record_tables(store)
         store.tables.record_evaluation(evaluated(), NOW)
         store.tables.record_unreadable(REF, "MetadataUnreadable: m1 is missing", NOW)
-        known = table_row(store)
-        assert (known.error, known.health, known.due_since) == ("MetadataUnreadable: m1 is missing", None, NOW)
+        table_state = table_row(store)
+        assert (table_state.error, table_state.health, table_state.due_since) == (
+            "MetadataUnreadable: m1 is missing",
+            None,
+            NOW,
+        )
         assert store.planning.candidates(["lake"]) == []
         later = NOW + timedelta(hours=1)
         store.tables.record_evaluation(evaluated(now=later), later)
@@ -94,7 +102,7 @@ class TableStateTests(StoreSuite):
         record_tables(store, REF, OTHER)
         minute, hour = timedelta(minutes=1), timedelta(hours=1)
         claimed = store.tables.claim_evaluations(["lake"], "me", NOW, NOW + hour, 10)
-        assert {known.ref for known in claimed} == {REF, OTHER}
+        assert {table_state.ref for table_state in claimed} == {REF, OTHER}
         store.tables.schedule_evaluation([REF], NOW + minute)
         for ref in (REF, OTHER):
             store.tables.record_unreadable(ref, "throttled", NOW)
@@ -107,8 +115,12 @@ class TableStateTests(StoreSuite):
         store.tables.record_unreadable(REF, "broken", NOW)
         store.tables.record_evaluation(evaluated(OTHER), NOW)
         store.tables.clear_due_work([REF, TableRef("lake", ("no",), "such")], NOW + timedelta(hours=1))
-        known = table_row(store)
-        assert (known.error, known.due_since, known.evaluate_at) == (None, None, NOW + timedelta(hours=1))
+        table_state = table_row(store)
+        assert (table_state.error, table_state.due_since, table_state.evaluate_at) == (
+            None,
+            None,
+            NOW + timedelta(hours=1),
+        )
         assert [found.ref for found in store.planning.candidates(["lake"])] == [OTHER]
 
     def test_a_table_of_another_uuid_begins_anew(self, store: Store) -> None:
@@ -138,19 +150,19 @@ class TableStateTests(StoreSuite):
         for ref, job_id in jobs.items():
             assert [job.job_id for job in store.jobs.list(ref)] == [job_id]
             assert store.ledger.found_orphans(ref, "u1").keys() == {table_row(store, ref).paused} == {str(ref)}
-            said = store.tables.evaluation(ref)
-            assert said is not None
-            assert said["table"] == str(ref)
+            evaluation = store.tables.evaluation(ref)
+            assert evaluation is not None
+            assert evaluation["table"] == str(ref)
         names = [event["details"]["name"] for event in store.activity.list()]
         assert names == [str(ref) for ref in reversed(ODD)]
 
     def test_times_are_returned_in_utc(self, store: Store) -> None:
         """Times of any zone come back in UTC, with microseconds."""
-        given = datetime(2026, 3, 29, 1, 59, 59, 999_999, tzinfo=timezone(timedelta(hours=-9, minutes=-30)))
+        created = datetime(2026, 3, 29, 1, 59, 59, 999_999, tzinfo=timezone(timedelta(hours=-9, minutes=-30)))
         record_tables(store)
-        found = store.jobs.get(start_job(store, now=given))
+        found = store.jobs.get(start_job(store, now=created))
         assert found is not None
-        assert found.created == given
+        assert found.created == created
         assert found.created.tzinfo is UTC
 
     def test_two_processes_may_record_one_listing(self, store: Store) -> None:

@@ -1,4 +1,4 @@
-"""What every store lists for people: filtered, sorted, page by page, within what they may see."""
+"""The contract of every store for lists: filtered, sorted and paged, within what the caller may see."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ class ViewsTests(StoreSuite):
         store.tables.record_listing("lake", [Pointer(ref, f"s3://w/{ref}/1") for ref in REFS], NOW)
         for i, ref in enumerate(REFS[::2]):
             of = metadata((50, 2, 1), ref=ref, metadata_location=f"s3://w/{ref}/1", table_uuid=f"u{i}")
-            found = facts(
+            table_facts = facts(
                 partition(files=10 + i, mb=1), of=of, thresholds=thresholds(knobs()), manifests_of=(manifests(20),)
             )
-            store.tables.record_evaluation(evaluate(found, knobs(), {}, NOW), NOW + timedelta(seconds=i))
+            store.tables.record_evaluation(evaluate(table_facts, knobs(), {}, NOW), NOW + timedelta(seconds=i))
 
     @pytest.mark.parametrize("descending", [False, True])
     @pytest.mark.parametrize("sort", TableSort)
     def test_tables_page_by_page(self, store: Store, sort: TableSort, descending: bool) -> None:
         """Pages list each table once, in order, those without a value last; foreign cursors are refused."""
-        query, after, seen = TableQuery(sort=sort, descending=descending), None, []
+        query, after, listed = TableQuery(sort=sort, descending=descending), None, []
         while True:
             page = store.views.list_tables(query, None, after, 3)
             assert page.total == 8
-            seen += [item.row.ref for item in page.items]
+            listed += [item.row.ref for item in page.items]
             if page.after is None:
                 break
             after = page.after
-        assert sorted(seen) == REFS
+        assert sorted(listed) == REFS
         if sort not in (TableSort.NAME, TableSort.QUERIES, TableSort.SUCCEEDED):
-            assert set(seen[:4]) == set(REFS[::2])
+            assert set(listed[:4]) == set(REFS[::2])
         for bad in BAD_CURSORS:
             with pytest.raises(UsageError, match="cursor"):
                 store.views.list_tables(query, None, bad, 3)
@@ -64,9 +64,9 @@ class ViewsTests(StoreSuite):
         """Somebody who sees one namespace gets its tables, jobs and numbers alone."""
         trigger = Trigger("cycle", "me", "host:1:2")
         jobs = [store.jobs.claim(ref, "u", (Operation.COMPACT,), trigger, NOW) for ref in REFS]
-        seen = store.views.list_tables(TableQuery(), SALES, None, 50)
-        assert [item.row.ref for item in seen.items] == REFS[4:]
-        assert seen.total == 4
+        visible = store.views.list_tables(TableQuery(), SALES, None, 50)
+        assert [item.row.ref for item in visible.items] == REFS[4:]
+        assert visible.total == 4
         assert sorted(str(i.job.job_id) for i in store.views.list_jobs(JobQuery(), SALES, None, 50).items) == sorted(
             map(str, jobs[4:])
         )
@@ -85,9 +85,9 @@ class ViewsTests(StoreSuite):
 
     def test_due_operations_of_one_table(self, store: Store) -> None:
         """The due operations of one table are listed alone."""
-        found = store.views.list_waiting(None, None, 50, REFS[2])
-        assert {item.ref for item in found.items} == {REFS[2]}
-        assert found.total == len(found.items) > 1
+        page = store.views.list_waiting(None, None, 50, REFS[2])
+        assert {item.ref for item in page.items} == {REFS[2]}
+        assert page.total == len(page.items) > 1
         assert store.views.list_waiting(None, None, 50, REFS[1]).items == []
         assert store.views.list_waiting(SALES, None, 50, REFS[2]).items == []
 
@@ -120,8 +120,8 @@ class ViewsTests(StoreSuite):
         for ref, when in ((REFS[4], NOW), (REFS[5], NOW - timedelta(days=30)), (REFS[0], NOW)):
             job = store.jobs.claim(ref, "u", tuple(metrics), Trigger("cycle", "me", "host:1:2"), when)
             assert job is not None
-            for operation, said in metrics.items():
-                run = RunRow(job, committed(operation, "", said), when, when, "m", "p", {}, {})
+            for operation, run_metrics in metrics.items():
+                run = RunRow(job, committed(operation, "", run_metrics), when, when, "m", "p", {}, {})
                 store.runs.record(run, ref)
             store.jobs.finish(job, JobState.SUCCEEDED, "", when)
         saved = store.views.overview(SALES, NOW - timedelta(days=1)).saved

@@ -45,7 +45,7 @@ class CatalogFiles(Protocol):
 
 @dataclass
 class RestCatalog:
-    """One catalog behind a server. Thread-safe."""
+    """The Catalog port over one warehouse of a REST server. Thread-safe."""
 
     properties: RestCatalogProperties
     files: CatalogFiles
@@ -53,15 +53,17 @@ class RestCatalog:
     environment: Allowlist | None = None
     policies: RestPolicies = field(init=False)
     _client: RestClient = field(init=False)
-    _lent: CredentialStore = field(init=False)
+    _credentials: CredentialStore = field(init=False)
     _memo: MetadataCache = field(default_factory=MetadataCache, init=False)
-    _seen: dict[TableRef, tuple[str, str]] = field(default_factory=dict, init=False)  # ETag of refs, location
-    _full: dict[TableRef, tuple[str, str, bytes]] = field(default_factory=dict, init=False)  # ETag, location, checksum
+    _pointer_cache: dict[TableRef, tuple[str, str]] = field(default_factory=dict, init=False)  # ETag of refs, location
+    _load_cache: dict[TableRef, tuple[str, str, bytes]] = field(
+        default_factory=dict, init=False
+    )  # ETag, location, checksum
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def __post_init__(self) -> None:
         self._client = RestClient(self.properties, self.clock, self.environment)
-        self._lent = CredentialStore(self.clock, self._renew)
+        self._credentials = CredentialStore(self.clock, self._renew)
         self.policies = RestPolicies(self._client, self.clock)
 
     def close(self) -> None:
@@ -78,19 +80,19 @@ class RestCatalog:
 
         None if it vended none.
         """
-        return self._lent.grant(path)
+        return self._credentials.grant(path)
 
     def pointers(self) -> Sequence[Pointer]:
         """Return every table; tables are loaded in parallel with `If-None-Match`, so unchanged ones cost a 304."""
         names = TableListing(self._client).tables()
         refs = [TableRef(self.name, parts[:-1], parts[-1]) for parts in names]
         with ThreadPoolExecutor(PARALLEL) as pool:
-            found = [pointer for pointer in pool.map(self._pointer, refs) if pointer is not None]
+            pointers = [pointer for pointer in pool.map(self._pointer, refs) if pointer is not None]
         with self._lock:
             cached = set(refs)
-            self._seen = {ref: seen for ref, seen in self._seen.items() if ref in cached}
-            self._full = {ref: seen for ref, seen in self._full.items() if ref in cached}
-        return found
+            self._pointer_cache = {ref: entry for ref, entry in self._pointer_cache.items() if ref in cached}
+            self._load_cache = {ref: entry for ref, entry in self._load_cache.items() if ref in cached}
+        return pointers
 
     def load(self, ref: TableRef) -> TableMetadata:
         """Load the current metadata from the server's response; the metadata file itself is not read."""
@@ -98,12 +100,12 @@ class RestCatalog:
 
     def fetch(self, ref: TableRef) -> tuple[TableMetadata, Loaded | None]:
         """Return the current metadata, and the response body unless the metadata is unchanged since the last call."""
-        seen = self._full.get(ref)
-        cached = self._memo.cached(ref, seen[1], seen[2]) if seen is not None else None
-        answer = self._client.get(self._path(ref), headers=_unless(seen[0]) if seen and cached else None)
+        previous = self._load_cache.get(ref)
+        cached = self._memo.cached(ref, previous[1], previous[2]) if previous is not None else None
+        answer = self._client.get(self._path(ref), headers=_unless(previous[0]) if previous and cached else None)
         if answer.status == _UNCHANGED and cached is not None:
             return cached, None
-        self._must_be_there(ref, answer)
+        self._require_table(ref, answer)
         return self._decoded(ref, answer)
 
     def neighbours(self) -> Sequence[Pointer]:
@@ -141,14 +143,14 @@ class RestCatalog:
         require_inside(self.environment, self.name, base)
         after = self._committing(base.ref).run(base, change)
         with self._lock:
-            self._full.pop(base.ref, None)
+            self._load_cache.pop(base.ref, None)
         return after
 
     def restore(self, ref: TableRef, location: str, change: RemoveSnapshots) -> Sequence[str]:
         """Restore refs that the commit of a crashed process dropped; return their names."""
         names = self._committing(ref).restore(ref, location, change)
         with self._lock:
-            self._full.pop(ref, None)
+            self._load_cache.pop(ref, None)
         return names
 
     def _committing(self, ref: TableRef) -> Committing:
@@ -162,7 +164,7 @@ class RestCatalog:
         metadata = self._memo.parsed(ref, location, checksum, lambda _: content)
         if answer.etag:
             with self._lock:
-                self._full[ref] = (answer.etag, location, checksum)
+                self._load_cache[ref] = (answer.etag, location, checksum)
         self._keep(ref, metadata.location, table)
         return metadata, table
 
@@ -171,24 +173,24 @@ class RestCatalog:
 
         A forbidden table has a pointer without a location.
         """
-        seen = self._seen.get(ref)
-        answer = self._client.get(self._path(ref), _REFS, _unless(seen[0]) if seen else None)
-        if answer.status == _UNCHANGED and seen is not None:
-            return Pointer(ref, seen[1])
+        previous = self._pointer_cache.get(ref)
+        answer = self._client.get(self._path(ref), _REFS, _unless(previous[0]) if previous else None)
+        if answer.status == _UNCHANGED and previous is not None:
+            return Pointer(ref, previous[1])
         if answer.status == _NOT_FOUND:
             return None
         if answer.status in _REFUSED:
             return Pointer(ref, f"{self.properties.uri}/{self._path(ref)}")
-        self._must_be_there(ref, answer)
+        self._require_table(ref, answer)
         location = self._location(ref, loaded(ref, answer.body, self._client.where))
         with self._lock:
             if answer.etag:
-                self._seen[ref] = (answer.etag, location)
+                self._pointer_cache[ref] = (answer.etag, location)
             else:
-                self._seen.pop(ref, None)
+                self._pointer_cache.pop(ref, None)
         return Pointer(ref, location)
 
-    def _must_be_there(self, ref: TableRef, answer: RestResponse) -> None:
+    def _require_table(self, ref: TableRef, answer: RestResponse) -> None:
         if answer.status == _NOT_FOUND:
             raise TableNotFound(f"{ref}: the catalog does not know this table; `icewright tables` lists what it knows")
         if answer.status in _REFUSED:
@@ -209,12 +211,12 @@ class RestCatalog:
         """Load fresh credentials, from the credentials endpoint if the server has one."""
         if self._client.offers(_CREDENTIALS):
             answer = self._client.get(f"{self._path(ref)}/credentials")
-            self._must_be_there(ref, answer)
-            lent = decode_credentials(ref, answer.body, self._client.where)
-            self._store_credentials(ref, "", {}, lent.storage_credentials)
+            self._require_table(ref, answer)
+            response = decode_credentials(ref, answer.body, self._client.where)
+            self._store_credentials(ref, "", {}, response.storage_credentials)
             return
         answer = self._client.get(self._path(ref), _REFS)
-        self._must_be_there(ref, answer)
+        self._require_table(ref, answer)
         table = loaded(ref, answer.body, self._client.where)
         location = parse(ref, self._location(ref, table), bytes(table.metadata)).location
         self._keep(ref, location, table)
@@ -227,9 +229,9 @@ class RestCatalog:
         self, ref: TableRef, location: str, config: Mapping[str, str], credentials: tuple[StorageCredential, ...]
     ) -> None:
         """Store vended credentials, unless they lead to an undeclared host."""
-        for said in (config, *(lent.config for lent in credentials)):
-            require_hosts(self.environment, self.name, said)
-        self._lent.keep(ref, location, self._storage(), config, credentials)
+        for properties in (config, *(credential.config for credential in credentials)):
+            require_hosts(self.environment, self.name, properties)
+        self._credentials.keep(ref, location, self._storage(), config, credentials)
 
     def _storage(self) -> Mapping[str, str]:
         """Return the storage properties of the configuration, including the server's."""

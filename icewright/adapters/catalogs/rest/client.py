@@ -200,11 +200,11 @@ class RestClient:
     def _client(self) -> _Client:
         with self._lock:
             if self._connected is None:
-                made = self._translating_errors(
+                client = self._translating_errors(
                     lambda: _Client(self.properties.name, **pyiceberg_properties(self.properties))
                 )
-                require_hosts(self.environment, self.properties.name, made.properties)
-                self._connected = made
+                require_hosts(self.environment, self.properties.name, client.properties)
+                self._connected = client
             return self._connected
 
     def _translating_errors(self, call: Callable[[], Any]) -> Any:  # noqa: ANN401

@@ -32,9 +32,9 @@ def updates(base: TableMetadata, change: AddSnapshot | RemoveSnapshots) -> list[
     """Return the updates of a change. Raises `Refused` for a snapshot that a ref needs."""
     match change:
         case AddSnapshot():
-            kept = next((r for r in base.refs if r.name == change.branch), None)
+            branch = next((r for r in base.refs if r.name == change.branch), None)
             snapshot = dict(change.snapshot)
-            return [{"action": "add-snapshot", "snapshot": snapshot}, set_ref(change.branch, kept, snapshot)]
+            return [{"action": "add-snapshot", "snapshot": snapshot}, set_ref(change.branch, branch, snapshot)]
         case RemoveSnapshots():
             return _removal(base, change)
         case _:

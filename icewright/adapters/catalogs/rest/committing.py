@@ -37,7 +37,7 @@ _OK, _NOT_FOUND, _CONFLICT = 200, 404, 409
 _NOT_DONE = frozenset({429, 503})  # the server did nothing and wants to be asked again
 _UNKNOWN_FROM = 500
 _TRIES = 4  # of a request that the server did not want to hear
-_LOOKS = 3  # at the table after a lost reply
+_MAX_LOADS = 3  # at the table after a lost reply
 _LONGEST_WAIT = timedelta(seconds=30)
 
 Fetch = Callable[[TableRef], tuple[TableMetadata, Loaded | None]]
@@ -66,7 +66,7 @@ class Committing:
         if isinstance(change, RestoreSnapshots):
             return self._restored(base, change)
         request = {"requirements": commits.requirements(base, change), "updates": commits.updates(base, change)}
-        self._still_current(base)
+        self._require_unchanged(base)
         after = self._committed(base, change, request)
         if isinstance(change, RemoveSnapshots):
             self._verify_refs(base, after, change)
@@ -74,7 +74,7 @@ class Committing:
 
     def _restored(self, base: TableMetadata, change: RestoreSnapshots) -> TableMetadata:
         """Restore snapshots and verify that the server applied the updates in their order."""
-        self._still_current(base)
+        self._require_unchanged(base)
         now, document = self.document(base.ref)
         if now.metadata_location != base.metadata_location:
             raise CommitConflict(f"{base.ref}: somebody else committed since {base.metadata_location}")
@@ -85,7 +85,7 @@ class Committing:
             requirements = commits.requirements(base, change)
             after = self._committed(base, change, {"requirements": requirements, "updates": updates})
         except Refused:
-            self._still_current(base)  # else a snapshot that no requirement covers came in between
+            self._require_unchanged(base)  # else a snapshot that no requirement covers came in between
             raise
         bare = restoring.bare_snapshots(updates) & after.by_id.keys()
         if bare or after.last_sequence_number < base.last_sequence_number:
@@ -96,7 +96,7 @@ class Committing:
             )
         return after
 
-    def _still_current(self, base: TableMetadata) -> None:
+    def _require_unchanged(self, base: TableMetadata) -> None:
         """Raise `CommitConflict` if properties or new refs changed since `base`.
 
         REST requirements do not cover these.
@@ -128,7 +128,7 @@ class Committing:
                     return self._outcome_of_lost_response(base, change, f"the server answered {answer.message}")
                 if commits.landed(base, now, change):
                     return now  # whatever it said
-                self._still_current(base)
+                self._require_unchanged(base)
                 continue
             if answer.status == _CONFLICT:
                 raise CommitConflict(f"{base.ref}: somebody else committed since the plan ({answer.message})")
@@ -152,11 +152,11 @@ class Committing:
 
     def _outcome_of_lost_response(self, base: TableMetadata, change: Change, why: str) -> TableMetadata:
         """Return the table if it shows that the commit of a lost response landed; else raise the outcome."""
-        for look in range(1, _LOOKS + 1):
+        for look in range(1, _MAX_LOADS + 1):
             try:
                 now, _ = self.fetch(base.ref)
             except (IcewrightError, RequestOutcomeUnknown) as error:
-                if look == _LOOKS:
+                if look == _MAX_LOADS:
                     raise CommitStateUnknown(
                         f"{base.ref}: {why} to the commit, and what became of it cannot be seen: {error}"
                     ) from error
@@ -229,7 +229,7 @@ class Committing:
 
     def _put_back(self, after: TableMetadata, ref: SnapshotRef, snapshots: list[commits.Json]) -> None:
         snapshot = next(s for s in snapshots if s["snapshot-id"] == ref.snapshot_id)
-        said = "nobody asked"
+        message = "nobody asked"
         for attempt in range(1, _TRIES + 1):
             now, document = self.document(after.ref)
             if ref.name in {r.name for r in now.refs}:
@@ -238,15 +238,15 @@ class Committing:
             millis = max(int(self.clock.now().timestamp() * 1000), int(now.last_updated.timestamp() * 1000))
             try:
                 got = self._posted(after.ref, commits.put_back(now, next_row_id, ref, snapshot, millis))
-                said = got.message
+                message = got.message
                 if got.status == _OK:
                     return
             except RequestOutcomeUnknown as error:
-                said = str(error)
+                message = str(error)
             self.clock.sleep(backoff(attempt + 2).total_seconds())
         raise InvariantViolated(
             f"{after.ref}: {ref.kind} {ref.name} was set on snapshot {ref.snapshot_id} while that went, and could not "
-            f"be put back ({said}); no file is deleted, and {after.metadata_log[-1]} still has both"
+            f"be put back ({message}); no file is deleted, and {after.metadata_log[-1]} still has both"
         )
 
     def document(self, ref: TableRef) -> tuple[TableMetadata, Document]:

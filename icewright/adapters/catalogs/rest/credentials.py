@@ -53,27 +53,27 @@ class CredentialStore:
 
         None if there are none.
         """
-        found = self._found(path)
-        if found is None or not self._stale(found[1]):
-            return found[1] if found else None
+        entry = self._lookup(path)
+        if entry is None or not self._stale(entry[1]):
+            return entry[1] if entry else None
         with self._renewing:
-            renewed = self._found(path)  # another thread may have renewed it meanwhile
+            renewed = self._lookup(path)  # another thread may have renewed it meanwhile
             if renewed is not None and self._stale(renewed[1]):
                 self.renew(renewed[0])
-                renewed = self._found(path)
+                renewed = self._lookup(path)
         return renewed[1] if renewed else None
 
     def _stale(self, grant: VendedCredentials) -> bool:
         return grant.expires is not None and self.clock.now() > grant.expires - _EARLY
 
-    def _found(self, path: str) -> tuple[TableRef, VendedCredentials] | None:
+    def _lookup(self, path: str) -> tuple[TableRef, VendedCredentials] | None:
         if not self._grants:
             return None
         folder = path.rstrip("/")
         with self._lock:
             while folder:
-                if (found := self._grants.get(folder)) is not None:
-                    return found
+                if (entry := self._grants.get(folder)) is not None:
+                    return entry
                 folder = folder.rpartition("/")[0]
         return None
 

@@ -44,13 +44,13 @@ class TableListing:
 
     def tables(self) -> list[tuple[str, ...]]:
         """Return the namespace and name of every table, sorted."""
-        found: list[tuple[str, ...]] = []
+        names: list[tuple[str, ...]] = []
         level = self._below(())
         with ThreadPoolExecutor(PARALLEL) as pool:
             while level:
-                found += [table for tables in pool.map(self._tables, level) for table in tables]
+                names += [table for tables in pool.map(self._tables, level) for table in tables]
                 level = sorted({child for children in pool.map(self._children, level) for child in children})
-        return sorted(set(found))
+        return sorted(set(names))
 
     def _tables(self, namespace: Namespace) -> list[tuple[str, ...]]:
         path = f"namespaces/{self.client.namespace(*namespace)}/tables"
@@ -71,8 +71,8 @@ class TableListing:
         """Return the child namespaces; a server without nested namespaces has none."""
         # the parameter is quoted once more on its way, so its levels are joined as they are
         params = {"parent": unquote(self.client.namespace(*parent))} if parent else {}
-        found = {n for page in self._pages("namespaces", params) for n in page.namespaces}
-        return sorted(n for n in found if len(n) == len(parent) + 1 and n[: len(parent)] == parent)
+        namespaces = {n for page in self._pages("namespaces", params) for n in page.namespaces}
+        return sorted(n for n in namespaces if len(n) == len(parent) + 1 and n[: len(parent)] == parent)
 
     def _require_missing(self, namespace: Namespace) -> None:
         """Raise `CatalogUnavailable` if the server still lists the namespace that it did not find."""

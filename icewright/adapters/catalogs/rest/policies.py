@@ -45,7 +45,7 @@ _POLICIES, _NESTED = msgspec.json.Decoder(_Policy), msgspec.json.Decoder(_Nested
 
 
 @dataclass(frozen=True)
-class _Known:
+class _CachedPolicies:
     policies: Sequence[PolarisPolicy]
     at: datetime
 
@@ -56,7 +56,7 @@ class RestPolicies:
 
     client: RestClient
     clock: Clock
-    _known: dict[TableRef, _Known] = field(default_factory=dict, init=False)
+    _cache: dict[TableRef, _CachedPolicies] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def offered(self) -> bool:
@@ -70,11 +70,11 @@ class RestPolicies:
         """
         now = self.clock.now()
         with self._lock:
-            cached = self._known.get(ref)
+            cached = self._cache.get(ref)
         if cached is not None and now - cached.at < _FRESH:
             return served(cached.policies, now)
         try:
-            policies = self._asked(ref)
+            policies = self._fetch(ref)
         except CatalogUnavailable as error:
             if cached is None:
                 raise CatalogUnavailable(
@@ -83,22 +83,22 @@ class RestPolicies:
                 ) from error
             return served(cached.policies, now, f"as of {cached.at:%Y-%m-%d %H:%M} UTC, the server does not answer")
         with self._lock:
-            self._known[ref] = _Known(policies, now)
+            self._cache[ref] = _CachedPolicies(policies, now)
         return served(policies, now)
 
-    def _asked(self, ref: TableRef) -> list[PolarisPolicy]:
+    def _fetch(self, ref: TableRef) -> list[PolarisPolicy]:
         prefix = str(self.client.config.get("prefix") or "")
         path = f"/polaris/v1/{prefix}/applicable-policies" if prefix else "/polaris/v1/applicable-policies"
         namespace = unquote(self.client.namespace(*ref.namespace))
         params = {"namespace": namespace, "target-name": ref.name}
-        found: list[PolarisPolicy] = []
+        policies: list[PolarisPolicy] = []
         seen_tokens: set[str] = set()
         while True:
             page = self._page(self.client.get(path, params))
-            found += map(_policy, page.applicable_policies)
+            policies += map(_policy, page.applicable_policies)
             token = page.next_page_token
             if not token:
-                return found
+                return policies
             if token in seen_tokens:
                 raise CatalogUnavailable(f"{self.client.where} lists policies in a circle: page {token} came twice")
             seen_tokens.add(token)

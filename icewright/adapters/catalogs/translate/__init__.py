@@ -1,4 +1,4 @@
-"""One catalog configuration in the properties of PyIceberg and of Spark: a module for each type, one `match`. Pure.
+"""Translate one catalog configuration into the properties of PyIceberg and of Spark, one module per type. Pure.
 
 In obstore's words the same properties are said by `icewright.adapters.files.stores`.
 """
@@ -72,19 +72,19 @@ def hosts(catalog: CatalogProperties) -> dict[str, str]:
     """Return the hosts of the catalog and its storage, by the property that names each."""
     match catalog:
         case SqlCatalogProperties():
-            found = {"uri": catalog.url.host or ""}
+            endpoints = {"uri": catalog.url.host or ""}
         case RestCatalogProperties():
-            found = {"uri": _host(catalog.uri)}
+            endpoints = {"uri": _host(catalog.uri)}
         case NessieCatalogProperties():
-            found = {"uri": _host(catalog.api), "iceberg": _host(catalog.iceberg)}
+            endpoints = {"uri": _host(catalog.api), "iceberg": _host(catalog.iceberg)}
         case HiveCatalogProperties():
-            found = catalog.hosts
+            endpoints = catalog.hosts
         case GlueCatalogProperties():
-            found = {"glue.endpoint" if "glue.endpoint" in catalog.extra else "client.region": catalog.host}
+            endpoints = {"glue.endpoint" if "glue.endpoint" in catalog.extra else "client.region": catalog.host}
         case _:
             assert_never(catalog)
     named = {key: _host(catalog.extra[key]) for key in _ADDRESSES if catalog.extra.get(key)}
-    return {key: host for key, host in {**found, **named}.items() if host}
+    return {key: host for key, host in {**endpoints, **named}.items() if host}
 
 
 def _host(address: str) -> str:

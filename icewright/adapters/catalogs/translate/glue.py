@@ -15,7 +15,7 @@ from icewright.adapters.catalogs.translate import storage
 from icewright.core.errors import ConfigError
 from icewright.core.paths import is_location
 
-_OURS = frozenset({"warehouse"})
+_OWN_PROPERTIES = frozenset({"warehouse"})
 _RETRIES = "glue.max-retries"
 _SECRETS = ("access-key-id", "secret-access-key")
 _FLAGS = ("true", "false")
@@ -76,13 +76,13 @@ def glue_catalog(name: str, properties: Mapping[str, str], locations: Sequence[s
     if not properties.get(_RETRIES, "0").isdecimal():
         faults.append(f"{path}.{_RETRIES}: write a whole number, such as 10")
     for prefix in ("glue", "client"):
-        given = [bool(properties.get(f"{prefix}.{key}")) for key in _SECRETS]
-        if any(given) and not all(given):
-            missing = f"{prefix}.{_SECRETS[given.index(False)]}"
+        present = [bool(properties.get(f"{prefix}.{key}")) for key in _SECRETS]
+        if any(present) and not all(present):
+            missing = f"{prefix}.{_SECRETS[present.index(False)]}"
             faults.append(f"{path}.{missing}: missing; give both keys, or none to use what AWS's clients find")
     if faults:
         raise ConfigError(faults)
-    extra = {key: value for key, value in properties.items() if key not in _OURS}
+    extra = {key: value for key, value in properties.items() if key not in _OWN_PROPERTIES}
     region = next((properties[k] for k in ("glue.region", "client.region") if properties.get(k)), "")
     return GlueCatalogProperties(name, warehouse, region, extra, tuple(locations))
 
@@ -122,8 +122,8 @@ def spark_settings(catalog: GlueCatalogProperties) -> dict[str, str]:
 
 def driver_properties(catalog: GlueCatalogProperties) -> dict[str, str]:
     """Return the keys as system properties of Spark's driver: Java's Glue client ignores catalog properties."""
-    found = {
+    system_properties = {
         name: catalog.extra.get(f"glue.{key}") or catalog.extra.get(f"client.{key}") or ""
         for name, key in _SYSTEM.items()
     }
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in system_properties.items() if value}

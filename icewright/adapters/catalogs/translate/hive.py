@@ -19,7 +19,7 @@ LOCK_TIMEOUT = "iceberg.hive.lock-timeout-ms"
 KERBEROS = "hive.kerberos-authentication"
 _LOCK_TIMEOUT_MS = 180_000  # Iceberg's default
 _FLAGS = ("true", "false")
-_OURS = frozenset({"uri", "warehouse", LOCK_ENABLED, LOCK_TIMEOUT})
+_OWN_PROPERTIES = frozenset({"uri", "warehouse", LOCK_ENABLED, LOCK_TIMEOUT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def hive_catalog(name: str, properties: Mapping[str, str], locations: Sequence[s
     if faults:
         raise ConfigError(faults)
     locks = properties.get(LOCK_ENABLED, "true").lower() == "true"
-    extra = {key: value for key, value in properties.items() if key not in _OURS}
+    extra = {key: value for key, value in properties.items() if key not in _OWN_PROPERTIES}
     return HiveCatalogProperties(name, uris, warehouse, locks, int(timeout) / 1000, extra, tuple(locations))
 
 

@@ -15,7 +15,7 @@ from icewright.core.paths import is_location
 
 _NATIVE, _REST = "/api/v2", "/iceberg"
 _CLIENTS = ("native", "rest")
-_OURS = frozenset({"uri", "api", "ref", "warehouse", "token", "client"})
+_OWN_PROPERTIES = frozenset({"uri", "api", "ref", "warehouse", "token", "client"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def nessie_catalog(name: str, properties: Mapping[str, str], locations: Sequence
     root = uri.removesuffix(_NATIVE).removesuffix(_REST)
     api = properties.get("api", "").rstrip("/") or root + _NATIVE
     iceberg = uri if uri.endswith(_REST) else root + _REST
-    extra = {k: v for k, v in properties.items() if k not in _OURS}
+    extra = {k: v for k, v in properties.items() if k not in _OWN_PROPERTIES}
     token, ref = properties.get("token") or None, properties.get("ref") or "main"
     return NessieCatalogProperties(name, api, iceberg, ref, warehouse, client, extra, token, tuple(locations))
 

@@ -20,7 +20,7 @@ _KEYS_OF_ONES_OWN = ("s3.access-key-id", "client.access-key-id", "gcs.oauth2.tok
 _AUTH = "rest.auth.type"
 _AUTH_TYPES = ("none", "basic", "oauth2", "sigv4")
 _USER, _PASSWORD = "rest.auth.basic.username", "rest.auth.basic.password"
-_OURS = frozenset({"uri", "warehouse", _AUTH, _USER, _PASSWORD, "ssl.cabundle"})
+_OWN_PROPERTIES = frozenset({"uri", "warehouse", _AUTH, _USER, _PASSWORD, "ssl.cabundle"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def rest_catalog(name: str, properties: Mapping[str, str], locations: Sequence[s
         faults.append(f"{path}.credential: missing; give credential as id:secret, or a token")
     if faults:
         raise ConfigError(faults)
-    extra = {k: v for k, v in properties.items() if k not in _OURS}
+    extra = {k: v for k, v in properties.items() if k not in _OWN_PROPERTIES}
     if not any(properties.get(key) for key in _KEYS_OF_ONES_OWN):
         extra.setdefault(DELEGATION, _VENDED)
     secrets = {k: properties[k] for k in (_USER, _PASSWORD, "ssl.cabundle") if properties.get(k)}

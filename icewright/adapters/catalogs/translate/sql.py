@@ -15,7 +15,7 @@ from icewright.core.errors import ConfigError
 LOCK_WAIT_SECONDS = 60  # SQLite: how long a client waits for another's commit (PyIceberg's 5 s are too short)
 
 _DRIVERS = {"sqlite": "org.xerial:sqlite-jdbc:3.54.1.0", "postgresql": "org.postgresql:postgresql:42.7.14"}
-_OURS = frozenset({"uri", "warehouse", "jdbc.user", "jdbc.password"})
+_OWN_PROPERTIES = frozenset({"uri", "warehouse", "jdbc.user", "jdbc.password"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def sql_catalog(name: str, properties: Mapping[str, str], locations: Sequence[st
         url = url.update_query_dict({"timeout": str(LOCK_WAIT_SECONDS)})
     else:
         url = url.set(drivername="postgresql+psycopg")
-    extra = {k: v for k, v in properties.items() if k not in _OURS}
+    extra = {k: v for k, v in properties.items() if k not in _OWN_PROPERTIES}
     return SqlCatalogProperties(name, url, properties["warehouse"], extra, tuple(locations))
 
 

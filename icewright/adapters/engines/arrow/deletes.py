@@ -43,8 +43,8 @@ class Deletes:
             elif delete.kind is DeleteKind.POSITION:
                 if delete.path not in self._positions:
                     self._positions[delete.path] = self._read_positions(delete)
-                if (own := self._positions[delete.path].get(file_slice.path)) is not None:
-                    positions.append(own)
+                if (file_positions := self._positions[delete.path].get(file_slice.path)) is not None:
+                    positions.append(file_positions)
         return pl.concat(positions).unique().sort() if positions else None
 
     def equality_deletes(self, file_slice: FileSlice) -> list[EqualityDeletes]:
@@ -93,14 +93,14 @@ def _equality_files(slices: Iterable[FileSlice]) -> dict[tuple[int, ...], list[s
     for delete in itertools.chain.from_iterable(file_slice.deletes for file_slice in slices):
         if delete.kind is DeleteKind.EQUALITY:
             paths.setdefault(tuple(sorted(delete.equality_ids)), {})[delete.path] = None
-    return {ids: list(found) for ids, found in paths.items()}
+    return {ids: list(ordered_paths) for ids, ordered_paths in paths.items()}
 
 
 def equality_mask(
     length: int, columns: Mapping[int, pa.Array], deletes: Sequence[EqualityDeletes]
 ) -> pa.BooleanArray | None:
     """Return a mask of the rows that no equality delete matches; None when all rows stay. `columns` are by field id."""
-    deleted = [one.deleted_rows(columns) for one in deletes]
+    deleted = [delete.deleted_rows(columns) for delete in deletes]
     rows = pl.concat(deleted).unique() if deleted else pl.Series(dtype=pl.UInt32)
     return None if rows.is_empty() else _mask(length, rows)
 

@@ -68,7 +68,7 @@ class EqualityDeletes:
         first = index.hashes.search_sorted(hashes, side="left").clip(0, len(index.hashes) - 1)
         rows = (index.hashes.gather(first) == hashes).arg_true()
         first = first.gather(rows)
-        # an index has one key for each hash, so that the first key of a hash stands for all
+        # an index has one key for each hash, so the first key of a hash represents all
         equal = _equal_rows(frame.gather(rows), index.keys.gather(first))
         last = index.hashes.search_sorted(hashes.gather(rows), side="right")
         applies = self.counts.gather(last) > self.counts.gather(first)
@@ -112,8 +112,8 @@ def _sorted_index(
         hashes = keys.hash_rows(seed)
         order = hashes.arg_sort()
         hashes, keys, file_numbers = hashes.gather(order), keys.gather(order), file_numbers.gather(order)
-        same = (hashes[1:] == hashes[:-1]).arg_true()
-        if _equal_rows(keys.gather(same), keys.gather(same + 1)).all():
+        repeated = (hashes[1:] == hashes[:-1]).arg_true()
+        if _equal_rows(keys.gather(repeated), keys.gather(repeated + 1)).all():
             return EqualityIndex(key_columns, keys, hashes, file_numbers, numbers, seed)
         seed += 1
 
@@ -121,7 +121,7 @@ def _sorted_index(
 def _equal_rows(left: pl.DataFrame, right: pl.DataFrame) -> pl.Series:
     """Return for each row whether both frames have the same key; null equals null."""
     columns = (left[name].eq_missing(right[name]) for name in left.columns)
-    return reduce(lambda both, equal: both & equal, columns)
+    return reduce(lambda matches, equal: matches & equal, columns)
 
 
 def _field_path(layout: Layout, number: int) -> _KeyColumn:
@@ -147,9 +147,9 @@ def _projected(top: Field, path: Sequence[str], leaf: Field) -> Field:
     """Return the column reduced to the path to the key field, as delete files have it."""
     if not path:
         return top
-    name, *rest = path
+    name, *inner_path = path
     child = next(field for field in top["type"]["fields"] if field["name"] == name)
-    inner = _projected(child, rest, leaf)
+    inner = _projected(child, inner_path, leaf)
     return {**top, "required": False, "type": {"type": "struct", "fields": [inner]}}
 
 

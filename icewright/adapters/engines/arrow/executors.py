@@ -40,7 +40,7 @@ def _version_query() -> Callable[[Iterable[int]], Iterator[dict[str, str | None]
     """Return a nested function, which is pickled by value: this module may be missing on the executors."""
     packages = _PACKAGES
 
-    def ask(_: Iterable[int]) -> Iterator[dict[str, str | None]]:
+    def installed_versions(_: Iterable[int]) -> Iterator[dict[str, str | None]]:
         import importlib.metadata as installed  # noqa: PLC0415 - imported on the executor
         import platform as runs_on  # noqa: PLC0415
 
@@ -52,4 +52,4 @@ def _version_query() -> Callable[[Iterable[int]], Iterator[dict[str, str | None]
                 answers[name] = None
         yield answers
 
-    return ask
+    return installed_versions

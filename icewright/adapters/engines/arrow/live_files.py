@@ -100,8 +100,8 @@ def _single_file(record: Mapping[int, Any]) -> str | None:
     if record.get(_REFERENCED) is not None:
         return str(record[_REFERENCED])
     bounds = [
-        next((file["value"] for file in record.get(which) or () if file["key"] == _DELETED_PATH), None)
-        for which in (_LOWER, _UPPER)
+        next((file["value"] for file in record.get(bound_key) or () if file["key"] == _DELETED_PATH), None)
+        for bound_key in (_LOWER, _UPPER)
     ]
     return bounds[0].decode() if bounds[0] is not None and bounds[0] == bounds[1] else None
 

@@ -62,11 +62,11 @@ def sorted_batches(scan: BatchScan) -> Iterator[pa.RecordBatch]:
             yield from _sorted_by_rank(batches) if batches else ()
 
 
-def _drained(first: list[pa.RecordBatch], rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _drained(first: list[pa.RecordBatch], remaining: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the first batches, releasing each, then the rest."""
     while first:
         yield first.pop(0)
-    yield from rest
+    yield from remaining
 
 
 def _sort_ranks(scan: BatchScan, budget: int) -> pl.Series:

@@ -95,7 +95,7 @@ class ArrowRewrite:
     def _supported(self, groups: Sequence[FileGroup]) -> list[FileGroup]:
         """Return the groups that Arrow rewrites: all or none with `rewrite-all`, as Spark would rewrite all again."""
         reasons = [group.unsupported for group in groups if group.unsupported is not None]
-        self._leave_to_spark(reasons)
+        self._record_unsupported(reasons)
         if reasons and self._option("rewrite-all") == "true":
             return []
         return [group for group in groups if group.unsupported is None]
@@ -146,7 +146,7 @@ class ArrowRewrite:
             if _WORKER_DIED not in str(error):
                 raise
             reason = "a Python process of a task died, perhaps for lack of memory (spark.executor.memoryOverhead)"
-            self._leave_to_spark([reason] * len(groups))
+            self._record_unsupported([reason] * len(groups))
             return []
         result: list[RewrittenGroup] = []
         for number, group in enumerate(groups):
@@ -158,7 +158,7 @@ class ArrowRewrite:
                 result.append((group, entries))
                 continue
             self.table.discard(str(entry["file-path"]) for entry in entries)
-            self._leave_to_spark([answer.error for answer in failed if answer.unsupported][:1])
+            self._record_unsupported([answer.error for answer in failed if answer.unsupported][:1])
             errors = [count_error] if count_error else [answer.error for answer in failed if not answer.unsupported]
             if errors:
                 self._record_failure([group], "; ".join(errors))
@@ -167,13 +167,13 @@ class ArrowRewrite:
             return []
         return result
 
-    def _leave_to_spark(self, reasons: Sequence[str]) -> None:
+    def _record_unsupported(self, reasons: Sequence[str]) -> None:
         """Record one reason for each group that Spark's own engine is to rewrite."""
         with self._lock:
             if reasons:
                 self.result.row[GROUPS_LEFT] = self.result.row.get(GROUPS_LEFT, 0) + len(reasons)
-            known = self.result.unsupported
-            known += [reason for reason in dict.fromkeys(reasons) if reason not in known]
+            unsupported = self.result.unsupported
+            unsupported += [reason for reason in dict.fromkeys(reasons) if reason not in unsupported]
 
     def _commit(self, groups: Sequence[RewrittenGroup]) -> None:
         if not groups:

@@ -19,9 +19,9 @@ class TargetSizes:
         """Return how many files hold `size` bytes; a small remainder joins the others unless they grow too large."""
         if size < self.target:
             return 1
-        count, rest = divmod(size, self.target)
-        absorbed = rest <= self.min and size // count < min(1.1 * self.target, self._largest)
-        return count if absorbed or not rest else count + 1
+        count, remainder = divmod(size, self.target)
+        absorbed = remainder <= self.min and size // count < min(1.1 * self.target, self._largest)
+        return count if absorbed or not remainder else count + 1
 
     def split(self, size: int) -> int:
         """Return the maximum bytes that one task reads."""

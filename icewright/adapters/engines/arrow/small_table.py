@@ -134,7 +134,7 @@ class SmallTable:
         `CommitConflict` on others, and when the retries are used up.
         """
         retries = self._int_property("commit.retry.num-retries", _RETRIES)
-        wait, longest = (
+        shortest, longest = (
             self._int_property(f"commit.retry.{name}-wait-ms", default)
             for name, default in (("min", _WAIT_MS), ("max", _MOST_WAIT_MS))
         )
@@ -146,7 +146,7 @@ class SmallTable:
                 except CommitConflict:
                     if attempt == retries:
                         raise
-                    self.clock.sleep(min(wait * 2**attempt, longest) / 1000)
+                    self.clock.sleep(min(shortest * 2**attempt, longest) / 1000)
                     self._current = self.catalog.load(self.base.ref)
                 else:
                     return
@@ -185,8 +185,8 @@ class SmallTable:
         if len(removed) != sum(len(group.files) for group, _ in groups):
             raise CommitConflict(f"{metadata.ref}: a writer removed files that compaction has rewritten")
         self._check_applied_deletes(metadata, listed, removed)
-        rest = [file for file in live if file.path not in rewritten_paths]
-        dangling = self._dangling(listed, rest)
+        remaining = [file for file in live if file.path not in rewritten_paths]
+        dangling = self._dangling(listed, remaining)
         replacing = Replacing(self.files, self.clock, self.catalog, metadata, current, listed)
         snapshot_id, sequence = replacing.snapshot_id, self.planned.sequence_number if starting_sequence else None
         entry_by_path = {file.path: file.entry for file in removed}
@@ -197,7 +197,7 @@ class SmallTable:
         ]
         self._check_row_counts(removed, added)
         touched = {file.manifest for file in (*removed, *dangling)}
-        retained = [file.entry for file in rest if file.manifest in touched]
+        retained = [file.entry for file in remaining if file.manifest in touched]
         empty_manifests = {
             m.path for m in listed if not m.live_files
         }  # entries of these were deleted by earlier snapshots
@@ -238,14 +238,14 @@ class SmallTable:
                 f"{max_deleted} at most; nothing was committed"
             )
 
-    def _dangling(self, listed: Sequence[ManifestFile], rest: Sequence[ListedFile]) -> list[ListedFile]:
+    def _dangling(self, listed: Sequence[ManifestFile], remaining: Sequence[ListedFile]) -> list[ListedFile]:
         """Return the delete files that apply to none of the remaining data files.
 
         Outputs do not count: position deletes name rows by file path, and outputs have new paths.
         """
         if not self.drop_dangling:
             return []
-        return [file for file in self._live_deletes(listed) if not any(file.applies_to(data) for data in rest)]
+        return [file for file in self._live_deletes(listed) if not any(file.applies_to(data) for data in remaining)]
 
     def _validated_current(self, metadata: TableMetadata) -> tuple[Snapshot, Sequence[ManifestFile]]:
         """Return the current snapshot and its manifests. Raises unless a rewrite of the plan is still valid on them."""

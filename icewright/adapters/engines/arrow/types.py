@@ -63,8 +63,8 @@ def arrow_type(kind: Any) -> pa.DataType:  # noqa: ANN401 - the spec's JSON of a
 
 
 def _primitive(kind: str) -> pa.DataType:
-    if found := _PRIMITIVES.get(kind):
-        return found
+    if primitive := _PRIMITIVES.get(kind):
+        return primitive
     if decimal := _DECIMAL.fullmatch(kind):
         return pa.decimal128(int(decimal[1]), int(decimal[2]))
     if fixed := _FIXED.fullmatch(kind):

@@ -1,4 +1,4 @@
-"""What stands between a table and its own place: what earlier tables, dead versions and moves have left there."""
+"""Adoption: files of earlier tables, dead versions and moves that stop deletions in a table's places."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import polars as pl
 from icewright.adapters.engines.service.guard import DeletionGuard
 from icewright.adapters.engines.service.listing import metadata_files
 from icewright.adapters.engines.service.registry import Surroundings
-from icewright.adapters.engines.service.successors import Found, Strange, identify
+from icewright.adapters.engines.service.successors import Strange, StrangeFiles, identify
 from icewright.core.errors import MetadataUnreadable, Refused
 from icewright.core.paths import key
 from icewright.core.table import TableMetadata
@@ -19,7 +19,7 @@ from icewright.ports import Adoptable
 
 @dataclass(frozen=True)
 class Adopting:
-    """Finds what a person may declare to be the table's own. `guard` knows who else lives."""
+    """Finds files and places that a person may declare to be the table's own; `guard` knows all other tables."""
 
     guard: DeletionGuard
 
@@ -31,8 +31,8 @@ class Adopting:
         surroundings = self.guard.around(metadata)
         adopted = surroundings.adopted
         strange = self._strange(metadata)
-        found, unreadable = self._identified(metadata, strange, adopted)
-        self._nobodys(metadata, found, surroundings)
+        files, unreadable = self._identified(metadata, strange, adopted)
+        self._require_no_live_owner(metadata, files, surroundings)
         roots = [metadata.location, *metadata.write_paths]
         places = [self.guard.registry.place(root, surroundings.spelling) for root in roots]
         former = [
@@ -42,15 +42,15 @@ class Adopting:
             and other.registration.table_uuid not in adopted
             and any(a.may_meet(b) for a in other.places for b in places)
         ]
-        foreign = [uuid for _, uuid in found.foreign if uuid]
-        nameless = [path for path, uuid in found.foreign if not uuid]  # one word is good for one file of them
+        foreign = [uuid for _, uuid in files.foreign if uuid]
+        nameless = [path for path, uuid in files.foreign if not uuid]  # one word is good for one file of them
         nameless += [o.registration.metadata_location for o in former if not o.registration.table_uuid]
         return Adoptable(
             table_uuid=metadata.table_uuid,
             tables=tuple(
                 dict.fromkeys((*foreign, *(o.registration.table_uuid for o in former if o.registration.table_uuid)))
             ),
-            files=tuple(dict.fromkeys((*(s.path for s in found.successors), *unreadable, *nameless))),
+            files=tuple(dict.fromkeys((*(s.path for s in files.successors), *unreadable, *nameless))),
             places=tuple(root for root in roots if root not in adopted),
         )
 
@@ -65,7 +65,7 @@ class Adopting:
 
     def _identified(
         self, metadata: TableMetadata, strange: Sequence[Strange], adopted: frozenset[str]
-    ) -> tuple[Found, list[str]]:
+    ) -> tuple[StrangeFiles, list[str]]:
         read = self.guard.registry.files.read
         unreadable: list[str] = []
         readable = list(strange)
@@ -77,9 +77,9 @@ class Adopting:
                 unreadable.append(broken.path)
                 readable = [file for file in readable if file is not broken]
 
-    def _nobodys(self, metadata: TableMetadata, found: Found, surroundings: Surroundings) -> None:
+    def _require_no_live_owner(self, metadata: TableMetadata, files: StrangeFiles, surroundings: Surroundings) -> None:
         live_tables = {o.registration.table_uuid: o for o in surroundings.others if o.pointer is not None}
-        for path, uuid in found.foreign:
+        for path, uuid in files.foreign:
             if uuid in live_tables and not self.guard.has_left(metadata, live_tables[uuid], surroundings):
                 raise Refused(
                     f"{metadata.ref}: {path} belongs to {live_tables[uuid]}, which lives: move one of the tables to a "

@@ -1,4 +1,4 @@
-"""Avro files of records that are bytes already."""
+"""Avro container files from records that are encoded already."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Avro records as Python values, by schemas that say no more than how they are stored.
+"""Avro records as Python values, by schemas without logical types.
 
 Values stay as Avro stores them (logical types are left out of the schemas), so that what is read and written again is
 the same.
@@ -28,7 +28,7 @@ def schema_field(name: str, field_id: int, kind: Schema) -> dict[str, Any]:
 
 @contextmanager
 def readable(path: str) -> Iterator[None]:
-    """Whatever a decoder says of a broken file becomes `MetadataUnreadable` with its name."""
+    """Translate every error of a decoder into `MetadataUnreadable` with the file's path."""
     try:
         yield
     except (ValueError, EOFError, KeyError, IndexError, TypeError, StopIteration, struct.error) as error:
@@ -48,26 +48,28 @@ def encoded(schema: Schema, record: Record) -> bytes:
     return out.getvalue()
 
 
-def plain_schema(node: Any, seen: set[str] | None = None) -> Any:  # noqa: ANN401 - JSON
+def plain_schema(node: Any, defined: set[str] | None = None) -> Any:  # noqa: ANN401 - JSON
     """Return a schema without logical types of primitives; the maps that Iceberg writes as arrays keep theirs.
 
     A named type that some writers define twice is a reference the second time, as Avro wants it.
     """
-    seen = set() if seen is None else seen
+    defined = set() if defined is None else defined
     if isinstance(node, list):
-        return [plain_schema(n, seen) for n in node]
+        return [plain_schema(n, defined) for n in node]
     if not isinstance(node, dict):
         return node
     if node.get("type") in ("fixed", "enum"):
-        if node["name"] in seen:
+        if node["name"] in defined:
             return node["name"]
-        seen.add(node["name"])
+        defined.add(node["name"])
     keep = node.get("logicalType") == "map" or "logicalType" not in node
-    return {k: plain_schema(v, seen) for k, v in node.items() if keep or k not in ("logicalType", "precision", "scale")}
+    return {
+        k: plain_schema(v, defined) for k, v in node.items() if keep or k not in ("logicalType", "precision", "scale")
+    }
 
 
 def shape_of(node: Any) -> Any:  # noqa: ANN401 - JSON
-    """Return what decides about the bytes, and which field they are of: equal shapes may be copied."""
+    """Return the parts of a schema that decide how values are encoded: between equal shapes bytes may be copied."""
     if isinstance(node, list):
         return tuple(shape_of(n) for n in node)
     if not isinstance(node, dict):

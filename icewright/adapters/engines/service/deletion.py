@@ -45,7 +45,7 @@ class Proved:
 
 
 class Proof(Protocol):
-    """Checks what must hold right before a batch of files is deleted."""
+    """Proves right before each batch that its files may be deleted."""
 
     def prove(self, planned: Sequence[FileAction]) -> Proved:
         """Check the files against catalogs, store and metadata as they are now; raise when none may be deleted."""
@@ -73,7 +73,7 @@ class DeletionResult:
 
 @dataclass
 class _Progress:
-    """What became of the files of the batches so far."""
+    """The results of the batches so far, by file."""
 
     gone: list[FileAction] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class Deletion:
         return pl.DataFrame({"path": self.ledger.waiting_paths(ref)}, schema={"path": pl.String})
 
     def looked_at(self, planned: Sequence[FileAction], concurrency: int) -> tuple[FileAction, ...]:
-        """Return the files with size and time as storage has them now, without those that are gone already."""
+        """Return the files with their current size and time in storage, without files that do not exist any more."""
         stats = self.files.stat([f.path for f in planned], concurrency)
         pairs = ((file, stats.get(file.path)) for file in planned)
         return tuple(
@@ -149,7 +149,7 @@ class Deletion:
     def finish(
         self, job_id: str, location: str, planned: Sequence[FileAction], proof: Proof, concurrency: int
     ) -> DeletionResult:
-        """Delete the planned files of a run that is over, without delay and retries; raise what goes wrong."""
+        """Delete the planned files of a run that is over, without delay and retries; errors are passed on."""
         progress = _Progress(tried={file.path for file in planned})
         for batch in _batches(planned):
             self._delete_batch(job_id, batch, proof, concurrency, progress)
@@ -160,7 +160,7 @@ class Deletion:
     def _delete_with_retries(
         self, job_id: str, batch: Sequence[FileAction], proof: Proof, concurrency: int, progress: _Progress
     ) -> str:
-        """Delete a batch, again after faults that may pass; return the last error message, or nothing."""
+        """Delete a batch, with retries after transient errors; return the last error message, or a blank."""
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 self._delete_batch(job_id, batch, proof, concurrency, progress)
@@ -220,7 +220,7 @@ class Deletion:
 
 
 def _replaced_reason(planned: FileAction, stat: FileStat | None) -> str:
-    """Return why the file of that name is not the planned one any more; blank when it is the same, or gone."""
+    """Return why the file under this path is not the planned one any more; blank when it is, or does not exist."""
     if stat is None:
         return ""
     if planned.bytes is not None and stat.bytes != planned.bytes:

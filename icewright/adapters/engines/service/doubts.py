@@ -1,4 +1,4 @@
-"""What stops an orphan removal that nobody asked for until a person has looked: a place that may not be the table's.
+"""Checks that stop an automatic orphan removal until a person has looked: signs of files that are not the table's.
 
 A table's writer chooses its location and write paths. One that points them at a folder of somebody else's files would
 have these deleted as orphans. So a place that the table moved to, and files that no writer of an Iceberg table would
@@ -18,7 +18,7 @@ _WRITTEN_BY_TABLES = (
     r"\.(?:parquet|orc|avro|puffin|stats|bin|crc)$|\.metadata\.json(?:\.gz)?$|\.gz\.metadata\.json$|\.tmp$"
 )
 _LOG_LENGTH = 100  # Iceberg's default of write.metadata.previous-versions-max
-_MOST_SKEW = timedelta(hours=1)  # by which our clock may be ahead of the storage's
+_MAX_SKEW = timedelta(hours=1)  # by which our clock may be ahead of the storage's
 
 
 class Doubts:
@@ -70,7 +70,7 @@ def _created(metadata: TableMetadata) -> datetime | None:
 
 def in_time(metadata: TableMetadata, ours: datetime, storages: datetime) -> None:
     """Raise `Refused` when our clock is so far ahead of the storage's that young files look old."""
-    if ours - storages > _MOST_SKEW:
+    if ours - storages > _MAX_SKEW:
         raise Refused(
             f"{metadata.ref}: the clock here says {ours:%Y-%m-%d %H:%M} UTC and that of the storage "
             f"{storages:%Y-%m-%d %H:%M}: files look older than they are, and nothing is called an orphan before the "
@@ -79,14 +79,15 @@ def in_time(metadata: TableMetadata, ours: datetime, storages: datetime) -> None
         )
 
 
-def no_flood(metadata: TableMetadata, found: int, listed: int, most: float, look: str = "") -> None:
+def no_flood(metadata: TableMetadata, orphans: int, listed: int, most: float, look: str = "") -> None:
     """Raise `Refused` when an implausible share of the listed files is called orphan; `look` says how to see them."""
-    if listed and found / listed > most:
+    if listed and orphans / listed > most:
         look = look or (
             f"look at `icewright run {metadata.ref} --op remove_orphans --dry-run --json --set "
             "remove_orphans.max_delete_ratio=1`, then raise the knob if they really are"
         )
         raise Refused(
-            f"{metadata.ref}: {found} of {listed} files look like orphans, more than max_delete_ratio {most:g}: {look}",
+            f"{metadata.ref}: {orphans} of {listed} files look like orphans, more than max_delete_ratio {most:g}: "
+            f"{look}",
             "max_delete_ratio",
         )

@@ -41,7 +41,7 @@ class Unreachable:
 
 @dataclass(frozen=True, slots=True)
 class Unused:
-    """Specs and schemas, by their ids, that go with the snapshots that used them."""
+    """The ids of specs and schemas that only the expired snapshots used."""
 
     specs: frozenset[int] = frozenset()
     schemas: frozenset[int] = frozenset()
@@ -66,7 +66,7 @@ class ExpireInService:
     holds: Callable[[TableMetadata], Sequence[SnapshotHold]]
 
     def run(self, catalog: Catalog, request: StepRequest, step: ExpireSnapshots) -> Outcome:
-        """Expire, or list what would go. Raises `CommitConflict` when the table changed since it was planned."""
+        """Expire snapshots, or list the files to delete. Raises `CommitConflict` when the table changed meanwhile."""
         base, clock = request.base, self.deletion.clock
         started = clock.now()
         ids = set(step.snapshot_ids) & set(base.by_id)
@@ -97,8 +97,8 @@ class ExpireInService:
     def planned(
         self, catalog: Catalog, base: TableMetadata, step: ExpireSnapshots, ids: set[int], *, automatic: bool
     ) -> PlannedExpiry:
-        """Return what would be deleted. Raises `Refused` if nothing may be, `CommitConflict` after a new pin."""
-        self._nobody_pinned(base, step)
+        """Return the files to delete. Raises `Refused` if none may be deleted, `CommitConflict` after a new pin."""
+        self._require_unpinned(base, step)
         if not step.delete_files:
             return PlannedExpiry((), (), None, ())
         self.guard.in_allowed_place(base)
@@ -107,9 +107,9 @@ class ExpireInService:
         read, clock = self.deletion.files.read, self.deletion.clock
         without_successor(base, strange, read, lambda: catalog.load(base.ref), clock, surroundings.adopted)
         unreachable = self.unreachable(base, ids, totals=step.check_totals)
-        judged = self.guard.judge(base, surroundings, unreachable.files, outside=step.outside, automatic=automatic)
-        files = self.deletion.looked_at(_file_actions(judged.files), step.max_concurrent_deletes)
-        return PlannedExpiry(files, tuple(judged.notes()), unreachable.compared, tuple(judged.stays))
+        judgement = self.guard.judge(base, surroundings, unreachable.files, outside=step.outside, automatic=automatic)
+        files = self.deletion.looked_at(_file_actions(judgement.files), step.max_concurrent_deletes)
+        return PlannedExpiry(files, tuple(judgement.notes()), unreachable.compared, tuple(judgement.stays))
 
     def unreachable(self, metadata: TableMetadata, ids: set[int], *, totals: bool) -> Unreachable:
         """Return the files that the given snapshots reach and no other snapshot of the table does."""
@@ -153,7 +153,7 @@ class ExpireInService:
         removal = self._removal(job_id, base, change)
         ledger.record_removal(removal)
         try:
-            self._nobody_pinned(base, step)
+            self._require_unpinned(base, step)
             request.check()
             if isinstance(catalog, Restoring):  # if this process ends in the middle, the next one looks after it
                 ledger.set_commit_intent(job_id, Intent(base.metadata_location, change.snapshot_ids, change.refs))
@@ -176,12 +176,12 @@ class ExpireInService:
             )
 
     def _removal(self, job_id: str, base: TableMetadata, change: RemoveSnapshots) -> Removal:
-        """Return what the commit removes, as it stands in the metadata file, so that an undo can put it back."""
+        """Return the objects that the commit removes, as JSON of the metadata file, for an undo to restore."""
         location = base.metadata_location
         document = restoration(self.deletion.files.read(location), location, change).to_json()
         return Removal(job_id, base.table_uuid, location, self.deletion.clock.now(), document)
 
-    def _nobody_pinned(self, base: TableMetadata, step: ExpireSnapshots) -> None:
+    def _require_unpinned(self, base: TableMetadata, step: ExpireSnapshots) -> None:
         """Raise `CommitConflict` when somebody pinned one of the snapshots since they were chosen."""
         if held_by(base, self.holds(base), self.deletion.clock.now()) & set(step.snapshot_ids):
             raise CommitConflict(f"{base.ref}: somebody pinned a snapshot that was about to go")

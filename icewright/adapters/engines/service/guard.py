@@ -1,4 +1,4 @@
-"""What must hold for a table and each of its files before anything is deleted: allowed places, and no other reader.
+"""Conditions for every deletion: the table lies in allowed places, and no other table reads the file.
 
 Every path that deletes asks here: expiry, orphan removal, vacuum, and whoever finishes what an earlier process planned.
 It is asked when a deletion is planned, and again right before each batch of deletions.
@@ -29,7 +29,7 @@ class Judgement:
     stays: Mapping[str, str]  # the reason by path
 
     def notes(self) -> list[str]:
-        """Return the reasons, each with how many files it keeps and some of them."""
+        """Return one note per reason, with the number of files that stay for it and some of their paths."""
         by_reason: dict[str, list[str]] = {}
         for path, reason in self.stays.items():
             by_reason.setdefault(reason, []).append(path)
@@ -190,7 +190,7 @@ class DeletionGuard:
         for other in sorted(surroundings.others, key=lambda o: o.pointer is None):
             if not any(own_place.may_meet(place) for place in other.places):
                 continue
-            dead = not self._still_there(other) if other.pointer is None else False
+            dead = not self._metadata_exists(other) if other.pointer is None else False
             confirmed = folder in surroundings.adopted and other.pointer is not None
             moved_away = confirmed and self.has_left(metadata, other, surroundings)
             if not dead and not moved_away:
@@ -209,7 +209,7 @@ class DeletionGuard:
         places = (current.location, *current.write_paths, current.metadata_location.rpartition("/")[0])
         return not any(one.may_meet(self._place(place, surroundings)) for one in own_places for place in places)
 
-    def _still_there(self, other: Other) -> bool:
+    def _metadata_exists(self, other: Other) -> bool:
         """Return whether the metadata of an unnamed table still exists: an unseen catalog may name it."""
         return self.registry.files.size(other.registration.metadata_location) is not None
 

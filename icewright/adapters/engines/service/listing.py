@@ -1,4 +1,4 @@
-"""What lies under a table's locations, compared with what the table reaches, in bounded memory.
+"""The listing of a table's locations compared with the files that the table reaches, in bounded memory.
 
 Of each listed path its hash stays in memory, eight bytes; the path itself is written to a temporary file when there are
 many. Two paths of one hash are taken for the same, and then the listed one counts as reached: a collision keeps a file,
@@ -65,7 +65,7 @@ class PathHashes:
 
     @staticmethod
     def joined(parts: Iterable[PathHashes]) -> PathHashes:
-        """Return what any of the parts names."""
+        """Return the union of the parts."""
         union = PathHashes()
         for part in parts:
             new_prefixes = [prefix for prefix in part.prefixes if prefix not in union.prefixes]

@@ -1,4 +1,4 @@
-"""Manifests taken apart and put together anew: whatever an entry holds is kept, and new ones come beside them.
+"""Manifests as bytes of single entries, from which new manifests are composed without losing a field.
 
 What an entry says of its data file is copied as the bytes that it is; only where manifests of several shapes meet
 (other writers, other format versions) is it decoded and said in the shape of the others. Field names differ between
@@ -48,7 +48,7 @@ _DATA_ADDITIONS = (
 
 
 class EntryShape:
-    """How the entries of a manifest lie in its bytes, by the schema of its writer.
+    """The byte layout of a manifest's entries, by the writer schema.
 
     Raises `StopIteration` when it is not the schema of a manifest.
     """
@@ -67,7 +67,7 @@ class EntryShape:
         return fastavro.parse_schema(plain_schema(self.data_file))
 
     def walk(self, body: bytes, records: int) -> Iterator[tuple[dict[int, int | None], dict[int, tuple[int, int]]]]:
-        """Each entry: its numbers by field id, and where in the body `data_file` and two of its fields lie, by id."""
+        """Yield each entry: its numbers by field id, and the spans of `data_file` and two of its fields in the body."""
         position = 0
         for _ in range(records):
             numbers: dict[int, int | None] = {}
@@ -114,7 +114,7 @@ def _number(body: bytes, position: int, kind: Schema) -> tuple[int | None, int]:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What it had inherited is stated, and `data_file` is in the shape of the new manifest.
+    """A manifest entry with inherited values filled in, and `data_file` encoded by the schema of the new manifest.
 
     As it is read, an entry is live; what is added inherits the sequence numbers that are None (spec, Sequence Number
     Inheritance).
@@ -139,7 +139,7 @@ class WrittenManifest:
 
 
 def read_manifest(files: TableFiles, manifest: ManifestFile) -> ManifestBytes:
-    """Read a manifest file whole. Raises `MetadataUnreadable`."""
+    """Read all entries of a manifest file. Raises `MetadataUnreadable`."""
     file = files.avro(manifest.path)
     with readable(manifest.path):
         header = {k: v.decode() for k, v in file.meta.items() if not k.startswith("avro.")}
@@ -147,7 +147,7 @@ def read_manifest(files: TableFiles, manifest: ManifestFile) -> ManifestBytes:
 
 
 class ManifestWriter:
-    """Writes manifests of one spec in the shape of an existing one, or of its like of the table's format version."""
+    """Writes manifests of one spec by the schema of an existing manifest, upgraded to the table's format version."""
 
     def __init__(
         self,
@@ -168,21 +168,21 @@ class ManifestWriter:
         self._stated: dict[tuple[int, int, int | None, int | None], tuple[bytes, bytes]] = {}
 
     def entries(self, manifest: ManifestFile, source: ManifestBytes) -> list[Entry]:
-        """Return the live entries of a manifest, with what they had inherited stated. Raises `MetadataUnreadable`."""
+        """Return the live entries of a manifest, with inherited values filled in. Raises `MetadataUnreadable`."""
         with readable(manifest.path):
             self._is_as_listed(deletes=source.header.get("content") == "deletes")
             walked = [e for e in source.shape.walk(source.body, source.records) if e[0][_STATUS] != DELETED]
             if source.shape.bytes_alike == self._shape.bytes_alike:
                 return [self._entry(manifest, n, s, source.body) for n, s in walked]
-            said = [self._translated(source, s[_DATA_FILE]) for _, s in walked]
-            body = b"".join(said)
-            moved = [spans for _, spans in self._translations.walk(body, len(said))]
+            data_files = [self._translated(source, s[_DATA_FILE]) for _, s in walked]
+            body = b"".join(data_files)
+            moved = [spans for _, spans in self._translations.walk(body, len(data_files))]
             return [self._entry(manifest, n, s, body) for (n, _), s in zip(walked, moved, strict=True)]
 
     @cached_property
     def _translations(self) -> EntryShape:
-        """Return the shape of entries that say nothing but their data file."""
-        return EntryShape(_alone(self._shape.data_file))
+        """Return the layout of entries that consist of their data file alone."""
+        return EntryShape(_entry_schema(self._shape.data_file))
 
     def _entry(
         self,
@@ -233,7 +233,7 @@ class ManifestWriter:
         return encoded(self._shape.values, new)
 
     def clustered(self, entries: Sequence[Entry]) -> list[Entry]:
-        """Return the entries by partition, nulls first, then as they were written."""
+        """Return the entries sorted by partition, nulls first; within a partition in the order of writing."""
 
         def key(partition: bytes) -> tuple[Any, ...]:
             values = self.partition(partition)
@@ -243,28 +243,28 @@ class ManifestWriter:
         return sorted(entries, key=lambda e: (ranks[e.partition], e.sequence or 0))
 
     def data_files(self, entries: Sequence[Entry]) -> list[dict[int, Any]]:
-        """Return what the entries say of their files, by field id, as it is stored."""
-        found = decoded(self._shape.values, len(entries), b"".join(e.data_file for e in entries))
-        return [{number: one[name] for number, name in self._names.items()} for one in found]
+        """Return the stored values of the entries' data files, by field id."""
+        records = decoded(self._shape.values, len(entries), b"".join(e.data_file for e in entries))
+        return [{number: one[name] for number, name in self._names.items()} for one in records]
 
     @cached_property
     def partition_shape(self) -> Any:  # noqa: ANN401 - JSON
-        """By which partition tuples are stored: of one shape, equal tuples are of the same partition."""
+        """Return the encoding of partition tuples: with one encoding, equal bytes mean the same partition."""
         return shape_of(_of_partition(self._shape.data_file))
 
     def says(self, field_ids: Collection[int]) -> bool:
-        """Return whether its manifests have room for these fields of a file."""
+        """Return whether the written manifests have all of these fields of a data file."""
         return set(field_ids) <= self._names.keys()
 
     def added(self, values: Mapping[int, Any], like: Entry, snapshot_id: int, sequence: int | None) -> Entry:
         """Return the entry of a new data file, by field id, in the partition of another."""
         names = self._names
-        said = {name: values.get(number) for number, name in names.items()}
+        record = {name: values.get(number) for number, name in names.items()}
         tuple_names = (field["name"] for field in self._partition_fields)
-        said[names[_PARTITION]] = dict(zip(tuple_names, self.partition(like.partition), strict=True))
+        record[names[_PARTITION]] = dict(zip(tuple_names, self.partition(like.partition), strict=True))
         if _CONTENT in names:
-            said[names[_CONTENT]] = 0
-        data_file = encoded(self._shape.values, said)
+            record[names[_CONTENT]] = 0
+        data_file = encoded(self._shape.values, record)
         return Entry(snapshot_id, sequence, None, like.partition, values[_RECORDS], data_file, ADDED)
 
     def partition(self, partition: bytes) -> tuple[Any, ...]:
@@ -275,7 +275,7 @@ class ManifestWriter:
         return self._partitions[partition]
 
     def write(self, files: TableFiles, folder: str, entries: Sequence[Entry], count: int) -> list[WrittenManifest]:
-        """So many manifests of equal length, without a rest of a few entries."""
+        """Write this number of manifests with about equally many entries each."""
         each = max(1, -(-len(entries) // max(1, count)))
         return [
             self._write(files, f"{folder}/{uuid4()}-m{number}.avro", entries[start : start + each])
@@ -330,7 +330,7 @@ def _stated(number: int | None, kind: Schema) -> bytes:
 
 
 def _upgraded(schema: Schema) -> Schema:
-    """Return the schema of a manifest of v1 with what later versions add."""
+    """Return the schema of a v1 manifest with the fields that later versions add."""
     fields = [
         f | {"type": f["type"] | {"fields": [*f["type"]["fields"], *_DATA_ADDITIONS]}}
         if f.get("field-id") == _DATA_FILE
@@ -340,8 +340,8 @@ def _upgraded(schema: Schema) -> Schema:
     return schema | {"fields": [*fields, *_ENTRY_ADDITIONS]}
 
 
-def _alone(data_file: Schema) -> Schema:
-    """Return a schema of entries that say nothing but their data file."""
+def _entry_schema(data_file: Schema) -> Schema:
+    """Return the schema of entries that consist of their data file alone."""
     return {"type": "record", "name": "entry", "fields": [{"name": "f", "type": data_file, "field-id": _DATA_FILE}]}
 
 

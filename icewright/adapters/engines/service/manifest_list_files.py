@@ -64,7 +64,7 @@ def read_list(files: TableFiles, path: str, version: int) -> Records:
 
 def manifest_list(
     rows: Records,
-    kept: Sequence[Record],
+    carried_over: Sequence[Record],
     written: Sequence[WrittenManifest],
     metadata: TableMetadata,
     snapshot_id: int,
@@ -88,7 +88,7 @@ def manifest_list(
     if metadata.format_version >= VERSION_SEQUENCES:
         header["sequence-number"] = str(sequence)
     parsed = fastavro.parse_schema(plain_schema(rows.schema))
-    return container(rows.schema, header, [encoded(parsed, record) for record in [*new, *kept]])
+    return container(rows.schema, header, [encoded(parsed, record) for record in [*new, *carried_over]])
 
 
 def new_snapshot_id(metadata: TableMetadata) -> int:

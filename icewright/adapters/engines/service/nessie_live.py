@@ -1,4 +1,4 @@
-"""The live contents of a catalog with branches: which versions of which tables, and what they reach."""
+"""The live contents of a catalog with branches: the live versions of each table, and the files that they reach."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Identified:
 
 @dataclass
 class NessieLiveSet:
-    """Reads what the references of one catalog see. Metadata files and commits never change: each is read once."""
+    """Reads the tables that a catalog's references see; commits and metadata files are immutable: each is read once."""
 
     catalog: Branched
     clock: Clock
@@ -79,7 +79,7 @@ class NessieLiveSet:
     def survey(self, policy: CutoffPolicy, now: datetime) -> Survey:
         """Return every live table with its live versions; one that cannot be read says why."""
         identified = self.identify(policy, now)
-        snapshot_ids = self._known(identified.heads)
+        snapshot_ids = self._snapshot_ids(identified.heads)
         versions = identified.versions.items()
         unread = [c for i, cs in versions for c in cs if c.snapshot_id not in snapshot_ids.get(i, frozenset())]
         errors = {**identified.errors, **self._all_read(unread)}
@@ -99,13 +99,13 @@ class NessieLiveSet:
         )
 
     def limit(self, head: TableMetadata, cutoff: datetime, now: datetime) -> Limit:
-        """Return how much of a table's history stays on the reference whose head this is."""
+        """Return the limit of history that stays for a table on the reference of this head."""
         knobs = self.knobs(head.ref, head)
         keep = knobs[MIN_SNAPSHOTS] if knobs.is_set(MIN_SNAPSHOTS) else 1
         return limit_of(head.properties, cutoff, now, keep)
 
     def expiry(self, head: TableMetadata, policy: CutoffPolicy, now: datetime) -> Expiry:
-        """Return what the limit lets go of a head's own snapshots. Iceberg's branches and tags inside it stay."""
+        """Return the expiry of a head's own snapshots by the limit; Iceberg's branches and tags in the table stay."""
         limit = self.limit(head, policy.at(now), now)
         return plan_expiry(
             head,
@@ -173,7 +173,7 @@ class NessieLiveSet:
         return branch_walk.live
 
     def _log(self, reference: Reference) -> Iterator[Commit]:
-        """Yield the reference's commits; those that were told before are not asked for again."""
+        """Yield the reference's commits; commits that were read before come from the cache."""
         at: str | None = reference.hash
         while at is not None and at in self._commits:
             yield self._commits[at]
@@ -187,7 +187,7 @@ class NessieLiveSet:
                 yield from self._log(replace(reference, hash=str(commit.parent)))
                 return
 
-    def _known(self, heads: Sequence[Mapping[Key, Content]]) -> dict[str, set[int | None]]:
+    def _snapshot_ids(self, heads: Sequence[Mapping[Key, Content]]) -> dict[str, set[int | None]]:
         """Return snapshots that the metadata of some head describes, by content id."""
         snapshot_ids: dict[str, set[int | None]] = {}
         for content in (c for tables in heads for c in tables.values()):
@@ -198,7 +198,7 @@ class NessieLiveSet:
     def _table(
         self, content_id: str, heads: list[Head], versions: frozenset[Content], errors: Mapping[str, IcewrightError]
     ) -> LiveTable:
-        """Return a live table as one value."""
+        """Return a live table with its live versions."""
         heads.sort(key=lambda head: (head.reference.name != self.catalog.branch, head.reference.name))
         problems = [errors[c.metadata_location] for c in versions if c.metadata_location in errors]
         metadata_files = [m for c in versions if (m := self.metadata(c)) is not None]
@@ -237,7 +237,7 @@ class _Marked:
 
 @dataclass
 class NessieReachability:
-    """Everything that live contents reach, as hashes, table by table; grows as commits come."""
+    """The hashes of all paths that live contents reach, by table; extended as commits come in."""
 
     contents: NessieLiveSet
     files: TableFiles
@@ -250,12 +250,12 @@ class NessieReachability:
         return PathHashes.joined(marked.named for marked in self._marked.values())
 
     def forget(self, content_id: str) -> None:
-        """Take a table out, so that what it does not reach any more is not taken for live."""
+        """Remove the marks of a table, so that files that it no longer reaches do not count as live."""
         self._marked.pop(content_id, None)
         self.broken.pop(content_id, None)
 
     def extend(self, survey: Survey, *, dry_run: bool) -> list[pl.DataFrame]:
-        """Mark what the survey sees and earlier ones did not; return its paths.
+        """Mark the paths that the survey reaches and earlier surveys did not, and return these paths.
 
         In a dry run old snapshots of branches count as expired.
         """

@@ -25,7 +25,7 @@ def partition_fields(partition: Schema) -> list[dict[str, Any]]:
 
 
 def _comparable(value: Any, kind: Mapping[str, Any]) -> Any:  # noqa: ANN401 - any Avro value
-    """Return the form of a value that is compared: decimals as numbers, all others unchanged."""
+    """Return the value in comparable form: decimals as numbers, all others unchanged."""
     if kind.get("logicalType") == "decimal":
         return int.from_bytes(value, "big", signed=True)
     return value
@@ -39,7 +39,7 @@ def _order(kind: Mapping[str, Any]) -> Callable[[Any], Any] | None:
 
 
 def _single_value(value: Any, kind: Mapping[str, Any]) -> bytes:  # noqa: ANN401 - any Avro value
-    """Binary single-value serialization (spec, Appendix D)."""
+    """Return the binary single-value serialization of a value (spec, Appendix D)."""
     if kind.get("logicalType") == "decimal":
         number: int = value
         bits = (number if number >= 0 else ~number).bit_length()  # without the sign

@@ -24,7 +24,7 @@ Holds = Callable[[TableMetadata], Sequence[SnapshotHold]]
 
 @dataclass
 class TableProof:
-    """Proves planned deletions of one table: the same for an ordinary run and for one that finishes its work."""
+    """Proves planned deletions of one table, in an ordinary run and when an interrupted one is finished later."""
 
     catalog: Catalog
     guard: DeletionGuard
@@ -48,7 +48,7 @@ class TableProof:
         self._same_table(current)
         if not gc_enabled(current.properties):
             raise Refused(f"{current.ref}: gc.enabled is false now: nothing is deleted", "gc_disabled")
-        self._nobody_pinned(current)
+        self._require_unpinned(current)
         self.guard.in_allowed_place(current)
         surroundings = self.guard.around(current)
         files = self.guard.registry.files
@@ -59,9 +59,11 @@ class TableProof:
         roots = self.guard.roots(current, surroundings)[0] if self.scanned else None
         free = self._unreached(current)
         free = free.filter(pl.col("path").is_in([file.path for file in planned]))
-        judged = self.guard.judge(current, surroundings, free, own=roots, outside=self.outside and not self.scanned)
-        deletable = set(judged.files["path"])
-        stays = {f.path: judged.stays.get(f.path, "the table reaches it") for f in planned if f.path not in deletable}
+        judgement = self.guard.judge(current, surroundings, free, own=roots, outside=self.outside and not self.scanned)
+        deletable = set(judgement.files["path"])
+        stays = {
+            f.path: judgement.stays.get(f.path, "the table reaches it") for f in planned if f.path not in deletable
+        }
         return Proved(frozenset(deletable), stays)
 
     def _unreached(self, current: TableMetadata) -> pl.DataFrame:
@@ -74,8 +76,8 @@ class TableProof:
             unreached = sets.unreached(
                 unreached, sets.reached(files, current, manifests, self.compared), files.canonical
             )
-            seen = manifests.select("path", "length")
-            compared = seen if self.compared is None else pl.concat([self.compared.select("path", "length"), seen])
+            listed = manifests.select("path", "length")
+            compared = listed if self.compared is None else pl.concat([self.compared.select("path", "length"), listed])
             self.compared, self._free, self._at = compared.unique(), unreached, current.metadata_location
         return unreached
 
@@ -85,8 +87,8 @@ class TableProof:
         if self.scanned and not self.finishing and current.location != self.base.location:
             raise TableReplaced(f"{current.ref} was moved while it was scanned: nothing is deleted")
 
-    def _nobody_pinned(self, current: TableMetadata) -> None:
-        """Raise `Refused` when a reader came meanwhile who may need what is about to go."""
+    def _require_unpinned(self, current: TableMetadata) -> None:
+        """Raise `Refused` when a snapshot was pinned meanwhile that may need the planned files."""
         for hold in self.holds(current):
             if hold.until <= self.clock.now() or hold.since is None or hold.since < self.since:
                 continue

@@ -1,4 +1,4 @@
-"""What snapshots reach: manifest lists, manifests and content files, as columns; sets by anti-join, never by guess."""
+"""The files that snapshots reach, as columns: manifest lists, manifests and content files, compared by anti-joins."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def files_frame(rows: Iterable[tuple[str, int | None, str]]) -> pl.DataFrame:
 
 
 def manifests_of(files: TableFiles, snapshots: Sequence[Snapshot], *, totals: bool = False) -> pl.DataFrame:
-    """Return the manifests that any of the snapshots lists, each once, with what their lists say of them.
+    """Return the manifests that any of the snapshots lists, each once, with the columns of the manifest list.
 
     `totals`: a list that names fewer files than its snapshot's summary counts was cut short: `MetadataUnreadable`.
     """
@@ -32,7 +32,7 @@ def manifests_of(files: TableFiles, snapshots: Sequence[Snapshot], *, totals: bo
 
 
 def as_files(manifests: pl.DataFrame) -> pl.DataFrame:
-    """Return manifests as rows of files, so that they can be deleted as such."""
+    """Return manifests as rows of `files_frame`, the form in which files are deleted."""
     return manifests.select("path", pl.col("length").alias("bytes"), pl.lit("manifest").alias("kind"))
 
 

@@ -1,4 +1,4 @@
-"""The one answer to "who else may read this?": every table that any catalog names now, or was ever seen to name.
+"""The registry of all tables that may read a file: those that any catalog names now, or ever named.
 
 What evaluations wrote down is asked for; only tables that moved since then, or that nobody has evaluated, are read. So
 a job asks the store, and each catalog for its list of tables, not ten thousand metadata files.
@@ -64,12 +64,12 @@ class Surroundings:
 
     @cached_property
     def having(self) -> Index[Other]:
-        """Return the others by their own places."""
+        """Return the other tables, indexed by their own places."""
         return Index((place, other) for other in self.others for place in other.places)
 
     @cached_property
     def using(self) -> Index[Other]:
-        """Return the others by the folders that they use outside of these."""
+        """Return the other tables, indexed by the folders that they use outside of their places."""
         return Index((folder, other) for other in self.others for folder in other.folders)
 
 
@@ -93,7 +93,7 @@ class TableRegistry:
         return spelling.place(self.files.canonical(folder) if canonical is None else canonical)
 
     def around(self, metadata: TableMetadata, spelling: Spelling) -> Surroundings:
-        """Ask every catalog and the store now.
+        """Return the table's surroundings by every catalog and the store as they are now.
 
         Raises `CatalogUnavailable` when a catalog does not answer whose tables could share places with this one.
         """
@@ -116,7 +116,7 @@ class TableRegistry:
         return self._surroundings(metadata, spelling, registered, live, pointers, problems)
 
     def metadata_of(self, other: Other) -> TableMetadata:
-        """Return the newest metadata of another table. Raises what reading it raises."""
+        """Return the newest metadata of another table. Passes on the errors of reading it."""
         if other.pointer is None:
             location = other.registration.metadata_location
             return parse(other.registration.ref, location, self.files.read(location))
@@ -176,9 +176,9 @@ class TableRegistry:
                 own_folders += (*one.places, *one.folders)
             if one.ref.catalog == catalog:
                 other_folders += (*one.places, *one.folders)
-        here = [self.place(folder, spelling) for folder in own_folders]
-        there = [self.place(folder, spelling) for folder in other_folders]
-        return not declared or any(a.may_meet(b) for a in here for b in there)
+        own_places = [self.place(folder, spelling) for folder in own_folders]
+        other_places = [self.place(folder, spelling) for folder in other_folders]
+        return not declared or any(a.may_meet(b) for a in own_places for b in other_places)
 
     def _load(self, pointer: Pointer, catalog: Catalog) -> TableMetadata:
         return catalog.load(pointer.ref) if pointer.ref.catalog == catalog.name else catalog.neighbour(pointer)

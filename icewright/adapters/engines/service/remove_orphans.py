@@ -1,4 +1,4 @@
-"""Orphan removal: what lies in the table's places and nothing of the table reaches.
+"""Orphan removal: delete files in the table's places that no metadata of the table reaches.
 
 The listing is taken first and the table is loaded after it, so that a file committed in between is reached; before any
 deletion the table is read once more. Whatever is not certain is kept, and a doubt about the whole stops the run.
@@ -118,7 +118,7 @@ class RemoveOrphansInService:
     def scan(
         self, catalog: Catalog, base: TableMetadata, step: RemoveOrphans, *, automatic: bool = False
     ) -> OrphanScan:
-        """List, then load the table and take what it reaches, then compare.
+        """Return the orphans: list first, then load the table, so that every commit during the listing is seen.
 
         What `base` reaches is read while the listing goes on: if the table is still that one afterwards, it stands.
         """
@@ -176,9 +176,9 @@ class RemoveOrphansInService:
     ) -> tuple[str, ...]:
         """Return metadata files that are debris. Raises `Refused` if another table or another writer left any."""
         read, clock = self.deletion.files.read, self.deletion.clock
-        found = without_successor(fresh, strange, read, lambda: catalog.load(fresh.ref), clock, adopted)
-        no_foreign_table(fresh, found)
-        return found.debris
+        strange_files = without_successor(fresh, strange, read, lambda: catalog.load(fresh.ref), clock, adopted)
+        no_foreign_table(fresh, strange_files)
+        return strange_files.debris
 
     def _reached(self, metadata: TableMetadata, step: RemoveOrphans) -> tuple[PathHashes, pl.DataFrame]:
         """Return the paths that the table reaches, as hashes, and the manifests that were read for them."""
@@ -187,7 +187,7 @@ class RemoveOrphansInService:
         return PathHashes.of(sets.reached(files, metadata, manifests), files.canonical), manifests
 
     def count(self, base: TableMetadata, older_than: datetime) -> int:
-        """Return the number of old files under the location that the table does not reach, whoever owns them."""
+        """Return the number of old files under the location that the table does not reach, of any owner."""
         files = self.deletion.files
         with closing(LocationListing(base, older_than, files.canonical)) as listing:
             for batch in files.listing(base.location):

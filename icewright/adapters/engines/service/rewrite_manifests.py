@@ -32,7 +32,7 @@ class RewriteManifestsInService:
     clock: Clock
 
     def run(self, catalog: Catalog, request: StepRequest, step: RewriteManifests) -> Outcome:
-        """Rewrite, or list the manifests that would be. Raises `CommitConflict` when the table changed meanwhile."""
+        """Rewrite manifests, or list those to rewrite. Raises `CommitConflict` when the table changed meanwhile."""
         base, started = request.base, self.clock.now()
         current = base.current_snapshot
         if current is None or current.manifest_list is None:

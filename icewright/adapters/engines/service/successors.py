@@ -20,7 +20,7 @@ from icewright.core.table import TableMetadata
 from icewright.ports import Clock
 
 _COMMIT = timedelta(minutes=10)  # within which a commit that is under way has landed, or failed
-_LOOKS = 7  # at a table whose next commit may be under way: six seconds
+_MAX_LOADS = 7  # at a table whose next commit may be under way: six seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,8 @@ class Strange:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """The strange metadata files of a table's places, by what they are."""
+class StrangeFiles:
+    """The strange metadata files of a table's places, classified."""
 
     foreign: tuple[tuple[str, str], ...]  # files of other tables, with their uuids
     successors: tuple[Strange, ...]  # versions of this table that somebody else made
@@ -42,8 +42,8 @@ class Found:
 
 def identify(
     metadata: TableMetadata, strange: Iterable[Strange], read: Callable[[str], bytes], adopted: frozenset[str]
-) -> Found:
-    """Read every strange file and say what it is; leave out what a person has adopted, by path or by uuid.
+) -> StrangeFiles:
+    """Read and classify every strange file, without those that a person has adopted by path or uuid.
 
     A successor names the current file in its log, or has the current snapshot and newer ones. Any other file that the
     current one does not come from belongs to a fork, unless it is a commit that lost a race: nothing builds on it, and
@@ -67,7 +67,7 @@ def identify(
             own.append((file, candidate))
         elif candidate.table_uuid not in adopted:
             foreign.append((file.path, candidate.table_uuid))
-    return Found(tuple(foreign), tuple(_successors(metadata, own, read)), tuple(debris))
+    return StrangeFiles(tuple(foreign), tuple(_successors(metadata, own, read)), tuple(debris))
 
 
 def _is_ancestor(candidate: Lineage, metadata: TableMetadata) -> bool:
@@ -157,7 +157,7 @@ def _lost_race(
 
 
 def _read(path: str, read: Callable[[str], bytes]) -> Lineage | None:
-    """Return the lineage of a version, None when it is gone or cannot be read."""
+    """Return the lineage of a version; None when its file does not exist or cannot be read."""
     try:
         return lineage(read(path), path)
     except (FileMissing, MetadataUnreadable):
@@ -171,22 +171,22 @@ def without_successor(
     load: Callable[[], TableMetadata],
     clock: Clock,
     adopted: frozenset[str],
-) -> Found:
-    """Return what `identify` does, after giving a commit that is in flight the time to land.
+) -> StrangeFiles:
+    """Return the classified files, after giving a commit that is in flight the time to land.
 
     Raises `Refused` when somebody else writes the table, through another catalog most likely, and when a file may be
     somebody's and cannot be read.
     """
 
-    def identified(now: TableMetadata, files: Iterable[Strange]) -> Found:
+    def identified(now: TableMetadata, files: Iterable[Strange]) -> StrangeFiles:
         try:
             return identify(now, files, read, adopted)
         except MetadataUnreadable as error:
             raise unreadable(metadata, error) from error
 
-    found = identified(metadata, strange)
-    successors = list(found.successors)
-    for look in range(1, _LOOKS + 1):
+    identification = identified(metadata, strange)
+    successors = list(identification.successors)
+    for look in range(1, _MAX_LOADS + 1):
         if not successors or not _may_be_in_flight(successors, clock.now()):
             break
         clock.sleep(backoff(look).total_seconds())
@@ -198,7 +198,7 @@ def without_successor(
             f"(without purging), or, if that version is dead, say so by `icewright adopt {metadata.ref}`",
             "successor",
         )
-    return found
+    return identification
 
 
 def _may_be_in_flight(files: Sequence[Strange], now: datetime) -> bool:
@@ -206,9 +206,9 @@ def _may_be_in_flight(files: Sequence[Strange], now: datetime) -> bool:
     return all(file.modified is None or now - file.modified < _COMMIT for file in files)
 
 
-def no_foreign_table(metadata: TableMetadata, found: Found) -> None:
+def no_foreign_table(metadata: TableMetadata, identification: StrangeFiles) -> None:
     """Raise `Refused` when a metadata file in the table's places is another table's."""
-    for path, uuid in found.foreign:
+    for path, uuid in identification.foreign:
         raise Refused(
             f"{metadata.ref}: {path} is metadata of another table (uuid {uuid}): two tables share the location, "
             f"nothing is deleted. If that one is gone for good, `icewright adopt {metadata.ref}` takes all",

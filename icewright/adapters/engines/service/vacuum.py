@@ -90,7 +90,7 @@ class BranchVacuum:
             if not self.contents.may_collect(metadata):
                 notes.append(f"{head.reference.name}: {KEPT}")
                 continue
-            self._stays_readable(work)
+            self._require_readable_files(work)
             expiry = self._expired_on(head, metadata, work)
             writers = (*expiry.kept_writers, *expiry.lost_writers)
             notes += [f"{head.reference.name}: {writer}" for writer in writers]
@@ -149,7 +149,7 @@ class BranchVacuum:
                     return Head(reference, content), self.catalog.read(content)
         return None
 
-    def _stays_readable(self, work: VacuumOf) -> None:
+    def _require_readable_files(self, work: VacuumOf) -> None:
         """Raise the error that stops reading any live file of the table: until it is mended no snapshot expires."""
         probe = NessieReachability(self.contents, self.deletion.files)
         probe.extend(replace(work.survey, tables=(work.table,)), dry_run=True)
@@ -265,7 +265,7 @@ class BranchVacuum:
         return grown
 
     def judged(self, table: LiveTable, files: pl.DataFrame) -> Judgement:
-        """Return which files may go as far as other catalogs are concerned, as they are now."""
+        """Return the files that no table of another catalog needs now."""
         base = self._base(table)
         self.guard.in_allowed_place(base)
         surroundings = self.guard.around(base)
@@ -318,15 +318,17 @@ class BranchVacuum:
     def _may_touch(self, survey: Survey, table: LiveTable) -> None:
         """Raise `Refused` when something in the table's places is kept, or cannot be read."""
         for other in survey.tables:
-            mine = other.content_id == table.content_id
-            if mine and other.problem:
+            same_table = other.content_id == table.content_id
+            if same_table and other.problem:
                 raise Refused(f"{other.ref}: {other.problem}")
-            if (mine or _overlap(other, table)) and (other.problem or not other.collect):
-                raise Refused(f"{other.ref} lies in the same place: {other.problem or KEPT}" if not mine else KEPT)
+            if (same_table or _overlap(other, table)) and (other.problem or not other.collect):
+                raise Refused(
+                    f"{other.ref} lies in the same place: {other.problem or KEPT}" if not same_table else KEPT
+                )
 
     @staticmethod
     def _readable(survey: Survey, table: LiveTable, mark: NessieReachability) -> None:
-        """Raise what stopped the mark of the table, or of another in its places."""
+        """Raise the error that stopped the mark of the table, or of another table in its places."""
         for other in survey.tables:
             if other.content_id in mark.broken and (other.content_id == table.content_id or _overlap(other, table)):
                 raise mark.broken[other.content_id]
@@ -334,7 +336,7 @@ class BranchVacuum:
 
 @dataclass
 class BranchProof:
-    """What a vacuum's planned files must withstand: every branch and tag, and other catalogs, right before a batch."""
+    """Proves a vacuum's planned files against every branch and tag, and other catalogs, right before each batch."""
 
     vacuum: BranchVacuum
     work: VacuumOf
@@ -342,26 +344,32 @@ class BranchProof:
     _live: list[pl.DataFrame] = field(default_factory=list)  # what has become live since the plan
 
     def prove(self, planned: Sequence[FileAction]) -> Proved:
-        """Return which of the planned files nothing live reaches."""
+        """Return the planned files that no live version reaches, and the reason why each of the others stays."""
         self.work.check()
         self._live += self.vacuum.live_since(self.work, self.mark)
         frame = pl.DataFrame({"path": [file.path for file in planned]}, schema={"path": pl.String})
         free = sets.unreached(frame, self._live, self.vacuum.deletion.files.canonical)
-        judged = self.vacuum.judged(self.work.table, free)
-        gone = frozenset(judged.files["path"])
-        stays = {f.path: judged.stays.get(f.path, "a branch or tag reaches it") for f in planned if f.path not in gone}
-        return Proved(gone, stays)
+        judgement = self.vacuum.judged(self.work.table, free)
+        deletable = frozenset(judgement.files["path"])
+        stays = {
+            f.path: judgement.stays.get(f.path, "a branch or tag reaches it")
+            for f in planned
+            if f.path not in deletable
+        }
+        return Proved(deletable, stays)
 
 
 def _overlap(one: LiveTable, other: LiveTable) -> bool:
-    """Whether any place of one holds a place of the other. Of a table that was not read, its metadata files tell."""
-    mine, theirs = _places(one), _places(other)
-    return any(a.startswith(b) or b.startswith(a) for a in mine for b in theirs)
+    """Return whether a place of one table holds one of the other; an unread table has those of its metadata files."""
+    own, theirs = _places(one), _places(other)
+    return any(a.startswith(b) or b.startswith(a) for a in own for b in theirs)
 
 
 def _places(table: LiveTable) -> Collection[str]:
-    said = [p for p in (table.location, *table.write_paths) if p]
-    return {directory_key(p) for p in said or [c.metadata_location.rpartition("/metadata/")[0] for c in table.versions]}
+    locations = [p for p in (table.location, *table.write_paths) if p]
+    return {
+        directory_key(p) for p in locations or [c.metadata_location.rpartition("/metadata/")[0] for c in table.versions]
+    }
 
 
 def _same(one: str, other: str, knobs: Knobs) -> bool:
@@ -369,10 +377,10 @@ def _same(one: str, other: str, knobs: Knobs) -> bool:
     return same_prefix(one, other, schemes, knobs[EQUAL_AUTHORITIES])
 
 
-def _step(found: Expiry, work: VacuumOf) -> ExpireSnapshots:
+def _step(expiry: Expiry, work: VacuumOf) -> ExpireSnapshots:
     """Return the expiry as a step, the form in which its commit is verified."""
     return ExpireSnapshots(
-        snapshot_ids=found.snapshot_ids,
+        snapshot_ids=expiry.snapshot_ids,
         remove_refs=(),
         older_than=work.survey.policy.at(work.survey.taken),
         retain_last=1,

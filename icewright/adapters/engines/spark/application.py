@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class SparkApplication(Protocol):
-    """One Spark application, whose sessions know the pool's catalogs."""
+    """A Spark application whose sessions are configured with the pool's catalogs."""
 
     @property
     def session(self) -> SparkSession:

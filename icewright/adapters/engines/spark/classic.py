@@ -221,13 +221,13 @@ class ClassicApplication:
         return str(self._scala.getConf().get(name, default))
 
 
-def _listed(found: Any) -> list[Any]:  # noqa: ANN401 - a Scala Seq
-    return [found.apply(number) for number in range(found.size())]
+def _listed(sequence: Any) -> list[Any]:  # noqa: ANN401 - a Scala Seq
+    return [sequence.apply(number) for number in range(sequence.size())]
 
 
 def _gigabytes(text: str) -> float:
-    found = _MEMORY.fullmatch(text.strip())
-    return int(found[1]) * _GIGABYTES[found[2].lower()] if found else 1.0
+    match = _MEMORY.fullmatch(text.strip())
+    return int(match[1]) * _GIGABYTES[match[2].lower()] if match else 1.0
 
 
 def _variables(master: str, java: Path, python: str) -> dict[str, str]:
@@ -252,7 +252,7 @@ def _environment(**variables: str) -> Iterator[None]:
 
 
 def _last_words(log: Path) -> str:
-    """Return the log line that most likely states the reason."""
+    """Return the line of the log that most likely states why the JVM ended."""
     try:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-200:]
     except OSError:

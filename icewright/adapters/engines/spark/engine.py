@@ -86,8 +86,8 @@ class SparkEngine:
         if failure := _nothing_done(base, answer, done):
             self._report_partial_result(catalog, assignment, step, app_id, started, times)
             raise failure
-        found = _outcome(step, answer.rows, done, base, after, times)
-        return replace(found, statements=texts, notes=(*found.notes, *answer.notes))
+        outcome = _outcome(step, answer.rows, done, base, after, times)
+        return replace(outcome, statements=texts, notes=(*outcome.notes, *answer.notes))
 
     def probe(self, probe: Probe) -> Sequence[float]:
         """Return the query's seconds on each of the snapshots."""
@@ -141,24 +141,24 @@ class SparkEngine:
             if now.table_uuid != base.table_uuid:
                 return
             done = effect(self.files, base, now, app_id, _operations(step))
-            left = left_behind(self.files, now, started)
-            self.ledger.plan(assignment.job_id, base.ref, left, LedgerState.LEFT, self.clock.now())
+            uncommitted = left_behind(self.files, now, started)
+            self.ledger.plan(assignment.job_id, base.ref, uncommitted, LedgerState.LEFT, self.clock.now())
         except IcewrightError as error:  # what went wrong first is what is told
             reason = f"what it left could not be read: {error}"
             assignment.on_partial_result(skipped(assignment.operation, reason, statements=statements, metrics=times))
             return
-        if left:
-            notes = [f"{len(left)} uncommitted file(s) are in the ledger: removing orphans takes them in time"]
+        if uncommitted:
+            notes = [f"{len(uncommitted)} uncommitted file(s) are in the ledger: removing orphans takes them in time"]
         if not done.snapshots:
-            kept = skipped(assignment.operation, "nothing was committed", notes=tuple(notes), metrics=times)
-            assignment.on_partial_result(replace(kept, statements=statements))
+            outcome = skipped(assignment.operation, "nothing was committed", notes=tuple(notes), metrics=times)
+            assignment.on_partial_result(replace(outcome, statements=statements))
             return
         if isinstance(step, RewriteDataFiles):
-            kept = _compacted(step, done, times, left=0)
+            outcome = _compacted(step, done, times, left=0)
         else:
-            said = f"committed {len(done.snapshots)} snapshot(s) before it failed"
-            kept = committed(assignment.operation, said, times, done.removed)
-        assignment.on_partial_result(replace(kept, notes=tuple(notes), statements=statements))
+            summary = f"committed {len(done.snapshots)} snapshot(s) before it failed"
+            outcome = committed(assignment.operation, summary, times, done.removed)
+        assignment.on_partial_result(replace(outcome, notes=tuple(notes), statements=statements))
 
     def _times(self, started: datetime, gb_hours: float | None) -> dict[str, float]:
         """Return the step's duration and GB-hours; wall time times memory where Spark does not report task times."""
@@ -269,12 +269,12 @@ def _outcome(
         case RewriteDataFiles():
             if not row["rewritten_data_files_count"] and not done.removed:
                 return skipped(Operation.COMPACT, compact.NOTHING)
-            found = _compacted(step, done, times, left=max(0, step.files - row["rewritten_data_files_count"]))
+            outcome = _compacted(step, done, times, left=max(0, step.files - row["rewritten_data_files_count"]))
             notes = _unplanned_partitions(after, step, done)
             if failed := row["failed_data_files_count"]:
                 notes.append(f"{failed} data files could not be rewritten")
             fallbacks = {"bins_by_spark": row[GROUPS_LEFT]} if row.get(GROUPS_LEFT) else {}
-            return replace(found, notes=tuple(notes), metrics={**found.metrics, **fallbacks})
+            return replace(outcome, notes=tuple(notes), metrics={**outcome.metrics, **fallbacks})
         case RewritePositionDeletes():
             merged, written = row["rewritten_delete_files_count"], row["added_delete_files_count"]
             if not merged:
@@ -303,9 +303,9 @@ def _aged(step: ExpireRows, done: Effect, times: Mapping[str, float]) -> Outcome
         return skipped(Operation.EXPIRE_ROWS, f"no rows with {step.column} before {step.before}")
     deleted = done.count("deleted-records") - done.count("added-records") + done.count("added-position-deletes")
     rewritten = done.data_files_in if done.data_files_out else 0
-    gone = done.data_files_in - rewritten
-    how = f"{gone} file(s) went whole" if not rewritten else f"{rewritten} file(s) rewritten"
-    metrics = {"rows_deleted": deleted, "files_deleted": gone, "files_rewritten": rewritten, **times}
+    dropped = done.data_files_in - rewritten
+    how = f"{dropped} file(s) went whole" if not rewritten else f"{rewritten} file(s) rewritten"
+    metrics = {"rows_deleted": deleted, "files_deleted": dropped, "files_rewritten": rewritten, **times}
     summary = f"deleted {deleted} row(s) with {step.column} before {step.before} ({how})"
     return committed(Operation.EXPIRE_ROWS, summary, metrics, done.removed, partitions=done.changes)
 

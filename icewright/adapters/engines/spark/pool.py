@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _FAILED = "failed_data_files_count"  # of what `rewrite_data_files` answers
 _SECONDS_TO_QUIET = 20.0  # Spark kills a Python task up to four seconds after it was cancelled
-_BETWEEN_LOOKS = 0.1
+_POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class StatementFailed(Exception):
 
 @dataclass
 class SparkPool:
-    """One Spark application on `master` or behind the Connect server `remote`, shared by jobs. Thread-safe."""
+    """The Spark application on `master` or behind the Connect server `remote`, shared by jobs. Thread-safe."""
 
     name: str
     master: str
@@ -73,7 +73,7 @@ class SparkPool:
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _no_arrow: dict[str, str | None] = field(default_factory=dict, init=False)  # by application
     _calls: Iterator[int] = field(default_factory=itertools.count, init=False)
-    _waits: dict[int, float] = field(default_factory=dict, init=False)  # jobs that wait for room, since when
+    _waiting_since: dict[int, float] = field(default_factory=dict, init=False)  # jobs that wait for room, since when
 
     def __post_init__(self) -> None:
         self._room = threading.BoundedSemaphore(self.max_concurrent)
@@ -162,14 +162,14 @@ class SparkPool:
 
     @contextmanager
     def _place(self, check: Callable[[], None]) -> Iterator[None]:
-        """Hold one of the pool's job slots; a job that waits for a slot can be cancelled."""
+        """Hold one of the pool's job slots as a context; a job that waits for a slot can be cancelled."""
         me = threading.get_ident()
-        self._waits[me] = time.monotonic()
+        self._waiting_since[me] = time.monotonic()
         try:
             while not self._room.acquire(timeout=self.look_seconds):
                 check()
         finally:
-            del self._waits[me]
+            del self._waiting_since[me]
         try:
             yield
         finally:
@@ -184,7 +184,7 @@ class SparkPool:
         tasks = application.tasks() if application is not None and application.alive() else None
         if tasks is None:
             return None
-        waited_seconds = [time.monotonic() - since for since in list(self._waits.values())]
+        waited_seconds = [time.monotonic() - since for since in list(self._waiting_since.values())]
         names = ("cores", "active_tasks", "pending_tasks")
         return {**dict(zip(names, tasks, strict=True)), "longest_wait_seconds": max(waited_seconds, default=0.0)}
 
@@ -196,7 +196,7 @@ def _quiet_after_failure(application: SparkApplication, tag: str) -> Iterator[No
     except BaseException:
         end = time.monotonic() + _SECONDS_TO_QUIET
         while not application.quiet(tag) and time.monotonic() < end:
-            time.sleep(_BETWEEN_LOOKS)
+            time.sleep(_POLL_SECONDS)
         raise
 
 

@@ -1,4 +1,4 @@
-"""The one free text that reaches SQL: a user's `where`, refused unless it is one predicate over the table's columns."""
+"""Check of a user's `where`, the only free text that reaches SQL: one predicate over the table's columns."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def checked(metadata: TableMetadata, where: str) -> str:
 
     Raises `Refused` with what is wrong with it.
     """
-    known = {
+    lower_names = {
         ".".join(path[:depth]).lower() for path in column_names(metadata.schema).values() for depth in (1, len(path))
     }
     try:
@@ -53,7 +53,7 @@ def checked(metadata: TableMetadata, where: str) -> str:
         if isinstance(node, exp.Column):
             columns += 1
             name = ".".join(part.name for part in node.parts).lower()
-            if name not in known:
+            if name not in lower_names:
                 raise Refused(f"compact.where {where!r}: {metadata.ref} has no column {name}")
     if not columns:
         raise Refused(f"compact.where {where!r} names no column of {metadata.ref}, {_EXAMPLE}")

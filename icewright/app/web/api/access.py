@@ -92,16 +92,16 @@ def audit(
     if position is not None and (len(position) != 1 or type(position[0]) is not int or abs(position[0]) >= 2**63):
         raise Problem(422, "cursor: not one of this list; begin again without it")
     filters = {"actor": actor, "action": action, "refused": refused}
-    given = {name: value for name, value in filters.items() if value is not None}
+    set_filters = {name: value for name, value in filters.items() if value is not None}
     before = None if position is None else int(position[0])
-    rows = caller.runtime.store.audit.entries(caller.visibility, before, limit + 1, **given)
+    rows = caller.runtime.store.audit.entries(caller.visibility, before, limit + 1, **set_filters)
     items = [models.AuditEntry.model_validate(row, from_attributes=True) for row in rows[:limit]]
     return models.Audit(items=items, next=encoded((items[-1].id,)) if len(rows) > limit else None)
 
 
 def _token(row: TokenRow) -> dict[str, Any]:
-    same = ("id", "name", "author", "created", "expires", "revoked", "used")
-    return {**{name: getattr(row, name) for name in same}, "grants": _granted(row.grants)}
+    fields = ("id", "name", "author", "created", "expires", "revoked", "used")
+    return {**{name: getattr(row, name) for name in fields}, "grants": _granted(row.grants)}
 
 
 def _granted(grants: Iterable[Grant]) -> list[models.Granted]:

@@ -63,7 +63,7 @@ def job(job_id: str, caller: Annotated[Caller, needs(Action.JOBS_READ)]) -> mode
         options=dict(row.options),
         runs=runs,
         removed=[models.Removed(**removal_document(removal)) for removal in store.ledger.removals(row.job_id)],
-        waiting=[models.WaitingFiles(**waiting_document(one)) for one in waiting],
+        waiting=[models.WaitingFiles(**waiting_document(item)) for item in waiting],
     )
 
 

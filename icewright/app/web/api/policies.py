@@ -27,9 +27,9 @@ PLATFORM = "platform"
 @router.get("/knobs", summary="Every knob there is", openapi_extra=x_permission(Action.POLICIES_READ))
 def every_knob(caller: Annotated[Caller, needs(Action.POLICIES_READ)]) -> list[dict[str, Any]]:  # noqa: ARG001 - who may
     """Return each knob's default, unit, bounds and help, and whether a table property may set it."""
-    same = ("name", "default", "unit", "minimum", "maximum", "choices", "help", "expects")
+    fields = ("name", "default", "unit", "minimum", "maximum", "choices", "help", "expects")
     return [
-        {**{n: getattr(knob, n) for n in same}, "kind": str(knob.kind), "by_property": by_property(knob)}
+        {**{n: getattr(knob, n) for n in fields}, "kind": str(knob.kind), "by_property": by_property(knob)}
         for knob in KNOBS.values()
     ]
 

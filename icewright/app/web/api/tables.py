@@ -217,7 +217,7 @@ def _detail(runtime: Runtime, row: TableRow) -> models.TableDetail:
         parts=document.get("parts", {}),
         facts=document.get("facts", {}),
         verdicts=[models.Verdict(**verdict) for verdict in verdicts],
-        ignored_properties=[models.IgnoredProperty(**one) for one in document.get("ignored_properties", [])],
+        ignored_properties=[models.IgnoredProperty(**entry) for entry in document.get("ignored_properties", [])],
         maintenance=_maintenance(runtime, row),
         pins=_pins(runtime, row),
     )
@@ -254,8 +254,8 @@ def _writers(runtime: Runtime, row: TableRow, metadata: TableMetadata) -> list[m
         rule = writer_state_rule(runtime.policy().knobs_for(row.ref, metadata))
     except IcewrightError:
         return []
-    found = kept_writer_states(metadata, rule, runtime.clock.now())
-    return [models.WriterState(snapshot_id=str(state.snapshot_id), writer=state.by) for state in found]
+    states = kept_writer_states(metadata, rule, runtime.clock.now())
+    return [models.WriterState(snapshot_id=str(state.snapshot_id), writer=state.by) for state in states]
 
 
 def _pins(runtime: Runtime, row: TableRow) -> list[models.Pin]:

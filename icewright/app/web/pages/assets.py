@@ -40,15 +40,15 @@ class Asset:
 @router.get("/{digest}/{name}")
 def asset(digest: str, name: str, request: Request) -> Response:
     """Serve an asset; an outdated digest is served uncached. Raises `Problem` 404."""
-    found = assets().get(name)
-    if found is None:
+    asset = assets().get(name)
+    if asset is None:
         raise Problem(404, "there is no such file")
-    plain, gzipped = found.content()
+    plain, gzipped = asset.content()
     accepts_gzip = "gzip" in request.headers.get("accept-encoding", "")
-    headers = {"cache-control": _IMMUTABLE if digest == found.digest else "no-store", "vary": "accept-encoding"}
+    headers = {"cache-control": _IMMUTABLE if digest == asset.digest else "no-store", "vary": "accept-encoding"}
     if accepts_gzip:
         headers["content-encoding"] = "gzip"
-    return Response(gzipped if accepts_gzip else plain, media_type=found.media_type, headers=headers)
+    return Response(gzipped if accepts_gzip else plain, media_type=asset.media_type, headers=headers)
 
 
 def asset_url(name: str) -> str:
@@ -66,8 +66,8 @@ def assets() -> Mapping[str, Asset]:
 
 def _file(path: Path) -> Asset:
     content = path.read_bytes()
-    both = content, gzip.compress(content, mtime=0)
-    return Asset(_digest(content), _KINDS[path.suffix], lambda: both)
+    encodings = content, gzip.compress(content, mtime=0)
+    return Asset(_digest(content), _KINDS[path.suffix], lambda: encodings)
 
 
 @cache

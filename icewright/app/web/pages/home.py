@@ -20,7 +20,7 @@ from icewright.ports.views import TableSort
 router = APIRouter()
 DAYS = 14
 _LISTED = 6
-_EVERY = 3.0  # seconds
+_REFRESH_SECONDS = 3.0
 _FUNNEL = (
     ("tables", "under maintenance", "/tables"),
     ("changed", "since their last evaluation or job", "/tables?state=changed&state=due&state=busy"),
@@ -37,7 +37,7 @@ class Step:
     """One step of the funnel."""
 
     name: str
-    says: str
+    description: str
     url: str
     count: int
     share: float  # of all tables
@@ -54,7 +54,9 @@ def home(caller: Reader) -> Response:
 @router.get("/live/overview")
 def live(caller: Reader) -> Response:
     """Stream the overview as it changes."""
-    return stream_fragments(caller, lambda: Fragment(render_fragment(caller, "_home.html", **_context(caller))), _EVERY)
+    return stream_fragments(
+        caller, lambda: Fragment(render_fragment(caller, "_home.html", **_context(caller))), _REFRESH_SECONDS
+    )
 
 
 def _context(caller: Caller) -> dict[str, Any]:
@@ -78,4 +80,7 @@ def _context(caller: Caller) -> dict[str, Any]:
 
 def _funnel(overview: models.Overview) -> list[Step]:
     total = max(1, overview.funnel["tables"])
-    return [Step(name, says, url, overview.funnel[name], overview.funnel[name] / total) for name, says, url in _FUNNEL]
+    return [
+        Step(name, description, url, overview.funnel[name], overview.funnel[name] / total)
+        for name, description, url in _FUNNEL
+    ]

@@ -25,7 +25,7 @@ from icewright.core.table import TableRef
 router = APIRouter()
 PATH = "/jobs"
 _OPEN = (JobState.QUEUED, JobState.RUNNING)
-_EVERY = 0.5  # seconds
+_REFRESH_SECONDS = 0.5
 _EVENTS = 500
 _FILES = 100
 _TRIGGERS = ("cycle", "service", "manual")
@@ -72,7 +72,7 @@ def jobs(caller: Reader) -> Response:
     return render_page(
         caller,
         "jobs.html",
-        found=page_of_jobs,
+        listing=page_of_jobs,
         query=query,
         filtered=any(query.values()),
         states=list(JobState),
@@ -105,7 +105,7 @@ def live(job_id: str, caller: Reader) -> Response:
         context = _context(caller, job_id)
         return Fragment(render_fragment(caller, "_job.html", **context), last=context["job"].state not in _OPEN)
 
-    return stream_fragments(caller, look, _EVERY)
+    return stream_fragments(caller, look, _REFRESH_SECONDS)
 
 
 def _context(caller: Caller, job_id: str) -> dict[str, Any]:

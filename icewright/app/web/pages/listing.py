@@ -25,26 +25,26 @@ class ListParams:
 
     def text(self, name: str) -> str | None:
         """Return one value of the query, None when blank. Raises `Problem` when it is too long."""
-        given = self.params.get(name, "").strip()
-        if len(given) > _LONGEST and name != "cursor":
+        value = self.params.get(name, "").strip()
+        if len(value) > _LONGEST and name != "cursor":
             raise Problem(422, f"{name}: longer than {_LONGEST} characters")
-        return given or None
+        return value or None
 
-    def one(self, name: str, known: type[E]) -> E | None:
+    def one(self, name: str, choices: type[E]) -> E | None:
         """Return a member of an enum, None when absent. Raises `Problem` 422."""
-        given = self.text(name)
-        if given is None:
+        value = self.text(name)
+        if value is None:
             return None
-        if given not in list(known):
-            raise Problem(422, f"{name}: there is no {given}; there is: {', '.join(known)}")
-        return known(given)
+        if value not in list(choices):
+            raise Problem(422, f"{name}: there is no {value}; there is: {', '.join(choices)}")
+        return choices(value)
 
-    def some(self, name: str, known: Sequence[str]) -> list[str]:
+    def some(self, name: str, choices: Sequence[str]) -> list[str]:
         """Return the distinct values, all of which must be known. Raises `Problem` 422."""
-        given = [value for value in self.params.getlist(name) if value]
-        if wrong := [value for value in given if value not in known]:
-            raise Problem(422, f"{name}: there is no {wrong[0]}; there is: {', '.join(known)}")
-        return list(dict.fromkeys(given))
+        values = [value for value in self.params.getlist(name) if value]
+        if wrong := [value for value in values if value not in choices]:
+            raise Problem(422, f"{name}: there is no {wrong[0]}; there is: {', '.join(choices)}")
+        return list(dict.fromkeys(values))
 
     def number(self, name: str, minimum: int, maximum: int) -> int | None:
         """Return an integer between bounds, None when absent. Raises `Problem` 422."""

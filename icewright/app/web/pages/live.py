@@ -18,7 +18,7 @@ from icewright.app.web.limits import PrincipalSlots
 
 SECONDS = 300.0  # after which the browser reconnects and authenticates again
 _STEP = 0.2
-_AGAIN_MS = 2000
+_RECONNECT_MS = 2000
 _KEEP_ALIVE_SECONDS = 15.0  # keep-alive interval, so that no proxy closes a silent stream
 
 
@@ -58,7 +58,7 @@ async def _stream(request: Request, render: Callable[[], Fragment], every: float
     loop = asyncio.get_running_loop()
     began = last_sent = loop.time()
     previous: str | None = None
-    yield f"retry: {_AGAIN_MS}\n\n"
+    yield f"retry: {_RECONNECT_MS}\n\n"
     while not closing.is_set() and loop.time() - began < SECONDS:
         fragment = await run_in_threadpool(render)
         if fragment.html != previous:

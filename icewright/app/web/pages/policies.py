@@ -29,7 +29,7 @@ _STORE, _FILE = "store", "file"
 _LISTED = 50  # tables listed in a preview
 _LEVELS = (_PLATFORM, "catalog", "namespace")
 _DEEPER = "table or namespace"
-_CONFLICT, _WRONG = 409, 422
+_CONFLICT, _UNPROCESSABLE = 409, 422
 _LONGEST = 1000
 
 Reader = Annotated[Caller, needs(Action.POLICIES_READ)]
@@ -69,7 +69,7 @@ class Draft:
         try:
             return models.RuleRequest(set=settings, version=self.version)
         except ValidationError as error:
-            raise Problem(_WRONG, "the form cannot be read: load the page again") from error
+            raise Problem(_UNPROCESSABLE, "the form cannot be read: load the page again") from error
 
 
 @router.get(PATH)
@@ -115,7 +115,7 @@ def save(submission: Annotated[Submission, submitted(Action.POLICIES_CHANGE)]) -
         else:
             api.policies.put(draft.scope, draft.request_body, caller)
     except Problem as problem:
-        if problem.status not in (_CONFLICT, _WRONG):
+        if problem.status not in (_CONFLICT, _UNPROCESSABLE):
             raise
         draft.other_faults = [problem.detail]
         return _form(caller, draft, status=problem.status)
@@ -131,7 +131,7 @@ def _previewed(caller: Caller, draft: Draft, warning: str = "") -> Response:
         return _faulty(caller, draft, error)
     if not draft.texts and not draft.taken_back:
         draft.other_faults = ["A rule sets at least one knob: fill in a field"]
-        return _form(caller, draft, status=_WRONG)
+        return _form(caller, draft, status=_UNPROCESSABLE)
     return _form(caller, draft, preview=preview, warning=warning)
 
 
@@ -142,7 +142,7 @@ def _faulty(caller: Caller, draft: Draft, error: UsageError | ConfigError) -> Re
             draft.faults, draft.other_faults = policy_form.by_field(error.faults)
         case UsageError():
             draft.scope_fault = str(error)
-    return _form(caller, draft, status=_WRONG)
+    return _form(caller, draft, status=_UNPROCESSABLE)
 
 
 def _form(
@@ -176,7 +176,7 @@ def _form(
 def _draft(caller: Caller, form: Form) -> Draft:
     scope = form.one("scope").strip()
     if len(scope) > _LONGEST:
-        raise Problem(_WRONG, f"the scope is longer than {_LONGEST} characters")
+        raise Problem(_UNPROCESSABLE, f"the scope is longer than {_LONGEST} characters")
     known = bool(scope) and form.one("known") == scope
     draft = Draft(scope, policy_form.texts_in(form), known=known, taken_back=form.one("take_back") == "yes")
     if known:
@@ -204,7 +204,7 @@ def _versions(caller: Caller, scope: str) -> list[models.Rule]:
 
 def _version_number(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 10):  # noqa: PLR2004 - no rule has so many versions
-        raise Problem(_WRONG, "the form cannot be read: load the page again")
+        raise Problem(_UNPROCESSABLE, "the form cannot be read: load the page again")
     return int(text)
 
 

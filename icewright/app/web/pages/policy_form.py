@@ -88,15 +88,15 @@ def settings_in(texts: Mapping[str, str]) -> dict[str, Any]:
 def by_field(faults: Iterable[str], path: str = "set") -> tuple[dict[str, str], list[str]]:
     """Split faults into those of a knob's field and others."""
     by_knob: dict[str, str] = {}
-    others = []
+    form_faults = []
     for fault in faults:
         place, colon, text = fault.partition(": ")
         name = place.removeprefix(f"{path}.")
         if colon and name in KNOBS:
             by_knob[name] = f"{by_knob[name]}; {text}" if name in by_knob else text
         else:
-            others.append(fault)
-    return by_knob, others
+            form_faults.append(fault)
+    return by_knob, form_faults
 
 
 def mark(scope: str, texts: Mapping[str, str], *, taken_back: bool) -> str:

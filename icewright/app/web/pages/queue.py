@@ -16,7 +16,7 @@ from icewright.core.permissions import Action
 
 router = APIRouter()
 PATH = "/queue"
-_EVERY = 2.0  # seconds
+_REFRESH_SECONDS = 2.0
 
 Reader = Annotated[Caller, needs(Action.PLAN_READ)]
 
@@ -32,7 +32,7 @@ def queue(caller: Reader) -> Response:
 def live(caller: Reader) -> Response:
     """Stream the queue as it changes."""
     return stream_fragments(
-        caller, lambda: Fragment(render_fragment(caller, "_queue.html", **_context(caller))), _EVERY
+        caller, lambda: Fragment(render_fragment(caller, "_queue.html", **_context(caller))), _REFRESH_SECONDS
     )
 
 

@@ -66,7 +66,7 @@ class Crumb:
 @cache
 def templates() -> Environment:
     """Return the template environment: autoescaped, with missing values as errors."""
-    made = Environment(
+    environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -75,10 +75,15 @@ def templates() -> Environment:
         auto_reload=False,
     )
     names = ("tone", "word", "size", "number", "gb_hours", "span", "clock", "value", "breakable")
-    made.filters |= {name: getattr(formats, name) for name in names}
-    made.globals |= {"number": formats.number, "size": formats.size}
-    made.globals |= {"asset": asset_url, "table_url": table_url, "with_query": with_query, "moment": formats.moment}
-    return made
+    environment.filters |= {name: getattr(formats, name) for name in names}
+    environment.globals |= {"number": formats.number, "size": formats.size}
+    environment.globals |= {
+        "asset": asset_url,
+        "table_url": table_url,
+        "with_query": with_query,
+        "moment": formats.moment,
+    }
+    return environment
 
 
 def render_page(caller: Caller, template: str, *, status: int = 200, **context: Any) -> Response:  # noqa: ANN401 - of the template

@@ -22,7 +22,7 @@ from icewright.core.permissions import Action, Role
 router = APIRouter()
 PATH = "/settings"
 _TOKEN_DEFAULTS = {"name": "", "role": Role.VIEWER.value, "scope": "", "days": "90"}  # defaults of the token form
-_WRONG, _MISSING = 422, 404
+_UNPROCESSABLE, _MISSING = 422, 404
 
 
 @router.get(PATH)
@@ -37,13 +37,13 @@ def create(submission: Annotated[Submission, submitted(Action.TOKENS_MANAGE)]) -
     filled = {name: submission.form.one(name).strip() for name in _TOKEN_DEFAULTS}
     try:
         params = _token_request(filled)
-        made = api.access.create(params, submission.caller)
+        new_token = api.access.create(params, submission.caller)
     except ValidationError as error:
         faults = {str(item["loc"][0]): _uncapitalised(item["msg"]) for item in error.errors()}
-        return _page(submission.caller, filled=filled, faults=faults, status=_WRONG)
+        return _page(submission.caller, filled=filled, faults=faults, status=_UNPROCESSABLE)
     except UsageError as error:
-        return _page(submission.caller, filled=filled, faults={"scope": str(error)}, status=_WRONG)
-    return _page(submission.caller, made=made)
+        return _page(submission.caller, filled=filled, faults={"scope": str(error)}, status=_UNPROCESSABLE)
+    return _page(submission.caller, new_token=new_token)
 
 
 @router.post("/do/token/revoke")
@@ -61,7 +61,7 @@ def revoke(submission: Annotated[Submission, submitted(Action.TOKENS_MANAGE)]) -
 def _page(
     caller: Caller,
     *,
-    made: models.NewToken | None = None,
+    new_token: models.NewToken | None = None,
     filled: dict[str, str] | None = None,
     faults: dict[str, str] | None = None,
     status: int = 200,
@@ -80,7 +80,7 @@ def _page(
         person=api.access.me(caller),
         roles=list(Role),
         tokens=api.access.tokens(replace(caller, action=Action.TOKENS_MANAGE)).items if manages else None,
-        made=made,
+        new_token=new_token,
         filled=filled or _TOKEN_DEFAULTS,
         faults=faults or {},
         version=icewright.__version__,
@@ -88,7 +88,7 @@ def _page(
 
 
 def _token_request(filled: dict[str, str]) -> models.TokenRequest:
-    scope = [one.strip() for one in filled["scope"].split(",") if one.strip()]
+    scope = [part.strip() for part in filled["scope"].split(",") if part.strip()]
     more = {"role": filled["role"], "scope": scope, "days": filled["days"] or None}
     return models.TokenRequest.model_validate({"name": filled["name"], **more})
 

@@ -34,7 +34,7 @@ class ProblemPageMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run the application, and replace a problem by a page."""
-        if scope["type"] != "http" or not _wants_page(scope):
+        if scope["type"] != "http" or not _accepts_html(scope):
             await self.app(scope, receive, send)
             return
 
@@ -44,7 +44,7 @@ class ProblemPageMiddleware:
         await buffer_response(self.app, scope, receive, send, _is_problem, send_page)
 
 
-def _wants_page(scope: Scope) -> bool:
+def _accepts_html(scope: Scope) -> bool:
     return "text/html" in Headers(scope=scope).get("accept", "") and not scope["path"].startswith(_API_PATHS)
 
 
@@ -60,8 +60,8 @@ def _page(scope: Scope, start: Message, body: bytes) -> Response:
         return RedirectResponse(f"/login?next={back}", 303, {"cache-control": "no-store"})
     problem = json.loads(body)
     answer = render_public_page(request, "problem.html", status=status, problem=problem, help=_HELP.get(status, ""))
-    given = Headers(raw=start["headers"])
+    headers = Headers(raw=start["headers"])
     for name in ("x-content-type-options", "x-frame-options", "cache-control", *_COPIED_HEADERS):
-        if name in given:
-            answer.headers[name] = given[name]
+        if name in headers:
+            answer.headers[name] = headers[name]
     return answer

@@ -11,7 +11,7 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from icewright.app.plot import svg
-from icewright.app.simulating import BEGIN, CRON, MEASURES, Made, Replayed
+from icewright.app.simulating import BEGIN, CRON, MEASURES, GeneratedFleet, ReplayedFleet
 from icewright.app.web.callers import Caller, needs
 from icewright.app.web.pages import policy_form
 from icewright.app.web.pages.forms import Form, Submission, submitted
@@ -38,9 +38,9 @@ PATH = "/policies/simulate"
 NOW, PROPOSED = "now", "proposed"
 RECORDED: Final = "recorded"
 MOST_TABLES, MOST_DAYS = 500, 7
-_READ = timedelta(seconds=10)  # time to read tables' snapshots
+_READ_LIMIT = timedelta(seconds=10)  # time to read tables' snapshots
 _PLATFORM = "platform"
-_WRONG, _SHOWN = 422, (409, 422)
+_UNPROCESSABLE, _SHOWN = 422, (409, 422)
 _LONGEST = 10_000
 _BLANK: Mapping[str, str] = {"of": RECORDED, "tables": "200", "days": "7", "preset": "", "scope": "", "set": ""}
 
@@ -52,15 +52,15 @@ class Proposed:
     """The proposed policy and its description."""
 
     rules: Sequence[PolicyRule]
-    said: str
+    description: str
 
 
 @router.get(PATH)
 def simulate(caller: Reader) -> Response:
     """Render the form, prefilled from query parameters."""
     query = Query(caller.request.query_params)
-    given = {name: query.text(name) for name in _BLANK}
-    return _form(caller, {**_BLANK, **{name: text for name, text in given.items() if text}})
+    texts = {name: query.text(name) for name in _BLANK}
+    return _form(caller, {**_BLANK, **{name: text for name, text in texts.items() if text}})
 
 
 @router.post("/do/policy/simulate")
@@ -78,7 +78,7 @@ def run(submission: Annotated[Submission, submitted(Action.POLICIES_PREVIEW)]) -
     query = {name: _field(submission.form, name) for name in _BLANK}
     try:
         proposed = _proposed(caller, query)
-        request, title = _asked(caller, query, proposed)
+        request, title = _simulation_request(caller, query, proposed)
         results = _simulations(caller).run(request, caller.request.app.state.closing)
     except ConfigError as error:
         return _form(caller, query, list(error.faults))
@@ -88,27 +88,27 @@ def run(submission: Annotated[Submission, submitted(Action.POLICIES_PREVIEW)]) -
         if problem.status not in _SHOWN:
             raise
         return _form(caller, query, [problem.detail], problem.status)
-    done = Simulated(caller.principal.name, title, proposed.said, results, query)
+    done = Simulated(caller.principal.name, title, proposed.description, results, query)
     return redirect(f"{PATH}/{_simulations(caller).keep(done)}")
 
 
 @router.get("/policies/simulate/{simulation:segment}")
 def simulated(simulation: str, caller: Reader) -> Response:
     """Render the results of a simulation side by side, or their chart as SVG."""
-    found = _simulations(caller).get(simulation.removesuffix(".svg"), caller.principal.name)
+    finished = _simulations(caller).get(simulation.removesuffix(".svg"), caller.principal.name)
     if simulation.endswith(".svg"):
-        picture = svg(found.title, found.results)
+        picture = svg(finished.title, finished.results)
         # the SVG contains its own style
         headers = {**HEADERS, "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}
         return Response(picture, media_type="image/svg+xml", headers=headers)
-    rows = [(title, [say(result) for result in found.results.values()]) for title, say in MEASURES]
+    rows = [(title, [describe(result) for result in finished.results.values()]) for title, describe in MEASURES]
     return _form(
         caller,
-        found.query,
-        result=found,
+        finished.query,
+        result=finished,
         picture=f"{PATH}/{simulation}.svg",
         rows=rows,
-        lines=_compare_with_cron(found),
+        lines=_compare_with_cron(finished),
     )
 
 
@@ -122,7 +122,7 @@ def _form(
     return render_page(
         caller,
         "simulate.html",
-        status=status or (_WRONG if faults else 200),
+        status=status or (_UNPROCESSABLE if faults else 200),
         query=query,
         faults=faults,
         presets=list(PRESETS),
@@ -136,14 +136,14 @@ def _form(
 
 
 def _simulations(caller: Caller) -> Simulations:
-    found: Simulations = caller.request.app.state.simulations
-    return found
+    simulations: Simulations = caller.request.app.state.simulations
+    return simulations
 
 
 def _field(form: Form, name: str) -> str:
     text = form.one(name).strip()
     if len(text) > _LONGEST:
-        raise Problem(_WRONG, f"{name}: longer than {_LONGEST} characters")
+        raise Problem(_UNPROCESSABLE, f"{name}: longer than {_LONGEST} characters")
     return text
 
 
@@ -172,7 +172,7 @@ def _proposed(caller: Caller, query: Mapping[str, str]) -> Proposed:
     return Proposed(rules, "; ".join(descriptions))
 
 
-def _asked(caller: Caller, query: Mapping[str, str], proposed: Proposed) -> tuple[SimulationRequest, str]:
+def _simulation_request(caller: Caller, query: Mapping[str, str], proposed: Proposed) -> tuple[SimulationRequest, str]:
     days, most = _integer(query, "days", MOST_DAYS), _integer(query, "tables", MOST_TABLES)
     runtime = caller.runtime
     present = replace(runtime.policy(), served=None)  # the child process cannot ask catalogs for policies
@@ -182,28 +182,28 @@ def _asked(caller: Caller, query: Mapping[str, str], proposed: Proposed) -> tupl
         for rule in proposed.rules:
             policy = with_rule(policy, rule)
         policies[PROPOSED] = policy
-    room = Slots(runtime.limits, {name: scope.pool for name, scope in runtime.scopes.items() if scope.pool})
+    slots = Slots(runtime.limits, {name: scope.pool for name, scope in runtime.scopes.items() if scope.pool})
     begin, long = BEGIN, f"{days} day{'' if days == 1 else 's'}"
-    origin: Made | Replayed
+    origin: GeneratedFleet | ReplayedFleet
     if query["of"] == RECORDED:
-        origin = Replayed(_recorded(caller, most))
+        origin = ReplayedFleet(_recorded(caller, most))
         begin = (runtime.clock.now() - timedelta(days=days)).replace(minute=0, second=0, microsecond=0)
         title = f"{len(origin.writes)} tables as their snapshots record them, {long}"
         if not origin.writes:
             raise UsageError("no snapshot of your tables can be read: simulate a made-up fleet")
     elif query["of"] in FLEET_NAMES:
-        origin = Made(query["of"], most, 0, next(iter(sorted(runtime.scopes)), "lake"))
+        origin = GeneratedFleet(query["of"], most, 0, next(iter(sorted(runtime.scopes)), "lake"))
         title = f"made-up fleet {query['of']}: {most} tables, {long}"
     else:
         raise UsageError(f"there is no fleet {query['of']}; there is: {RECORDED}, {', '.join(FLEET_NAMES)}")
-    return SimulationRequest(origin, policies, Span(begin, begin + timedelta(days=days)), room), title
+    return SimulationRequest(origin, policies, Span(begin, begin + timedelta(days=days)), slots), title
 
 
 def _recorded(caller: Caller, limit: int) -> Mapping[TableRef, Sequence[Write]]:
     """Return the commits that snapshots of visible tables record; unreadable tables are skipped."""
     reading = replace(caller, action=Action.TABLES_READ)
     runtime = caller.runtime
-    deadline = runtime.clock.now() + _READ
+    deadline = runtime.clock.now() + _READ_LIMIT
     writes_by_table: dict[TableRef, Sequence[Write]] = {}
     for item in runtime.store.views.list_tables(TableQuery(), reading.visibility, None, limit).items:
         ref = item.row.ref

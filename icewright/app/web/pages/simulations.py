@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 
-from icewright.app.simulating import Made, Replayed, simulate_all
+from icewright.app.simulating import GeneratedFleet, ReplayedFleet, simulate_all
 from icewright.app.web.problems import Problem
 from icewright.core.layering import Policy
 from icewright.core.simulation.meter import Result
@@ -26,10 +26,10 @@ _POLL = 0.2
 class SimulationRequest:
     """The policies, fleet and period of a simulation."""
 
-    origin: Made | Replayed
+    origin: GeneratedFleet | ReplayedFleet
     policies: Mapping[str, Policy | None]
     span: Span
-    room: Slots
+    slots: Slots
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Simulated:
 
     owner: str
     title: str
-    said: str  # description of the proposed policy
+    description: str  # of the proposed policy
     results: Mapping[str, Result]
     query: Mapping[str, str]  # of the form
 
@@ -47,7 +47,7 @@ class Simulated:
 class Simulations:
     """Runs simulations, and keeps the latest results in memory."""
 
-    _found: OrderedDict[str, Simulated] = field(default_factory=OrderedDict)
+    _results: OrderedDict[str, Simulated] = field(default_factory=OrderedDict)
     _busy: threading.Lock = field(default_factory=threading.Lock)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -66,17 +66,17 @@ class Simulations:
         """Keep results in memory, and return their id."""
         simulation_id = secrets.token_urlsafe(9)
         with self._lock:
-            self._found[simulation_id] = simulated
-            while len(self._found) > _MAX_RESULTS:
-                self._found.popitem(last=False)
+            self._results[simulation_id] = simulated
+            while len(self._results) > _MAX_RESULTS:
+                self._results.popitem(last=False)
         return simulation_id
 
     def get(self, simulation: str, owner: str) -> Simulated:
         """Return kept results of the owner. Raises `Problem` 404."""
-        found = self._found.get(simulation)
-        if found is None or found.owner != owner:
+        simulated = self._results.get(simulation)
+        if simulated is None or simulated.owner != owner:
             raise Problem(404, "there is no such simulation any more: the last few are kept; run it again")
-        return found
+        return simulated
 
 
 def _run_in_child(request: SimulationRequest, stopped: Callable[[], bool], seconds: float) -> Mapping[str, Result]:
@@ -106,6 +106,8 @@ def _run_in_child(request: SimulationRequest, stopped: Callable[[], bool], secon
 def _child_main(to: Connection, request: SimulationRequest) -> None:
     origin = request.origin
     to.send(
-        simulate_all(origin, origin.sources(), request.policies, request.span, request.room, lambda _name, _share: None)
+        simulate_all(
+            origin, origin.sources(), request.policies, request.span, request.slots, lambda _name, _share: None
+        )
     )
     to.close()

@@ -27,7 +27,7 @@ class HealthLine:
 
     name: str
     score: int | None
-    behind: str
+    explanation: str
     weight: int
     tone: str
 
@@ -59,15 +59,15 @@ class OperationView:
     cost: float | None
     revisit: str | None
     last: models.Maintenance
-    waits: WaitingItem | None
+    waiting: WaitingItem | None
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What happens next, in one sentence."""
+    """The next step of the table's maintenance, in one sentence."""
 
     kind: str
-    says: str
+    sentence: str
     at: datetime | None = None
     job: str | None = None
 
@@ -146,7 +146,7 @@ def _heat(last_write: str | None, now: datetime, hot: timedelta) -> str:
 def operations(detail: models.TableDetail, waiting: Sequence[WaitingItem]) -> list[OperationView]:
     """Return all operations in order of execution."""
     verdicts = {verdict.operation: verdict for verdict in detail.verdicts}
-    waits = {item.operation: item for item in waiting}
+    waiting_by_operation = {item.operation: item for item in waiting}
     views = []
     for operation in Operation:
         verdict = verdicts.get(operation)
@@ -161,7 +161,7 @@ def operations(detail: models.TableDetail, waiting: Sequence[WaitingItem]) -> li
                 cost=document.get("cost_gb_hours"),
                 revisit=document.get("revisit"),
                 last=detail.maintenance[operation],
-                waits=waits.get(operation),
+                waiting=waiting_by_operation.get(operation),
             )
         )
     return views

@@ -18,7 +18,7 @@ from icewright.ports.views import STATES, TableSort
 
 router = APIRouter()
 PATH = "/tables"
-_HEADS = (  # title, sort key, first direction, CSS class
+_HEADINGS = (  # title, sort key, first direction, CSS class
     ("Table", TableSort.NAME, "asc", ""),
     ("State", None, "", ""),
     ("Health", TableSort.HEALTH, "asc", "num"),
@@ -56,9 +56,9 @@ def tables(caller: Annotated[Caller, needs(Action.TABLES_READ)]) -> Response:
         caller,
         "tables.html",
         query=query,
-        found=page_of_tables,
+        listing=page_of_tables,
         filtered=filtered,
-        headings=[_heading(query, *head) for head in _HEADS],
+        headings=[_heading(query, *head) for head in _HEADINGS],
         catalogs=catalogs,
         states=STATES,
         operations=list(Operation),

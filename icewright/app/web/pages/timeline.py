@@ -17,7 +17,7 @@ class TimelineMark:
     """A snapshot or label on the timeline."""
 
     at: float  # percent of the line
-    says: str
+    tooltip: str
     kind: str
     label: str = ""
     lane: int = 0
@@ -59,7 +59,7 @@ def timeline_of(snapshots: models.Snapshots, now: datetime) -> Line | None:
         (pin.snapshot_id, f"held for {pin.writer}", "pin", pin.writer.partition(",")[0]) for pin in snapshots.writers
     ]
     labels = _assign_lanes(
-        [TimelineMark(percent[at], says, kind, label) for at, says, kind, label in named if at in percent]
+        [TimelineMark(percent[at], tooltip, kind, label) for at, tooltip, kind, label in named if at in percent]
     )
     return Line(first, last, dots, labels, 1 + max((mark.lane for mark in labels), default=-1))
 
@@ -71,9 +71,9 @@ def _kind(snapshot: models.Snapshot) -> str:
 def _assign_lanes(marks: Sequence[TimelineMark]) -> list[TimelineMark]:
     """Assign each label the first lane without overlap, or the last lane."""
     ends = [-_CLOSE] * _LANES
-    laid = []
+    assigned = []
     for mark in sorted(marks, key=lambda m: m.at):
         lane = next((i for i, end in enumerate(ends) if mark.at - end >= _CLOSE), _LANES - 1)
         ends[lane] = mark.at
-        laid.append(TimelineMark(mark.at, mark.says, mark.kind, mark.label, lane))
-    return laid
+        assigned.append(TimelineMark(mark.at, mark.tooltip, mark.kind, mark.label, lane))
+    return assigned

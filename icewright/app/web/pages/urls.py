@@ -21,8 +21,8 @@ class TableNameConvertor(Convertor[str]):
 
     def convert(self, value: str) -> str:
         """Return the full name, as commands and the API write it."""
-        first, *rest = (_unquote(_segment.convert(part)) for part in value.split("/"))
-        return str(TableRef(first, tuple(rest[:-1]), rest[-1])) if rest else first
+        catalog, *names = (_unquote(_segment.convert(part)) for part in value.split("/"))
+        return str(TableRef(catalog, tuple(names[:-1]), names[-1])) if names else catalog
 
     def to_string(self, value: str) -> str:
         """Quote a table's name as path segments."""
@@ -32,7 +32,7 @@ class TableNameConvertor(Convertor[str]):
 register_url_convertor("named", TableNameConvertor())
 
 
-def table_url(name: str | TableRef, **query: Any) -> str:  # noqa: ANN401 - whatever stands in a query
+def table_url(name: str | TableRef, **query: Any) -> str:  # noqa: ANN401 - query parameters
     """Return the URL of a table's page."""
     ref = TableRef.parse(name) if isinstance(name, str) else name
     path = "/".join(quote(_quote(part), safe="") for part in ref.parts)
@@ -41,8 +41,8 @@ def table_url(name: str | TableRef, **query: Any) -> str:  # noqa: ANN401 - what
 
 def with_query(path: str, query: dict[str, Any]) -> str:
     """Return a path with the non-empty query parameters."""
-    given = {name: value for name, value in query.items() if value not in (None, "", [], ())}
-    return f"{path}?{urlencode(given, doseq=True)}" if given else path
+    nonempty = {name: value for name, value in query.items() if value not in (None, "", [], ())}
+    return f"{path}?{urlencode(nonempty, doseq=True)}" if nonempty else path
 
 
 def _quote(part: str) -> str:
