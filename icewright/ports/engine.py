@@ -23,16 +23,16 @@ class StepRequest:
     step: Step
     base: TableMetadata
     dry_run: bool = False
-    automatic: bool = False  # nobody asked for this run: what is doubtful needs a person's word first
+    automatic: bool = False  # not requested by a person: doubtful deletions are refused
     check: Callable[[], None] = field(
         default=lambda: None
-    )  # raises `LeaseLost` or `Cancelled`: asked before each commit
+    )  # raises `LeaseLost` or `Cancelled`; called before each commit
     on_partial_result: Callable[[Outcome], None] = field(
         default=lambda _: None
-    )  # told what a step that then raises had committed
+    )  # called with the commits of a step that then raises
     on_progress: Callable[[Mapping[str, int]], None] = field(
         default=lambda _: None
-    )  # told in numbers how far it has come
+    )  # called with the progress in numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +62,9 @@ class Adoptable:
     """Tables, files and places that stop deletions in a table's places and that no catalog's table owns."""
 
     table_uuid: str
-    tables: tuple[str, ...]  # uuids of tables that were here before
-    files: tuple[str, ...]  # metadata files of versions that somebody else made, and that are dead
-    places: tuple[str, ...]  # the location and write paths that nobody has confirmed
+    tables: tuple[str, ...]  # uuids of earlier tables in these places
+    files: tuple[str, ...]  # metadata files of dead versions by other writers
+    places: tuple[str, ...]  # the location and write paths that no person has confirmed
 
     @property
     def what(self) -> tuple[str, ...]:
@@ -81,7 +81,7 @@ class Probe:
     query: str  # one SELECT over `{table}`
     snapshot_ids: tuple[int, ...]
     limit: timedelta  # for each time that the query runs
-    check: Callable[[], None] = field(default=lambda: None)  # raises `LeaseLost` or `Cancelled`: asked all the time
+    check: Callable[[], None] = field(default=lambda: None)  # raises `LeaseLost` or `Cancelled`; called often
 
 
 class Engine(Protocol):

@@ -67,7 +67,7 @@ class RestoreSnapshots:
     partition_statistics: tuple[Mapping[str, Any], ...] = ()
     specs: tuple[Mapping[str, Any], ...] = ()
     schemas: tuple[Mapping[str, Any], ...] = ()
-    history: tuple[Mapping[str, Any], ...] = ()  # entries of the snapshot log that went, and the next one, which stayed
+    history: tuple[Mapping[str, Any], ...] = ()  # removed entries of the snapshot log, and the next entry, which stayed
 
     def to_json(self) -> dict[str, Any]:
         """Return the change as values that JSON can represent."""

@@ -20,7 +20,7 @@ from icewright.ports import Change, Clock, Pointer, RestoreSnapshots
 
 PARALLEL = 8  # databases that are listed at the same time; boto3 keeps ten connections
 # what an entry and the request to replace it have in common: the columns are for people, and do not change here
-_KEPT = (
+_UPDATABLE_FIELDS = (
     "Name", "Description", "Owner", "LastAccessTime", "LastAnalyzedTime", "Retention", "StorageDescriptor",
     "PartitionKeys", "ViewOriginalText", "ViewExpandedText", "TableType", "TargetTable",
 )  # fmt: skip
@@ -103,7 +103,7 @@ class GlueCatalog:
         return after
 
     def _replaced(self, base: TableMetadata, entry: Mapping[str, Any], location: str) -> None:
-        new = {key: entry[key] for key in _KEPT if key in entry}
+        new = {key: entry[key] for key in _UPDATABLE_FIELDS if key in entry}
         new["Parameters"] = swap_pointer(entry.get("Parameters"), base, location)
         try:
             self._client.update(base.ref, base.ref.namespace[0], new, str(entry["VersionId"]))

@@ -50,12 +50,12 @@ def locked(client: HiveClient, database: str, table: str) -> Iterator[Lock]:
     except CommitStateUnknown:
         raise
     except BaseException:
-        _given_back(lock)
+        _unlock(lock)
         raise
-    _given_back(lock)
+    _unlock(lock)
 
 
-def _given_back(lock: Lock) -> None:
+def _unlock(lock: Lock) -> None:
     from hive_metastore.ttypes import UnlockRequest  # noqa: PLC0415
 
     with suppress(TException, IcewrightError):  # the commit is what it is, and a lock that is left expires
@@ -75,12 +75,12 @@ def _acquired(client: HiveClient, database: str, table: str) -> Lock:
             wait = min(wait * _GROWTH, _LONGEST_WAIT)
             state = client.ask(lambda hive: hive.check_lock(CheckLockRequest(lockid=number))).state
     except BaseException as error:
-        _given_back(lock)
+        _unlock(lock)
         if isinstance(error, TException):
             raise client.unavailable(error) from error
         raise
     if state != LockState.ACQUIRED:
-        _given_back(lock)
+        _unlock(lock)
         how = (
             f"others hold its lock for {waited.total_seconds():.0f} s"
             if state == LockState.WAITING

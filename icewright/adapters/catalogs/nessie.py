@@ -88,13 +88,13 @@ class NessieCatalog:
             before = self._listings.get(head.name)
             listing = next((listing for listing in self._listings.values() if listing.hash == head.hash), None)
         if listing is None:
-            tables = self._followed(before, head) if before is not None else None
+            tables = self._apply_log(before, head) if before is not None else None
             listing = _BranchListing(head.hash, self._client.entries(head.hash) if tables is None else tables)
         with self._lock:
             self._listings[head.name] = listing
         return listing.tables
 
-    def _followed(self, previous: _BranchListing, head: Reference) -> dict[Key, Content] | None:
+    def _apply_log(self, previous: _BranchListing, head: Reference) -> dict[Key, Content] | None:
         """Return the tables by the commits since `previous`.
 
         None if the branch moved elsewhere or there are too many commits.
@@ -217,7 +217,7 @@ class NessieCatalog:
         if new is None:
             return base
         try:
-            self._client.commit(branch, content, _described(new), _message(base, change))
+            self._client.commit(branch, content, _content_ids(new), _message(base, change))
         except (CommitConflict, AccessDenied, NotThere) as error:
             self.files.delete([new.location], 1)  # no commit came to use it
             if isinstance(error, NotThere):
@@ -265,7 +265,7 @@ class NessieCatalog:
         return TableRef(self.name, key[:-1], key[-1])
 
 
-def _described(new: Staged) -> dict[str, Any]:
+def _content_ids(new: Staged) -> dict[str, Any]:
     """Return the ids that Nessie stores with the location of a metadata file."""
     snapshot = new.after.current_snapshot_id
     return {

@@ -49,9 +49,9 @@ _REQUIRED = (_STATUS, _PATH, _BYTES)
 _LIVE = ("path", "bytes", "content", "format")
 _FILE_PATH_COLUMN = 2147483546  # the reserved field id of `file_path` in position delete files
 _TASKS = 4
-_A_TASK = 4 << 20  # bytes of manifests that one task reads: some five times as many once inflated
+_BYTES_PER_TASK = 4 << 20  # bytes of manifests that one task reads: some five times as many once inflated
 _MANIFESTS_PER_TASK = 128  # manifests
-_A_CHUNK = 16  # tasks whose results are in memory together
+_TASKS_PER_CHUNK = 16  # tasks whose results are in memory together
 
 
 @dataclass(frozen=True)
@@ -208,8 +208,8 @@ def _chunks(manifests: Sequence[ManifestFile]) -> Iterator[list[list[ManifestFil
     tasks: list[list[ManifestFile]] = [[]]
     task_bytes = 0
     for manifest in manifests:
-        if tasks[-1] and (task_bytes + manifest.length > _A_TASK or len(tasks[-1]) == _MANIFESTS_PER_TASK):
-            if len(tasks) == _A_CHUNK:
+        if tasks[-1] and (task_bytes + manifest.length > _BYTES_PER_TASK or len(tasks[-1]) == _MANIFESTS_PER_TASK):
+            if len(tasks) == _TASKS_PER_CHUNK:
                 yield tasks
                 tasks = []
             tasks.append([])

@@ -46,7 +46,7 @@ def listed(paths: Sequence[str], sizes: Sequence[int], microseconds: Sequence[in
     return pa.RecordBatch.from_arrays([pa.array(paths, pa.string()), pa.array(sizes, pa.int64()), times], schema=LISTED)
 
 
-Lender = Callable[[], VendedCredentials | None]  # asked whenever a request needs credentials
+Lender = Callable[[], VendedCredentials | None]  # called whenever a request needs credentials
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from icewright.core.runs import FileAction, backoff
 from icewright.core.table import TableRef
 from icewright.ports import Clock, DeletionLedger, FileStat, LedgerState, TableFiles
 
-# Lists lead to manifests, manifests to data: what is deleted last can still tell what is left after a crash.
+# Data first, manifest lists last: after a crash the remaining lists and manifests still name the remaining files.
 _ORDER = (
     "data",
     "position deletes",

@@ -164,7 +164,7 @@ class DeletionGuard:
             metadata = self.registry.metadata_of(other)
             free = sets.unreached(files, sets.reached(self.registry.files, metadata), self.registry.files.canonical)
         except FileMissing:
-            if other.pointer is None:  # nobody names it any more, and it is not there any more
+            if other.pointer is None:  # no catalog names the table, and its metadata is deleted
                 return {}
             return dict.fromkeys(files["path"], f"{other}, which uses files there, cannot be read")
         except IcewrightError as error:
@@ -204,7 +204,7 @@ class DeletionGuard:
             return False
         try:
             current = self.registry.metadata_of(other)
-        except IcewrightError:  # nobody knows
+        except IcewrightError:  # unreadable: assume that it still has its place
             return False
         places = (current.location, *current.write_paths, current.metadata_location.rpartition("/")[0])
         return not any(one.may_meet(self._place(place, surroundings)) for one in own_places for place in places)

@@ -37,7 +37,7 @@ _IN_MEMORY = 32 << 20  # bytes of candidates before they go to disk
 _PREFIX = r"^((?:[A-Za-z][A-Za-z0-9+.-]*:)?(?://[^/]*)?)"
 _METADATA_FILE = r"\.metadata\.json(?:\.gz)?$"
 _NUMBERED = re.compile(r"v?([0-9]{1,18})[-.].*")
-_KEPT_NAME = "version-hint.text"
+_VERSION_HINT = "version-hint.text"
 # folders that tell of another format's dataset: its files are not ours to judge
 _FOREIGN_DATASETS = r"(?:^|/)(?:_delta_log|\.hoodie|_hudi|_versions|[^/]+\.lance)/"
 
@@ -171,10 +171,10 @@ def _hidden(relative: pl.Series, metadata: TableMetadata) -> pl.Series:
     """Return paths with a part that begins with `_` or `.`, unless the part is a partition whose field is named so."""
     names = {f.name for spec in metadata.specs for f in spec.fields if f.name[:1] in ("_", ".")}
     if not names:
-        return relative.str.contains(r"(?:^|/)[_.]") | relative.str.ends_with(_KEPT_NAME)
+        return relative.str.contains(r"(?:^|/)[_.]") | relative.str.ends_with(_VERSION_HINT)
     own = "".join(f"(?!{re.escape(name)}=)" for name in names)
     pattern = re.compile(rf"(?:^|/){own}[_.]")
-    hidden = [pattern.search(p) is not None or p.endswith(_KEPT_NAME) for p in relative]
+    hidden = [pattern.search(p) is not None or p.endswith(_VERSION_HINT) for p in relative]
     return pl.Series(hidden, dtype=pl.Boolean)
 
 

@@ -133,7 +133,7 @@ class TableRegistry:
         neighbours: dict[Pointer, str] = {}
         failing = self.failing()
         for name, catalog in self.catalogs.items():
-            problem = failing.get(name) if name != metadata.ref.catalog else None  # it may hang: not asked again
+            problem = failing.get(name) if name != metadata.ref.catalog else None  # it may hang, so no second request
             if problem is None:
                 try:
                     configured |= dict.fromkeys(catalog.pointers(), name)

@@ -61,10 +61,10 @@ class RemoveOrphansInService:
         started = clock.now()
         self.guard.in_allowed_place(base)
         scan = self.scan(catalog, base, step, automatic=request.automatic)
-        chosen = self._chosen(base, scan.orphans, step)
+        chosen = self._orphans_to_delete(base, scan.orphans, step)
         deleted = DeletionResult(chosen)
         if not request.dry_run:
-            self._remember(request.job_id, base, scan.orphans)
+            self._record_findings(request.job_id, base, scan.orphans)
             deleted = self._deleted(catalog, request, step, scan, chosen) if chosen else deleted
         seconds = (clock.now() - started).total_seconds()
         return committed(
@@ -203,7 +203,7 @@ class RemoveOrphansInService:
             return files.listing(root, on_invalid_name)
         return files.inventory(step.inventory, root, on_invalid_name)
 
-    def _chosen(
+    def _orphans_to_delete(
         self, base: TableMetadata, orphans: Sequence[FileAction], step: RemoveOrphans
     ) -> tuple[FileAction, ...]:
         match step.mode:
@@ -215,7 +215,7 @@ class RemoveOrphansInService:
                 return tuple(f for f in orphans if first.get(f.path, never) <= step.confirm_before)
         return ()
 
-    def _remember(self, job_id: str, base: TableMetadata, orphans: Sequence[FileAction]) -> None:
+    def _record_findings(self, job_id: str, base: TableMetadata, orphans: Sequence[FileAction]) -> None:
         """Record new orphans in the ledger for their confirmation, and drop those that are no orphans any more."""
         ledger = self.deletion.ledger
         found_before = ledger.found_orphans(base.ref, base.table_uuid)

@@ -83,7 +83,7 @@ def _successors(
     replaced_by = _replaced_by(metadata, own, read) if own else {}
     own_versions = replaced_by.keys() | {current}
     built_on = {key(path) for _, candidate in own for path in candidate.log}
-    since = metadata.log_since or metadata.last_updated  # what is older is a version that the log has dropped
+    since = metadata.log_since or metadata.last_updated  # older files are versions that the log has dropped
     successors: list[Strange] = []
     for file, candidate in own:
         logged = {key(path) for path in candidate.log}
@@ -117,7 +117,7 @@ def _replaced_by(
     """Return the location of the next version by the key of each version before it, as far back as files tell."""
     logs = {key(file.path): (*candidate.log, file.path) for file, candidate in own}
     pending_logs = [(*metadata.metadata_log, metadata.metadata_location)]
-    if metadata.metadata_log:  # the oldest that is named knows the ones before it
+    if metadata.metadata_log:  # the log of the oldest named version has the versions before it
         oldest = metadata.metadata_log[0]
         candidate = _read(oldest, read)
         pending_logs += [(*candidate.log, oldest)] if candidate is not None else []

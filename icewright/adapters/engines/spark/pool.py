@@ -37,7 +37,7 @@ class StepResult:
 
     rows: tuple[Mapping[str, Any], ...]
     gb_hours: float | None = None  # None: Spark does not tell
-    trouble: str | None = None  # why tasks failed, where the answer says that files could not be rewritten
+    trouble: str | None = None  # why tasks failed, when files could not be rewritten
     notes: tuple[str, ...] = ()
 
 
@@ -105,7 +105,7 @@ class SparkPool:
         `EngineUnavailable` when Spark has died. What was committed before stays; what goes wrong is raised when the
         tasks are at their end, if that is soon, so that whoever looks finds all that they leave.
         """
-        tag = f"{tag}-{next(self._calls)}"  # what a job's earlier calls cost is told already
+        tag = f"{tag}-{next(self._calls)}"  # the cost of the job's earlier calls is reported already
         from py4j.protocol import Py4JError  # noqa: PLC0415 - the service starts without a JVM
         from pyspark.errors import PySparkException
 
