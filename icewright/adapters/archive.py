@@ -165,7 +165,7 @@ class IcebergArchive:
 def _holds(table: Table, batch: Batch) -> bool:
     """Return whether the table has the batch, by snapshots since the batch was planned, else by its rows.
 
-    Snapshots may have been expired since: where one is missing in the line of numbers, only rows tell.
+    Snapshots may have expired since: where the sequence numbers have a gap, only the rows decide.
     """
     snapshot = table.current_snapshot()
     if snapshot is None:

@@ -24,15 +24,12 @@ class StepRequest:
     base: TableMetadata
     dry_run: bool = False
     automatic: bool = False  # not requested by a person: doubtful deletions are refused
-    check: Callable[[], None] = field(
-        default=lambda: None
-    )  # raises `LeaseLost` or `Cancelled`; called before each commit
-    on_partial_result: Callable[[Outcome], None] = field(
-        default=lambda _: None
-    )  # called with the commits of a step that then raises
-    on_progress: Callable[[Mapping[str, int]], None] = field(
-        default=lambda _: None
-    )  # called with the progress in numbers
+    # raises `LeaseLost` or `Cancelled`; called before each commit
+    check: Callable[[], None] = field(default=lambda: None)
+    # called with the commits of a step that then raises
+    on_partial_result: Callable[[Outcome], None] = field(default=lambda _: None)
+    # called with the progress in numbers
+    on_progress: Callable[[Mapping[str, int]], None] = field(default=lambda _: None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +84,10 @@ class Probe:
 class Engine(Protocol):
     """Runs the steps of operations on tables.
 
-    A step that could not be done raises, and tells `kept` what it had committed by then. An `Outcome` is always the
+    A step that fails raises, and reports its commits through `on_partial_result` before. An `Outcome` is always the
     truth about the table.
 
-    A dry run changes nothing and its `files` are exactly those that the real run would rewrite or delete.
+    A dry run changes nothing, and its `files` are exactly those that the real run would rewrite or delete.
     """
 
     def run(self, assignment: StepRequest) -> Outcome:
@@ -109,6 +106,6 @@ class Engine(Protocol):
         """Return the seconds that the query takes on each of the snapshots, in their order.
 
         Raises `Refused` when the query is not one SELECT over the table alone, `Cancelled` when it takes too long, and
-        what running it raises.
+        the errors of the query.
         """
         ...

@@ -47,9 +47,9 @@ def _no_effect(_base: table.TableMetadata, _change: Change) -> None:
 class MemoryCatalog:
     """A Catalog port that keeps its tables in memory.
 
-    `before_commit` and `after_commit` are called with the commit's arguments just before and just after the pointer
-    swings. The former may commit as somebody else would (`concurrently`) or raise: then nothing has happened. The
-    latter may raise too: then the commit has landed and its reply is lost. While `down` is set, nothing is answered.
+    `before_commit` and `after_commit` are called with the commit's arguments just before and just after the pointer is
+    replaced. The former may commit as another writer (`concurrently`) or raise: then nothing has happened. The latter
+    may raise too: then the commit has landed and its reply is lost. While `down` is set, every call raises it.
     """
 
     name: str = "lake"

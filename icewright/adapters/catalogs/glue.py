@@ -80,8 +80,8 @@ class GlueCatalog:
     def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
         """Write the next metadata file and replace the entry if it still has the version that names the file of `base`.
 
-        Every change of an entry gives it a new version, so any ref, snapshot or property that somebody else changed
-        meanwhile makes it a conflict. The new file goes unless the entry may come to name it.
+        Every change of an entry gives the entry a new version, so a concurrent change of any ref, snapshot or property
+        is a conflict. The new file is deleted unless the entry may still come to name it.
         """
         try:
             entry = self._entry(base.ref)

@@ -91,8 +91,8 @@ class GlueClient:
     def update(self, ref: TableRef, database: str, entry: Mapping[str, Any], version: str) -> None:
         """Replace the entry if its version is unchanged.
 
-        What Glue had no time for is asked for again. Raises `Lost` when nobody knows whether it was done; after any
-        other error it was not: `CommitConflict`, `AccessDenied`, `Refused`, `CatalogUnavailable`.
+        Throttled requests are repeated. Raises `Lost` when the outcome is unknown; after every other error the entry is
+        unchanged: `CommitConflict`, `AccessDenied`, `Refused`, `CatalogUnavailable`.
         """
         for attempt in range(1, _TRIES + 1):
             try:

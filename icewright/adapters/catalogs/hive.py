@@ -87,8 +87,8 @@ class HiveCatalog:
     def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
         """Write the next metadata file and alter the table under its lock, if the table still names the file of `base`.
 
-        Metastores that know `expected_parameter_key` compare once more by themselves; without locks they alone do. The
-        new file goes unless the table may come to name it.
+        Metastores that support `expected_parameter_key` compare the pointer too; without locks that is the only check.
+        The new file is deleted unless the table may still come to name it.
         """
         must_be_current(base, self._current(base).parameters)
         require_inside(self.environment, self.name, base)

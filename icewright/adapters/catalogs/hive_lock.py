@@ -41,8 +41,9 @@ class Lock:
 def locked(client: HiveClient, database: str, table: str) -> Iterator[Lock]:
     """Hold the exclusive lock of a table as a context manager.
 
-    It is given back at the end, unless that is `CommitStateUnknown`: what may still be under way must not meet other
-    commits, and the metastore takes the lock away by itself. Raises `CommitConflict` when others keep it for too long.
+    The lock is released at the end, except after `CommitStateUnknown`: a commit that may still be under way must not
+    meet other commits, and the metastore expires the lock by itself. Raises `CommitConflict` when others hold the lock
+    for too long.
     """
     lock = _acquired(client, database, table)
     try:

@@ -97,7 +97,7 @@ class NessieCatalog:
     def _apply_log(self, previous: _BranchListing, head: Reference) -> dict[Key, Content] | None:
         """Return the tables by the commits since `previous`.
 
-        None if the branch moved elsewhere or there are too many commits.
+        Returns None if the branch moved elsewhere or there are too many commits.
         """
         changed: dict[Key, Content | None] = {}
         for number, commit in enumerate(self._client.log(head.hash)):
@@ -113,7 +113,7 @@ class NessieCatalog:
     def load(self, ref: TableRef) -> TableMetadata:
         """Load the current metadata with `gc.enabled` false.
 
-        Files are deleted by vacuum alone, which sees all branches.
+        `gc.enabled` is false because only vacuum, which sees all branches, may delete files.
         """
         content, _ = self._content(ref)
         stored = self._stored(ref, content.metadata_location)
@@ -126,7 +126,7 @@ class NessieCatalog:
     def neighbours(self) -> Sequence[Pointer]:
         """Return every table of another branch or tag whose metadata file this branch does not name.
 
-        Of references that name one file the first counts: it is `CATALOG@REFERENCE`.
+        Of several references that name one file the first counts. The catalog of its pointer is `CATALOG@REFERENCE`.
         """
         references = self.references()
         seen_locations = {c.metadata_location for c in self._tables(self._head()).values()}
@@ -230,7 +230,7 @@ class NessieCatalog:
     def _settle(self, branch: Reference, content: Content, location: str, error: CommitStateUnknown) -> None:
         """Return if the commit of a lost response landed.
 
-        Else raise `CommitStateUnknown`, as a later commit may hide it.
+        Otherwise raises `CommitStateUnknown`, as a later commit may hide this one.
         """
         try:
             now, _ = self._client.contents(branch.name, [content.key])

@@ -111,8 +111,8 @@ class SqlCatalog:
     def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
         """Write the next metadata file and swap the pointer if it still names the file of `base`.
 
-        The compare-and-set on the metadata location covers everything that the metadata holds: any ref, snapshot or
-        property that somebody else changed meanwhile makes it a conflict.
+        The compare-and-set on the metadata location covers all of the metadata: a concurrent change of any ref,
+        snapshot or property is a conflict.
         """
         require_inside(self.environment, self.name, base)
         new = write_metadata(self.files, base, change, self.clock.now())

@@ -17,7 +17,7 @@ _SPELLING = Spelling()
 def outside_folders(paths: pl.Series, metadata: TableMetadata, canonical: Callable[[str], str]) -> tuple[str, ...]:
     """Return the folders, without a slash at the end, of paths in neither the table's location nor its write paths.
 
-    `canonical` takes the links out of folders: one below the location may lead to another table's.
+    `canonical` resolves links: a link below the location may lead into another table's folder.
     """
     folders = paths.str.extract(r"^(.*)/[^/]*$").drop_nulls().unique().sort()
     real = {folder: canonical(folder) for folder in folders}

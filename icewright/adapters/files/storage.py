@@ -53,7 +53,7 @@ Lender = Callable[[], VendedCredentials | None]  # called whenever a request nee
 class Storages:
     """The Storage port over all storages: local paths go to `local`, others to the store of their bucket.
 
-    Where a catalog lends credentials for a prefix, the prefix has a store of its own that asks for fresh ones in time.
+    A prefix for which a catalog vends credentials has a store of its own, which renews them in time.
     """
 
     local: Storage

@@ -92,7 +92,7 @@ class IcebergFiles:
     def facts(self, metadata: TableMetadata, thresholds: Thresholds) -> TableFacts:
         """Return the facts that the manifests of the current snapshot give.
 
-        A job asks several times for the same: the last answers are kept, as neither metadata nor manifests change.
+        A job needs the same facts several times: the last results are cached, as neither metadata nor manifests change.
         """
         key = (metadata.metadata_location, metadata.table_uuid, thresholds)
         facts = self._facts.get(key)

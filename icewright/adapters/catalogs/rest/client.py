@@ -138,7 +138,7 @@ class RestClient:
     ) -> RestResponse:
         """Send a GET request and repeat it while the server answers 429 or 503; return the last response.
 
-        Raises `CatalogUnavailable` when there is none, or when it is still a failure after some attempts.
+        Raises `CatalogUnavailable` when no response came, or when the last attempt failed too.
         """
         lost: RequestOutcomeUnknown | None = None
         for attempt in range(1, _ATTEMPTS + 1):

@@ -1,8 +1,8 @@
 """Commits over REST, from the first request to the proof of the outcome.
 
-The server compares the table's uuid and the refs that it is told of, not all of the metadata: a ref that somebody sets
-in between on a snapshot that is removed goes with it. So the metadata file that the commit replaced is read afterwards,
-and a ref that was lost is put back before the conflict is told.
+The server compares only the table's uuid and the refs that a request names, not all of the metadata: a ref that another
+writer sets meanwhile on a removed snapshot is dropped with the snapshot. So the metadata file that the commit replaced
+is read afterwards, and a lost ref is restored before the conflict is reported.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Committing:
     def _require_unchanged(self, base: TableMetadata) -> None:
         """Raise `CommitConflict` if properties or new refs changed since `base`.
 
-        REST requirements do not cover these.
+        REST requirements do not cover properties and new refs.
         """
         try:
             now, _ = self.fetch(base.ref)

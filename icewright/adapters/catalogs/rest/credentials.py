@@ -51,7 +51,7 @@ class CredentialStore:
     def grant(self, path: str) -> VendedCredentials | None:
         """Return the credentials of the longest prefix of the path, renewed when they are about to expire.
 
-        None if there are none.
+        Returns None if there are none.
         """
         entry = self._lookup(path)
         if entry is None or not self._stale(entry[1]):

@@ -66,7 +66,7 @@ class RestPolicies:
     def of(self, ref: TableRef) -> Served:
         """Return the table's policies, or the cached ones while the server does not answer.
 
-        Raises `CatalogUnavailable` when nobody has seen them yet.
+        Raises `CatalogUnavailable` when none are cached.
         """
         now = self.clock.now()
         with self._lock:

@@ -1,6 +1,7 @@
 """Storage properties in the names of PyIceberg and of Iceberg's Java FileIOs, from one set of properties. Pure.
 
-The properties are Iceberg's (`s3.*`, `client.*`, `gcs.*`, `adls.*`); where Java and Python differ, both are taken.
+The properties are Iceberg's (`s3.*`, `client.*`, `gcs.*`, `adls.*`); where Java and Python differ, both names are
+accepted.
 """
 
 from __future__ import annotations

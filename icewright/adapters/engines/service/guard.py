@@ -1,7 +1,7 @@
 """Conditions for every deletion: the table lies in allowed places, and no other table reads the file.
 
-Every path that deletes asks here: expiry, orphan removal, vacuum, and whoever finishes what an earlier process planned.
-It is asked when a deletion is planned, and again right before each batch of deletions.
+Every path that deletes calls this guard: expiry, orphan removal, vacuum, and a process that finishes the plan of an
+earlier one. It is called when a deletion is planned, and again right before each batch of deletions.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class DeletionGuard:
     def around(self, metadata: TableMetadata) -> Surroundings:
         """Return the table's places and all other tables, as catalogs and store have them now.
 
-        Raises `CatalogUnavailable` when a catalog does not answer, as then nobody knows, and `Refused` when the table
-        is registered twice.
+        Raises `CatalogUnavailable` when a catalog does not answer, as its tables are then unknown, and `Refused` when
+        the table is registered twice.
         """
         surroundings = self.registry.around(metadata, self.spelling(metadata.ref))
 
@@ -118,10 +118,10 @@ class DeletionGuard:
     ) -> Judgement:
         """Return which of the files may be deleted on behalf of the table.
 
-        `own`: the table's places, if not all that it ever had. `outside`: files that lie in nobody's place may go too.
-        `automatic`: a place that the table came to after it was first seen is nobody's until a person confirms it.
-        What lies in another table's place stays, and so does what another table that shares a place reaches, by its
-        metadata as it is now.
+        `own`: the table's places, if not all that it ever had. `outside`: files outside of all tables' places may be
+        deleted too. `automatic`: a place that the table moved to after it was first seen counts as nobody's until a
+        person confirms it. Files in another table's place stay, and so do files that another table sharing a place
+        reaches, by its current metadata.
         """
         if files.is_empty():
             return Judgement(files, {})
@@ -241,7 +241,7 @@ def _reason_to_keep(
 ) -> tuple[str, list[Other]]:
     """Return why files of a folder stay (blank: they need not), and the tables that may reach some of them.
 
-    The innermost place counts, and one that two tables share is both's. `mine` says which places are confirmed.
+    The innermost place counts; a place that two tables share belongs to both. `mine` has the confirmed places.
     """
     holding = own_index.holding(place)
     own = max((len(holder.folder) for holder, _ in holding), default=0)

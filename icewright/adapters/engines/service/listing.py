@@ -1,7 +1,7 @@
 """The listing of a table's locations compared with the files that the table reaches, in bounded memory.
 
-Of each listed path its hash stays in memory, eight bytes; the path itself is written to a temporary file when there are
-many. Two paths of one hash are taken for the same, and then the listed one counts as reached: a collision keeps a file,
+For each listed path its hash stays in memory, eight bytes; the path itself is written to a temporary file when there
+are many. Two paths with one hash count as the same path, so the listed one counts as reached: a collision keeps a file,
 and never deletes one.
 """
 
@@ -186,8 +186,8 @@ def metadata_files(listed: pl.DataFrame) -> pl.DataFrame:
 def strange_metadata_beside(files: TableFiles, metadata: TableMetadata) -> list[Strange]:
     """Return metadata files in the table's metadata folders that its log does not name and somebody may own.
 
-    What was written before the oldest version that the log names is older, and is not looked at, unless two files
-    bear its number: then the table may have been forked there.
+    Files older than the oldest version in the log are skipped, unless two files have its number: then the table may
+    have been forked there.
     """
     named = (metadata.metadata_location, *metadata.metadata_log)
     folders = {metadata_folder(metadata.location, metadata.properties), *(path.rpartition("/")[0] for path in named)}

@@ -1,8 +1,8 @@
 """Manifests as bytes of single entries, from which new manifests are composed without losing a field.
 
-What an entry says of its data file is copied as the bytes that it is; only where manifests of several shapes meet
-(other writers, other format versions) is it decoded and said in the shape of the others. Field names differ between
-writers; field ids do not, so fields are found by id.
+The bytes of an entry's data file are copied; only where manifests with different schemas meet (other writers, other
+format versions) are they decoded and encoded by the other schema. Field names differ between writers and field ids do
+not, so fields are found by id.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _DATA_ADDITIONS = (
 class EntryShape:
     """The byte layout of a manifest's entries, by the writer schema.
 
-    Raises `StopIteration` when it is not the schema of a manifest.
+    Raises `StopIteration` when the schema is not that of a manifest.
     """
 
     def __init__(self, schema: Schema) -> None:
@@ -116,7 +116,7 @@ def _number(body: bytes, position: int, kind: Schema) -> tuple[int | None, int]:
 class Entry:
     """A manifest entry with inherited values filled in, and `data_file` encoded by the schema of the new manifest.
 
-    As it is read, an entry is live; what is added inherits the sequence numbers that are None (spec, Sequence Number
+    An entry that was read is live; an added one inherits the sequence numbers that are None (spec, Sequence Number
     Inheritance).
     """
 

@@ -1,7 +1,7 @@
 """Orphan removal: delete files in the table's places that no metadata of the table reaches.
 
-The listing is taken first and the table is loaded after it, so that a file committed in between is reached; before any
-deletion the table is read once more. Whatever is not certain is kept, and a doubt about the whole stops the run.
+The listing comes first and the table is loaded after it, so that a file committed in between is reached; before any
+deletion the table is loaded once more. Uncertain files stay, and a doubt about the whole listing stops the run.
 """
 
 from __future__ import annotations
@@ -120,7 +120,8 @@ class RemoveOrphansInService:
     ) -> OrphanScan:
         """Return the orphans: list first, then load the table, so that every commit during the listing is seen.
 
-        What `base` reaches is read while the listing goes on: if the table is still that one afterwards, it stands.
+        The files that `base` reaches are read during the listing; they count if the table is still at `base`
+        afterwards.
         """
         files, clock = self.deletion.files, self.deletion.clock
         begun = clock.now()

@@ -1,7 +1,7 @@
 """Metadata files that a table does not reach: another table's, another writer's of this one, or debris.
 
-A catalog's entry may be stale: the table was registered in another catalog, which commits since then. Its newer
-metadata files name the current one in their log, and everything that they reach looks unreached from here.
+A catalog's entry may be stale: the table was registered in another catalog, which has committed since. The newer
+metadata files name the current one in their logs, and all files that they add look unreached from here.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def _lost_race(
 ) -> bool:
     """Return whether a file was made when its base was replaced, as writers look at the base right before they commit.
 
-    Of files that Icewright staged this is taken for granted.
+    Files that Icewright staged always count as such.
     """
     rival = replaced_by.get(key(candidate.log[-1]))
     if rival is None or staged_by_us(file.path):
@@ -174,8 +174,8 @@ def without_successor(
 ) -> StrangeFiles:
     """Return the classified files, after giving a commit that is in flight the time to land.
 
-    Raises `Refused` when somebody else writes the table, through another catalog most likely, and when a file may be
-    somebody's and cannot be read.
+    Raises `Refused` when another writer commits to the table, most likely through another catalog, and when a file may
+    belong to another table and cannot be read.
     """
 
     def identified(now: TableMetadata, files: Iterable[Strange]) -> StrangeFiles:

@@ -1,7 +1,7 @@
 """Vacuum of a catalog with branches: expiry by one commit for each table and branch, then a sweep of its places.
 
-What is live is marked over all branches and tags, by commits; the listing is taken before that, so that a file that is
-committed in between is reached. Before anything is deleted the references are looked at once more.
+Live files are marked over all branches and tags, by commits; the listing is taken before that, so that a file committed
+in between is reached. Before anything is deleted the references are read once more.
 """
 
 from __future__ import annotations
