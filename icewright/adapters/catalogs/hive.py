@@ -27,7 +27,7 @@ PARALLEL = 4  # connections that list at the same time
 _BATCH = 200  # tables that one request asks for
 _MODIFIED = "The table has been modified"  # the metastore compared, and found another file
 _LONGEST_PARAMETER = 4000  # characters that any database of a metastore holds
-# what Iceberg's clients tell Hive's of a table, by the names in the snapshot's summary
+# Hive's statistics that Iceberg's clients set, by the names in the snapshot's summary
 _STATISTICS = {"total-data-files": "numFiles", "total-records": "numRows", "total-files-size": "totalSize"}
 _NO_STATISTICS = "DO_NOT_UPDATE_STATS"  # else the metastore lists the table's files itself
 

@@ -16,7 +16,7 @@ from icewright.adapters.catalogs.hive_client import HiveClient, error_text
 from icewright.adapters.catalogs.outcome import RequestOutcomeUnknown
 from icewright.core.errors import CatalogUnavailable, CommitConflict, CommitStateUnknown, IcewrightError
 
-_FIRST_WAIT, _LONGEST_WAIT, _GROWTH = 0.05, 5.0, 1.5  # seconds between looks, as Iceberg's clients have it
+_FIRST_WAIT, _LONGEST_WAIT, _GROWTH = 0.05, 5.0, 1.5  # seconds between checks, the defaults of Iceberg's clients
 
 
 @dataclass(frozen=True)

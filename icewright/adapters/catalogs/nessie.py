@@ -30,7 +30,7 @@ from icewright.core.table import TableMetadata, TableRef
 from icewright.core.vacuum import Commit, Content, GcConfig, Key, Reference
 from icewright.ports import AddSnapshot, Change, Clock, Pointer, RemoveSnapshots, RestoreSnapshots
 
-_MAX_COMMITS = 5000  # since the last look, beyond which all tables are listed anew
+_MAX_COMMITS = 5000  # since the last listing; after more, all tables are listed again
 _NO_SNAPSHOT = -1
 
 

@@ -1,8 +1,8 @@
 """Inventories of object stores (S3 Inventory and the like) read in place of a listing.
 
-Parquet or CSV, gzipped or not, one file or a folder of them. Columns are known by their names: `key`, `size`, and
-`last_modified` or `last_modified_date`. A CSV without a header is as S3 writes it: bucket, key (percent-encoded), size,
-date.
+An inventory is Parquet or CSV, gzipped or not, one file or a folder of files. Columns are found by their names: `key`,
+`size`, and `last_modified` or `last_modified_date`. A CSV without a header has the columns of S3: bucket, key
+(percent-encoded), size, date.
 """
 
 from __future__ import annotations

@@ -20,9 +20,13 @@ from icewright.core.paths import local_path
 from icewright.ports import DeleteReport, FileStat, ignore
 
 _BATCH = 20_000
-_FILES_PER_TASK = 64  # files by one task: a task costs more than a deletion
+_FILES_PER_TASK = 64  # a task costs more than a deletion
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)  # below a file there is nothing, nor under too long a name
+_ABSENT = (
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.ENAMETOOLONG,
+)  # nothing exists below a file, or under a name that is too long
 
 
 class LocalStorage:

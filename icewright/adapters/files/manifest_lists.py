@@ -96,8 +96,9 @@ _NO_RECORDS = _Records(b"", {})
 class _Reader:
     """Reads the lists of one call and decodes each distinct record once.
 
-    Long histories list the same manifests again and again. Where the writer appends rows in blocks of their own, whole
-    blocks come again, byte for byte. Where it puts new rows in front, as Spark does, a list ends with the last one.
+    Long histories list the same manifests many times. Where the writer appends rows in blocks of their own, whole
+    blocks are repeated byte for byte. Where it puts new rows in front, as Spark does, a list ends with the records of
+    the previous one.
     """
 
     storage: Storage
@@ -166,7 +167,7 @@ def _digest(codec: str, block: avro.Block) -> bytes:
 def _ahead(schema: bytes, records: _Records, before: _Records) -> int | None:
     """Return the bytes of the records ahead of those `before`; None where the list does not end with these.
 
-    Equal bytes alone prove nothing; that the records ahead of them end where they begin does.
+    Equal bytes alone prove nothing; the proof is that the records ahead of them end exactly where they begin.
     """
     ahead, count = len(records.content) - len(before.content), records.count - before.count
     if not 0 <= count <= before.count or not records.content.endswith(before.content):

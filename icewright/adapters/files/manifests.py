@@ -100,7 +100,7 @@ class ManifestReader:
     def live_files(self, manifests: Sequence[ManifestFile]) -> Iterator[pl.DataFrame]:
         """Yield `path`, `bytes`, `content`, `format` of live entries in chunks: bounded memory, past the cache.
 
-        A path may come again. Whole or not at all: an error ends the chunks.
+        A path may come more than once. Complete or an error: an unreadable manifest ends the iteration by raising.
         """
         for tasks in _chunks(manifests):
             for frames in _side_by_side(self._live, tasks):
@@ -109,7 +109,7 @@ class ManifestReader:
     def bounds(self, manifests: Sequence[ManifestFile], field_ids: Sequence[int]) -> pl.DataFrame:
         """Return `path`, `bytes`, `spec_id`, `partition` and both bounds of each field, of each live data file.
 
-        A bound that nobody knows is null. Read past the cache, which has no bounds.
+        An unknown bound is null. The manifests are read past the cache, which has no bounds.
         """
         data = [m for m in manifests if m.content is ManifestContent.DATA]
         schema = {"path": pl.String, "bytes": pl.Int64, "spec_id": pl.Int32, "partition": pl.String}

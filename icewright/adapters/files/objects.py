@@ -25,7 +25,7 @@ _ERRORS = (BaseError, ValueError)  # ValueError: a key that obstore cannot say, 
 _DENIED = (PermissionDeniedError, UnauthenticatedError)
 _REFUSED = re.compile(r"status code: 40[13]\b")  # of a denied listing, which has no error class
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|The specified bucket does not exist")
-_MIN_FILES_PER_PAGE = 16  # files: to list a page costs about as much as to ask for so many one by one
+_MIN_FILES_PER_PAGE = 16  # listing a page costs about as much as this number of single requests
 
 
 def bucket_storage(places: Sequence[tuple[str, Mapping[str, str]]]) -> Callable[[str, Lender | None], Storage]:

@@ -10,7 +10,7 @@ from icewright.core.places import Spelling
 from icewright.core.table import TableMetadata
 
 _ROOT = 2  # slashes of the topmost folder of a store
-_MAX_FOLDERS = 200  # folders that are remembered of a table; of more, the folders above them are
+_MAX_FOLDERS = 200  # folders stored for a table; of more folders, their parents are stored
 _SPELLING = Spelling()
 
 

@@ -16,7 +16,7 @@ from icewright.core.errors import MetadataUnreadable
 from icewright.core.paths import metadata_folder
 
 Json = Any
-Document = dict[str, Any]  # a metadata file: each field as the bytes that stand in it, or as its new value
+Document = dict[str, Any]  # a metadata file: each field as its raw bytes, or as its new value
 
 GZIP = b"\x1f\x8b"
 # what a compressed file may inflate to: metadata shrinks to a tenth, now and then to a thirtieth, and never below that

@@ -359,7 +359,7 @@ SESSIONS = sa.Table(
     sa.Column("created", Moment, nullable=False),
     sa.Column("seen", Moment, nullable=False),
     sa.Column("expires", Moment, nullable=False),
-    sa.Column("token_id", sa.Text),  # by which somebody logged in; NULL: by the OpenID provider
+    sa.Column("token_id", sa.Text),  # the token of the login; NULL: the OpenID provider
     sa.Index("ix_sessions_expires", "expires"),
 )
 

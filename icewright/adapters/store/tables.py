@@ -205,7 +205,7 @@ class SqlTables(TableState):
 
     def pause(self, ref: TableRef, reason: str | None) -> bool:
         values: dict[str, Any] = {"paused": reason}
-        if reason is None:  # its breaker starts anew: what failed before counts no more
+        if reason is None:  # resets the table's breaker: earlier failures do not count any more
             jobs = sa.select(sa.func.max(JOBS.c.created)).where(JOBS.c.table_id == TABLES.c.id)
             values["counted_after"] = jobs.scalar_subquery()
         with self.db.begin() as connection:

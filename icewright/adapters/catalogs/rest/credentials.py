@@ -13,7 +13,7 @@ from icewright.ports import Clock, VendedCredentials
 
 _EXPIRES = ("s3.session-token-expires-at-ms", "gcs.oauth2.token-expires-at")
 _EXPIRES_AZURE = "adls.sas-token-expires-at-ms."
-_RENEWAL_MARGIN = timedelta(minutes=3)  # before they expire they are renewed: a request of a large file takes its time
+_RENEWAL_MARGIN = timedelta(minutes=3)  # renewed before they expire, as a request for a large file takes long
 _CREDENTIAL_KEYS = ("s3.access-key-id", "s3.session-token", "gcs.oauth2.token", "adls.sas-token", "adls.token")
 
 

@@ -69,7 +69,7 @@ class TableListing:
 
     def _below(self, parent: Namespace) -> list[Namespace]:
         """Return the child namespaces; a server without nested namespaces has none."""
-        # the parameter is quoted once more on its way, so its levels are joined as they are
+        # the session quotes the parameter again, so its levels are joined unquoted
         params = {"parent": unquote(self.client.namespace(*parent))} if parent else {}
         namespaces = {n for page in self._pages("namespaces", params) for n in page.namespaces}
         return sorted(n for n in namespaces if len(n) == len(parent) + 1 and n[: len(parent)] == parent)

@@ -17,7 +17,7 @@ from icewright.core.table import TableRef
 from icewright.ports import Clock
 
 ENDPOINT = "GET /polaris/v1/{prefix}/applicable-policies"
-_CACHE_TIME = timedelta(minutes=1)  # a job asks many times for the same
+_CACHE_TIME = timedelta(minutes=1)  # a job needs the same policies many times
 _OK = 200
 
 

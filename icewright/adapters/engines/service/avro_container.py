@@ -10,7 +10,7 @@ from secrets import token_bytes
 
 from icewright.core.avro_values import Schema, varint
 
-_BLOCK_BYTES = 64_000  # bytes of records in a block, as Java's writer has it
+_BLOCK_BYTES = 64_000  # of records, the default of Java's writer
 _LEVEL = 6
 _WRITERS = 2
 

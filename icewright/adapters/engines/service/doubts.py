@@ -18,7 +18,7 @@ _WRITTEN_BY_TABLES = (
     r"\.(?:parquet|orc|avro|puffin|stats|bin|crc)$|\.metadata\.json(?:\.gz)?$|\.gz\.metadata\.json$|\.tmp$"
 )
 _LOG_LENGTH = 100  # Iceberg's default of write.metadata.previous-versions-max
-_MAX_SKEW = timedelta(hours=1)  # by which our clock may be ahead of the storage's
+_MAX_SKEW = timedelta(hours=1)  # how far our clock may be ahead of the storage's
 
 
 class Doubts:

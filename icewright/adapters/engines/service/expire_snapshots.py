@@ -89,7 +89,7 @@ class ExpireInService:
         self._commit(catalog, request, step, planned.files, unused)
         try:
             deleted = self._deleted(catalog, request, step, planned, started)
-        except (Cancelled, LeaseLost):  # the commit stands, and the next reconciliation finishes the deletions
+        except (Cancelled, LeaseLost):  # the commit landed; the next reconciliation finishes the deletions
             request.on_partial_result(outcome(DeletionResult((), len(planned.files))))
             raise
         return outcome(deleted)

@@ -25,7 +25,7 @@ _EXAMPLES = 3  # files that a note names
 class Judgement:
     """The files that no other table needs, and the reason why each of the others stays."""
 
-    files: pl.DataFrame  # `path` and whatever columns there were
+    files: pl.DataFrame  # `path` and all columns of the input
     stays: Mapping[str, str]  # the reason by path
 
     def notes(self) -> list[str]:
@@ -45,7 +45,7 @@ class DeletionGuard:
     """The rules over the registry of all tables, and over the places in which files may be deleted at all."""
 
     registry: TableRegistry
-    allowed_locations: Mapping[str, Sequence[str]]  # by catalog; where there is none nothing is deleted
+    allowed_locations: Mapping[str, Sequence[str]]  # by catalog; in a catalog without any, nothing is deleted
     spelling: Callable[[TableRef], Spelling] = lambda _: Spelling()
     ignoring: frozenset[str] = frozenset()  # catalogs whose tables the caller sees by itself, over all their branches
 

@@ -38,7 +38,7 @@ _PREFIX = r"^((?:[A-Za-z][A-Za-z0-9+.-]*:)?(?://[^/]*)?)"
 _METADATA_FILE = r"\.metadata\.json(?:\.gz)?$"
 _NUMBERED = re.compile(r"v?([0-9]{1,18})[-.].*")
 _VERSION_HINT = "version-hint.text"
-# folders that tell of another format's dataset: its files are not ours to judge
+# folders that mark a dataset of another format, whose files are never orphans
 _FOREIGN_DATASETS = r"(?:^|/)(?:_delta_log|\.hoodie|_hudi|_versions|[^/]+\.lance)/"
 
 

@@ -30,7 +30,7 @@ class TableProof:
     guard: DeletionGuard
     clock: Clock
     base: TableMetadata  # as it was when the files were planned, or read first
-    planned: Sequence[FileAction]  # all of them, whatever batches they are deleted in
+    planned: Sequence[FileAction]  # the files of all batches
     holds: Holds
     since: datetime  # when the run that planned the files began
     scanned: bool  # the files come from a listing of the table's places: perhaps no snapshot ever named them

@@ -36,7 +36,7 @@ class StrangeFiles:
     """The strange metadata files of a table's places, classified."""
 
     foreign: tuple[tuple[str, str], ...]  # files of other tables, with their uuids
-    successors: tuple[Strange, ...]  # versions of this table that somebody else made
+    successors: tuple[Strange, ...]  # versions of this table by another writer
     debris: tuple[str, ...]  # files that are no metadata: empty, or cut
 
 

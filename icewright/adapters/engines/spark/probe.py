@@ -89,7 +89,7 @@ class _Timing:
 def checked(query: str) -> str:
     """Return the query rendered from its parse, with an alias of ours for the table. Raises `Refused`.
 
-    Raises `Refused` unless it is one SELECT that reads the table and nothing else, by functions of values alone.
+    Raises `Refused` unless the query is one SELECT that reads only the table, with functions of values alone.
     """
     setting = f"impact.probe {query!r}"
     try:
