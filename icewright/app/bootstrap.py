@@ -25,7 +25,14 @@ from icewright.adapters.clock import SharedClock
 from icewright.adapters.engines.spark.java import java_home
 from icewright.adapters.engines.spark.pool import SparkPool
 from icewright.adapters.notify.apprise_channels import open_channels
-from icewright.adapters.store.database import check_address, is_current, open_database, server_time, upgrade
+from icewright.adapters.store.database import (
+    check_address,
+    is_current,
+    newest_revision,
+    open_database,
+    server_time,
+    upgrade,
+)
 from icewright.adapters.store.sql import SqlStore
 from icewright.app.config import Checks, Config, load_config
 from icewright.app.entries import CatalogConfig, PoolConfig, allowlist_faults, is_allowed
@@ -276,7 +283,7 @@ def open_store(config: Config) -> SqlStore:
 
 
 def store_faults(store: SqlStore) -> Sequence[str]:
-    """Return why the state store cannot be worked with; nothing while it can."""
+    """Return the faults that make the state store unusable; empty while it is usable."""
     try:
         return () if is_current(store.engine) else ("state: the database has another shape than this program's",)
     except StorageUnavailable as error:
@@ -284,17 +291,18 @@ def store_faults(store: SqlStore) -> Sequence[str]:
 
 
 def directory(config: Config) -> Directory:
-    """Return the catalogs as others may name them."""
+    """Return the catalogs with their aliases, as senders of events name them."""
     return Directory({name: Known(c.aliases, c.allowed_locations) for name, c in config.catalogs.items()})
 
 
-def upgrade_store(config: Config) -> None:
-    """Migrate the state store to the newest revision."""
+def upgrade_store(config: Config) -> str:
+    """Migrate the state store to the newest revision, and return that revision."""
     engine = open_database(config.state)
     try:
         upgrade(engine)
     finally:
         engine.dispose()
+    return newest_revision()
 
 
 def pyiceberg_catalog_properties(catalog: CatalogConfig) -> dict[str, str]:

@@ -135,7 +135,7 @@ def alert_document(alert: Alert) -> dict[str, Any]:
 
 
 def undo_document(done: UndoResult) -> dict[str, Any]:
-    """Return what an undo restored, or would restore in a dry run."""
+    """Return the result of an undo or of its dry run as a JSON document."""
     back = done.back
     return {
         "job_id": done.job.job_id,

@@ -36,7 +36,7 @@ def _host() -> str:
 
 
 def _started(pid: int) -> str:
-    """Return the start time of a process (Linux: ticks since boot), which tells a reused pid apart."""
+    """Return the start time of a process (Linux: ticks since boot), which distinguishes a reused pid."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:  # noqa: PTH123
             return stat.read().rpartition(")")[2].split()[19]

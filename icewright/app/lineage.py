@@ -99,7 +99,7 @@ class LineageSender:
             state, details, at = queued
             try:
                 self._send(self._event(state, details, at))
-            except Exception as error:  # noqa: BLE001 - whatever the receiver does, jobs go on
+            except Exception as error:  # noqa: BLE001 - an unavailable receiver stops no job
                 self._failed(f"{type(error).__name__}: {error}")
             else:
                 self._sending = True

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # Rich takes a tenth of a second to load, which `--help` and 
 
     from icewright.flow.runtime import Listener
 
-PLAIN_WIDTH = 160  # of output that is piped or logged, unless COLUMNS says otherwise
+PLAIN_WIDTH = 160  # of output that is piped or logged, unless COLUMNS is set
 LONGEST_WORD = 30  # of wrapped text: longer ones, such as paths, are folded
 COLUMN_GAP = 2  # blanks between two columns
 #: Control characters but tab and newline, and those that change the direction of text.

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 HIDDEN = "***"
-SHORTEST = 4  # a value of fewer characters is no secret, and stands in too many words
+SHORTEST = 4  # a value of fewer characters is no secret, as it occurs in too many words
 _USERINFO = re.compile(r"(?<=://)[^\s/'\"<>]*@")
 
 
@@ -26,7 +26,7 @@ class Redaction:
         redacted = self._secrets.sub(HIDDEN, text) if self._secrets is not None else text
         return _USERINFO.sub(f"{HIDDEN}@", redacted) if "@" in redacted else redacted
 
-    def value(self, value: Any) -> Any:  # noqa: ANN401 - whatever is logged
+    def value(self, value: Any) -> Any:  # noqa: ANN401 - any logged value
         """Return a logged value with secrets removed at any depth; other objects are turned into text first."""
         match value:
             case None | bool() | int() | float():

@@ -73,7 +73,7 @@ class Worker:
     def _run(self, job: JobRow) -> None:
         try:
             execute_taken(self._runtime, job)
-        except Exception as error:  # noqa: BLE001 - a fault of ours in one job ends no other
+        except Exception as error:  # noqa: BLE001 - a bug in one job ends no other
             message = f"unexpected {type(error).__name__}: {error}"
             self._runtime.emit("job_crashed", {"job_id": job.job_id, "table": str(job.ref), "error": message})
 
@@ -148,7 +148,7 @@ class Service:
         return ProcessRow(runtime.trigger.holder, self._kind, self._started, runtime.clock.now(), self._slots, details)
 
     def faults(self) -> list[str]:
-        """Return why this process cannot do its work; empty while it can."""
+        """Return the faults that keep this process from working; empty while it can work."""
         return [*self._app.store_faults(), *(f"the loop {name} has stopped" for name in self.loops.stuck())]
 
     def start(self) -> None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 CRON, DEFAULT, CONFIG = "cron", "default", "config"
 BEGIN = datetime(2026, 1, 5, tzinfo=UTC)  # of made-up fleets, a Monday
-_LONG = 20_000  # tables times days, from which on each policy has a process of its own
+_LONG = 20_000  # tables times days; larger simulations run each policy in its own process
 _POLL_SECONDS = 0.2
 
 Progress = Callable[[str, float], None]  # takes a policy's name and the share of its time that is simulated
@@ -70,7 +70,7 @@ class Recorded:
 
 @dataclass(frozen=True)
 class ReplayedFleet:
-    """Commits of tables that are in memory already."""
+    """Commits of existing tables, read into memory."""
 
     writes: Mapping[TableRef, Sequence[Write]]
 

@@ -60,7 +60,7 @@ class DetectionLanes:
         self._errors: deque[Exception] = deque()
 
     def due(self) -> int:
-        """Start a lane for each due catalog that has none; return 0, as `on_moved` tells of tables that moved.
+        """Start a lane for each due catalog that has none; return 0, as `on_moved` reports tables that moved.
 
         Raises what a lane could not record, such as `StoreUnavailable`.
         """
@@ -121,7 +121,7 @@ def _list_tables(runtime: Runtime, name: str) -> Sequence[Pointer]:
     def list_pointers() -> None:
         try:
             answer.append(runtime.catalogs[name].pointers())
-        except BaseException as error:  # noqa: BLE001 - raised again by who waits
+        except BaseException as error:  # noqa: BLE001 - raised again by the caller
             answer.append(error)
 
     limit = runtime.scopes[name].timeout
@@ -135,7 +135,7 @@ def _list_tables(runtime: Runtime, name: str) -> Sequence[Pointer]:
     match answer[0]:
         case IcewrightError() as error:
             raise error
-        case BaseException() as error:  # a fault of ours with one catalog is none of the others'
+        case BaseException() as error:  # a bug with one catalog fails no other catalog
             cause = f"{type(error).__name__}: {error}"
             raise CatalogUnavailable(f"catalog {name} could not be listed: unexpected {cause}") from error
         case pointers:

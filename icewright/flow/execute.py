@@ -258,7 +258,7 @@ def _measure(runtime: Runtime, ref: TableRef, knobs: Knobs) -> tuple[dict[str, A
     try:
         metadata = runtime.catalog(ref).load(ref)
         facts = runtime.files.facts(metadata, thresholds(knobs, metadata.sort_order))
-    except Exception as error:  # noqa: BLE001 - whatever it is, the operation will meet it too
+    except Exception as error:  # noqa: BLE001 - the operation will fail with the same error
         return {"unreadable": str(error)}, None
     return {**facts_summary(facts), "metadata_location": metadata.metadata_location}, facts
 
@@ -296,5 +296,5 @@ def _report_success(runtime: Runtime, result: JobResult, evaluation: Evaluation 
     location = evaluation.facts.metadata.location if evaluation is not None else None
     worked = {outcome.operation for outcome in result.outcomes if outcome.state is OperationState.COMMITTED}
     pool = runtime.scopes[result.ref.catalog].pool if ON_POOL & worked else None
-    with suppress(StorageUnavailable):  # the job has ended, whatever becomes of the breakers
+    with suppress(StorageUnavailable):  # the job has ended, even if the breakers are not recorded
         record_success(runtime, resources(result.ref, location, pool))

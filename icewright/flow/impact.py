@@ -50,7 +50,7 @@ class Measuring:
                     notes.append(large)
                 else:
                     measured["planning_ms"] = self._planning(before), self._planning(after)
-            except Exception as error:  # noqa: BLE001 - the rewrite is done, and is recorded whatever this meets
+            except Exception as error:  # noqa: BLE001 - the rewrite is done, and is recorded without the measurement
                 notes.append(f"planning could not be measured: {error}")
         query = self.knobs[PROBE]
         if query is not None and step is not None and on_pool(step):

@@ -129,7 +129,7 @@ class OperationRunner:
                 return self._merge(self._resolve_unknown_commit(error))
             except IcewrightError as error:
                 return self._merge(self._failure(error))
-            except Exception as error:  # noqa: BLE001 - a fault of ours in one table ends no other table's job
+            except Exception as error:  # noqa: BLE001 - a bug in one table ends no other table's job
                 return self._merge(self._failure(error))
 
     def _failure(self, error: Exception) -> Outcome:

@@ -85,7 +85,7 @@ def _with_catalog_settings(
     without: Container[tuple[TableRef, Operation]],
     running: Container[TableRef],
 ) -> Candidate:
-    """Return the candidate with its pool and with what blocks it, less the operations that a cycle has tried."""
+    """Return the candidate with its pool and the reason that blocks it, without operations that the cycle has tried."""
     due = {op: operation for op, operation in candidate.wishes.items() if (candidate.ref, op) not in without}
     scope, blocked = runtime.scopes[candidate.ref.catalog], candidate.blocked
     if candidate.ref in running:

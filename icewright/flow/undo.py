@@ -72,7 +72,7 @@ class _UndoJob:
 
 
 def undo(runtime: Runtime, job_id: str, *, dry_run: bool = False) -> UndoResult:
-    """Undo a job, or return what that would restore.
+    """Undo a job, or in a dry run return the result that an undo would have.
 
     Raises `UsageError` when there is no such job, it has not ended or leaves nothing to undo, and `Refused` when what
     it removed cannot return: then nothing is changed.

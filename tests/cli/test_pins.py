@@ -34,6 +34,8 @@ def test_a_pinned_snapshot_outlives_an_expiry(workspace: Workspace) -> None:
     """A pin holds its snapshot and all later ones; released, the next expiry takes them."""
     (name,) = workspace.make(HISTORY)
     ids = due(workspace, name)
+    moved = workspace("pin", name, str(ids[4]), "--reader", "flink orders", "--json").json
+    assert (moved["table"], moved["reader"], moved["snapshot_id"]) == (name, "reader flink orders", ids[4])
     said = workspace("pin", name, str(ids[5]), "--reader", "flink orders", "--hours", "5")
     assert (said.code, f"reader flink orders holds snapshot {ids[5]} of {name} until" in said.out) == (0, True)
     (held,) = workspace("pins", name, "--json").json
@@ -48,7 +50,8 @@ def test_a_pinned_snapshot_outlives_an_expiry(workspace: Workspace) -> None:
     assert done["operations"][0]["metrics"]["snapshots_expired"] == 5
     assert set(ids[5:]) <= set(snapshots(workspace))
     assert "old ones stay" in str(workspace("run", name, *EXPIRE).json["operations"][0]["notes"])
-    assert workspace("unpin", name, "--reader", "flink orders").code == 0
+    released = workspace("unpin", name, "--reader", "flink orders", "--json").json
+    assert released == {"table": name, "reader": "reader flink orders"}
     assert workspace("run", name, *EXPIRE).json["operations"][0]["metrics"]["snapshots_expired"] > 5
 
 

@@ -8,6 +8,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 import icewright
+from icewright.adapters.store.database import newest_revision
 from icewright.app.bootstrap import pyiceberg_catalog_properties, read_config
 from icewright.app.demo.rot import metrics
 from tests.cli.workspace import Workspace
@@ -154,6 +155,16 @@ def test_db_upgrade(workspace: Workspace) -> None:
         said = workspace("db", "upgrade")
         assert (said.code, said.out) == (0, "the state store has the newest revision\n")
     assert store.is_file()
+    assert workspace("db", "upgrade", "--json").json == {"revision": newest_revision()}
+
+
+def test_a_revoked_token(workspace: Workspace) -> None:
+    """`token revoke --json` names the token and the time, as `token list` has them; a second revocation is refused."""
+    token = workspace("token", "create", "--role", "viewer", "--json").json["id"]
+    revoked = workspace("token", "revoke", token, "--json").json
+    (row,) = workspace("token", "list", "--json").json["tokens"]
+    assert revoked == {"id": token, "revoked": row["revoked"]}
+    assert workspace("token", "revoke", token).code == 2
 
 
 def test_the_first_command_makes_the_store(workspace: Workspace) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -195,6 +196,7 @@ def pin(
     hours: Annotated[
         int | None, typer.Option("--hours", min=1, help="For how long; default: expire_snapshots.max_pin_age_hours.")
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Keep a snapshot and all later ones for a streaming reader.
 
@@ -211,20 +213,21 @@ def pin(
         now = runtime.clock.now()
         longest = runtime.policy().knobs_for(row.ref, metadata)[MAX_PIN_AGE]
         until = now + timedelta(hours=min(hours or longest, longest))
-        made = SnapshotPin(_reader_name(reader), snapshot, now, until, runtime.trigger.actor)
-        if not runtime.store.pins.add(row.ref, metadata.table_uuid, made):
+        new_pin = SnapshotPin(_reader_name(reader), snapshot, now, until, runtime.trigger.actor)
+        if not runtime.store.pins.add(row.ref, metadata.table_uuid, new_pin):
             raise UsageError(f"a job works on {row.ref} and may be expiring the snapshot: pin it when the job is done")
-    echo(f"{escape(made.reader)} holds snapshot {snapshot} of {escape(row.ref)} until {output.moment(until)} UTC")
+    text = f"{new_pin.reader} holds snapshot {snapshot} of {row.ref} until {output.moment(until)} UTC"
+    _print({"table": str(row.ref), **asdict(new_pin)}, as_json, text)
 
 
 @app.command()
-def unpin(table: Table, reader: Reader) -> None:
+def unpin(table: Table, reader: Reader, as_json: Json = False) -> None:
     """Release the pin of a reader."""
     with open_application() as opened:
-        row = known_table(opened, table)
-        if not opened.runtime.store.pins.remove(row.ref, _reader_name(reader)):
+        row, name = known_table(opened, table), _reader_name(reader)
+        if not opened.runtime.store.pins.remove(row.ref, name):
             raise UsageError(f"{reader} holds no snapshot of {row.ref}; `icewright pins {row.ref}` lists who does")
-    echo(f"{escape(reader)} holds no snapshot of {escape(row.ref)} any more")
+    _print({"table": str(row.ref), "reader": name}, as_json, f"{reader} holds no snapshot of {row.ref} any more")
 
 
 def _reader_name(reader: str) -> str:

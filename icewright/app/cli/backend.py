@@ -1,4 +1,4 @@
-"""Where commands get their answers: from the local configuration, or from the service that --server names."""
+"""The backends of commands: the local configuration, or the service that --server names."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def no_job(prefix: str) -> str:
 
 
 def removed_settings(scope: str, stored: Mapping[str, Any], knobs: Sequence[str]) -> Mapping[str, Any]:
-    """Return what `config unset` takes out of a stored rule. Raises `UsageError` for a knob that it does not set."""
+    """Return the settings that `config unset` removes from a stored rule. Raises `UsageError` for unset knobs."""
     if not stored:
         raise UsageError(f"the store has no rule {scope}; rules of the configuration file are changed there")
     if missing := [name for name in knobs if name not in stored]:

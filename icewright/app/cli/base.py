@@ -1,4 +1,4 @@
-"""What the commands share: the Typer applications, common options, and how the application is opened.
+"""Shared parts of the commands: Typer applications, common options, and opening the application.
 
 Command modules load what a command needs when it runs: `icewright --help` and shell completion import neither
 adapters nor Rich (`tests/cli/test_start.py`).
@@ -190,7 +190,7 @@ def split_settings(option: str, texts: Sequence[str] | None) -> dict[str, str]:
 
 
 def parse_knobs(option: str, texts: Sequence[str] | None, guardrails: Sequence[Guardrail] = ()) -> dict[str, Any]:
-    """Return `knob=value` texts as checked values. Raises `UsageError` for what a guardrail would replace."""
+    """Return `knob=value` texts as checked values. Raises `UsageError` for a value outside the guardrails."""
     from icewright.core.layering import parse_settings
 
     return parse_settings(option, split_settings(option, texts), guardrails)

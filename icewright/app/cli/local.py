@@ -96,7 +96,7 @@ class LocalBackend:
         return [job_row_document(job) for job in jobs if since is None or (job.started or job.created) >= since]
 
     def show(self, job: str) -> Document:
-        """Return a job with all that the state store has of it."""
+        """Return a job with its runs, removed snapshots, log and files."""
         with open_application() as app:
             store, row = app.runtime.store, _job(app, job)
             return job_row_document(row) | {

@@ -200,7 +200,7 @@ def alerts(
 
 
 def _test_channels(opened: Application) -> list[tuple[str, str | None]]:
-    """Send a test message to each channel; return its name and its error, None where it took the message."""
+    """Send a test message to each channel; return the error by channel, None where delivery succeeded."""
     from icewright.core.alerts import Severity
     from icewright.core.errors import ChannelUnavailable
 

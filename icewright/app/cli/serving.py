@@ -96,12 +96,15 @@ def archive(
 
 
 @db_app.command("upgrade")
-def db_upgrade() -> None:
+def db_upgrade(as_json: Json = False) -> None:
     """Migrate the state store to the newest revision."""
     from icewright.app.bootstrap import upgrade_store
 
-    upgrade_store(configuration())
-    output.echo("the state store has the newest revision")
+    revision = upgrade_store(configuration())
+    if as_json:
+        output.print_json({"revision": revision})
+    else:
+        output.echo("the state store has the newest revision")
 
 
 @app.command()

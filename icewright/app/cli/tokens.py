@@ -76,14 +76,20 @@ def token_list(as_json: Json = False) -> None:
 
 
 @token_app.command("revoke")
-def token_revoke(token: Annotated[str, typer.Argument(metavar="ID", help="As `token list` shows it.")]) -> None:
+def token_revoke(
+    token: Annotated[str, typer.Argument(metavar="ID", help="As `token list` shows it.")], as_json: Json = False
+) -> None:
     """Revoke a token; requests with it are refused from now on."""
     with open_application() as opened:
         runtime = opened.runtime
-        if not runtime.store.access.revoke_token(token, runtime.clock.now()):
+        now = runtime.clock.now()
+        if not runtime.store.access.revoke_token(token, now):
             raise UsageError(f"there is no valid token {token}; `icewright token list` shows their ids")
         _audit(runtime, token, revoked=True)
-    output.echo(f"token {output.escape(token)} is revoked")
+    if as_json:
+        output.print_json({"id": token, "revoked": now})
+    else:
+        output.echo(f"token {output.escape(token)} is revoked")
 
 
 def _audit(runtime: Runtime, token: str, **details: object) -> None:

@@ -210,7 +210,7 @@ def show_health(document: Mapping[str, Any]) -> None:
 
 
 def show_ignored(properties: Documents) -> None:
-    """Print which properties of a table set nothing, and what would allow them."""
+    """Print the ignored properties of a table, and the policy that would allow each."""
     if properties:
         lines = [(f"{entry['property']} = {entry['value']!r}", entry["reason"]) for entry in properties]
         rows("Ignored table properties", ("property", "why"), lines)
@@ -230,7 +230,7 @@ def show_knobs(document: Mapping[str, Any], *, everything: bool) -> None:
 
 
 def show_undo(document: Mapping[str, Any]) -> None:
-    """Print what an undo restored, or would restore."""
+    """Print the snapshots, refs and files that an undo restored, or would restore."""
     echo(f"[bold]{escape(document['table'])}[/]  {escape(document['summary'])}")
     for text in document["not_restored"]:
         echo(f"[yellow]does not return:[/] {escape(text)}")

@@ -50,7 +50,7 @@ def _redate(document: dict[str, Any], when: Mapping[int, int], logged: Mapping[s
     for entry in document.get("metadata-log", []):
         entry["timestamp-ms"] = logged[entry["metadata-file"]]
     current = document.get("current-snapshot-id")
-    written = before if current is None else when.get(current, before)  # Java says -1 when there is none
+    written = before if current is None else when.get(current, before)  # Java writes -1 when there is none
     document["last-updated-ms"] = written
     return written
 

@@ -56,7 +56,7 @@ def csrf_of(secret: str) -> str:
 def is_local_request(request: Request) -> bool:
     """Return whether a request comes directly from this machine under a loopback name, which no foreign page can use.
 
-    A proxy or the sidecar of a service mesh connects from loopback too, on behalf of anybody: forwarding headers tell.
+    A proxy or the sidecar of a service mesh connects from loopback too, for anybody; forwarding headers show it.
     """
     if any(name in _FORWARDING or name.startswith(_FORWARDING_PREFIXES) for name in request.headers):
         return False

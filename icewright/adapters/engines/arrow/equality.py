@@ -68,7 +68,7 @@ class EqualityDeletes:
         first = index.hashes.search_sorted(hashes, side="left").clip(0, len(index.hashes) - 1)
         rows = (index.hashes.gather(first) == hashes).arg_true()
         first = first.gather(rows)
-        # an index has one key for each hash, so that the first key of a hash stands for all
+        # an index has one key for each hash, so the first key of a hash represents all
         equal = _equal_rows(frame.gather(rows), index.keys.gather(first))
         last = index.hashes.search_sorted(hashes.gather(rows), side="right")
         applies = self.counts.gather(last) > self.counts.gather(first)

@@ -20,7 +20,7 @@ from icewright.adapters.engines.arrow.types import LAST_UPDATED, ROW_ID, Field, 
 SORT_RANK = "rank of the row"  # the name of the column of sort ranks
 _BATCH_BYTES = 16 << 20  # decoded
 _MAX_BATCH_ROWS = 1 << 17
-_MAX_ENCODED_ROWS = 1 << 13  # values of a dictionary may be longer than the footer tells
+_MAX_ENCODED_ROWS = 1 << 13  # values of a dictionary may be longer than the footer reports
 _MIN_BATCH_ROWS = 1 << 8
 
 

@@ -64,7 +64,7 @@ class OperationView:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What happens next, in one sentence."""
+    """The next step of the table's maintenance, in one sentence."""
 
     kind: str
     sentence: str
