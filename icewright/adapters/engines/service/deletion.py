@@ -1,7 +1,7 @@
 """The one place where files of a table are deleted: planned in the ledger, proved unreachable, deleted, recorded.
 
-Files are deleted in batches. Before each batch everything is proved anew, and each file is looked at: one that was
-written anew under its old name since it was planned stays.
+Files are deleted in batches. Before each batch the proof is repeated, and each file is checked with `stat`: a file that
+was written again under its old name since the plan stays.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from icewright.core.runs import FileAction, backoff
 from icewright.core.table import TableRef
 from icewright.ports import Clock, DeletionLedger, FileStat, LedgerState, TableFiles
 
-# Lists lead to manifests, manifests to data: what is deleted last can still tell what is left after a crash.
+# Data first, manifest lists last: after a crash the remaining lists and manifests still name the remaining files.
 _ORDER = (
     "data",
     "position deletes",
@@ -114,11 +114,11 @@ class Deletion:
     ) -> DeletionResult:
         """Delete the planned files that `proof` allows, or leave them in the ledger when there is a delay.
 
-        The ledger records why a file stays. After a fault a batch is tried again; what cannot be deleted now waits in
-        the ledger for the next reconciliation. Raises `LeaseLost` and `Cancelled` alone.
+        The ledger records why a file stays. After a transient fault a batch is tried again; files that cannot be
+        deleted now wait in the ledger for the next reconciliation. Raises only `LeaseLost` and `Cancelled`.
 
-        `owed`: a commit has let go of the files, so that the plan outlives a job that is cancelled. Without one,
-        whoever stops the job before its first deletion stops the plan.
+        `owed`: a commit has removed the files from the table, so the plan outlives a cancelled job. Without it, a job
+        that is stopped before its first deletion drops the plan.
         """
         if delay:
             return DeletionResult((), waiting=tuple(planned), until=self.clock.now() + delay)

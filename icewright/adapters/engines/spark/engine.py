@@ -66,9 +66,9 @@ class SparkEngine:
             return self._preview(assignment, step)
         texts = _statements(base, step)
         pool = self.pools[base.ref.catalog]
-        app_id = pool.application().app_id  # its start is nobody's cost
+        app_id = pool.application().app_id  # the start of Spark is not part of the step's cost
         work, started = self._work(catalog, assignment, step), self.clock.now()
-        began: list[datetime] = []  # waiting for room is nobody's cost, either
+        began: list[datetime] = []  # nor is the wait for a slot
 
         def begun(session: SparkSession) -> StepResult:
             began.append(self.clock.now())
@@ -143,7 +143,7 @@ class SparkEngine:
             done = effect(self.files, base, now, app_id, _operations(step))
             uncommitted = left_behind(self.files, now, started)
             self.ledger.plan(assignment.job_id, base.ref, uncommitted, LedgerState.LEFT, self.clock.now())
-        except IcewrightError as error:  # what went wrong first is what is told
+        except IcewrightError as error:  # the caller reports the first failure
             reason = f"what it left could not be read: {error}"
             assignment.on_partial_result(skipped(assignment.operation, reason, statements=statements, metrics=times))
             return
