@@ -75,10 +75,10 @@ class DeletionResult:
 class _Progress:
     """The results of the batches so far, by file."""
 
-    gone: list[FileAction] = field(default_factory=list)
+    deleted: list[FileAction] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
     stays: dict[str, str] = field(default_factory=dict)
-    tried: set[str] = field(default_factory=set)  # an attempt at these has begun: if they are gone, it deleted them
+    tried: set[str] = field(default_factory=set)  # files with a begun attempt: a missing one was deleted by it
 
 
 @dataclass(frozen=True)
@@ -127,12 +127,12 @@ class Deletion:
             try:
                 problem = self._delete_with_retries(job_id, batch, proof, concurrency, progress)
             except Cancelled:
-                if not owed and not progress.gone:
+                if not owed and not progress.deleted:
                     states = dict.fromkeys((f.path for f in planned), LedgerState.KEPT)
                     self.ledger.record(job_id, states, self.clock.now(), dict.fromkeys(states, "the job was cancelled"))
                 raise
             if problem:
-                remaining = [f for f in planned if f.path not in progress.stays and f not in progress.gone]
+                remaining = [f for f in planned if f.path not in progress.stays and f not in progress.deleted]
                 waiting = (
                     f"{len(remaining)} planned deletion(s) wait for the next start, though some may be done: {problem}"
                 )
@@ -141,9 +141,9 @@ class Deletion:
                     *(f"waits: {f.path}" for f in remaining[:_SHOWN]),
                     *self._notes(job_id, location, progress),
                 )
-                return DeletionResult(tuple(progress.gone), len(remaining), notes=notes)
+                return DeletionResult(tuple(progress.deleted), len(remaining), notes=notes)
         return DeletionResult(
-            tuple(progress.gone), len(progress.failures), notes=tuple(self._notes(job_id, location, progress))
+            tuple(progress.deleted), len(progress.failures), notes=tuple(self._notes(job_id, location, progress))
         )
 
     def finish(
@@ -154,7 +154,7 @@ class Deletion:
         for batch in _batches(planned):
             self._delete_batch(job_id, batch, proof, concurrency, progress)
         return DeletionResult(
-            tuple(progress.gone), len(progress.failures), notes=tuple(self._notes(job_id, location, progress))
+            tuple(progress.deleted), len(progress.failures), notes=tuple(self._notes(job_id, location, progress))
         )
 
     def _delete_with_retries(
@@ -195,9 +195,9 @@ class Deletion:
         states = dict.fromkeys(stays, LedgerState.KEPT) | dict.fromkeys(failures, LedgerState.FAILED)
         states |= {
             f.path: LedgerState.DELETED for f in claimed_files if f.path not in states
-        }  # also what was gone already
+        }  # also files that did not exist any more
         self.ledger.record(job_id, states, self.clock.now(), stays | failures)
-        progress.gone += deleted_before + [f for f in present if f.path not in failures]
+        progress.deleted += deleted_before + [f for f in present if f.path not in failures]
         progress.failures |= failures
         progress.stays |= stays
 
@@ -213,7 +213,7 @@ class Deletion:
         for why, paths in by_reason.items():
             yield f"{len(paths)} planned file(s) stay: {why}: {', '.join(sorted(paths)[:3])}"
         try:
-            self.files.tidy([f.path for f in progress.gone], location)
+            self.files.tidy([f.path for f in progress.deleted], location)
         except IcewrightError as error:  # empty folders are no harm
             yield f"empty folders are left: {error}"
         yield self.ledger.export(job_id)

@@ -154,7 +154,7 @@ class SparkEngine:
             assignment.on_partial_result(replace(outcome, statements=statements))
             return
         if isinstance(step, RewriteDataFiles):
-            outcome = _compacted(step, done, times, left=0)
+            outcome = _compacted(step, done, times, files_left=0)
         else:
             summary = f"committed {len(done.snapshots)} snapshot(s) before it failed"
             outcome = committed(assignment.operation, summary, times, done.removed)
@@ -269,7 +269,7 @@ def _outcome(
         case RewriteDataFiles():
             if not row["rewritten_data_files_count"] and not done.removed:
                 return skipped(Operation.COMPACT, compact.NOTHING)
-            outcome = _compacted(step, done, times, left=max(0, step.files - row["rewritten_data_files_count"]))
+            outcome = _compacted(step, done, times, files_left=max(0, step.files - row["rewritten_data_files_count"]))
             notes = _unplanned_partitions(after, step, done)
             if failed := row["failed_data_files_count"]:
                 notes.append(f"{failed} data files could not be rewritten")
@@ -310,12 +310,12 @@ def _aged(step: ExpireRows, done: Effect, times: Mapping[str, float]) -> Outcome
     return committed(Operation.EXPIRE_ROWS, summary, metrics, done.removed, partitions=done.changes)
 
 
-def _compacted(step: RewriteDataFiles, done: Effect, times: Mapping[str, float], *, left: int) -> Outcome:
+def _compacted(step: RewriteDataFiles, done: Effect, times: Mapping[str, float], *, files_left: int) -> Outcome:
     metrics = {
         "files_merged": done.data_files_in,
         "files_written": done.data_files_out,
         "bins": done.bins,
-        "files_left": left,
+        "files_left": files_left,
         "bytes_rewritten": done.data_bytes_in,
         "delete_files_removed": sum(f.kind != "data" for f in done.removed),
         **times,
