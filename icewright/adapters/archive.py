@@ -40,8 +40,8 @@ _PROPERTIES = {
     "write.metadata.previous-versions-max": "20",
     "icewright.compact.min_input_files": "2",  # a day comes in few files, and is whole after a few days
 }
-_MAX_CLOCK_SKEW = timedelta(days=1)  # by which the clocks of planner and writer surely differ less
-_FIRST_SEQUENCE_NUMBER = 1  # number of a table's first snapshot; those of format v1 have none
+_MAX_CLOCK_SKEW = timedelta(days=1)  # between the clocks of planner and writer
+_FIRST_SEQUENCE_NUMBER = 1  # of a table's first snapshot; snapshots of format v1 have none
 
 
 @dataclass
@@ -165,7 +165,7 @@ class IcebergArchive:
 def _holds(table: Table, batch: Batch) -> bool:
     """Return whether the table has the batch, by snapshots since the batch was planned, else by its rows.
 
-    Snapshots may have been expired since: where one is missing in the line of numbers, only rows tell.
+    Snapshots may have expired since: where the sequence numbers have a gap, only the rows decide.
     """
     snapshot = table.current_snapshot()
     if snapshot is None:

@@ -22,7 +22,7 @@ class SystemClock:
 class SharedClock(SystemClock):
     """The Clock port on the time of a shared server, so that leases mean the same on all machines.
 
-    `ask` answers the server's time, or None where there is no server. Between two questions the machine's own clock
+    `ask` returns the server's time, or None where there is no server. Between two measurements the machine's own clock
     is trusted to run evenly.
     """
 

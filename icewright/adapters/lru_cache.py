@@ -15,7 +15,7 @@ V = TypeVar("V")
 class LRUCache(Generic[K, V]):
     """Values by key; the least recently used are evicted while the total weight exceeds `most`.
 
-    One that weighs more by itself is not kept, or with `newest` alone.
+    A value that alone weighs more is not stored, unless `newest` is true: then the newest value always stays.
     """
 
     most: int

@@ -39,7 +39,7 @@ from icewright.app.entries import CatalogConfig, PoolConfig, allowlist_faults, i
 from icewright.app.identity import holder, is_dead, user
 from icewright.app.lineage import with_lineage
 from icewright.core.errors import ConfigError, StorageUnavailable
-from icewright.core.events.directory import Directory, Known
+from icewright.core.events.directory import CatalogEntry, Directory
 from icewright.core.layering import Policy, PolicyRule
 from icewright.core.polaris import Served
 from icewright.core.policy import KERNEL
@@ -292,7 +292,7 @@ def store_faults(store: SqlStore) -> Sequence[str]:
 
 def directory(config: Config) -> Directory:
     """Return the catalogs with their aliases, as senders of events name them."""
-    return Directory({name: Known(c.aliases, c.allowed_locations) for name, c in config.catalogs.items()})
+    return Directory({name: CatalogEntry(c.aliases, c.allowed_locations) for name, c in config.catalogs.items()})
 
 
 def upgrade_store(config: Config) -> str:

@@ -195,7 +195,7 @@ class Delivery:
     """The state of delivering an alert to one channel."""
 
     channel: str
-    resolved: bool  # the message says that the alert is over; else that it is raised
+    resolved: bool  # True for the message that the alert is over, False for the one that raises it
     failures: int
     told_at: datetime | None
 
@@ -304,7 +304,7 @@ def notification(rule: AlertRule, alerts: Sequence[Alert], *, resolved: bool) ->
     severity = "resolved" if resolved else str(first.severity)
     grouped = len(alerts) > 1
     title = f"[{severity}] {rule}: {f'{len(alerts)} alerts' if grouped else first.subject}"
-    lines = [_line(alert, resolved=resolved, named=grouped) for alert in alerts[:MAX_LISTED]]
+    lines = [_line(alert, resolved=resolved, with_subject=grouped) for alert in alerts[:MAX_LISTED]]
     if len(alerts) > MAX_LISTED:
         lines.append(f"and {len(alerts) - MAX_LISTED} more: `icewright alerts`")
     if not resolved:
@@ -313,8 +313,8 @@ def notification(rule: AlertRule, alerts: Sequence[Alert], *, resolved: bool) ->
     return Notification(title, "\n".join(lines), Severity.INFO if resolved else first.severity)
 
 
-def _line(alert: Alert, *, resolved: bool, named: bool) -> str:
-    subject = f"{alert.subject}: " if named else ""
+def _line(alert: Alert, *, resolved: bool, with_subject: bool) -> str:
+    subject = f"{alert.subject}: " if with_subject else ""
     ended = f", over since {_minute(alert.resolved_at)}" if resolved and alert.resolved_at else ""
     return f"{subject}{alert.message} (since {_minute(alert.since)}{ended} UTC)"
 

@@ -27,7 +27,7 @@ class Allowlist:
         return self.hosts is None or any(fnmatchcase(host.lower(), pattern.lower()) for pattern in self.hosts)
 
     def holds(self, path: str) -> bool:
-        """Return whether the path lies in one of the locations; one that climbs out of it by `..` does not."""
+        """Return whether the path lies in one of the locations once each `..` is resolved."""
         return self.locations is None or any(_within(path, place) for place in self.locations)
 
     def outside(self, paths: Iterable[str]) -> list[str]:
@@ -70,14 +70,14 @@ def require_hosts(environment: Allowlist | None, catalog: str, write_paths: Mapp
 
 
 def _within(path: str, place: str) -> bool:
-    location, declared = _plain(path), _plain(place)
+    location, declared = _normalized(path), _normalized(place)
     if location.scheme != declared.scheme or not fnmatchcase(location.authority, declared.authority):
         return False
     return f"{location.path}/".startswith(f"{declared.path.rstrip('/')}/")
 
 
-def _plain(text: str) -> Location:
-    """Return the path in its parts, spelt one way."""
+def _normalized(text: str) -> Location:
+    """Return the location with equal spellings of scheme, host and path made equal."""
     location = split(text)
     authority = "" if location.scheme in ("", "file") and location.authority == "localhost" else location.authority
     return Location(_SAME_SCHEME.get(location.scheme, location.scheme), authority, posixpath.normpath(location.path))

@@ -1,4 +1,4 @@
-"""Avro's binary encoding: numbers, and where values end."""
+"""Encode Avro's numbers, and find where values of its binary encoding end."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 Schema = Any  # an Avro schema, or a part of one, as JSON
-Skip = Callable[[bytes, int], int]  # from where a value begins to where it ends
-Items = Callable[[bytes, int, int], int]  # the same for a number of items
+Skip = Callable[[bytes, int], int]  # from the position where a value begins to the one where it ends
+Items = Callable[[bytes, int, int], int]  # takes the number of items too; returns where the last one ends
 
-_LAST_BYTE = 0x80  # the last byte of a number is smaller
+_LAST_BYTE = 0x80  # all bytes of a number but the last have this bit
 _FIXED = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 
 
@@ -36,31 +36,31 @@ def read_varint(content: bytes, position: int) -> tuple[int, int]:
         shift += 7
 
 
-def skipper(schema: Schema, named: dict[str, Schema]) -> Skip:
-    """Return how to get past a value; `named` gathers the types that later parts of the schema refer to by name."""
+def skipper(schema: Schema, named_types: dict[str, Schema]) -> Skip:
+    """Return a function that skips a value; `named_types` collects types that later parts of the schema refer to."""
     if isinstance(schema, list):
-        return _skip_union([skipper(branch, named) for branch in schema])
+        return _skip_union([skipper(branch, named_types) for branch in schema])
     if isinstance(schema, str):
-        if schema in named:
-            return skipper(named[schema], named)
+        if schema in named_types:
+            return skipper(named_types[schema], named_types)
         if schema in _FIXED:
             return _skip_bytes_of(_FIXED[schema])
         return _skip_text if schema in ("string", "bytes") else _skip_varint
     match schema["type"]:
         case "record":
-            return _skip_record([skipper(f["type"], named) for f in schema["fields"]])
+            return _skip_record([skipper(f["type"], named_types) for f in schema["fields"]])
         case "array":
-            return _skip_array(schema["items"], named)
+            return _skip_array(schema["items"], named_types)
         case "map":
-            return _skip_blocks([_skip_text, skipper(schema["values"], named)])
+            return _skip_blocks([_skip_text, skipper(schema["values"], named_types)])
         case "fixed":
-            named[schema["name"]] = schema
+            named_types[schema["name"]] = schema
             return _skip_bytes_of(schema["size"])
         case "enum":
-            named[schema["name"]] = schema
+            named_types[schema["name"]] = schema
             return _skip_varint
         case inner:
-            return skipper(inner, named)
+            return skipper(inner, named_types)
 
 
 def _skip_varint(content: bytes, position: int) -> int:
@@ -71,7 +71,7 @@ def _skip_varint(content: bytes, position: int) -> int:
 
 def _skip_text(content: bytes, position: int) -> int:
     length, position = read_varint(content, position)
-    if not 0 <= length <= len(content) - position:  # a negative one would lead back, for ever perhaps
+    if not 0 <= length <= len(content) - position:  # a negative length would lead backwards, in an endless loop
         raise ValueError(f"a length of {length} bytes at {position} makes no sense")
     return position + length
 
@@ -93,44 +93,44 @@ def _skip_record(fields: Sequence[Skip]) -> Skip:
     return skip
 
 
-def _skip_array(items: Schema, named: dict[str, Schema]) -> Skip:
+def _skip_array(items: Schema, named_types: dict[str, Schema]) -> Skip:
     if isinstance(items, dict) and items["type"] == "record":
-        return _skip_blocks([skipper(f["type"], named) for f in items["fields"]])
-    return _skip_blocks([skipper(items, named)])
+        return _skip_blocks([skipper(f["type"], named_types) for f in items["fields"]])
+    return _skip_blocks([skipper(items, named_types)])
 
 
 def _skip_blocks(item: Sequence[Skip]) -> Skip:
-    """Past an array or map: blocks of items, each item of these parts, and an empty block at the end."""
+    """Return a function that skips an array or map: blocks of items made of these parts, and a last empty block."""
     if all(part is _skip_varint for part in item):
-        items = _past_numbers(len(item))  # column sizes and counts: most of an entry, so without a call for each
+        items = _skip_numbers(len(item))  # most of an entry: one loop is faster than a call for each
     elif list(item) == [_skip_varint, _skip_text]:
-        items = _past_bounds
+        items = _skip_bounds
     else:
-        items = _past_items(item)
+        items = _skip_items(item)
 
     def skip(content: bytes, position: int) -> int:
         while True:
             count, position = read_varint(content, position)
             if count == 0:
                 return position
-            # after a negative count stands the block's length in bytes, as before a text
+            # a negative count is followed by the block's length in bytes, encoded like the length of a text
             position = _skip_text(content, position) if count < 0 else items(content, position, count)
 
     return skip
 
 
-def _past_numbers(each: int) -> Items:
-    def past(content: bytes, position: int, count: int) -> int:
-        for _ in range(count * each):
+def _skip_numbers(numbers_per_item: int) -> Items:
+    def skip(content: bytes, position: int, count: int) -> int:
+        for _ in range(count * numbers_per_item):
             while content[position] >= _LAST_BYTE:
                 position += 1
             position += 1
         return position
 
-    return past
+    return skip
 
 
-def _past_bounds(content: bytes, position: int, count: int) -> int:
+def _skip_bounds(content: bytes, position: int, count: int) -> int:
     for _ in range(count):
         while content[position] >= _LAST_BYTE:
             position += 1
@@ -142,11 +142,11 @@ def _past_bounds(content: bytes, position: int, count: int) -> int:
     return position
 
 
-def _past_items(item: Sequence[Skip]) -> Items:
-    def past(content: bytes, position: int, count: int) -> int:
+def _skip_items(item: Sequence[Skip]) -> Items:
+    def skip(content: bytes, position: int, count: int) -> int:
         for _ in range(count):
             for part in item:
                 position = part(content, position)
         return position
 
-    return past
+    return skip

@@ -1,4 +1,4 @@
-"""Circuit breakers of what tables share: catalogs, storage places and pools.
+"""Circuit breakers of the resources that tables share: catalogs, storage places and pools.
 
 A breaker is closed, open or half-open. It opens after failures on several tables in a row, so that one bad table opens
 none; while it is open, work that needs the resource is deferred. After a wait that doubles up to `MAX_WAIT` it is
@@ -76,25 +76,25 @@ def after_failure(
 
 def storage_place(location: str) -> str:
     """Return the storage place of a table's location: its bucket, or the top two folders of a local path."""
-    found = split(location)
-    if found.scheme in ("", "file"):
-        return "/".join(found.path.split("/")[:3])
-    return f"{found.scheme}://{found.authority}"
+    parts = split(location)
+    if parts.scheme in ("", "file"):
+        return "/".join(parts.path.split("/")[:3])
+    return f"{parts.scheme}://{parts.authority}"
 
 
 def resources(ref: TableRef, location: str | None, pool: str | None) -> tuple[str, ...]:
     """Return the shared resources that a job on a table needs; `pool` is None where no operation runs on one."""
-    found = [f"catalog {ref.catalog}"]
-    found += [f"storage {storage_place(location)}"] if location else []
-    return (*found, f"pool {pool}") if pool else tuple(found)
+    names = [f"catalog {ref.catalog}"]
+    names += [f"storage {storage_place(location)}"] if location else []
+    return (*names, f"pool {pool}") if pool else tuple(names)
 
 
 def faulty_resource(error: IcewrightError, ref: TableRef, location: str | None, pool: str) -> str | None:
     """Return the shared resource whose fault the error is; None for faults of the table, the store and Icewright."""
     match error.owner:
         case FaultOwner.CATALOG:
-            other = error.catalog if isinstance(error, CatalogUnavailable) else ""
-            return f"catalog {other or ref.catalog}"
+            catalog = error.catalog if isinstance(error, CatalogUnavailable) else ""
+            return f"catalog {catalog or ref.catalog}"
         case FaultOwner.STORAGE:
             return f"storage {storage_place(location)}" if location else None
         case FaultOwner.POOL:
@@ -103,7 +103,7 @@ def faulty_resource(error: IcewrightError, ref: TableRef, location: str | None, 
 
 
 def is_shared_fault(error: str) -> bool:
-    """Return whether a recorded error, which begins with its class, is a fault of something that tables share."""
+    """Return whether a recorded error, which begins with its class, is the fault of a resource that tables share."""
     return error.partition(":")[0] in _SHARED_FAULTS
 
 

@@ -1,4 +1,4 @@
-"""From what is seen of tables, catalogs and processes to the conditions that alerts are raised for."""
+"""Derive the conditions that alerts are raised for from the state of tables, catalogs and processes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from icewright.core.runs import VERIFICATION_FAILED
 from icewright.core.table import TableRef
 from icewright.core.windows import WEEK, open_time
 
-_MACHINE = re.compile(r"\.[0-9a-f]{6}$")  # tells machines of one name apart, see app.identity
+_MACHINE = re.compile(r"\.[0-9a-f]{6}$")  # distinguishes machines with the same name, see app.identity
 
 
 @dataclass(frozen=True, slots=True)
 class TableInputs:
-    """A table with which something may be wrong."""
+    """The state of a table that the alert rules evaluate."""
 
     ref: TableRef
     paused: str | None = None
@@ -41,7 +41,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class CatalogInputs:
-    """A configured catalog as detection knows it."""
+    """The detection state of a configured catalog."""
 
     name: str
     interval: timedelta
@@ -52,7 +52,7 @@ class CatalogInputs:
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """A budget of the day, and what was spent of it."""
+    """A daily budget of GB-hours, and the amount spent today."""
 
     subject: str  # such as `pool default`
     budget: float
@@ -61,7 +61,7 @@ class Spending:
 
 @dataclass(frozen=True, slots=True)
 class LoopInputs:
-    """What a process says of one of its loops."""
+    """The state of one loop of a process, as its last heartbeat reported."""
 
     name: str
     failures: int
@@ -71,7 +71,7 @@ class LoopInputs:
 
 @dataclass(frozen=True, slots=True)
 class ProcessInputs:
-    """A service or a worker."""
+    """The state of a service or worker process that the alert rules evaluate."""
 
     holder: str
     kind: str
@@ -88,7 +88,7 @@ class ProcessInputs:
 
 @dataclass(frozen=True, slots=True)
 class AlertInputs:
-    """Everything that rules look at."""
+    """The complete state that the alert rules evaluate."""
 
     tables: Sequence[TableInputs] = ()
     failures: Sequence[Failure] = ()
@@ -100,141 +100,143 @@ class AlertInputs:
     oldest_queued: datetime | None = None
     processes: Sequence[ProcessInputs] = ()
     breakers: Sequence[Breaker] = ()
-    serving_since: datetime | None = None  # since when the process that looks is a service; None: it is none
+    serving_since: datetime | None = None  # when the evaluating service started; None: no service evaluates
 
 
-def conditions(signs: AlertInputs, rules: Mapping[AlertRule, RuleTerms], now: datetime) -> list[Condition]:
-    """Return what is so now, of the rules that are enabled."""
-    found: list[Condition] = []
+def conditions(inputs: AlertInputs, rules: Mapping[AlertRule, RuleTerms], now: datetime) -> list[Condition]:
+    """Return the conditions that hold now, for the rules that are enabled."""
+    current: list[Condition] = []
     for rule, terms in rules.items():
         if terms.enabled:
-            found += _OF_RULE[rule](signs, terms.parameters, now)
-    return found
+            current += _EVALUATORS[rule](inputs, terms.parameters, now)
+    return current
 
 
-def _failed(signs: AlertInputs, _parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
+def _job_failed(inputs: AlertInputs, _parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
     by_table: dict[TableRef, list[Failure]] = {}
-    for failure in signs.failures:
+    for failure in inputs.failures:
         by_table.setdefault(failure.ref, []).append(failure)
     for ref, failures in by_table.items():
-        said = "; ".join(f"{f.operation or 'the job'} failed: {f.reason or 'no reason was recorded'}" for f in failures)
-        yield Condition(AlertRule.JOB_FAILED, str(ref), said, ref)
+        message = "; ".join(
+            f"{f.operation or 'the job'} failed: {f.reason or 'no reason was recorded'}" for f in failures
+        )
+        yield Condition(AlertRule.JOB_FAILED, str(ref), message, ref)
 
 
-def _paused(signs: AlertInputs, _parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
-    for table in signs.tables:
+def _paused(inputs: AlertInputs, _parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
+    for table in inputs.tables:
         if table.paused is not None and not table.paused.startswith(VERIFICATION_FAILED):
             yield Condition(AlertRule.TABLE_PAUSED, str(table.ref), f"the table is paused: {table.paused}", table.ref)
 
 
-def _broken(signs: AlertInputs, _parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
-    for table in signs.tables:
+def _verification_failed(inputs: AlertInputs, _parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
+    for table in inputs.tables:
         if table.paused is not None and table.paused.startswith(VERIFICATION_FAILED):
-            said = f"{table.paused}; the table is paused"
-            yield Condition(AlertRule.VERIFICATION_FAILED, str(table.ref), said, table.ref)
+            message = f"{table.paused}; the table is paused"
+            yield Condition(AlertRule.VERIFICATION_FAILED, str(table.ref), message, table.ref)
 
 
-def _unhealthy(signs: AlertInputs, parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
+def _unhealthy(inputs: AlertInputs, parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
     below, lasting = parameters["below"], timedelta(hours=parameters["hours"])
-    for table in signs.tables:
+    for table in inputs.tables:
         if table.maintained and table.health is not None and table.health < below:
-            said = f"health is {table.health} of 100, below {below} for {parameters['hours']} h or longer"
-            yield Condition(AlertRule.TABLE_UNHEALTHY, str(table.ref), said, table.ref, lasting)
+            message = f"health is {table.health} of 100, below {below} for {parameters['hours']} h or longer"
+            yield Condition(AlertRule.TABLE_UNHEALTHY, str(table.ref), message, table.ref, lasting)
 
 
-def _stale(signs: AlertInputs, parameters: Mapping[str, int], now: datetime) -> Iterator[Condition]:
+def _stale(inputs: AlertInputs, parameters: Mapping[str, int], now: datetime) -> Iterator[Condition]:
     limit = timedelta(hours=parameters["hours"])
-    for table in signs.tables:
+    for table in inputs.tables:
         since = table.overdue_since
         if since is None or not table.maintained or table.paused is not None or now - since < limit:
             continue
         if _allowed_for(limit, table.windows, since, now):
-            said = f"something is due, and nothing succeeded since {since:%Y-%m-%d %H:%M} UTC"
-            yield Condition(AlertRule.STALE, str(table.ref), said, table.ref)
+            message = f"something is due, and nothing succeeded since {since:%Y-%m-%d %H:%M} UTC"
+            yield Condition(AlertRule.STALE, str(table.ref), message, table.ref)
 
 
 def _allowed_for(limit: timedelta, windows: str | None, since: datetime, now: datetime) -> bool:
-    """Whether windows were open for so long, or for all that a week has of them: short ones would take many weeks."""
+    """Return whether windows were open for the limit since then, or for all their time in a week if that is less."""
     return not windows or open_time(windows, since, min(now, since + WEEK)) >= min(
         limit, open_time(windows, since, since + WEEK)
     )
 
 
-def _unmaintainable(signs: AlertInputs, _parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
-    for table in signs.tables:
+def _unmaintainable(inputs: AlertInputs, _parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
+    for table in inputs.tables:
         if table.maintained and table.error is not None and not is_shared_fault(table.error):
-            said = f"the table cannot be read: {table.error}"
-            yield Condition(AlertRule.UNMAINTAINABLE, str(table.ref), said, table.ref)
-    for ref, reason in (signs.unsupported or {}).items():
+            message = f"the table cannot be read: {table.error}"
+            yield Condition(AlertRule.UNMAINTAINABLE, str(table.ref), message, table.ref)
+    for ref, reason in (inputs.unsupported or {}).items():
         yield Condition(AlertRule.UNMAINTAINABLE, str(ref), f"no operation supports the table: {reason}", ref)
 
 
-def _blocked(signs: AlertInputs, _parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
-    for ref, reason in signs.blocked.items():
+def _blocked(inputs: AlertInputs, _parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
+    for ref, reason in inputs.blocked.items():
         yield Condition(AlertRule.TABLE_BLOCKED, str(ref), reason, ref)
 
 
-def _spent(signs: AlertInputs, parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
-    for spending in signs.spending:
+def _budget_spent(inputs: AlertInputs, parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
+    for spending in inputs.spending:
         if spending.spent >= spending.budget * parameters["percent"] / 100:
-            said = f"{spending.spent:.3g} of {spending.budget:g} GB-hours of the day are spent"
-            yield Condition(AlertRule.BUDGET_SPENT, spending.subject, said)
+            message = f"{spending.spent:.3g} of {spending.budget:g} GB-hours of the day are spent"
+            yield Condition(AlertRule.BUDGET_SPENT, spending.subject, message)
 
 
-def _unreachable(signs: AlertInputs, _parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
-    for catalog in signs.catalogs:
+def _unreachable(inputs: AlertInputs, _parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
+    for catalog in inputs.catalogs:
         if catalog.failures:
             yield Condition(AlertRule.CATALOG_UNREACHABLE, catalog.name, f"the catalog cannot be read: {catalog.error}")
 
 
-def _not_asked(signs: AlertInputs, parameters: Mapping[str, int], now: datetime) -> Iterator[Condition]:
-    """Yield a catalog that was asked and failed has an alert of its own.
+def _no_detection(inputs: AlertInputs, parameters: Mapping[str, int], now: datetime) -> Iterator[Condition]:
+    """Yield the catalogs that no detection has read for too long; one that cannot be read has an alert of its own.
 
-    Only a service can tell that nobody asks, once it has had the time to ask itself: a single pass sees but its own
-    moment, and need not be about every catalog.
+    Only a service that has been up for the whole limit can tell: a single pass sees one moment, and may cover only
+    some of the catalogs.
     """
-    up = signs.serving_since
+    up = inputs.serving_since
     if up is None:
         return
-    for catalog in signs.catalogs:
+    for catalog in inputs.catalogs:
         last, limit = catalog.detected_at, catalog.interval * parameters["intervals"]
         if last is not None and not catalog.failures and now - max(last, up) > limit:
-            said = f"the catalog was last read {last:%Y-%m-%d %H:%M} UTC; it should be read every {catalog.interval}"
-            yield Condition(AlertRule.NO_DETECTION, catalog.name, said)
+            message = f"the catalog was last read {last:%Y-%m-%d %H:%M} UTC; it should be read every {catalog.interval}"
+            yield Condition(AlertRule.NO_DETECTION, catalog.name, message)
 
 
-def _stuck(signs: AlertInputs, parameters: Mapping[str, int], now: datetime) -> Iterator[Condition]:
-    oldest = signs.oldest_queued
+def _queue_stuck(inputs: AlertInputs, parameters: Mapping[str, int], now: datetime) -> Iterator[Condition]:
+    oldest = inputs.oldest_queued
     if oldest is not None and now - oldest > timedelta(minutes=parameters["minutes"]):
-        takers = sum(process.slots > 0 for process in signs.processes)
-        said = (
-            f"{signs.queued} job(s) wait for a worker, the oldest since {oldest:%Y-%m-%d %H:%M} UTC; "
+        takers = sum(process.slots > 0 for process in inputs.processes)
+        message = (
+            f"{inputs.queued} job(s) wait for a worker, the oldest since {oldest:%Y-%m-%d %H:%M} UTC; "
             f"{takers} process(es) take jobs"
         )
-        yield Condition(AlertRule.QUEUE_STUCK, "queue", said)
+        yield Condition(AlertRule.QUEUE_STUCK, "queue", message)
 
 
-def _failing(signs: AlertInputs, parameters: Mapping[str, int], now: datetime) -> Iterator[Condition]:
+def _loops_failing(inputs: AlertInputs, parameters: Mapping[str, int], now: datetime) -> Iterator[Condition]:
     most, longest = parameters["failures"], timedelta(minutes=parameters["minutes"])
-    for process in signs.processes:
+    for process in inputs.processes:
         if now - process.heartbeat > longest:
-            continue  # what it says of its loops is old: it is lost itself
+            continue  # its loop states are outdated: `worker_lost` reports the process
         for loop in process.loops:
             if loop.failures >= most:
-                said = f"failed {loop.failures} times in a row in {process.kind} {process.host}: {loop.error}"
+                message = f"failed {loop.failures} times in a row in {process.kind} {process.host}: {loop.error}"
             elif loop.lag > longest:
                 minutes = loop.lag.total_seconds() / 60
-                said = f"did not come round for {minutes:.0f} minutes in {process.kind} {process.host}"
+                message = f"did not come round for {minutes:.0f} minutes in {process.kind} {process.host}"
             else:
                 continue
-            yield Condition(AlertRule.LOOP_FAILING, f"loop {loop.name}", said)
+            yield Condition(AlertRule.LOOP_FAILING, f"loop {loop.name}", message)
 
 
-def _lost(signs: AlertInputs, parameters: Mapping[str, int], now: datetime) -> Iterator[Condition]:
+def _workers_lost(inputs: AlertInputs, parameters: Mapping[str, int], now: datetime) -> Iterator[Condition]:
     """Yield one condition for each kind of process, with those that are silent and that no later process replaces."""
     limit = timedelta(minutes=parameters["minutes"])
-    for kind in sorted({process.kind for process in signs.processes}):
-        of_kind = [process for process in signs.processes if process.kind == kind]
+    for kind in sorted({process.kind for process in inputs.processes}):
+        of_kind = [process for process in inputs.processes if process.kind == kind]
         lost = _not_replaced([p for p in of_kind if now - p.heartbeat > limit], of_kind)
         if lost:
             names = ", ".join(f"{p.host} (since {p.heartbeat:%Y-%m-%d %H:%M} UTC)" for p in lost)
@@ -255,28 +257,28 @@ def _not_replaced(silent: Sequence[ProcessInputs], processes: Sequence[ProcessIn
     return lost
 
 
-def _unavailable(signs: AlertInputs, _parameters: Mapping[str, int], now: datetime) -> Iterator[Condition]:
+def _unavailable(inputs: AlertInputs, _parameters: Mapping[str, int], now: datetime) -> Iterator[Condition]:
     """Yield the resources whose breaker is not closed; a catalog that cannot be listed has an alert of its own."""
-    unreachable = {f"catalog {catalog.name}" for catalog in signs.catalogs if catalog.failures}
-    for breaker in signs.breakers:
+    unreachable = {f"catalog {catalog.name}" for catalog in inputs.catalogs if catalog.failures}
+    for breaker in inputs.breakers:
         if breaker.resource not in unreachable and breaker.state(now) is not BreakerState.CLOSED:
             message = f"work that needs {breaker.resource} is deferred: {breaker.error}"
             yield Condition(AlertRule.RESOURCE_UNAVAILABLE, breaker.resource, message)
 
 
-_OF_RULE: Mapping[AlertRule, Callable[[AlertInputs, Mapping[str, int], datetime], Iterator[Condition]]] = {
-    AlertRule.JOB_FAILED: _failed,
+_EVALUATORS: Mapping[AlertRule, Callable[[AlertInputs, Mapping[str, int], datetime], Iterator[Condition]]] = {
+    AlertRule.JOB_FAILED: _job_failed,
     AlertRule.TABLE_PAUSED: _paused,
-    AlertRule.VERIFICATION_FAILED: _broken,
+    AlertRule.VERIFICATION_FAILED: _verification_failed,
     AlertRule.TABLE_UNHEALTHY: _unhealthy,
     AlertRule.STALE: _stale,
     AlertRule.UNMAINTAINABLE: _unmaintainable,
     AlertRule.TABLE_BLOCKED: _blocked,
-    AlertRule.BUDGET_SPENT: _spent,
+    AlertRule.BUDGET_SPENT: _budget_spent,
     AlertRule.CATALOG_UNREACHABLE: _unreachable,
-    AlertRule.NO_DETECTION: _not_asked,
-    AlertRule.QUEUE_STUCK: _stuck,
-    AlertRule.LOOP_FAILING: _failing,
-    AlertRule.WORKER_LOST: _lost,
+    AlertRule.NO_DETECTION: _no_detection,
+    AlertRule.QUEUE_STUCK: _queue_stuck,
+    AlertRule.LOOP_FAILING: _loops_failing,
+    AlertRule.WORKER_LOST: _workers_lost,
     AlertRule.RESOURCE_UNAVAILABLE: _unavailable,
 }

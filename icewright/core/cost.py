@@ -1,4 +1,4 @@
-"""The benefit and the cost of a step, which make its score.
+"""Predict the benefit and the cost of a step, which make its score.
 
 Benefit is in MB of scan work: opening a file counts as reading 4 MB (Spark's `spark.sql.files.openCostInBytes`).
 Cost is in GB-hours: memory of the engine times the time it is busy (OpenHouse's AutoComp measures compute so).
@@ -22,14 +22,19 @@ SPARK_JOB_SECONDS = 3.0
 SERVICE_MEMORY_GB = 0.3
 SERVICE_FILES_PER_SECOND = 2000.0
 SERVICE_JOB_SECONDS = 0.1
-DELETE_FILE_BYTES = 64 * 1024  # of a position delete file, which facts do not tell
-LEAST_TABLES = 3  # whose runs tell what is typical
-_MOST_OFF = 100.0  # times that a prediction may be corrected
-_GONE: Mapping[Operation, Mapping[str, int]] = {  # by which metrics a run says how many files went
+DELETE_FILE_BYTES = 64 * 1024  # assumed for a position delete file, as facts have no size of it
+LEAST_TABLES = 3  # that must have runs before their median counts as typical
+_MAX_CORRECTION = 100.0  # times, up or down, that a prediction may be corrected
+_REMOVED_FILES: Mapping[
+    Operation, Mapping[str, int]
+] = {  # metrics of a run whose signed sum is the number of files removed
     Operation.COMPACT: {"files_merged": 1, "files_written": -1, "delete_files_removed": 1},
     Operation.REWRITE_DELETES: {"files_rewritten": 1, "files_written": -1},
     Operation.REWRITE_MANIFESTS: {"manifests_rewritten": 1, "manifests_written": -1},
-    Operation.EXPIRE_SNAPSHOTS: {"files_deleted": 1, "files_failed": 1},  # which go when storage lets them
+    Operation.EXPIRE_SNAPSHOTS: {
+        "files_deleted": 1,
+        "files_failed": 1,
+    },  # failed ones are retried
 }
 
 
@@ -67,45 +72,45 @@ def spark_gb_hours(seconds: float) -> float:
     return gb_hours(seconds, SPARK_MEMORY_GB)
 
 
-def predicted(found: Due) -> dict[str, float]:
+def predicted(due: Due) -> dict[str, float]:
     """Return the metrics that record a run's prediction, by which the next prediction is corrected."""
-    said = {"gb_hours_predicted": round(found.cost, 9), "cost_factor": round(found.factors.cost, 6)}
-    if found.work.operation in _GONE:
-        said |= {"files_predicted": round(found.files, 3), "benefit_factor": round(found.factors.benefit, 6)}
-    return said
+    metrics = {"gb_hours_predicted": round(due.cost, 9), "cost_factor": round(due.factors.cost, 6)}
+    if due.work.operation in _REMOVED_FILES:
+        metrics |= {"files_predicted": round(due.files, 3), "benefit_factor": round(due.factors.benefit, 6)}
+    return metrics
 
 
 def learned(operation: Operation, metrics: Mapping[str, float], typical: Factors) -> Factors:
     """Return the calibration factors after the last run of the operation on the table, whose metrics are given.
 
     One run moves them half of the way (in proportion), so that one slow night does not decide. A table without runs
-    begins with what is `typical`.
+    begins with the factors `typical`.
     """
     return Factors(
-        _moved(metrics.get("cost_factor", typical.cost), _cost_off(metrics)),
-        _moved(metrics.get("benefit_factor", typical.benefit), _benefit_off(operation, metrics)),
+        _adjusted(metrics.get("cost_factor", typical.cost), _cost_ratio(metrics)),
+        _adjusted(metrics.get("benefit_factor", typical.benefit), _benefit_ratio(operation, metrics)),
     )
 
 
-def calibrated(found: Due, factors: Factors) -> Due:
+def calibrated(due: Due, factors: Factors) -> Due:
     """Return the verdict with its prediction corrected by past runs; of the benefit only the part that counts files."""
-    files = found.files * factors.benefit
-    benefit = found.benefit + (files - found.files) * found.per_file
-    return replace(found, cost=found.cost * factors.cost, benefit=benefit, files=files, factors=factors)
+    files = due.files * factors.benefit
+    benefit = due.benefit + (files - due.files) * due.per_file
+    return replace(due, cost=due.cost * factors.cost, benefit=benefit, files=files, factors=factors)
 
 
 def typical_factors(runs: Iterable[tuple[Operation, Mapping[str, float]]]) -> dict[Operation, Factors]:
     """Return the median calibration factors by operation, over the newest runs of several tables.
 
-    With them begins what is predicted for a table that has no runs of its own. Too few tables tell nothing.
+    They correct predictions for a table without runs of its own. With fewer than `LEAST_TABLES` tables they are 1.
     """
     costs: defaultdict[Operation, list[float]] = defaultdict(list)
     benefits: defaultdict[Operation, list[float]] = defaultdict(list)
     for operation, metrics in runs:
-        if (off := _cost_off(metrics)) is not None:
-            costs[operation].append(metrics.get("cost_factor", 1.0) * off)
-        if (off := _benefit_off(operation, metrics)) is not None:
-            benefits[operation].append(metrics.get("benefit_factor", 1.0) * off)
+        if (ratio := _cost_ratio(metrics)) is not None:
+            costs[operation].append(metrics.get("cost_factor", 1.0) * ratio)
+        if (ratio := _benefit_ratio(operation, metrics)) is not None:
+            benefits[operation].append(metrics.get("benefit_factor", 1.0) * ratio)
     return {
         operation: Factors(_typical(costs[operation]), _typical(benefits[operation])) for operation in costs | benefits
     }
@@ -115,25 +120,25 @@ def _typical(factors: Sequence[float]) -> float:
     return median(factors) if len(factors) >= LEAST_TABLES else 1.0
 
 
-def _moved(factor: float, off: float | None) -> float:
-    return _bounded(factor * (1.0 if off is None else off**0.5))
+def _adjusted(factor: float, ratio: float | None) -> float:
+    return _bounded(factor * (1.0 if ratio is None else ratio**0.5))
 
 
 def _bounded(factor: float) -> float:
-    return min(_MOST_OFF, max(1 / _MOST_OFF, factor))
+    return min(_MAX_CORRECTION, max(1 / _MAX_CORRECTION, factor))
 
 
-def _cost_off(metrics: Mapping[str, float]) -> float | None:
+def _cost_ratio(metrics: Mapping[str, float]) -> float | None:
     """Return actual over predicted cost; None when either is unknown."""
-    real, said = metrics.get("gb_hours", 0.0), metrics.get("gb_hours_predicted", 0.0)
-    return real / said if real > 0 and said > 0 else None
+    actual, expected = metrics.get("gb_hours", 0.0), metrics.get("gb_hours_predicted", 0.0)
+    return actual / expected if actual > 0 and expected > 0 else None
 
 
-def _benefit_off(operation: Operation, metrics: Mapping[str, float]) -> float | None:
+def _benefit_ratio(operation: Operation, metrics: Mapping[str, float]) -> float | None:
     """Return actual over predicted files, bounded as the former may be 0; None when either is unknown."""
-    told = [sign * metrics[name] for name, sign in _GONE.get(operation, {}).items() if name in metrics]
-    said = metrics.get("files_predicted", 0.0)
-    return _bounded(sum(told) / said) if told and said > 0 else None
+    removed = [sign * metrics[name] for name, sign in _REMOVED_FILES.get(operation, {}).items() if name in metrics]
+    expected = metrics.get("files_predicted", 0.0)
+    return _bounded(sum(removed) / expected) if removed and expected > 0 else None
 
 
 def service_cost(files: int) -> float:
@@ -147,7 +152,7 @@ def compaction_benefit(files_removed: int, delete_files_removed: int, deleted_by
 
 
 def storage_benefit(files: int, size_bytes: int = 0) -> float:
-    """Return the benefit in MB of files that listings and bills no longer meet: less than that of faster scans."""
+    """Return the benefit in MB of removing files from listings and bills: less than that of faster scans."""
     return 0.1 * files + 0.01 * size_bytes / MEGABYTE
 
 
@@ -159,9 +164,9 @@ def expected_files(size_bytes: int, target: int, minimum: int, maximum: int) -> 
     """
     if size_bytes < target:
         return 1
-    whole, rest = divmod(size_bytes, target)
-    if rest > minimum:
-        return whole + 1
-    spread = size_bytes / whole
+    full_files, remainder = divmod(size_bytes, target)
+    if remainder > minimum:
+        return full_files + 1
+    spread = size_bytes / full_files
     # the writer's own limit is half way between target and maximum; 10 % over the target is fine for anybody
-    return whole if spread < min(1.1 * target, target + (maximum - target) / 2) else whole + 1
+    return full_files if spread < min(1.1 * target, target + (maximum - target) / 2) else full_files + 1

@@ -1,4 +1,4 @@
-"""Evaluations and facts as plain JSON: what commands print, the store keeps and pages show."""
+"""Describe evaluations and facts as plain JSON for commands, the state store and web pages."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def facts_document(facts: TableFacts) -> dict[str, Any]:
 
 
 def verdict_document(operation: str, verdict: Verdict) -> dict[str, Any]:
-    """Return one verdict; a due one with its benefit, its cost and what it would do."""
+    """Return one verdict; a due verdict has its benefit, its cost and the number of its steps."""
     document: dict[str, Any] = {
         "operation": operation,
         "verdict": VERDICT_NAMES[type(verdict)],
@@ -83,7 +83,7 @@ def verdict_document(operation: str, verdict: Verdict) -> dict[str, Any]:
             "benefit_mb": round(verdict.benefit, 3),
             "cost_gb_hours": round(verdict.cost, 6),
             "steps": len(verdict.work.steps),
-            "notes": [note for note in verdict.work.notes if note not in verdict.why],  # which tells some of them
+            "notes": [note for note in verdict.work.notes if note not in verdict.why],  # `why` has some
         }
     elif isinstance(verdict, NotDue):
         document |= {"revisit": verdict.revisit.isoformat()} if verdict.revisit is not None else {}

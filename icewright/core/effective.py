@@ -35,20 +35,20 @@ class Ignored:
 
 @dataclass(frozen=True)
 class Knobs:
-    """The settings of one table: `knobs[RETENTION]`. Missing ones have their default."""
+    """The settings of one table: `knobs[RETENTION]`. A knob that nothing sets has its default."""
 
     origins: Mapping[str, tuple[Origin, ...]] = field(default_factory=dict)  # strongest first
     ignored: tuple[Ignored, ...] = ()
 
     def __getitem__(self, knob: Knob[T]) -> T:
-        found = self.origins.get(knob.name)
-        return cast(T, found[0].value) if found else knob.default
+        origins = self.origins.get(knob.name)
+        return cast(T, origins[0].value) if origins else knob.default
 
     @cached_property
     def fingerprint(self) -> str:
-        """Return a digest that is equal for equal values: tells whether a policy changed since the last evaluation."""
-        said = repr(sorted((name, repr(found[0].value)) for name, found in self.origins.items()))
-        return sha256(said.encode()).hexdigest()[:16]
+        """Return a digest of the values, by which an evaluation sees whether the policy changed since the last one."""
+        values = repr(sorted((name, repr(origins[0].value)) for name, origins in self.origins.items()))
+        return sha256(values.encode()).hexdigest()[:16]
 
     def is_set(self, knob: Knob[Any]) -> bool:
         """Return whether anything but the built-in default sets the value."""

@@ -1,4 +1,4 @@
-"""Guardrails: what no level of a policy may set, as people write it and as it holds."""
+"""Guardrails: limits that no level of a policy may pass, their syntax and their effect on values."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from icewright.core.words import kind
 
 _FORM = re.compile(r"\s*([a-z_.]+)(?:\s*(>=|<=|=)\s*|\s+(in)\s+)([^\s=<>].*?)\s*", re.DOTALL)
 _NUMBER = re.compile(r"[0-9]{1,15}(?:\.[0-9]+)?(?:e-[0-9]+)?")
-_WRITE_ONE = "write one as `expire_snapshots.retention_hours >= 24` or `remove_orphans.mode in report, confirm`"
+_SYNTAX_HINT = "write one as `expire_snapshots.retention_hours >= 24` or `remove_orphans.mode in report, confirm`"
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A number that a knob may not pass."""
+    """A least or greatest number that a knob may have."""
 
     knob: str
     at_least: bool
@@ -52,7 +52,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """The only values that a knob may have; the first stands in for every other."""
+    """The only values that a knob may have; every other value is replaced by the first."""
 
     knob: str
     values: tuple[Any, ...]
@@ -61,7 +61,7 @@ class Values:
         return f"{self.knob} {'in' if len(self.values) > 1 else '='} {', '.join(written(v) for v in self.values)}"
 
     def hold(self, value: Any) -> Any:  # noqa: ANN401 - any knob's value
-        """Return the value itself, or the first of those that may be."""
+        """Return the value itself if it is allowed, else the first allowed value."""
         return value if value in self.values else self.values[0]
 
 
@@ -72,22 +72,22 @@ def parse_guardrails(raw: object) -> tuple[tuple[Guardrail, ...], list[str]]:
     """Read the guardrails of a configuration; return them with every fault."""
     if raw is not None and not isinstance(raw, list):
         return (), [f"guardrails: {kind(raw)} given; write a list of bounds such as 'knob >= 24'"]
-    found: list[Guardrail] = []
+    guardrails: list[Guardrail] = []
     faults: list[str] = []
     for i, text in enumerate(raw or []):
         try:
-            found.append(parse_guardrail(f"guardrails[{i}]", text))
+            guardrails.append(parse_guardrail(f"guardrails[{i}]", text))
         except ConfigError as error:
             faults += error.faults
-    return tuple(found), faults + _contradictions(found)
+    return tuple(guardrails), faults + _contradictions(guardrails)
 
 
 def parse_guardrail(path: str, text: object) -> Guardrail:
     """Read `knob >= number`, `knob <= number`, `knob in choice, choice` or `knob = value`. Raises `ConfigError`."""
-    found = _FORM.fullmatch(text) if isinstance(text, str) else None
-    if found is None:
-        raise ConfigError([f"{path}: {text!r} is no guardrail; {_WRITE_ONE}"])
-    name, sign, value = found[1], found[2] or found[3], found[4]
+    match = _FORM.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        raise ConfigError([f"{path}: {text!r} is no guardrail; {_SYNTAX_HINT}"])
+    name, sign, value = match[1], match[2] or match[3], match[4]
     knob = find_knob(name)
     if knob is None:
         raise ConfigError([f"{path}: there is no knob {name}{nearest_knob(name)}"])
@@ -98,7 +98,7 @@ def parse_guardrail(path: str, text: object) -> Guardrail:
 
 
 def _contradictions(guardrails: Sequence[Guardrail]) -> list[str]:
-    """Faults of guardrails of one knob that cannot hold together."""
+    """Return the faults of guardrails for the same knob that cannot hold together."""
     faults = []
     for name in dict.fromkeys(g.knob for g in guardrails):
         same_knob = [g for g in guardrails if g.knob == name]
@@ -106,22 +106,22 @@ def _contradictions(guardrails: Sequence[Guardrail]) -> list[str]:
         least = max((b.limit for b in bounds if b.at_least), default=-math.inf)
         most = min((b.limit for b in bounds if not b.at_least), default=math.inf)
         if least > most or len(bounds) < len(same_knob) > 1:
-            said = " and ".join(str(g) for g in same_knob)
-            faults.append(f"guardrails: {said} cannot hold together: write what {name} may be as one of them")
+            listing = " and ".join(str(g) for g in same_knob)
+            faults.append(f"guardrails: {listing} cannot hold together: write what {name} may be as one of them")
     return faults
 
 
 def nearest_knob(name: str) -> str:
-    """Say which knob was probably meant."""
+    """Return a hint with the knob of the nearest name, or an empty text."""
     near = get_close_matches(name, KNOBS, 1)
     return f"; did you mean {near[0]}?" if near else ""
 
 
 def _bound(knob: Knob[Any], sign: str, text: str) -> Bound:
     if knob.kind not in {ValueKind.INTEGER, ValueKind.NUMBER}:
-        raise ValueError(f"{knob.name} is no number: {_instead(knob)}")
+        raise ValueError(f"{knob.name} is no number: {_syntax_for(knob)}")
     if not _NUMBER.fullmatch(text):
-        raise ValueError(_WRITE_ONE)
+        raise ValueError(_SYNTAX_HINT)
     bound = Bound(knob.name, sign == ">=", float(text))
     if knob.maximum is not None and bound.at_least and bound.limit > knob.maximum:
         raise ValueError(f"{knob.name} is at most {written(knob.maximum)}")
@@ -132,15 +132,15 @@ def _bound(knob: Knob[Any], sign: str, text: str) -> Bound:
 
 def _values(knob: Knob[Any], sign: str, text: str) -> Values:
     if sign == "in" and knob.kind is not ValueKind.CHOICE:
-        raise ValueError(f"{knob.name} is no choice: {_instead(knob)}")
+        raise ValueError(f"{knob.name} is no choice: {_syntax_for(knob)}")
     if text == UNSET and (knob.default is None or knob.kind is ValueKind.MAPPING):
         return Values(knob.name, (knob.default,))
     texts = text.split(",") if sign == "in" else [text]
-    return Values(knob.name, tuple(knob.parse(one.strip()) for one in texts))
+    return Values(knob.name, tuple(knob.parse(choice.strip()) for choice in texts))
 
 
-def _instead(knob: Knob[Any]) -> str:
-    """Say which guardrail the knob may have."""
+def _syntax_for(knob: Knob[Any]) -> str:
+    """Return a hint with the guardrail syntax for a knob of this kind."""
     match knob.kind:
         case ValueKind.CHOICE:
             return f"write `{knob.name} in {', '.join(knob.choices)}` without those that may not be"

@@ -39,9 +39,9 @@ def health_parts(facts: TableFacts, knobs: Knobs, expiry: Expiry, orphan_share: 
 
 def overall(parts: Mapping[str, HealthPart]) -> int | None:
     """Return the weighted mean of the parts that are known."""
-    known = [(WEIGHTS[name], part.score) for name, part in parts.items() if part.score is not None]
-    weight = sum(w for w, _ in known)
-    return round(sum(w * s for w, s in known) / weight) if weight else None
+    scored = [(WEIGHTS[name], part.score) for name, part in parts.items() if part.score is not None]
+    weight = sum(w for w, _ in scored)
+    return round(sum(w * s for w, s in scored) / weight) if weight else None
 
 
 def files_to_save(partition: PartitionFacts, facts: TableFacts) -> int:

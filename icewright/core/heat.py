@@ -1,4 +1,4 @@
-"""How much a table is read: queries per day, of which the last days count most."""
+"""Measure how much a table is read, in queries per day, of which the last days count most."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def queries_per_day(queries: Mapping[date, int], now: datetime) -> float:
     """Return the exponentially decayed average of the days' sums, with a half life of three days.
 
     A query of `t` days ago counts `ln 2 / 3 * 2^(-t / 3)`: of a table that is read at a steady rate the sum comes to
-    that rate, half of it after the first three days, and it halves every three days when nobody reads any more. What
-    is known is the sum of each UTC day, so its queries are taken as spread evenly over the part of it that has passed.
+    that rate, half of it after the first three days, and it halves every three days when nobody reads any more. Only
+    the sum of each UTC day is known, so its queries are taken as spread evenly over the part of it that has passed.
     """
     heat = 0.0
     for day, count in queries.items():

@@ -9,11 +9,11 @@ from icewright.core.effective import Knobs
 from icewright.core.policy import HOT_MAX_HOURS, HOT_MINUTES, HOT_PARTITIONS
 from icewright.core.table import PartitionFacts, TableMetadata
 
-_RHYTHM_COMMITS = 3  # that make a rhythm
+_RHYTHM_COMMITS = 3  # that a rhythm is measured by
 _SILENT_BEATS = 2  # after which the writer is taken to have moved on
 _SLOWEST = 4  # times `hot_minutes`: a longer silence is no writing, however regular
-_TELLING_SNAPSHOTS = 20  # of writers, the newest, by which a table's writers are judged
-RATE_KNOWN_AFTER = timedelta(hours=4)  # of history; before, nobody knows when files will be rewritten again
+_RECENT_COMMITS = 20  # the newest of writers, which are examined
+RATE_KNOWN_AFTER = timedelta(hours=4)  # of history needed to predict when files will be rewritten again
 _DELETES_ROWS = "row-level delete"
 
 
@@ -68,6 +68,6 @@ def is_append_stream(metadata: TableMetadata) -> bool:
     """
     if history_span(metadata) < RATE_KNOWN_AFTER:
         return False
-    writers = islice((s for s in reversed(metadata.snapshots) if s.operation != "replace"), _TELLING_SNAPSHOTS)
+    writers = islice((s for s in reversed(metadata.snapshots) if s.operation != "replace"), _RECENT_COMMITS)
     operations = [_DELETES_ROWS if "added-delete-files" in s.summary else s.operation for s in writers]
     return "append" in operations and all(operation in ("append", "delete") for operation in operations)

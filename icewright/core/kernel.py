@@ -1,4 +1,4 @@
-"""The engine that rewrites data files: Arrow where its result is known to equal Spark's, else Spark."""
+"""Choose the engine that rewrites data files: Arrow where its result is known to equal Spark's, else Spark."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _PRIMITIVES = frozenset(
         *("timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"),
     )
 )
-_OF_A_SIZE = re.compile(r"(?:decimal\(.*\)|fixed\[\d+\])")
+_PARAMETERIZED = re.compile(r"(?:decimal\(.*\)|fixed\[\d+\])")
 _CODECS = frozenset(("zstd", "gzip", "snappy", "lz4", "lz4_raw", "brotli", "uncompressed", "none"))
 _PARQUET = "write.parquet."
-_HONOURED = (  # by name or by the beginning of the name
+_SUPPORTED_PROPERTIES = (  # by name or by the beginning of the name
     *("compression-codec", "compression-level", "row-group-size-bytes", "row-group-check-", "page-size-bytes"),
     *("page-row-limit", "page-version", "dict-size-bytes", "dict-encoding-enabled.column."),
     *("bloom-filter-enabled.column.", "bloom-filter-fpp.column.", "bloom-filter-ndv.column."),
@@ -48,28 +48,28 @@ class Kernels:
 
 def kernels(facts: TableFacts, partitions: Sequence[PartitionFacts], knobs: Knobs, order: str | None) -> Kernels:
     """Choose the engine of each partition; properties of the table concern all partitions."""
-    said = knobs[policy.KERNEL]
-    if said == Kernel.SPARK:
+    setting = knobs[policy.KERNEL]
+    if setting == Kernel.SPARK:
         return Kernels({p.key: Kernel.SPARK for p in partitions}, ("kernel spark: compact.engine says so",))
-    against = next(_of_table(facts, order), None)
-    reasons = {p.key: against or _of_partition(facts, p) for p in partitions}
-    different = [reason for reason in dict.fromkeys(reasons.values()) if reason is not None]
-    if said == Kernel.ARROW and different:
-        refused = f"compact.engine is arrow, but {different[0]}: set it to auto or spark"
+    table_reason = next(_table_reasons(facts, order), None)
+    reasons = {p.key: table_reason or _partition_reason(facts, p) for p in partitions}
+    spark_reasons = [reason for reason in dict.fromkeys(reasons.values()) if reason is not None]
+    if setting == Kernel.ARROW and spark_reasons:
+        refused = f"compact.engine is arrow, but {spark_reasons[0]}: set it to auto or spark"
         return Kernels({}, (), refused)
     chosen = {key: Kernel.ARROW if reason is None else Kernel.SPARK for key, reason in reasons.items()}
-    arrow = EQUAL if said == "auto" else "compact.engine says so"
+    arrow = EQUAL if setting == "auto" else "compact.engine says so"
     why = [f"kernel arrow: {arrow}"] if None in reasons.values() else []
-    return Kernels(chosen, (*why, *(f"kernel spark: {reason}" for reason in different)))
+    return Kernels(chosen, (*why, *(f"kernel spark: {reason}" for reason in spark_reasons)))
 
 
-def _of_partition(facts: TableFacts, partition: PartitionFacts) -> str | None:
+def _partition_reason(facts: TableFacts, partition: PartitionFacts) -> str | None:
     if partition.spec_id != facts.metadata.default_spec_id:
         return "files of an older partition spec are partitioned anew"
     return "some files are not Parquet" if partition.other_formats else None
 
 
-def _of_table(facts: TableFacts, order: str | None) -> Iterator[str]:
+def _table_reasons(facts: TableFacts, order: str | None) -> Iterator[str]:
     """Yield the reasons why the table as a whole needs Spark."""
     metadata = facts.metadata
     properties = metadata.properties
@@ -78,44 +78,46 @@ def _of_table(facts: TableFacts, order: str | None) -> Iterator[str]:
         yield f"the table is written as {written}"
     if properties.get("encryption.key-id"):
         yield "the table is encrypted"
-    yield from (f"columns of type {kind}" for kind in _other_types(metadata.schema))
-    yield from _properties(properties)
+    yield from (f"columns of type {kind}" for kind in _unsupported_types(metadata.schema))
+    yield from _property_reasons(properties)
     if metadata.sort_order_id and metadata.sort_order is None:
         yield "the table's sort order has transforms"
     order = order or metadata.sort_order  # by which Spark sorts what it merges too
     if order is not None:
-        found = Ordering.parse(order)
-        if not found.whole:
+        ordering = Ordering.parse(order)
+        if not ordering.whole:
             yield "the sort order has transforms"
-        elif not all(ordering_fields(metadata.schema, [column.name]) for column in found.columns):
+        elif not all(ordering_fields(metadata.schema, [column.name]) for column in ordering.columns):
             yield "the sort order has a column that is unknown"
-        elif any("." in column.name for column in found.columns):
+        elif any("." in column.name for column in ordering.columns):
             yield "the sort order has a column inside another"
 
 
-def _properties(properties: Mapping[str, str]) -> Iterator[str]:
+def _property_reasons(properties: Mapping[str, str]) -> Iterator[str]:
     codec = (properties.get(f"{_PARQUET}compression-codec") or "zstd").lower()
     if codec not in _CODECS:
         yield f"Arrow does not write {codec}"
     if not properties.get(f"{_PARQUET}compression-level", "0").isdigit():
         yield f"{_PARQUET}compression-level is no number"
     others = sorted(name for name in properties if name.startswith(_PARQUET))
-    yield from (f"{name} is set" for name in others if not name.removeprefix(_PARQUET).startswith(_HONOURED))
+    yield from (
+        f"{name} is set" for name in others if not name.removeprefix(_PARQUET).startswith(_SUPPORTED_PROPERTIES)
+    )
 
 
-def _other_types(schema: Mapping[str, Any]) -> Iterator[str]:
+def _unsupported_types(schema: Mapping[str, Any]) -> Iterator[str]:
     """Yield the types of the schema, nested ones included, that Arrow does not support."""
     pending: list[Any] = [field["type"] for field in schema.get("fields", ())]
     while pending:
         kind = pending.pop(0)
         if isinstance(kind, str):
-            if kind not in _PRIMITIVES and not _OF_A_SIZE.fullmatch(kind):
+            if kind not in _PRIMITIVES and not _PARAMETERIZED.fullmatch(kind):
                 yield kind
         else:
-            pending += _inside(kind)
+            pending += _child_types(kind)
 
 
-def _inside(kind: Mapping[str, Any]) -> Iterable[Any]:
+def _child_types(kind: Mapping[str, Any]) -> Iterable[Any]:
     match kind["type"]:
         case "struct":
             return [field["type"] for field in kind["fields"]]

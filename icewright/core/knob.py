@@ -1,4 +1,4 @@
-"""What a knob is: a name, a kind, a default, bounds, and how its value is read."""
+"""Knobs, the settings of policies: name, kind, default and bounds, and how their values are parsed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PATTERN = re.compile(r"[a-z_.*?]+")
 
 
 class ValueKind(enum.StrEnum):
-    """What a knob's value is."""
+    """The kinds of values that knobs have."""
 
     INTEGER = "whole number"
     NUMBER = "number"
@@ -44,7 +44,7 @@ class Knob(Generic[T]):
 
     @property
     def expects(self) -> str:
-        """Return what a right value looks like, in words."""
+        """Return a description of the values that the knob accepts."""
         if self.numbers:
             return f"a {self.kind} of names to whole numbers"
         text = f"one of {', '.join(self.choices)}" if self.kind is ValueKind.CHOICE else f"a {self.kind}"
@@ -59,7 +59,7 @@ class Knob(Generic[T]):
         return f"{text} ({self.unit})" if self.unit else text
 
     def parse(self, value: object) -> T:
-        """The value as the knob's type; text is read as YAML and table properties write it. Raises `ValueError`."""
+        """Return the value as the knob's type; text is parsed as YAML writes it. Raises `ValueError`."""
         if value is None and self.default is None:
             return cast(T, None)
         parsed: Any
@@ -130,10 +130,10 @@ class SettingRegistry:
         return self.knob(name, ValueKind.CHOICE, default, text, choices=choices)
 
 
-def check_names(known: Iterable[str], text: str) -> None:
+def check_names(knob_names: Iterable[str], text: str) -> None:
     """Check a comma-separated list of knobs and wildcards. Raises `ValueError` for an entry that names none."""
     for entry in text.split(","):
-        if not (_PATTERN.fullmatch(entry.strip()) and any(named(entry, name) for name in known)):
+        if not (_PATTERN.fullmatch(entry.strip()) and any(named(entry, name) for name in knob_names)):
             raise ValueError(
                 f"{entry.strip()!r} names no knob: write names and wildcards, such as importance, compact.*"
             )
@@ -145,7 +145,7 @@ def named(patterns: str, name: str) -> bool:
 
 
 def written(value: Any) -> str:  # noqa: ANN401 - any knob's value
-    """Write a knob's value as people do in one line of text."""
+    """Return a knob's value as one line of text, as people write it."""
     match value:
         case None:
             return UNSET
@@ -154,7 +154,7 @@ def written(value: Any) -> str:  # noqa: ANN401 - any knob's value
         case float():
             return repr(value).removesuffix(".0")
         case Mapping():
-            return ",".join(f"{name}={one}" for name, one in value.items()) or UNSET
+            return ",".join(f"{name}={item}" for name, item in value.items()) or UNSET
     return str(value)
 
 

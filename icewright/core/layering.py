@@ -1,4 +1,4 @@
-"""Which rule says what for which table: levels, patterns, guardrails, and where each value comes from."""
+"""Resolve the settings of a table from policy rules: levels, patterns, guardrails and the origin of each value."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ class PolicyRule:
 
 @dataclass(frozen=True)
 class Policy:
-    """All rules and guardrails; `knobs_for` says what holds for one table."""
+    """All rules and guardrails; `knobs_for` returns the settings of one table."""
 
     rules: tuple[PolicyRule, ...] = ()
     guardrails: tuple[Guardrail, ...] = ()
     command: Mapping[str, Any] = field(default_factory=dict)  # --set: above all, below guardrails
-    served: Callable[[TableRef], Served] | None = None  # what the table's catalog has policies of its own for
+    served: Callable[[TableRef], Served] | None = None  # returns the policies that the table's own catalog serves
 
     @cached_property
     def fingerprint(self) -> str:
-        """Equal for policies that say the same."""
-        said = [(r.match, _said(r.settings), r.source) for r in self.rules]
-        return sha256(repr((said, self.guardrails, _said(self.command))).encode()).hexdigest()[:16]
+        """Return a digest that is equal for policies with the same rules, guardrails and overrides."""
+        rules = [(r.match, _sorted_items(r.settings), r.source) for r in self.rules]
+        return sha256(repr((rules, self.guardrails, _sorted_items(self.command))).encode()).hexdigest()[:16]
 
     def knobs_for(self, ref: TableRef, metadata: TableMetadata | None) -> Knobs:
-        """Return the knobs of one table with their origins; without metadata only what is said on this side.
+        """Return the knobs of one table with their origins; without metadata, only those set by the rules.
 
         Raises `ConfigError` when the table's own properties are faulty, and `CatalogUnavailable` when its catalog has
-        policies that nobody has seen and cannot be asked for them: such a table is left alone.
+        policies that were never read and cannot be read now: such a table is not maintained.
         """
         matching = sorted(
             (r for r in enumerate(self.rules) if matches(r[1].match, ref.parts[: len(r[1].match)])),
@@ -82,21 +82,23 @@ class Policy:
         """Return the knobs of settings from the strongest to the weakest, with the defaults that guardrails replace."""
         origins: dict[str, list[Origin]] = {}
         for name, origin in settings:
-            origins.setdefault(name, []).append(self._held(name, origin))
+            origins.setdefault(name, []).append(self._apply_guardrails(name, origin))
         bounded = {g.knob for g in self.guardrails} - origins.keys()
-        for default in sorted(bounded, key=lambda name: name != PRESET.name):  # what a preset sets is no default
+        for default in sorted(
+            bounded, key=lambda name: name != PRESET.name
+        ):  # the preset first, as its values replace defaults
             for name, origin in self._expanded("default", "", {default: KNOBS[default].default}):
-                value = self._held(name, origin)
+                value = self._apply_guardrails(name, origin)
                 if value.note or name != default:
                     origins.setdefault(name, []).append(value)
-        return Knobs({name: tuple(found) for name, found in origins.items()})
+        return Knobs({name: tuple(strongest_first) for name, strongest_first in origins.items()})
 
     def _expanded(self, level: str, rule: str, settings: Mapping[str, Any]) -> Iterable[tuple[str, Origin]]:
         """Yield the settings of one rule, and behind them those of the preset that it names."""
         for name, value in settings.items():
             yield name, Origin(level, rule, value)
         if PRESET.name in settings:
-            preset = self._held(PRESET.name, Origin(level, rule, settings[PRESET.name])).value
+            preset = self._apply_guardrails(PRESET.name, Origin(level, rule, settings[PRESET.name])).value
             for name, value in PRESETS[preset].items():
                 if name not in settings:
                     yield name, Origin(level, f"{rule}, preset {preset}".lstrip(", "), value)
@@ -107,17 +109,17 @@ class Policy:
         properties = from_properties(metadata, allowance)
         if properties.faults:
             raise ConfigError([f"{ref}: {fault}" for fault in properties.faults])
-        found: list[tuple[str, Origin]] = []
+        settings: list[tuple[str, Origin]] = []
         ignored = [*properties.ignored]
         for name, (prop, value) in properties.settings.items():
             for knob, origin in self._expanded("table properties", prop, {name: value}):
                 if knob != name and (reason := allowance.refusal(KNOBS[knob], origin.value)):
                     ignored.append(Ignored(prop, value, knob, reason))
                 else:
-                    found.append((knob, origin))
-        return found, tuple(ignored)
+                    settings.append((knob, origin))
+        return settings, tuple(ignored)
 
-    def _held(self, name: str, origin: Origin) -> Origin:
+    def _apply_guardrails(self, name: str, origin: Origin) -> Origin:
         value, by = origin.value, []
         for guardrail in self.guardrails:
             if guardrail.knob == name and (bounded := guardrail.hold(value)) != value:
@@ -134,18 +136,18 @@ def matches(pattern: Sequence[str], parts: Sequence[str]) -> bool:
     )
 
 
-def _said(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _sorted_items(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
     return sorted((name, repr(value)) for name, value in settings.items())
 
 
 def matches_any(patterns: str, name: str) -> bool:
     """Return whether a comma-separated list of wildcards holds the name; a blank list holds every name."""
-    entries = _listed(patterns)
+    entries = _split_patterns(patterns)
     return not entries or any(_compiled(p).fullmatch(name) for p in entries)
 
 
 @lru_cache(maxsize=4096)
-def _listed(patterns: str) -> tuple[str, ...]:
+def _split_patterns(patterns: str) -> tuple[str, ...]:
     return tuple(p.strip() for p in patterns.split(",") if p.strip())
 
 
@@ -160,14 +162,14 @@ def _specificity(pattern: Sequence[str]) -> tuple[int, int]:
 
 
 def parse_pattern(text: str) -> tuple[str, ...]:
-    """`lake.events-*` into its parts; parts with dots are quoted with backticks. Raises `UsageError`."""
+    """Return the parts of a pattern such as `lake.events-*`; backticks quote dots. Raises `UsageError`."""
     if parts := split_name(text):
         return parts
     raise UsageError(f"{text!r} names no catalog, namespace or table: write catalog, catalog.namespace or all three")
 
 
 def parse_settings(path: str, raw: object, guardrails: Sequence[Guardrail] = ()) -> dict[str, Any]:
-    """Knob settings as configuration gives them, checked. Raises `ConfigError` with every fault under `path`."""
+    """Return the knob settings of a configuration, checked. Raises `ConfigError` with every fault under `path`."""
     if not isinstance(raw, Mapping):
         raise ConfigError([f"{path}: expected knobs and their values, as in {{compact.min_input_files: 5}}"])
     faults: list[str] = []
@@ -193,18 +195,18 @@ def parse_settings(path: str, raw: object, guardrails: Sequence[Guardrail] = ())
 
 
 def parse_rule(path: str, raw: object, guardrails: Sequence[Guardrail] = ()) -> PolicyRule:
-    """`{match: lake.events-*, set: {knob: value}}`. Raises `ConfigError` with every fault under `path`."""
+    """Return the rule `{match: pattern, set: {knob: value}}`. Raises `ConfigError` with every fault under `path`."""
     if not isinstance(raw, Mapping) or "set" not in raw or not raw.keys() <= {"match", "set"}:
         raise ConfigError([f"{path}: write a rule as {{match: catalog.namespace.table, set: {{knob: value}}}}"])
     faults: list[str] = []
     match: tuple[str, ...] = ()
     settings: Mapping[str, Any] = {}
-    said = raw.get("match")
-    if said is not None and not isinstance(said, str):
-        faults.append(f"{path}.match: {kind(said)} given; write one pattern, such as lake.events-*")
-    elif said is not None:
+    pattern = raw.get("match")
+    if pattern is not None and not isinstance(pattern, str):
+        faults.append(f"{path}.match: {kind(pattern)} given; write one pattern, such as lake.events-*")
+    elif pattern is not None:
         try:
-            match = parse_pattern(said)
+            match = parse_pattern(pattern)
         except UsageError as error:
             faults.append(f"{path}.match: {error}")
     try:

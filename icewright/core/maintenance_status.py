@@ -1,4 +1,4 @@
-"""What became of a table's maintenance in the words of Amazon S3 Tables, whose users ask by them. Pure."""
+"""The maintenance status of a table in the terms of Amazon S3 Tables, for its clients."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class JobStatus(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceStatus:
-    """One operation on one table."""
+    """The status of one operation on one table."""
 
     status: JobStatus
     last_run: datetime | None = None
@@ -30,7 +30,7 @@ class MaintenanceStatus:
 
 
 def maintenance_status(last: LastRun | None, *, enabled: bool) -> MaintenanceStatus:
-    """Return the status of one operation. Whether it is enabled counts first; when it last ran is told all the same.
+    """Return the status of one operation; the status of a disabled operation still has the time of its last run.
 
     A run that found nothing to do was successful; one that was deferred, or refused by a safety rule, was not.
     """
@@ -49,5 +49,5 @@ def maintenance_status(last: LastRun | None, *, enabled: bool) -> MaintenanceSta
 
 
 def table_status(history: History, enabled: Mapping[Operation, bool]) -> dict[Operation, MaintenanceStatus]:
-    """Return every operation of a table."""
+    """Return the status of every operation of a table."""
     return {op: maintenance_status(history.get(op), enabled=enabled[op]) for op in Operation}

@@ -1,4 +1,4 @@
-"""Which small files of a partition are worth merging now: by size class, and by what their readers are spared.
+"""Choose the small files of a partition that are worth merging now, by size class and by the cost saved for readers.
 
 The rule is that of universal compaction in RocksDB (its wiki, Universal Compaction) and of other log-structured stores:
 files are merged from the smallest up, and only into files at least `compact.growth` times as large as the largest that
@@ -22,7 +22,7 @@ from icewright.core.table import PartitionFacts, TableFacts, TableMetadata, Thre
 
 FINAL_GROWTH = 2.4  # least growth of a last merge: to the target, or in a partition that has settled
 _SETTLED_TABLE = timedelta(days=7)  # without a write, after which a table that is one partition has settled
-_ALIKE = 0.75  # files are of one size if the largest is at most a third larger than their average
+_SAME_SIZE_RATIO = 0.75  # files are of one size if the largest is at most a third larger than their average
 _REQUESTS_PER_FILE = 2  # to open a Parquet file: its footer and its first row group
 
 
@@ -44,17 +44,20 @@ def best_merge(partition: PartitionFacts, sizes: Thresholds, growth: float, leas
     `least_files`, or two files with more than one target's worth. Files that the next pass would merge with the outputs
     are taken at once, so that a second pass finds nothing.
     """
-    growth = min(growth, _ALIKE * least_files)  # a policy that asks for two files means two of one size
+    growth = min(growth, _SAME_SIZE_RATIO * least_files)  # a policy that asks for two files means two of one size
     live = 1.0 - partition.deleted_ratio
     classes = size_classes(partition)
     merge = _merge_of_classes(classes, live, sizes, growth, least_files)
     while merge is not None:
-        again = _merge_of_classes(_after(merge, classes, live, sizes), 1.0, sizes, growth, least_files)
-        if again is None:
+        next_merge = _merge_of_classes(_after(merge, classes, live, sizes), 1.0, sizes, growth, least_files)
+        if next_merge is None:
             break
-        taken = [one for one in classes if one.largest < again.below]
-        files, size = sum(one.files for one in taken), sum(one.bytes for one in taken)
-        merge = _merge(files, size, again.below, live, sizes)
+        merged_classes = [c for c in classes if c.largest < next_merge.below]
+        files, size = (
+            sum(c.files for c in merged_classes),
+            sum(c.bytes for c in merged_classes),
+        )
+        merge = _merge(files, size, next_merge.below, live, sizes)
     return merge
 
 
@@ -64,14 +67,14 @@ def _merge_of_classes(
     """Return the merge of the most classes that keeps to the growth, with `live` as the share of rows that stay."""
     best: Merge | None = None
     files = size = 0
-    for number, one in enumerate(classes, 1):
-        files, size = files + one.files, size + one.bytes
+    for number, size_class in enumerate(classes, 1):
+        files, size = files + size_class.files, size + size_class.bytes
         if files < 2 or not (files >= least_files or size > sizes.target_bytes):  # noqa: PLR2004 - no merge of one
             continue
-        below = sizes.min_bytes if number == len(classes) else min(one.limit, sizes.min_bytes)
+        below = sizes.min_bytes if number == len(classes) else min(size_class.limit, sizes.min_bytes)
         merge = _merge(files, size, below, live, sizes)
         needed = min(FINAL_GROWTH, growth) if merge.final else growth
-        if merge.saved > 0 and int(size * live) >= needed * live * one.largest * (files - merge.saved):
+        if merge.saved > 0 and int(size * live) >= needed * live * size_class.largest * (files - merge.saved):
             best = merge
     return best
 
@@ -84,18 +87,24 @@ def _merge(files: int, size: int, below: int, live: float, sizes: Thresholds) ->
 
 
 def _after(merge: Merge, classes: Sequence[SizeClass], live: float, sizes: Thresholds) -> tuple[SizeClass, ...]:
-    """Return the size classes after a merge: those that it leaves, with its outputs where they are still small."""
+    """Return the size classes after a merge: the classes that remain, with the outputs if they are still small."""
     outputs, written = merge.files - merge.saved, int(merge.bytes * live)
-    small = [one for one in classes if one.largest >= merge.below]
+    small = [c for c in classes if c.largest >= merge.below]
     if outputs and (each := written // outputs) < sizes.min_bytes:
-        same = next((one for one in small if one.largest.bit_length() == each.bit_length()), SizeClass(0, 0, 0))
+        same = next(
+            (c for c in small if c.largest.bit_length() == each.bit_length()),
+            SizeClass(0, 0, 0),
+        )
         merged = SizeClass(same.files + outputs, same.bytes + written, max(same.largest, each))
-        small = sorted([*(one for one in small if one is not same), merged], key=lambda one: one.largest)
+        small = sorted(
+            [*(c for c in small if c is not same), merged],
+            key=lambda c: c.largest,
+        )
     return tuple(small)
 
 
 def size_classes(partition: PartitionFacts) -> tuple[SizeClass, ...]:
-    """Return the classes of the files below the candidates' size; one of average files where no facts tell them."""
+    """Return the size classes of the candidate files; a single class of average files if the facts have none."""
     if partition.small or not partition.candidate_files:
         return partition.small
     average = partition.candidate_bytes // partition.candidate_files
@@ -113,16 +122,16 @@ def settles_at(partition: PartitionFacts, metadata: TableMetadata, knobs: Knobs)
 def rewritten_in_vain(partition: PartitionFacts, knobs: Knobs, last: LastRun | None, *, settled: bool) -> bool:
     """Return whether the same policy rewrote the partition since its last write: another run would do the same.
 
-    One that was still written to then may be merged once more when it has settled, by a lower growth.
+    A partition that was still written to then may be merged once more when it has settled, by a lower growth.
     """
     if last is None or last.policy not in ("", knobs.fingerprint):
         return False
-    done = last.rewritten.get(partition.key)
-    if done is None or (partition.last_write is not None and partition.last_write > done):
+    rewritten_at = last.rewritten.get(partition.key)
+    if rewritten_at is None or (partition.last_write is not None and partition.last_write > rewritten_at):
         return False
     if not settled or partition.last_write is None:
         return True
-    return done >= partition.last_write + quiet_time(partition, knobs)
+    return rewritten_at >= partition.last_write + quiet_time(partition, knobs)
 
 
 def merge_value(merge: Merge, partition: PartitionFacts, facts: TableFacts, knobs: Knobs, *, settled: bool) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 
 class Operation(enum.StrEnum):
-    """What can be done to a table, in the canonical order."""
+    """The maintenance operations on a table, in the canonical order."""
 
     EXPIRE_ROWS = "expire_rows"
     COMPACT = "compact"

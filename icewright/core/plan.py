@@ -1,4 +1,4 @@
-"""What is worth doing now over all tables, within limits; everything else waits with its reason and place."""
+"""Plan the most valuable work over all tables within limits; all other work is deferred with reason and position."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEAST_COST = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class PoolLimits:
-    """What a pool may be given: jobs at the same time, and GB-hours a day."""
+    """The limits of a pool: jobs at the same time, and GB-hours a day."""
 
     max_concurrent: int
     gb_hours_per_day: float | None = None
@@ -27,7 +27,7 @@ class PoolLimits:
 
 @dataclass(frozen=True, slots=True)
 class CatalogLimits:
-    """What a catalog's tables may take: jobs at the same time, and GB-hours a day."""
+    """The limits of a catalog's tables: jobs at the same time, and GB-hours a day."""
 
     max_concurrent: int | None = None
     gb_hours_per_day: float | None = None
@@ -86,7 +86,7 @@ class Active:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What is taken already: the jobs that are not done, GB-hours spent today, jobs that this pass has started."""
+    """The use of the limits: unfinished jobs, GB-hours spent today, and jobs that this pass has started."""
 
     active: tuple[Active, ...] = ()
     spent_by_pool: Mapping[str, float] = field(default_factory=dict)
@@ -122,14 +122,14 @@ class Deferred:
 
 @dataclass(frozen=True, slots=True)
 class MaintenancePlan:
-    """Jobs to start now, best first, and what waits."""
+    """Jobs to start now, the best first, and the deferred operations."""
 
     jobs: tuple[PlannedJob, ...]
     deferred: tuple[Deferred, ...]
 
 
 def score(wish: DueOperation, importance: str, waited: timedelta, heat: float = 1.0) -> float:
-    """Benefit per cost, weighted by importance and heat, growing with the time waited.
+    """Return benefit per cost, weighted by importance and heat, growing with the time waited.
 
     Not relative to the other candidates: one alone scores as it would among many. Failures do not enter.
     """
@@ -138,14 +138,14 @@ def score(wish: DueOperation, importance: str, waited: timedelta, heat: float = 
 
 
 def heat_factor(queries_per_day: float) -> float:
-    """How much more the health of a table is worth that is read so often: 1 for none, doubled at 1, fivefold at 15."""
+    """Return the weight of a table that has so many queries a day: 1 for none, 2 for one, 5 for 15."""
     return 1.0 + log2(1.0 + max(0.0, queries_per_day))
 
 
 def make_plan(
     candidates: Sequence[Candidate], limits: Limits, now: datetime, usage: Usage | None = None
 ) -> MaintenancePlan:
-    """Admit the best candidates; what is left is deferred, each with its reason and the place in the queue."""
+    """Admit the best candidates; all others are deferred, each with its reason and its position in the queue."""
     deferred: list[Deferred] = []
     waiting: list[tuple[float, Candidate, dict[Operation, float]]] = []
     for candidate in candidates:
@@ -189,7 +189,7 @@ def _admit(
 
 
 class _Room:
-    """What the limits still leave, less with every job that is admitted."""
+    """The remaining capacity within the limits; each admitted job reduces it."""
 
     def __init__(self, limits: Limits, usage: Usage) -> None:
         self._limits = limits
@@ -204,7 +204,7 @@ class _Room:
             self._by_pool[job.pool] += job.cost if job.on_pool else 0.0
 
     def admit(self, candidate: Candidate, operations: Sequence[Operation]) -> tuple[tuple[Operation, ...], str | None]:
-        """The first of the operations that there is room for, and why not the next: the order in a table is kept."""
+        """Return the leading operations that fit the limits, and why the next does not: their order is kept."""
         reason = self._job_refused(candidate)
         admitted: list[Operation] = []
         on_pool = False
@@ -256,7 +256,7 @@ class _Room:
 
 
 def _too_much(budget: float | None, spent: float, cost: float) -> bool:
-    """Whether the budget is passed; work larger than a whole day's budget runs first of a day, or it never would."""
+    """Return whether the budget is exceeded; work above a day's budget runs first of a day, or it never would."""
     return budget is not None and spent > 0 and spent + cost > budget
 
 

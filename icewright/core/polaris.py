@@ -1,4 +1,4 @@
-"""Policies that Apache Polaris serves for a table, as settings. Pure.
+"""Convert policies that Apache Polaris serves for a table to settings.
 
 Its types and contents are those of Polaris's schemas of 2025-02-03. What a policy says of an operation and cannot be
 understood switches the operation off for the table: who wrote it wanted something else than the defaults.
@@ -55,7 +55,7 @@ class Served:
 
 
 def served(policies: Sequence[PolarisPolicy], now: datetime, note: str = "") -> Served:
-    """The policies as knobs; of two of one type the table's own, else the first, counts. `note` is told with each."""
+    """Return the policies as knobs; of one type the table's own, else the first, counts. Each rule has the `note`."""
     rules: list[tuple[str, Mapping[str, Any]]] = []
     seen: set[str] = set()
     for policy in sorted(policies, key=lambda p: p.inherited):
@@ -108,7 +108,7 @@ class _Reading:
             self.notes.append(f"{key} is left out: Icewright does not know it")
 
     def _custom(self, name: str, value: object) -> None:
-        """A property of `config`: one of Polaris's own examples, or a knob of the operation."""
+        """Convert a property of `config`: one of Polaris's own examples, or a knob of the operation."""
         plain = name.replace("-", "_")
         match (self.operations[0], plain):
             case (Operation.COMPACT, "compaction_strategy"):

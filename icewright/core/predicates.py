@@ -1,4 +1,4 @@
-"""A set of partitions as the predicate that Iceberg's procedures take: text from typed values. Pure."""
+"""Build the predicates by which Iceberg's procedures select partitions, from typed values."""
 
 from __future__ import annotations
 

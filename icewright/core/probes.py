@@ -1,12 +1,12 @@
-"""Queries that measure a table: a text in which the table has a name of its own."""
+"""Check probe queries, which measure a table and name it by a placeholder."""
 
 from __future__ import annotations
 
-TABLE = "{table}"  # what stands for the table in the text
+TABLE = "{table}"  # placeholder of the table in the query
 
 
 def checked_probe(text: str) -> str:
-    """The text. Raises `ValueError` when it does not name the table; whether it is one query, the engine says."""
+    """Return the text. Raises `ValueError` when it does not name the table; the engine checks that it is a query."""
     if TABLE not in text:
         raise ValueError(f"{text!r} does not name the table as {TABLE}")
     return text

@@ -88,7 +88,7 @@ def _amount(text: str) -> int:
 
 
 def by_property(knob: Knob[Any]) -> str:
-    """Say what a table property may set of the knob, where no rule opens more: yes, no, or a condition."""
+    """Return whether a table property may set the knob where no rule allows more: yes, no, or a condition."""
     if knob.name in _AT_MOST:
         return "false" if knob.kind is ValueKind.FLAG else "at most what the rules say"
     if knob.name in _AT_LEAST:
@@ -100,12 +100,12 @@ def by_property(knob: Knob[Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """What the properties of one table may set."""
+    """The rules for settings that the properties of one table may change."""
 
     rules: Knobs  # what holds for the table without its properties
 
     def refusal(self, knob: Knob[Any], value: Any) -> str:  # noqa: ANN401 - any knob's value
-        """Say why a property may not set the knob to this value; blank when it may."""
+        """Return why a property may not set the knob to this value; blank when it may."""
         if knob is PROPERTIES_ALLOW:
             return "rules alone set what the properties of a table may set"
         opened = self.rules[PROPERTIES_ALLOW]
@@ -132,7 +132,7 @@ def _rank(knob: Knob[Any], value: Any) -> Any:  # noqa: ANN401 - any knob's valu
 
 @dataclass(frozen=True, slots=True)
 class Properties:
-    """What a table's properties say: knobs with the property that sets them, what is ignored, and faults."""
+    """The content of a table's properties: knobs with the property that sets them, what is ignored, and faults."""
 
     settings: Mapping[str, tuple[str, Any]]
     ignored: tuple[Ignored, ...]

@@ -1,4 +1,4 @@
-"""Which snapshots and refs a policy removes: Iceberg's rules (core `RemoveSnapshots`), pins, and writers' states."""
+"""Plan which snapshots and refs expire: Iceberg's rules (core `RemoveSnapshots`), pins, and writers' states."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class _Retained:
     def keep_branch(
         self, ref: SnapshotRef, lineage: Sequence[Snapshot], now: datetime, older_than: datetime, retain_last: int
     ) -> None:
-        """Keep what a branch keeps of its lineage, newest first.
+        """Retain the snapshots of a branch by count and age, from its lineage, newest first.
 
         Histories have thousands of snapshots, and each evaluation goes through them: no text is made for each one.
         """
@@ -143,7 +143,7 @@ class _Retained:
         self.expiries.extend([_just_after(min(s.timestamp for s in young), age)] if young else [])
 
     def keep_writer_states(self, lineage: Sequence[Snapshot], rule: WriterStateRule, now: datetime) -> None:
-        """Keep what each writer walks when it starts again: from the branch's head to its newest state."""
+        """Retain the snapshots from the branch's head to each writer's newest state: a restarting writer walks them."""
         done = 0
         for state in newest_states(lineage, rule.keys):
             if (until := _kept_until(state, rule)) > now:
@@ -169,7 +169,7 @@ def _kept_until(state: WriterState, rule: WriterStateRule) -> datetime:
 
 
 def _lost_writers(metadata: TableMetadata, expired: Sequence[int], rule: WriterStateRule) -> tuple[str, ...]:
-    """Return who will not find its state again, as its newest one on some branch expires."""
+    """Return a sentence for each writer whose newest state on some branch expires."""
     by_id, gone = metadata.by_id, set(expired)
     if not any(by_id[snapshot_id].writer_properties for snapshot_id in expired):
         return ()

@@ -1,4 +1,4 @@
-"""How well a partition is sorted: whether the ranges of values that its files hold overlap."""
+"""Measure how well a partition is sorted, by the overlap of the value ranges of its files."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def ordering_columns(order: str) -> tuple[str, ...]:
 
 
 def ordering_fields(schema: Mapping[str, Any], names: Sequence[str]) -> tuple[tuple[int, str], ...]:
-    """Field id and type of each column; empty unless all of them are there, as primitive types."""
+    """Return field id and type of each column; empty unless all are in the schema with primitive types."""
     found = {".".join(path).lower(): (number, kind) for number, path, kind in columns(schema) if isinstance(kind, str)}
     known = [found.get(name.lower()) for name in names]
     return tuple(one for one in known if one is not None) if all(known) else ()
 
 
 def bound(kind: str, content: bytes) -> Any:  # noqa: ANN401 - a value that compares with others of the column
-    """A bound of a manifest entry (Iceberg spec, Binary single-value serialization); texts compare as their bytes do.
+    """Return a bound of a manifest entry (Iceberg spec, Binary single-value serialization); texts stay bytes.
 
     Numbers are read by their length, as a bound written before the column was promoted is shorter.
     """

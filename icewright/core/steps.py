@@ -1,4 +1,4 @@
-"""The closed union of what can be done to a table. A step is data: explain prints it, an engine carries it out."""
+"""The steps of maintenance, a closed union. A step is data: `explain` prints it, and an engine runs it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ExpireRows:
 
 
 class Kernel(enum.StrEnum):
-    """Who reads and writes the rows of a rewrite."""
+    """The engine that reads and writes the rows of a rewrite."""
 
     ARROW = "arrow"
     SPARK = "spark"
@@ -120,7 +120,7 @@ Step = ExpireRows | RewriteDataFiles | RewritePositionDeletes | RewriteManifests
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one operation means to do to one table now."""
+    """The steps that one operation would run on one table now."""
 
     operation: Operation
     steps: tuple[Step, ...]
@@ -129,7 +129,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Factors:
-    """By what past runs correct predictions."""
+    """The factors by which past runs correct predictions."""
 
     cost: float = 1.0
     benefit: float = 1.0
@@ -161,14 +161,14 @@ class NotDue:
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """Something is set, or somebody is in the way, so that it must not be done."""
+    """A setting, a safety rule or another job forbids the operation now."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unsupported:
-    """This path cannot do it to such a table."""
+    """The operation does not support such a table."""
 
     reason: str
 

@@ -1,4 +1,4 @@
-"""What an Iceberg table is, as far as maintenance needs to know. Names are those of the Iceberg spec."""
+"""The parts of an Iceberg table that maintenance needs, with the names of the Iceberg spec."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WRITE_PATHS = ("write.data.path", "write.folder-storage.path", "write.object-sto
 
 
 def split_name(text: str) -> tuple[str, ...]:
-    """The parts of a dotted name; parts with dots are quoted with backticks. Empty when the text is no such name."""
+    """Return the parts of a dotted name; parts with dots are quoted with backticks. Empty for other text."""
     parts: list[str] = []
     position = 0
     while match := _PART.match(text, position):
@@ -175,7 +175,7 @@ class TableMetadata:
 
     @cached_property
     def write_paths(self) -> tuple[str, ...]:
-        """Where writers put files of this table outside its location, as its properties say."""
+        """Return the folders outside the location to which the table properties send its files."""
         here = _SPELLING.place(self.location)
         named = (self.properties.get(name, "") for name in WRITE_PATHS)
         outside = {_SPELLING.place(path): path.rstrip("/") for path in named if path}
@@ -197,7 +197,7 @@ class TableMetadata:
 
 
 def columns(schema: Mapping[str, Any]) -> Iterator[tuple[int, tuple[str, ...], Any]]:
-    """Id, path and type of each column of a schema, through structs, a struct before what is in it."""
+    """Yield id, path and type of each column of a schema, through structs, a struct before what is in it."""
     pending: list[tuple[tuple[str, ...], Any]] = [((), field) for field in reversed(schema.get("fields", ()))]
     while pending:
         parents, field = pending.pop()
@@ -231,13 +231,13 @@ class ManifestFile:
 
     @classmethod
     def of(cls, row: Sequence[Any]) -> ManifestFile:
-        """From plain values in the order of the fields."""
+        """Build a manifest file from plain values in the order of the fields."""
         path, length, spec_id, content, *rest = row
         return cls(path, length, spec_id, ManifestContent(content), *rest)
 
     @property
     def live_files(self) -> int:
-        """Entries that are not deleted."""
+        """Return the number of entries that are not deleted."""
         return self.added_files + self.existing_files
 
 
@@ -283,7 +283,7 @@ class Thresholds:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFacts:
-    """What the manifests say of one partition (spec id and partition tuple) of the current snapshot."""
+    """The counts in the manifests of one partition (spec id and partition tuple) of the current snapshot."""
 
     spec_id: int
     values: tuple[Any, ...]  # JSON-like values in the order of the spec's fields; None is a null value
@@ -312,22 +312,22 @@ class PartitionFacts:
 
     @property
     def key(self) -> tuple[int, tuple[Any, ...]]:
-        """Spec id and partition tuple."""
+        """Return the spec id and the partition tuple."""
         return (self.spec_id, self.values)
 
     @property
     def delete_files(self) -> int:
-        """Delete files of every kind that still apply."""
+        """Return the number of delete files of every kind that still apply."""
         return self.position_delete_files + self.equality_delete_files + self.deletion_vectors
 
     @property
     def dangling_delete_files(self) -> int:
-        """Delete files that apply to nothing."""
+        """Return the number of delete files that apply to no data file."""
         return self.dangling_position_deletes + self.dangling_equality_deletes
 
     @property
     def deleted_ratio(self) -> float:
-        """Deleted rows over rows in data files."""
+        """Return the share of deleted rows among the rows in data files, at most 1."""
         return min(1.0, self.deleted_rows / self.records) if self.records else 0.0
 
 
@@ -379,15 +379,15 @@ class TableFacts:
 
     @cached_property
     def data_bytes(self) -> int:
-        """Bytes of live data files."""
+        """Return the bytes of live data files."""
         return sum([p.data_bytes for p in self.partitions])
 
     @cached_property
     def records(self) -> int:
-        """Return rows in live data files, deleted ones included."""
+        """Return the number of rows in live data files, deleted ones included."""
         return sum([p.records for p in self.partitions])
 
     @cached_property
     def manifest_count(self) -> int:
-        """Manifests of the current snapshot."""
+        """Return the number of manifests of the current snapshot."""
         return sum(m.manifests for m in self.manifests)

@@ -57,12 +57,12 @@ def of_work(catalog: str, outcome: Outcome) -> Mapping[Total, float]:
 
 
 def of_job(state: JobState) -> Mapping[Total, float]:
-    """Return what one job that ended adds."""
+    """Return the counters that one ended job increments."""
     return {Total("jobs", label=str(state)): 1.0}
 
 
 def of_catalog_failure(catalog: str) -> Mapping[Total, float]:
-    """Return what a catalog that could not be read adds."""
+    """Return the counters that a failed read of a catalog increments."""
     return {Total("catalog_errors", catalog): 1.0}
 
 

@@ -49,7 +49,7 @@ class Window:
 
 @lru_cache(maxsize=4096)  # thousands of tables have few of them
 def parse_windows(text: str) -> tuple[Window, ...]:
-    """`mon-fri 22:00-06:00; sat,sun` into windows. Raises `ValueError`."""
+    """Return the windows of a text such as `mon-fri 22:00-06:00; sat,sun`. Raises `ValueError`."""
     return tuple(_window(part.strip().lower()) for part in text.split(";") if part.strip())
 
 

@@ -65,9 +65,9 @@ def record_failure(runtime: Runtime, resource: str, subject: str, error: str) ->
 def record_success(runtime: Runtime, answered: Iterable[str]) -> None:
     """Close the breakers of resources that have answered, and evaluate again the tables that could not be read."""
     now = runtime.clock.now()
-    known = {breaker.resource: breaker for breaker in runtime.store.breakers.list()}
-    for resource in known.keys() & set(answered):
-        if not runtime.store.breakers.close(resource) or known[resource].state(now) is BreakerState.CLOSED:
+    breakers = {breaker.resource: breaker for breaker in runtime.store.breakers.list()}
+    for resource in breakers.keys() & set(answered):
+        if not runtime.store.breakers.close(resource) or breakers[resource].state(now) is BreakerState.CLOSED:
             continue
         _evaluate_unread(runtime, now)
         runtime.store.activity.record("breaker_closed", now, resource=resource)

@@ -27,7 +27,7 @@ def take(runtime: Runtime, directory: Directory, messages: Sequence[Message], *,
     faults: list[str] = []
     for message in messages:
         try:
-            resolved.append(directory.understood(message))
+            resolved.append(directory.resolve(message))
         except BadEvent as error:
             faults += error.faults
     if faults:

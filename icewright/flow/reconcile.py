@@ -57,18 +57,18 @@ class Reconciler:
             if message not in self._reported:
                 runtime.emit("reconciled", {"said": message})
         self._reported = frozenset(messages)
-        _cancel_unwatched(runtime)
+        _cancel_abandoned(runtime)
         forget_unused(runtime, FORGET_AFTER)
         ended = [p for p in runtime.store.processes.list() if runtime.clock.now() - p.heartbeat > FORGET_AFTER]
         runtime.store.processes.deregister([p.holder for p in ended])
         return 0
 
 
-def _cancel_unwatched(runtime: Runtime) -> None:
+def _cancel_abandoned(runtime: Runtime) -> None:
     """Cancel queued jobs of catalogs that no process has configured, which would use up the limits for ever."""
     now, rows = runtime.clock.now(), runtime.store.catalogs.list()
-    unwatched = [row.name for row in rows if row.is_abandoned(runtime.scopes, now)]
-    for job in runtime.store.jobs.queued(unwatched) if unwatched else ():
+    abandoned = [row.name for row in rows if row.is_abandoned(runtime.scopes, now)]
+    for job in runtime.store.jobs.queued(abandoned) if abandoned else ():
         runtime.store.jobs.request_cancel(job.job_id, now)
         message = f"{job.ref}: job {job.job_id} was cancelled, as catalog {job.ref.catalog} is not configured any more"
         runtime.store.activity.record("reconciled", now, said=message)
@@ -83,7 +83,7 @@ def _resume_deletions(runtime: Runtime, unfinished: Unfinished) -> tuple[bool, s
     if unfinished.ref.catalog not in runtime.catalogs:
         return False, f"{waiting}: catalog {unfinished.ref.catalog} is not configured any more"
     try:
-        if _no_longer_wanted(runtime, unfinished):
+        if _orphan_removal_disabled(runtime, unfinished):
             return False, f"{waiting}: orphans of the table are not removed any more"
         outcome = runtime.engine.resume(unfinished)
     except (TableNotFound, TableReplaced) as error:  # the table was dropped or replaced
@@ -99,7 +99,7 @@ def _resume_deletions(runtime: Runtime, unfinished: Unfinished) -> tuple[bool, s
     return True, f"{unfinished.ref}: {outcome.summary}"
 
 
-def _no_longer_wanted(runtime: Runtime, unfinished: Unfinished) -> bool:
+def _orphan_removal_disabled(runtime: Runtime, unfinished: Unfinished) -> bool:
     """Return whether the files are orphans of a table on which orphan removal is switched off by now.
 
     Files of a job that also expired snapshots are always deleted, as a commit has released them.

@@ -46,7 +46,7 @@ STORE_PATIENCE = timedelta(seconds=60)  # half of the time after which a silent 
 _Result = TypeVar("_Result")
 
 
-def _never() -> bool:
+def _not_stopping() -> bool:
     return False
 
 
@@ -54,7 +54,7 @@ def _holder_state_unknown(_holder: str) -> bool:
     return False
 
 
-def _uncalibrated() -> Mapping[Operation, Factors]:
+def _no_factors() -> Mapping[Operation, Factors]:
     return {}
 
 
@@ -76,13 +76,13 @@ class Runtime:
     limits: Limits
     trigger: Trigger
     emit: Listener = field(default=_ignore_event)
-    stopping: Callable[[], bool] = field(default=_never)  # whether the process is about to end
+    stopping: Callable[[], bool] = field(default=_not_stopping)  # whether the process is about to end
     vacuums: Mapping[str, Vacuum] = field(default_factory=dict)  # of catalogs with branches
     process_has_ended: Callable[[str], bool] = field(
         default=_holder_state_unknown
     )  # whether the process of this name has surely ended
     calibration: Callable[[], Mapping[Operation, Factors]] = field(
-        default=_uncalibrated
+        default=_no_factors
     )  # learned from the runs of all tables
 
     def record_event(self, kind: str, ref: TableRef, details: Mapping[str, Any]) -> None:

@@ -85,7 +85,7 @@ def returning(runtime: Runtime, job: JobRow) -> Returning:
             return Returning(already=True)
         raise _nothing_to_undo(job, files)
     snapshots = [snapshot for removal in missing for snapshot in removed_snapshots(removal)]
-    missing_files = files.deleted or _missing(runtime, files.present if missing else ())
+    missing_files = files.deleted or _missing_paths(runtime, files.present if missing else ())
     unreadable = _unreadable(runtime, snapshots, missing_files) if missing_files else []
     if files.deleted or unreadable:
         raise _files_deleted(job, missing_files, unreadable)
@@ -94,7 +94,7 @@ def returning(runtime: Runtime, job: JobRow) -> Returning:
         return Returning((), files.waiting, files.bytes, notes=notes)
     base = table_of(runtime, job)
     needed_by_later_jobs(runtime, job, missing)  # of a file that one of them has deleted it names the job
-    if missing_files := _missing(runtime, _shared_once(runtime, snapshots, base, files.present)):
+    if missing_files := _missing_paths(runtime, _formerly_shared_files(runtime, snapshots, base, files.present)):
         raise _files_deleted(job, missing_files, _unreadable(runtime, snapshots, missing_files))
     changes = [RestoreSnapshots.from_json(removal.document) for removal in missing]
     current_refs = {ref.name: ref.snapshot_id for ref in base.refs}
@@ -125,7 +125,7 @@ def needed_by_later_jobs(runtime: Runtime, job: JobRow, removals: Sequence[Remov
     later = runtime.store.ledger.later_deletions(job.job_id, since)
     keys = {key(path) for files in later.values() for path in files}
     snapshots = [snapshot for removal in removals for snapshot in removed_snapshots(removal)]
-    needed = set(_needed(runtime, snapshots, keys)) if keys else set()
+    needed = set(_needed_keys(runtime, snapshots, keys)) if keys else set()
     by_job = {}
     for later_job, files in later.items():
         shared = {path: state for path, state in files.items() if key(path) in needed}
@@ -160,12 +160,12 @@ def _count(files: LedgerFiles, file: Mapping[str, Any], operations: Iterable[Ope
         files.operations |= {Operation(operation)} if operation else set(operations)
 
 
-def _missing(runtime: Runtime, paths: Sequence[str]) -> list[str]:
+def _missing_paths(runtime: Runtime, paths: Sequence[str]) -> list[str]:
     """Return the paths that do not exist any more."""
     return [path for path, stat in runtime.files.stat(paths, _MAX_CONCURRENT).items() if stat is None] if paths else []
 
 
-def _needed(runtime: Runtime, snapshots: Sequence[Snapshot], keys: set[str]) -> Iterator[str]:
+def _needed_keys(runtime: Runtime, snapshots: Sequence[Snapshot], keys: set[str]) -> Iterator[str]:
     """Yield the keys out of `keys` whose files the snapshots read."""
     yield from (key(s.manifest_list) for s in snapshots if s.manifest_list and key(s.manifest_list) in keys)
     manifests = _manifests(runtime, snapshots)
@@ -174,12 +174,12 @@ def _needed(runtime: Runtime, snapshots: Sequence[Snapshot], keys: set[str]) -> 
         yield from (path_key for path in batch.column("path").to_pylist() if (path_key := key(path)) in keys)
 
 
-def _shared_once(
+def _formerly_shared_files(
     runtime: Runtime, snapshots: Sequence[Snapshot], base: TableMetadata, planned: Iterable[str]
 ) -> list[str]:
-    """Return the files of the snapshots that the expiry left to other snapshots, where these may be gone too by now.
+    """Return the files that the expired snapshots shared with snapshots which may be expired too by now.
 
-    Whatever the table's own snapshots list in the same manifests is still needed, and nobody deletes it.
+    Files in manifests of the table's current snapshots are left out: the table still needs them.
     """
     current = {manifest.path for manifest in _manifests(runtime, base.snapshots)}
     manifests = [manifest for manifest in _manifests(runtime, snapshots) if manifest.path not in current]
@@ -201,7 +201,7 @@ def _unreadable(runtime: Runtime, snapshots: Iterable[Snapshot], paths: Iterable
     keys, ids = {key(path) for path in paths}, []
     for snapshot in snapshots:
         try:
-            needs = any(True for _ in _needed(runtime, [snapshot], keys))
+            needs = any(True for _ in _needed_keys(runtime, [snapshot], keys))
         except MetadataUnreadable:
             needs = True
         ids += [snapshot.snapshot_id] if needs else []

@@ -126,8 +126,8 @@ class IdempotencyKeys(Protocol):
     def begin(self, request_id: str, body: str, now: datetime) -> Answered | None:
         """Claim a key for a request with this digest of its body: None when the caller is to carry it out.
 
-        Otherwise return the state of the first request of this key. A claim that was neither ended nor answered
-        within a minute belongs to a process that died, and is given to the caller.
+        Otherwise returns the state of the first request with this key. A claim that was neither ended nor answered
+        within a minute belongs to a dead process, and is given to the caller.
         """
         ...
 

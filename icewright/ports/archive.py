@@ -70,10 +70,10 @@ class Archive(Protocol):
     def write(self, batch: Batch, rows: pa.Table) -> None:
         """Append the rows in one commit, unless the table has the batch already. Returns when it has it.
 
-        That the batch is missing and that it is added is one compare-and-set: whoever else writes the same batch at
-        the same time, it is there once. Raises `CommitConflict` when somebody else committed, and
-        `CommitStateUnknown` when the reply was lost: then calling again settles it. Raises `CatalogUnavailable`,
-        `StorageUnavailable`, and `InvariantViolated` when the table has a part of the batch.
+        The check and the append are one compare-and-set: with several writers of one batch, the table has the batch
+        once. Raises `CommitConflict` after another writer's commit, and `CommitStateUnknown` when the reply was lost:
+        then calling again settles it. Raises `CatalogUnavailable`, `StorageUnavailable`, and `InvariantViolated` when
+        the table has a part of the batch.
         """
         ...
 

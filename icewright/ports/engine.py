@@ -23,16 +23,13 @@ class StepRequest:
     step: Step
     base: TableMetadata
     dry_run: bool = False
-    automatic: bool = False  # nobody asked for this run: what is doubtful needs a person's word first
-    check: Callable[[], None] = field(
-        default=lambda: None
-    )  # raises `LeaseLost` or `Cancelled`: asked before each commit
-    on_partial_result: Callable[[Outcome], None] = field(
-        default=lambda _: None
-    )  # told what a step that then raises had committed
-    on_progress: Callable[[Mapping[str, int]], None] = field(
-        default=lambda _: None
-    )  # told in numbers how far it has come
+    automatic: bool = False  # not requested by a person: doubtful deletions are refused
+    # raises `LeaseLost` or `Cancelled`; called before each commit
+    check: Callable[[], None] = field(default=lambda: None)
+    # called with the commits of a step that then raises
+    on_partial_result: Callable[[Outcome], None] = field(default=lambda _: None)
+    # called with the progress in numbers
+    on_progress: Callable[[Mapping[str, int]], None] = field(default=lambda _: None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +59,9 @@ class Adoptable:
     """Tables, files and places that stop deletions in a table's places and that no catalog's table owns."""
 
     table_uuid: str
-    tables: tuple[str, ...]  # uuids of tables that were here before
-    files: tuple[str, ...]  # metadata files of versions that somebody else made, and that are dead
-    places: tuple[str, ...]  # the location and write paths that nobody has confirmed
+    tables: tuple[str, ...]  # uuids of earlier tables in these places
+    files: tuple[str, ...]  # metadata files of dead versions by other writers
+    places: tuple[str, ...]  # the location and write paths that no person has confirmed
 
     @property
     def what(self) -> tuple[str, ...]:
@@ -81,16 +78,16 @@ class Probe:
     query: str  # one SELECT over `{table}`
     snapshot_ids: tuple[int, ...]
     limit: timedelta  # for each time that the query runs
-    check: Callable[[], None] = field(default=lambda: None)  # raises `LeaseLost` or `Cancelled`: asked all the time
+    check: Callable[[], None] = field(default=lambda: None)  # raises `LeaseLost` or `Cancelled`; called often
 
 
 class Engine(Protocol):
     """Runs the steps of operations on tables.
 
-    A step that could not be done raises, and tells `kept` what it had committed by then. An `Outcome` is always the
+    A step that fails raises, and reports its commits through `on_partial_result` before. An `Outcome` is always the
     truth about the table.
 
-    A dry run changes nothing and its `files` are exactly those that the real run would rewrite or delete.
+    A dry run changes nothing, and its `files` are exactly those that the real run would rewrite or delete.
     """
 
     def run(self, assignment: StepRequest) -> Outcome:
@@ -109,6 +106,6 @@ class Engine(Protocol):
         """Return the seconds that the query takes on each of the snapshots, in their order.
 
         Raises `Refused` when the query is not one SELECT over the table alone, `Cancelled` when it takes too long, and
-        what running it raises.
+        the errors of the query.
         """
         ...

@@ -61,7 +61,7 @@ class JobQueue(Protocol):
     ) -> None:
         """End a job and release its table; a job that has ended keeps its state. May be repeated.
 
-        `fault`: whose fault a failure or a deferral was; None: the table's, or none.
+        `fault` names who caused a failure or a deferral; None means the table, or nobody.
         """
         ...
 
@@ -103,7 +103,7 @@ class PlanningState(Protocol):
     def candidates(self, catalogs: Sequence[str]) -> Sequence[Candidate]:
         """Return the tables of these catalogs with due operations, as their last evaluation found them.
 
-        Pool and scope are not filled in: those are configuration, which the store does not know.
+        Pool and scope are empty: they are configuration, which the store does not have.
         """
         ...
 

@@ -57,7 +57,7 @@ class RemoveSnapshots:
 class RestoreSnapshots:
     """Restore the objects that an expiry removed, each from its JSON; objects that exist stay unchanged.
 
-    The current snapshot and main do not move. A ref whose name somebody has taken since stays where it is now.
+    The current snapshot and main do not move. A ref whose name another writer has used since stays unchanged.
     """
 
     table_uuid: str
@@ -67,7 +67,7 @@ class RestoreSnapshots:
     partition_statistics: tuple[Mapping[str, Any], ...] = ()
     specs: tuple[Mapping[str, Any], ...] = ()
     schemas: tuple[Mapping[str, Any], ...] = ()
-    history: tuple[Mapping[str, Any], ...] = ()  # entries of the snapshot log that went, and the next one, which stayed
+    history: tuple[Mapping[str, Any], ...] = ()  # removed entries of the snapshot log, and the next entry, which stayed
 
     def to_json(self) -> dict[str, Any]:
         """Return the change as values that JSON can represent."""
@@ -134,10 +134,10 @@ class Catalog(Protocol):
     def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
         """Apply `change` to exactly `base` and return the new metadata; `base` itself when there is nothing to change.
 
-        Compare-and-set: raises `CommitConflict` when `base` is not current any more, and `CommitStateUnknown` when
-        the reply was lost. Whoever created or moved a ref or snapshot since `base` makes it a conflict. Where the
-        catalog cannot compare everything, what was lost by it is put back before the conflict is raised; if that fails
-        too it is `InvariantViolated`, and no file may be deleted.
+        Compare-and-set: raises `CommitConflict` when `base` is not current any more, and `CommitStateUnknown` when the
+        reply was lost. Every ref or snapshot that others created or moved since `base` makes it a conflict. Where the
+        catalog cannot compare everything, objects that the commit dropped are restored before the conflict is raised;
+        if that fails too, `InvariantViolated` is raised, and no file may be deleted.
         """
         ...
 
@@ -146,13 +146,13 @@ class Catalog(Protocol):
 class Restoring(Protocol):
     """A catalog whose server may drop, with a snapshot that a commit removes, a ref that somebody sets on it just then.
 
-    `commit` puts such a ref back; of a process that ends in between `restore` does it.
+    `commit` restores such a ref; when the process dies in between, `restore` does it.
     """
 
     def restore(self, ref: TableRef, location: str, change: RemoveSnapshots) -> Sequence[str]:
         """Restore refs that the commit of a change planned on the metadata at `location` dropped; return their names.
 
-        Raises `InvariantViolated` when nobody can tell, or it cannot be put back: no file may be deleted then.
+        Raises `InvariantViolated` when the refs are unknown or cannot be restored: no file may be deleted then.
         """
         ...
 
@@ -204,17 +204,17 @@ class Storage(Protocol):
     def stat(self, paths: Sequence[str], concurrency: int) -> Mapping[str, FileStat | None]:
         """Return length and time of many files, by few requests; None when there is no such file.
 
-        A folder or a link of a file system has no time: something bears the name, so the file is not deleted already.
-        Of a path that storage cannot ask for by name (see `listing`) nothing is known: it is not in the answer, and
-        `delete` says why. Raises `AccessDenied`, and `StorageUnavailable` when any of the others is not answered for.
+        A folder or a link of a file system has no time: the name is in use, so the file does not count as deleted. A
+        path that storage cannot address by name (see `listing`) is missing from the result, and `delete` reports why.
+        Raises `AccessDenied`, and `StorageUnavailable` when storage does not answer for one of the others.
         """
         ...
 
     def time(self, location: str) -> datetime:
         """Return the storage's own clock, from a hidden file that is written below the location and deleted again.
 
-        Raises `StorageUnavailable`, also when the file stays, `AccessDenied`, and `Refused` where nothing may be
-        written.
+        Raises `StorageUnavailable`, also when the file cannot be deleted, `AccessDenied`, and `Refused` where writing
+        is not allowed.
         """
         ...
 
@@ -229,7 +229,7 @@ class Storage(Protocol):
     def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:
         """Delete files; one that is missing already counts as deleted.
 
-        A path that storage cannot ask for exactly as it is spelt is a failure: no other file is deleted in its place.
+        A path that storage cannot address exactly as spelt is a failure: no other file is deleted in its place.
         """
         ...
 
@@ -240,10 +240,10 @@ class Storage(Protocol):
     def listing(self, location: str, unnamed: Callable[[str], None] = ignore) -> Iterator[pa.RecordBatch]:
         """Return all files below a location: `path` (string), `bytes` (int64), `modified` (timestamp, null = unknown).
 
-        What is no file, or cannot be asked for by its name, is left out and handed to `unnamed` as printable text:
-        directory markers and keys with an empty part, a part `.` or `..` or a control character in object stores,
-        names that are not UTF-8 in file systems. Object stores say times in whole seconds, as they do for one object.
-        Raises `FolderMissing` where a file system has no such folder; an object store has none of its own.
+        Entries that are no files or cannot be addressed by name are left out and passed to `unnamed` as printable text:
+        directory markers and keys with an empty part, a part `.` or `..` or a control character in object stores, names
+        that are not UTF-8 in file systems. Object stores give times in whole seconds, as for a single object. Raises
+        `FolderMissing` where a file system has no such folder; an object store has no folders.
         """
         ...
 
@@ -303,6 +303,6 @@ class TableFiles(Storage, Protocol):
     def live_files(self, manifests: Sequence[ManifestFile]) -> Iterator[pa.RecordBatch]:
         """Return the files that are live in the manifests: `path`, `bytes`, `content`, `format`, in bounded memory.
 
-        A path may come more than once. Whole or not at all: an error in any manifest ends the iteration.
+        A path may come more than once. Complete or an error: an unreadable manifest ends the iteration by raising.
         """
         ...

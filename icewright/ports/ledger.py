@@ -40,7 +40,7 @@ class DeletionLedger(Protocol):
     def claim(self, job_id: str, paths: Sequence[str]) -> frozenset[str]:
         """Claim waiting files of a job for an attempt to delete them. Return the paths that may be deleted.
 
-        A file that somebody undoes, or gives up, at the same time is either claimed here or theirs. May be repeated.
+        A file that is undone or given up at the same time is either claimed here or there. May be repeated.
         """
         ...
 
@@ -107,7 +107,7 @@ class DeletionLedger(Protocol):
     def end_undo(self, job_id: str, now: datetime, *, undone: bool, in_use: Collection[str] = ()) -> None:
         """Give the files that `begin_undo` took their final state, or let them wait as before. May be repeated.
 
-        `in_use` are paths that restored snapshots need: those files stay for good.
+        `in_use` are paths that restored snapshots need: those files are never deleted.
         """
         ...
 

@@ -101,7 +101,7 @@ class LeaseStatus(enum.Enum):
     """The result of renewing the lease of a job."""
 
     HELD = enum.auto()
-    CANCELLED = enum.auto()  # held, and somebody asked the job to stop
+    CANCELLED = enum.auto()  # held, and cancellation of the job is requested
     LOST = enum.auto()
 
 

@@ -19,9 +19,10 @@ from icewright.ports.views import PolicyRules, Views
 class Store(Protocol):
     """The parts of the state store, each a port of its own. Functions that need one part take that part.
 
-    A call of a part is a transaction of its own; no transaction spans two calls. All raise `StoreUnavailable`. What
-    takes work for this process (`claim*`, `enqueue`, `dequeue`, `acquire`) raises `SchemaMismatch` when the store has
-    the schema of another version of this program; heartbeats and results of work that was taken before are recorded.
+    A call of a part is a transaction of its own; no transaction spans two calls. All raise `StoreUnavailable`. Methods
+    that claim work for this process (`claim*`, `enqueue`, `dequeue`, `acquire`) raise `SchemaMismatch` when the store
+    has the schema of another version of this program; heartbeats and results of work that was claimed before are
+    recorded.
     """
 
     def change_token(self) -> Hashable | None:

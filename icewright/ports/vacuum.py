@@ -16,7 +16,7 @@ from icewright.ports.lake import Catalog, RemoveSnapshots, RestoreSnapshots
 class Branched(Catalog, Protocol):
     """A catalog in which every commit, on any branch, is a state of all tables.
 
-    Raises `AccessDenied`, and `CatalogUnavailable` when it does not answer: never an emptier answer.
+    Raises `AccessDenied`, and `CatalogUnavailable` when the catalog does not answer, never a partial result.
     """
 
     @property

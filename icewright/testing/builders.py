@@ -82,8 +82,8 @@ def metadata(
 ) -> table.TableMetadata:
     """Return a table whose main branch has one snapshot for each age in hours, oldest first, with ids from 1.
 
-    `refs` come beside main, which is made unless they name it. With `snapshots` the history is given as it is, and
-    main leads to the last unless `current_snapshot_id` says otherwise.
+    `refs` come in addition to main, which is created unless they name it. With `snapshots` the history is used
+    unchanged, and main points to the last one unless `current_snapshot_id` names another.
     """
     snapshots: tuple[table.Snapshot, ...] = overrides.pop("snapshots", None) or lineage(ages)
     last = snapshots[-1].snapshot_id if snapshots else None

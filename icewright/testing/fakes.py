@@ -39,7 +39,7 @@ class FixedClock:
         return self.time
 
 
-def _nothing(_base: table.TableMetadata, _change: Change) -> None:
+def _no_effect(_base: table.TableMetadata, _change: Change) -> None:
     return
 
 
@@ -47,15 +47,15 @@ def _nothing(_base: table.TableMetadata, _change: Change) -> None:
 class MemoryCatalog:
     """A Catalog port that keeps its tables in memory.
 
-    `before_commit` and `after_commit` are called with the commit's arguments just before and just after the pointer
-    swings. The former may commit as somebody else would (`concurrently`) or raise: then nothing has happened. The
-    latter may raise too: then the commit has landed and its reply is lost. While `down` is set, nothing is answered.
+    `before_commit` and `after_commit` are called with the commit's arguments just before and just after the pointer is
+    replaced. The former may commit as another writer (`concurrently`) or raise: then nothing has happened. The latter
+    may raise too: then the commit has landed and its reply is lost. While `down` is set, every call raises it.
     """
 
     name: str = "lake"
     clock: Clock = field(default_factory=FixedClock)
-    before_commit: Callable[[table.TableMetadata, Change], None] = _nothing
-    after_commit: Callable[[table.TableMetadata, Change], None] = _nothing
+    before_commit: Callable[[table.TableMetadata, Change], None] = _no_effect
+    after_commit: Callable[[table.TableMetadata, Change], None] = _no_effect
     down: IcewrightError | None = None
     tables: dict[table.TableRef, table.TableMetadata] = field(default_factory=dict)
     beyond: list[table.TableMetadata] = field(default_factory=list)  # tables that the server shows elsewhere
@@ -65,19 +65,19 @@ class MemoryCatalog:
 
     def pointers(self) -> Sequence[Pointer]:
         """Return every table with its current metadata file."""
-        self._answer()
+        self._raise_if_down()
         return [Pointer(ref, metadata.metadata_location) for ref, metadata in sorted(self.tables.items())]
 
     def load(self, ref: table.TableRef) -> table.TableMetadata:
         """Return the current metadata. Raises `TableNotFound`."""
-        self._answer()
+        self._raise_if_down()
         if ref not in self.tables:
             raise TableNotFound(f"{ref}: the catalog does not know this table")
         return self.tables[ref]
 
     def neighbours(self) -> Sequence[Pointer]:
         """Return the pointers of every table of `beyond`."""
-        self._answer()
+        self._raise_if_down()
         return [Pointer(neighbour.ref, neighbour.metadata_location) for neighbour in self.beyond]
 
     def neighbour(self, pointer: Pointer) -> table.TableMetadata:
@@ -94,7 +94,7 @@ class MemoryCatalog:
 
     def commit(self, base: table.TableMetadata, change: Change) -> table.TableMetadata:
         """Apply the change if `base` is still current."""
-        self._answer()
+        self._raise_if_down()
         self.before_commit(base, change)
         with self._lock:
             current = self.tables.get(base.ref)
@@ -103,7 +103,7 @@ class MemoryCatalog:
             after = _changed(base, change, self.clock.now())
             if after is base:
                 return base
-            after = self._swing(after)
+            after = self._replace_pointer(after)
             self.commits.append(change)
         self.after_commit(base, change)
         return after
@@ -116,13 +116,13 @@ class MemoryCatalog:
     def concurrently(self, ref: table.TableRef, **changes: Any) -> table.TableMetadata:  # noqa: ANN401 - any field
         """Return the result of another writer's commit: these fields changed, in a new metadata file."""
         with self._lock:
-            return self._swing(replace(self.tables[ref], **changes))
+            return self._replace_pointer(replace(self.tables[ref], **changes))
 
-    def _answer(self) -> None:
+    def _raise_if_down(self) -> None:
         if self.down is not None:
             raise self.down
 
-    def _swing(self, metadata: table.TableMetadata) -> table.TableMetadata:
+    def _replace_pointer(self, metadata: table.TableMetadata) -> table.TableMetadata:
         self._written += 1
         location = f"{metadata.location}/metadata/{self._written:05d}-m.metadata.json"
         log = (*metadata.metadata_log, metadata.metadata_location)

@@ -7,14 +7,14 @@ from datetime import UTC, datetime
 import pytest
 
 from icewright.core.errors import BadEvent
-from icewright.core.events.directory import Directory, Known, holds
+from icewright.core.events.directory import CatalogEntry, Directory, holds
 from icewright.core.events.model import CommitReported, Event, Message, MetadataChanged, ScanReported, TableTouched
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 DIRECTORY = Directory(
     {
-        "lake": Known(("iceberg", "spark_catalog"), ("s3://lake/warehouse/",)),
-        "pond": Known((), ("file:///data/pond", "s3://lake/warehouse/pond/")),
+        "lake": CatalogEntry(("iceberg", "spark_catalog"), ("s3://lake/warehouse/",)),
+        "pond": CatalogEntry((), ("file:///data/pond", "s3://lake/warehouse/pond/")),
     }
 )
 
@@ -41,7 +41,7 @@ def scan(*name: str) -> ScanReported:
 )
 def test_names_become_ours(event: Event, understood: Event) -> None:
     """A catalog is known by its name, its aliases and its locations, however they are spelled."""
-    (found,) = DIRECTORY.understood(Message("1", (event,))).message.events
+    (found,) = DIRECTORY.resolve(Message("1", (event,))).message.events
     if isinstance(event, MetadataChanged):
         assert isinstance(understood, MetadataChanged)
         understood = MetadataChanged(event.location, understood.catalogs)
@@ -52,10 +52,10 @@ def test_a_catalog_that_is_not_there() -> None:
     """Is a fault with its remedy, unless the sender speaks of everything that it does."""
     events = (scan("tpch", "tiny", "nation"), scan("iceberg", "a", "b"), TableTouched((("tpch", "a", "b"),)))
     with pytest.raises(BadEvent, match=r"no catalog tpch; known are lake, pond; .* add it to catalogs\.\*\.aliases"):
-        DIRECTORY.understood(Message("1", events))
+        DIRECTORY.resolve(Message("1", events))
     with pytest.raises(BadEvent, match="no catalog lak; did you mean lake"):
-        DIRECTORY.understood(Message("1", (scan("lak", "a", "b"),)))
-    found = DIRECTORY.understood(Message("1", events, foreign=True))
+        DIRECTORY.resolve(Message("1", (scan("lak", "a", "b"),)))
+    found = DIRECTORY.resolve(Message("1", events, foreign=True))
     assert (found.message.events, found.ignored) == ((scan("lake", "a", "b"),), ("there is no catalog tpch",))
 
 

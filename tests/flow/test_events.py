@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from icewright.core.errors import BadEvent, CatalogUnavailable
-from icewright.core.events.directory import Directory, Known
+from icewright.core.events.directory import CatalogEntry, Directory
 from icewright.core.events.model import Message, ScanReported, TableTouched
 from icewright.flow.detect import detect
 from icewright.flow.evaluate import evaluate_due
@@ -18,7 +18,7 @@ from icewright.ports import NewReports, Receipt
 from icewright.testing import NOW, REF
 from tests.flow.bench import OLD, Bench
 
-DIRECTORY = Directory({"lake": Known(("iceberg",), ("s3://lake/",)), "pond": Known()})
+DIRECTORY = Directory({"lake": CatalogEntry(("iceberg",), ("s3://lake/",)), "pond": CatalogEntry()})
 
 
 def touched(*names: str, message_id: str = "1", foreign: bool = False) -> Message:

@@ -20,7 +20,7 @@ from icewright.app.tokens import digest
 from icewright.app.web.access import EventSenders
 from icewright.app.web.app_state import ServiceStatus
 from icewright.app.web.application import Settings, create_app
-from icewright.core.events.directory import Directory, Known
+from icewright.core.events.directory import CatalogEntry, Directory
 from icewright.core.permissions import Grant, Role
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState
@@ -32,7 +32,7 @@ from tests.flow.bench import Bench
 
 TOKEN, OTHER_TOKEN, SECRET = "token-0123456789-hush", "other-0123456789-hush", "secret-0123456789-hush"
 HERE, ELSEWHERE = "127.0.0.1", "192.0.2.7"
-DIRECTORY = Directory({"lake": Known(("iceberg",), ("s3://lake/",))})
+DIRECTORY = Directory({"lake": CatalogEntry(("iceberg",), ("s3://lake/",))})
 
 
 @dataclass

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from icewright.app.web.running import serving
-from icewright.core.events.directory import Directory, Known
+from icewright.core.events.directory import CatalogEntry, Directory
 from tests.web.conftest import HERE, SECRET, TOKEN, Served
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "events.md"
 EXAMPLES = re.findall(r"```bash\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-DIRECTORY = Directory({"lake": Known(("iceberg", "spark_catalog"), ("s3://lake/warehouse/",))})
+DIRECTORY = Directory({"lake": CatalogEntry(("iceberg", "spark_catalog"), ("s3://lake/warehouse/",))})
 
 
 @pytest.mark.skipif(not (shutil.which("curl") and shutil.which("openssl")), reason="no curl or no openssl")

@@ -20,7 +20,7 @@ from icewright.ports import Change, Clock, Pointer, RestoreSnapshots
 
 PARALLEL = 8  # databases that are listed at the same time; boto3 keeps ten connections
 # what an entry and the request to replace it have in common: the columns are for people, and do not change here
-_KEPT = (
+_UPDATABLE_FIELDS = (
     "Name", "Description", "Owner", "LastAccessTime", "LastAnalyzedTime", "Retention", "StorageDescriptor",
     "PartitionKeys", "ViewOriginalText", "ViewExpandedText", "TableType", "TargetTable",
 )  # fmt: skip
@@ -80,8 +80,8 @@ class GlueCatalog:
     def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
         """Write the next metadata file and replace the entry if it still has the version that names the file of `base`.
 
-        Every change of an entry gives it a new version, so any ref, snapshot or property that somebody else changed
-        meanwhile makes it a conflict. The new file goes unless the entry may come to name it.
+        Every change of an entry gives the entry a new version, so a concurrent change of any ref, snapshot or property
+        is a conflict. The new file is deleted unless the entry may still come to name it.
         """
         try:
             entry = self._entry(base.ref)
@@ -103,7 +103,7 @@ class GlueCatalog:
         return after
 
     def _replaced(self, base: TableMetadata, entry: Mapping[str, Any], location: str) -> None:
-        new = {key: entry[key] for key in _KEPT if key in entry}
+        new = {key: entry[key] for key in _UPDATABLE_FIELDS if key in entry}
         new["Parameters"] = swap_pointer(entry.get("Parameters"), base, location)
         try:
             self._client.update(base.ref, base.ref.namespace[0], new, str(entry["VersionId"]))

@@ -19,10 +19,10 @@ from icewright.core.table import TableRef
 from icewright.ports import Clock
 
 _TRIES = 6  # of an update that Glue had no time for
-_GONE, _CONFLICT = "EntityNotFoundException", "ConcurrentModificationException"
+_ENTRY_MISSING, _CONFLICT = "EntityNotFoundException", "ConcurrentModificationException"
 _NO_NAME = "InvalidInputException"
 _DENIED = frozenset({"AccessDeniedException", "AccessDenied"})
-_STRANGER = frozenset(
+_CREDENTIAL_ERRORS = frozenset(
     {"ExpiredTokenException", "ExpiredToken", "UnrecognizedClientException", "InvalidClientTokenId"}
     | {"InvalidSignatureException", "SignatureDoesNotMatch", "MissingAuthenticationTokenException"}
 )
@@ -30,8 +30,8 @@ _RETRYABLE = frozenset(
     {"ThrottlingException", "Throttling", "ThrottledException", "TooManyRequestsException", "RequestThrottled"}
     | {"RequestThrottledException", "RequestLimitExceeded", "RateExceeded"}
 )
-# answered as faults of the request, though nobody knows how far Glue came
-_UNSURE = frozenset(
+# reported as client errors, although Glue may have applied the request
+_OUTCOME_UNKNOWN = frozenset(
     {"OperationTimeoutException", "RequestTimeout", "RequestTimeoutException", "FederationSourceException"}
 )
 _CLIENT_FAULT = range(400, 500)
@@ -71,7 +71,7 @@ class GlueClient:
                 pages = self._client(retries=True).get_paginator("get_tables").paginate(DatabaseName=database)
                 return [table for page in pages for table in page["TableList"]]
             except ClientError as error:
-                if _code(error) == _GONE:
+                if _code(error) == _ENTRY_MISSING:
                     return []
                 raise
 
@@ -83,7 +83,7 @@ class GlueClient:
                     "Table"
                 ]
             except ClientError as error:
-                if _code(error) in (_GONE, _NO_NAME):  # a name that Glue does not take is no table's
+                if _code(error) in (_ENTRY_MISSING, _NO_NAME):  # a name that Glue does not take is no table's
                     return None
                 raise
             return entry
@@ -91,8 +91,8 @@ class GlueClient:
     def update(self, ref: TableRef, database: str, entry: Mapping[str, Any], version: str) -> None:
         """Replace the entry if its version is unchanged.
 
-        What Glue had no time for is asked for again. Raises `Lost` when nobody knows whether it was done; after any
-        other error it was not: `CommitConflict`, `AccessDenied`, `Refused`, `CatalogUnavailable`.
+        Throttled requests are repeated. Raises `Lost` when the outcome is unknown; after every other error the entry is
+        unchanged: `CommitConflict`, `AccessDenied`, `Refused`, `CatalogUnavailable`.
         """
         for attempt in range(1, _TRIES + 1):
             try:
@@ -118,15 +118,15 @@ class GlueClient:
         code, status = _code(error), error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         if code == _CONFLICT:
             return CommitConflict(f"{ref}: somebody else committed since the plan ({_reason(error)})")
-        if code == _GONE:
+        if code == _ENTRY_MISSING:
             return CommitConflict(f"{ref}: the table is gone ({_reason(error)})")
         if code in _DENIED:
             return AccessDenied(
                 f"{ref}: Glue does not let it be committed to ({_reason(error)}): grant glue:UpdateTable"
             )
-        if code in _RETRYABLE or code in _STRANGER:
+        if code in _RETRYABLE or code in _CREDENTIAL_ERRORS:
             return self._unavailable(error)
-        if status in _CLIENT_FAULT and code not in _UNSURE:
+        if status in _CLIENT_FAULT and code not in _OUTCOME_UNKNOWN:
             return Refused(f"{ref}: Glue refused the commit ({_reason(error)})")
         return RequestOutcomeUnknown(_reason(error))
 
@@ -144,7 +144,7 @@ class GlueClient:
             raise self._unavailable(error) from error
 
     def _unavailable(self, error: Exception) -> CatalogUnavailable:
-        if isinstance(error, ClientError) and _code(error) in _STRANGER:
+        if isinstance(error, ClientError) and _code(error) in _CREDENTIAL_ERRORS:
             mend = f"correct or renew the keys in catalogs.{self.properties.name}.properties or in the environment"
         elif isinstance(error, ClientError):
             mend = "it is asked again later"

@@ -27,7 +27,7 @@ PARALLEL = 4  # connections that list at the same time
 _BATCH = 200  # tables that one request asks for
 _MODIFIED = "The table has been modified"  # the metastore compared, and found another file
 _LONGEST_PARAMETER = 4000  # characters that any database of a metastore holds
-# what Iceberg's clients tell Hive's of a table, by the names in the snapshot's summary
+# Hive's statistics that Iceberg's clients set, by the names in the snapshot's summary
 _STATISTICS = {"total-data-files": "numFiles", "total-records": "numRows", "total-files-size": "totalSize"}
 _NO_STATISTICS = "DO_NOT_UPDATE_STATS"  # else the metastore lists the table's files itself
 
@@ -87,8 +87,8 @@ class HiveCatalog:
     def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
         """Write the next metadata file and alter the table under its lock, if the table still names the file of `base`.
 
-        Metastores that know `expected_parameter_key` compare once more by themselves; without locks they alone do. The
-        new file goes unless the table may come to name it.
+        Metastores that support `expected_parameter_key` compare the pointer too; without locks that is the only check.
+        The new file is deleted unless the table may still come to name it.
         """
         must_be_current(base, self._current(base).parameters)
         require_inside(self.environment, self.name, base)
@@ -97,13 +97,13 @@ class HiveCatalog:
             return base
         after = new.after
         try:
-            with self._held(base) as lock:
+            with self._table_lock(base) as lock:
                 table = self._current(base)
                 must_be_current(base, table.parameters)
                 table.parameters = _parameters(table.parameters, base, after, change)
                 if lock is not None and not lock.alive():
                     raise CommitConflict(f"{base.ref}: the lock did not last until the commit")
-                self._altered(base, after.metadata_location, table)
+                self._alter_table(base, after.metadata_location, table)
                 if lock is not None and not lock.alive():  # others may have committed over it
                     self._settled(base, after.metadata_location, "the lock did not outlast the commit", compares=False)
         except CommitStateUnknown:
@@ -113,7 +113,7 @@ class HiveCatalog:
             raise
         return after
 
-    def _altered(self, base: TableMetadata, location: str, table: Any) -> None:  # noqa: ANN401 - Thrift's
+    def _alter_table(self, base: TableMetadata, location: str, table: Any) -> None:  # noqa: ANN401 - Thrift's
         """Send the alter request; return when the metastore confirms it."""
         from hive_metastore import ttypes  # noqa: PLC0415 - takes long to load
 
@@ -136,7 +136,7 @@ class HiveCatalog:
         settled(base, location, self.load, self.clock, why, compares=compares)
 
     @contextmanager
-    def _held(self, base: TableMetadata) -> Iterator[Lock | None]:
+    def _table_lock(self, base: TableMetadata) -> Iterator[Lock | None]:
         """Return the table's lock as a context; a null context where a property turns locks off."""
         if base.properties.get(LOCK_ENABLED, str(self.properties.locks)).lower() != "true":
             yield None
@@ -193,7 +193,7 @@ def _parameters(
             "current-snapshot-timestamp-ms": str(change.snapshot.get("timestamp-ms", "")),
             "current-snapshot-summary": msgspec.json.encode(summary).decode(),
         }
-        for name in statistics.keys() & new.keys():  # where a client told it before; others do not want it told
+        for name in statistics.keys() & new.keys():  # only statistics that the entry has already
             new[name] = statistics[name]
         if len(new.get("current-snapshot-summary", "")) > _LONGEST_PARAMETER:
             del new["current-snapshot-summary"]

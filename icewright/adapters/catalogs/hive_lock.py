@@ -16,7 +16,7 @@ from icewright.adapters.catalogs.hive_client import HiveClient, error_text
 from icewright.adapters.catalogs.outcome import RequestOutcomeUnknown
 from icewright.core.errors import CatalogUnavailable, CommitConflict, CommitStateUnknown, IcewrightError
 
-_FIRST_WAIT, _LONGEST_WAIT, _GROWTH = 0.05, 5.0, 1.5  # seconds between looks, as Iceberg's clients have it
+_FIRST_WAIT, _LONGEST_WAIT, _GROWTH = 0.05, 5.0, 1.5  # seconds between checks, the defaults of Iceberg's clients
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,9 @@ class Lock:
 def locked(client: HiveClient, database: str, table: str) -> Iterator[Lock]:
     """Hold the exclusive lock of a table as a context manager.
 
-    It is given back at the end, unless that is `CommitStateUnknown`: what may still be under way must not meet other
-    commits, and the metastore takes the lock away by itself. Raises `CommitConflict` when others keep it for too long.
+    The lock is released at the end, except after `CommitStateUnknown`: a commit that may still be under way must not
+    meet other commits, and the metastore expires the lock by itself. Raises `CommitConflict` when others hold the lock
+    for too long.
     """
     lock = _acquired(client, database, table)
     try:
@@ -50,12 +51,12 @@ def locked(client: HiveClient, database: str, table: str) -> Iterator[Lock]:
     except CommitStateUnknown:
         raise
     except BaseException:
-        _given_back(lock)
+        _unlock(lock)
         raise
-    _given_back(lock)
+    _unlock(lock)
 
 
-def _given_back(lock: Lock) -> None:
+def _unlock(lock: Lock) -> None:
     from hive_metastore.ttypes import UnlockRequest  # noqa: PLC0415
 
     with suppress(TException, IcewrightError):  # the commit is what it is, and a lock that is left expires
@@ -75,12 +76,12 @@ def _acquired(client: HiveClient, database: str, table: str) -> Lock:
             wait = min(wait * _GROWTH, _LONGEST_WAIT)
             state = client.ask(lambda hive: hive.check_lock(CheckLockRequest(lockid=number))).state
     except BaseException as error:
-        _given_back(lock)
+        _unlock(lock)
         if isinstance(error, TException):
             raise client.unavailable(error) from error
         raise
     if state != LockState.ACQUIRED:
-        _given_back(lock)
+        _unlock(lock)
         how = (
             f"others hold its lock for {waited.total_seconds():.0f} s"
             if state == LockState.WAITING

@@ -12,7 +12,7 @@ from icewright.core.table import TableMetadata, TableRef
 class MetadataCache:
     """Cache the most recently used metadata files, parsed; a metadata file never changes under its name.
 
-    The last one is kept whatever its size, older ones as long as all together have at most `max_bytes`.
+    The newest file stays whatever its size, older ones while all together have at most `max_bytes`.
     """
 
     def __init__(self, max_bytes: int = 64 << 20) -> None:
@@ -25,7 +25,7 @@ class MetadataCache:
     def parsed(self, ref: TableRef, location: str, mark: object | None, read: Callable[[str], bytes]) -> TableMetadata:
         """Return the parsed file from the cache, or read by `read`. Raises what reading and parsing raise.
 
-        Without a mark the file is read, and known by its length from then on.
+        Without a mark the file is read, and its length is the mark from then on.
         """
         if mark is not None and (cached := self.cached(ref, location, mark)):
             return cached

@@ -30,7 +30,7 @@ from icewright.core.table import TableMetadata, TableRef
 from icewright.core.vacuum import Commit, Content, GcConfig, Key, Reference
 from icewright.ports import AddSnapshot, Change, Clock, Pointer, RemoveSnapshots, RestoreSnapshots
 
-_MAX_COMMITS = 5000  # since the last look, beyond which all tables are listed anew
+_MAX_COMMITS = 5000  # since the last listing; after more, all tables are listed again
 _NO_SNAPSHOT = -1
 
 
@@ -88,16 +88,16 @@ class NessieCatalog:
             before = self._listings.get(head.name)
             listing = next((listing for listing in self._listings.values() if listing.hash == head.hash), None)
         if listing is None:
-            tables = self._followed(before, head) if before is not None else None
+            tables = self._apply_log(before, head) if before is not None else None
             listing = _BranchListing(head.hash, self._client.entries(head.hash) if tables is None else tables)
         with self._lock:
             self._listings[head.name] = listing
         return listing.tables
 
-    def _followed(self, previous: _BranchListing, head: Reference) -> dict[Key, Content] | None:
+    def _apply_log(self, previous: _BranchListing, head: Reference) -> dict[Key, Content] | None:
         """Return the tables by the commits since `previous`.
 
-        None if the branch moved elsewhere or there are too many commits.
+        Returns None if the branch moved elsewhere or there are too many commits.
         """
         changed: dict[Key, Content | None] = {}
         for number, commit in enumerate(self._client.log(head.hash)):
@@ -113,7 +113,7 @@ class NessieCatalog:
     def load(self, ref: TableRef) -> TableMetadata:
         """Load the current metadata with `gc.enabled` false.
 
-        Files are deleted by vacuum alone, which sees all branches.
+        `gc.enabled` is false because only vacuum, which sees all branches, may delete files.
         """
         content, _ = self._content(ref)
         stored = self._stored(ref, content.metadata_location)
@@ -126,7 +126,7 @@ class NessieCatalog:
     def neighbours(self) -> Sequence[Pointer]:
         """Return every table of another branch or tag whose metadata file this branch does not name.
 
-        Of references that name one file the first counts: it is `CATALOG@REFERENCE`.
+        Of several references that name one file the first counts. The catalog of its pointer is `CATALOG@REFERENCE`.
         """
         references = self.references()
         seen_locations = {c.metadata_location for c in self._tables(self._head()).values()}
@@ -217,7 +217,7 @@ class NessieCatalog:
         if new is None:
             return base
         try:
-            self._client.commit(branch, content, _described(new), _message(base, change))
+            self._client.commit(branch, content, _content_ids(new), _message(base, change))
         except (CommitConflict, AccessDenied, NotThere) as error:
             self.files.delete([new.location], 1)  # no commit came to use it
             if isinstance(error, NotThere):
@@ -230,7 +230,7 @@ class NessieCatalog:
     def _settle(self, branch: Reference, content: Content, location: str, error: CommitStateUnknown) -> None:
         """Return if the commit of a lost response landed.
 
-        Else raise `CommitStateUnknown`, as a later commit may hide it.
+        Otherwise raises `CommitStateUnknown`, as a later commit may hide this one.
         """
         try:
             now, _ = self._client.contents(branch.name, [content.key])
@@ -265,7 +265,7 @@ class NessieCatalog:
         return TableRef(self.name, key[:-1], key[-1])
 
 
-def _described(new: Staged) -> dict[str, Any]:
+def _content_ids(new: Staged) -> dict[str, Any]:
     """Return the ids that Nessie stores with the location of a metadata file."""
     snapshot = new.after.current_snapshot_id
     return {

@@ -17,12 +17,12 @@ from icewright.core.vacuum import Commit, Content, GcConfig, Key, KeyChange, Ref
 
 _TIMEOUT = (10, 120)  # seconds to connect, and to wait for an answer
 _PAGE = 1000  # entries of a log or listing by one request
-_FIRST_PAGE = 50  # of a log: most often somebody asks what is new
+_FIRST_PAGE = 50  # of a log: most calls read only the newest commits
 _TABLE = "ICEBERG_TABLE"
 _DENIED = (401, 403)
 _NOT_FOUND = 404
 _CONFLICT = 409
-_UNSURE = 500  # from here on nobody knows what became of a commit
+_OUTCOME_UNKNOWN_FROM = 500  # statuses from here on leave the outcome of a commit unknown
 _BUSY = (429, 503)  # the server did not even begin
 
 
@@ -88,7 +88,7 @@ class _WithKey(_Struct):
 class _Ref(_Struct):
     type: str
     hash: str
-    name: str = ""  # of a commit that was asked for by its hash alone
+    name: str = ""  # blank for a commit that was requested by its hash alone
 
 
 class _Contents(_Struct):
@@ -174,7 +174,7 @@ class NessieClient:
             ) from error
         if answer.status_code == _CONFLICT or answer.status_code in _BUSY:
             raise CommitConflict(f"catalog {self.catalog}: {_message(answer)}")
-        if answer.status_code >= _UNSURE:
+        if answer.status_code >= _OUTCOME_UNKNOWN_FROM:
             raise CommitStateUnknown(f"catalog {self.catalog} answered a commit by {_message(answer)}")
         if not answer.ok:
             self._fail(answer)

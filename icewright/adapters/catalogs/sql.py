@@ -34,7 +34,7 @@ _NAMED = (
     _TABLES.c.table_namespace == sa.bindparam("namespace"),
     _TABLES.c.table_name == sa.bindparam("name"),
 )
-_LOCATION = sa.select(_TABLES.c.metadata_location).where(*_NAMED)  # made once: it is asked many times for each table
+_LOCATION = sa.select(_TABLES.c.metadata_location).where(*_NAMED)  # built once, executed many times for each table
 _PAGE = 500  # rows fetched at once: one at a time takes longer, and all at once are too many for a processor's cache
 
 
@@ -86,7 +86,7 @@ class SqlCatalog:
             location = _TABLES.c.metadata_location
             query = sa.select(_TABLES.c.table_namespace, _TABLES.c.table_name, location, *more)
             query = query.where(whose, location.is_not(None))
-            if self._has_types(connection):  # schema V0 knows no views
+            if self._has_types(connection):  # schema V0 has no views
                 query = query.where(sa.func.coalesce(_TABLES.c.iceberg_type, "TABLE") == "TABLE")
             yield from connection.execute(query).partitions(_PAGE)
 
@@ -111,8 +111,8 @@ class SqlCatalog:
     def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
         """Write the next metadata file and swap the pointer if it still names the file of `base`.
 
-        The compare-and-set on the metadata location covers everything that the metadata holds: any ref, snapshot or
-        property that somebody else changed meanwhile makes it a conflict.
+        The compare-and-set on the metadata location covers all of the metadata: a concurrent change of any ref,
+        snapshot or property is a conflict.
         """
         require_inside(self.environment, self.name, base)
         new = write_metadata(self.files, base, change, self.clock.now())
@@ -149,7 +149,7 @@ class SqlCatalog:
     def _settle(self, base: TableMetadata, location: str, error: SQLAlchemyError) -> None:
         """Return if the commit of a lost response landed; else raise its outcome."""
         try:
-            # waits for a transaction that the server may still be finishing: until then nobody knows
+            # waits for a transaction that the server may still be finishing, as the outcome is open until then
             now = self._location(base.ref, for_update=True)
         except (CatalogUnavailable, TableNotFound) as lost:
             raise CommitStateUnknown(

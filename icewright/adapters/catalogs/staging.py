@@ -95,8 +95,8 @@ def settled(
 ) -> None:
     """Return if the table shows that the commit of `location` landed; else raise the outcome.
 
-    Raises `CommitConflict` when it did not and never will, as somebody else replaced `base` and the catalog `compares`
-    what it replaces. Anything else is `CommitStateUnknown`: the request may still be under way.
+    Raises `CommitConflict` when the commit did not land and never will: another writer replaced `base`, and the catalog
+    `compares` the replaced pointer. Otherwise raises `CommitStateUnknown`, as the request may still be under way.
     """
     evidence = "the table shows nothing yet"
     for look in range(1, _MAX_LOADS + 1):

@@ -48,7 +48,7 @@ class Engines:
 
     def run(self, assignment: StepRequest) -> Outcome:
         """Run the step, or with `dry_run` return what it would do."""
-        self._in_environment(assignment.base)
+        self._require_in_environment(assignment.base)
         catalog = self.catalogs[assignment.base.ref.catalog]
         match assignment.step:
             case ExpireRows() | RewriteDataFiles() | RewritePositionDeletes() as step:
@@ -57,7 +57,7 @@ class Engines:
                 return self.spark.run(catalog, assignment, step)
             case ExpireSnapshots(by_spark=True) as step if not assignment.dry_run:
                 base = catalog.load(assignment.base.ref)
-                self._spark_deletes_inside(catalog, step, base, automatic=assignment.automatic)
+                self._require_unprotected(catalog, step, base, automatic=assignment.automatic)
                 return self.spark.run(catalog, assignment, step)
             case RewriteManifests() as step:
                 return _costed(self.manifests.run(catalog, assignment, step))
@@ -76,7 +76,7 @@ class Engines:
             raise TableReplaced(
                 f"{unfinished.ref} was replaced: the deletions that job {unfinished.job_id} planned are void"
             )
-        self._in_environment(base)
+        self._require_in_environment(base)
         notes = self._restore_lost_refs(unfinished)
         orphans = Operation.REMOVE_ORPHANS in unfinished.operations
         operation = Operation.REMOVE_ORPHANS if orphans else Operation.EXPIRE_SNAPSHOTS
@@ -119,14 +119,14 @@ class Engines:
 
     def probe(self, probe: Probe) -> Sequence[float]:
         """Return the query's seconds on each of the snapshots."""
-        self._in_environment(probe.table)
+        self._require_in_environment(probe.table)
         return self.spark.probe(probe)
 
-    def _spark_deletes_inside(
+    def _require_unprotected(
         self, catalog: Catalog, step: ExpireSnapshots, base: TableMetadata, *, automatic: bool
     ) -> None:
         """Raise `Refused` if a deletion by Spark would touch a protected file: Spark checks no single file."""
-        self._in_environment(base)
+        self._require_in_environment(base)
         if step.delete_files and step.delay:
             raise Refused(
                 f"{base.ref}: Spark deletes files at once: set deletion.delay_hours to 0, or expire_snapshots.engine "
@@ -153,7 +153,7 @@ class Engines:
                 "spark_deletes_all",
             )
 
-    def _in_environment(self, base: TableMetadata) -> None:
+    def _require_in_environment(self, base: TableMetadata) -> None:
         """Raise `Refused` before a step touches a table outside of its catalog's allowlist."""
         require_inside(self.environments.get(base.ref.catalog), base.ref.catalog, base)
 

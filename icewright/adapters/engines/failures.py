@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _CONFLICTS = ("CommitFailedException", "ValidationException", "conflicting files", "Cannot commit")
-_PYTHON_ERROR = re.compile(r"[A-Za-z_][\w.]*(?:: |$)")  # an exception's name, and what it says
+_PYTHON_ERROR = re.compile(r"[A-Za-z_][\w.]*(?:: |$)")  # an exception's name and message
 _LONGEST = 500
 
 

@@ -1,9 +1,9 @@
 """Avro object container files, read into columns of requested fields only.
 
 Blocks of one writer schema are inflated here and joined into one block, which Polars then decodes in one call: the cost
-of a schema parse, and of small blocks (PyIceberg writes one a record), is paid once and not per file. Records within
-records are flattened in the schema first, which changes nothing in the bytes, as a record is its fields one after the
-other: so the fields of `data_file` become columns that Polars can skip, column statistics above all.
+of parsing a schema, and of small blocks (PyIceberg writes one per record), is paid once instead of per file. Nested
+records are flattened in the schema first, which changes no bytes, as a record is encoded as its fields in order: so the
+fields of `data_file` become columns that Polars can skip, column statistics above all.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _inflate(codec: str, block: bytes) -> bytes:
             if not stream.eof:
                 raise ValueError("truncated or broken Avro file (a block ends early)")
             return inflated
-        case "snappy":  # four bytes of checksum follow; the length stands in front as a varint without zig-zag
+        case "snappy":  # the length comes first, as a varint without zig-zag; four bytes of checksum follow
             length = shift = position = 0
             while True:
                 byte = block[position]
@@ -161,8 +161,8 @@ def _inflate(codec: str, block: bytes) -> bytes:
 def read(schema: bytes, records: int, body: bytes, ids: Sequence[int], required: Sequence[int] = ()) -> pl.DataFrame:
     """Return the fields of these ids, each a column named by its id; of a field that the writer lacks, nulls.
 
-    `body` holds as many records, inflated, as the schema's writer made them. Raises `ValueError` when a required field
-    is missing or null anywhere, and what Polars raises.
+    `body` holds `records` decompressed records in the encoding of the schema. Raises `ValueError` when a required field
+    is missing or null anywhere, and the errors of Polars.
     """
     flat = _flat(schema)
     if lacking := [i for i in required if i not in flat.ids]:
@@ -198,7 +198,7 @@ _FLATTENED = "data_file"
 def _flat(schema: bytes) -> _Flat:
     """Return the schema as Polars takes it: `data_file` flattened, fields named by their ids.
 
-    No defaults other than null and no references to named types, which Polars does not take.
+    The schema has no defaults other than null and no references to named types, which Polars does not support.
     """
     named: dict[str, Any] = {}
 

@@ -1,7 +1,7 @@
 """The manifest cache: the entries of manifests by path and length, in one SQLite file.
 
 Each row holds one Arrow record batch as an IPC message without its schema, so that a thousand of them are read as one
-stream. SQLite makes it safe for several processes and after a crash; a broken file is thrown away and begun again.
+stream. SQLite makes the file safe for several processes and after a crash; a broken file is deleted and created again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ create table if not exists size (id integer primary key check (id = 1), bytes in
 insert or ignore into size values (1, 0, 0);
 """
 _OVERHEAD = 200  # bytes of a row beside its batch
-_TURNS_BETWEEN_UPDATES = 4  # turns after which a use is written down anew: writing costs more than reading
+_TURNS_BETWEEN_UPDATES = 4  # turns after which a use is recorded again, as writing costs more than reading
 
 
 @dataclass

@@ -44,7 +44,7 @@ def table_facts(
 ) -> TableFacts:
     """Return the facts of the current snapshot from its manifests and their entries.
 
-    `measures` says of partitions (spec id and text) what the bounds of columns say.
+    `measures` has the measures by column bounds of partitions, by spec id and partition text.
     """
     live = _live(entries, metadata)
     counted = _data(live.filter(pl.col("content") == DATA), metadata, thresholds)
@@ -239,7 +239,7 @@ def rewrite_candidates(
 def _planned(data: pl.LazyFrame, live: pl.LazyFrame, metadata: TableMetadata, step: RewriteDataFiles) -> pl.LazyFrame:
     """Return what `SizeBasedFileRewritePlanner` and `BinPackRewriteFilePlanner` take: files, then groups of them.
 
-    A group is a partition; the files of all older specs are one group, as they are written anew by the current one.
+    A group is a partition; the files of all older specs are one group, as they are rewritten with the current spec.
     """
     option = {name: float(value) for name, value in step.options.items() if value.replace(".", "").isdecimal()}
     size = pl.col("bytes")

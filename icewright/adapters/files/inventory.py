@@ -1,8 +1,8 @@
 """Inventories of object stores (S3 Inventory and the like) read in place of a listing.
 
-Parquet or CSV, gzipped or not, one file or a folder of them. Columns are known by their names: `key`, `size`, and
-`last_modified` or `last_modified_date`. A CSV without a header is as S3 writes it: bucket, key (percent-encoded), size,
-date.
+An inventory is Parquet or CSV, gzipped or not, one file or a folder of files. Columns are found by their names: `key`,
+`size`, and `last_modified` or `last_modified_date`. A CSV without a header has the columns of S3: bucket, key
+(percent-encoded), size, date.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def read_inventory(
             files = own.filter(~unnameable).select(
                 path=pl.concat_str(pl.lit(f"{root}/"), "key"),
                 bytes=pl.col("bytes"),
-                modified=pl.col("modified").dt.truncate("1s"),  # as the store itself says it
+                modified=pl.col("modified").dt.truncate("1s"),  # the precision of the store's own listings
             )
             yield from files.to_arrow().cast(LISTED).to_batches()
 
@@ -69,7 +69,7 @@ def _batches(storage: Storage, path: str) -> Iterator[pl.DataFrame]:
     try:
         if path.lower().endswith(".parquet"):
             for batch in pa.parquet.ParquetFile(pa.BufferReader(content)).iter_batches():
-                yield _lowered(pl.DataFrame(pl.from_arrow(batch)))
+                yield _with_lower_names(pl.DataFrame(pl.from_arrow(batch)))
             return
         packed = path.lower().endswith(".gz")
         first = (gzip.GzipFile(fileobj=io.BytesIO(content)) if packed else io.BytesIO(content)).readline().decode()
@@ -80,13 +80,13 @@ def _batches(storage: Storage, path: str) -> Iterator[pl.DataFrame]:
         for batch in pa.csv.open_csv(
             stream, pa.csv.ReadOptions(column_names=names), convert_options=pa.csv.ConvertOptions(column_types=as_text)
         ):
-            frame = _lowered(pl.DataFrame(pl.from_arrow(batch)))
+            frame = _with_lower_names(pl.DataFrame(pl.from_arrow(batch)))
             yield frame if plain else frame.with_columns(pl.col("key").map_elements(unquote_plus, pl.String))
     except (pa.ArrowInvalid, OSError, EOFError, UnicodeDecodeError) as error:
         raise MetadataUnreadable(f"{path}: not a readable inventory ({error})") from error
 
 
-def _lowered(frame: pl.DataFrame) -> pl.DataFrame:
+def _with_lower_names(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.rename(str.lower)
 
 

@@ -20,9 +20,13 @@ from icewright.core.paths import local_path
 from icewright.ports import DeleteReport, FileStat, ignore
 
 _BATCH = 20_000
-_TOGETHER = 64  # files by one task: a task costs more than a deletion
+_FILES_PER_TASK = 64  # a task costs more than a deletion
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)  # below a file there is nothing, nor under too long a name
+_ABSENT = (
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.ENAMETOOLONG,
+)  # nothing exists below a file, or under a name that is too long
 
 
 class LocalStorage:
@@ -71,7 +75,7 @@ class LocalStorage:
 
     def stat(self, paths: Sequence[str], concurrency: int) -> Mapping[str, FileStat | None]:
         """Return length and time of many files, links not followed; None for a file that does not exist."""
-        parts = [paths[i : i + _TOGETHER] for i in range(0, len(paths), _TOGETHER)]
+        parts = [paths[i : i + _FILES_PER_TASK] for i in range(0, len(paths), _FILES_PER_TASK)]
         with ThreadPoolExecutor(max(1, concurrency)) as pool:
             stats = [one for part in pool.map(lambda part: [_stat(path) for path in part], parts) for one in part]
         return dict(zip(paths, stats, strict=True))
@@ -102,7 +106,7 @@ class LocalStorage:
 
     def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:
         """Delete files in parallel, with Hadoop's checksum files next to them."""
-        parts = [paths[i : i + _TOGETHER] for i in range(0, len(paths), _TOGETHER)]
+        parts = [paths[i : i + _FILES_PER_TASK] for i in range(0, len(paths), _FILES_PER_TASK)]
         with ThreadPoolExecutor(max(1, concurrency)) as pool:
             reasons = [reason for part in pool.map(_deleted, parts) for reason in part]
         failures = {path: reason for path, reason in zip(paths, reasons, strict=True) if reason is not None}

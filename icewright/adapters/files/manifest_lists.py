@@ -32,10 +32,10 @@ _FIELDS = {
 }
 _REQUIRED = (500, 501, 502)
 SCHEMA = pl.Schema({name: kind for name, (_, kind) in _FIELDS.items()})
-_A_TASK = 128  # lists read by one task, one after the other
-_BYTES_WAITING = 8_000_000  # of records, per task: bounds the memory
+_LISTS_PER_TASK = 128  # lists read by one task, one after the other
+_MAX_PENDING_BYTES = 8_000_000  # of records, per task: bounds the memory
 _TASKS = 3
-_ROWS_KEPT = 200_000  # rows that may hold doubles before they are made one
+_MAX_UNMERGED_ROWS = 200_000  # rows that may hold doubles before they are made one
 
 
 def read_lists(storage: Storage, lists: Mapping[str, int | None]) -> pl.DataFrame:
@@ -45,7 +45,7 @@ def read_lists(storage: Storage, lists: Mapping[str, int | None]) -> pl.DataFram
     Raises `MetadataUnreadable`, also for a list that names fewer, and `StorageUnavailable`.
     """
     paths = list(lists)
-    tasks = [paths[i : i + _A_TASK] for i in range(0, len(paths), _A_TASK)]
+    tasks = [paths[i : i + _LISTS_PER_TASK] for i in range(0, len(paths), _LISTS_PER_TASK)]
     reader = _Reader(storage)
     manifests, unmerged_rows = SCHEMA.to_frame(), 0
     parts: list[pl.DataFrame] = []
@@ -53,7 +53,7 @@ def read_lists(storage: Storage, lists: Mapping[str, int | None]) -> pl.DataFram
         for frame in pool.map(reader.read, tasks) if len(tasks) > 1 else map(reader.read, tasks):
             parts.append(frame)
             unmerged_rows += frame.height
-            if unmerged_rows > max(_ROWS_KEPT, manifests.height):
+            if unmerged_rows > max(_MAX_UNMERGED_ROWS, manifests.height):
                 manifests, parts, unmerged_rows = _distinct([manifests, *parts]), [], 0
     for path, expected in lists.items():
         reader.check(path, expected)
@@ -89,15 +89,16 @@ class _Records:
         return sum(self.parts.values())
 
 
-_NOTHING = _Records(b"", {})
+_NO_RECORDS = _Records(b"", {})
 
 
 @dataclass(frozen=True)
 class _Reader:
     """Reads the lists of one call and decodes each distinct record once.
 
-    Long histories list the same manifests again and again. Where the writer appends rows in blocks of their own, whole
-    blocks come again, byte for byte. Where it puts new rows in front, as Spark does, a list ends with the last one.
+    Long histories list the same manifests many times. Where the writer appends rows in blocks of their own, whole
+    blocks are repeated byte for byte. Where it puts new rows in front, as Spark does, a list ends with the records of
+    the previous one.
     """
 
     storage: Storage
@@ -120,17 +121,17 @@ class _Reader:
 
     def _new_rows(self, paths: Sequence[str]) -> pl.DataFrame:
         frames = [SCHEMA.to_frame()]
-        schema, before, waiting = b"", _NOTHING, list[_Records]()
+        schema, before, waiting = b"", _NO_RECORDS, list[_Records]()
         for path in paths:
             one = container(self.storage, path)
-            if one.schema != schema or sum(len(new.content) for new in waiting) > _BYTES_WAITING:
+            if one.schema != schema or sum(len(new.content) for new in waiting) > _MAX_PENDING_BYTES:
                 frames.append(self._decoded(schema, waiting, paths))
-                schema, before, waiting = one.schema, _NOTHING, []
+                schema, before, waiting = one.schema, _NO_RECORDS, []
             with readable([path]):
-                before = self._taken(path, one, before, waiting)
+                before = self._collect(path, one, before, waiting)
         return _distinct([*frames, self._decoded(schema, waiting, paths)])
 
-    def _taken(self, path: str, one: avro.Container, before: _Records, waiting: list[_Records]) -> _Records:
+    def _collect(self, path: str, one: avro.Container, before: _Records, waiting: list[_Records]) -> _Records:
         """Return the list's records that no earlier block holds; new ones among them are queued for decoding."""
         blocks = {_digest(one.codec, block): block for block in one.blocks}
         fresh = {key: block for key, block in blocks.items() if key not in self.files}
@@ -166,7 +167,7 @@ def _digest(codec: str, block: avro.Block) -> bytes:
 def _ahead(schema: bytes, records: _Records, before: _Records) -> int | None:
     """Return the bytes of the records ahead of those `before`; None where the list does not end with these.
 
-    Equal bytes alone prove nothing; that the records ahead of them end where they begin does.
+    Equal bytes alone prove nothing; the proof is that the records ahead of them end exactly where they begin.
     """
     ahead, count = len(records.content) - len(before.content), records.count - before.count
     if not 0 <= count <= before.count or not records.content.endswith(before.content):

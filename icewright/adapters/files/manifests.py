@@ -49,9 +49,9 @@ _REQUIRED = (_STATUS, _PATH, _BYTES)
 _LIVE = ("path", "bytes", "content", "format")
 _FILE_PATH_COLUMN = 2147483546  # the reserved field id of `file_path` in position delete files
 _TASKS = 4
-_A_TASK = 4 << 20  # bytes of manifests that one task reads: some five times as many once inflated
+_BYTES_PER_TASK = 4 << 20  # bytes of manifests that one task reads: some five times as many once inflated
 _MANIFESTS_PER_TASK = 128  # manifests
-_A_CHUNK = 16  # tasks whose results are in memory together
+_TASKS_PER_CHUNK = 16  # tasks whose results are in memory together
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class ManifestReader:
     def live_files(self, manifests: Sequence[ManifestFile]) -> Iterator[pl.DataFrame]:
         """Yield `path`, `bytes`, `content`, `format` of live entries in chunks: bounded memory, past the cache.
 
-        A path may come again. Whole or not at all: an error ends the chunks.
+        A path may come more than once. Complete or an error: an unreadable manifest ends the iteration by raising.
         """
         for tasks in _chunks(manifests):
             for frames in _side_by_side(self._live, tasks):
@@ -109,7 +109,7 @@ class ManifestReader:
     def bounds(self, manifests: Sequence[ManifestFile], field_ids: Sequence[int]) -> pl.DataFrame:
         """Return `path`, `bytes`, `spec_id`, `partition` and both bounds of each field, of each live data file.
 
-        A bound that nobody knows is null. Read past the cache, which has no bounds.
+        An unknown bound is null. The manifests are read past the cache, which has no bounds.
         """
         data = [m for m in manifests if m.content is ManifestContent.DATA]
         schema = {"path": pl.String, "bytes": pl.Int64, "spec_id": pl.Int32, "partition": pl.String}
@@ -208,8 +208,8 @@ def _chunks(manifests: Sequence[ManifestFile]) -> Iterator[list[list[ManifestFil
     tasks: list[list[ManifestFile]] = [[]]
     task_bytes = 0
     for manifest in manifests:
-        if tasks[-1] and (task_bytes + manifest.length > _A_TASK or len(tasks[-1]) == _MANIFESTS_PER_TASK):
-            if len(tasks) == _A_CHUNK:
+        if tasks[-1] and (task_bytes + manifest.length > _BYTES_PER_TASK or len(tasks[-1]) == _MANIFESTS_PER_TASK):
+            if len(tasks) == _TASKS_PER_CHUNK:
                 yield tasks
                 tasks = []
             tasks.append([])

@@ -24,7 +24,7 @@ from icewright.ports import FileStat
 
 T = TypeVar("T")
 PAGE = 1000  # keys that S3 lists, or deletes, at once
-_HEADS = 16  # objects that are looked at side by side
+_HEADS = 16  # parallel requests for single objects
 
 
 @dataclass
@@ -38,7 +38,7 @@ class ObjectListing:
     unnamed: Callable[[str], None]
     _last: str = ""  # the last key so far, exactly as it is
     _ordered: bool = True  # whether the keys came in their order: only then can a listing go on after one of them
-    _checked: set[str] = field(default_factory=set)  # objects that looked like markers and are none
+    _checked: set[str] = field(default_factory=set)  # objects that were suspected to be markers and are files
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield all pages in the columns of `LISTED`. Raises obstore's errors, and those of `head`."""
@@ -121,7 +121,7 @@ class ObjectListing:
         if not suspects:
             return []
         with ThreadPoolExecutor(_HEADS) as pool:
-            stats = list(pool.map(lambda row: self._looked_at(row[1]), suspects))
+            stats = list(pool.map(lambda row: self._stat_of(row[1]), suspects))
         markers = []
         for (row, key, *stat), head in zip(suspects, stats, strict=True):
             if head is None or [head.bytes, head.modified] != stat or key in self._checked:
@@ -130,7 +130,7 @@ class ObjectListing:
                 self._checked.add(key)
         return markers
 
-    def _looked_at(self, key: str) -> FileStat | None:
+    def _stat_of(self, key: str) -> FileStat | None:
         return self.head(key) if len(key) > len(self.prefix) else None
 
     def _leave_out(self, key: str) -> None:

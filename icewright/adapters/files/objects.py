@@ -23,9 +23,9 @@ from icewright.ports import DeleteReport, FileStat, Storage, ignore
 
 _ERRORS = (BaseError, ValueError)  # ValueError: a key that obstore cannot say, such as one with an empty part
 _DENIED = (PermissionDeniedError, UnauthenticatedError)
-_REFUSED = re.compile(r"status code: 40[13]\b")  # what obstore says of a listing without saying that it was denied
+_REFUSED = re.compile(r"status code: 40[13]\b")  # of a denied listing, which has no error class
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|The specified bucket does not exist")
-_WORTH_A_PAGE = 16  # files: to list a page costs about as much as to ask for so many one by one
+_MIN_FILES_PER_PAGE = 16  # listing a page costs about as much as this number of single requests
 
 
 def bucket_storage(places: Sequence[tuple[str, Mapping[str, str]]]) -> Callable[[str, Lender | None], Storage]:
@@ -96,7 +96,7 @@ class ObjectStorage:
         stats: dict[str, FileStat] = {}
         folder = os.path.commonpath([keys[0], keys[-1]])
         if (
-            len(keys) < _WORTH_A_PAGE or not folder
+            len(keys) < _MIN_FILES_PER_PAGE or not folder
         ):  # from the root obstore takes keys that begin with a slash for others
             return stats
         key_set = set(keys)
@@ -104,10 +104,10 @@ class ObjectStorage:
             pages = obstore.list(self.store, folder, offset=keys[0][:-1], chunk_size=PAGE)
             for number, page in enumerate(pages, 1):
                 stats |= {one["path"]: _stat(one) for one in page if one["size"] and one["path"] in key_set}
-                if len(stats) < number * _WORTH_A_PAGE or page[-1]["path"] >= keys[-1]:
+                if len(stats) < number * _MIN_FILES_PER_PAGE or page[-1]["path"] >= keys[-1]:
                     break
         except _ERRORS:
-            pass  # whoever asks one by one learns why
+            pass  # the requests one by one then report the reason
         return stats
 
     def _head(self, key: str) -> FileStat | None:

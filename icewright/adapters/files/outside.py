@@ -10,14 +10,14 @@ from icewright.core.places import Spelling
 from icewright.core.table import TableMetadata
 
 _ROOT = 2  # slashes of the topmost folder of a store
-_MAX_FOLDERS = 200  # folders that are remembered of a table; of more, the folders above them are
+_MAX_FOLDERS = 200  # folders stored for a table; of more folders, their parents are stored
 _SPELLING = Spelling()
 
 
 def outside_folders(paths: pl.Series, metadata: TableMetadata, canonical: Callable[[str], str]) -> tuple[str, ...]:
     """Return the folders, without a slash at the end, of paths in neither the table's location nor its write paths.
 
-    `canonical` takes the links out of folders: one below the location may lead to another table's.
+    `canonical` resolves links: a link below the location may lead into another table's folder.
     """
     folders = paths.str.extract(r"^(.*)/[^/]*$").drop_nulls().unique().sort()
     real = {folder: canonical(folder) for folder in folders}

@@ -13,7 +13,7 @@ from obstore.exceptions import GenericError, PermissionDeniedError
 from obstore.store import S3Store
 
 _DENIED = (401, 403)
-_WAITS: Mapping[str, Any] = {
+_TIMEOUTS: Mapping[str, Any] = {
     "connect_timeout": 60,
     "read_timeout": 60,
     "retries": {"mode": "standard", "max_attempts": 8},
@@ -57,5 +57,5 @@ def _client(store: S3Store) -> Any:  # noqa: ANN401 - boto3 makes its classes wh
         aws_access_key_id=keys.get("access_key_id"),
         aws_secret_access_key=keys.get("secret_access_key"),
         aws_session_token=keys.get(token),
-        config=Config(s3={"addressing_style": style}, **_WAITS),
+        config=Config(s3={"addressing_style": style}, **_TIMEOUTS),
     )

@@ -46,14 +46,14 @@ def listed(paths: Sequence[str], sizes: Sequence[int], microseconds: Sequence[in
     return pa.RecordBatch.from_arrays([pa.array(paths, pa.string()), pa.array(sizes, pa.int64()), times], schema=LISTED)
 
 
-Lender = Callable[[], VendedCredentials | None]  # asked whenever a request needs credentials
+Lender = Callable[[], VendedCredentials | None]  # called whenever a request needs credentials
 
 
 @dataclass(frozen=True)
 class Storages:
     """The Storage port over all storages: local paths go to `local`, others to the store of their bucket.
 
-    Where a catalog lends credentials for a prefix, the prefix has a store of its own that asks for fresh ones in time.
+    A prefix for which a catalog vends credentials has a store of its own, which renews them in time.
     """
 
     local: Storage

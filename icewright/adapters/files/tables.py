@@ -23,10 +23,10 @@ from icewright.core.steps import ExpireRows, RewriteDataFiles, RewritePositionDe
 from icewright.core.table import ManifestFile, Snapshot, TableFacts, TableMetadata, Thresholds
 from icewright.ports import AvroFile, DeleteReport, FileStat, Storage, ignore
 
-_FACTS_KEPT = 32_000_000  # bytes, about, with the metadata that they are of
+_FACTS_CACHE_BYTES = 32_000_000  # bytes, about, with the metadata that they are of
 _PARTITION = 400
-_ENTRIES_KEPT = 64_000_000  # bytes
-_OUTSIDE_KEPT = 8_000_000  # bytes, about
+_ENTRIES_CACHE_BYTES = 64_000_000  # bytes
+_OUTSIDE_CACHE_BYTES = 8_000_000  # bytes, about
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,13 @@ class IcebergFiles:
     storage: Storage
     reader: ManifestReader
     _facts: LRUCache[tuple[str, str, Thresholds], TableFacts] = field(
-        default_factory=lambda: LRUCache(_FACTS_KEPT, _weight), init=False
+        default_factory=lambda: LRUCache(_FACTS_CACHE_BYTES, _weight), init=False
     )
     _entries: LRUCache[tuple[ManifestFile, ...], pa.Table] = field(
-        default_factory=lambda: LRUCache(_ENTRIES_KEPT, lambda table: table.nbytes), init=False
+        default_factory=lambda: LRUCache(_ENTRIES_CACHE_BYTES, lambda table: table.nbytes), init=False
     )
     _outside: LRUCache[tuple[str, ...], tuple[str, ...]] = field(
-        default_factory=lambda: LRUCache(_OUTSIDE_KEPT, lambda folders: 200 + sum(map(len, folders))), init=False
+        default_factory=lambda: LRUCache(_OUTSIDE_CACHE_BYTES, lambda folders: 200 + sum(map(len, folders))), init=False
     )
 
     def read(self, path: str) -> bytes:
@@ -92,7 +92,7 @@ class IcebergFiles:
     def facts(self, metadata: TableMetadata, thresholds: Thresholds) -> TableFacts:
         """Return the facts that the manifests of the current snapshot give.
 
-        A job asks several times for the same: the last answers are kept, as neither metadata nor manifests change.
+        A job needs the same facts several times: the last results are cached, as neither metadata nor manifests change.
         """
         key = (metadata.metadata_location, metadata.table_uuid, thresholds)
         facts = self._facts.get(key)

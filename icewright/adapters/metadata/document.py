@@ -16,7 +16,7 @@ from icewright.core.errors import MetadataUnreadable
 from icewright.core.paths import metadata_folder
 
 Json = Any
-Document = dict[str, Any]  # a metadata file: each field as the bytes that stand in it, or as its new value
+Document = dict[str, Any]  # a metadata file: each field as its raw bytes, or as its new value
 
 GZIP = b"\x1f\x8b"
 # what a compressed file may inflate to: metadata shrinks to a tenth, now and then to a thirtieth, and never below that
@@ -121,7 +121,7 @@ def encode(document: Document) -> bytes:
 def next_location(document: Document, current: str) -> str:
     """Return the location of the next metadata file: the next version with a new uuid, unique to this writer.
 
-    The uuid says that the file is Icewright's, see `staged_by_us`.
+    The uuid marks the file as Icewright's; see `staged_by_us`.
     """
     editor = Editor(document)
     location = editor.get("location", "").rstrip("/")
@@ -135,7 +135,7 @@ def next_location(document: Document, current: str) -> str:
 def staged_by_us(location: str) -> bool:
     """Return whether the name of a metadata file says that Icewright wrote it, and no other writer.
 
-    So a file that a crash left before any catalog named it is known without a record of it.
+    So a file that a crash left before any catalog named it is recognized without a record of it.
     """
     match = _NAME.fullmatch(location.rsplit("/", 1)[-1])
     digits = match[1].replace("-", "") if match else ""

@@ -50,8 +50,8 @@ _LINEAGE = msgspec.json.Decoder(_Lineage)
 def lineage(content: bytes, location: str) -> Lineage | None:
     """Return the lineage of a metadata file; None when it is debris: empty, truncated, or not Iceberg's at all.
 
-    Raises `MetadataUnreadable` when it may be somebody's although it cannot be read: compressed in another way,
-    encrypted, not as the spec has it, or too large inflated.
+    Raises `MetadataUnreadable` when the file may be a table's and cannot be read: compressed in another way, encrypted,
+    not valid by the spec, or too large when inflated.
     """
     if content.startswith((_ZSTD, _ENCRYPTED)):
         raise MetadataUnreadable(f"{location}: compressed or encrypted in a way that Icewright cannot read")

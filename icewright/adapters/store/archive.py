@@ -205,7 +205,7 @@ def _arrow(column: sa.Column[Any]) -> pa.DataType:
 
 
 def _up_to_weight(limit: int, weighted: Sequence[Any]) -> list[Any]:
-    """Return the first keys whose weights add up to the limit, at least one."""
+    """Return the first keys whose weights add up to the limit, and always at least one."""
     keys: list[Any] = []
     total = 0
     for key, weight in weighted:

@@ -12,8 +12,8 @@ import sqlalchemy as sa
 class ChangeTokens:
     """Change tokens of an SQLite database: two are equal when nobody committed in between.
 
-    SQLite counts for each connection what others commit, other processes included: so a connection that itself
-    changes nothing is asked. A new connection counts anew: its tokens differ from those of the one before.
+    SQLite counts for each connection the commits of all others, other processes included, so a connection that itself
+    changes nothing is queried. A new connection has a new count: its tokens differ from all earlier ones.
     """
 
     def __init__(self, engine: sa.Engine) -> None:

@@ -183,8 +183,8 @@ class Database:
     def claiming(self) -> Iterator[sa.Connection]:
         """Begin a transaction that takes work for this process.
 
-        Raises `SchemaMismatch` when the schema is not of this program's revision: during a rolling upgrade a process
-        of another version takes nothing, and what it has already ends as usual.
+        Raises `SchemaMismatch` when the schema is not of this program's revision: during a rolling upgrade a process of
+        another version claims nothing, and finishes its running work as usual.
         """
         with self.begin() as connection:
             revision, newest = connection.execute(_REVISION).scalar(), newest_revision()

@@ -212,8 +212,8 @@ def _release_table(job_id: str) -> sa.Update:
 def _dequeue_statement() -> sa.Executable:
     """Return the statement by which a worker takes the best of the queued jobs.
 
-    It locks the jobs and the rows of their tables, and skips those that another process has locked: no job is taken
-    twice, and of a job that begins and a snapshot that somebody pins at the same time, one sees the other.
+    The statement locks the jobs and the rows of their tables and skips those that another process has locked: no job is
+    dequeued twice, and of a starting job and a concurrent pin of a snapshot, one sees the other.
     """
     best = (
         sa.select(JOBS.c.job_id)

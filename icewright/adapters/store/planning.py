@@ -22,12 +22,12 @@ _OPEN = (JobState.QUEUED, JobState.RUNNING)
 _OPERATIONS = {str(operation): operation for operation in Operation}
 
 
-def _of(table: sa.Table, names: str) -> Sequence[sa.Column[Any]]:
+def _columns_of(table: sa.Table, names: str) -> Sequence[sa.Column[Any]]:
     return [table.c[name] for name in names.split()]
 
 
 _ACTIVE = (
-    sa.select(*_of(TABLES, "catalog namespace name"), *_of(JOBS, "pool operations on_pool cost"))
+    sa.select(*_columns_of(TABLES, "catalog namespace name"), *_columns_of(JOBS, "pool operations on_pool cost"))
     .join_from(JOBS, TABLES)
     .where(JOBS.c.state.in_(_OPEN))
 )
@@ -41,11 +41,11 @@ _SPENT = (
 
 _DUE = VERDICTS.c.verdict == "due"
 
-_DUE_OPERATIONS = sa.select(*_of(VERDICTS, "table_id operation benefit cost reason on_pool cooled")).where(_DUE)
+_DUE_OPERATIONS = sa.select(*_columns_of(VERDICTS, "table_id operation benefit cost reason on_pool cooled")).where(_DUE)
 
 _DUE_TABLES = (
-    sa.select(*_of(TABLES, "id catalog namespace name table_uuid due_since importance run_order windows"))
-    .add_columns(*_of(TABLES, "queries_per_day paused held_by"))
+    sa.select(*_columns_of(TABLES, "id catalog namespace name table_uuid due_since importance run_order windows"))
+    .add_columns(*_columns_of(TABLES, "queries_per_day paused held_by"))
     .where(TABLES.c.catalog.in_(sa.bindparam("catalogs", expanding=True)), ~TABLES.c.dropped)
     .where(TABLES.c.id.in_(sa.select(VERDICTS.c.table_id).where(_DUE)))
     .order_by(TABLES.c.id)

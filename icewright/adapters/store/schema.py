@@ -126,7 +126,7 @@ JOBS = sa.Table(
     sa.Column("on_pool", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("cost", sa.Float, nullable=False, server_default="0"),  # GB-hours, as predicted
     sa.Column("options", sa.JSON),  # of a manual job: its own settings, and whether cooldowns are ignored
-    sa.Column("intent", sa.JSON(none_as_null=True)),  # its commit whose result nobody has checked yet
+    sa.Column("intent", sa.JSON(none_as_null=True)),  # its commit whose result is not checked yet
     sa.Column("fault", sa.Text),  # whose fault a failure or deferral was; empty: the table's, or none
     sa.Index("ix_jobs_table_id_created", "table_id", "created"),
     sa.Index("ix_jobs_state_score", "state", "score"),
@@ -359,7 +359,7 @@ SESSIONS = sa.Table(
     sa.Column("created", Moment, nullable=False),
     sa.Column("seen", Moment, nullable=False),
     sa.Column("expires", Moment, nullable=False),
-    sa.Column("token_id", sa.Text),  # by which somebody logged in; NULL: by the OpenID provider
+    sa.Column("token_id", sa.Text),  # the token of the login; NULL: the OpenID provider
     sa.Index("ix_sessions_expires", "expires"),
 )
 

@@ -21,7 +21,7 @@ _METADATA_FOLDER = sa.func.rtrim(TABLES.c.metadata_location, sa.func.replace(TAB
 _CHUNK = 2000  # parameters of one statement
 _Value = TypeVar("_Value")
 _SCHEMES = ("s3", "s3a", "s3n")
-_DEEPEST = 32  # folders above a file that are considered
+_MAX_DEPTH = 32  # folders above a file that are considered
 
 
 def by_name(connection: sa.Connection, names: Iterable[Name]) -> Mapping[Name, Sequence[Any]]:
@@ -54,7 +54,7 @@ def _alike(connection: sa.Connection, catalog: str, names: Sequence[Name]) -> di
     """Return tables whose names read the same with dots between all parts, else in another case."""
     dotted: dict[str, list[Any]] = {}
     folded: dict[str, list[Any]] = {}
-    for row in _with_names(connection, catalog, {end for name in names for end in _ends(name[1:])}):
+    for row in _with_names(connection, catalog, {end for name in names for end in _possible_names(name[1:])}):
         full = ".".join((*namespace_of(row.namespace), row.name))
         dotted.setdefault(full, []).append(row)
         folded.setdefault(full.casefold(), []).append(row)
@@ -62,7 +62,7 @@ def _alike(connection: sa.Connection, catalog: str, names: Sequence[Name]) -> di
     return {name: dotted.get(full) or folded.get(full.casefold(), []) for name, full in full_names.items()}
 
 
-def _ends(parts: Name) -> Iterator[str]:
+def _possible_names(parts: Name) -> Iterator[str]:
     """Yield the possible names of the table itself: the last part, the last two joined by a dot, and so on."""
     return (".".join(parts[i:]) for i in range(1, len(parts)))
 
@@ -115,7 +115,7 @@ def _folders(location: str) -> list[str]:
     place = split(location)
     parts = [part for part in place.path.split("/") if part][:-1]
     prefix = f"{place.scheme}://{place.authority}" if place.scheme else ""
-    return ["/".join((prefix, *parts[:n])) for n in range(len(parts), 0, -1)][:_DEEPEST] or [prefix]
+    return ["/".join((prefix, *parts[:n])) for n in range(len(parts), 0, -1)][:_MAX_DEPTH] or [prefix]
 
 
 def _spellings(folder: str) -> Iterator[str]:

@@ -205,7 +205,7 @@ class SqlTables(TableState):
 
     def pause(self, ref: TableRef, reason: str | None) -> bool:
         values: dict[str, Any] = {"paused": reason}
-        if reason is None:  # its breaker starts anew: what failed before counts no more
+        if reason is None:  # resets the table's breaker: earlier failures do not count any more
             jobs = sa.select(sa.func.max(JOBS.c.created)).where(JOBS.c.table_id == TABLES.c.id)
             values["counted_after"] = jobs.scalar_subquery()
         with self.db.begin() as connection:
@@ -289,12 +289,12 @@ def _requested_since(now: datetime) -> sa.ColumnElement[bool]:
     return TABLES.c.evaluating_by.is_not(None) & (TABLES.c.evaluate_at > now)
 
 
-_PLAIN = [name for name in TableRow.__dataclass_fields__ if name not in ("ref", "write_paths")]
+_PLAIN_COLUMNS = [name for name in TableRow.__dataclass_fields__ if name not in ("ref", "write_paths")]
 
-_plain = itemgetter(*(list(TABLES.c.keys()).index(name) for name in _PLAIN))
+_plain = itemgetter(*(list(TABLES.c.keys()).index(name) for name in _PLAIN_COLUMNS))
 
 
 def table_of(row: Any) -> TableRow:  # noqa: ANN401 - a row of all columns, of which there may be thousands
     """Return the table of a result row."""
     paths = None if row.write_paths is None else tuple(row.write_paths)
-    return TableRow(ref=ref_of(row), write_paths=paths, **dict(zip(_PLAIN, _plain(row), strict=True)))
+    return TableRow(ref=ref_of(row), write_paths=paths, **dict(zip(_PLAIN_COLUMNS, _plain(row), strict=True)))

@@ -111,11 +111,11 @@ def payments(lake: Lake, name: str = "shop.payments", checkpoints: int = 12, row
     Two checkpoints delete by order and method too. There must be 9 checkpoints and 40 rows in a file at least.
     """
     craft = Craft(lake, name, _PAYMENTS, properties={"write.upsert.enabled": "true"})
-    left_alone = {PAYMENT_BACK, PAYMENT_GONE, *PAYMENTS_GONE_BY_ORDER}
+    reserved = {PAYMENT_BACK, PAYMENT_GONE, *PAYMENTS_GONE_BY_ORDER}
     times = rows.spread(lake.now - timedelta(days=6), lake.now - timedelta(hours=3), checkpoints, craft.random)
     for number, at in enumerate(times):
         first = number * rows_per_file
-        older = [payment for payment in range(first) if payment not in left_alone]
+        older = [payment for payment in range(first) if payment not in reserved]
         changed = sorted(craft.random.sample(older, min(len(older), rows_per_file // 4)))
         written = [*range(first, first + rows_per_file), *changed, *_REWRITTEN.get(number, [])]
         deletes = [craft.equality_deletes({"payment_id": written + _DELETES.get(number, [])})]

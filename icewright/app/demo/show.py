@@ -137,7 +137,7 @@ def _maintain(app: Application, rots: Sequence[Rot], console: Any) -> dict[str, 
             for ref, rows in refs_before.items()
         ],
         "jobs": [job for document in documents for job in document["jobs"]],
-        "left_alone": [f"{name}: {why}" for name in names for why in _left_alone(app, name)],
+        "left_alone": [f"{name}: {why}" for name in names for why in _blocked_operations(app, name)],
         "undo": undone,
     }
 
@@ -192,7 +192,7 @@ def _state(app: Application, name: str) -> State:
     )
 
 
-def _left_alone(app: Application, name: str) -> list[str]:
+def _blocked_operations(app: Application, name: str) -> list[str]:
     """Return the operations that are blocked or unsupported, with the reason."""
     evaluation = app.runtime.store.tables.evaluation(TableRef.parse(name)) or {"verdicts": []}
     return [

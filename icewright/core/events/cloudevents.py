@@ -1,4 +1,4 @@
-"""CloudEvents 1.0: structured, in a batch, or binary, where the attributes stand in the headers."""
+"""Parse CloudEvents 1.0 in structured, batched and binary mode; in binary mode headers carry the attributes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ANY_TYPE = "a report of Iceberg or a notification of an object store may have a
 
 
 def structured(document: Mapping[str, object], where: str, now: datetime) -> Message:
-    """Return an event whose attributes and data stand in one JSON object."""
+    """Return the message of an event whose attributes and data are in one JSON object."""
     data = document.get("data")
     if "data_base64" in document:
         coded = document["data_base64"]
@@ -33,7 +33,7 @@ def structured(document: Mapping[str, object], where: str, now: datetime) -> Mes
 
 
 def binary(attributes: Mapping[str, str], data: object, now: datetime) -> Message:
-    """Return an event whose attributes came as headers `ce-...`, with the data as the body."""
+    """Return the message of an event whose attributes came as headers `ce-...`, with the data as the body."""
     return _message(attributes, data, "ce-", now)
 
 
@@ -46,17 +46,17 @@ def _message(attributes: Mapping[str, object], data: object, where: str, now: da
     # in binary mode the data is all of the body, so its fields have no prefix
     path = "" if where == "ce-" else f"{where}data."
     content = {} if data is None else mapping(data, path.removesuffix(".") or "the body")
-    found = _events(kind, attributes.get("subject"), content, path, now)
-    if found is None:
+    parsed = _events(kind, attributes.get("subject"), content, path, now)
+    if parsed is None:
         hint = near(kind, (TABLE_CHANGED, METADATA_CHANGED))
         raise BadEvent([f"{where}type: no event that is known{hint}; {_ANY_TYPE}"])
-    return Message(message_id("cloudevent", source, event_id), found[0], foreign=found[1])
+    return Message(message_id("cloudevent", source, event_id), parsed[0], foreign=parsed[1])
 
 
 def _events(
     kind: str, subject: object, data: Mapping[str, object], where: str, now: datetime
 ) -> tuple[tuple[Event, ...], bool] | None:
-    """What the data says, and whether it may be of what is not ours; nothing when the event is of no known kind."""
+    """Return the events of the data, and whether they may concern unconfigured catalogs; None for an unknown kind."""
     match kind, data:
         case "icewright.table.changed", _:
             return (_touched(subject, data, where),), False
@@ -77,12 +77,12 @@ def _events(
 
 
 def _touched(subject: object, data: Mapping[str, object], where: str) -> TableTouched:
-    """Return the tables of `data.table`, `data.tables`, or the subject."""
+    """Return the event for the tables of `data.table`, `data.tables`, or the subject."""
     if "tables" in data:
         listed = items(data["tables"], f"{where}tables")
         if not listed:
             raise BadEvent([f"{where}tables: an empty list given; name at least one table"])
-        return TableTouched(tuple(table_name(one, f"{where}tables[{i}]") for i, one in enumerate(listed)))
+        return TableTouched(tuple(table_name(entry, f"{where}tables[{i}]") for i, entry in enumerate(listed)))
     if "table" in data or subject is None:
         return TableTouched((table_name(data.get("table"), f"{where}table"),))
     return TableTouched((table_name(subject, "subject"),))

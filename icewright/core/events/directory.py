@@ -1,4 +1,4 @@
-"""Whose table an event speaks of: catalogs by their names, aliases and locations."""
+"""Resolve the tables that events name to configured catalogs, by name, alias and location."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ def holds(folder: str, file: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """A catalog: its other names, and where its tables lie."""
+class CatalogEntry:
+    """The aliases of a configured catalog, and the locations of its tables."""
 
     aliases: tuple[str, ...] = ()
     locations: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Understood:
-    """A message whose tables have our catalogs' names, and what of it is not about them."""
+class ResolvedMessage:
+    """A message with the names of configured catalogs, and the faults of events that concern other catalogs."""
 
     message: Message
     ignored: tuple[str, ...] = ()
@@ -36,26 +36,26 @@ class Understood:
 
 @dataclass(frozen=True)
 class Directory:
-    """The catalogs of the configuration."""
+    """The catalogs of the configuration, by name."""
 
-    catalogs: Mapping[str, Known]
+    catalogs: Mapping[str, CatalogEntry]
 
     def named(self, name: str) -> str | None:
-        """Return the catalog of this name or alias."""
+        """Return the name of the catalog with this name or alias."""
         if name in self.catalogs:
             return name
         return next((ours for ours, catalog in self.catalogs.items() if name in catalog.aliases), None)
 
-    def understood(self, message: Message) -> Understood:
-        """The message in our names. Raises `BadEvent` when it names a catalog that is not there, unless it may."""
+    def resolve(self, message: Message) -> ResolvedMessage:
+        """Return the message with configured names. Raises `BadEvent` for an unknown catalog, unless `foreign`."""
         events: list[Event] = []
         unknown: list[str] = []
         for event in message.events:
             match event:
                 case TableTouched(names):
                     ours = [self._ours(name, unknown) for name in names]
-                    found = tuple(name for name in ours if name is not None)
-                    events += [replace(event, names=found)] if found else []
+                    resolved = tuple(name for name in ours if name is not None)
+                    events += [replace(event, names=resolved)] if resolved else []
                 case ScanReported(table=table) | CommitReported(table=table):
                     name = self._ours(table, unknown)
                     events += [replace(event, table=name)] if name is not None else []
@@ -66,8 +66,8 @@ class Directory:
         if missing and not message.foreign:
             remedy = "if a catalog has that name where the event comes from, add it to catalogs.*.aliases"
             hints = [near(name, tuple(self.catalogs)) for name in dict.fromkeys(unknown)]
-            raise BadEvent([f"{said}{hint}; {remedy}" for said, hint in zip(missing, hints, strict=True)])
-        return Understood(replace(message, events=tuple(events)), tuple(missing))
+            raise BadEvent([f"{fault}{hint}; {remedy}" for fault, hint in zip(missing, hints, strict=True)])
+        return ResolvedMessage(replace(message, events=tuple(events)), tuple(missing))
 
     def _ours(self, name: tuple[str, ...], unknown: list[str]) -> tuple[str, ...] | None:
         catalog = self.named(name[0])

@@ -1,4 +1,4 @@
-"""Reading JSON that strangers send: a value is of its kind and within bounds, or it is said what would be right."""
+"""Validate fields of untrusted JSON: each value has its kind and bounds, or `BadEvent` tells what to write."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST = 1000  # tables of a request
 _MOST_PARTS = 32  # of a name
 _LEAST_PARTS = 3  # catalog, namespace and table
 _LARGEST = 2.0**50  # a petabyte of bytes, or 35,000 years of milliseconds
-_OLDEST = timedelta(days=30)  # what is reported later than this is of no day that counts
+_OLDEST = timedelta(days=30)  # an older report counts as of this age
 
 _UNITS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "m": 6e4, "h": 3.6e6, "d": 8.64e7}
 _WITH_UNIT = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(ns|us|ms|s|m|h|d)")
@@ -26,34 +26,34 @@ _ISO = re.compile(r"PT(?:(?P<h>[0-9]+(?:\.[0-9]+)?)H)?(?:(?P<m>[0-9]+(?:\.[0-9]+
 
 
 def wrong(where: str, value: object, right: str) -> NoReturn:
-    """Raise the fault; the value itself is not repeated."""
+    """Raise `BadEvent` for a value of the wrong kind; the message does not repeat the value."""
     raise BadEvent([f"{where}: {kind(value)} given; write {right}"])
 
 
 def decoded(body: bytes) -> object:
-    """Return the JSON of a body. Raises `BadEvent` for anything else."""
+    """Return the decoded JSON of a body. Raises `BadEvent` if the body is not JSON."""
 
-    def refused(constant: str) -> NoReturn:
+    def reject_constant(constant: str) -> NoReturn:
         raise ValueError(f"{constant} is no JSON")
 
     try:
-        document: object = json.loads(body, parse_constant=refused)
+        document: object = json.loads(body, parse_constant=reject_constant)
     except RecursionError:
         raise BadEvent(["the body is nested too deeply to be an event"]) from None
-    except ValueError as error:  # json.JSONDecodeError and UnicodeDecodeError are
+    except ValueError as error:  # covers json.JSONDecodeError and UnicodeDecodeError
         raise BadEvent([f"the body is not JSON: {error}"]) from None
     return document
 
 
 def mapping(value: object, where: str) -> Mapping[str, object]:
-    """Return the value as a JSON object. Raises `BadEvent`."""
+    """Return the value as a JSON object. Raises `BadEvent` for any other kind."""
     if isinstance(value, dict):
         return value
     wrong(where, value, "a mapping")
 
 
 def items(value: object, where: str) -> Sequence[object]:
-    """Return a JSON array, not too long."""
+    """Return a JSON array of at most `MOST` entries. Raises `BadEvent` for anything else."""
     if not isinstance(value, list):
         wrong(where, value, "a list")
     if len(value) > MOST:
@@ -73,7 +73,7 @@ def text(value: object, where: str) -> str:
 
 
 def number(value: object, where: str, most: float = _LARGEST) -> float:
-    """Return a number from 0 up; nothing counts as 0."""
+    """Return a number from 0 to `most`; None counts as 0."""
     if value is None:
         return 0.0
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -84,7 +84,7 @@ def number(value: object, where: str, most: float = _LARGEST) -> float:
 
 
 def identifier(value: object, where: str) -> int | None:
-    """Return a snapshot id: a whole number of 64 bits, or nothing."""
+    """Return a snapshot id, a whole number of 64 bits, or None."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < 2**63:
@@ -93,51 +93,51 @@ def identifier(value: object, where: str) -> int | None:
 
 
 def milliseconds(value: object, where: str) -> float:
-    """Return a duration: a number of seconds, `PT1.73S`, or `1.73s`; nothing counts as 0."""
+    """Return a duration: a number of seconds, `PT1.73S`, or `1.73s`; None counts as 0."""
     if not isinstance(value, str):
         return number(number(value, where) * 1e3, where)
-    if found := _WITH_UNIT.fullmatch(value):
-        return number(float(found[1]) * _UNITS[found[2]], where)
-    if value != "PT" and (found := _ISO.fullmatch(value)):
-        return number(sum(float(part) * _UNITS[unit] for unit, part in found.groupdict("0").items()), where)
+    if match := _WITH_UNIT.fullmatch(value):
+        return number(float(match[1]) * _UNITS[match[2]], where)
+    if value != "PT" and (match := _ISO.fullmatch(value)):
+        return number(sum(float(part) * _UNITS[unit] for unit, part in match.groupdict("0").items()), where)
     raise BadEvent([f"{where}: no duration; write seconds as a number, PT1.73S or 1.73s"])
 
 
 def moment(value: object, where: str, now: datetime) -> datetime:
-    """Return a time as ISO 8601 or as seconds since 1970, not after now; nothing counts as now."""
-    right = "a time such as 2026-11-21T12:00:00Z"
+    """Return a time as ISO 8601 or as seconds since 1970, not after now; None counts as now."""
+    expected = "a time such as 2026-11-21T12:00:00Z"
     if value is None:
         return now
     try:
         if isinstance(value, str):
-            found = datetime.fromisoformat(value)
+            parsed = datetime.fromisoformat(value)
         elif isinstance(value, bool) or not isinstance(value, int | float):
-            wrong(where, value, right)
+            wrong(where, value, expected)
         else:
-            found = datetime.fromtimestamp(value, UTC)
-        found = found.replace(tzinfo=found.tzinfo or UTC).astimezone(UTC)
+            parsed = datetime.fromtimestamp(value, UTC)
+        parsed = parsed.replace(tzinfo=parsed.tzinfo or UTC).astimezone(UTC)
     except (ValueError, OverflowError, OSError):
-        raise BadEvent([f"{where}: no time; write {right}"]) from None
-    return min(now, max(now - _OLDEST, found))
+        raise BadEvent([f"{where}: no time; write {expected}"]) from None
+    return min(now, max(now - _OLDEST, parsed))
 
 
 def table_name(value: object, where: str) -> Name:
-    """`catalog.namespace.table`, a part that holds a dot quoted with backticks."""
+    """Return the parts of `catalog.namespace.table`; a part with a dot is quoted with backticks."""
     return name(split_name(text(value, where)), where)
 
 
 def dotted_name(value: object, where: str) -> Name:
-    """`catalog.namespace.table` as engines write it, nothing quoted."""
+    """Return the parts of `catalog.namespace.table` as engines write it, without quotes."""
     return name(tuple(text(value, where).split(".")), where)
 
 
 def is_name(parts: Name) -> bool:
-    """Return whether a table can be called so."""
+    """Return whether the parts can be the full name of a table."""
     return _LEAST_PARTS <= len(parts) <= _MOST_PARTS and all(part.strip() for part in parts)
 
 
 def name(parts: Name, where: str) -> Name:
-    """Return the parts of a full name."""
+    """Return the parts of a full table name. Raises `BadEvent` for too few, too many or blank parts."""
     if not is_name(parts):
         raise BadEvent([f"{where}: no full name of a table; write catalog.namespace.table"])
     return parts

@@ -1,4 +1,4 @@
-"""Bodies of Iceberg's REST specification that report metrics: `ReportMetricsRequest`, a scan or a commit."""
+"""Parse `ReportMetricsRequest` bodies of Iceberg's REST specification, which report a scan or a commit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MILLISECONDS = {
 
 
 def report(document: Mapping[str, object], where: str, now: datetime) -> Event:
-    """Return one report. It bears no time: it is of now."""
+    """Return the event of one report. Reports have no timestamp, so a scan counts as of `now`."""
     table = dotted_name(document.get("table-name"), f"{where}table-name")
     metrics = mapping(document.get("metrics", {}), f"{where}metrics")
     match document.get("report-type"):

@@ -1,4 +1,4 @@
-"""The events that there are."""
+"""The events that senders push, and the messages that carry them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
 
-Name = tuple[str, ...]  # of a table as its sender says it: catalog, namespaces, table
+Name = tuple[str, ...]  # of a table as its sender writes it: catalog, namespaces, table
 
 METADATA_FILES = (".metadata.json", ".metadata.json.gz")
 
 
 @dataclass(frozen=True, slots=True)
 class TableTouched:
-    """Somebody says that tables changed."""
+    """A sender reports that tables changed."""
 
     names: tuple[Name, ...]
 
@@ -24,12 +24,12 @@ class MetadataChanged:
     """A metadata file was written; the table is the one whose location holds it."""
 
     location: str
-    catalogs: tuple[str, ...] = ()  # which may hold the table, when it is not known
+    catalogs: tuple[str, ...] = ()  # that may hold the table, while its name is unknown
 
 
 @dataclass(frozen=True, slots=True)
 class ScanReported:
-    """A query read a table."""
+    """A report that a query read a table."""
 
     table: Name
     at: datetime
@@ -41,7 +41,7 @@ class ScanReported:
 
 @dataclass(frozen=True, slots=True)
 class CommitReported:
-    """A writer committed to a table."""
+    """A report that a writer committed to a table."""
 
     table: Name
     snapshot_id: int | None = None
@@ -53,15 +53,15 @@ Event = TableTouched | MetadataChanged | ScanReported | CommitReported
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What was sent as one: it counts once, however often it comes."""
+    """The events of one delivery; a message that arrives again, with the same id, counts once."""
 
     id: str
     events: tuple[Event, ...]
-    foreign: bool = False  # it speaks of everything that its sender does, our catalogs' tables or not
+    foreign: bool = False  # the sender reports all its tables, also those of catalogs that are not configured
 
 
 def message_id(*parts: str | bytes) -> str:
-    """Return a short id, the same whenever the same parts say who sent what."""
+    """Return the SHA-256 hex digest that identifies a message by these parts."""
     digest = sha256()
     for part in parts:
         content = part.encode() if isinstance(part, str) else part

@@ -1,4 +1,4 @@
-"""From the body of a request to messages: which format it has is seen by its media type and its first keys."""
+"""Parse request bodies to messages; the media type and the top-level keys tell the format."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ CLOUDEVENT = "application/cloudevents+json"
 BATCH = "application/cloudevents-batch+json"
 JSON = "application/json"
 MEDIA_TYPES = (JSON, CLOUDEVENT, BATCH)
-_KNOWN = (
+_SUPPORTED_FORMATS = (
     "a CloudEvent (specversion), Iceberg's ReportMetricsRequest (report-type), a query event of Trino "
     "(metadata.queryId) or a notification of an object store (Records)"
 )
 
 
 def messages(document: object, media_type: str, attributes: Mapping[str, str], now: datetime) -> tuple[Message, ...]:
-    """What a decoded body says. `attributes` are those of a binary CloudEvent, without prefix; else there are none.
+    """Return the messages of a decoded body. `attributes` are those of a binary CloudEvent, without prefix, else empty.
 
-    Raises `BadEvent` with every fault: one that is not understood spoils the whole request, and nothing is done.
+    Raises `BadEvent` with every fault: one invalid event rejects the whole request.
     """
     if attributes:
-        found: tuple[Message, ...] = (cloudevents.binary(attributes, document, now),)
+        parsed: tuple[Message, ...] = (cloudevents.binary(attributes, document, now),)
     elif media_type == BATCH:
-        found = _batch(document, now)
+        parsed = _batch(document, now)
     else:
-        found = (_single(document, media_type, now),)
-    if tables_named(found) > MOST:
-        raise BadEvent([f"the request names {tables_named(found)} tables; send at most {MOST} at a time"])
-    return found
+        parsed = (_single(document, media_type, now),)
+    if tables_named(parsed) > MOST:
+        raise BadEvent([f"the request names {tables_named(parsed)} tables; send at most {MOST} at a time"])
+    return parsed
 
 
 def _single(document: object, media_type: str, now: datetime) -> Message:
@@ -52,24 +52,24 @@ def _single(document: object, media_type: str, now: datetime) -> Message:
         return Message(_content_id("storage", document), records(document, ""), foreign=True)
     if is_trino(document):
         return query(document, now)
-    raise BadEvent([f"the body is no event that is known; send {_KNOWN}"])
+    raise BadEvent([f"the body is no event that is known; send {_SUPPORTED_FORMATS}"])
 
 
 def _content_id(kind: str, document: object) -> str:
-    """Return what has no id of its own is known by its content."""
+    """Return the id of a document that has none of its own: a hash of its content."""
     return message_id(kind, json.dumps(document, sort_keys=True))
 
 
 def _batch(document: object, now: datetime) -> tuple[Message, ...]:
-    found: list[Message] = []
+    parsed: list[Message] = []
     faults: list[str] = []
     for i, item in enumerate(items(document, "the batch")):
         if not isinstance(item, dict):
             wrong(f"[{i}]", item, "a CloudEvent")
         try:
-            found.append(cloudevents.structured(item, f"[{i}].", now))
+            parsed.append(cloudevents.structured(item, f"[{i}].", now))
         except BadEvent as error:
             faults += error.faults
     if faults:
         raise BadEvent(faults)
-    return tuple(found)
+    return tuple(parsed)

@@ -1,4 +1,4 @@
-"""What Trino's HTTP event listener sends when a query has completed."""
+"""Parse the events that Trino's HTTP event listener sends when a query has completed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from icewright.core.events.model import Event, Message, Name, ScanReported, Tabl
 
 
 class _Read(NamedTuple):
-    """What one input says; the planning only where Trino's Iceberg connector adds it."""
+    """The metrics of one input of a query; only Trino's Iceberg connector adds the planning time."""
 
     planning_ms: float | None
     files: int
@@ -19,15 +19,15 @@ class _Read(NamedTuple):
 
 
 def is_trino(document: Mapping[str, object]) -> bool:
-    """Return whether the document is one of the listener's: of a query that began or completed, or of a split."""
+    """Return whether the document is an event of the listener: of a query that began or completed, or of a split."""
     metadata = document.get("metadata")
     return (isinstance(metadata, dict) and "queryId" in metadata) or {"queryId", "stageId"} <= document.keys()
 
 
 def query(document: Mapping[str, object], now: datetime) -> Message:
-    """Return a completed query: one scan for each table that it read, and the table that it wrote.
+    """Return the message of a query: one scan for each table that it read, and the table that it wrote.
 
-    A query that began or failed, and a split, say nothing of use.
+    For a query that began or failed, and for a split, the message has no events.
     """
     metadata = mapping(document.get("metadata", {}), "metadata")
     query_id = text(metadata.get("queryId", document.get("queryId")), "metadata.queryId")
@@ -45,13 +45,13 @@ def _scans(document: Mapping[str, object], tables: Mapping[str, object], now: da
     at = moment(document.get("endTime"), "endTime", now)
     planning = milliseconds(statistics.get("planningTime"), "statistics.planningTime")
     duration = milliseconds(statistics.get("wallTime"), "statistics.wallTime")
-    found: dict[Name, list[_Read]] = {}  # a query may read a table more than once
+    reads_by_table: dict[Name, list[_Read]] = {}  # a query may read a table more than once
     for i, item in enumerate(items(tables.get("inputs") or [], "ioMetadata.inputs")):
         read = mapping(item, f"ioMetadata.inputs[{i}]")
         if table := _table(read, f"ioMetadata.inputs[{i}]"):
-            found.setdefault(table, []).append(_read(read, f"ioMetadata.inputs[{i}]"))
+            reads_by_table.setdefault(table, []).append(_read(read, f"ioMetadata.inputs[{i}]"))
     scans = []
-    for table, reads in found.items():
+    for table, reads in reads_by_table.items():
         own = [read.planning_ms for read in reads if read.planning_ms is not None]
         files, size = sum(read.files for read in reads), sum(read.bytes for read in reads)
         scans.append(ScanReported(table, at, sum(own) if own else planning, duration, files, size))
@@ -70,7 +70,7 @@ def _read(document: Mapping[str, object], where: str) -> _Read:
 
 
 def _metric(metrics: Mapping[str, object], key: str, field: str, where: str) -> object:
-    """Return a metric that Trino's Iceberg connector adds; nothing where there is none."""
+    """Return a metric that Trino's Iceberg connector adds; None if it is absent."""
     if metrics.get(key) is None:
         return None
     return mapping(metrics[key], f"{where}.connectorMetrics.{key}").get(field)
@@ -84,15 +84,15 @@ def _written(tables: Mapping[str, object]) -> tuple[Event, ...]:
 
 
 def _table(document: Mapping[str, object], where: str) -> Name | None:
-    """Return the table's name; nothing for `orders$snapshots` and its like, which read no data, and for functions.
+    """Return the table's name; None for functions and for metadata tables, such as `orders$snapshots`.
 
-    Nor for what only other connectors have: names that no table of Iceberg bears.
+    Names of other connectors that no Iceberg table can have give None too.
     """
-    said = [document.get(key) for key in ("catalogName", "schema", "table")]
-    if not all(part.strip() if isinstance(part, str) else part for part in said):
+    raw_parts = [document.get(key) for key in ("catalogName", "schema", "table")]
+    if not all(part.strip() if isinstance(part, str) else part for part in raw_parts):
         return None
     catalog, schema, table = (
-        text(part, f"{where}.{key}") for part, key in zip(said, ("catalogName", "schema", "table"), strict=True)
+        text(part, f"{where}.{key}") for part, key in zip(raw_parts, ("catalogName", "schema", "table"), strict=True)
     )
     parts = (catalog, *schema.split("."), table)
     return parts if "$" not in table and is_name(parts) else None

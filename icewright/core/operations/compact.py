@@ -42,7 +42,7 @@ _MOST_DEAD = 0.5  # share of dead rows that the target of outputs is corrected f
 
 
 class Cause(enum.StrEnum):
-    """Why a partition is rewritten, the strongest first: what is rewritten for one is mended for those below too."""
+    """The reasons to rewrite a partition, the strongest first; a rewrite for one covers those below too."""
 
     ORDER = "order"
     DELETES = "deletes"
@@ -65,7 +65,7 @@ class PartitionRewrite:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which partitions are worth rewriting, for which cause, and which are left as they are."""
+    """The partitions that are worth rewriting, each with its cause, and those that are not."""
 
     due: tuple[PartitionRewrite, ...]
     hot: tuple[PartitionFacts, ...]  # left to their writers
@@ -82,7 +82,7 @@ _Groups = dict[tuple[Cause, int, int, Kernel], list[PartitionRewrite]]  # by cau
 
 
 def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime) -> Verdict:
-    """Due when at least one partition is worth rewriting now."""
+    """Return Due when at least one partition is worth rewriting now."""
     if facts.metadata.current_snapshot is None:
         return NotDue("no current snapshot")
     if facts.delete_files and not knobs[policy.APPLY_DELETES]:

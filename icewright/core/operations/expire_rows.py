@@ -24,7 +24,7 @@ _TICKS_A_DAY = {  # of a value as the manifests have it, by its type
 
 
 def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime) -> Verdict:
-    """Due when the bounds of some file say that it holds rows from before the cutoff."""
+    """Return Due when the bounds of some file say that it holds rows from before the cutoff."""
     metadata, column, days = facts.metadata, knobs[ROWS_COLUMN], knobs[ROWS_DAYS]
     if column is None or days is None:
         return Blocked("expire_rows.column and expire_rows.days say which rows go: set both")
@@ -66,7 +66,7 @@ def _quoted(metadata: TableMetadata, field_id: int) -> str:
 
 
 def _literal(kind: str, cutoff: date) -> str:
-    """Midnight of the day, as the column's type: then a day, or a month begun on it, goes as a whole."""
+    """Return midnight of the day as a literal of the type: then a day, or a month begun on it, goes as a whole."""
     if kind == "date":
         return str(literal(cutoff))
     said = f"'{datetime.combine(cutoff, time()).isoformat(sep=' ')}"

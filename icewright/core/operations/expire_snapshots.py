@@ -69,7 +69,7 @@ def _pinned_by_policy(metadata: TableMetadata, knobs: Knobs) -> Iterator[Snapsho
 
 
 def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime) -> Verdict:  # noqa: ARG001
-    """Due when at least one snapshot or ref may go."""
+    """Return Due when at least one snapshot or ref may go."""
     metadata = facts.metadata
     if not gc_enabled(metadata.properties):
         return Blocked(f"gc.{SWITCHED_OFF} on the table")

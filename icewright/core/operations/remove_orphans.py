@@ -18,7 +18,7 @@ MANY = 0.01  # share of orphans that asks for more scans
 
 
 def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime) -> Verdict:
-    """Due when the last scan is `every_hours` ago, or a first finding waits for its confirmation."""
+    """Return Due when the last scan is `every_hours` ago, or a first finding waits for its confirmation."""
     if not gc_enabled(facts.metadata.properties):
         return Blocked(f"gc.{SWITCHED_OFF} on the table")
     if facts.sharing:

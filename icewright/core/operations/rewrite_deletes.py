@@ -14,7 +14,7 @@ from icewright.core.table import TableFacts
 
 
 def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime) -> Verdict:  # noqa: ARG001
-    """Due when a partition has many position delete files, or files that apply to nothing."""
+    """Return Due when a partition has many position delete files, or files that apply to nothing."""
     if facts.metadata.current_snapshot is None:
         return NotDue("no current snapshot")
     least = knobs[MIN_DELETE_FILES]

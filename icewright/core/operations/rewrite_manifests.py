@@ -24,7 +24,7 @@ SERVICE_VERSIONS = (1, 2)  # row lineage of v3 needs a writer that knows it: Spa
 
 
 def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime) -> Verdict:  # noqa: ARG001
-    """Due when a spec has at least `min_manifests` data manifests and a rewrite would leave at most half of them."""
+    """Return Due when a spec has at least `min_manifests` data manifests, and a rewrite leaves at most half."""
     if facts.metadata.current_snapshot is None:
         return NotDue("no current snapshot")
     least = knobs[MIN_MANIFESTS]

@@ -15,15 +15,15 @@ _LISTED_PER_SECOND = 20_000  # files that remove_orphan_files compares
 
 
 def spark_manifests(manifests: int) -> float:
-    """Seconds in which Spark merges manifests: 1,000 take 3 s."""
+    """Return the seconds in which Spark merges manifests: 1,000 take 3 s."""
     return 0.5 + 0.0025 * manifests
 
 
 def spark_expiry(snapshots: int) -> float:
-    """Seconds in which Spark expires snapshots: 190 take 3 s, 1,950 take 14 s."""
+    """Return the seconds in which Spark expires snapshots: 190 take 3 s, 1,950 take 14 s."""
     return 1 + 0.007 * snapshots
 
 
 def spark_orphans(files: int) -> float:
-    """Seconds in which Spark compares what is stored with what is reached: 100,000 files take 6 s."""
+    """Return the seconds in which Spark compares stored with reachable files: 100,000 files take 6 s."""
     return IDLE_SECONDS[Operation.REMOVE_ORPHANS] + files / _LISTED_PER_SECOND

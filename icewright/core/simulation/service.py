@@ -108,7 +108,7 @@ class SimulatedService:
 
     @property
     def waiting(self) -> int:
-        """Return tables with something due that has not begun."""
+        """Return the number of tables with due work that has not begun."""
         return len(self._due)
 
     # -- looking

@@ -93,7 +93,7 @@ def read_write(raw: Mapping[str, Any], at: datetime, known: Sequence[str]) -> Wr
 
 
 def read_partition(text: object) -> tuple[Layout, tuple[Any, ...]]:
-    """`day=2026-01-31/region=eu`: dates are days, dates with an hour (`2026-01-31-07`) hours, all else itself."""
+    """Parse `day=2026-01-31/region=eu`: dates are days, dates with an hour (`2026-01-31-07`) are hours."""
     if not isinstance(text, str):
         raise ValueError(f"partition: {text!r} is no text; write it as day=2026-01-31/region=eu")  # noqa: TRY004
     layout: list[tuple[str, str]] = []
@@ -131,7 +131,7 @@ def _time(raw: Mapping[str, Any]) -> datetime:
 
 
 def moment(key: str, at: datetime) -> datetime:
-    """The time in UTC. Raises `ValueError` where it lies too near to an end of the calendar to be reckoned with."""
+    """Return the time in UTC. Raises `ValueError` for a time before `EARLIEST` or after `LATEST`."""
     at = at.replace(tzinfo=UTC) if at.tzinfo is None else at
     if not EARLIEST <= at <= LATEST:
         raise ValueError(

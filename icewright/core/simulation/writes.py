@@ -1,4 +1,4 @@
-"""What writers do to the tables of a simulation."""
+"""The commits of writers to the tables of a simulation."""
 
 from __future__ import annotations
 

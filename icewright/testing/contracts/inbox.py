@@ -200,8 +200,8 @@ class EventInboxTests(StoreSuite):
             evaluate_table(store, ref)
         assert push(store, MetadataChanged(location)).tables == (REF,)
         assert evaluated_at(store, REF, inner) == [NOW + timedelta(minutes=10), NOW + DAY]
-        found = push(store, MetadataChanged(f"{PLACE}/inner/metadata/2.metadata.json"), message_id="2")
-        assert found.tables == (inner,)
+        receipt = push(store, MetadataChanged(f"{PLACE}/inner/metadata/2.metadata.json"), message_id="2")
+        assert receipt.tables == (inner,)
 
     def test_a_metadata_file_of_a_table_that_was_never_evaluated(self, store: Store) -> None:
         """A table without an evaluation is found by the folder of the metadata file that its catalog named."""

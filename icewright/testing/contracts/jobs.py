@@ -102,9 +102,9 @@ class JobQueueTests(StoreSuite):
             row = store.tables.get(REF)
             assert row is not None
             assert row.held_by == (queued if took else claim)
-            found = store.jobs.get(queued)
-            assert found is not None
-            assert found.state is (JobState.RUNNING if took else JobState.CANCELLED)
+            stored = store.jobs.get(queued)
+            assert stored is not None
+            assert stored.state is (JobState.RUNNING if took else JobState.CANCELLED)
             store.jobs.finish(str(row.held_by), JobState.SUCCEEDED, "", NOW)
 
     def test_cancelling_ends_queued_jobs_and_asks_running_ones(self, store: Store) -> None:
@@ -113,9 +113,9 @@ class JobQueueTests(StoreSuite):
         record_tables(store, *tables)
         first, second = enqueue_jobs(store, tables)
         assert store.jobs.request_cancel(first, NOW)
-        found = store.jobs.get(first)
-        assert found is not None
-        assert (found.state, found.finished) == (JobState.CANCELLED, NOW)
+        stored = store.jobs.get(first)
+        assert stored is not None
+        assert (stored.state, stored.finished) == (JobState.CANCELLED, NOW)
         (job,) = store.jobs.dequeue(WORKER, ["lake"], NOW, 9)
         assert job.job_id == second
         assert store.jobs.request_cancel(second, NOW)
@@ -185,9 +185,9 @@ class JobQueueTests(StoreSuite):
         assert store.jobs.heartbeat(old, late) is LeaseStatus.LOST
         store.jobs.finish(beating, JobState.SUCCEEDED, "", late)
         assert [job.job_id for job in store.jobs.end_interrupted(late, lambda holder: holder == ME.holder)] == [dead]
-        found = store.jobs.get(dead)
-        assert found is not None
-        assert found.state is JobState.INTERRUPTED
+        stored = store.jobs.get(dead)
+        assert stored is not None
+        assert stored.state is JobState.INTERRUPTED
         assert all(r.held_by is None for r in store.tables.list())
 
     def test_a_cancel_request_reaches_the_job_at_its_next_heartbeat(self, store: Store) -> None:
@@ -221,5 +221,5 @@ class JobQueueTests(StoreSuite):
         """A prefix that one job has finds the job; percent sign and underscore are no wildcards."""
         record_tables(store, REF, OTHER)
         first, second = start_job(store), start_job(store, OTHER)
-        found = [store.jobs.get(text) for text in (first, second[:-1], first[:8], "%", "_" * len(first), "nobody")]
-        assert [job and job.job_id for job in found] == [first, second, None, None, None, None]
+        stored = [store.jobs.get(text) for text in (first, second[:-1], first[:8], "%", "_" * len(first), "nobody")]
+        assert [job and job.job_id for job in stored] == [first, second, None, None, None, None]

@@ -46,11 +46,11 @@ class PlanningStateTests(StoreSuite):
         manual = store.jobs.claim(job.ref, "u", (EXPIRE,), PLANNER, NOW, "default")
         assert manual is not None
         record_cost(store, manual, job.ref, EXPIRE, 0.125)
-        found = store.planning.usage(NOW.replace(hour=0))
-        assert (found.spent_by_pool, found.spent_by_catalog) == ({"default": 0.5}, {"lake": 0.625})
+        actual = store.planning.usage(NOW.replace(hour=0))
+        assert (actual.spent_by_pool, actual.spent_by_catalog) == ({"default": 0.5}, {"lake": 0.625})
         waiting = {Active(ref, "default", (COMPACT,), on_pool=True, cost=0.25) for ref in tables if ref != job.ref}
         runs = Active(job.ref, "default", (EXPIRE,), on_pool=False, cost=0.0)
-        assert set(found.active) == {*waiting, runs}
+        assert set(actual.active) == {*waiting, runs}
 
     def test_candidates_carry_the_terms_of_the_last_evaluation(self, store: Store) -> None:
         """Candidates have the due verdicts of the last evaluation, its terms, and the reason that blocks them."""
@@ -58,10 +58,10 @@ class PlanningStateTests(StoreSuite):
         policy_knobs = knobs({"importance": "high", "windows": "sat", "compact.min_input_files": 2})
         old = metadata([1000 - hours for hours in range(10)], ref=REF)
         store.tables.record_evaluation(evaluate(facts(partition(files=10, mb=1), of=old), policy_knobs, {}, NOW), NOW)
-        (found,) = store.planning.candidates(["lake"])
-        assert found.wishes.keys() >= {COMPACT, EXPIRE}
-        assert (found.wishes[COMPACT].on_pool, found.wishes[EXPIRE].on_pool) == (True, False)
-        assert (found.importance, found.windows, found.heat, found.blocked, found.due_since) == (
+        (actual,) = store.planning.candidates(["lake"])
+        assert actual.wishes.keys() >= {COMPACT, EXPIRE}
+        assert (actual.wishes[COMPACT].on_pool, actual.wishes[EXPIRE].on_pool) == (True, False)
+        assert (actual.importance, actual.windows, actual.heat, actual.blocked, actual.due_since) == (
             "high",
             "sat",
             1,
@@ -72,8 +72,8 @@ class PlanningStateTests(StoreSuite):
         store.planning.record_deferred([Deferred(REF, COMPACT, "global limit (1) reached", 3.0, 1)])
         assert store.planning.candidates(["pond"]) == []
         store.tables.pause(REF, "somebody looks")
-        (found,) = store.planning.candidates(["lake"])
-        assert found.blocked == "paused: somebody looks"
+        (actual,) = store.planning.candidates(["lake"])
+        assert actual.blocked == "paused: somebody looks"
 
 
 class RunHistoryTests(StoreSuite):
@@ -145,5 +145,5 @@ class RunHistoryTests(StoreSuite):
                 REF,
             )
         store.runs.record(run_row(job_id, COMPACT, now=NOW), REF)
-        found = store.runs.history(REF, "u1")[COMPACT].rewritten
-        assert found == {(0, ("a",)): NOW + timedelta(hours=2), (1, (date(2026, 1, 2),)): NOW}
+        actual = store.runs.history(REF, "u1")[COMPACT].rewritten
+        assert actual == {(0, ("a",)): NOW + timedelta(hours=2), (1, (date(2026, 1, 2),)): NOW}

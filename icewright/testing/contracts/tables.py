@@ -95,7 +95,7 @@ class TableStateTests(StoreSuite):
         later = NOW + timedelta(hours=1)
         store.tables.record_evaluation(evaluated(now=later), later)
         assert (table_row(store).error, table_row(store).due_since) == (None, NOW)
-        assert [found.due_since for found in store.planning.candidates(["lake"])] == [NOW]
+        assert [stored.due_since for stored in store.planning.candidates(["lake"])] == [NOW]
 
     def test_a_table_that_moved_while_it_was_unreadable_is_evaluated_soon(self, store: Store) -> None:
         """A change since the evaluation began is not overwritten by the retry in an hour."""
@@ -121,7 +121,7 @@ class TableStateTests(StoreSuite):
             None,
             NOW + timedelta(hours=1),
         )
-        assert [found.ref for found in store.planning.candidates(["lake"])] == [OTHER]
+        assert [stored.ref for stored in store.planning.candidates(["lake"])] == [OTHER]
 
     def test_a_table_of_another_uuid_begins_anew(self, store: Store) -> None:
         """Another uuid under the name voids history, findings and due time of the earlier table."""
@@ -160,10 +160,10 @@ class TableStateTests(StoreSuite):
         """Times of any zone come back in UTC, with microseconds."""
         created = datetime(2026, 3, 29, 1, 59, 59, 999_999, tzinfo=timezone(timedelta(hours=-9, minutes=-30)))
         record_tables(store)
-        found = store.jobs.get(start_job(store, now=created))
-        assert found is not None
-        assert found.created == created
-        assert found.created.tzinfo is UTC
+        stored = store.jobs.get(start_job(store, now=created))
+        assert stored is not None
+        assert stored.created == created
+        assert stored.created.tzinfo is UTC
 
     def test_two_processes_may_record_one_listing(self, store: Store) -> None:
         """Two listings at the same time record each table once."""
@@ -227,10 +227,10 @@ class RegistrationsTests(StoreSuite):
         store.registrations.record([first, replace(first, table_uuid="u2")], NOW)
         store.registrations.record([moved], NOW)
         store.registrations.record([moved], NOW)
-        found = store.registrations.get(REF, "u1")
-        assert found is not None
-        assert (found.metadata_location, found.places) == ("file:///b/metadata/2", ("file:///a", "file:///b"))
-        assert (found.folders, found.first_places) == (("file:///x", "file:///y"), ("file:///a",))
+        stored = store.registrations.get(REF, "u1")
+        assert stored is not None
+        assert (stored.metadata_location, stored.places) == ("file:///b/metadata/2", ("file:///a", "file:///b"))
+        assert (stored.folders, stored.first_places) == (("file:///x", "file:///y"), ("file:///a",))
         assert {one.table_uuid for one in store.registrations.list()} == {"u1", "u2"}
         assert store.registrations.get(OTHER, "u1") is None
 

@@ -78,7 +78,7 @@ class RestCatalog:
     def grant(self, path: str) -> VendedCredentials | None:
         """Return the credentials that the server vended for a file, renewed before they expire.
 
-        None if it vended none.
+        Returns None if the server vended none.
         """
         return self._credentials.grant(path)
 

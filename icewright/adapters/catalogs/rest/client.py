@@ -33,7 +33,7 @@ _SECONDS = (10.0, 90.0)  # to connect, and to wait for the next bytes of an answ
 _ATTEMPTS = 5
 _LONGEST_WAIT = timedelta(seconds=60)
 _OK = frozenset({200, 204, 304})
-_RETRYABLE = frozenset({429, 503})  # not done, and to be asked for again
+_RETRYABLE = frozenset({429, 503})  # the server did nothing: the request may be repeated
 _FAILED = frozenset({500, 502, 504})
 _TOKEN_EXPIRED = frozenset({401, 419})
 _CAUSE = re.compile(r"\[Errno [^\]]*\] [\w ]+|timed out|certificate verify failed|Connection aborted|Name or service")
@@ -46,7 +46,7 @@ class RestResponse:
     status: int
     body: bytes = field(repr=False)
     etag: str | None = None
-    wait: timedelta | None = None  # as Retry-After says
+    wait: timedelta | None = None  # from the `Retry-After` header
 
     @property
     def message(self) -> str:
@@ -116,7 +116,7 @@ class RestClient:
 
     def close(self) -> None:
         """Close the HTTP connections to the server, without waiting for a request that hangs."""
-        if not self._lock.acquire(blocking=False):  # held while the server is asked for its configuration
+        if not self._lock.acquire(blocking=False):  # held while the server's configuration is requested
             return
         try:
             if self._connected is not None:
@@ -138,7 +138,7 @@ class RestClient:
     ) -> RestResponse:
         """Send a GET request and repeat it while the server answers 429 or 503; return the last response.
 
-        Raises `CatalogUnavailable` when there is none, or when it is still a failure after some attempts.
+        Raises `CatalogUnavailable` when no response came, or when the last attempt failed too.
         """
         lost: RequestOutcomeUnknown | None = None
         for attempt in range(1, _ATTEMPTS + 1):

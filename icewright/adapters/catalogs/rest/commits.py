@@ -118,8 +118,8 @@ def lost_refs(
 def put_back(after: TableMetadata, next_row_id: int | None, ref: SnapshotRef, snapshot: Json, now_ms: int) -> Json:
     """Return the request that restores a lost ref with its snapshot.
 
-    Iceberg's servers take no snapshot whose sequence number or time lies behind the table's, so the snapshot returns
-    with those of today; its id, its manifest list and all files are what they were.
+    Iceberg's servers refuse a snapshot whose sequence number or time is older than the table's, so the restored
+    snapshot gets current ones; its id, its manifest list and all of its files stay the same.
     """
     snapshot_again = {**snapshot, "timestamp-ms": now_ms}
     if after.format_version > 1:

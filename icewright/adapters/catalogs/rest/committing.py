@@ -1,8 +1,8 @@
 """Commits over REST, from the first request to the proof of the outcome.
 
-The server compares the table's uuid and the refs that it is told of, not all of the metadata: a ref that somebody sets
-in between on a snapshot that is removed goes with it. So the metadata file that the commit replaced is read afterwards,
-and a ref that was lost is put back before the conflict is told.
+The server compares only the table's uuid and the refs that a request names, not all of the metadata: a ref that another
+writer sets meanwhile on a removed snapshot is dropped with the snapshot. So the metadata file that the commit replaced
+is read afterwards, and a lost ref is restored before the conflict is reported.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from icewright.core.table import SnapshotRef, TableMetadata, TableRef
 from icewright.ports import AddSnapshot, Change, Clock, RemoveSnapshots, RestoreSnapshots
 
 _OK, _NOT_FOUND, _CONFLICT = 200, 404, 409
-_NOT_DONE = frozenset({429, 503})  # the server did nothing and wants to be asked again
+_RETRYABLE = frozenset({429, 503})  # the server did nothing: the request may be repeated
 _UNKNOWN_FROM = 500
 _TRIES = 4  # of a request that the server did not want to hear
 _MAX_LOADS = 3  # at the table after a lost reply
@@ -64,7 +64,7 @@ class Committing:
     def run(self, base: TableMetadata, change: Change) -> TableMetadata:
         """Commit `change` to `base`; see `Catalog.commit`."""
         if isinstance(change, RestoreSnapshots):
-            return self._restored(base, change)
+            return self._restore_snapshots(base, change)
         request = {"requirements": commits.requirements(base, change), "updates": commits.updates(base, change)}
         self._require_unchanged(base)
         after = self._committed(base, change, request)
@@ -72,7 +72,7 @@ class Committing:
             self._verify_refs(base, after, change)
         return after
 
-    def _restored(self, base: TableMetadata, change: RestoreSnapshots) -> TableMetadata:
+    def _restore_snapshots(self, base: TableMetadata, change: RestoreSnapshots) -> TableMetadata:
         """Restore snapshots and verify that the server applied the updates in their order."""
         self._require_unchanged(base)
         now, document = self.document(base.ref)
@@ -99,7 +99,7 @@ class Committing:
     def _require_unchanged(self, base: TableMetadata) -> None:
         """Raise `CommitConflict` if properties or new refs changed since `base`.
 
-        REST requirements do not cover these.
+        REST requirements do not cover properties and new refs.
         """
         try:
             now, _ = self.fetch(base.ref)
@@ -119,7 +119,7 @@ class Committing:
                     return self._after(base, answer)
                 except (IcewrightError, RequestOutcomeUnknown) as error:
                     return self._outcome_of_lost_response(base, change, f"no answer that can be read came ({error})")
-            if answer.status in _NOT_DONE:
+            if answer.status in _RETRYABLE:
                 wait = answer.wait or backoff(attempt + 3)
                 self.clock.sleep(min(wait, _LONGEST_WAIT).total_seconds())
                 try:
@@ -127,7 +127,7 @@ class Committing:
                 except (IcewrightError, RequestOutcomeUnknown):
                     return self._outcome_of_lost_response(base, change, f"the server answered {answer.message}")
                 if commits.landed(base, now, change):
-                    return now  # whatever it said
+                    return now  # the commit landed despite the status
                 self._require_unchanged(base)
                 continue
             if answer.status == _CONFLICT:

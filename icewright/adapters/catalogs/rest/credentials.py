@@ -13,8 +13,8 @@ from icewright.ports import Clock, VendedCredentials
 
 _EXPIRES = ("s3.session-token-expires-at-ms", "gcs.oauth2.token-expires-at")
 _EXPIRES_AZURE = "adls.sas-token-expires-at-ms."
-_EARLY = timedelta(minutes=3)  # before they expire they are renewed: a request of a large file takes its time
-_LENT = ("s3.access-key-id", "s3.session-token", "gcs.oauth2.token", "adls.sas-token", "adls.token")
+_RENEWAL_MARGIN = timedelta(minutes=3)  # renewed before they expire, as a request for a large file takes long
+_CREDENTIAL_KEYS = ("s3.access-key-id", "s3.session-token", "gcs.oauth2.token", "adls.sas-token", "adls.token")
 
 
 @dataclass
@@ -39,7 +39,7 @@ class CredentialStore:
         shared = {**base, **config}
         if credentials:
             grants = [(c.prefix, {**shared, **c.config}) for c in credentials]
-        elif any(key.startswith(_LENT) for key in config):
+        elif any(key.startswith(_CREDENTIAL_KEYS) for key in config):
             grants = [(location, shared)]
         else:
             return
@@ -51,7 +51,7 @@ class CredentialStore:
     def grant(self, path: str) -> VendedCredentials | None:
         """Return the credentials of the longest prefix of the path, renewed when they are about to expire.
 
-        None if there are none.
+        Returns None if there are none.
         """
         entry = self._lookup(path)
         if entry is None or not self._stale(entry[1]):
@@ -64,7 +64,7 @@ class CredentialStore:
         return renewed[1] if renewed else None
 
     def _stale(self, grant: VendedCredentials) -> bool:
-        return grant.expires is not None and self.clock.now() > grant.expires - _EARLY
+        return grant.expires is not None and self.clock.now() > grant.expires - _RENEWAL_MARGIN
 
     def _lookup(self, path: str) -> tuple[TableRef, VendedCredentials] | None:
         if not self._grants:

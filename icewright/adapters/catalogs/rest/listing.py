@@ -69,7 +69,7 @@ class TableListing:
 
     def _below(self, parent: Namespace) -> list[Namespace]:
         """Return the child namespaces; a server without nested namespaces has none."""
-        # the parameter is quoted once more on its way, so its levels are joined as they are
+        # the session quotes the parameter again, so its levels are joined unquoted
         params = {"parent": unquote(self.client.namespace(*parent))} if parent else {}
         namespaces = {n for page in self._pages("namespaces", params) for n in page.namespaces}
         return sorted(n for n in namespaces if len(n) == len(parent) + 1 and n[: len(parent)] == parent)
@@ -107,13 +107,13 @@ class TableListing:
         if answer.status in _NO_LEVELS_BELOW and "parent" in params and not params.get("pageToken"):
             return _Page()
         if answer.status != _OK:
-            raise CatalogUnavailable(f"{self.client.where} did not list {path}: {answer.message}{_mend(answer)}")
+            raise CatalogUnavailable(f"{self.client.where} did not list {path}: {answer.message}{_remedy(answer)}")
         try:
             return _PAGE.decode(answer.body)
         except msgspec.MsgspecError as error:
             raise CatalogUnavailable(f"{self.client.where} listed {path} in a way that is not the spec's") from error
 
 
-def _mend(answer: RestResponse) -> str:
+def _remedy(answer: RestResponse) -> str:
     forbidden = 403
     return "; grant the principal the right to list namespaces and tables" if answer.status == forbidden else ""

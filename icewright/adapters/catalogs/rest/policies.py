@@ -17,7 +17,7 @@ from icewright.core.table import TableRef
 from icewright.ports import Clock
 
 ENDPOINT = "GET /polaris/v1/{prefix}/applicable-policies"
-_FRESH = timedelta(minutes=1)  # a job asks many times for the same
+_CACHE_TIME = timedelta(minutes=1)  # a job needs the same policies many times
 _OK = 200
 
 
@@ -66,12 +66,12 @@ class RestPolicies:
     def of(self, ref: TableRef) -> Served:
         """Return the table's policies, or the cached ones while the server does not answer.
 
-        Raises `CatalogUnavailable` when nobody has seen them yet.
+        Raises `CatalogUnavailable` when none are cached.
         """
         now = self.clock.now()
         with self._lock:
             cached = self._cache.get(ref)
-        if cached is not None and now - cached.at < _FRESH:
+        if cached is not None and now - cached.at < _CACHE_TIME:
             return served(cached.policies, now)
         try:
             policies = self._fetch(ref)

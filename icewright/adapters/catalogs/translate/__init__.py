@@ -1,6 +1,6 @@
 """Translate one catalog configuration into the properties of PyIceberg and of Spark, one module per type. Pure.
 
-In obstore's words the same properties are said by `icewright.adapters.files.stores`.
+`icewright.adapters.files.stores` translates the same properties for obstore.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ _OWN_PROPERTIES = frozenset({"warehouse"})
 _RETRIES = "glue.max-retries"
 _SECRETS = ("access-key-id", "secret-access-key")
 _FLAGS = ("true", "false")
-# what Java's client knows too
+# properties that Java's client has too
 _JAVA = frozenset(
     f"glue.{key}"
     for key in ("id", "account-id", "endpoint", "skip-archive", "skip-name-validation", "lakeformation-enabled")
@@ -38,8 +38,8 @@ class GlueCatalogProperties:
     """A catalog of type `glue`."""
 
     name: str
-    warehouse: str  # a location, or blank: then each database says where its tables go
-    region: str  # blank: as the environment says
+    warehouse: str  # a location; blank: each database has the location of its tables
+    region: str  # blank: taken from the environment
     extra: Mapping[str, str] = field(repr=False)
     locations: tuple[str, ...] = ()
 

@@ -28,7 +28,7 @@ class HiveCatalogProperties:
 
     name: str
     uris: tuple[str, ...]
-    warehouse: str  # a location, or blank: then each database says where its tables go
+    warehouse: str  # a location; blank: each database has the location of its tables
     locks: bool
     lock_timeout_seconds: float
     extra: Mapping[str, str] = field(repr=False)

@@ -1,6 +1,7 @@
 """Catalogs of type `nessie`: one branch of a Nessie server, by its own API and by its Iceberg REST side. Pure.
 
-`uri` is either of `http://host:19120/api/v2` and `http://host:19120/iceberg`; the other is told by it, or by `api`.
+`uri` is either of `http://host:19120/api/v2` and `http://host:19120/iceberg`; the other is derived from `uri`, or given
+by `api`.
 """
 
 from __future__ import annotations

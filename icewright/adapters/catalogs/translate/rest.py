@@ -16,7 +16,7 @@ from icewright.core.paths import is_location
 
 DELEGATION = "header.X-Iceberg-Access-Delegation"
 _VENDED = "vended-credentials"
-_KEYS_OF_ONES_OWN = ("s3.access-key-id", "client.access-key-id", "gcs.oauth2.token", "adls.account-key")
+_OWN_CREDENTIALS = ("s3.access-key-id", "client.access-key-id", "gcs.oauth2.token", "adls.account-key")
 _AUTH = "rest.auth.type"
 _AUTH_TYPES = ("none", "basic", "oauth2", "sigv4")
 _USER, _PASSWORD = "rest.auth.basic.username", "rest.auth.basic.password"
@@ -68,7 +68,7 @@ def rest_catalog(name: str, properties: Mapping[str, str], locations: Sequence[s
     if faults:
         raise ConfigError(faults)
     extra = {k: v for k, v in properties.items() if k not in _OWN_PROPERTIES}
-    if not any(properties.get(key) for key in _KEYS_OF_ONES_OWN):
+    if not any(properties.get(key) for key in _OWN_CREDENTIALS):
         extra.setdefault(DELEGATION, _VENDED)
     secrets = {k: properties[k] for k in (_USER, _PASSWORD, "ssl.cabundle") if properties.get(k)}
     return RestCatalogProperties(name, uri, properties.get("warehouse", ""), auth, extra, secrets, tuple(locations))

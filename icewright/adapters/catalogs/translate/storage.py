@@ -1,6 +1,7 @@
 """Storage properties in the names of PyIceberg and of Iceberg's Java FileIOs, from one set of properties. Pure.
 
-The properties are Iceberg's (`s3.*`, `client.*`, `gcs.*`, `adls.*`); where Java and Python differ, both are taken.
+The properties are Iceberg's (`s3.*`, `client.*`, `gcs.*`, `adls.*`); where Java and Python differ, both names are
+accepted.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class ObjectStoreKind(Enum):
 
 
 _ANY = "org.apache.iceberg.io.ResolvingFileIO"  # chooses by each path's scheme
-# a property that only Python or only Java knows, by the one that the other knows
+# names that only Python or only Java has, by the name that the other has
 _FOR_PYTHON = {
     "client.region": "s3.region",
     "adls.auth.shared-key.account.name": "adls.account-name",
@@ -60,7 +61,7 @@ def pyiceberg_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """Return the properties with Java-only names translated to PyIceberg's."""
     translated = {_FOR_PYTHON[key]: value for key, value in properties.items() if key in _FOR_PYTHON}
     if "s3.path-style-access" in properties:
-        translated["s3.force-virtual-addressing"] = _not(properties["s3.path-style-access"])
+        translated["s3.force-virtual-addressing"] = _negated(properties["s3.path-style-access"])
     if sas := next((v for k, v in properties.items() if k.startswith("adls.sas-token.")), None):
         translated["adls.sas-token"] = sas
     return translated | dict(properties)
@@ -81,7 +82,7 @@ def spark_settings(properties: Mapping[str, str], places: Iterable[str]) -> dict
         translated["io-impl"] = object_stores[0].file_io if alone and places else _ANY
     translated |= {_FOR_JAVA[key]: value for key, value in properties.items() if key in _FOR_JAVA}
     if "s3.endpoint" in properties:  # servers other than Amazon's seldom have a host name for each bucket
-        translated["s3.path-style-access"] = _not(properties.get("s3.force-virtual-addressing", "false"))
+        translated["s3.path-style-access"] = _negated(properties.get("s3.force-virtual-addressing", "false"))
     account = properties.get("adls.account-name")
     if account and "adls.sas-token" in properties:
         translated[f"adls.sas-token.{account}"] = properties["adls.sas-token"]
@@ -90,5 +91,5 @@ def spark_settings(properties: Mapping[str, str], places: Iterable[str]) -> dict
     return translated | dict(properties)
 
 
-def _not(flag: str) -> str:
+def _negated(flag: str) -> str:
     return "false" if flag.strip().lower() == "true" else "true"

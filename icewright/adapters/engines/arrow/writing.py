@@ -190,7 +190,7 @@ class _File:
             "file-format": "parquet",
             "file-size-in-bytes": size,
             "record-count": footer.num_rows,
-            **{name: _json_map(found) for name, found in metrics.items() if found},
+            **{name: _json_map(metric) for name, metric in metrics.items() if metric},
             "split-offsets": [offset(footer.row_group(number)) for number in range(footer.num_row_groups)],
             "sort-order-id": self._layout.sort_order_id,
         }
@@ -208,9 +208,9 @@ def _leaf_column(table: pa.Table, leaf: Leaf) -> pa.ChunkedArray:
     return column
 
 
-def _json_map(found: Mapping[int, Any]) -> dict[str, list[Any]]:
-    values = [value.hex().upper() if isinstance(value, bytes) else value for value in found.values()]
-    return {"keys": list(found), "values": values}
+def _json_map(by_field_id: Mapping[int, Any]) -> dict[str, list[Any]]:
+    values = [value.hex().upper() if isinstance(value, bytes) else value for value in by_field_id.values()]
+    return {"keys": list(by_field_id), "values": values}
 
 
 def parquet_property(properties: Mapping[str, str], name: str) -> str:

@@ -26,7 +26,7 @@ class Adopting:
     def adoptable(self, metadata: TableMetadata) -> Adoptable:
         """Return everything in the table's places that stops deletions there and belongs to no known table.
 
-        Raises `Refused` when it belongs to a table that some catalog names.
+        Raises `Refused` when part of it belongs to a table that some catalog names.
         """
         surroundings = self.guard.around(metadata)
         adopted = surroundings.adopted

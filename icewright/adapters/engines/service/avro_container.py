@@ -10,7 +10,7 @@ from secrets import token_bytes
 
 from icewright.core.avro_values import Schema, varint
 
-_A_BLOCK = 64_000  # bytes of records in a block, as Java's writer has it
+_BLOCK_BYTES = 64_000  # of records, the default of Java's writer
 _LEVEL = 6
 _WRITERS = 2
 
@@ -19,19 +19,19 @@ def container(schema: Schema, meta: Mapping[str, str], records: Sequence[bytes])
     """Return an Avro file of these records, deflated."""
     header = {**meta, "avro.schema": json.dumps(schema), "avro.codec": "deflate"}
     sync = token_bytes(16)
-    fields = b"".join(_sized(part.encode()) for pair in header.items() for part in pair)
+    fields = b"".join(_length_prefixed(part.encode()) for pair in header.items() for part in pair)
     with ThreadPoolExecutor(_WRITERS) as pool:
-        blocks = list(pool.map(_block, _parted(records)))
+        blocks = list(pool.map(_block, _split_into_blocks(records)))
     return b"".join(
         (b"Obj\x01", varint(len(header)), fields, b"\x00", sync, *(part for b in blocks for part in (b, sync)))
     )
 
 
-def _parted(records: Sequence[bytes]) -> list[list[bytes]]:
+def _split_into_blocks(records: Sequence[bytes]) -> list[list[bytes]]:
     parts: list[list[bytes]] = []
-    size = _A_BLOCK
+    size = _BLOCK_BYTES
     for record in records:
-        if size >= _A_BLOCK:
+        if size >= _BLOCK_BYTES:
             parts.append([])
             size = 0
         parts[-1].append(record)
@@ -45,5 +45,5 @@ def _block(records: Sequence[bytes]) -> bytes:
     return varint(len(records)) + varint(len(packed)) + packed
 
 
-def _sized(text: bytes) -> bytes:
+def _length_prefixed(text: bytes) -> bytes:
     return varint(len(text)) + text

@@ -1,7 +1,7 @@
 """Avro records as Python values, by schemas without logical types.
 
-Values stay as Avro stores them (logical types are left out of the schemas), so that what is read and written again is
-the same.
+Values stay as Avro stores them (logical types are removed from the schemas), so that a value that is read and written
+again is the same.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def encoded(schema: Schema, record: Record) -> bytes:
 def plain_schema(node: Any, defined: set[str] | None = None) -> Any:  # noqa: ANN401 - JSON
     """Return a schema without logical types of primitives; the maps that Iceberg writes as arrays keep theirs.
 
-    A named type that some writers define twice is a reference the second time, as Avro wants it.
+    The second definition of a named type, which some writers repeat, becomes a reference, as Avro requires.
     """
     defined = set() if defined is None else defined
     if isinstance(node, list):

@@ -1,7 +1,7 @@
 """The one place where files of a table are deleted: planned in the ledger, proved unreachable, deleted, recorded.
 
-Files are deleted in batches. Before each batch everything is proved anew, and each file is looked at: one that was
-written anew under its old name since it was planned stays.
+Files are deleted in batches. Before each batch the proof is repeated, and each file is checked with `stat`: a file that
+was written again under its old name since the plan stays.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from icewright.core.runs import FileAction, backoff
 from icewright.core.table import TableRef
 from icewright.ports import Clock, DeletionLedger, FileStat, LedgerState, TableFiles
 
-# Lists lead to manifests, manifests to data: what is deleted last can still tell what is left after a crash.
+# Data first, manifest lists last: after a crash the remaining lists and manifests still name the remaining files.
 _ORDER = (
     "data",
     "position deletes",
@@ -75,10 +75,10 @@ class DeletionResult:
 class _Progress:
     """The results of the batches so far, by file."""
 
-    gone: list[FileAction] = field(default_factory=list)
+    deleted: list[FileAction] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
     stays: dict[str, str] = field(default_factory=dict)
-    tried: set[str] = field(default_factory=set)  # an attempt at these has begun: if they are gone, it deleted them
+    tried: set[str] = field(default_factory=set)  # files with a begun attempt: a missing one was deleted by it
 
 
 @dataclass(frozen=True)
@@ -114,11 +114,11 @@ class Deletion:
     ) -> DeletionResult:
         """Delete the planned files that `proof` allows, or leave them in the ledger when there is a delay.
 
-        The ledger records why a file stays. After a fault a batch is tried again; what cannot be deleted now waits in
-        the ledger for the next reconciliation. Raises `LeaseLost` and `Cancelled` alone.
+        The ledger records why a file stays. After a transient fault a batch is tried again; files that cannot be
+        deleted now wait in the ledger for the next reconciliation. Raises only `LeaseLost` and `Cancelled`.
 
-        `owed`: a commit has let go of the files, so that the plan outlives a job that is cancelled. Without one,
-        whoever stops the job before its first deletion stops the plan.
+        `owed`: a commit has removed the files from the table, so the plan outlives a cancelled job. Without it, a job
+        that is stopped before its first deletion drops the plan.
         """
         if delay:
             return DeletionResult((), waiting=tuple(planned), until=self.clock.now() + delay)
@@ -127,12 +127,12 @@ class Deletion:
             try:
                 problem = self._delete_with_retries(job_id, batch, proof, concurrency, progress)
             except Cancelled:
-                if not owed and not progress.gone:
+                if not owed and not progress.deleted:
                     states = dict.fromkeys((f.path for f in planned), LedgerState.KEPT)
                     self.ledger.record(job_id, states, self.clock.now(), dict.fromkeys(states, "the job was cancelled"))
                 raise
             if problem:
-                remaining = [f for f in planned if f.path not in progress.stays and f not in progress.gone]
+                remaining = [f for f in planned if f.path not in progress.stays and f not in progress.deleted]
                 waiting = (
                     f"{len(remaining)} planned deletion(s) wait for the next start, though some may be done: {problem}"
                 )
@@ -141,9 +141,9 @@ class Deletion:
                     *(f"waits: {f.path}" for f in remaining[:_SHOWN]),
                     *self._notes(job_id, location, progress),
                 )
-                return DeletionResult(tuple(progress.gone), len(remaining), notes=notes)
+                return DeletionResult(tuple(progress.deleted), len(remaining), notes=notes)
         return DeletionResult(
-            tuple(progress.gone), len(progress.failures), notes=tuple(self._notes(job_id, location, progress))
+            tuple(progress.deleted), len(progress.failures), notes=tuple(self._notes(job_id, location, progress))
         )
 
     def finish(
@@ -154,7 +154,7 @@ class Deletion:
         for batch in _batches(planned):
             self._delete_batch(job_id, batch, proof, concurrency, progress)
         return DeletionResult(
-            tuple(progress.gone), len(progress.failures), notes=tuple(self._notes(job_id, location, progress))
+            tuple(progress.deleted), len(progress.failures), notes=tuple(self._notes(job_id, location, progress))
         )
 
     def _delete_with_retries(
@@ -195,9 +195,9 @@ class Deletion:
         states = dict.fromkeys(stays, LedgerState.KEPT) | dict.fromkeys(failures, LedgerState.FAILED)
         states |= {
             f.path: LedgerState.DELETED for f in claimed_files if f.path not in states
-        }  # also what was gone already
+        }  # also files that did not exist any more
         self.ledger.record(job_id, states, self.clock.now(), stays | failures)
-        progress.gone += deleted_before + [f for f in present if f.path not in failures]
+        progress.deleted += deleted_before + [f for f in present if f.path not in failures]
         progress.failures |= failures
         progress.stays |= stays
 
@@ -213,7 +213,7 @@ class Deletion:
         for why, paths in by_reason.items():
             yield f"{len(paths)} planned file(s) stay: {why}: {', '.join(sorted(paths)[:3])}"
         try:
-            self.files.tidy([f.path for f in progress.gone], location)
+            self.files.tidy([f.path for f in progress.deleted], location)
         except IcewrightError as error:  # empty folders are no harm
             yield f"empty folders are left: {error}"
         yield self.ledger.export(job_id)

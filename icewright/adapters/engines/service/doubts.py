@@ -1,8 +1,8 @@
 """Checks that stop an automatic orphan removal until a person has looked: signs of files that are not the table's.
 
-A table's writer chooses its location and write paths. One that points them at a folder of somebody else's files would
-have these deleted as orphans. So a place that the table moved to, and files that no writer of an Iceberg table would
-leave there, or that are older than the table, need a person's word (`icewright adopt`).
+A table's writer chooses its location and write paths. If they point at a folder of other people's files, these would be
+deleted as orphans. So a place that the table moved to, and files that are older than the table or that no writer of
+Iceberg tables would create there, need a person's confirmation (`icewright adopt`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _WRITTEN_BY_TABLES = (
     r"\.(?:parquet|orc|avro|puffin|stats|bin|crc)$|\.metadata\.json(?:\.gz)?$|\.gz\.metadata\.json$|\.tmp$"
 )
 _LOG_LENGTH = 100  # Iceberg's default of write.metadata.previous-versions-max
-_MAX_SKEW = timedelta(hours=1)  # by which our clock may be ahead of the storage's
+_MAX_SKEW = timedelta(hours=1)  # how far our clock may be ahead of the storage's
 
 
 class Doubts:

@@ -1,8 +1,8 @@
 """Snapshot expiry: commit the metadata, then delete what only the expired snapshots reached.
 
-The list of deletions is the difference of two reachable sets (Spark's action does the same; Iceberg's incremental
-cleanup, which lost live files more than once, is never used). It stands in the ledger before the commit, and is
-proved again, against the metadata as it is then, after the commit.
+The list of deletions is the difference of two reachable sets. (Spark's action does the same; Iceberg's incremental
+cleanup, which has lost live files more than once, is never used.) The list is in the ledger before the commit, and
+after the commit it is proved again, against the metadata of that moment.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class ExpireInService:
         self._commit(catalog, request, step, planned.files, unused)
         try:
             deleted = self._deleted(catalog, request, step, planned, started)
-        except (Cancelled, LeaseLost):  # the commit stands, and the next reconciliation finishes the deletions
+        except (Cancelled, LeaseLost):  # the commit landed; the next reconciliation finishes the deletions
             request.on_partial_result(outcome(DeletionResult((), len(planned.files))))
             raise
         return outcome(deleted)

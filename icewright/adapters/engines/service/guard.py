@@ -1,7 +1,7 @@
 """Conditions for every deletion: the table lies in allowed places, and no other table reads the file.
 
-Every path that deletes asks here: expiry, orphan removal, vacuum, and whoever finishes what an earlier process planned.
-It is asked when a deletion is planned, and again right before each batch of deletions.
+Every path that deletes calls this guard: expiry, orphan removal, vacuum, and a process that finishes the plan of an
+earlier one. It is called when a deletion is planned, and again right before each batch of deletions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _EXAMPLES = 3  # files that a note names
 class Judgement:
     """The files that no other table needs, and the reason why each of the others stays."""
 
-    files: pl.DataFrame  # `path` and whatever columns there were
+    files: pl.DataFrame  # `path` and all columns of the input
     stays: Mapping[str, str]  # the reason by path
 
     def notes(self) -> list[str]:
@@ -45,15 +45,15 @@ class DeletionGuard:
     """The rules over the registry of all tables, and over the places in which files may be deleted at all."""
 
     registry: TableRegistry
-    allowed_locations: Mapping[str, Sequence[str]]  # by catalog; where there is none nothing is deleted
+    allowed_locations: Mapping[str, Sequence[str]]  # by catalog; in a catalog without any, nothing is deleted
     spelling: Callable[[TableRef], Spelling] = lambda _: Spelling()
     ignoring: frozenset[str] = frozenset()  # catalogs whose tables the caller sees by itself, over all their branches
 
     def around(self, metadata: TableMetadata) -> Surroundings:
         """Return the table's places and all other tables, as catalogs and store have them now.
 
-        Raises `CatalogUnavailable` when a catalog does not answer, as then nobody knows, and `Refused` when the table
-        is registered twice.
+        Raises `CatalogUnavailable` when a catalog does not answer, as its tables are then unknown, and `Refused` when
+        the table is registered twice.
         """
         surroundings = self.registry.around(metadata, self.spelling(metadata.ref))
 
@@ -118,10 +118,10 @@ class DeletionGuard:
     ) -> Judgement:
         """Return which of the files may be deleted on behalf of the table.
 
-        `own`: the table's places, if not all that it ever had. `outside`: files that lie in nobody's place may go too.
-        `automatic`: a place that the table came to after it was first seen is nobody's until a person confirms it.
-        What lies in another table's place stays, and so does what another table that shares a place reaches, by its
-        metadata as it is now.
+        `own`: the table's places, if not all that it ever had. `outside`: files outside of all tables' places may be
+        deleted too. `automatic`: a place that the table moved to after it was first seen counts as nobody's until a
+        person confirms it. Files in another table's place stay, and so do files that another table sharing a place
+        reaches, by its current metadata.
         """
         if files.is_empty():
             return Judgement(files, {})
@@ -164,7 +164,7 @@ class DeletionGuard:
             metadata = self.registry.metadata_of(other)
             free = sets.unreached(files, sets.reached(self.registry.files, metadata), self.registry.files.canonical)
         except FileMissing:
-            if other.pointer is None:  # nobody names it any more, and it is not there any more
+            if other.pointer is None:  # no catalog names the table, and its metadata is deleted
                 return {}
             return dict.fromkeys(files["path"], f"{other}, which uses files there, cannot be read")
         except IcewrightError as error:
@@ -204,7 +204,7 @@ class DeletionGuard:
             return False
         try:
             current = self.registry.metadata_of(other)
-        except IcewrightError:  # nobody knows
+        except IcewrightError:  # unreadable: assume that it still has its place
             return False
         places = (current.location, *current.write_paths, current.metadata_location.rpartition("/")[0])
         return not any(one.may_meet(self._place(place, surroundings)) for one in own_places for place in places)
@@ -241,7 +241,7 @@ def _reason_to_keep(
 ) -> tuple[str, list[Other]]:
     """Return why files of a folder stay (blank: they need not), and the tables that may reach some of them.
 
-    The innermost place counts, and one that two tables share is both's. `mine` says which places are confirmed.
+    The innermost place counts; a place that two tables share belongs to both. `mine` has the confirmed places.
     """
     holding = own_index.holding(place)
     own = max((len(holder.folder) for holder, _ in holding), default=0)

@@ -1,7 +1,7 @@
 """The listing of a table's locations compared with the files that the table reaches, in bounded memory.
 
-Of each listed path its hash stays in memory, eight bytes; the path itself is written to a temporary file when there are
-many. Two paths of one hash are taken for the same, and then the listed one counts as reached: a collision keeps a file,
+For each listed path its hash stays in memory, eight bytes; the path itself is written to a temporary file when there
+are many. Two paths with one hash count as the same path, so the listed one counts as reached: a collision keeps a file,
 and never deletes one.
 """
 
@@ -37,8 +37,8 @@ _IN_MEMORY = 32 << 20  # bytes of candidates before they go to disk
 _PREFIX = r"^((?:[A-Za-z][A-Za-z0-9+.-]*:)?(?://[^/]*)?)"
 _METADATA_FILE = r"\.metadata\.json(?:\.gz)?$"
 _NUMBERED = re.compile(r"v?([0-9]{1,18})[-.].*")
-_KEPT_NAME = "version-hint.text"
-# folders that tell of another format's dataset: its files are not ours to judge
+_VERSION_HINT = "version-hint.text"
+# folders that mark a dataset of another format, whose files are never orphans
 _FOREIGN_DATASETS = r"(?:^|/)(?:_delta_log|\.hoodie|_hudi|_versions|[^/]+\.lance)/"
 
 
@@ -171,10 +171,10 @@ def _hidden(relative: pl.Series, metadata: TableMetadata) -> pl.Series:
     """Return paths with a part that begins with `_` or `.`, unless the part is a partition whose field is named so."""
     names = {f.name for spec in metadata.specs for f in spec.fields if f.name[:1] in ("_", ".")}
     if not names:
-        return relative.str.contains(r"(?:^|/)[_.]") | relative.str.ends_with(_KEPT_NAME)
+        return relative.str.contains(r"(?:^|/)[_.]") | relative.str.ends_with(_VERSION_HINT)
     own = "".join(f"(?!{re.escape(name)}=)" for name in names)
     pattern = re.compile(rf"(?:^|/){own}[_.]")
-    hidden = [pattern.search(p) is not None or p.endswith(_KEPT_NAME) for p in relative]
+    hidden = [pattern.search(p) is not None or p.endswith(_VERSION_HINT) for p in relative]
     return pl.Series(hidden, dtype=pl.Boolean)
 
 
@@ -186,8 +186,8 @@ def metadata_files(listed: pl.DataFrame) -> pl.DataFrame:
 def strange_metadata_beside(files: TableFiles, metadata: TableMetadata) -> list[Strange]:
     """Return metadata files in the table's metadata folders that its log does not name and somebody may own.
 
-    What was written before the oldest version that the log names is older, and is not looked at, unless two files
-    bear its number: then the table may have been forked there.
+    Files older than the oldest version in the log are skipped, unless two files have its number: then the table may
+    have been forked there.
     """
     named = (metadata.metadata_location, *metadata.metadata_log)
     folders = {metadata_folder(metadata.location, metadata.properties), *(path.rpartition("/")[0] for path in named)}

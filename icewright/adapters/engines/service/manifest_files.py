@@ -1,8 +1,8 @@
 """Manifests as bytes of single entries, from which new manifests are composed without losing a field.
 
-What an entry says of its data file is copied as the bytes that it is; only where manifests of several shapes meet
-(other writers, other format versions) is it decoded and said in the shape of the others. Field names differ between
-writers; field ids do not, so fields are found by id.
+The bytes of an entry's data file are copied; only where manifests with different schemas meet (other writers, other
+format versions) are they decoded and encoded by the other schema. Field names differ between writers and field ids do
+not, so fields are found by id.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _DATA_ADDITIONS = (
 class EntryShape:
     """The byte layout of a manifest's entries, by the writer schema.
 
-    Raises `StopIteration` when it is not the schema of a manifest.
+    Raises `StopIteration` when the schema is not that of a manifest.
     """
 
     def __init__(self, schema: Schema) -> None:
@@ -116,7 +116,7 @@ def _number(body: bytes, position: int, kind: Schema) -> tuple[int | None, int]:
 class Entry:
     """A manifest entry with inherited values filled in, and `data_file` encoded by the schema of the new manifest.
 
-    As it is read, an entry is live; what is added inherits the sequence numbers that are None (spec, Sequence Number
+    An entry that was read is live; an added one inherits the sequence numbers that are None (spec, Sequence Number
     Inheritance).
     """
 
@@ -165,12 +165,12 @@ class ManifestWriter:
         self._partition_schema = fastavro.parse_schema(plain_schema(_of_partition(self._shape.data_file)))
         self._partition_fields = partition_fields(_of_partition(self._shape.data_file))
         self._partitions: dict[bytes, tuple[Any, ...]] = {}
-        self._stated: dict[tuple[int, int, int | None, int | None], tuple[bytes, bytes]] = {}
+        self._encoded_number: dict[tuple[int, int, int | None, int | None], tuple[bytes, bytes]] = {}
 
     def entries(self, manifest: ManifestFile, source: ManifestBytes) -> list[Entry]:
         """Return the live entries of a manifest, with inherited values filled in. Raises `MetadataUnreadable`."""
         with readable(manifest.path):
-            self._is_as_listed(deletes=source.header.get("content") == "deletes")
+            self._require_listed_content(deletes=source.header.get("content") == "deletes")
             walked = [e for e in source.shape.walk(source.body, source.records) if e[0][_STATUS] != DELETED]
             if source.shape.bytes_alike == self._shape.bytes_alike:
                 return [self._entry(manifest, n, s, source.body) for n, s in walked]
@@ -197,7 +197,7 @@ class ManifestWriter:
 
         start, end = spans[_DATA_FILE]
         first, last = spans[_PARTITION]
-        self._is_as_listed(deletes=_CONTENT in spans and body[spans[_CONTENT][0]] != 0)
+        self._require_listed_content(deletes=_CONTENT in spans and body[spans[_CONTENT][0]] != 0)
         return Entry(
             stated(_SNAPSHOT, manifest.added_snapshot_id),
             stated(_SEQUENCE, manifest.sequence_number),
@@ -207,7 +207,7 @@ class ManifestWriter:
             body[start:end],
         )
 
-    def _is_as_listed(self, *, deletes: bool) -> None:
+    def _require_listed_content(self, *, deletes: bool) -> None:
         if deletes is not (self._holds is ManifestContent.DELETES):
             holds, listed = ("delete", "data") if deletes else ("data", "delete")
             raise ValueError(f"it holds {holds} files, though its manifest list calls it a {listed} manifest")
@@ -225,7 +225,7 @@ class ManifestWriter:
             )
         new = {name: data.get(names.get(i, "")) for i, name in self._names.items()}
         if _BLOCK_SIZE in self._names and new[self._names[_BLOCK_SIZE]] is None:
-            new[self._names[_BLOCK_SIZE]] = 64 * 1024 * 1024  # required by format v1, read by nobody
+            new[self._names[_BLOCK_SIZE]] = 64 * 1024 * 1024  # required by format v1, but no reader uses it
         if _CONTENT in self._names and new[self._names[_CONTENT]] is None:
             new[self._names[_CONTENT]] = 0
         values = data[names[_PARTITION]].values()
@@ -308,7 +308,7 @@ class ManifestWriter:
 
     def _record(self, entry: Entry) -> bytes:
         stated = (entry.status, entry.snapshot_id, entry.sequence, entry.file_sequence)
-        if stated not in self._stated:  # the same for all that one commit wrote
+        if stated not in self._encoded_number:  # the same for all that one commit wrote
             numbers = dict(zip((_STATUS, _SNAPSHOT, _SEQUENCE, _FILE_SEQUENCE), stated, strict=True))
             around = [b"", b""]
             for one in self._shape.schema["fields"]:
@@ -316,13 +316,13 @@ class ManifestWriter:
                 if field_id == _DATA_FILE:
                     around.reverse()
                     continue
-                around[0] += _stated(numbers[field_id], kind)
-            self._stated[stated] = (around[1], around[0])
-        before, after = self._stated[stated]
+                around[0] += _encoded_number(numbers[field_id], kind)
+            self._encoded_number[stated] = (around[1], around[0])
+        before, after = self._encoded_number[stated]
         return b"".join((before, entry.data_file, after))
 
 
-def _stated(number: int | None, kind: Schema) -> bytes:
+def _encoded_number(number: int | None, kind: Schema) -> bytes:
     """Return a number, or null where the kind allows it, as Avro writes it. Raises `ValueError` where it does not."""
     nulls = [branch == "null" for branch in (kind if isinstance(kind, list) else [kind])]
     branch = nulls.index(number is None)

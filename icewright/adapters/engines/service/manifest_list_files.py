@@ -33,7 +33,7 @@ _LIST_ADDITIONS = (
     schema_field("sequence_number", 515, "long"),
     schema_field("min_sequence_number", 516, "long"),
 )
-_V1_VALUES = {517: 0, 515: 0, 516: 0}  # what the spec says of files of v1, by field id
+_V1_VALUES = {517: 0, 515: 0, 516: 0}  # the spec's values for files of v1, by field id
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def manifest_list(
     """Return the content of a manifest list: new manifests first, as Iceberg orders them, then those carried over."""
     new = []
     for manifest in written:
-        least = manifest.row[516]  # nothing that is added knows a lower one than its own commit's
+        least = manifest.row[516]  # None: added files have the sequence number of this commit
         values = {**manifest.row, 503: snapshot_id, 515: sequence, 516: sequence if least is None else least}
         record = {name: values.get(i) for i, name in rows.names.items()}
         aliases = {"added_data_files_count": 504, "existing_data_files_count": 505, "deleted_data_files_count": 506}

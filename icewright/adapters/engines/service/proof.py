@@ -30,12 +30,12 @@ class TableProof:
     guard: DeletionGuard
     clock: Clock
     base: TableMetadata  # as it was when the files were planned, or read first
-    planned: Sequence[FileAction]  # all of them, whatever batches they are deleted in
+    planned: Sequence[FileAction]  # the files of all batches
     holds: Holds
     since: datetime  # when the run that planned the files began
     scanned: bool  # the files come from a listing of the table's places: perhaps no snapshot ever named them
     finishing: bool = False  # the run that planned the files is over
-    outside: bool = True  # whether files in nobody's place may go, as the plan decided
+    outside: bool = True  # whether files outside of all tables' places may be deleted, as the plan decided
     check: Callable[[], None] = lambda: None  # raises `LeaseLost` or `Cancelled`
     compared: pl.DataFrame | None = None  # manifests that are known to name none of the files
     _at: str = ""  # the metadata file up to which `_free` was proved

@@ -78,8 +78,8 @@ def reached(
 ) -> Iterator[pl.DataFrame]:
     """Yield every file that the metadata reaches, chunk by chunk.
 
-    `manifests` are those of all its snapshots, if the caller has read them; `compared` those whose content the caller
-    has compared already: a manifest never changes, so it is not read again.
+    `manifests` are those of all snapshots, if the caller has read them; `compared` are manifests whose content the
+    caller has compared already, which are not read again, as manifests never change.
     """
     manifests = manifests_of(files, metadata.snapshots) if manifests is None else manifests
     yield as_files(manifests)
@@ -100,7 +100,7 @@ def unreached(planned: pl.DataFrame, chunks: Iterable[pl.DataFrame], canonical: 
 def with_key(frame: pl.DataFrame, canonical: Canonical) -> pl.DataFrame:
     """Add a column `key` that two spellings of one path share; see `icewright.core.paths.key`.
 
-    `canonical` takes the links out of folders: a file is live under whatever link it is named.
+    `canonical` resolves the links in folders: a file is live under every link that leads to it.
     """
     path, name = pl.col("path"), pl.col("path").str.split("/").list.last()
     folders = frame.select(path.str.strip_suffix(name)).to_series()

@@ -1,7 +1,7 @@
 """The registry of all tables that may read a file: those that any catalog names now, or ever named.
 
-What evaluations wrote down is asked for; only tables that moved since then, or that nobody has evaluated, are read. So
-a job asks the store, and each catalog for its list of tables, not ten thousand metadata files.
+The store has the registrations that evaluations recorded; only tables that moved since, or that were never evaluated,
+are read. So a job queries the store and each catalog's list of tables, instead of reading ten thousand metadata files.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class TableRegistry:
         neighbours: dict[Pointer, str] = {}
         failing = self.failing()
         for name, catalog in self.catalogs.items():
-            problem = failing.get(name) if name != metadata.ref.catalog else None  # it may hang: not asked again
+            problem = failing.get(name) if name != metadata.ref.catalog else None  # it may hang, so no second request
             if problem is None:
                 try:
                     configured |= dict.fromkeys(catalog.pointers(), name)

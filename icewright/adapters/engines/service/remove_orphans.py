@@ -1,7 +1,7 @@
 """Orphan removal: delete files in the table's places that no metadata of the table reaches.
 
-The listing is taken first and the table is loaded after it, so that a file committed in between is reached; before any
-deletion the table is read once more. Whatever is not certain is kept, and a doubt about the whole stops the run.
+The listing comes first and the table is loaded after it, so that a file committed in between is reached; before any
+deletion the table is loaded once more. Uncertain files stay, and a doubt about the whole listing stops the run.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ class RemoveOrphansInService:
         started = clock.now()
         self.guard.in_allowed_place(base)
         scan = self.scan(catalog, base, step, automatic=request.automatic)
-        chosen = self._chosen(base, scan.orphans, step)
+        chosen = self._orphans_to_delete(base, scan.orphans, step)
         deleted = DeletionResult(chosen)
         if not request.dry_run:
-            self._remember(request.job_id, base, scan.orphans)
+            self._record_findings(request.job_id, base, scan.orphans)
             deleted = self._deleted(catalog, request, step, scan, chosen) if chosen else deleted
         seconds = (clock.now() - started).total_seconds()
         return committed(
@@ -120,7 +120,8 @@ class RemoveOrphansInService:
     ) -> OrphanScan:
         """Return the orphans: list first, then load the table, so that every commit during the listing is seen.
 
-        What `base` reaches is read while the listing goes on: if the table is still that one afterwards, it stands.
+        The files that `base` reaches are read during the listing; they count if the table is still at `base`
+        afterwards.
         """
         files, clock = self.deletion.files, self.deletion.clock
         begun = clock.now()
@@ -203,7 +204,7 @@ class RemoveOrphansInService:
             return files.listing(root, on_invalid_name)
         return files.inventory(step.inventory, root, on_invalid_name)
 
-    def _chosen(
+    def _orphans_to_delete(
         self, base: TableMetadata, orphans: Sequence[FileAction], step: RemoveOrphans
     ) -> tuple[FileAction, ...]:
         match step.mode:
@@ -215,7 +216,7 @@ class RemoveOrphansInService:
                 return tuple(f for f in orphans if first.get(f.path, never) <= step.confirm_before)
         return ()
 
-    def _remember(self, job_id: str, base: TableMetadata, orphans: Sequence[FileAction]) -> None:
+    def _record_findings(self, job_id: str, base: TableMetadata, orphans: Sequence[FileAction]) -> None:
         """Record new orphans in the ledger for their confirmation, and drop those that are no orphans any more."""
         ledger = self.deletion.ledger
         found_before = ledger.found_orphans(base.ref, base.table_uuid)

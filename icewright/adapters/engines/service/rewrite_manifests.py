@@ -1,7 +1,7 @@
 """Manifest rewriting for format v1 and v2: data manifests merged per spec, clustered by partition.
 
-Entries are copied with everything that they hold. Each becomes EXISTING with the snapshot id and sequence numbers that
-it had, or had inherited (spec, Sequence Number Inheritance), stated; delete manifests are carried over as they are.
+Entries are copied with all of their fields. Each becomes EXISTING, with its own or inherited snapshot id and sequence
+numbers written out (spec, Sequence Number Inheritance); delete manifests are carried over unchanged.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Metadata files that a table does not reach: another table's, another writer's of this one, or debris.
 
-A catalog's entry may be stale: the table was registered in another catalog, which commits since then. Its newer
-metadata files name the current one in their log, and everything that they reach looks unreached from here.
+A catalog's entry may be stale: the table was registered in another catalog, which has committed since. The newer
+metadata files name the current one in their logs, and all files that they add look unreached from here.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class StrangeFiles:
     """The strange metadata files of a table's places, classified."""
 
     foreign: tuple[tuple[str, str], ...]  # files of other tables, with their uuids
-    successors: tuple[Strange, ...]  # versions of this table that somebody else made
+    successors: tuple[Strange, ...]  # versions of this table by another writer
     debris: tuple[str, ...]  # files that are no metadata: empty, or cut
 
 
@@ -83,7 +83,7 @@ def _successors(
     replaced_by = _replaced_by(metadata, own, read) if own else {}
     own_versions = replaced_by.keys() | {current}
     built_on = {key(path) for _, candidate in own for path in candidate.log}
-    since = metadata.log_since or metadata.last_updated  # what is older is a version that the log has dropped
+    since = metadata.log_since or metadata.last_updated  # older files are versions that the log has dropped
     successors: list[Strange] = []
     for file, candidate in own:
         logged = {key(path) for path in candidate.log}
@@ -117,7 +117,7 @@ def _replaced_by(
     """Return the location of the next version by the key of each version before it, as far back as files tell."""
     logs = {key(file.path): (*candidate.log, file.path) for file, candidate in own}
     pending_logs = [(*metadata.metadata_log, metadata.metadata_location)]
-    if metadata.metadata_log:  # the oldest that is named knows the ones before it
+    if metadata.metadata_log:  # the log of the oldest named version has the versions before it
         oldest = metadata.metadata_log[0]
         candidate = _read(oldest, read)
         pending_logs += [(*candidate.log, oldest)] if candidate is not None else []
@@ -139,7 +139,7 @@ def _lost_race(
 ) -> bool:
     """Return whether a file was made when its base was replaced, as writers look at the base right before they commit.
 
-    Of files that Icewright staged this is taken for granted.
+    Files that Icewright staged always count as such.
     """
     rival = replaced_by.get(key(candidate.log[-1]))
     if rival is None or staged_by_us(file.path):
@@ -174,8 +174,8 @@ def without_successor(
 ) -> StrangeFiles:
     """Return the classified files, after giving a commit that is in flight the time to land.
 
-    Raises `Refused` when somebody else writes the table, through another catalog most likely, and when a file may be
-    somebody's and cannot be read.
+    Raises `Refused` when another writer commits to the table, most likely through another catalog, and when a file may
+    belong to another table and cannot be read.
     """
 
     def identified(now: TableMetadata, files: Iterable[Strange]) -> StrangeFiles:

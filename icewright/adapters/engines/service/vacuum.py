@@ -1,7 +1,7 @@
 """Vacuum of a catalog with branches: expiry by one commit for each table and branch, then a sweep of its places.
 
-What is live is marked over all branches and tags, by commits; the listing is taken before that, so that a file that is
-committed in between is reached. Before anything is deleted the references are looked at once more.
+Live files are marked over all branches and tags, by commits; the listing is taken before that, so that a file committed
+in between is reached. Before anything is deleted the references are read once more.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ class BranchVacuum:
             for root in roots:
                 for batch in files.listing(root):
                     listing.add(root, batch)
-            mark, survey = self._marked(work)
+            mark, survey = self._mark_live(work)
             self._may_touch(survey, table)
             self._readable(survey, table, mark)
             named = mark.named
@@ -181,7 +181,7 @@ class BranchVacuum:
                 raise unreadable(base, error) from error
             no_foreign_table(base, strange)
             knobs = self.contents.knobs(base.ref, base)
-            no_mismatch(base, listing.mismatches(named, lambda one, other: _same(one, other, knobs)))
+            no_mismatch(base, listing.mismatches(named, lambda one, other: _same_storage(one, other, knobs)))
             judgements = [self.guard.judge(base, surroundings, chunk, own=roots) for chunk in listing.orphans(named)]
             orphans = tuple(
                 FileAction(path, size, kind_of(path), modified)
@@ -258,7 +258,7 @@ class BranchVacuum:
 
     def live_since(self, work: VacuumOf, mark: NessieReachability) -> list[pl.DataFrame]:
         """Return the paths that became live since the mark. Raises when the table may not be touched any more."""
-        survey = self._fresh(work.survey)
+        survey = self._current_survey(work.survey)
         grown = mark.extend(survey, dry_run=False)
         self._may_touch(survey, work.table)
         self._readable(survey, work.table, mark)
@@ -288,9 +288,9 @@ class BranchVacuum:
         summary = f"finished deleting {len(deleted.files)} file(s) of job {unfinished.job_id}"
         return committed(Operation.REMOVE_ORPHANS, summary, deleted.metrics, deleted.files, notes=deleted.notes)
 
-    def _marked(self, work: VacuumOf) -> tuple[NessieReachability, Survey]:
+    def _mark_live(self, work: VacuumOf) -> tuple[NessieReachability, Survey]:
         """Return the mark over everything live now."""
-        survey = self._fresh(work.survey)
+        survey = self._current_survey(work.survey)
         if work.dry_run:
             self._dry_mark = mark = self._dry_mark or NessieReachability(self.contents, self.deletion.files)
         else:
@@ -300,7 +300,7 @@ class BranchVacuum:
         mark.extend(survey, dry_run=work.dry_run)
         return mark, survey
 
-    def _fresh(self, survey: Survey) -> Survey:
+    def _current_survey(self, survey: Survey) -> Survey:
         """Return the live contents now, by the cut-off of the survey; scanned anew only when a reference has moved."""
         last = self._last if self._last is not None and self._last.taken == survey.taken else survey
         if set(self.catalog.references()) != set(last.references):
@@ -372,7 +372,7 @@ def _places(table: LiveTable) -> Collection[str]:
     }
 
 
-def _same(one: str, other: str, knobs: Knobs) -> bool:
+def _same_storage(one: str, other: str, knobs: Knobs) -> bool:
     schemes: Mapping[str, str] = knobs[EQUAL_SCHEMES]
     return same_prefix(one, other, schemes, knobs[EQUAL_AUTHORITIES])
 

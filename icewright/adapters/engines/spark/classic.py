@@ -191,7 +191,7 @@ class ClassicApplication:
 
     @property
     def _scala(self) -> Any:  # noqa: ANN401 - py4j
-        return self._context._jsc.sc()  # noqa: SLF001 - PySpark shows less than Spark knows
+        return self._context._jsc.sc()  # noqa: SLF001 - PySpark exposes only a part of Spark's API
 
     def _stages(self, tag: str) -> Iterator[Any]:
         """Yield the stages of the tagged jobs that Spark still lists; it never lists skipped ones."""

@@ -27,7 +27,7 @@ class ConnectApplication:
         self._name, self._remote = name, remote
         self._conf = {"spark.sql.session.timeZone": "UTC", **conf, **catalog_conf}
         self._of_jobs: dict[str, Any] = {}
-        if not self.alive():  # asked first: Spark's client would try for more than ten minutes
+        if not self.alive():  # checked first: Spark's client would retry for more than ten minutes
             raise EngineUnavailable(f"pool {name}: nothing answers at {remote}; start the Spark Connect server")
         self._session = self._opened()
         self._app_id = str(self._session.conf.get("spark.app.id"))

@@ -66,9 +66,9 @@ class SparkEngine:
             return self._preview(assignment, step)
         texts = _statements(base, step)
         pool = self.pools[base.ref.catalog]
-        app_id = pool.application().app_id  # its start is nobody's cost
+        app_id = pool.application().app_id  # the start of Spark is not part of the step's cost
         work, started = self._work(catalog, assignment, step), self.clock.now()
-        began: list[datetime] = []  # waiting for room is nobody's cost, either
+        began: list[datetime] = []  # nor is the wait for a slot
 
         def begun(session: SparkSession) -> StepResult:
             began.append(self.clock.now())
@@ -143,7 +143,7 @@ class SparkEngine:
             done = effect(self.files, base, now, app_id, _operations(step))
             uncommitted = left_behind(self.files, now, started)
             self.ledger.plan(assignment.job_id, base.ref, uncommitted, LedgerState.LEFT, self.clock.now())
-        except IcewrightError as error:  # what went wrong first is what is told
+        except IcewrightError as error:  # the caller reports the first failure
             reason = f"what it left could not be read: {error}"
             assignment.on_partial_result(skipped(assignment.operation, reason, statements=statements, metrics=times))
             return
@@ -154,7 +154,7 @@ class SparkEngine:
             assignment.on_partial_result(replace(outcome, statements=statements))
             return
         if isinstance(step, RewriteDataFiles):
-            outcome = _compacted(step, done, times, left=0)
+            outcome = _compacted(step, done, times, files_left=0)
         else:
             summary = f"committed {len(done.snapshots)} snapshot(s) before it failed"
             outcome = committed(assignment.operation, summary, times, done.removed)
@@ -269,7 +269,7 @@ def _outcome(
         case RewriteDataFiles():
             if not row["rewritten_data_files_count"] and not done.removed:
                 return skipped(Operation.COMPACT, compact.NOTHING)
-            outcome = _compacted(step, done, times, left=max(0, step.files - row["rewritten_data_files_count"]))
+            outcome = _compacted(step, done, times, files_left=max(0, step.files - row["rewritten_data_files_count"]))
             notes = _unplanned_partitions(after, step, done)
             if failed := row["failed_data_files_count"]:
                 notes.append(f"{failed} data files could not be rewritten")
@@ -310,12 +310,12 @@ def _aged(step: ExpireRows, done: Effect, times: Mapping[str, float]) -> Outcome
     return committed(Operation.EXPIRE_ROWS, summary, metrics, done.removed, partitions=done.changes)
 
 
-def _compacted(step: RewriteDataFiles, done: Effect, times: Mapping[str, float], *, left: int) -> Outcome:
+def _compacted(step: RewriteDataFiles, done: Effect, times: Mapping[str, float], *, files_left: int) -> Outcome:
     metrics = {
         "files_merged": done.data_files_in,
         "files_written": done.data_files_out,
         "bins": done.bins,
-        "files_left": left,
+        "files_left": files_left,
         "bytes_rewritten": done.data_bytes_in,
         "delete_files_removed": sum(f.kind != "data" for f in done.removed),
         **times,

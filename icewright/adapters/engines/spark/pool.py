@@ -36,8 +36,8 @@ class StepResult:
     """The results of the statements of one step, and their cost."""
 
     rows: tuple[Mapping[str, Any], ...]
-    gb_hours: float | None = None  # None: Spark does not tell
-    trouble: str | None = None  # why tasks failed, where the answer says that files could not be rewritten
+    gb_hours: float | None = None  # None: Spark does not report them
+    trouble: str | None = None  # why tasks failed, when files could not be rewritten
     notes: tuple[str, ...] = ()
 
 
@@ -100,12 +100,12 @@ class SparkPool:
     def run(self, work: Work, tag: str, check: Callable[[], None]) -> StepResult:
         """Run the work in a job's session; return its result and cost.
 
-        Waits for room while `max_concurrent` jobs are at work. `check` is asked all the time: once it raises
-        `Cancelled` or `LeaseLost`, its jobs are cancelled and the same is raised. Raises `StatementFailed` too, and
-        `EngineUnavailable` when Spark has died. What was committed before stays; what goes wrong is raised when the
-        tasks are at their end, if that is soon, so that whoever looks finds all that they leave.
+        Waits for a slot while `max_concurrent` jobs run. `check` is polled: once it raises `Cancelled` or `LeaseLost`,
+        the Spark jobs are cancelled and the same error is raised. Raises `StatementFailed` too, and `EngineUnavailable`
+        when Spark has died. Earlier commits stay; errors are raised when the tasks have ended, if they end soon, so
+        that the caller finds all files that they left.
         """
-        tag = f"{tag}-{next(self._calls)}"  # what a job's earlier calls cost is told already
+        tag = f"{tag}-{next(self._calls)}"  # the cost of the job's earlier calls is reported already
         from py4j.protocol import Py4JError  # noqa: PLC0415 - the service starts without a JVM
         from pyspark.errors import PySparkException
 
@@ -178,7 +178,7 @@ class SparkPool:
     def load(self) -> Mapping[str, float] | None:
         """Return the application's load: cores, active and pending tasks, and the longest wait of a job for a slot.
 
-        None while nothing runs, and where Spark does not tell.
+        Returns None while nothing runs, and where Spark does not report its tasks.
         """
         application = self._application
         tasks = application.tasks() if application is not None and application.alive() else None

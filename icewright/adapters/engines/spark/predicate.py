@@ -12,7 +12,7 @@ from icewright.core.table import TableMetadata
 
 _EXAMPLE = "such as: event_date >= CURRENT_DATE - INTERVAL 2 DAYS"
 _FORBIDDEN = (exp.Query, exp.DML, exp.DDL, exp.Command, exp.Window, exp.Placeholder, exp.Parameter, exp.Star)
-# functions of values alone; whatever could read, run or differ from row to row is not among them
+# functions of their arguments alone: none reads files, runs code or is nondeterministic
 OF_VALUES = (
     exp.Connector,
     exp.Predicate,
@@ -32,7 +32,7 @@ OF_VALUES = (
 def checked(metadata: TableMetadata, where: str) -> str:
     """Return the predicate rendered from its parse, so that no comment or stray bracket survives. Raises `Refused`.
 
-    Raises `Refused` with what is wrong with it.
+    The error says what is wrong with the predicate.
     """
     lower_names = {
         ".".join(path[:depth]).lower() for path in column_names(metadata.schema).values() for depth in (1, len(path))

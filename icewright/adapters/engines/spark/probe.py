@@ -21,7 +21,7 @@ from icewright.ports import Clock, Probe
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_AGAIN_BELOW = timedelta(seconds=5)  # a quick query runs twice: the first time Spark compiles it
+_REPEAT_BELOW = timedelta(seconds=5)  # a quick query runs twice: the first time Spark compiles it
 _NAME = "icewright_probed_table"
 _EXAMPLE = f"such as: SELECT region, count(*) FROM {TABLE} GROUP BY region"  # noqa: S608 - for people
 _FORBIDDEN = (
@@ -71,7 +71,7 @@ class _Timing:
 
         def work(session: SparkSession) -> StepResult:
             best = [self._timed(session, text) for text in texts]
-            if max(best) < _AGAIN_BELOW:
+            if max(best) < _REPEAT_BELOW:
                 best = [min(took, self._timed(session, text)) for took, text in zip(best, texts, strict=True)]
             return StepResult(tuple({"seconds": took.total_seconds()} for took in best))
 
@@ -89,7 +89,7 @@ class _Timing:
 def checked(query: str) -> str:
     """Return the query rendered from its parse, with an alias of ours for the table. Raises `Refused`.
 
-    Raises `Refused` unless it is one SELECT that reads the table and nothing else, by functions of values alone.
+    Raises `Refused` unless the query is one SELECT that reads only the table, with functions of values alone.
     """
     setting = f"impact.probe {query!r}"
     try:

@@ -50,7 +50,7 @@ def rewrite_manifests(ref: TableRef, step: RewriteManifests, spec_id: int) -> st
 def expire_snapshots(ref: TableRef, step: ExpireSnapshots) -> str:
     """Return the call that expires exactly the planned snapshots: Spark's own rules ignore pins."""
     arguments = {
-        "older_than": _timestamp(datetime.fromtimestamp(0, UTC)),  # nothing goes for its age alone
+        "older_than": _timestamp(datetime.fromtimestamp(0, UTC)),  # no snapshot expires for its age alone
         "snapshot_ids": f"array({', '.join(map(str, step.snapshot_ids))})",
         "max_concurrent_deletes": str(step.max_concurrent_deletes),
     }

@@ -15,8 +15,9 @@ LOOK_SECONDS = 1.0
 def watched(check: Callable[[], None], cancel: Callable[[], None], every: float = LOOK_SECONDS) -> Iterator[None]:
     """Poll `check` while the block runs; when it raises `Cancelled` or `LeaseLost`, call `cancel`.
 
-    Cancelled again at every look: a procedure whose job was cancelled goes on with the next. Then what `check` raised
-    is raised, also when the block ends without an error: with partial progress a procedure answers that groups failed.
+    The cancellation is repeated at every poll, as a procedure whose job was cancelled continues with the next job. The
+    error of `check` is raised at the end, also when the block ends without an error: with partial progress a procedure
+    returns the number of failed groups.
     """
     over, why = threading.Event(), list[IcewrightError]()
 

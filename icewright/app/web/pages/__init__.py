@@ -20,7 +20,7 @@ from icewright.app.web.pages import (
     table,
     tables,
 )
-from icewright.app.web.pages.shown import ProblemPageMiddleware
+from icewright.app.web.pages.problem_pages import ProblemPageMiddleware
 from icewright.app.web.pages.simulations import Simulations
 
 router = APIRouter(include_in_schema=False)

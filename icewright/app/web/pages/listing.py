@@ -48,12 +48,12 @@ class ListParams:
 
     def number(self, name: str, minimum: int, maximum: int) -> int | None:
         """Return an integer between bounds, None when absent. Raises `Problem` 422."""
-        given = self.text(name)
-        if given is None:
+        text = self.text(name)
+        if text is None:
             return None
-        if not (given.isascii() and given.isdecimal() and minimum <= int(given[:19]) <= maximum):
+        if not (text.isascii() and text.isdecimal() and minimum <= int(text[:19]) <= maximum):
             raise Problem(422, f"{name}: a whole number from {minimum} to {maximum}")
-        return int(given)
+        return int(text)
 
 
 @dataclass(frozen=True, slots=True)

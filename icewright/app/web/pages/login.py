@@ -32,12 +32,12 @@ def login(request: Request, next_path: Next = "/") -> Response:
 
 @router.post("/login")
 def log_in(
-    request: Request, given: Annotated[Form, Depends(form)], app: Annotated[AppState, Depends(app_state)]
+    request: Request, submitted: Annotated[Form, Depends(form)], app: Annotated[AppState, Depends(app_state)]
 ) -> Response:
     """Begin a session by a token; revoking the token ends the session."""
-    page = local_path(given.one("next") or "/")
+    page = local_path(submitted.one("next") or "/")
     try:
-        token = authenticate_token(request, app, given.one("token").strip(), app.runtime.clock.now())
+        token = authenticate_token(request, app, submitted.one("token").strip(), app.runtime.clock.now())
     except Problem as problem:
         return _login_form(request, page, problem.detail, problem.status)
     answer = redirect(page)

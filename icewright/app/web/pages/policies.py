@@ -28,7 +28,7 @@ _PLATFORM = "platform"
 _STORE, _FILE = "store", "file"
 _LISTED = 50  # tables listed in a preview
 _LEVELS = (_PLATFORM, "catalog", "namespace")
-_DEEPER = "table or namespace"
+_LOWER_LEVELS = "table or namespace"
 _CONFLICT, _UNPROCESSABLE = 409, 422
 _LONGEST = 1000
 
@@ -213,4 +213,4 @@ def _match(scope: str) -> tuple[str, ...]:
 
 
 def _level(match: Sequence[Any]) -> str:
-    return _LEVELS[len(match)] if len(match) < len(_LEVELS) else _DEEPER
+    return _LEVELS[len(match)] if len(match) < len(_LEVELS) else _LOWER_LEVELS

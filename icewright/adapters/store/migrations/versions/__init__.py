@@ -1,1 +1,1 @@
-"""One module a revision, applied in order."""
+"""Revisions of the schema, one module each, applied in order."""

@@ -1,4 +1,4 @@
-"""The first shape of the store.
+"""Create the first schema of the store.
 
 Revision ID: 0001
 Revises:

@@ -1,4 +1,4 @@
-"""Pins of readers, write paths of tables, and deletions found by their path.
+"""Add pins of readers, write paths of tables, and an index of deletions by path.
 
 Revision ID: 0002
 Revises: 0001

@@ -1,4 +1,4 @@
-"""What a rewrite took out of each partition and put into it.
+"""Add the changes of each partition by a rewrite.
 
 Revision ID: 0003
 Revises: 0002
@@ -12,10 +12,10 @@ down_revision = "0002"
 
 
 def upgrade() -> None:
-    """Add the column; earlier runs have nothing in it."""
+    """Add the column of partitions, which is empty for earlier runs."""
     op.add_column("runs", sa.Column("partitions", sa.JSON(), nullable=True))
 
 
 def downgrade() -> None:
-    """Drop the column of partitions again."""
+    """Drop the column of partitions."""
     op.drop_column("runs", "partitions")

@@ -1,4 +1,4 @@
-"""What loops meet in: when tables and catalogs are looked at, queued jobs, processes, scans, alerts, archives.
+"""Add the state that loops share: schedules of tables and catalogs, queued jobs, processes, scans, alerts, archives.
 
 Revision ID: 0004
 Revises: 0003
@@ -16,7 +16,7 @@ _NEW = ("archives", "totals", "tellings", "alerts", "received", "scans", "pools"
 
 
 def upgrade() -> None:
-    """Every table is looked at anew soon: what was known of its terms is nothing yet."""
+    """Add the tables and columns; every table becomes due for evaluation, as the new columns are empty."""
     with op.batch_alter_table("tables") as tables:
         tables.alter_column("revisit_at", new_column_name="evaluate_at", existing_type=sa.DateTime())
         tables.add_column(sa.Column("rest_until", sa.DateTime()))
@@ -66,7 +66,7 @@ def upgrade() -> None:
 
 
 def _counting() -> dict[str, Any]:
-    """SQLite gives no id twice, as PostgreSQL does not: the archive keeps them for ever."""
+    """Return the arguments by which SQLite, like PostgreSQL, never reuses an id, as the archive stores ids for ever."""
     if op.get_bind().dialect.name != "sqlite":
         return {}
     return {"recreate": "always", "table_kwargs": {"sqlite_autoincrement": True}}
@@ -204,7 +204,7 @@ def _alerts() -> None:
 
 
 def downgrade() -> None:
-    """Take it all away again."""
+    """Drop the tables and columns of this revision."""
     for name in _NEW:
         op.drop_table(name)
     for table, indexes in {

@@ -1,4 +1,4 @@
-"""Who may: tokens, sessions, the audit log, requests that are done once; and what tables are sorted by.
+"""Add tokens, sessions, the audit log, idempotency keys, and columns by which tables are sorted.
 
 Revision ID: 0005
 Revises: 0004
@@ -12,7 +12,7 @@ down_revision = "0004"
 
 
 def upgrade() -> None:
-    """Nobody has a token yet; the sizes of tables are known after their next evaluation."""
+    """Add the tables and columns; the sizes of tables are filled in by their next evaluation."""
     with op.batch_alter_table("tables") as tables:
         tables.add_column(sa.Column("files", sa.BigInteger()))
         tables.add_column(sa.Column("bytes", sa.BigInteger()))
@@ -69,7 +69,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take it all away again."""
+    """Drop the tables and columns of this revision."""
     for name in ("requests", "audit", "sessions", "tokens"):
         op.drop_table(name)
     with op.batch_alter_table("tables") as tables:

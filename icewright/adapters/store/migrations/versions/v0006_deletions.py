@@ -1,4 +1,4 @@
-"""Deletions that wait, are tried again and can be taken back; what expiries removed; every registration ever seen.
+"""Add delays, retries and undo of deletions, the removals of expiries, and registrations of tables.
 
 Revision ID: 0006
 Revises: 0005
@@ -12,7 +12,7 @@ down_revision = "0005"
 
 
 def upgrade() -> None:
-    """Planned deletions of an earlier release are due at once; registrations are known after the next evaluation."""
+    """Make planned deletions of earlier releases due at once; the next evaluation records registrations."""
     with op.batch_alter_table("deletions") as deletions:
         deletions.add_column(sa.Column("modified", sa.DateTime()))
         deletions.add_column(sa.Column("delete_after", sa.DateTime()))

@@ -1,4 +1,4 @@
-"""Circuit breakers of catalogs, storage places and pools; whose fault a failed job was; failures before a resume.
+"""Add circuit breakers of catalogs, storage places and pools, and the fault of failed jobs.
 
 Revision ID: 0007
 Revises: 0006
@@ -12,7 +12,7 @@ down_revision = "0006"
 
 
 def upgrade() -> None:
-    """Failures of an earlier release count as faults of their tables, as they did before."""
+    """Count failures of earlier releases as faults of their tables, as before."""
     with op.batch_alter_table("jobs") as jobs:
         jobs.add_column(sa.Column("fault", sa.Text()))
     with op.batch_alter_table("tables") as tables:
