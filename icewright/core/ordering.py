@@ -36,15 +36,15 @@ class Ordering:
         columns: list[OrderColumn] = []
         position = 0
         while position < len(listed):
-            found = _COLUMN.match(listed, position)
-            direction = _DIRECTION.fullmatch(found[2]) if found else None
-            if found is None or direction is None:
+            match = _COLUMN.match(listed, position)
+            direction = _DIRECTION.fullmatch(match[2]) if match else None
+            if match is None or direction is None:
                 return cls(tuple(columns), zorder is not None, whole=False)
-            name = ".".join((quoted or plain).replace("``", "`") for quoted, plain in _PART.findall(found[1]))
+            name = ".".join((quoted or plain).replace("``", "`") for quoted, plain in _PART.findall(match[1]))
             descending = (direction[1] or "").lower() == "desc"
             last = direction[2].lower() == "last" if direction[2] else descending
             columns.append(OrderColumn(name, descending, last))
-            position = found.end()
-            if not found[3]:
+            position = match.end()
+            if not match[3]:
                 break
         return cls(tuple(columns), zorder is not None, whole=bool(columns))

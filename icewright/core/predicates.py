@@ -60,7 +60,7 @@ def partitions_predicate(metadata: TableMetadata, partitions: Iterable[Partition
     nothing, so that a spec of void fields alone, or none, has no predicate.
     """
     columns = column_names(metadata.schema)
-    alone: dict[str, list[str]] = {}  # term -> values, for specs with one telling field
+    values_by_term: dict[str, list[str]] = {}  # term -> values, for specs with one telling field
     alternatives: list[str] = []
     for partition in partitions:
         spec = metadata.spec(partition.spec_id)
@@ -69,17 +69,17 @@ def partitions_predicate(metadata: TableMetadata, partitions: Iterable[Partition
             if field.transform == "void":
                 continue
             term = _term(metadata.ref.catalog, field, columns, is_null=value is None)
-            said = None if value is None else literal(value)
-            if term is None or (value is not None and said is None):
+            value_literal = None if value is None else literal(value)
+            if term is None or (value is not None and value_literal is None):
                 return None
-            conditions.append((term, said))
+            conditions.append((term, value_literal))
         if not conditions:
             return None
         if len(conditions) == 1 and conditions[0][1] is not None:
-            alone.setdefault(conditions[0][0], []).append(conditions[0][1])
+            values_by_term.setdefault(conditions[0][0], []).append(conditions[0][1])
         else:
-            alternatives.append(" and ".join(_condition(term, said) for term, said in conditions))
-    for term, values in alone.items():
+            alternatives.append(" and ".join(_condition(term, value_literal) for term, value_literal in conditions))
+    for term, values in values_by_term.items():
         listed = f"{term} in ({', '.join(values)})" if len(values) > 1 else f"{term} = {values[0]}"
         alternatives.append(listed)
     if not alternatives:
@@ -87,8 +87,8 @@ def partitions_predicate(metadata: TableMetadata, partitions: Iterable[Partition
     return alternatives[0] if len(alternatives) == 1 else " or ".join(f"({a})" for a in alternatives)
 
 
-def _condition(term: str, said: str | None) -> str:
-    return f"{term} is null" if said is None else f"{term} = {said}"
+def _condition(term: str, value_literal: str | None) -> str:
+    return f"{term} is null" if value_literal is None else f"{term} = {value_literal}"
 
 
 def _term(catalog: str, field: PartitionField, columns: Mapping[int, tuple[str, ...]], *, is_null: bool) -> str | None:
@@ -99,7 +99,7 @@ def _term(catalog: str, field: PartitionField, columns: Mapping[int, tuple[str, 
     if is_null or field.transform == "identity":
         return column
     system = f"{quoted(catalog)}.system"
-    if found := _PARAMETERISED.fullmatch(field.transform):
-        return f"{system}.{found[1]}({found[2]}, {column})"
+    if match := _PARAMETERISED.fullmatch(field.transform):
+        return f"{system}.{match[1]}({match[2]}, {column})"
     function = _FUNCTIONS.get(field.transform)
     return f"{system}.{function}({column})" if function else None

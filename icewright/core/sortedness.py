@@ -21,17 +21,19 @@ def ordering_columns(order: str) -> tuple[str, ...]:
 
     Empty when the order begins with something else than a column, such as `bucket(4, id)`: nobody knows then.
     """
-    found = Ordering.parse(order)
-    if found.zorder:
-        return tuple(column.name for column in found.columns) if found.whole else ()
-    return tuple(column.name for column in found.columns[:1])
+    ordering = Ordering.parse(order)
+    if ordering.zorder:
+        return tuple(column.name for column in ordering.columns) if ordering.whole else ()
+    return tuple(column.name for column in ordering.columns[:1])
 
 
 def ordering_fields(schema: Mapping[str, Any], names: Sequence[str]) -> tuple[tuple[int, str], ...]:
     """Return field id and type of each column; empty unless all are in the schema with primitive types."""
-    found = {".".join(path).lower(): (number, kind) for number, path, kind in columns(schema) if isinstance(kind, str)}
-    known = [found.get(name.lower()) for name in names]
-    return tuple(one for one in known if one is not None) if all(known) else ()
+    fields_by_name = {
+        ".".join(path).lower(): (number, kind) for number, path, kind in columns(schema) if isinstance(kind, str)
+    }
+    fields = [fields_by_name.get(name.lower()) for name in names]
+    return tuple(field for field in fields if field is not None) if all(fields) else ()
 
 
 def bound(kind: str, content: bytes) -> Any:  # noqa: ANN401 - a value that compares with others of the column

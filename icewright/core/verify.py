@@ -95,12 +95,12 @@ def rewrite_violations(before: TableFacts, after: TableMetadata) -> list[str]:
     Deleted rows are known exactly for deletion vectors alone, else from above; so a table without delete files must
     keep every record, and any other may lose at most as many as its delete files name.
     """
-    known = before.metadata.by_id
+    earlier_snapshots = before.metadata.by_id
     exact = not _inexact(before) and not _deletes_since(before, after)
     broken: list[str] = []
     total = 0
     for snapshot in after.snapshots:
-        if snapshot.snapshot_id in known or snapshot.operation != "replace":
+        if snapshot.snapshot_id in earlier_snapshots or snapshot.operation != "replace":
             continue
         added, removed = _count(snapshot.summary, "added-records"), _count(snapshot.summary, "deleted-records")
         total += removed - added

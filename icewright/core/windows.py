@@ -80,11 +80,11 @@ def open_time(text: str | None, begin: datetime, end: datetime) -> timedelta:
 
 
 def _window(text: str) -> Window:
-    found = _WINDOW.fullmatch(text)
-    if found is None:
+    match = _WINDOW.fullmatch(text)
+    if match is None:
         raise ValueError(f"{text!r} is no window; write days and hours (UTC), as in `mon-fri 22:00-06:00; sat,sun`")
-    begin, end = (_time(found[name]) if found[name] else time(0) for name in ("begin", "end"))
-    return Window(_days(found["days"]), begin, end)
+    begin, end = (_time(match[name]) if match[name] else time(0) for name in ("begin", "end"))
+    return Window(_days(match["days"]), begin, end)
 
 
 def _days(text: str | None) -> frozenset[int]:

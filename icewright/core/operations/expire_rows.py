@@ -30,10 +30,10 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
         return Blocked("expire_rows.column and expire_rows.days say which rows go: set both")
     if metadata.current_snapshot is None:
         return NotDue("no current snapshot")
-    found = ordering_fields(metadata.schema, (column,))
-    if not found:
+    fields = ordering_fields(metadata.schema, (column,))
+    if not fields:
         return Blocked(f"expire_rows.column: {metadata.ref} has no column {column}")
-    ((field_id, kind),) = found
+    ((field_id, kind),) = fields
     if kind not in _TICKS_A_DAY:
         return Blocked(f"expire_rows.column: {column} is a {kind}, and only dates and timestamps grow old")
     cutoff = now.astimezone(UTC).date() - timedelta(days=days)
@@ -69,5 +69,5 @@ def _literal(kind: str, cutoff: date) -> str:
     """Return midnight of the day as a literal of the type: then a day, or a month begun on it, goes as a whole."""
     if kind == "date":
         return str(literal(cutoff))
-    said = f"'{datetime.combine(cutoff, time()).isoformat(sep=' ')}"
-    return f"timestamp_ntz{said}'" if "tz" not in kind else f"timestamp{said}+00:00'"
+    midnight = f"'{datetime.combine(cutoff, time()).isoformat(sep=' ')}"
+    return f"timestamp_ntz{midnight}'" if "tz" not in kind else f"timestamp{midnight}+00:00'"

@@ -33,12 +33,12 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
     dangling = sum(p.dangling_position_deletes for p in chosen)
     keys = tuple(p.key for p in (chosen if where is not None else with_deletes))
     step = RewritePositionDeletes(where=where, options={"rewrite-all": "true"}, partitions=keys, files=files)
-    gone = sum(p.mergeable_deletes for p in chosen) + dangling
+    removed = sum(p.mergeable_deletes for p in chosen) + dangling
     return Due(
         Work(Operation.REWRITE_DELETES, (step,)),
-        benefit=OPEN_COST_MB * gone,
+        benefit=OPEN_COST_MB * removed,
         cost=spark_cost(files * 64 * 1024),
         why=f"{files} position delete files in {len(chosen)} partition(s), {dangling} of them apply to nothing",
-        files=gone,
+        files=removed,
         per_file=OPEN_COST_MB,
     )
