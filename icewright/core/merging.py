@@ -50,13 +50,10 @@ def best_merge(partition: PartitionFacts, sizes: Thresholds, growth: float, leas
     merge = _merge_of_classes(classes, live, sizes, growth, least_files)
     while merge is not None:
         next_merge = _merge_of_classes(_after(merge, classes, live, sizes), 1.0, sizes, growth, least_files)
-        if next_merge is None:
+        if next_merge is None or next_merge.below <= merge.below:  # it would take no more files
             break
-        merged_classes = [c for c in classes if c.largest < next_merge.below]
-        files, size = (
-            sum(c.files for c in merged_classes),
-            sum(c.bytes for c in merged_classes),
-        )
+        taken = [size_class for size_class in classes if size_class.largest < next_merge.below]
+        files, size = sum(c.files for c in taken), sum(c.bytes for c in taken)
         merge = _merge(files, size, next_merge.below, live, sizes)
     return merge
 
