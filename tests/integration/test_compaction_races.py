@@ -112,7 +112,8 @@ def test_no_row_is_lost_or_comes_back(bench: Bench, new_name: Callable[[str], st
             operation, knobs = KINDS[number % len(KINDS)]
             outcomes.append(bench.run(name, operation, knobs))
             done = sum(o.state is OperationState.COMMITTED and o.operation is Operation.COMPACT for o in outcomes)
-            if errors or (number + 1 >= ROUNDS and done >= COMMITS):
+            written = writers.commits["merged"] and writers.commits["appended"]
+            if errors or (number + 1 >= ROUNDS and done >= COMMITS and written):
                 break
     assert not errors
     assert not [o for o in outcomes if o.state is OperationState.FAILED]
