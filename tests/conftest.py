@@ -34,7 +34,8 @@ settings.register_profile("long", max_examples=300, deadline=None)  # pytest --h
 
 
 def pytest_configure() -> None:
-    """Let all processes of a run read what an earlier one compiled, and let contract suites show what differs."""
+    """Fix the width of printed tables, share compiled modules, and let contract suites show what differs."""
+    os.environ["COLUMNS"] = "200"  # printed tables leave no column out, wherever the tests run
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
     pytest.register_assert_rewrite("icewright.testing.contracts")

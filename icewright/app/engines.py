@@ -29,6 +29,7 @@ from icewright.core.places import Spelling
 from icewright.core.policy import EQUAL_AUTHORITIES, EQUAL_SCHEMES
 from icewright.core.table import SnapshotHold, TableMetadata, TableRef
 from icewright.ports import Clock
+from icewright.ports.deadlines import CatalogCalls
 
 if TYPE_CHECKING:
     from icewright.adapters.catalogs.opening import AnyCatalog
@@ -48,7 +49,8 @@ def build_engines(
     allowed = {name: entry.allowed_locations for name, entry in config.catalogs.items()}
     places = {name: entry.table_places for name, entry in config.catalogs.items()}
     failing = lambda: failing_catalogs(store.breakers.list(), clock.now())  # noqa: E731
-    registry = TableRegistry(catalogs, files, store.registrations, clock, places, failing)
+    calls = CatalogCalls({name: entry.scope.timeout for name, entry in config.catalogs.items()})
+    registry = TableRegistry(catalogs, files, store.registrations, clock, calls, places, failing)
     guard = DeletionGuard(registry, allowed, partial(_spelling, policy))
     deletion, pinned = Deletion(files, store.ledger, clock), partial(_pinned, store)
     return Engines(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -59,13 +60,14 @@ class LoopThreads:
             loop.last = self._clock.now()
             thread.start()
 
-    def stop(self) -> None:
-        """Let each loop finish its round, and join its thread."""
+    def stop(self, limit: timedelta) -> None:
+        """Let each loop finish its round, and join its thread; rounds that last longer than the limit are left."""
         self._stop.set()
         for loop in self.loops:
             loop.wake.set()
+        until = time.monotonic() + limit.total_seconds()
         for thread in self._threads:
-            thread.join()
+            thread.join(max(0.0, until - time.monotonic()))
 
     def state(self) -> Mapping[str, Mapping[str, object]]:
         """Return failures, last error and lag of each loop."""

@@ -158,7 +158,7 @@ class Service:
 
     def stop(self, grace: timedelta) -> None:
         """Stop the loops, wait the grace for running jobs, cancel the rest, and deregister the process."""
-        self.loops.stop()
+        self.loops.stop(max(grace, HEARTBEAT))
         self._evaluator.close()
         if self.worker is not None and not self._wait_for_jobs(grace, self.worker):
             self._stopping.set()

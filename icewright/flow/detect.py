@@ -15,6 +15,7 @@ from icewright.core.runs import later
 from icewright.flow.breakers import record_failure, record_success
 from icewright.flow.runtime import Runtime
 from icewright.ports import CatalogRow, Pointer
+from icewright.ports.deadlines import CatalogCalls
 
 MAX_BACKOFF = timedelta(minutes=30)
 
@@ -30,8 +31,9 @@ class Detected:
 
 def detect(runtime: Runtime, catalogs: Sequence[str]) -> Detected:
     """List the tables of the catalogs, all at the same time, and record which moved."""
+    calls = CatalogCalls(_limits(runtime))
     with ThreadPoolExecutor(max(1, len(catalogs))) as lanes:
-        results = list(lanes.map(lambda name: _detect_catalog(runtime, name), catalogs))
+        results = list(lanes.map(lambda name: _detect_catalog(runtime, name, calls), catalogs))
     errors = tuple(error for result in results for error in result.errors)
     return Detected(sum(result.tables for result in results), sum(result.moved for result in results), errors)
 
@@ -57,6 +59,7 @@ class DetectionLanes:
     def __init__(self, runtime: Runtime, on_moved: Callable[[], None]) -> None:
         self._runtime, self._on_moved = runtime, on_moved
         self._lanes: dict[str, threading.Thread] = {}
+        self._calls = CatalogCalls(_limits(runtime))
         self._errors: deque[Exception] = deque()
 
     def due(self) -> int:
@@ -75,7 +78,7 @@ class DetectionLanes:
     def _run(self, name: str) -> None:
         began = self._runtime.clock.now()
         try:
-            detected = _detect_catalog(self._runtime, name)
+            detected = _detect_catalog(self._runtime, name, self._calls)
             if detected.moved:
                 self._on_moved()
                 _record_scan(self._runtime, name, detected, began)
@@ -83,11 +86,15 @@ class DetectionLanes:
             self._errors.append(error)
 
 
-def _detect_catalog(runtime: Runtime, name: str) -> Detected:
+def _limits(runtime: Runtime) -> dict[str, timedelta]:
+    return {name: scope.timeout for name, scope in runtime.scopes.items()}
+
+
+def _detect_catalog(runtime: Runtime, name: str, calls: CatalogCalls) -> Detected:
     """List one catalog and record which of its tables moved; a failure is recorded and opens the catalog's breaker."""
     scope, began = runtime.scopes[name], runtime.clock.now()
     try:
-        pointers = _list_tables(runtime, name)
+        pointers = _list_tables(runtime, name, calls)
         moved = runtime.store.tables.record_listing(name, pointers, runtime.clock.now())
         _apply_policy(runtime, name)
         now = runtime.clock.now()
@@ -114,32 +121,15 @@ def _record_scan(runtime: Runtime, name: str, detected: Detected, began: datetim
     runtime.store.activity.record("scan_finished", runtime.clock.now(), catalogs=[name], **counts)
 
 
-def _list_tables(runtime: Runtime, name: str) -> Sequence[Pointer]:
+def _list_tables(runtime: Runtime, name: str, calls: CatalogCalls) -> Sequence[Pointer]:
     """Return the catalog's tables. Raises `CatalogUnavailable` when the catalog does not answer in time."""
-    answer: list[Sequence[Pointer] | BaseException] = []
-
-    def list_pointers() -> None:
-        try:
-            answer.append(runtime.catalogs[name].pointers())
-        except BaseException as error:  # noqa: BLE001 - raised again by the caller
-            answer.append(error)
-
-    limit = runtime.scopes[name].timeout
-    thread = threading.Thread(target=list_pointers, name=f"detect {name}", daemon=True)
-    thread.start()
-    thread.join(limit.total_seconds())
-    if not answer:
-        raise CatalogUnavailable(
-            f"catalog {name} did not list its tables within {limit.total_seconds():g} s (detect.timeout_seconds)"
-        )
-    match answer[0]:
-        case IcewrightError() as error:
-            raise error
-        case BaseException() as error:  # a bug with one catalog fails no other catalog
-            cause = f"{type(error).__name__}: {error}"
-            raise CatalogUnavailable(f"catalog {name} could not be listed: unexpected {cause}") from error
-        case pointers:
-            return pointers
+    try:
+        return calls.ask(name, runtime.catalogs[name].pointers)
+    except IcewrightError:
+        raise
+    except BaseException as error:  # a bug with one catalog fails no other catalog
+        cause = f"{type(error).__name__}: {error}"
+        raise CatalogUnavailable(f"catalog {name} could not be listed: unexpected {cause}") from error
 
 
 def _apply_policy(runtime: Runtime, name: str) -> None:

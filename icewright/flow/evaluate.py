@@ -110,14 +110,16 @@ class Evaluator:
         self._runtime, self._catalogs = runtime, catalogs
         self._pool = ThreadPoolExecutor(MAX_CONCURRENT, thread_name_prefix="evaluate")
         self._running: dict[TableRef, Future[Evaluation | None]] = {}
+        self._claimed: dict[TableRef, None] = {}  # an ordered set
 
     def due(self) -> int:
         """Evaluate due tables for a second at most; return how many ended. The others go on in the background."""
-        room = BATCH - len(self._running)
-        for ref in _claim(self._runtime, self._catalogs, room) or () if room > 0 else ():
-            if ref not in self._running:  # a read that hangs outlasts its claim
-                now = self._runtime.clock.now()
-                self._running[ref] = self._pool.submit(evaluate_and_record, self._runtime, ref, now)
+        room = BATCH - len(self._running) - len(self._claimed)
+        self._claimed |= dict.fromkeys(_claim(self._runtime, self._catalogs, room) or () if room > 0 else ())
+        for ref in [ref for ref in self._claimed if ref not in self._running]:  # it may move while it is evaluated
+            del self._claimed[ref]
+            now = self._runtime.clock.now()
+            self._running[ref] = self._pool.submit(evaluate_and_record, self._runtime, ref, now)
         wait(self._running.values(), ROUND.total_seconds())
         ended = [ref for ref, future in self._running.items() if future.done()]
         errors = [error for ref in ended if (error := self._running.pop(ref).exception()) is not None]

@@ -11,6 +11,7 @@ from icewright.app.service import Service
 from icewright.ports import ProcessRow
 from tests.cli.workspace import Workspace
 
+GRACE = timedelta(minutes=1)
 pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
 
 
@@ -23,7 +24,7 @@ def test_a_service_that_waits_for_its_jobs_is_alive(
         service, alive = Service(app, kind="service", slots=1), app.runtime.store.processes.record_heartbeat
         told: list[str] = []
         service.start()
-        service.loops.stop()
+        service.loops.stop(GRACE)
         worker = service.worker
         assert worker is not None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -18,6 +18,7 @@ from icewright.core.errors import (
     UsageError,
 )
 from icewright.core.runs import JobState
+from icewright.core.verdicts import Evaluation
 from icewright.flow.alert import Alerting, alert_due
 from icewright.flow.detect import DetectionLanes, claim_due
 from icewright.flow.evaluate import Evaluator, evaluate_due
@@ -275,6 +276,60 @@ def test_a_table_that_hangs_holds_one_slot_of_evaluation(bench: Bench) -> None:
     finally:
         release.set()
         evaluator.close()
+
+
+def test_a_table_that_moves_while_it_is_evaluated_is_evaluated_again_at_once(bench: Bench) -> None:
+    """The evaluation that ends has taken the claim of the next one for its own: nobody waits for that to run out."""
+    ref, evaluated = bench.table(), threading.Event()
+    runtime, record = bench.runtime(), bench.store.tables.record_evaluation
+
+    def moved(evaluation: Evaluation, now: datetime, fingerprint: str) -> None:
+        record(evaluation, now, fingerprint)
+        if not evaluated.is_set():
+            bench.store.tables.schedule_evaluation([ref], now)
+            evaluated.set()
+            release.wait(60)
+
+    release = threading.Event()
+    bench.store.tables.record_evaluation = moved  # type: ignore[assignment,method-assign]
+    evaluator = Evaluator(runtime, ["lake"])
+    try:
+        detect_due(runtime)
+        evaluator.due()
+        assert evaluated.is_set()
+        evaluator.due()  # claims the table again while its first evaluation is about to return
+        release.set()
+        assert evaluator.due() + evaluator.due() == 2
+    finally:
+        release.set()
+        evaluator.close()
+
+
+def test_a_catalog_that_hangs_is_asked_by_one_thread(bench: Bench) -> None:
+    """Its next listings fail at once while the first one has no answer; afterwards it is listed again."""
+    bench.table(catalog="a")
+    bench.scopes = {"a": Scope(timeout=timedelta(milliseconds=1))}
+    with hanging(bench, "a") as asked:
+        lanes = DetectionLanes(bench.runtime(), lambda: None)
+        for _ in range(3):
+            lanes.due()
+            asked.wait(SOON)
+            _ended("lane a")
+            bench.clock.advance(hours=1)
+        assert sum(thread.name == "ask a" for thread in threading.enumerate()) == 1
+        row = next(row for row in bench.store.catalogs.list() if row.name == "a")
+        assert "has not answered an earlier request" in str(row.error)
+    _ended("ask a")
+    lanes.due()
+    _ended("lane a")
+    row = next(row for row in bench.store.catalogs.list() if row.name == "a")
+    assert row.error is None
+
+
+def _ended(name: str) -> None:
+    for thread in threading.enumerate():
+        if thread.name == name:
+            thread.join(60)
 
 
 @pytest.mark.cases(117)

@@ -62,7 +62,7 @@ def test_a_loop_that_fails_goes_on_and_the_others_do_not_notice() -> None:
     loops = LoopThreads(made, FixedClock(), told, silent)
     loops.start()
     until(lambda: rounds["bad"] > 3 and rounds["good"] > 3 and made[1].failures == 0)
-    loops.stop()
+    loops.stop(timedelta(minutes=1))
     assert [d["error"] for kind, d in told.lines if kind == "loop_failed"] == [
         "StorageUnavailable: the store is away",
         "StorageUnavailable: the store is away",
@@ -88,7 +88,7 @@ def test_a_round_that_failed_came_round() -> None:
     until(lambda: loops.loops[0].failures == 1)
     clock.advance(minutes=59)
     assert loops.lags() == {"bad": 0.0}
-    loops.stop()
+    loops.stop(timedelta(minutes=1))
 
 
 def test_work_wakes_the_next_loop_and_is_looked_for_again_at_once() -> None:
@@ -103,7 +103,7 @@ def test_work_wakes_the_next_loop_and_is_looked_for_again_at_once() -> None:
     loops = LoopThreads([Loop("first", NEVER, first, (second,)), second], FixedClock(), Told(), silent)
     loops.start()
     until(lambda: left[0] == 0 and seen[-1:] in ([0], [1]))
-    loops.stop()
+    loops.stop(timedelta(minutes=1))
 
 
 def test_a_loop_that_hangs_is_seen() -> None:
@@ -116,7 +116,7 @@ def test_a_loop_that_hangs_is_seen() -> None:
     assert loops.stuck() == ["hangs"]
     assert loops.state()["hangs"]["lag_seconds"] == pytest.approx(660, abs=1)
     free.set()
-    loops.stop()
+    loops.stop(timedelta(minutes=1))
 
 
 @pytest.mark.parametrize("ahead", [timedelta(0), timedelta(hours=1), timedelta(hours=-1)])

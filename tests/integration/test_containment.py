@@ -134,7 +134,7 @@ def test_a_catalog_that_never_answers(
     with silent_server() as port:
         beside("aaa_hung", port, f"file://{tmp_path}/elsewhere")
         with serving(workspace) as store:
-            until(lambda: bool(store.breakers.list()), 60)
+            until(lambda: any(breaker.resource == "catalog aaa_hung" for breaker in store.breakers.list()), 60)
             workspace.make(*TABLES)
             seen: set[datetime] = set()
 
@@ -145,3 +145,31 @@ def test_a_catalog_that_never_answers(
             until(listed_four_times, 60)
             until(lambda: succeeded(store), 120)
             assert not [job for job in store.jobs.list() if job.state is JobState.FAILED]
+
+
+@pytest.mark.cases(114)
+def test_a_job_that_asks_a_catalog_before_anybody_knows_that_it_hangs(
+    workspace: Workspace, beside: Callable[[str, int, str], None], tmp_path: Path
+) -> None:
+    """It waits for the catalog's time-out, and no longer."""
+    workspace.make(*TABLES)
+    with silent_server() as port:
+        beside("aaa_hung", port, f"file://{tmp_path}/elsewhere")
+        with serving(workspace) as store:
+            until(lambda: succeeded(store), 60)
+
+
+@pytest.mark.cases(115)
+def test_a_service_with_a_thread_that_hangs_ends_when_it_is_asked_to(
+    workspace: Workspace, beside: Callable[[str, int, str], None]
+) -> None:
+    """Within twice the grace and ten seconds, with the thread's name in the log, though no thread can be killed."""
+    with silent_server() as port:
+        beside("aaa_hung", port, f"file://{workspace.home}/elsewhere")
+        text = workspace.path.read_text(encoding="utf-8").replace("timeout_seconds: 5", "timeout_seconds: 600")
+        workspace.path.write_text(text, encoding="utf-8")
+        workspace.make(*TABLES)
+        with serving(workspace) as store:
+            until(lambda: any(job.operations == ("expire_snapshots",) for job in store.jobs.list()), 60)
+        log = (workspace.home / "log").read_text(encoding="utf-8")
+        assert '"event": "stop_timed_out", "threads": ["job_' in log

@@ -167,7 +167,6 @@ def test_the_commands_ask_a_service(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The same words and documents, whether the command works by itself or asks a service."""
-    monkeypatch.setenv("COLUMNS", "200")  # so that tables leave no column out
     history(workspace)
     job_id = expired(workspace)
     app = create_app(workspace.app, Settings(), ServiceStatus(list, lambda: b""))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
@@ -16,8 +19,10 @@ from icewright.core.errors import ConfigError
 if TYPE_CHECKING:
     from icewright.app.bootstrap import Application
     from icewright.app.service import Service
+    from icewright.flow.runtime import Listener
 
 GRACE_SECONDS = 300  # for running jobs, once the process was asked to stop
+STOP_SECONDS = 10  # for all else: closing pools, catalogs and the store
 Slots = Annotated[int | None, typer.Option("--slots", min=1, help="Jobs at the same time; default: limits.per_worker.")]
 Grace = Annotated[
     int, typer.Option("--grace-seconds", min=0, help="How long running jobs may continue after a request to stop.")
@@ -60,6 +65,21 @@ def _run(kind: str, slots: int | None, grace_seconds: int, *, no_worker: bool = 
                 log("started", {"kind": kind, **started})
                 until_asked_to_stop()
             log("stopping", {"kind": kind, "grace_seconds": grace_seconds})
+            _end_process_in(2 * grace_seconds + STOP_SECONDS, log)
+
+
+def _end_process_in(seconds: float, log: Listener) -> None:
+    """End the process after this time even if calls that never return hold its threads, as no thread can be killed."""
+
+    def end() -> None:
+        hanging = [t.name for t in threading.enumerate() if not t.daemon and t is not threading.main_thread()]
+        log("stop_timed_out", {"threads": sorted(hanging)})
+        sys.stdout.flush()
+        os._exit(0)  # what ran is reconciled as after a kill
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 
 from icewright.adapters.metadata.parsing import parse
 from icewright.core.errors import (
@@ -26,6 +26,7 @@ from icewright.core.errors import (
 from icewright.core.places import Index, Place, Spelling
 from icewright.core.table import TableMetadata, TableRef
 from icewright.ports import Catalog, Clock, Pointer, Registration, Registrations, TableFiles
+from icewright.ports.deadlines import CatalogCalls
 from icewright.ports.rows import table_folder, unseen_snapshots
 
 _READERS = 8
@@ -81,6 +82,7 @@ class TableRegistry:
     files: TableFiles
     registrations: Registrations
     clock: Clock
+    calls: CatalogCalls
     declared: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by catalog: the places of its tables
     failing: Callable[[], Mapping[str, str]] = dict  # catalogs that are known not to answer, each with the error
     _problems: dict[Pointer, tuple[str, datetime]] = field(default_factory=dict, init=False)
@@ -136,8 +138,8 @@ class TableRegistry:
             problem = failing.get(name) if name != metadata.ref.catalog else None  # it may hang, so no second request
             if problem is None:
                 try:
-                    configured |= dict.fromkeys(catalog.pointers(), name)
-                    neighbours |= dict.fromkeys(catalog.neighbours(), name)
+                    configured |= dict.fromkeys(self.calls.ask(name, catalog.pointers), name)
+                    neighbours |= dict.fromkeys(self.calls.ask(name, catalog.neighbours), name)
                 except (CatalogUnavailable, AccessDenied) as error:
                     if name == metadata.ref.catalog:
                         raise
@@ -152,7 +154,7 @@ class TableRegistry:
         # a database may hold a catalog that bears the name of one configured elsewhere, as a copy of that one does
         namesakes = {p for p in neighbours if by_ref.get(p.ref, p) != p}
         for name in {p.ref.catalog for p in namesakes}:  # a table that has just moved is no namesake
-            namesakes -= set(self.catalogs[name].pointers())
+            namesakes -= set(self.calls.ask(name, self.catalogs[name].pointers))
         renamed = {_with_own_name(p, neighbours[p]): neighbours[p] for p in namesakes}
         return {p: name for p, name in neighbours.items() if p not in namesakes} | renamed | configured
 
@@ -181,7 +183,9 @@ class TableRegistry:
         return not declared or any(a.may_meet(b) for a in own_places for b in other_places)
 
     def _load(self, pointer: Pointer, catalog: Catalog) -> TableMetadata:
-        return catalog.load(pointer.ref) if pointer.ref.catalog == catalog.name else catalog.neighbour(pointer)
+        own = pointer.ref.catalog == catalog.name
+        load = partial(catalog.load, pointer.ref) if own else partial(catalog.neighbour, pointer)
+        return self.calls.ask(catalog.name, load)
 
     def _read(self, metadata: TableMetadata, registered: Mapping[tuple[TableRef, str], Registration]) -> Registration:
         """Return a table's registration by its metadata, with the folders of files that its new snapshots need."""
