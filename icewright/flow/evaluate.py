@@ -31,9 +31,15 @@ def read_facts(runtime: Runtime, metadata: TableMetadata) -> tuple[TableFacts, K
     return _read(runtime, runtime.policy(), metadata)
 
 
-def _read(runtime: Runtime, policy: Policy, metadata: TableMetadata) -> tuple[TableFacts, Knobs]:
+def _read(
+    runtime: Runtime, policy: Policy, metadata: TableMetadata, measured: TableFacts | None = None
+) -> tuple[TableFacts, Knobs]:
     knobs = policy.knobs_for(metadata.ref, metadata)
-    facts = runtime.files.facts(metadata, thresholds(knobs, metadata.sort_order))
+    sizes = thresholds(knobs, metadata.sort_order)
+    if measured is not None and (measured.metadata, measured.thresholds) == (metadata, sizes):
+        facts = measured
+    else:
+        facts = runtime.files.facts(metadata, sizes)
     pins = runtime.store.pins.list(metadata.ref, metadata.table_uuid)
     return replace(facts, holds=tuple(pin.hold() for pin in pins)), knobs
 
@@ -43,9 +49,11 @@ def evaluate_table(runtime: Runtime, ref: TableRef, now: datetime) -> Evaluation
     return _evaluate(runtime, runtime.policy(), ref, now)
 
 
-def _evaluate(runtime: Runtime, policy: Policy, ref: TableRef, now: datetime) -> Evaluation:
+def _evaluate(
+    runtime: Runtime, policy: Policy, ref: TableRef, now: datetime, measured: TableFacts | None = None
+) -> Evaluation:
     metadata = runtime.catalog(ref).load(ref)
-    facts, knobs = _read(runtime, policy, metadata)
+    facts, knobs = _read(runtime, policy, metadata, measured)
     registration = runtime.store.registrations.get(ref, metadata.table_uuid)
     unseen = unseen_snapshots(metadata, None if registration is None else registration.seen)
     sharing = tuple(runtime.store.tables.sharing(ref, metadata.location))
@@ -53,11 +61,16 @@ def _evaluate(runtime: Runtime, policy: Policy, ref: TableRef, now: datetime) ->
     return evaluate(facts, knobs, runtime.store.runs.history(ref, metadata.table_uuid), now, runtime.calibration())
 
 
-def evaluate_and_record(runtime: Runtime, ref: TableRef, now: datetime) -> Evaluation | None:
-    """Evaluate a table and record the result; for an unreadable table record the reason and return None."""
+def evaluate_and_record(
+    runtime: Runtime, ref: TableRef, now: datetime, measured: TableFacts | None = None
+) -> Evaluation | None:
+    """Evaluate a table and record the result; for an unreadable table record the reason and return None.
+
+    Facts that were `measured` before are used where the table has not moved since.
+    """
     policy = runtime.policy()
     try:
-        evaluation = _evaluate(runtime, policy, ref, now)
+        evaluation = _evaluate(runtime, policy, ref, now, measured)
     except TableNotFound:  # dropped or renamed since it was listed; the next detection sees that
         runtime.store.tables.clear_due_work([ref], now + RETRY_MISSING)
         return None

@@ -23,7 +23,7 @@ from icewright.core.errors import (
 )
 from icewright.core.policy import BREAKER, ON_POOL, ORDER, ORDERS, TIMEOUT, WINDOWS, Operation
 from icewright.core.runs import JobState, OperationState, Outcome, deferred, job_fault, job_state, job_summary
-from icewright.core.table import TableFacts, TableRef
+from icewright.core.table import TableFacts, TableMetadata, TableRef
 from icewright.core.verdicts import Evaluation, thresholds
 from icewright.core.windows import closed
 from icewright.flow.breakers import claim_probes, pause_after_failures, record_fault, record_success
@@ -181,8 +181,8 @@ def _run_job(runtime: Runtime, request: Request, job_id: str, knobs: Knobs) -> J
     state: JobState | None = None
     reason = ""
     with lease_heartbeat(runtime, job_id, timedelta(seconds=knobs[TIMEOUT])) as lease:
+        measuring = Measuring(runtime, job_id, lease, knobs)
         try:
-            measuring = Measuring(runtime, job_id, lease, knobs)
             for operation in request.operations:
                 outcome = _run_operation(request, operation, measuring)
                 outcomes.append(outcome)  # one by one, so that finished operations are reported when the next raises
@@ -201,7 +201,7 @@ def _run_job(runtime: Runtime, request: Request, job_id: str, knobs: Knobs) -> J
         finally:
             final_state = state or JobState.INTERRUPTED  # the process ends: the reconciler finishes the job
             result = JobResult(request.ref, job_id, final_state, tuple(outcomes), reason=reason)
-            _finish(_without_job_settings(runtime) if request.manual else runtime, job_id, result)
+            _finish(_without_job_settings(runtime) if request.manual else runtime, job_id, result, measuring.latest)
     runtime.record_event(
         "job_finished", request.ref, {"job_id": job_id, "state": final_state, "summary": result.summary}
     )
@@ -225,18 +225,18 @@ def _run_operation(request: Request, operation: Operation, measuring: Measuring)
     started = runtime.clock.now()
     details: dict[str, Any] = {"job_id": job_id, "operation": operation}
     runtime.record_event("operation_started", request.ref, details)
-    before, facts_before = _measure(runtime, request.ref, knobs)
     runner = OperationRunner(runtime, request, operation, job_id, lease, knobs)
     stop: Stop | None = None
     try:
         outcome = runner.run()
     except Stop as stopped:
         outcome, stop = stopped.outcome, stopped
-    after, facts_after = (dict(before), facts_before)
+    facts_before = facts_after = runner.facts_before
+    before = after = {"unreadable": outcome.reason} if facts_before is None else facts_summary(facts_before)
     if outcome.state is not OperationState.SKIPPED:
-        after, facts_after = _measure(runtime, request.ref, knobs)
-    location = after.pop("metadata_location", "")
-    before.pop("metadata_location", None)
+        after, facts_after = _measure(runtime, request.ref, knobs, runner.verified)
+    measuring.latest = facts_after
+    location = facts_after.metadata.metadata_location if facts_after is not None else ""
     rewrote = operation in REWRITES and outcome.state is OperationState.COMMITTED and stop is None
     finished = runtime.clock.now()
     if rewrote and facts_before is not None and facts_after is not None:
@@ -253,14 +253,19 @@ def _run_operation(request: Request, operation: Operation, measuring: Measuring)
     return outcome
 
 
-def _measure(runtime: Runtime, ref: TableRef, knobs: Knobs) -> tuple[dict[str, Any], TableFacts | None]:
-    """Return the table's metrics for the run record and its facts; `unreadable` and None when reading fails."""
+def _measure(
+    runtime: Runtime, ref: TableRef, knobs: Knobs, metadata: TableMetadata | None
+) -> tuple[dict[str, Any], TableFacts | None]:
+    """Return the table's metrics for the run record and its facts; `unreadable` and None when reading fails.
+
+    The table is loaded where its metadata is not given.
+    """
     try:
-        metadata = runtime.catalog(ref).load(ref)
+        metadata = metadata or runtime.catalog(ref).load(ref)
         facts = runtime.files.facts(metadata, thresholds(knobs, metadata.sort_order))
-    except Exception as error:  # noqa: BLE001 - the operation will fail with the same error
+    except Exception as error:  # noqa: BLE001 - the operation has failed with the same error
         return {"unreadable": str(error)}, None
-    return {**facts_summary(facts), "metadata_location": metadata.metadata_location}, facts
+    return dict(facts_summary(facts)), facts
 
 
 def _without_job_settings(runtime: Runtime) -> Runtime:
@@ -269,16 +274,16 @@ def _without_job_settings(runtime: Runtime) -> Runtime:
     return replace(runtime, policy=lambda: replace(policy(), command={}))
 
 
-def _finish(runtime: Runtime, job_id: str, result: JobResult) -> None:
+def _finish(runtime: Runtime, job_id: str, result: JobResult, measured: TableFacts | None = None) -> None:
     """End the job, and pause the table after too many failures.
 
     The table is evaluated first, while the job holds it: so own commits are no change, and no plan is made from facts
-    of before the job.
+    of before the job. Facts that the job has measured are read again only where the table has moved since.
     """
     evaluation, fault = None, result.fault or job_fault(result.outcomes)
     try:
         if result.state is not JobState.INTERRUPTED:
-            evaluation = evaluate_and_record(runtime, result.ref, runtime.clock.now())
+            evaluation = evaluate_and_record(runtime, result.ref, runtime.clock.now(), measured)
     finally:
         runtime.retry_idempotent(
             lambda: runtime.store.jobs.finish(job_id, result.state, result.summary, runtime.clock.now(), fault)

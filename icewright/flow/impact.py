@@ -26,7 +26,7 @@ class Impact:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass
 class Measuring:
     """Measures the rewrites of one job, each right after its commit, while the files before it still exist."""
 
@@ -34,6 +34,7 @@ class Measuring:
     job_id: str
     lease: Lease
     knobs: Knobs
+    latest: TableFacts | None = None  # of the table after the last operation
     _planned: dict[int, float] = field(default_factory=dict)  # milliseconds by snapshot id
 
     def of(self, step: Step | None, old: TableFacts, new: TableFacts) -> Impact:

@@ -96,6 +96,8 @@ class OperationRunner:
     last_step: Step | None = None
     predicted: Mapping[str, float] = field(default_factory=dict)
     base_snapshots: frozenset[int] = frozenset()  # the snapshots on which the last step began
+    facts_before: TableFacts | None = None  # as the first attempt read them
+    verified: TableMetadata | None = None  # the table after the last step's commit
 
     def run(self) -> Outcome:
         """Run the operation and return its outcome; a lost commit is planned again from fresh metadata, up to a limit.
@@ -218,6 +220,7 @@ class OperationRunner:
         request, runtime, now = self.request, self.runtime, self.runtime.clock.now()
         metadata = load(runtime, request)
         facts, knobs = read_facts(runtime, metadata)
+        self.facts_before = self.facts_before or facts
         history = runtime.store.runs.history(request.ref, metadata.table_uuid)
         if request.manual:
             history = {operation: last.as_asked() for operation, last in history.items()}
@@ -238,6 +241,7 @@ class OperationRunner:
     def _step(self, step: Step, base: TableMetadata, facts: TableFacts) -> Outcome:
         self.lease.check()
         dry_run, self.last_step, self.base_snapshots = self.request.dry_run, step, frozenset(base.by_id)
+        self.verified = None
         step_request = StepRequest(
             self.job_id,
             self.operation,
@@ -298,6 +302,7 @@ class OperationRunner:
         after = self.runtime.catalog(ref).load(ref)
         if after.table_uuid != before.metadata.table_uuid:
             raise TableReplaced(f"{ref} was replaced while the job ran")
+        self.verified = after
         if not isinstance(step, RewriteDataFiles | RewritePositionDeletes):
             return []  # the service compares its own commits with what they replaced
         if broken := verify.rewrite_violations(before, after):
