@@ -123,6 +123,8 @@ def execute_taken(runtime: Runtime, job: JobRow) -> JobResult:
 
 def _blocked(runtime: Runtime, request: Request, knobs: Knobs) -> str | None:
     """Return why the job may not start now, though it was planned; None when it may."""
+    if (pause := runtime.store.fleet.get()) is not None:
+        return str(pause)
     row = runtime.store.tables.get(request.ref)
     if row is not None and row.paused and not request.force:
         return f"paused: {row.paused}"

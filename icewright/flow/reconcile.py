@@ -77,7 +77,9 @@ def _cancel_abandoned(runtime: Runtime) -> None:
 def _resume_deletions(runtime: Runtime, unfinished: Unfinished) -> tuple[bool, str]:
     """Try to finish a job's planned deletions; return whether they ended, and a message."""
     waiting = f"{unfinished.ref}: deletions planned by job {unfinished.job_id} wait"
-    row = runtime.store.tables.get(unfinished.ref)
+    row, pause = runtime.store.tables.get(unfinished.ref), runtime.store.fleet.get()
+    if pause is not None:
+        return False, f"{waiting}: {pause}"
     if row is not None and row.paused:  # perhaps for a broken invariant: a rollback may need the files
         return False, f"{waiting}: the table is paused ({row.paused})"
     if unfinished.ref.catalog not in runtime.catalogs:

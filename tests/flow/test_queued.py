@@ -15,10 +15,10 @@ from icewright.core.plan import Limits, PoolLimits
 from icewright.core.runs import JobState, OperationState
 from icewright.flow.execute import JobResult, execute_taken
 from icewright.flow.manual import queue_manual_job
-from icewright.flow.queue import Planning
+from icewright.flow.queue import Planning, plan_now
 from icewright.flow.reconcile import Reconciler
 from icewright.flow.runtime import Runtime, Scope
-from icewright.ports import ProcessRow, StepRequest
+from icewright.ports import FleetPause, ProcessRow, StepRequest
 from icewright.testing import NOW, REF
 from tests.flow.bench import COMPACT, EXPIRE, MANIFESTS, Bench, job_states, states
 from tests.flow.test_loops import looked, other, taken
@@ -70,6 +70,24 @@ def test_a_queued_job_asks_again_before_it_begins(bench: Bench, change: Callable
     assert bench.store.tables.get(REF).held_by is None  # type: ignore[union-attr]
 
 
+def test_nothing_begins_while_everything_is_paused(bench: Bench) -> None:
+    """Planner, worker, cycle, a person's run and the reconciler wait, and each says who paused the fleet and why."""
+    bench.table()
+    runtime = looked(bench)
+    planning = Planning(runtime)
+    assert planning.due() == 1
+    (job,) = taken(bench, runtime)
+    bench.store.fleet.begin(FleetPause("an incident", "ada", NOW))
+    reason = "everything is paused by ada: an incident"
+    assert execute_taken(runtime, job).reason == reason
+    assert planning.due() == 0
+    assert {d.reason for d in plan_now(runtime, ["lake"]).deferred} == {reason}
+    assert bench.run(EXPIRE, force=True).reason == reason
+    assert bench.cycle().jobs == ()
+    bench.store.fleet.end()
+    assert planning.due() == 1
+
+
 @pytest.mark.parametrize(
     ("windows_end", "manual", "state"),
     [
@@ -91,7 +109,11 @@ def test_the_end_of_a_window_may_cancel_running_work(
         queue_manual_job(runtime, row, (COMPACT, MANIFESTS), {})
     else:
         assert Planning(runtime).due() == 1
-    bench.after = lambda _: bench.clock.advance(minutes=10)
+
+    def outlast_window(_: StepRequest) -> None:
+        bench.clock.advance(minutes=10)
+
+    bench.after = outlast_window
     (job,) = taken(bench, runtime)
     result = execute_taken(runtime, job)
     assert result.state is state

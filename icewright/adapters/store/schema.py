@@ -17,6 +17,7 @@ __all__ = [
     "DELETIONS",
     "EVENTS",
     "FACTS",
+    "FLEET_PAUSE",
     "INTENDED",
     "JOBS",
     "LEASES",
@@ -235,7 +236,17 @@ PROCESSES = sa.Table(
     sa.Column("started", Moment, nullable=False),
     sa.Column("heartbeat", Moment, nullable=False),
     sa.Column("slots", sa.Integer, nullable=False),
-    sa.Column("details", sa.JSON, nullable=False),  # reports of its pools and loops
+    sa.Column("details", sa.JSON, nullable=False),  # reports of its pools, loops and configuration
+    sa.Column("drain_since", Moment),  # when somebody asked it to take no more jobs
+)
+
+FLEET_PAUSE = sa.Table(  # one row while the whole fleet is paused, else none
+    "fleet_pause",
+    SCHEMA,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("author", sa.Text, nullable=False),
+    sa.Column("since", Moment, nullable=False),
 )
 
 BREAKERS = sa.Table(  # resources that failed since their last success
