@@ -38,7 +38,11 @@ _CASES = ("tests/cases/",)
 _COMMITS = ("tests/contracts/test_catalog_commit.py", "tests/contracts/test_catalog_races.py")
 _SERVICE = "adapters/engines/service"
 MODULES: Mapping[str, tuple[str, ...]] = {  # each with a small set of fast tests that notices what goes wrong in it
-    "core/retention.py": ("tests/core/test_retention.py", "tests/core/test_retention_model.py"),
+    "core/retention.py": (
+        "tests/core/test_retention.py",
+        "tests/core/test_retention_model.py",
+        "tests/core/test_writer_state.py",
+    ),
     "core/verify.py": ("tests/core/test_verify.py",),
     "core/vacuum.py": ("tests/core/test_vacuum.py",),
     "core/paths.py": ("tests/core/test_paths.py",),

@@ -12,7 +12,7 @@ from icewright.ports.archive import (
     Batch,
     OldHistory,
 )
-from icewright.ports.coordination import Breakers, CatalogSchedule, Leases, ProcessRegistry
+from icewright.ports.coordination import Breakers, CatalogSchedule, FleetPauses, Leases, ProcessRegistry
 from icewright.ports.engine import (
     Adoptable,
     Engine,
@@ -57,6 +57,7 @@ from icewright.ports.rows import (
     MANUAL,
     WAITING,
     CatalogRow,
+    FleetPause,
     JobRow,
     LeaseStatus,
     LedgerState,
@@ -101,6 +102,8 @@ __all__ = [
     "Engine",
     "EventInbox",
     "FileStat",
+    "FleetPause",
+    "FleetPauses",
     "Head",
     "IdempotencyKeys",
     "Intent",
