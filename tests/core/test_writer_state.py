@@ -124,6 +124,7 @@ def test_a_branch_with_a_state_outlives_its_age() -> None:
     assert plan(table).remove_refs == ()
     tagged = replace(audit, kind=RefKind.TAG)
     assert plan(metadata(snapshots=line, current_snapshot_id=3, refs=[tagged])).remove_refs == ("audit",)
+    assert plan(table, WriterStateRule(8 * DAY - timedelta(seconds=1))).remove_refs == ("audit",)
     over = plan(table, WriterStateRule(7 * DAY))
     assert (over.remove_refs, over.snapshot_ids, len(over.lost_writers)) == (("audit",), (1, 2), 1)
 
