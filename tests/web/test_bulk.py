@@ -89,7 +89,12 @@ def command(fleet: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 
     def run(*words: str, code: int = 0, answer: str = "") -> Any:
         monkeypatch.setattr(sys, "argv", ["icewright", "--server", address, *words])
-        monkeypatch.setattr("typer.confirm", lambda question, **_: questions.append(question) or answer == "y")
+
+        def ask(question: str, **_: object) -> bool:
+            questions.append(question)
+            return answer == "y"
+
+        monkeypatch.setattr("typer.confirm", ask)
         with pytest.raises(SystemExit) as ended:
             main()
         out = capsys.readouterr()
