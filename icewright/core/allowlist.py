@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Protocol
 from urllib.parse import urlsplit
 
 from icewright.core.errors import Refused
-from icewright.core.paths import Location, split
-
-_SAME_SCHEME = {"s3a": "s3", "s3n": "s3", "abfss": "abfs", "wasbs": "wasb", "": "file"}
+from icewright.core.paths import Location, canonical, split
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +76,5 @@ def _within(path: str, place: str) -> bool:
 
 def _normalized(text: str) -> Location:
     """Return the location with equal spellings of scheme, host and path made equal."""
-    location = split(text)
-    authority = "" if location.scheme in ("", "file") and location.authority == "localhost" else location.authority
-    return Location(_SAME_SCHEME.get(location.scheme, location.scheme), authority, posixpath.normpath(location.path))
+    location = canonical(split(text))
+    return replace(location, path=posixpath.normpath(location.path))

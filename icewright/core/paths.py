@@ -10,6 +10,9 @@ from urllib.parse import unquote
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 _SLASHES = re.compile(r"/{2,}")
+_SCHEMES: Mapping[str, str] = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "": "file"} | dict.fromkeys(
+    ("abfss", "wasb", "wasbs"), "abfs"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,19 @@ def split(text: str) -> Location:
         authority, slash, tail = rest[2:].partition("/")
         rest = slash + tail
     return Location(scheme, authority, "/" + rest.lstrip("/"))
+
+
+def canonical(location: Location) -> Location:
+    """Return the location with the one scheme and authority that stand for all spellings of its store.
+
+    An Azure account has two hosts, `.blob.` and `.dfs.`, for the same files.
+    """
+    scheme, authority = _SCHEMES.get(location.scheme, location.scheme), location.authority
+    if scheme == "file" and authority == "localhost":
+        authority = ""
+    elif scheme == "abfs":
+        authority = authority.replace(".blob.", ".dfs.", 1)
+    return Location(scheme, authority, location.path)
 
 
 def local_path(text: str) -> str | None:

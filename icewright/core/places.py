@@ -11,13 +11,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Generic, TypeVar
 
-from icewright.core.paths import directory_key, split
+from icewright.core.paths import canonical, directory_key, split
 
 T = TypeVar("T")
 
-_SCHEMES: Mapping[str, str] = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "": "file"} | dict.fromkeys(
-    ("abfss", "wasb", "wasbs"), "abfs"
-)
 _HOSTS = frozenset({"hdfs", "webhdfs", "swebhdfs", "viewfs", "ofs", "o3fs", "alluxio"})  # whose authority is a host
 
 
@@ -77,12 +74,11 @@ class Spelling:
 
 @lru_cache(maxsize=131_072)  # the same thousands of folders are asked for before each batch of deletions
 def _place(spelling: Spelling, folder: str) -> Place:
-    location, schemes = split(folder), dict(spelling.schemes)
-    scheme = _SCHEMES.get(location.scheme, location.scheme)
-    scheme = schemes.get(location.scheme, schemes.get(scheme, scheme))
-    authority = "" if scheme == "file" and location.authority == "localhost" else location.authority
-    if scheme == "abfs":  # one account has two hosts, `.blob.` and `.dfs.`, for the same files
-        authority = authority.partition(".")[0]
+    given, schemes = split(folder), dict(spelling.schemes)
+    location = canonical(given)
+    scheme = schemes.get(given.scheme, schemes.get(location.scheme, location.scheme))
+    # an account's files are opened by its name alone, so that the rest of its host tells no stores apart
+    authority = location.authority.partition(".")[0] if scheme == "abfs" else location.authority
     return Place(StorageRoot(scheme, dict(spelling.authorities).get(authority, authority)), directory_key(folder))
 
 

@@ -21,11 +21,11 @@ from icewright.core.errors import (
     TableNotFound,
     TableReplaced,
 )
-from icewright.core.policy import BREAKER, ON_POOL, ORDER, ORDERS, TIMEOUT, WINDOWS, Operation
+from icewright.core.policy import BREAKER, ON_POOL, ORDER, ORDERS, TIMEOUT, WINDOWS, WINDOWS_END, Operation
 from icewright.core.runs import JobState, OperationState, Outcome, deferred, job_fault, job_state, job_summary
 from icewright.core.table import TableFacts, TableMetadata, TableRef
 from icewright.core.verdicts import Evaluation, thresholds
-from icewright.core.windows import closed
+from icewright.core.windows import closed, closes
 from icewright.flow.breakers import claim_probes, pause_after_failures, record_fault, record_success
 from icewright.flow.evaluate import evaluate_and_record
 from icewright.flow.impact import REWRITES, Measuring
@@ -123,6 +123,8 @@ def execute_taken(runtime: Runtime, job: JobRow) -> JobResult:
 
 def _blocked(runtime: Runtime, request: Request, knobs: Knobs) -> str | None:
     """Return why the job may not start now, though it was planned; None when it may."""
+    if (pause := runtime.store.fleet.get()) is not None:
+        return str(pause)
     row = runtime.store.tables.get(request.ref)
     if row is not None and row.paused and not request.force:
         return f"paused: {row.paused}"
@@ -180,7 +182,9 @@ def _run_job(runtime: Runtime, request: Request, job_id: str, knobs: Knobs) -> J
     outcomes: list[Outcome] = []
     state: JobState | None = None
     reason = ""
-    with lease_heartbeat(runtime, job_id, timedelta(seconds=knobs[TIMEOUT])) as lease:
+    bounded = not request.manual and knobs[WINDOWS_END] == "cancel"
+    closing = closes(knobs[WINDOWS], runtime.clock.now()) if bounded else None
+    with lease_heartbeat(runtime, job_id, timedelta(seconds=knobs[TIMEOUT]), closing) as lease:
         measuring = Measuring(runtime, job_id, lease, knobs)
         try:
             for operation in request.operations:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from icewright.core.errors import Cancelled, LeaseLost, StorageUnavailable
 from icewright.flow.runtime import STORE_PATIENCE, Runtime
@@ -15,10 +15,10 @@ HEARTBEAT_SECONDS = 30
 
 
 class Lease:
-    """The exclusive right of a job to its table, with the job's time limit."""
+    """The exclusive right of a job to its table, with the job's time limit and the end of its maintenance window."""
 
-    def __init__(self, runtime: Runtime, job_id: str, limit: timedelta) -> None:
-        self._runtime, self._job_id, self._limit = runtime, job_id, limit
+    def __init__(self, runtime: Runtime, job_id: str, limit: timedelta, closing: datetime | None = None) -> None:
+        self._runtime, self._job_id, self._limit, self._closing = runtime, job_id, limit, closing
         self._renewed = runtime.clock.now()
         self._until = self._renewed + limit
 
@@ -50,7 +50,10 @@ class Lease:
                 pass
         if self._runtime.stopping():
             raise Cancelled("the process that runs it stops")
-        if self._runtime.clock.now() >= self._until:
+        now = self._runtime.clock.now()
+        if self._closing is not None and now >= self._closing:
+            raise Cancelled(f"its maintenance window ended at {self._closing:%Y-%m-%d %H:%M} UTC (windows_end: cancel)")
+        if now >= self._until:
             raise Cancelled(f"it ran longer than execute.timeout_seconds ({self._limit.total_seconds():g})")
 
     def require_held(self) -> None:
@@ -74,9 +77,11 @@ class NoLease(Lease):
 
 
 @contextmanager
-def lease_heartbeat(runtime: Runtime, job_id: str, limit: timedelta) -> Iterator[Lease]:
-    """Hold the lease of a running job; a thread renews the lease while the work blocks."""
-    lease, stop = Lease(runtime, job_id, limit), threading.Event()
+def lease_heartbeat(
+    runtime: Runtime, job_id: str, limit: timedelta, closing: datetime | None = None
+) -> Iterator[Lease]:
+    """Hold the lease of a running job until the limit or `closing`; a thread renews the lease while the work blocks."""
+    lease, stop = Lease(runtime, job_id, limit, closing), threading.Event()
 
     def renew_until_stopped() -> None:
         while not stop.wait(HEARTBEAT_SECONDS):

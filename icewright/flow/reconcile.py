@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 from icewright.core.errors import IcewrightError, TableNotFound, TableReplaced
 from icewright.core.policy import ENABLED, Operation
 from icewright.core.runs import JobState
+from icewright.core.table import TableRef
 from icewright.flow.breakers import forget_unused, pause_after_failures
 from icewright.flow.runtime import Runtime
 from icewright.flow.undo import release_abandoned_undos
@@ -77,12 +79,16 @@ def _cancel_abandoned(runtime: Runtime) -> None:
 def _resume_deletions(runtime: Runtime, unfinished: Unfinished) -> tuple[bool, str]:
     """Try to finish a job's planned deletions; return whether they ended, and a message."""
     waiting = f"{unfinished.ref}: deletions planned by job {unfinished.job_id} wait"
-    row = runtime.store.tables.get(unfinished.ref)
-    if row is not None and row.paused:  # perhaps for a broken invariant: a rollback may need the files
-        return False, f"{waiting}: the table is paused ({row.paused})"
+    if (pause := runtime.store.fleet.get()) is not None:
+        return False, f"{waiting}: {pause}"
     if unfinished.ref.catalog not in runtime.catalogs:
         return False, f"{waiting}: catalog {unfinished.ref.catalog} is not configured any more"
     try:
+        former_ref = unfinished.ref
+        unfinished = replace(unfinished, ref=_current_name(runtime, unfinished))
+        for row in map(runtime.store.tables.get, {former_ref, unfinished.ref}):
+            if row is not None and row.paused:  # perhaps for a broken invariant: a rollback may need the files
+                return False, f"{waiting}: the table is paused ({row.paused})"
         if _orphan_removal_disabled(runtime, unfinished):
             return False, f"{waiting}: orphans of the table are not removed any more"
         outcome = runtime.engine.resume(unfinished)
@@ -97,6 +103,27 @@ def _resume_deletions(runtime: Runtime, unfinished: Unfinished) -> tuple[bool, s
         return False, f"{waiting}: unexpected {type(error).__name__}: {error}"
     runtime.store.runs.record_resumed(unfinished.ref.catalog, outcome)
     return True, f"{unfinished.ref}: {outcome.summary}"
+
+
+def _current_name(runtime: Runtime, unfinished: Unfinished) -> TableRef:
+    """Return the name that the table of an ended job has now in its catalog, where it may have been renamed.
+
+    A name is current if its table has the job's uuid. It is looked for among all names under which a table of this uuid
+    was ever read; without any, the job's own name is returned.
+    """
+    former_ref, uuid = unfinished.ref, unfinished.table_uuid
+    if not uuid or former_ref.catalog in runtime.vacuums:  # a vacuum finds its tables by their uuids itself
+        return former_ref
+    registrations = runtime.store.registrations.list()
+    refs = [r.ref for r in registrations if r.table_uuid == uuid and r.ref.catalog == former_ref.catalog]
+    other_refs = [ref for ref in refs if ref != former_ref]
+    for ref in (former_ref, *other_refs) if other_refs else ():
+        try:
+            if runtime.catalogs[ref.catalog].load(ref).table_uuid == uuid:
+                return ref
+        except TableNotFound:
+            continue
+    return former_ref
 
 
 def _orphan_removal_disabled(runtime: Runtime, unfinished: Unfinished) -> bool:

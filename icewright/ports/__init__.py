@@ -12,7 +12,7 @@ from icewright.ports.archive import (
     Batch,
     OldHistory,
 )
-from icewright.ports.coordination import Breakers, CatalogSchedule, Leases, ProcessRegistry
+from icewright.ports.coordination import Breakers, CatalogSchedule, FleetPauses, Leases, ProcessRegistry
 from icewright.ports.engine import (
     Adoptable,
     Engine,
@@ -58,6 +58,7 @@ from icewright.ports.rows import (
     MANUAL,
     WAITING,
     CatalogRow,
+    FleetPause,
     JobRow,
     LeaseStatus,
     LedgerState,
@@ -102,6 +103,8 @@ __all__ = [
     "Engine",
     "EventInbox",
     "FileStat",
+    "FleetPause",
+    "FleetPauses",
     "Head",
     "IdempotencyKeys",
     "Intent",

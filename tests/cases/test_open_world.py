@@ -376,11 +376,21 @@ def replaced(workspace: Workspace) -> None:
     workspace.table(place="warehouse2", salt="anew")
 
 
+def purged(workspace: Workspace) -> None:
+    """Somebody purges the table, and makes another one of the name in the same place, where old files are restored."""
+    folder = workspace.metadata_file().parent
+    workspace.unregister(NAME)
+    for path in folder.glob("*.metadata.json"):
+        path.unlink()
+    workspace.table(salt="anew")
+
+
 ACTS = [
     (forbid, "[gc_disabled]"),
     (register, "[registered_twice]"),
     (narrow, "[outside_allowed_locations]"),
     (replaced, "was replaced"),
+    (purged, "was replaced"),
 ]
 
 

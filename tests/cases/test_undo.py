@@ -22,7 +22,7 @@ from icewright.core.errors import (
 from icewright.core.paths import local_path
 from icewright.core.policy import ENABLED, ORPHAN_MODE, Operation
 from icewright.core.runs import JobState
-from icewright.flow.evaluate import evaluate_table
+from icewright.flow.evaluate import evaluate_due, evaluate_table
 from icewright.flow.reconcile import reconcile_interrupted
 from icewright.flow.undo import give_up, release_abandoned_undos, undo
 from icewright.ports import LedgerState, RestoreSnapshots
@@ -455,3 +455,21 @@ def test_what_is_not_as_it_was_pauses_the_table(workspace: Workspace) -> None:
     files = workspace.files()
     settled(workspace, hours=100)
     assert workspace.files() == files
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_planned_deletions_follow_a_renamed_table(workspace: Workspace, *, swapped: bool) -> None:
+    """The files of a renamed table are deleted once its new name was read, also where another table has the old one."""
+    history(workspace)
+    job_id, renamed = expired(workspace), "sales.renamed"
+    planned = [Path(local_path(f["path"]) or "") for f in workspace.app.runtime.store.ledger.files(job_id)]
+    workspace.icebergs["lake"].rename_table(NAME, renamed)
+    if swapped:
+        workspace.table(place="warehouse2", salt="anew")
+    rows, files = workspace.read(renamed), workspace.files()
+    workspace.detect()
+    evaluate_due(workspace.app.runtime, ["lake"])
+    lines = settled(workspace, hours=30)
+    assert states(workspace, job_id) == {LedgerState.DELETED}, lines
+    assert files - workspace.files() == frozenset(planned)
+    assert workspace.read(renamed) == rows

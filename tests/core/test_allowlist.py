@@ -23,10 +23,12 @@ LAKE = Allowlist(
         "file://localhost/data/qa",
         "//localhost/data/qa/t",
         "abfss://c@acc.dfs.core.windows.net/t",
+        "wasb://c@acc.blob.core.windows.net/t",
+        "wasbs://c@acc.blob.core.windows.net/t",
     ],
 )
 def test_inside(path: str) -> None:
-    """However scheme and slashes are spelt."""
+    """A location holds a path however scheme, Azure's host and slashes are spelt."""
     assert LAKE.holds(path)
 
 
@@ -43,10 +45,13 @@ def test_inside(path: str) -> None:
         "/lake/t",
         "file://nas/data/qa/t",
         "abfs://c@other.dfs.core.windows.net/t",
+        "wasbs://c@other.blob.core.windows.net/t",
+        "wasbs://other@acc.blob.core.windows.net/t",
+        "wasbs://c@acc.blob.example.net/t",
     ],
 )
 def test_outside(path: str) -> None:
-    """Another bucket, a sibling, a way up, another scheme."""
+    """Another bucket, container, account or host, a sibling, a way up and another scheme lie outside."""
     assert not LAKE.holds(path)
     assert LAKE.outside([path]) == [path]
 

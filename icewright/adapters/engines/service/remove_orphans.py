@@ -109,7 +109,6 @@ class RemoveOrphansInService:
             check=request.check,
             compared=scan.compared,
         )
-        self.guard.roots(base, self.guard.around(base))
         planned = (LedgerState.PLANNED, now, until, Operation.REMOVE_ORPHANS)
         self.deletion.ledger.plan(job_id, base.ref, chosen, *planned)
         concurrency, place = step.max_concurrent_deletes, base.location
