@@ -68,7 +68,7 @@ def test_a_longer_file_than_the_limit_is_refused_by_the_setting_s_name(tmp_path:
         with (tmp_path / "m").open("wb") as file:
             file.truncate(length)
     else:
-        storage = ObjectStorage("s3://b", MemoryStore())  # type: ignore[arg-type]
+        storage = ObjectStorage("s3://b", MemoryStore())
         path, length = "s3://b/m", LIMIT + 1
         storage.write(path, bytes(length))
     with pytest.raises(MetadataTooLarge, match=rf"{length} bytes, more than {LIMIT}.*raise reading.max_metadata_mb"):
@@ -141,7 +141,7 @@ def test_metadata_in_an_object_store_names_no_local_file(tmp_path: Path, local: 
         parse(REF, "s3://b/m.json", packed(snapshots=snapshots))
     assert parse(REF, f"file://{tmp_path}/m.json", packed(snapshots=snapshots)).snapshots
 
-    storage = ObjectStorage("s3://b", MemoryStore())  # type: ignore[arg-type]
+    storage = ObjectStorage("s3://b", MemoryStore())
     write(tmp_path / "list.avro", [row(1) | {"manifest_path": local}])
     storage.write("s3://b/list.avro", (tmp_path / "list.avro").read_bytes())
     with pytest.raises(MetadataUnreadable, match=f"names a local file, {local}"):
