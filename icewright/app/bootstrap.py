@@ -231,10 +231,8 @@ def application(
     files = cast("IcebergFiles", on_demand)
     # a test that sets the clock also sets the age of files
     storage_time = (lambda path: files.time(path)) if test_clock is None else lambda _: test_clock.now()  # noqa: PLW0108 - loads
-    catalogs |= {
-        name: open_catalog(_properties(entry), _metadata_files(entry, files), clock, entry.environment)
-        for name, entry in config.catalogs.items()
-    }
+    for name, entry in config.catalogs.items():
+        catalogs[name] = open_catalog(_properties(entry), _metadata_files(entry, files), clock, entry.environment)
     pools = {name: _pool(config, pool) for name, pool in config.pools.items()}
     reports = _reports(config)
     policy = partial(_policy, config, store, catalogs, command or {})
