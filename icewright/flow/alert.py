@@ -141,7 +141,8 @@ def _process(row: ProcessRow) -> ProcessInputs:
         LoopInputs(name, loop["failures"], loop["error"], timedelta(seconds=loop["lag_seconds"]))
         for name, loop in loops.items()
     )
-    return ProcessInputs(row.holder, row.kind, row.heartbeat, row.slots, loop_inputs, row.started)
+    configuration = row.details.get("configuration", {})
+    return ProcessInputs(row.holder, row.kind, row.heartbeat, row.slots, loop_inputs, row.started, configuration)
 
 
 def _undecidable(
