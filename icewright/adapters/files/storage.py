@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from icewright.core.errors import Refused, StorageUnavailable, UnsupportedTable
 from icewright.core.paths import local_path, split
-from icewright.ports import DeleteReport, FileStat, Storage, VendedCredentials, ignore
+from icewright.ports import DeleteReport, FileStat, SizeLimit, Storage, VendedCredentials, ignore
 
 _FENCED = "outside of the environment that the catalogs declare"
 LISTED = pa.schema([("path", pa.string()), ("bytes", pa.int64()), ("modified", pa.timestamp("us", "UTC"))])
@@ -74,9 +74,9 @@ class Storages:
             self._open[opened] = self.bucket(root, None if grant is None else lambda: self.grants(path))
         return self._open[opened]
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, limit: SizeLimit | None = None) -> bytes:
         """Return the content of a file, from the storage that has its path."""
-        return self.of(path).read(path)
+        return self.of(path).read(path, limit)
 
     def write(self, path: str, content: bytes) -> None:
         """Write a new file atomically, to the storage that has its path."""
