@@ -254,6 +254,7 @@ def test_each_claim_has_the_time_out_of_its_catalog(bench: Bench) -> None:
 def test_a_table_that_hangs_holds_one_slot_of_evaluation(bench: Bench) -> None:
     """All others are evaluated, round after round, though its claim runs out."""
     hung = bench.table("hung")
+    bench.settings["evaluate.timeout_seconds"] = 3600
     release = threading.Event()
     facts = bench.files.facts
 
