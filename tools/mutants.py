@@ -35,10 +35,15 @@ TYPES, SURVIVED = "caught by type check", "survived"
 COLUMNS = (TYPES, "killed", "timeout", SURVIVED)
 
 _CASES = ("tests/cases/",)
+_OTHERS = ("tests/cases/test_open_world.py", "tests/cases/test_neighbours.py", "tests/cases/test_two_catalogs.py")
 _COMMITS = ("tests/contracts/test_catalog_commit.py", "tests/contracts/test_catalog_races.py")
 _SERVICE = "adapters/engines/service"
 MODULES: Mapping[str, tuple[str, ...]] = {  # each with a small set of fast tests that notices what goes wrong in it
-    "core/retention.py": ("tests/core/test_retention.py", "tests/core/test_retention_model.py"),
+    "core/retention.py": (
+        "tests/core/test_retention.py",
+        "tests/core/test_retention_model.py",
+        "tests/core/test_writer_state.py",
+    ),
     "core/verify.py": ("tests/core/test_verify.py",),
     "core/vacuum.py": ("tests/core/test_vacuum.py",),
     "core/paths.py": ("tests/core/test_paths.py",),
@@ -51,9 +56,23 @@ MODULES: Mapping[str, tuple[str, ...]] = {  # each with a small set of fast test
     f"{_SERVICE}/listing.py": ("tests/adapters/test_listing.py", *_CASES),
     f"{_SERVICE}/replacing.py": _CASES,
     f"{_SERVICE}/successors.py": _CASES,
-    f"{_SERVICE}/proof.py": _CASES,
-    f"{_SERVICE}/deletion.py": _CASES,
-    f"{_SERVICE}/guard.py": _CASES,
+    f"{_SERVICE}/proof.py": _OTHERS,
+    f"{_SERVICE}/guard.py": (*_OTHERS, "tests/cases/test_elsewhere.py"),
+    f"{_SERVICE}/registry.py": _OTHERS,
+    f"{_SERVICE}/deletion.py": (
+        "tests/cases/test_open_world.py",
+        "tests/cases/test_refusals.py",
+        "tests/cases/test_stopped.py",
+    ),
+    f"{_SERVICE}/doubts.py": ("tests/cases/test_orphan_doubts.py", "tests/cases/test_orphan_ages.py"),
+    f"{_SERVICE}/remove_orphans.py": (
+        "tests/cases/test_orphan_doubts.py",
+        "tests/cases/test_orphan_ages.py",
+        "tests/cases/test_orphan_paths.py",
+        "tests/cases/test_confirm.py",
+        "tests/cases/test_open_world.py",
+    ),
+    f"{_SERVICE}/expire_snapshots.py": ("tests/cases/test_expiry.py", "tests/cases/test_open_world.py"),
     "flow/undo.py": ("tests/cases/test_undo.py", "tests/cases/test_undo_crashes.py"),
     "adapters/store/ledger.py": ("tests/contracts/test_store.py", "tests/contracts/test_undo_store.py"),
     "adapters/catalogs/staging.py": _COMMITS,

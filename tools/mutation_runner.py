@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 import resource
 import shutil
+import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -51,11 +52,25 @@ class Collected(TestRunner):
             shutil.rmtree(root, ignore_errors=True)
 
 
+class Unchanged(PytestRunner):
+    """Runs tests on code without a mutant, and names those that fail, whose output mutmut hides."""
+
+    def execute_pytest(self, params: list[str], plugins: Sequence[object] = (), **options: object) -> int:
+        """Run pytest; when it measures the tests, which is when mutmut has a plugin, print each failure on stderr."""
+        return super().execute_pytest(params, plugins=[*plugins, _Failures()] if plugins else [], **options)
+
+
+class _Failures:
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            print(f"\n{report.nodeid} fails on code without a mutant:\n{report.longreprtext}", file=sys.__stderr__)
+
+
 class Runner(ForkServerRunner):
     """A fork server of mutmut inside of a pytest session; a mutant meets the tests of its module, fastest first."""
 
     def __init__(self, max_workers: int, tests: Mapping[str, tuple[str, ...]]) -> None:
-        super().__init__(max_workers, PytestRunner, {}, max_restarts=0)
+        super().__init__(max_workers, Unchanged, {}, max_restarts=0)
         self._tests = tests
 
     def submit(self, mutant_name: str, tests: list[str], cpu_time_limit: int, estimated_time: float) -> None:

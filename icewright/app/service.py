@@ -40,6 +40,7 @@ class Service:
         self._stopping = threading.Event()  # set: running jobs must end
         self._app, self._kind, self._slots = app, kind, slots
         self._runtime = replace(app.runtime, stopping=self._stopping.is_set)
+        self._draining = self._drained = False
         self._started = self._runtime.clock.now()
         self._reconciler = Reconciler(self._runtime)
         self.worker = Worker(self._runtime, slots, self._job_ended) if slots else None
@@ -84,8 +85,18 @@ class Service:
 
     def _heartbeat(self) -> int:
         self._app.shared_clock.measure()
-        self._runtime.store.processes.record_heartbeat(self._row())
+        if self._runtime.store.processes.record_heartbeat(self._row()):
+            self._drain()
         return 0
+
+    def _drain(self) -> None:
+        """End the process as SIGTERM does once its jobs have ended: the store gives it no more of them."""
+        if not self._draining:
+            self._runtime.emit("draining", {"kind": self._kind})
+            self._draining = True
+        if not self._drained and (self.worker is None or not self.worker.busy):
+            self._drained = True
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
 
     def _row(self) -> ProcessRow:
         loads = {name: pool.load() for name, pool in self._app.pools.items()}

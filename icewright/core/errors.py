@@ -11,7 +11,8 @@ IcewrightError
 │   ├── TableNotFound      the catalog does not know the table (any more)                                  table
 │   ├── TableReplaced      the table of this name has another uuid now                                     table
 │   ├── MetadataUnreadable a metadata file, manifest list or manifest is missing or broken                 table
-│   │   └── FileMissing    a file that the table needs does not exist                                      table
+│   │   ├── FileMissing    a file that the table needs does not exist                                      table
+│   │   └── MetadataTooLarge a metadata file exceeds a limit of the section `reading`                      table
 │   ├── AccessDenied       the catalog or the storage denies access                                        table
 │   ├── UnsupportedTable   this path cannot maintain such a table                                          table
 │   ├── Refused            a safety rule forbids the action                                                table
@@ -109,6 +110,20 @@ class MetadataUnreadable(TerminalError):
 
 class FileMissing(MetadataUnreadable):
     """A file that the table needs does not exist."""
+
+
+class MetadataTooLarge(MetadataUnreadable):
+    """A metadata file, as stored or inflated, is larger than the configuration's section `reading` allows.
+
+    `limit` names the setting that was exceeded.
+    """
+
+    def __init__(self, path: str, problem: str, limit: str) -> None:
+        self.limit = limit
+        super().__init__(
+            f"{path}: {problem}: the table is set aside; if its metadata is sound, raise {limit} and the memory of "
+            "this process, or shrink it by another engine (expire snapshots, rewrite manifests)"
+        )
 
 
 class AccessDenied(TerminalError):

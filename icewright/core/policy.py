@@ -30,8 +30,15 @@ WINDOWS: Knob[str | None] = _knob(
     "windows",
     ValueKind.TEXT,
     None,
-    "days and hours (UTC) in which work may start by itself, such as mon-fri 22:00-06:00; sat,sun",
+    "days and hours in which work may start by itself, in UTC or a named time zone, such as"
+    " mon-fri 22:00-06:00 Europe/Berlin; sat,sun",
     check=parse_windows,
+)
+WINDOWS_END = _choice(
+    "windows_end",
+    "finish",
+    ("finish", "cancel"),
+    "whether work that a window's end finds running finishes, or is cancelled before its next step",
 )
 EVALUATE_COOLDOWN = _integer(
     "evaluate.cooldown_minutes", 10, "a changed table is evaluated at most this often", unit="minutes", minimum=0

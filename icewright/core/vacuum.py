@@ -242,7 +242,7 @@ class Walk:
 
     def add(self, commit: Commit) -> bool:
         """Add the next older commit. Return False when nothing older can be live, except what `unmet` names."""
-        if commit.time < self._deepest and not self._short and self._last is not None:
+        if commit.time < self._deepest and not self._short:
             return False  # neither this commit nor an older one sees anything that a live commit does not see
         for key in self._fresh:
             self._seen[key] = commit.time

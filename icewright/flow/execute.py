@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -21,11 +21,11 @@ from icewright.core.errors import (
     TableNotFound,
     TableReplaced,
 )
-from icewright.core.policy import BREAKER, ON_POOL, ORDER, ORDERS, STALL, TIMEOUT, WINDOWS, Operation
+from icewright.core.policy import BREAKER, ON_POOL, ORDER, ORDERS, STALL, TIMEOUT, WINDOWS, WINDOWS_END, Operation
 from icewright.core.runs import JobState, OperationState, Outcome, deferred, job_fault, job_state, job_summary
 from icewright.core.table import TableFacts, TableMetadata, TableRef
 from icewright.core.verdicts import Evaluation, thresholds
-from icewright.core.windows import closed
+from icewright.core.windows import closed, closes
 from icewright.flow.breakers import claim_probes, pause_after_failures, record_fault, record_success
 from icewright.flow.evaluate import evaluate_and_record
 from icewright.flow.impact import REWRITES, Measuring
@@ -127,12 +127,14 @@ def _execute_taken(runtime: Runtime, job: JobRow, lease: Lease) -> JobResult:
     return _run_job(runtime, request, job.job_id, knobs, lease)
 
 
-def _set_limits(lease: Lease, knobs: Knobs) -> None:
-    lease.set_limits(timedelta(seconds=knobs[TIMEOUT]), timedelta(seconds=knobs[STALL]))
+def _set_limits(lease: Lease, knobs: Knobs, closing: datetime | None = None) -> None:
+    lease.set_limits(timedelta(seconds=knobs[TIMEOUT]), timedelta(seconds=knobs[STALL]), closing)
 
 
 def _blocked(runtime: Runtime, request: Request, knobs: Knobs) -> str | None:
     """Return why the job may not start now, though it was planned; None when it may."""
+    if (pause := runtime.store.fleet.get()) is not None:
+        return str(pause)
     row = runtime.store.tables.get(request.ref)
     if row is not None and row.paused and not request.force:
         return f"paused: {row.paused}"
@@ -185,7 +187,8 @@ def defer(
 
 
 def _run_job(runtime: Runtime, request: Request, job_id: str, knobs: Knobs, lease: Lease) -> JobResult:
-    _set_limits(lease, knobs)
+    bounded = not request.manual and knobs[WINDOWS_END] == "cancel"
+    _set_limits(lease, knobs, closes(knobs[WINDOWS], runtime.clock.now()) if bounded else None)
     runtime.record_event("job_started", request.ref, {"job_id": job_id, "operations": request.operations})
     outcomes: list[Outcome] = []
     state: JobState | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from icewright.core.errors import Cancelled, LeaseLost, StorageUnavailable
 from icewright.core.policy import STALL
@@ -17,7 +17,10 @@ HEARTBEAT_SECONDS = 30
 
 
 class Lease:
-    """The exclusive right of a job to its table, with the job's limits: its time, and its time without progress."""
+    """The exclusive right of a job to its table, with the job's limits.
+
+    They are its time, its time without progress, and the end of its maintenance window.
+    """
 
     def __init__(self, runtime: Runtime, job_id: str, limit: timedelta, work: SupervisedWork | None = None) -> None:
         self.work = work or current_work() or SupervisedWork(f"job {job_id}")
@@ -26,9 +29,9 @@ class Lease:
         self._status = LeaseStatus.HELD
         self.set_limits(limit, timedelta(seconds=STALL.default))
 
-    def set_limits(self, limit: timedelta, stall: timedelta) -> None:
-        """Set how long the job may run since its begin, and how long without progress."""
-        self._limit, self._stall = limit, stall
+    def set_limits(self, limit: timedelta, stall: timedelta, closing: datetime | None = None) -> None:
+        """Set how long the job may run since its begin, how long without progress, and until when at most."""
+        self._limit, self._stall, self._closing = limit, stall, closing
 
     def renew(self) -> LeaseStatus:
         """Renew the lease in the store and return its status."""
@@ -49,7 +52,12 @@ class Lease:
                 pass
         if self._runtime.stopping():
             return Cancelled("the process that runs it stops")
-        if self._runtime.clock.now() - self._began >= self._limit:
+        now = self._runtime.clock.now()
+        if self._closing is not None and now >= self._closing:
+            return Cancelled(
+                f"its maintenance window ended at {self._closing:%Y-%m-%d %H:%M} UTC (windows_end: cancel)"
+            )
+        if now - self._began >= self._limit:
             return Cancelled(f"it ran longer than execute.timeout_seconds ({self._limit.total_seconds():g})")
         if self.work.idle_seconds() >= self._stall.total_seconds():
             return LeaseLost(f"it made no progress for execute.stall_seconds ({self._stall.total_seconds():g})")

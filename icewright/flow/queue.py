@@ -13,7 +13,7 @@ from icewright.core.pressure import Load, adapted
 from icewright.core.table import TableRef
 from icewright.flow.breakers import failing_resources, location_of
 from icewright.flow.runtime import Runtime
-from icewright.ports import ProcessRow
+from icewright.ports import FleetPause, ProcessRow
 
 LEASE = timedelta(seconds=60)  # on planning, so that one process plans at a time
 REPLAN_AFTER = timedelta(seconds=60)  # though no input changed, as windows open and cooldowns end
@@ -38,8 +38,9 @@ def plan_now(
     unstored = [Active(j.ref, j.pool, j.operations, j.on_pool, j.cost) for j in running if j.ref not in stored]
     usage = replace(usage, active=(*usage.active, *unstored), started=started)
     running_refs = {job.ref for job in running}
+    pause = runtime.store.fleet.get()
     candidates = [
-        _with_catalog_settings(runtime, candidate, without, running_refs)
+        _with_catalog_settings(runtime, candidate, without, running_refs, pause)
         for candidate in runtime.store.planning.candidates(catalogs)
         if runtime.scopes[candidate.ref.catalog].holds(candidate.ref)
     ]
@@ -84,6 +85,7 @@ def _with_catalog_settings(
     candidate: Candidate,
     without: Container[tuple[TableRef, Operation]],
     running: Container[TableRef],
+    pause: FleetPause | None,
 ) -> Candidate:
     """Return the candidate with its pool and the reason that blocks it, without operations that the cycle has tried."""
     due = {op: operation for op, operation in candidate.wishes.items() if (candidate.ref, op) not in without}
@@ -93,6 +95,8 @@ def _with_catalog_settings(
     if not scope.enabled:
         name = candidate.ref.catalog
         blocked = f"catalog {name} is not enabled: set catalogs.{name}.enabled to true"
+    if pause is not None:
+        blocked = str(pause)
     return replace(candidate, pool=scope.pool, blocked=blocked, wishes=due)
 
 

@@ -79,6 +79,8 @@ def _cancel_abandoned(runtime: Runtime) -> None:
 def _resume_deletions(runtime: Runtime, unfinished: Unfinished) -> tuple[bool, str]:
     """Try to finish a job's planned deletions; return whether they ended, and a message."""
     waiting = f"{unfinished.ref}: deletions planned by job {unfinished.job_id} wait"
+    if (pause := runtime.store.fleet.get()) is not None:
+        return False, f"{waiting}: {pause}"
     if unfinished.ref.catalog not in runtime.catalogs:
         return False, f"{waiting}: catalog {unfinished.ref.catalog} is not configured any more"
     try:

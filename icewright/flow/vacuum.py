@@ -214,7 +214,9 @@ def _vacuum_table(runtime: Runtime, branched: Vacuum, work: VacuumOf, counts: Co
         for operation, run in _runs(branched):
             outcomes += [] if _failed(outcomes) else [_attempt(partial(run, work), operation, counts)]
         return JobResult(table.ref, None, job_state(tuple(outcomes)), tuple(outcomes), dry_run=True)
-    row = runtime.store.tables.get(table.ref)
+    row, pause = runtime.store.tables.get(table.ref), runtime.store.fleet.get()
+    if pause is not None:
+        return JobResult(table.ref, None, JobState.SKIPPED, (), reason=str(pause))
     if row is not None and row.paused:
         return JobResult(table.ref, None, JobState.SKIPPED, (), reason=f"paused: {row.paused}")
     now = runtime.clock.now()

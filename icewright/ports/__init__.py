@@ -12,7 +12,7 @@ from icewright.ports.archive import (
     Batch,
     OldHistory,
 )
-from icewright.ports.coordination import Breakers, CatalogSchedule, Leases, ProcessRegistry
+from icewright.ports.coordination import Breakers, CatalogSchedule, FleetPauses, Leases, ProcessRegistry
 from icewright.ports.engine import (
     Adoptable,
     Engine,
@@ -41,6 +41,7 @@ from icewright.ports.lake import (
     RemoveSnapshots,
     RestoreSnapshots,
     Restoring,
+    SizeLimit,
     Storage,
     TableFiles,
     VendedCredentials,
@@ -57,6 +58,7 @@ from icewright.ports.rows import (
     MANUAL,
     WAITING,
     CatalogRow,
+    FleetPause,
     JobRow,
     LeaseStatus,
     LedgerState,
@@ -101,6 +103,8 @@ __all__ = [
     "Engine",
     "EventInbox",
     "FileStat",
+    "FleetPause",
+    "FleetPauses",
     "Head",
     "IdempotencyKeys",
     "Intent",
@@ -133,6 +137,7 @@ __all__ = [
     "Restoring",
     "RunHistory",
     "RunRow",
+    "SizeLimit",
     "SnapshotPin",
     "SnapshotPins",
     "StepRequest",

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Protocol
 
 from icewright.core.breakers import Breaker
-from icewright.ports.rows import CatalogRow, ProcessRow
+from icewright.ports.rows import CatalogRow, FleetPause, ProcessRow
 
 
 class CatalogSchedule(Protocol):
@@ -94,6 +94,22 @@ class Breakers(Protocol):
         ...
 
 
+class FleetPauses(Protocol):
+    """The pause of the whole fleet, which survives restarts of all processes."""
+
+    def get(self) -> FleetPause | None:
+        """Return the pause that is in force, or None."""
+        ...
+
+    def begin(self, pause: FleetPause) -> None:
+        """Pause the fleet: from now on `dequeue` returns no job and `claim` begins no operation. Replaces a pause."""
+        ...
+
+    def end(self) -> bool:
+        """Let jobs begin again. Return False when the fleet was not paused. May be repeated."""
+        ...
+
+
 class ProcessRegistry(Protocol):
     """Services and workers, by the heartbeats that they record."""
 
@@ -101,8 +117,18 @@ class ProcessRegistry(Protocol):
         """Return the processes that have not deregistered, also those whose heartbeat has stopped, oldest first."""
         ...
 
-    def record_heartbeat(self, row: ProcessRow) -> None:
-        """Insert or update the heartbeat of a process; the start that was recorded first stays. May be repeated."""
+    def record_heartbeat(self, row: ProcessRow) -> bool:
+        """Insert or update the heartbeat of a process; the start that was recorded first stays. May be repeated.
+
+        Return whether somebody asked the process to drain.
+        """
+        ...
+
+    def request_drain(self, holder: str, now: datetime) -> bool:
+        """Ask a process to take no more jobs: `dequeue` gives it none from now on, and it ends when its jobs have.
+
+        Return False when no such process is registered. May be repeated.
+        """
         ...
 
     def deregister(self, holders: Sequence[str]) -> None:

@@ -94,7 +94,20 @@ class ProcessRow:
     started: datetime
     heartbeat: datetime
     slots: int
-    details: Mapping[str, Any]  # reports of its pools and loops
+    details: Mapping[str, Any]  # reports of its pools, loops and configuration
+    drain_since: datetime | None = None  # when somebody asked it to take no more jobs; heartbeats do not change it
+
+
+@dataclass(frozen=True, slots=True)
+class FleetPause:
+    """The pause of the whole fleet: while it lasts no job begins on any table."""
+
+    reason: str
+    author: str
+    since: datetime
+
+    def __str__(self) -> str:
+        return f"everything is paused by {self.author}: {self.reason}"
 
 
 class LeaseStatus(enum.Enum):

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from icewright.ports.access import AccessStore, AuditLog, IdempotencyKeys
 from icewright.ports.alerts import AlertStore
-from icewright.ports.coordination import Breakers, CatalogSchedule, Leases, ProcessRegistry
+from icewright.ports.coordination import Breakers, CatalogSchedule, FleetPauses, Leases, ProcessRegistry
 from icewright.ports.events import ActivityLog, EventInbox
 from icewright.ports.jobs import JobQueue, PlanningState, RunHistory
 from icewright.ports.ledger import DeletionLedger
@@ -77,6 +77,11 @@ class Store(Protocol):
     @property
     def breakers(self) -> Breakers:
         """Circuit breakers of catalogs, storage places and pools."""
+        ...
+
+    @property
+    def fleet(self) -> FleetPauses:
+        """The pause of the whole fleet."""
         ...
 
     @property

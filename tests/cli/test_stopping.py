@@ -28,9 +28,9 @@ def test_a_service_that_waits_for_its_jobs_is_alive(
         worker = service.worker
         assert worker is not None
 
-        def beat(row: ProcessRow) -> None:
+        def beat(row: ProcessRow) -> bool:
             told.append(row.holder)
-            alive(row)
+            return alive(row)
 
         worker.wait = lambda timeout: waits.pop(0)  # type: ignore[method-assign]
         app.runtime.store.processes.record_heartbeat = beat  # type: ignore[method-assign]

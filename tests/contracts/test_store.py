@@ -27,6 +27,7 @@ from icewright.testing.contracts import (
     CatalogScheduleTests,
     DeletionLedgerTests,
     EventInboxTests,
+    FleetPausesTests,
     JobQueueTests,
     LeasesTests,
     PlanningStateTests,
@@ -81,7 +82,14 @@ class TestJobs(SqlStores, JobQueueTests, PlanningStateTests, RunHistoryTests, De
 
 
 class TestLoops(
-    SqlStores, CatalogScheduleTests, LeasesTests, BreakersTests, ProcessRegistryTests, EventInboxTests, AlertStoreTests
+    SqlStores,
+    CatalogScheduleTests,
+    LeasesTests,
+    BreakersTests,
+    FleetPausesTests,
+    ProcessRegistryTests,
+    EventInboxTests,
+    AlertStoreTests,
 ):
     pass
 

@@ -124,6 +124,8 @@ def test_a_guardrail_may_bound_what_the_knob_bounds_already(text: str) -> None:
         ("remove_orphans.every_hours >= 24", "auto", "auto"),
         ("remove_orphans.every_hours >= 168", "auto", 168),
         ("remove_orphans.every_hours <= 720", "auto", 720),
+        ("remove_orphans.every_hours <= 720", 168, 168),
+        ("remove_orphans.every_hours >= 24", 12, 24),
         ("compact.target_file_size_mb <= 512", "auto", 512),
         ("compact.target_file_size_mb <= 1024", "auto", "auto"),
         ("compact.target_file_size_mb >= 128.5", "auto", 128.5),

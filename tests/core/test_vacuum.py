@@ -226,6 +226,10 @@ def _log(*puts: tuple[float, str, int | None]) -> tuple[list[Commit], list[dict[
         ([(40, "t", 1), (30, "t", None), (20, "u", 1)], 25, {("u", 1)}),
         # exactly as old as the cut-off is not older
         ([(40, "t", 1), (25, "t", 2), (10, "t", 3)], 25, {("t", 2), ("t", 3)}),
+        # so is what the commit before it put at the same instant
+        ([(40, "t", 1), (25, "t", 2), (25, "t", 3), (10, "t", 4)], 25, {("t", 2), ("t", 3), ("t", 4)}),
+        # and what such a commit sees of another table
+        ([(40, "t", 1), (25, "u", 1), (10, "t", 2)], 25, {("t", 1), ("t", 2), ("u", 1)}),
         # nothing at all
         ([], 25, set()),
     ],

@@ -251,6 +251,13 @@ def test_each_claim_has_the_time_out_of_its_catalog(bench: Bench) -> None:
     assert claim_due(bench.runtime()) == ["lake"]
 
 
+@pytest.fixture
+def short_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounds of evaluation that give up waiting soon."""
+    monkeypatch.setattr("icewright.flow.evaluate.ROUND", timedelta(milliseconds=200))
+
+
+@pytest.mark.usefixtures("short_rounds")
 def test_a_table_that_hangs_holds_one_slot_of_evaluation(bench: Bench) -> None:
     """All others are evaluated, round after round, though its claim runs out."""
     hung = bench.table("hung")
@@ -279,6 +286,7 @@ def test_a_table_that_hangs_holds_one_slot_of_evaluation(bench: Bench) -> None:
         evaluator.close()
 
 
+@pytest.mark.usefixtures("short_rounds")
 def test_a_table_that_moves_while_it_is_evaluated_is_evaluated_again_at_once(bench: Bench) -> None:
     """The evaluation that ends has taken the claim of the next one for its own: nobody waits for that to run out."""
     ref, evaluated = bench.table(), threading.Event()

@@ -14,12 +14,13 @@ from icewright.core.errors import CommitConflict, IcewrightError, MetadataUnread
 from icewright.core.plan import Limits, PoolLimits
 from icewright.core.runs import JobState, OperationState
 from icewright.flow.execute import JobResult, execute_taken
-from icewright.flow.queue import Planning
+from icewright.flow.manual import queue_manual_job
+from icewright.flow.queue import Planning, plan_now
 from icewright.flow.reconcile import Reconciler
 from icewright.flow.runtime import Runtime, Scope
-from icewright.ports import ProcessRow, StepRequest
+from icewright.ports import FleetPause, ProcessRow, StepRequest
 from icewright.testing import NOW, REF
-from tests.flow.bench import COMPACT, EXPIRE, Bench, job_states, states
+from tests.flow.bench import COMPACT, EXPIRE, MANIFESTS, Bench, job_states, states
 from tests.flow.test_loops import looked, other, taken
 
 
@@ -67,6 +68,57 @@ def test_a_queued_job_asks_again_before_it_begins(bench: Bench, change: Callable
     assert bench.asked == []
     assert job_states(bench) == [JobState.CANCELLED]
     assert bench.store.tables.get(REF).held_by is None  # type: ignore[union-attr]
+
+
+def test_nothing_begins_while_everything_is_paused(bench: Bench) -> None:
+    """Planner, worker, cycle, a person's run and the reconciler wait, and each says who paused the fleet and why."""
+    bench.table()
+    runtime = looked(bench)
+    planning = Planning(runtime)
+    assert planning.due() == 1
+    (job,) = taken(bench, runtime)
+    bench.store.fleet.begin(FleetPause("an incident", "ada", NOW))
+    reason = "everything is paused by ada: an incident"
+    assert execute_taken(runtime, job).reason == reason
+    assert planning.due() == 0
+    assert {d.reason for d in plan_now(runtime, ["lake"]).deferred} == {reason}
+    assert bench.run(EXPIRE, force=True).reason == reason
+    assert bench.cycle().jobs == ()
+    bench.store.fleet.end()
+    assert planning.due() == 1
+
+
+@pytest.mark.parametrize(
+    ("windows_end", "manual", "state"),
+    [
+        ("finish", False, JobState.SUCCEEDED),
+        ("cancel", False, JobState.CANCELLED),
+        ("cancel", True, JobState.SUCCEEDED),
+    ],
+)
+def test_the_end_of_a_window_may_cancel_running_work(
+    bench: Bench, windows_end: str, manual: bool, state: JobState
+) -> None:
+    """With `windows_end: cancel` an automatic job ends before its next step; a job of a person is not bound."""
+    bench.rot(bench.table())
+    bench.settings |= {"windows": "11:00-12:05", "windows_end": windows_end}  # it is 12:00
+    runtime = looked(bench)
+    if manual:
+        row = bench.store.tables.get(REF)
+        assert row is not None
+        queue_manual_job(runtime, row, (COMPACT, MANIFESTS), {})
+    else:
+        assert Planning(runtime).due() == 1
+
+    def outlast_window(_: StepRequest) -> None:
+        bench.clock.advance(minutes=10)
+
+    bench.after = outlast_window
+    (job,) = taken(bench, runtime)
+    result = execute_taken(runtime, job)
+    assert result.state is state
+    if state is JobState.CANCELLED:
+        assert "its maintenance window ended at 2026-11-21 12:05 UTC" in result.reason
 
 
 def test_what_a_person_asks_for_runs_outside_of_windows(bench: Bench) -> None:

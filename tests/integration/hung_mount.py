@@ -11,6 +11,7 @@ from pathlib import Path
 
 from icewright.adapters.files.local import LocalStorage
 from icewright.app.cli import main
+from icewright.ports import SizeLimit
 from icewright.ports.work import current_work
 
 _hung = [read.split(" ") for read in os.environ["HUNG_READS"].split(",")]
@@ -18,11 +19,11 @@ _fifo = Path(os.environ["HUNG_FIFO"])
 _read = LocalStorage.read
 
 
-def _hanging_read(self: LocalStorage, path: str) -> bytes:
+def _hanging_read(self: LocalStorage, path: str, limit: SizeLimit | None = None) -> bytes:
     work = current_work()
     if work is not None and any(kind in work.name and part in path for kind, part in _hung):
         _fifo.read_bytes()
-    return _read(self, path)
+    return _read(self, path, limit)
 
 
 LocalStorage.read = _hanging_read  # type: ignore[method-assign]

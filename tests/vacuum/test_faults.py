@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import obstore
+import pyarrow as pa
 import pytest
 import requests
 
@@ -256,6 +257,31 @@ def test_every_strange_metadata_file_is_looked_at(workspace: NessieWorkspace) ->
     (job,) = workspace.mine(result).jobs
     assert "[foreign_metadata]" in job.summary, summaries(result)
     assert workspace.files() >= before
+
+
+def test_a_flood_of_orphans_that_no_expiry_explains_stays(workspace: NessieWorkspace) -> None:
+    """A sweep of mostly orphans is refused until a rule allows it; files of expired snapshots do not count."""
+    workspace.rest_table("flooded", 2)
+    rewritten = workspace.native_table("rewritten")
+    rewritten.append(pa.table({"id": [0]}))
+    for number in range(8):
+        rewritten.overwrite(pa.table({"id": [number]}))
+    workspace.put(rewritten)
+    folder = workspace.metadata("flooded")["location"].removeprefix("s3://lake/")
+    orphans = {f"{folder}/data/orphan-{number}.parquet" for number in range(40)}
+    for key in orphans:
+        obstore.put(workspace.bucket, key, b"x")
+    _old(workspace)
+    before = workspace.files()
+    result = workspace.vacuum()
+    flooded = next(job for job in workspace.mine(result).jobs if job.ref.name == "flooded")
+    assert "[max_delete_ratio]" in flooded.summary, summaries(result)
+    after = workspace.files()
+    assert {f for f in before - after if "/flooded_" in f} == set()
+    assert len(before - after) > len({f for f in before if "/rewritten" in f}) / 2, summaries(result)
+    workspace.vacuum(extra="policy: [{set: {deletion.delay_hours: 0, remove_orphans.max_delete_ratio: 1}}]\n")
+    assert after - workspace.files() >= orphans
+    assert workspace.rest_rows("flooded", "main") == [0, 1]
 
 
 def _small(document: dict[str, Any]) -> bytes:

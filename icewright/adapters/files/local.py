@@ -8,15 +8,23 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from stat import S_ISDIR, S_ISLNK
+from stat import S_ISDIR, S_ISLNK, S_ISREG
 from uuid import uuid4
 
 import pyarrow as pa
 
 from icewright.adapters.files.storage import LISTED, displayed, listed, time_by_probe
-from icewright.core.errors import AccessDenied, FileMissing, FolderMissing, StorageUnavailable, UnsupportedTable
+from icewright.adapters.read_limits import read_limits
+from icewright.core.errors import (
+    AccessDenied,
+    FileMissing,
+    FolderMissing,
+    MetadataUnreadable,
+    StorageUnavailable,
+    UnsupportedTable,
+)
 from icewright.core.paths import local_path
-from icewright.ports import DeleteReport, FileStat, ignore
+from icewright.ports import DeleteReport, FileStat, SizeLimit, ignore
 from icewright.ports.work import WorkerThreads, progress
 
 _BATCH = 20_000
@@ -32,11 +40,20 @@ _ABSENT = (
 class LocalStorage:
     """The Storage of paths without a scheme, and of `file:`."""
 
-    def read(self, path: str) -> bytes:
-        """Return the content of a file. Raises `FileMissing`."""
+    def read(self, path: str, limit: SizeLimit | None = None) -> bytes:
+        """Return the content of a regular file. Raises `FileMissing`, `MetadataTooLarge`, `MetadataUnreadable`.
+
+        A pipe or device is not waited for: opening it does not block, and its content is not read.
+        """
         try:
-            with open(_local(path), "rb") as file:  # noqa: PTH123 - a thousand times a table: Path objects cost more
-                return file.read()
+            with open(_local(path), "rb", opener=_without_blocking) as file:
+                status = os.fstat(file.fileno())
+                if not S_ISREG(status.st_mode):
+                    raise MetadataUnreadable(f"{path} is no regular file: restore the file, or drop the table")
+                (limit or read_limits().metadata).check(path, status.st_size)
+                return file.read(status.st_size)
+        except IsADirectoryError as error:
+            raise MetadataUnreadable(f"{path} is a folder: restore the file, or drop the table") from error
         except FileNotFoundError as error:
             raise FileMissing(f"{path} is missing: restore it, or roll the table back to before it") from error
         except PermissionError as error:
@@ -145,6 +162,10 @@ class LocalStorage:
                 yield listed(paths, sizes, times)
                 paths, sizes, times = [], [], []
         yield listed(paths, sizes, times) if paths else pa.RecordBatch.from_pylist([], LISTED)
+
+
+def _without_blocking(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _deleted(paths: Sequence[str]) -> list[str | None]:

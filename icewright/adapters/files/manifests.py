@@ -124,7 +124,7 @@ class ManifestReader:
         frames: list[pl.DataFrame] = []
         for schema, group in self._by_schema(manifests):
             with readable(m.path for m, _ in group):
-                body, records = b"".join(c.body() for _, c in group), sum(c.records for _, c in group)
+                body, records = avro.joined(c for _, c in group), sum(c.records for _, c in group)
                 raw = avro.read(schema, records, body, (_STATUS, _PATH, _BYTES, _PARTITION, _LOWER, _UPPER))
             specs = pl.Series("spec_id", [m.spec_id for m, c in group for _ in range(c.records)], pl.Int32)
             texts = partition_texts(raw[str(_PARTITION)]).alias("partition")
@@ -145,7 +145,7 @@ class ManifestReader:
     def _decode(self, manifests: Sequence[ManifestFile]) -> None:
         for schema, group in self._by_schema(manifests):
             with readable(m.path for m, _ in group):
-                body, records = b"".join(c.body() for _, c in group), sum(c.records for _, c in group)
+                body, records = avro.joined(c for _, c in group), sum(c.records for _, c in group)
                 avro.read(schema, records, body, _OF_AN_ENTRY, _REQUIRED)
 
     def _batches(self, manifests: Sequence[ManifestFile]) -> list[tuple[ManifestFile, pa.RecordBatch]]:
@@ -176,7 +176,7 @@ class ManifestReader:
             for manifest, one in group:
                 _counted(manifest, one.records)
             with readable(m.path for m, _ in group):
-                body, records = b"".join(c.body() for _, c in group), sum(c.records for _, c in group)
+                body, records = avro.joined(c for _, c in group), sum(c.records for _, c in group)
                 raw = avro.read(schema, records, body, (_STATUS, _PATH, _BYTES, _CONTENT, _FORMAT), _REQUIRED)
             live = raw.filter(pl.col(str(_STATUS)) != DELETED)
             frames.append(live.select(_path(), _bytes(), _content(), _format()))
@@ -258,7 +258,7 @@ def _format() -> pl.Expr:
 
 
 def _entries(schema: bytes, containers: Sequence[avro.Container]) -> pa.RecordBatch:
-    body, records = b"".join(c.body() for c in containers), sum(c.records for c in containers)
+    body, records = avro.joined(containers), sum(c.records for c in containers)
     raw = avro.read(schema, records, body, _OF_AN_ENTRY, _REQUIRED)
     frame = raw.select(
         pl.col(str(_STATUS)).cast(pl.Int8).alias("status"),

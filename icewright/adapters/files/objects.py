@@ -16,9 +16,10 @@ from obstore.store import ObjectStore
 from icewright.adapters.files.object_listing import PAGE, ObjectListing
 from icewright.adapters.files.storage import UNNAMEABLE, Lender, time_by_probe
 from icewright.adapters.files.stores import store_of
+from icewright.adapters.read_limits import read_limits
 from icewright.core.errors import AccessDenied, FileMissing, FolderMissing, StorageUnavailable, UnsupportedTable
 from icewright.core.paths import split
-from icewright.ports import DeleteReport, FileStat, Storage, ignore
+from icewright.ports import DeleteReport, FileStat, SizeLimit, Storage, ignore
 from icewright.ports.work import WorkerThreads, progress
 
 _ERRORS = (BaseError, ValueError)  # ValueError: a key that obstore cannot say, such as one with an empty part
@@ -49,10 +50,12 @@ class ObjectStorage:
     root: str
     store: ObjectStore
 
-    def read(self, path: str) -> bytes:
-        """Return the content of an object. Raises `FileMissing`."""
+    def read(self, path: str, limit: SizeLimit | None = None) -> bytes:
+        """Return the content of an object. Raises `FileMissing`, `MetadataTooLarge`."""
         try:
-            return bytes(obstore.get(self.store, self._key(path)).bytes())
+            answer = obstore.get(self.store, self._key(path))
+            (limit or read_limits().metadata).check(path, answer.meta["size"])
+            return bytes(answer.bytes())
         except FileNotFoundError as error:
             raise FileMissing(f"{path} is missing: restore it, or roll the table back to before it") from error
         except _DENIED as error:

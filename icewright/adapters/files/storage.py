@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from icewright.core.errors import Refused, StorageUnavailable, UnsupportedTable
 from icewright.core.paths import local_path, split
-from icewright.ports import DeleteReport, FileStat, Storage, VendedCredentials, ignore
+from icewright.ports import DeleteReport, FileStat, SizeLimit, Storage, VendedCredentials, ignore
 from icewright.ports.work import progress
 
 _FENCED = "outside of the environment that the catalogs declare"
@@ -75,9 +75,9 @@ class Storages:
             self._open[opened] = self.bucket(root, None if grant is None else lambda: self.grants(path))
         return self._open[opened]
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, limit: SizeLimit | None = None) -> bytes:
         """Return the content of a file, from the storage that has its path."""
-        content = self.of(path).read(path)
+        content = self.of(path).read(path, limit)
         progress()
         return content
 

@@ -10,11 +10,20 @@ from typing import Any
 import sqlalchemy as sa
 
 from icewright.adapters.store.database import Database, dialect_insert
-from icewright.adapters.store.schema import BREAKERS, CATALOGS, LEASES, PROCESSES, TABLES, Moment
+from icewright.adapters.store.schema import BREAKERS, CATALOGS, FLEET_PAUSE, LEASES, PROCESSES, TABLES, Moment
 from icewright.adapters.store.statements import add_totals
 from icewright.core.breakers import Breaker
 from icewright.core.tally import of_catalog_failure
-from icewright.ports import Breakers, CatalogRow, CatalogSchedule, Leases, ProcessRegistry, ProcessRow
+from icewright.ports import (
+    Breakers,
+    CatalogRow,
+    CatalogSchedule,
+    FleetPause,
+    FleetPauses,
+    Leases,
+    ProcessRegistry,
+    ProcessRow,
+)
 
 
 @dataclass
@@ -145,6 +154,29 @@ class SqlBreakers(Breakers):
 
 
 @dataclass
+class SqlFleetPauses(FleetPauses):
+    """The FleetPauses port on a database."""
+
+    db: Database
+
+    def get(self) -> FleetPause | None:
+        columns = [FLEET_PAUSE.c[name] for name in FleetPause.__dataclass_fields__]
+        with self.db.reading() as connection:
+            row = connection.execute(sa.select(*columns)).one_or_none()
+        return None if row is None else FleetPause(*row)
+
+    def begin(self, pause: FleetPause) -> None:
+        values = {name: getattr(pause, name) for name in FleetPause.__dataclass_fields__}
+        with self.db.begin() as connection:
+            insert = dialect_insert(connection, FLEET_PAUSE).values(id=1, **values)
+            connection.execute(insert.on_conflict_do_update(index_elements=["id"], set_=values))
+
+    def end(self) -> bool:
+        with self.db.begin() as connection:
+            return connection.execute(sa.delete(FLEET_PAUSE)).rowcount == 1
+
+
+@dataclass
 class SqlProcesses(ProcessRegistry):
     """The ProcessRegistry port on a database."""
 
@@ -155,12 +187,19 @@ class SqlProcesses(ProcessRegistry):
         with self.db.reading() as connection:
             return [ProcessRow(*row) for row in connection.execute(sa.select(*columns).order_by(PROCESSES.c.started))]
 
-    def record_heartbeat(self, row: ProcessRow) -> None:
-        values = {name: getattr(row, name) for name in ProcessRow.__dataclass_fields__}
+    def record_heartbeat(self, row: ProcessRow) -> bool:
+        values = {name: getattr(row, name) for name in ProcessRow.__dataclass_fields__ if name != "drain_since"}
         with self.db.begin() as connection:
             insert = dialect_insert(connection, PROCESSES).values(**values)
             changed = {name: value for name, value in values.items() if name not in ("holder", "started")}
-            connection.execute(insert.on_conflict_do_update(index_elements=["holder"], set_=changed))
+            upsert = insert.on_conflict_do_update(index_elements=["holder"], set_=changed)
+            return connection.execute(upsert.returning(PROCESSES.c.drain_since)).scalar() is not None
+
+    def request_drain(self, holder: str, now: datetime) -> bool:
+        request = sa.update(PROCESSES).where(PROCESSES.c.holder == holder)
+        first = sa.func.coalesce(PROCESSES.c.drain_since, sa.literal(now, Moment()))
+        with self.db.begin() as connection:
+            return connection.execute(request.values(drain_since=first)).rowcount == 1
 
     def release_claims(self, dead: Callable[[str], bool]) -> None:
         with self.db.begin() as connection:

@@ -14,7 +14,7 @@ from uuid import uuid4
 import sqlalchemy as sa
 
 from icewright.adapters.store.database import Database
-from icewright.adapters.store.schema import JOBS, TABLES, Moment
+from icewright.adapters.store.schema import FLEET_PAUSE, JOBS, PROCESSES, TABLES, Moment
 from icewright.adapters.store.statements import (
     SAME_TABLE,
     add_totals,
@@ -75,8 +75,8 @@ class SqlJobs(JobQueue):
     ) -> str | None:
         with self.db.claiming() as connection:
             row = table_row(connection, ref)
-            if row is None:
-                return None
+            if row is None or (operations and connection.execute(sa.select(FLEET_PAUSE.c.id)).first()):
+                return None  # an undo, which has no operations, may begin while the fleet is paused
             if row.held_by is not None:
                 queued = (JOBS.c.job_id == row.held_by) & (JOBS.c.state == JobState.QUEUED)
                 if trigger.kind != MANUAL:  # only a manual job replaces a queued manual job
@@ -213,12 +213,17 @@ def _dequeue_statement() -> sa.Executable:
     """Return the statement by which a worker takes the best of the queued jobs.
 
     The statement locks the jobs and the rows of their tables and skips those that another process has locked: no job is
-    dequeued twice, and of a starting job and a concurrent pin of a snapshot, one sees the other.
+    dequeued twice, and of a starting job and a concurrent pin of a snapshot, one sees the other. While the fleet is
+    paused nobody gets a job, and a process that is to drain gets none.
     """
+    draining = sa.select(PROCESSES.c.holder).where(
+        PROCESSES.c.holder == sa.bindparam("me"), PROCESSES.c.drain_since.is_not(None)
+    )
     best = (
         sa.select(JOBS.c.job_id)
         .join_from(JOBS, TABLES)
         .where(JOBS.c.state == JobState.QUEUED, TABLES.c.catalog.in_(sa.bindparam("catalogs", expanding=True)))
+        .where(~sa.exists(sa.select(FLEET_PAUSE.c.id)), ~sa.exists(draining))
         .order_by(JOBS.c.score.desc(), JOBS.c.created)
         .limit(sa.bindparam("most", type_=sa.Integer))
         .with_for_update(skip_locked=True, key_share=True, of=[JOBS, TABLES])

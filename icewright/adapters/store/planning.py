@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from icewright.adapters.store.database import Database, dialect_insert
-from icewright.adapters.store.schema import JOBS, POOLS, RUNS, TABLES, VERDICTS, Moment
+from icewright.adapters.store.schema import FLEET_PAUSE, JOBS, POOLS, RUNS, TABLES, VERDICTS, Moment
 from icewright.adapters.store.statements import name_columns, ref_of, values_table
 from icewright.core.plan import Active, Candidate, Deferred, DueOperation, Usage, heat_factor
 from icewright.core.policy import Operation
@@ -59,6 +59,7 @@ _PLANNED_FROM = (
     ),
     sa.select(JOBS.c.job_id).where(JOBS.c.state.in_(_OPEN)).order_by(JOBS.c.job_id),
     sa.select(POOLS.c.name, POOLS.c.max_concurrent).order_by(POOLS.c.name),
+    sa.select(FLEET_PAUSE.c.reason, FLEET_PAUSE.c.author),
 )
 
 

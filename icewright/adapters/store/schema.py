@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
+from icewright.adapters.store.schema_access import AUDIT, REQUESTS, SESSIONS, TOKENS
 from icewright.adapters.store.schema_base import SCHEMA, Moment, row_id
 from icewright.adapters.store.schema_ledger import ADOPTIONS, DELETIONS, REGISTRATIONS, REMOVALS
 
@@ -17,6 +18,7 @@ __all__ = [
     "DELETIONS",
     "EVENTS",
     "FACTS",
+    "FLEET_PAUSE",
     "INTENDED",
     "JOBS",
     "LEASES",
@@ -235,7 +237,17 @@ PROCESSES = sa.Table(
     sa.Column("started", Moment, nullable=False),
     sa.Column("heartbeat", Moment, nullable=False),
     sa.Column("slots", sa.Integer, nullable=False),
-    sa.Column("details", sa.JSON, nullable=False),  # reports of its pools and loops
+    sa.Column("details", sa.JSON, nullable=False),  # reports of its pools, loops and configuration
+    sa.Column("drain_since", Moment),  # when somebody asked it to take no more jobs
+)
+
+FLEET_PAUSE = sa.Table(  # one row while the whole fleet is paused, else none
+    "fleet_pause",
+    SCHEMA,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("author", sa.Text, nullable=False),
+    sa.Column("since", Moment, nullable=False),
 )
 
 BREAKERS = sa.Table(  # resources that failed since their last success
@@ -334,58 +346,4 @@ ARCHIVES = sa.Table(  # batches of old history on their way into Iceberg tables
     sa.Column("at", Moment, nullable=False),
     # one unfinished batch for each source, so that no row is in two batches
     sa.Index("ix_archives_source", "source", unique=True, sqlite_where=_UNFINISHED, postgresql_where=_UNFINISHED),
-)
-
-TOKENS = sa.Table(
-    "tokens",
-    SCHEMA,
-    sa.Column("id", sa.Text, primary_key=True),  # part of the token, not secret
-    sa.Column("digest", sa.Text, nullable=False),  # of the whole token, which is stored nowhere
-    sa.Column("name", sa.Text, nullable=False),
-    sa.Column("grants", sa.JSON, nullable=False),
-    sa.Column("author", sa.Text, nullable=False),
-    sa.Column("created", Moment, nullable=False),
-    sa.Column("expires", Moment),
-    sa.Column("revoked", Moment),
-    sa.Column("used", Moment),
-)
-
-SESSIONS = sa.Table(
-    "sessions",
-    SCHEMA,
-    sa.Column("digest", sa.Text, primary_key=True),  # of the browser's cookie
-    sa.Column("name", sa.Text, nullable=False),
-    sa.Column("grants", sa.JSON, nullable=False),
-    sa.Column("created", Moment, nullable=False),
-    sa.Column("seen", Moment, nullable=False),
-    sa.Column("expires", Moment, nullable=False),
-    sa.Column("token_id", sa.Text),  # the token of the login; NULL: the OpenID provider
-    sa.Index("ix_sessions_expires", "expires"),
-)
-
-AUDIT = sa.Table(
-    "audit",
-    SCHEMA,
-    row_id(),
-    sa.Column("at", Moment, nullable=False),
-    sa.Column("actor", sa.Text, nullable=False),
-    sa.Column("via", sa.Text, nullable=False),
-    sa.Column("action", sa.Text, nullable=False),
-    sa.Column("target", sa.Text, nullable=False),
-    sa.Column("catalog", sa.Text),  # of the target; NULL: no single catalog
-    sa.Column("namespace", sa.Text),
-    sa.Column("refused", sa.Boolean, nullable=False),
-    sa.Column("source", sa.Text, nullable=False),
-    sa.Column("details", sa.JSON, nullable=False),
-    sa.Index("ix_audit_at", "at"),
-)
-
-REQUESTS = sa.Table(  # with an Idempotency-Key: each is carried out once
-    "requests",
-    SCHEMA,
-    sa.Column("id", sa.Text, primary_key=True),  # digest of caller and key
-    sa.Column("body", sa.Text, nullable=False),  # digest
-    sa.Column("answer", sa.JSON(none_as_null=True)),  # NULL while the first request runs
-    sa.Column("at", Moment, nullable=False),
-    sa.Index("ix_requests_at", "at"),
 )

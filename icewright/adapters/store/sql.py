@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from icewright.adapters.store.access import SqlAccess, SqlAudit, SqlRequests
 from icewright.adapters.store.alerts import SqlAlerts
-from icewright.adapters.store.coordination import SqlBreakers, SqlCatalogs, SqlLeases, SqlProcesses
+from icewright.adapters.store.coordination import SqlBreakers, SqlCatalogs, SqlFleetPauses, SqlLeases, SqlProcesses
 from icewright.adapters.store.database import Database
 from icewright.adapters.store.history import SqlActivity, SqlRuns
 from icewright.adapters.store.inbox import SqlInbox
@@ -38,6 +38,7 @@ class SqlStore:
         self.catalogs = SqlCatalogs(db)
         self.leases = SqlLeases(db)
         self.breakers = SqlBreakers(db)
+        self.fleet = SqlFleetPauses(db)
         self.processes = SqlProcesses(db)
         self.inbox = SqlInbox(db)
         self.activity = SqlActivity(db)

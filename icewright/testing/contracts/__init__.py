@@ -16,6 +16,7 @@ from icewright.testing.contracts.catalog import CatalogTests
 from icewright.testing.contracts.coordination import (
     BreakersTests,
     CatalogScheduleTests,
+    FleetPausesTests,
     LeasesTests,
     ProcessRegistryTests,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "CatalogTests",
     "DeletionLedgerTests",
     "EventInboxTests",
+    "FleetPausesTests",
     "JobQueueTests",
     "LeasesTests",
     "PlanningStateTests",

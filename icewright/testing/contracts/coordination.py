@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from icewright.core.breakers import Breaker
-from icewright.ports import (
-    ProcessRow,
-    Store,
-)
+from icewright.ports import FleetPause, ProcessRow, Store
 from icewright.testing import NOW, REF
 from icewright.testing.contracts.cases import (
+    EXPIRE,
+    ME,
     MINUTE,
     OTHER,
     WORKER,
@@ -94,6 +93,28 @@ class LeasesTests(StoreSuite):
         assert store.leases.acquire("plan", holder, until, until + MINUTE) == holder
 
 
+class FleetPausesTests(StoreSuite):
+    """The contract of the pause of the whole fleet."""
+
+    def test_no_job_begins_while_the_fleet_is_paused(self, store: Store) -> None:
+        """Neither a queued job nor one that begins at once starts until the pause ends; an undo may."""
+        queued, free, undone = table_refs(3)
+        record_tables(store, queued, free, undone)
+        enqueue_jobs(store, [queued])
+        assert store.fleet.get() is None
+        pause = FleetPause("an incident", "ada", NOW)
+        store.fleet.begin(pause)
+        store.fleet.begin(pause)
+        assert store.fleet.get() == pause
+        assert store.jobs.dequeue(WORKER, ["lake"], NOW, 1) == []
+        assert store.jobs.claim(free, "u", (EXPIRE,), ME, NOW) is None
+        assert store.jobs.claim(undone, "u", (), ME, NOW) is not None
+        assert store.fleet.end()
+        assert not store.fleet.end()
+        assert [job.ref for job in store.jobs.dequeue(WORKER, ["lake"], NOW, 1)] == [queued]
+        assert store.jobs.claim(free, "u", (EXPIRE,), ME, NOW) is not None
+
+
 class BreakersTests(StoreSuite):
     """Circuit breakers of resources that many processes share."""
 
@@ -116,6 +137,20 @@ class BreakersTests(StoreSuite):
 
 class ProcessRegistryTests(StoreSuite):
     """Heartbeats and pool limits of processes."""
+
+    def test_a_process_that_drains_gets_no_jobs(self, store: Store) -> None:
+        """The store gives it none from the moment of the request; another process gets them, and heartbeats say so."""
+        record_tables(store, *table_refs(1))
+        enqueue_jobs(store, table_refs(1))
+        row = ProcessRow(WORKER, "worker", NOW, NOW, 2, {})
+        assert not store.processes.record_heartbeat(row)
+        assert not store.processes.request_drain("nobody:1:1", NOW)
+        assert store.processes.request_drain(WORKER, NOW)
+        assert store.processes.request_drain(WORKER, NOW + MINUTE)
+        assert store.processes.record_heartbeat(row)
+        assert [process.drain_since for process in store.processes.list()] == [NOW]
+        assert store.jobs.dequeue(WORKER, ["lake"], NOW, 1) == []
+        assert len(store.jobs.dequeue("other:1:1", ["lake"], NOW, 1)) == 1
 
     def test_the_newest_heartbeat_and_limit_hold(self, store: Store) -> None:
         """The newest heartbeat and pool limit replace earlier ones, and a deregistered process is gone."""
