@@ -36,6 +36,7 @@ class AlertRule(enum.StrEnum):
     NO_DETECTION = "no_detection"
     QUEUE_STUCK = "queue_stuck"
     LOOP_FAILING = "loop_failing"
+    JOB_STALLED = "job_stalled"
     WORKER_LOST = "worker_lost"
     RESOURCE_UNAVAILABLE = "resource_unavailable"
     CONFIG_DIFFERS = "config_differs"
@@ -137,6 +138,13 @@ RULES: Mapping[AlertRule, RuleKind] = {
             Parameter("failures", 3, "in a row"),
             Parameter("minutes", 30, "without a round"),
         ),
+    ),
+    AlertRule.JOB_STALLED: RuleKind(
+        Severity.WARNING,
+        "a job or an evaluation made no progress for so many minutes, or was given up and its thread still hangs",
+        "mend the mount, store or server behind the call that the message names; `execute.stall_seconds` and "
+        "`evaluate.timeout_seconds` end such work, and a restart of the process frees its threads",
+        parameters=(Parameter("minutes", 10, "without progress"),),
     ),
     AlertRule.WORKER_LOST: RuleKind(
         Severity.WARNING,

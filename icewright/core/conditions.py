@@ -71,6 +71,16 @@ class LoopInputs:
 
 
 @dataclass(frozen=True, slots=True)
+class IdleWork:
+    """A job or an evaluation that makes no progress."""
+
+    name: str  # such as `job 20261125-...` or `evaluation`
+    table: str
+    idle: timedelta
+    call: str  # the function where its thread is
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessInputs:
     """The state of a service or worker process that the alert rules evaluate."""
 
@@ -81,6 +91,7 @@ class ProcessInputs:
     loops: tuple[LoopInputs, ...] = ()
     started: datetime | None = None  # None: not known
     configuration: Mapping[str, str] = field(default_factory=dict)  # a hash for each key; empty: not reported
+    idle: tuple[IdleWork, ...] = ()
 
     @property
     def host(self) -> str:
@@ -234,6 +245,18 @@ def _loops_failing(inputs: AlertInputs, parameters: Mapping[str, int], now: date
             yield Condition(AlertRule.LOOP_FAILING, f"loop {loop.name}", message)
 
 
+def _jobs_stalled(inputs: AlertInputs, parameters: Mapping[str, int], now: datetime) -> Iterator[Condition]:
+    longest = timedelta(minutes=parameters["minutes"])
+    for process in inputs.processes:
+        if now - process.heartbeat > longest:
+            continue  # what it did is outdated: `worker_lost` reports the process
+        for work in process.idle:
+            if work.idle >= longest:
+                minutes = work.idle.total_seconds() / 60
+                message = f"{work.name} made no progress for {minutes:.0f} minutes in {process.kind} {process.host}"
+                yield Condition(AlertRule.JOB_STALLED, work.table, f"{message}; its thread is in {work.call}")
+
+
 def _workers_lost(inputs: AlertInputs, parameters: Mapping[str, int], now: datetime) -> Iterator[Condition]:
     """Yield one condition for each kind of process, with those that are silent and that no later process replaces."""
     limit = timedelta(minutes=parameters["minutes"])
@@ -306,6 +329,7 @@ _EVALUATORS: Mapping[AlertRule, Callable[[AlertInputs, Mapping[str, int], dateti
     AlertRule.NO_DETECTION: _no_detection,
     AlertRule.QUEUE_STUCK: _queue_stuck,
     AlertRule.LOOP_FAILING: _loops_failing,
+    AlertRule.JOB_STALLED: _jobs_stalled,
     AlertRule.WORKER_LOST: _workers_lost,
     AlertRule.RESOURCE_UNAVAILABLE: _unavailable,
     AlertRule.CONFIG_DIFFERS: _config_differs,

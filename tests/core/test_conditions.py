@@ -14,6 +14,7 @@ from icewright.core.conditions import (
     AlertInputs,
     CatalogInputs,
     Failure,
+    IdleWork,
     LoopInputs,
     ProcessInputs,
     Spending,
@@ -42,9 +43,12 @@ def catalog(up: timedelta | None = 99 * HOUR, **signs: Any) -> AlertInputs:
     return AlertInputs(catalogs=[replace(CatalogInputs("lake", MINUTE, NOW - MINUTE), **signs)], serving_since=since)
 
 
-def process(silent: timedelta = SECOND, loop: LoopInputs = NEVER, holder: str = "host:1:2") -> ProcessInputs:
-    """A service."""
-    return ProcessInputs(holder, "service", NOW - silent, 4, (loop,))
+def process(
+    silent: timedelta = SECOND, loop: LoopInputs = NEVER, holder: str = "host:1:2", idle: timedelta | None = None
+) -> ProcessInputs:
+    """A service, perhaps with a job that makes no progress."""
+    work = () if idle is None else (IdleWork("job 1", TABLE, idle, "read"),)
+    return ProcessInputs(holder, "service", NOW - silent, 4, (loop,), idle=work)
 
 
 def configured(holder: str, configuration: dict[str, str], silent: timedelta = SECOND) -> ProcessInputs:
@@ -104,6 +108,9 @@ def loop(**signs: Any) -> AlertInputs:
         (loop(failures=3, error="x"), {"loop_failing": "loop detect"}),
         (loop(lag=30 * MINUTE), {}),
         (loop(lag=31 * MINUTE), {"loop_failing": "loop detect"}),
+        (AlertInputs(processes=[process(idle=9 * MINUTE)]), {}),
+        (AlertInputs(processes=[process(idle=10 * MINUTE)]), {"job_stalled": TABLE}),
+        (AlertInputs(processes=[process(HOUR, idle=HOUR)]), {"worker_lost": "service"}),
         (AlertInputs(processes=[process(5 * MINUTE)]), {}),
         (AlertInputs(processes=[process(6 * MINUTE)]), {"worker_lost": "service"}),
         (AlertInputs(processes=[process(HOUR, replace(NEVER, failures=9))]), {"worker_lost": "service"}),
@@ -185,7 +192,7 @@ def test_a_rule_that_is_off(rule: AlertRule) -> None:
         breakers=[BREAKER],
         processes=[
             process(HOUR),
-            process(loop=replace(NEVER, failures=9)),
+            process(loop=replace(NEVER, failures=9), idle=HOUR),
             configured("a:1:1", {"limits.total": "4"}),
             configured("b:1:1", {"limits.total": "5"}),
         ],
