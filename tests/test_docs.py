@@ -21,6 +21,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "detect": sections.DetectSection,
     "limits": sections.LimitsSection,
     "cache": sections.CacheSection,
+    "reading": sections.ReadingSection,
     "archive": sections.ArchiveSection,
     "alerts": alerting.AlertsSection,
     "log": sections.LogSection,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from icewright.adapters.catalogs.opening import open_catalog
+from icewright.adapters.catalogs.staging import MetadataFiles, ObjectStoreFiles
 from icewright.adapters.catalogs.translate import (
     CatalogProperties,
     catalog_properties,
@@ -25,6 +26,7 @@ from icewright.adapters.clock import SharedClock
 from icewright.adapters.engines.spark.java import java_home
 from icewright.adapters.engines.spark.pool import SparkPool
 from icewright.adapters.notify.apprise_channels import open_channels
+from icewright.adapters.read_limits import ReadLimits, set_read_limits
 from icewright.adapters.store.database import (
     check_address,
     is_current,
@@ -41,6 +43,7 @@ from icewright.app.lineage import with_lineage
 from icewright.core.errors import ConfigError, StorageUnavailable
 from icewright.core.events.directory import CatalogEntry, Directory
 from icewright.core.layering import Policy, PolicyRule
+from icewright.core.paths import is_location, local_path
 from icewright.core.polaris import Served
 from icewright.core.policy import KERNEL
 from icewright.core.steps import Kernel
@@ -134,6 +137,18 @@ def _files(config: Config, grants: Callable[[str], VendedCredentials | None]) ->
     return IcebergFiles(storage, ManifestReader(storage, Cache(config.cache_folder, config.cache_bytes, ENTRY)))
 
 
+def _read_limits(config: Config) -> ReadLimits:
+    reading = config.reading
+    return ReadLimits(reading.max_metadata_mb << 20, reading.max_manifest_mb << 20, reading.max_snapshots)
+
+
+def _metadata_files(entry: CatalogConfig, files: MetadataFiles) -> MetadataFiles:
+    """Return the files as the catalog sees them: without local ones where all of its places are in object stores."""
+    places = entry.table_places
+    in_object_stores = bool(places) and all(is_location(p) and local_path(p) is None for p in places)
+    return ObjectStoreFiles(files, entry.name) if in_object_stores else files
+
+
 def _open_bucket(config: Config, root: str, lender: Lender | None = None) -> Storage:
     from icewright.adapters.files.objects import bucket_storage  # noqa: PLC0415 - obstore and Arrow take long to load
 
@@ -208,6 +223,7 @@ def application(
 ) -> Iterator[Application]:
     """Wire the application for the duration of the block. `command` holds the knobs of --set."""
     store = open_store(config)
+    set_read_limits(_read_limits(config))
     shared = SharedClock(lambda: server_time(store.engine))
     test_clock, clock = clock, clock or shared
     catalogs: dict[str, AnyCatalog] = {}
@@ -215,10 +231,8 @@ def application(
     files = cast("IcebergFiles", on_demand)
     # a test that sets the clock also sets the age of files
     storage_time = (lambda path: files.time(path)) if test_clock is None else lambda _: test_clock.now()  # noqa: PLW0108 - loads
-    catalogs |= {
-        name: open_catalog(_properties(entry), files, clock, entry.environment)
-        for name, entry in config.catalogs.items()
-    }
+    for name, entry in config.catalogs.items():
+        catalogs[name] = open_catalog(_properties(entry), _metadata_files(entry, files), clock, entry.environment)
     pools = {name: _pool(config, pool) for name, pool in config.pools.items()}
     reports = _reports(config)
     policy = partial(_policy, config, store, catalogs, command or {})

@@ -32,6 +32,7 @@ from icewright.app.sections import (
     OpenLineageSection,
     PolicyFromSection,
     PoolSection,
+    ReadingSection,
     Section,
     ServerSection,
     default_limits_per_operation,
@@ -50,7 +51,7 @@ from icewright.flow.runtime import Scope
 
 _REFERENCE = re.compile(r"\$\{(env|file):([^}]+)\}")
 _SECTIONS = (
-    *("state", "catalogs", "pools", "detect", "limits", "policy", "guardrails", "cache", "ledger"),
+    *("state", "catalogs", "pools", "detect", "limits", "policy", "guardrails", "cache", "reading", "ledger"),
     *("archive", "alerts", "log"),
     *("server", "events", "auth"),
     *("policy_from", "openlineage"),
@@ -69,6 +70,7 @@ class Config:
     policy: Policy
     cache_folder: Path
     cache_bytes: int
+    reading: ReadingSection
     ledger_folder: Path
     archive: ArchiveSection | None
     java_home: str | None
@@ -119,6 +121,8 @@ class _Reader:
         catalogs = self._catalogs(raw.get("catalogs"), pools, detect)
         limits = self._section("limits", LimitsSection, raw.get("limits") or {}) or LimitsSection.model_validate({})
         cache = self._section("cache", CacheSection, raw.get("cache") or {}) or CacheSection.model_validate({})
+        reading = self._section("reading", ReadingSection, raw.get("reading") or {})
+        reading = reading or ReadingSection.model_validate({})
         ledger = self._section("ledger", LedgerSection, raw.get("ledger") or {}) or LedgerSection.model_validate({})
         server = self._section("server", ServerSection, raw.get("server") or {}) or ServerSection.model_validate({})
         events = self._section("events", EventsSection, raw.get("events") or {})
@@ -151,6 +155,7 @@ class _Reader:
             policy=policy,
             cache_folder=cache_folder,
             cache_bytes=cache.max_mb * 1024 * 1024,
+            reading=reading,
             ledger_folder=Path(ledger.folder).expanduser() if ledger.folder else cache_folder / "ledger",
             archive=archive,
             java_home=os.environ.get("JAVA_HOME"),

@@ -120,6 +120,14 @@ class CacheSection(Section):
     max_mb: int = Field(1024, ge=1)
 
 
+class ReadingSection(Section):
+    """Sizes of metadata above which a table is set aside instead of read."""
+
+    max_metadata_mb: int = Field(2048, ge=1)
+    max_manifest_mb: int = Field(256, ge=1)
+    max_snapshots: int = Field(500_000, ge=1)
+
+
 class LedgerSection(Section):
     """Folder of the Parquet file that each job's ledger is written to."""
 

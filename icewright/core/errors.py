@@ -11,7 +11,8 @@ IcewrightError
 │   ├── TableNotFound      the catalog does not know the table (any more)                                  table
 │   ├── TableReplaced      the table of this name has another uuid now                                     table
 │   ├── MetadataUnreadable a metadata file, manifest list or manifest is missing or broken                 table
-│   │   └── FileMissing    a file that the table needs does not exist                                      table
+│   │   ├── FileMissing    a file that the table needs does not exist                                      table
+│   │   └── MetadataTooLarge a metadata file exceeds a limit of the section `reading`                      table
 │   ├── AccessDenied       the catalog or the storage denies access                                        table
 │   ├── UnsupportedTable   this path cannot maintain such a table                                          table
 │   ├── Refused            a safety rule forbids the action                                                table
@@ -19,6 +20,8 @@ IcewrightError
 ├── RetryableError         the same call may succeed later
 │   ├── CatalogUnavailable the catalog did not answer                                                      catalog
 │   ├── StorageUnavailable the object store or file system did not answer                                  storage
+│   │   ├── StorageHangs   a call has not returned in time, and nothing can end the call                   storage
+│   │   ├── StorageHangs   a call has not returned in time, and nothing can end the call                   storage
 │   │   ├── FolderMissing  a folder that was to be listed is not there                                     table
 │   │   └── StoreUnavailable the database of the state store did not answer                                store
 │   │       └── SchemaMismatch the state store has the schema of another version of this program           store
@@ -109,6 +112,20 @@ class FileMissing(MetadataUnreadable):
     """A file that the table needs does not exist."""
 
 
+class MetadataTooLarge(MetadataUnreadable):
+    """A metadata file, as stored or inflated, is larger than the configuration's section `reading` allows.
+
+    `limit` names the setting that was exceeded.
+    """
+
+    def __init__(self, path: str, problem: str, limit: str) -> None:
+        self.limit = limit
+        super().__init__(
+            f"{path}: {problem}: the table is set aside; if its metadata is sound, raise {limit} and the memory of "
+            "this process, or shrink it by another engine (expire snapshots, rewrite manifests)"
+        )
+
+
 class AccessDenied(TerminalError):
     """The catalog or the storage denies access, or does not know the credentials."""
 
@@ -151,6 +168,10 @@ class StorageUnavailable(RetryableError):
     """The object store or file system did not answer."""
 
     owner = FaultOwner.STORAGE
+
+
+class StorageHangs(StorageUnavailable):
+    """A call of the object store or file system has not returned in time, and nothing can end the call."""
 
 
 class FolderMissing(StorageUnavailable):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote
 
@@ -54,6 +54,17 @@ def local_path(text: str) -> str | None:
     if location.scheme not in ("", "file") or location.authority not in ("", "localhost"):
         return None
     return location.path
+
+
+def stray_local_file(owner: str, paths: Iterable[str]) -> str | None:
+    """Return the first local file among the paths that `owner`, a metadata file, names; None if `owner` is local too.
+
+    No writer of Iceberg names one in an object store: it would be another file on each machine.
+    """
+    if "://" not in owner or local_path(owner) is not None:
+        return None
+    suspects = (path for path in paths if "://" not in path or path[:7].lower() == "file://")
+    return next((path for path in suspects if local_path(path) is not None), None)
 
 
 def is_location(text: str) -> bool:

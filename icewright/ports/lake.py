@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from icewright.core.errors import MetadataTooLarge
 from icewright.core.runs import FileAction
 from icewright.core.steps import ExpireRows, RewriteDataFiles, RewritePositionDeletes
 from icewright.core.table import ManifestFile, Snapshot, TableFacts, TableMetadata, TableRef, Thresholds
@@ -186,11 +187,28 @@ def ignore(_: str) -> None:
     """Do nothing with a path that is left out of a listing."""
 
 
+@dataclass(frozen=True, slots=True)
+class SizeLimit:
+    """The bytes that one file may have, as stored and inflated, and the setting that says so."""
+
+    setting: str
+    max_bytes: int
+
+    def check(self, path: str, length: int, described: str = "the file has") -> None:
+        """Raise `MetadataTooLarge` for more bytes than the limit."""
+        if length > self.max_bytes:
+            raise MetadataTooLarge(path, f"{described} {length} bytes, more than {self.max_bytes}", self.setting)
+
+
 class Storage(Protocol):
     """Files by their full paths. Raises `StorageUnavailable`; what is missing or broken raises `MetadataUnreadable`."""
 
-    def read(self, path: str) -> bytes:
-        """Return the content of a file. Raises `FileMissing`, `StorageUnavailable`, `AccessDenied`."""
+    def read(self, path: str, limit: SizeLimit | None = None) -> bytes:
+        """Return the content of a regular file.
+
+        Raises `FileMissing`, `StorageUnavailable`, `AccessDenied`, `MetadataUnreadable` for what is no regular file,
+        and `MetadataTooLarge` for a file above the limit, by default that of a metadata.json.
+        """
         ...
 
     def write(self, path: str, content: bytes) -> None:

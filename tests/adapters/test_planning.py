@@ -12,7 +12,7 @@ from icewright.adapters.files.tables import IcebergFiles
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.paths import local_path
 from icewright.core.table import Snapshot, TableMetadata
-from icewright.ports import Storage
+from icewright.ports import SizeLimit, Storage
 from tests.contracts.bench import Bench
 
 
@@ -26,10 +26,10 @@ class Watched:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.storage, name)
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, limit: SizeLimit | None = None) -> bytes:
         """The file's content."""
         self.read_paths.append(path)
-        return self.storage.read(path)
+        return self.storage.read(path, limit)
 
 
 @pytest.fixture

@@ -69,8 +69,8 @@ def test_what_cannot_be_read(tmp_path: Path) -> None:
     """A missing file is unreadable metadata, any other failure is the storage's."""
     with pytest.raises(MetadataUnreadable, match=r"gone\.avro"):
         STORAGE.read(f"file://{tmp_path}/gone.avro")
-    with pytest.raises(StorageUnavailable, match=str(tmp_path)):
-        STORAGE.read(f"file://{tmp_path}")
+    with pytest.raises(StorageUnavailable, match="name too long"):
+        STORAGE.read(f"file://{tmp_path}/{'x' * 300}")
 
 
 @pytest.mark.cases(59)

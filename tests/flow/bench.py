@@ -40,6 +40,7 @@ from icewright.ports import (
     DeleteReport,
     FileStat,
     RemoveSnapshots,
+    SizeLimit,
     StepRequest,
     Trigger,
     ignore,
@@ -91,7 +92,7 @@ class FactFiles:
     def _never(self, *_: Any, **__: Any) -> NoReturn:
         raise AssertionError("the flow itself neither lists nor reads nor writes nor deletes files")
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, limit: SizeLimit | None = None) -> bytes:
         """Not by the flow."""
         self._never()
 

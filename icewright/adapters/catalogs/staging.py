@@ -13,7 +13,8 @@ from icewright.adapters.metadata.changes import changed
 from icewright.adapters.metadata.document import decode, encode, next_location
 from icewright.adapters.metadata.parsing import parse
 from icewright.adapters.metadata.restoring import left_out
-from icewright.core.errors import CommitConflict, CommitStateUnknown, IcewrightError
+from icewright.core.errors import CommitConflict, CommitStateUnknown, IcewrightError, MetadataUnreadable
+from icewright.core.paths import local_path
 from icewright.core.runs import backoff
 from icewright.core.table import TableMetadata, TableRef
 from icewright.ports import Change, Clock, RestoreSnapshots
@@ -40,6 +41,38 @@ class MetadataFiles(Protocol):
     def delete(self, paths: Sequence[str], concurrency: int, /) -> object:
         """Delete files; missing ones count as deleted."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectStoreFiles:
+    """The files of a catalog whose places are all in object stores. Local paths raise `MetadataUnreadable`."""
+
+    files: MetadataFiles
+    catalog: str
+
+    def read(self, path: str, /) -> bytes:
+        """Return the content of a file."""
+        return self.files.read(self._remote(path))
+
+    def size(self, path: str, /) -> int | None:
+        """Return the length in bytes, None if the file does not exist."""
+        return self.files.size(self._remote(path))
+
+    def write(self, path: str, content: bytes, /) -> None:
+        """Write a new file; an existing file is never overwritten."""
+        self.files.write(self._remote(path), content)
+
+    def delete(self, paths: Sequence[str], concurrency: int, /) -> object:
+        """Delete files; missing ones count as deleted."""
+        return self.files.delete([self._remote(path) for path in paths], concurrency)
+
+    def _remote(self, path: str) -> str:
+        if local_path(path) is not None:
+            raise MetadataUnreadable(
+                f"{path} is a local file, but all places of catalog {self.catalog} are in object stores: correct the "
+                f"table's metadata location, or add the place to catalogs.{self.catalog}.allowed_locations"
+            )
+        return path
 
 
 @dataclass(frozen=True, slots=True)

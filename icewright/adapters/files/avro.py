@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, cast
@@ -21,6 +21,7 @@ import pyarrow as pa
 import zstandard
 from isal import igzip_lib, isal_zlib
 
+from icewright.adapters.read_limits import read_limits
 from icewright.core.avro_values import read_varint, varint
 
 # how the decompressors say that a block is broken, a length that makes no sense among it
@@ -33,6 +34,8 @@ _BROKEN: tuple[type[Exception], ...] = (
     zstandard.ZstdError,
     pa.ArrowInvalid,
 )
+_DEFLATE_STEP = 16 << 20  # bytes that are inflated at a time
+_ZSTD_SLICE = 2048  # bytes, which inflate to 64 MiB at most: four bytes of a zstandard frame make up to 128 KiB
 _MAGIC = b"Obj\x01"
 _SYNC = b"icewright-blocks"
 
@@ -68,8 +71,8 @@ class Container:
         return sum(b.records for b in self.blocks)
 
     def body(self) -> bytes:
-        """Return the records of all blocks, inflated. Raises `ValueError` when a block is broken."""
-        return b"".join(inflated(self.codec, b) for b in self.blocks)
+        """Return the records of all blocks, inflated. Raises `ValueError` when a block is broken, and `TooLarge`."""
+        return joined([self])
 
 
 def parse(content: bytes) -> Container:
@@ -123,26 +126,43 @@ def _sized(content: bytes, position: int) -> tuple[bytes, int]:
     return content[position : position + length], position + length
 
 
-def inflated(codec: str, block: Block) -> bytes:
-    """Return the decompressed records of a block. Raises `ValueError` when it is broken."""
-    try:
-        return _inflate(codec, block.content)
-    except _BROKEN as error:
-        raise ValueError(f"truncated or broken Avro file ({type(error).__name__}: {error})") from error
+class TooLarge(ValueError):
+    """The blocks inflate to more bytes than `reading.max_manifest_mb` allows."""
 
 
-def _inflate(codec: str, block: bytes) -> bytes:
+def joined(containers: Iterable[Container]) -> bytes:
+    """Return the records of all blocks of all containers, inflated, of at most `max_manifest_bytes` together.
+
+    Raises `TooLarge` before more is inflated, and `ValueError` when a block is broken.
+    """
+    return inflated((container.codec, block) for container in containers for block in container.blocks)
+
+
+def inflated(blocks: Iterable[tuple[str, Block]]) -> bytes:
+    """Return the decompressed records of blocks, each given with its codec. Raises as `joined` does."""
+    parts: list[bytes] = []
+    room = read_limits().max_manifest_bytes
+    for codec, block in blocks:
+        try:
+            part = _inflate(codec, block.content, room)
+        except _BROKEN as error:
+            raise ValueError(f"truncated or broken Avro file ({type(error).__name__}: {error})") from error
+        room -= len(part)
+        if room < 0:
+            raise TooLarge
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _inflate(codec: str, block: bytes, room: int) -> bytes:
+    """Return the records of a block. Raises `TooLarge` soon after more than `room` bytes were inflated."""
     match codec:
         case "null":
             return block
         case "deflate":
-            return isal_zlib.decompress(block, -15)  # three times as fast as zlib
+            return _inflate_deflate(block, room)
         case "zstandard":
-            stream = zstandard.ZstdDecompressor().decompressobj()
-            inflated = stream.decompress(block)
-            if not stream.eof:
-                raise ValueError("truncated or broken Avro file (a block ends early)")
-            return inflated
+            return _inflate_zstandard(block, room)
         case "snappy":  # the length comes first, as a varint without zig-zag; four bytes of checksum follow
             length = shift = position = 0
             while True:
@@ -151,11 +171,38 @@ def _inflate(codec: str, block: bytes) -> bytes:
                 position, shift = position + 1, shift + 7
                 if byte < 0x80:  # noqa: PLR2004
                     break
+            if length > room:
+                raise TooLarge
             inflated = bytes(pa.Codec("snappy").decompress(block[:-4], decompressed_size=length, asbytes=True))
             if zlib.crc32(inflated) != int.from_bytes(block[-4:], "big"):
                 raise ValueError("truncated or broken Avro file (a checksum does not match)")
             return inflated
     raise ValueError(f"Avro codec {codec} is not supported")
+
+
+def _inflate_deflate(block: bytes, room: int) -> bytes:
+    stream, parts = isal_zlib.decompressobj(-15), list[bytes]()  # three times as fast as zlib
+    while not stream.eof:
+        parts.append(stream.decompress(block, _DEFLATE_STEP))
+        room -= len(parts[-1])
+        if room < 0:
+            raise TooLarge
+        block = stream.unconsumed_tail
+        if not parts[-1] and not block and not stream.eof:
+            raise ValueError("truncated or broken Avro file (a block ends early)")
+    return b"".join(parts)
+
+
+def _inflate_zstandard(block: bytes, room: int) -> bytes:
+    stream, parts = zstandard.ZstdDecompressor().decompressobj(), list[bytes]()
+    for start in range(0, len(block), _ZSTD_SLICE):
+        parts.append(stream.decompress(block[start : start + _ZSTD_SLICE]))
+        room -= len(parts[-1])
+        if room < 0:
+            raise TooLarge
+        if stream.eof:
+            return b"".join(parts)
+    raise ValueError("truncated or broken Avro file (a block ends early)")
 
 
 def read(schema: bytes, records: int, body: bytes, ids: Sequence[int], required: Sequence[int] = ()) -> pl.DataFrame:

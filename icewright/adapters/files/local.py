@@ -5,19 +5,27 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from stat import S_ISDIR, S_ISLNK
+from stat import S_ISDIR, S_ISLNK, S_ISREG
 from uuid import uuid4
 
 import pyarrow as pa
 
 from icewright.adapters.files.storage import LISTED, displayed, listed, time_by_probe
-from icewright.core.errors import AccessDenied, FileMissing, FolderMissing, StorageUnavailable, UnsupportedTable
+from icewright.adapters.read_limits import read_limits
+from icewright.core.errors import (
+    AccessDenied,
+    FileMissing,
+    FolderMissing,
+    MetadataUnreadable,
+    StorageUnavailable,
+    UnsupportedTable,
+)
 from icewright.core.paths import local_path
-from icewright.ports import DeleteReport, FileStat, ignore
+from icewright.ports import DeleteReport, FileStat, SizeLimit, ignore
+from icewright.ports.work import WorkerThreads, progress
 
 _BATCH = 20_000
 _FILES_PER_TASK = 64  # a task costs more than a deletion
@@ -32,11 +40,20 @@ _ABSENT = (
 class LocalStorage:
     """The Storage of paths without a scheme, and of `file:`."""
 
-    def read(self, path: str) -> bytes:
-        """Return the content of a file. Raises `FileMissing`."""
+    def read(self, path: str, limit: SizeLimit | None = None) -> bytes:
+        """Return the content of a regular file. Raises `FileMissing`, `MetadataTooLarge`, `MetadataUnreadable`.
+
+        A pipe or device is not waited for: opening it does not block, and its content is not read.
+        """
         try:
-            with open(_local(path), "rb") as file:  # noqa: PTH123 - a thousand times a table: Path objects cost more
-                return file.read()
+            with open(_local(path), "rb", opener=_without_blocking) as file:
+                status = os.fstat(file.fileno())
+                if not S_ISREG(status.st_mode):
+                    raise MetadataUnreadable(f"{path} is no regular file: restore the file, or drop the table")
+                (limit or read_limits().metadata).check(path, status.st_size)
+                return file.read(status.st_size)
+        except IsADirectoryError as error:
+            raise MetadataUnreadable(f"{path} is a folder: restore the file, or drop the table") from error
         except FileNotFoundError as error:
             raise FileMissing(f"{path} is missing: restore it, or roll the table back to before it") from error
         except PermissionError as error:
@@ -76,7 +93,7 @@ class LocalStorage:
     def stat(self, paths: Sequence[str], concurrency: int) -> Mapping[str, FileStat | None]:
         """Return length and time of many files, links not followed; None for a file that does not exist."""
         parts = [paths[i : i + _FILES_PER_TASK] for i in range(0, len(paths), _FILES_PER_TASK)]
-        with ThreadPoolExecutor(max(1, concurrency)) as pool:
+        with WorkerThreads(max(1, concurrency)) as pool:
             stats = [one for part in pool.map(lambda part: [_stat(path) for path in part], parts) for one in part]
         return dict(zip(paths, stats, strict=True))
 
@@ -107,7 +124,7 @@ class LocalStorage:
     def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:
         """Delete files in parallel, with Hadoop's checksum files next to them."""
         parts = [paths[i : i + _FILES_PER_TASK] for i in range(0, len(paths), _FILES_PER_TASK)]
-        with ThreadPoolExecutor(max(1, concurrency)) as pool:
+        with WorkerThreads(max(1, concurrency)) as pool:
             reasons = [reason for part in pool.map(_deleted, parts) for reason in part]
         failures = {path: reason for path, reason in zip(paths, reasons, strict=True) if reason is not None}
         return DeleteReport(tuple(p for p in paths if p not in failures), failures)
@@ -147,12 +164,17 @@ class LocalStorage:
         yield listed(paths, sizes, times) if paths else pa.RecordBatch.from_pylist([], LISTED)
 
 
+def _without_blocking(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 def _deleted(paths: Sequence[str]) -> list[str | None]:
     """Delete files; return for each why it could not be deleted, or None."""
     return [_removed(path) for path in paths]
 
 
 def _removed(path: str) -> str | None:
+    progress()  # file by file: one call may hang in the kernel, and the files after it are not deleted any more then
     try:
         file = _local(path)
         folder, name = os.path.split(file)

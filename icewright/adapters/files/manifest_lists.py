@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
@@ -15,7 +14,9 @@ from icewright.adapters.files import avro
 from icewright.adapters.files.reading import container, pinpointed, readable
 from icewright.core.avro_values import Skip, skipper
 from icewright.core.errors import MetadataUnreadable
+from icewright.core.paths import stray_local_file
 from icewright.ports import Storage
+from icewright.ports.work import WorkerThreads
 
 # field ids of a row (spec, Manifest Lists), in the order of `ManifestFile`'s fields
 _FIELDS = {
@@ -49,7 +50,7 @@ def read_lists(storage: Storage, lists: Mapping[str, int | None]) -> pl.DataFram
     reader = _Reader(storage)
     manifests, unmerged_rows = SCHEMA.to_frame(), 0
     parts: list[pl.DataFrame] = []
-    with ThreadPoolExecutor(_TASKS) as pool:
+    with WorkerThreads(_TASKS) as pool:
         for frame in pool.map(reader.read, tasks) if len(tasks) > 1 else map(reader.read, tasks):
             parts.append(frame)
             unmerged_rows += frame.height
@@ -57,7 +58,11 @@ def read_lists(storage: Storage, lists: Mapping[str, int | None]) -> pl.DataFram
                 manifests, parts, unmerged_rows = _distinct([manifests, *parts]), [], 0
     for path, expected in lists.items():
         reader.check(path, expected)
-    return _distinct([manifests, *parts])
+    distinct = _distinct([manifests, *parts])
+    for owner in paths[:1]:  # the metadata file was refused unless its lists are all local, or none is
+        if (stray := stray_local_file(owner, distinct["path"])) is not None:
+            raise MetadataUnreadable(f"{owner} lies in an object store and names a local file, {stray}: it is not read")
+    return distinct
 
 
 def read_list(storage: Storage, path: str) -> pl.DataFrame:
@@ -135,7 +140,7 @@ class _Reader:
         """Return the list's records that no earlier block holds; new ones among them are queued for decoding."""
         blocks = {_digest(one.codec, block): block for block in one.blocks}
         fresh = {key: block for key, block in blocks.items() if key not in self.files}
-        content = b"".join(avro.inflated(one.codec, block) for block in fresh.values())
+        content = avro.inflated((one.codec, block) for block in fresh.values())
         records = new = _Records(content, {key: block.records for key, block in fresh.items()})
         if (ahead := _ahead(one.schema, records, before)) is not None:
             new = _Records(content[:ahead], {path.encode(): records.count - before.count})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -18,6 +17,7 @@ from icewright.adapters.files.reading import container, pinpointed, readable
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.table import ManifestContent, ManifestFile, Snapshot
 from icewright.ports import Storage
+from icewright.ports.work import WorkerThreads
 
 Result = TypeVar("Result")
 
@@ -124,7 +124,7 @@ class ManifestReader:
         frames: list[pl.DataFrame] = []
         for schema, group in self._by_schema(manifests):
             with readable(m.path for m, _ in group):
-                body, records = b"".join(c.body() for _, c in group), sum(c.records for _, c in group)
+                body, records = avro.joined(c for _, c in group), sum(c.records for _, c in group)
                 raw = avro.read(schema, records, body, (_STATUS, _PATH, _BYTES, _PARTITION, _LOWER, _UPPER))
             specs = pl.Series("spec_id", [m.spec_id for m, c in group for _ in range(c.records)], pl.Int32)
             texts = partition_texts(raw[str(_PARTITION)]).alias("partition")
@@ -145,7 +145,7 @@ class ManifestReader:
     def _decode(self, manifests: Sequence[ManifestFile]) -> None:
         for schema, group in self._by_schema(manifests):
             with readable(m.path for m, _ in group):
-                body, records = b"".join(c.body() for _, c in group), sum(c.records for _, c in group)
+                body, records = avro.joined(c for _, c in group), sum(c.records for _, c in group)
                 avro.read(schema, records, body, _OF_AN_ENTRY, _REQUIRED)
 
     def _batches(self, manifests: Sequence[ManifestFile]) -> list[tuple[ManifestFile, pa.RecordBatch]]:
@@ -176,7 +176,7 @@ class ManifestReader:
             for manifest, one in group:
                 _counted(manifest, one.records)
             with readable(m.path for m, _ in group):
-                body, records = b"".join(c.body() for _, c in group), sum(c.records for _, c in group)
+                body, records = avro.joined(c for _, c in group), sum(c.records for _, c in group)
                 raw = avro.read(schema, records, body, (_STATUS, _PATH, _BYTES, _CONTENT, _FORMAT), _REQUIRED)
             live = raw.filter(pl.col(str(_STATUS)) != DELETED)
             frames.append(live.select(_path(), _bytes(), _content(), _format()))
@@ -225,7 +225,7 @@ def _side_by_side(
 ) -> list[Result]:
     if len(tasks) == 1:
         return [read(tasks[0])]
-    with ThreadPoolExecutor(_TASKS) as pool:
+    with WorkerThreads(_TASKS) as pool:
         return list(pool.map(read, tasks))
 
 
@@ -258,7 +258,7 @@ def _format() -> pl.Expr:
 
 
 def _entries(schema: bytes, containers: Sequence[avro.Container]) -> pa.RecordBatch:
-    body, records = b"".join(c.body() for c in containers), sum(c.records for c in containers)
+    body, records = avro.joined(containers), sum(c.records for c in containers)
     raw = avro.read(schema, records, body, _OF_AN_ENTRY, _REQUIRED)
     frame = raw.select(
         pl.col(str(_STATUS)).cast(pl.Int8).alias("status"),

@@ -21,7 +21,7 @@ from icewright.core.errors import MetadataUnreadable
 from icewright.core.runs import FileAction
 from icewright.core.steps import ExpireRows, RewriteDataFiles, RewritePositionDeletes
 from icewright.core.table import ManifestFile, Snapshot, TableFacts, TableMetadata, Thresholds
-from icewright.ports import AvroFile, DeleteReport, FileStat, Storage, ignore
+from icewright.ports import AvroFile, DeleteReport, FileStat, SizeLimit, Storage, ignore
 
 _FACTS_CACHE_BYTES = 32_000_000  # bytes, about, with the metadata that they are of
 _PARTITION = 400
@@ -45,9 +45,9 @@ class IcebergFiles:
         default_factory=lambda: LRUCache(_OUTSIDE_CACHE_BYTES, lambda folders: 200 + sum(map(len, folders))), init=False
     )
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, limit: SizeLimit | None = None) -> bytes:
         """Return the content of a file. Raises `FileMissing`."""
-        return self.storage.read(path)
+        return self.storage.read(path, limit)
 
     def write(self, path: str, content: bytes) -> None:
         """Write a new file atomically."""

@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import msgspec
 
+from icewright.adapters.read_limits import read_limits
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.paths import metadata_folder
 
@@ -52,8 +53,8 @@ OF_SNAPSHOT = msgspec.json.Decoder(OfSnapshot)
 def inflate(content: bytes, location: str) -> bytes:
     """Return the file's JSON, inflated if it is gzipped. Raises `OSError`, `EOFError`, `zlib.error` if it is broken.
 
-    Raises `MetadataUnreadable` before a file that inflates to more than 256 MiB, and to more than 50 times itself,
-    takes more memory than that.
+    Raises `MetadataTooLarge` before a file takes more memory than `reading.max_metadata_mb`, and `MetadataUnreadable`
+    before it inflates to more than 256 MiB and more than 50 times itself.
     """
     if content[:2] != GZIP:
         return content
@@ -61,7 +62,9 @@ def inflate(content: bytes, location: str) -> bytes:
     inflated = BytesIO()
     with gzip.GzipFile(fileobj=BytesIO(content)) as reader:
         while chunk := reader.read(_CHUNK):
-            if inflated.tell() + len(chunk) > max_bytes:
+            inflated_bytes = inflated.tell() + len(chunk)
+            read_limits().metadata.check(location, inflated_bytes, "the file inflates to")
+            if inflated_bytes > max_bytes:
                 raise MetadataUnreadable(
                     f"{location}: {len(content)} bytes inflate to more than {max_bytes}: no metadata file does; if "
                     "this one is good, set write.metadata.compression-codec to none and let its writer commit once"

@@ -9,7 +9,9 @@ from typing import Any
 import msgspec
 
 from icewright.adapters.metadata.document import Json, SpecObject, text_of
-from icewright.core.errors import MetadataUnreadable
+from icewright.adapters.read_limits import read_limits
+from icewright.core.errors import MetadataTooLarge, MetadataUnreadable
+from icewright.core.paths import stray_local_file
 from icewright.core.predicates import column_names, quoted
 from icewright.core.table import (
     MAIN,
@@ -110,7 +112,10 @@ def parse(ref: TableRef, location: str, content: bytes) -> TableMetadata:
     """Parse a metadata file, gzipped or not. Raises `MetadataUnreadable` where it breaks the spec."""
     try:
         decoded = _METADATA.decode(text_of(content, location))
-        return _parse(ref, location, len(content), decoded)
+        if len(decoded.snapshots or ()) > (most := read_limits().max_snapshots):
+            problem = f"{len(decoded.snapshots or ())} snapshots, more than {most}"
+            raise MetadataTooLarge(location, problem, "reading.max_snapshots")
+        metadata = _parse(ref, location, len(content), decoded)
     except (
         AttributeError,
         KeyError,
@@ -122,6 +127,10 @@ def parse(ref: TableRef, location: str, content: bytes) -> TableMetadata:
         msgspec.MsgspecError,
     ) as error:
         raise MetadataUnreadable(f"{location}: not as the spec has it ({type(error).__name__}: {error})") from error
+    named = (path for s in metadata.snapshots for path in (s.manifest_list, *s.manifests) if path is not None)
+    if (stray := stray_local_file(location, named)) is not None:
+        raise MetadataUnreadable(f"{location} lies in an object store and names a local file, {stray}: it is not read")
+    return metadata
 
 
 def _parse(ref: TableRef, location: str, length: int, decoded: _Metadata) -> TableMetadata:

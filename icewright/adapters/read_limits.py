@@ -1,0 +1,42 @@
+"""Limits on the size of the table metadata that this process reads, so that one table cannot take all of its memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from icewright.ports import SizeLimit
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLimits:
+    """Sizes above which a table's metadata is refused; the configuration's section `reading` sets them."""
+
+    max_metadata_bytes: int = 2048 * MIB  # of a metadata.json, as stored and inflated
+    max_manifest_bytes: int = 256 * MIB  # of a manifest list or manifest, as stored and inflated
+    max_snapshots: int = 500_000  # in one metadata.json
+
+    @property
+    def metadata(self) -> SizeLimit:
+        """Return the limit of a metadata.json, and of any file that is no manifest or manifest list."""
+        return SizeLimit("reading.max_metadata_mb", self.max_metadata_bytes)
+
+    @property
+    def manifest(self) -> SizeLimit:
+        """Return the limit of a manifest or manifest list."""
+        return SizeLimit("reading.max_manifest_mb", self.max_manifest_bytes)
+
+
+_limits = ReadLimits()
+
+
+def set_read_limits(limits: ReadLimits) -> None:
+    """Set the limits of the whole process, as a resource limit of an operating system is set."""
+    global _limits  # noqa: PLW0603 - memory is the process's, whichever catalog or reader takes it
+    _limits = limits
+
+
+def read_limits() -> ReadLimits:
+    """Return the limits of this process."""
+    return _limits

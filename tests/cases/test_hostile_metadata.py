@@ -1,0 +1,88 @@
+"""Metadata made to harm its reader costs its own table alone, in a process of bounded memory."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pytest
+
+from tests.cases.workspace import Workspace, edit
+
+MAX_PEAK_MIB = 1024
+_SNAPSHOT = b'{"snapshot-id":%d,"timestamp-ms":1760000000000,"manifest-list":"m","summary":{"operation":"append"}},'
+
+
+def _list_at(path: str) -> Callable[[dict[str, Any]], None]:
+    def change(document: dict[str, Any]) -> None:
+        for snapshot in document["snapshots"]:
+            snapshot["manifest-list"] = path
+
+    return change
+
+
+def _deflate_bomb(path: Path) -> None:
+    """Write a manifest list of 4 MB that inflates to 4 GB of records."""
+    schema = {"type": "record", "name": "manifest_file", "fields": [{"name": "p", "type": "string", "field-id": 500}]}
+    with path.open("wb") as out:
+        fastavro.writer(out, fastavro.parse_schema(schema), [], codec="deflate", sync_marker=b"s" * 16)
+        packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+        zeros = packer.compress(bytes(1 << 24)) + packer.flush(zlib.Z_FULL_FLUSH)
+        block = zeros * 256 + packer.flush()
+        fastavro.schemaless_writer(out, {"type": "long"}, 1)
+        fastavro.schemaless_writer(out, {"type": "long"}, len(block))
+        out.write(block + b"s" * 16)
+
+
+def _gzip_bomb(path: Path) -> None:
+    """Write a metadata file of 4 MB that inflates to 4 GB."""
+    member = gzip.compress(bytes(1 << 24))
+    path.write_bytes(gzip.compress(path.read_bytes()[:-1]) + member * 256)
+
+
+def _million_snapshots(path: Path) -> None:
+    document = json.loads(path.read_text(encoding="utf-8"))
+    document["snapshots"] = "here"
+    before, _, after = json.dumps(document).encode().partition(b'"here"')
+    snapshots = b"".join(_SNAPSHOT % number for number in range(1_000_000))
+    path.write_bytes(before + b"[" + snapshots[:-1] + b"]" + after)
+
+
+@pytest.mark.cases(150)
+def test_one_process_evaluates_every_other_table_in_bounded_memory(workspace: Workspace) -> None:
+    """Each hostile table is recorded as unreadable, with its reason; the healthy one is evaluated."""
+    home = workspace.home
+    os.mkfifo(home / "pipe")
+    _deflate_bomb(home / "bomb.avro")
+    lists = {"device": "/dev/zero", "pipe": f"{home}/pipe", "deflate": f"{home}/bomb.avro"}
+    for name, path in lists.items():
+        workspace.table(f"sales.{name}", salt=name)
+        edit(workspace.metadata_file(f"sales.{name}"), _list_at(f"file://{path}"))
+    for name, write in {"gzip": _gzip_bomb, "snapshots": _million_snapshots}.items():
+        workspace.table(f"sales.{name}", salt=name)
+        write(workspace.metadata_file(f"sales.{name}"))
+    workspace.table("sales.healthy", salt="healthy")
+
+    command = [sys.executable, "-m", "icewright", "--config", str(home / "icewright.yaml"), "cycle"]
+    process = subprocess.Popen([*command, "--dry-run"], stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    rows = {row.ref.name: row for row in workspace.app.runtime.store.tables.list("lake")}
+    expected = {
+        "device": "no regular file",
+        "pipe": "no regular file",
+        "deflate": "raise reading.max_manifest_mb",
+        "gzip": "inflate to more than 268435456",
+        "snapshots": "raise reading.max_snapshots",
+    }
+    assert [name for name, reason in expected.items() if reason not in (rows[name].error or "")] == []
+    assert (rows["healthy"].error, rows["healthy"].health is not None) == (None, True)
+    assert usage.ru_maxrss / 1024 < MAX_PEAK_MIB
