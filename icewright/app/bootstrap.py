@@ -299,9 +299,10 @@ def open_store(config: Config) -> SqlStore:
 def store_faults(store: SqlStore) -> Sequence[str]:
     """Return the faults that make the state store unusable; empty while it is usable."""
     try:
-        return () if is_current(store.engine) else ("state: the database has another shape than this program's",)
+        fault = store.db.schema_fault()
     except StorageUnavailable as error:
         return (str(error),)
+    return () if fault is None else (fault,)
 
 
 def directory(config: Config) -> Directory:
