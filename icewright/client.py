@@ -138,6 +138,30 @@ class Client:
         """Resume automatic maintenance of a table."""
         self._request("POST", f"/tables/{_segment(table)}/resume")
 
+    def bulk(self, action: str, selection: Mapping[str, Any], expected: int | None = None) -> Document:
+        """Pause, resume, cancel or run the tables of a selection; without `expected` only count them."""
+        return self._document("POST", f"/tables/{action}", json={**selection, "expected": expected})
+
+    def fleet(self) -> Document:
+        """Return whether everything is paused."""
+        return self._get("/fleet")
+
+    def pause_fleet(self, reason: str, *, cancel_running: bool = False) -> Document:
+        """Pause everything: no job begins until `resume_fleet`."""
+        return self._document("POST", "/fleet/pause", json={"reason": reason, "cancel_running": cancel_running})
+
+    def resume_fleet(self) -> Document:
+        """End the pause of everything."""
+        return self._document("POST", "/fleet/resume")
+
+    def processes(self) -> Sequence[Document]:
+        """Return the services and workers, including those without heartbeat."""
+        return cast("Sequence[Document]", self._get("/processes"))
+
+    def drain(self, process: str) -> Document:
+        """Ask a process to take no more jobs, and to end when its jobs have."""
+        return self._document("POST", f"/processes/{_segment(process)}/drain")
+
     def rule(self, scope: str) -> Document | None:
         """Return the newest version of a stored rule; None when there is none."""
         versions = self._get(f"/policies/{_segment(scope)}/versions")["items"]

@@ -27,6 +27,7 @@ def examine(app: Application) -> Iterator[Check]:
     """Yield every check as it ends; a failed one does not stop the next."""
     runtime = app.runtime
     yield _check("state store", lambda: f"{len(runtime.store.tables.list())} tables known")
+    yield _check("jobs", lambda: str(runtime.store.fleet.get() or "may begin"))
     for name, catalog in runtime.catalogs.items():
         yield _check(f"catalog {name}", lambda catalog=catalog: f"{len(catalog.pointers())} tables listed")  # type: ignore[misc]
         for subject, probe in app.catalog_checks(name):

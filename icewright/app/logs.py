@@ -26,7 +26,9 @@ _FOREIGN = logging.WARNING  # of other libraries only this and worse: below it t
 _ERRORS = frozenset(
     {"job_crashed", "loop_failed", "catalog_failed", "reports_failed", "unreadable", "alert_delivery_failed"}
 )
-_WARNINGS = frozenset({"alert_raised", "reconciled", "deregister_failed", "lineage_not_sent"})
+_WARNINGS = frozenset(
+    {"alert_raised", "reconciled", "deregister_failed", "lineage_not_sent", "abandon_failed", "job_returned"}
+)
 _BAD_STATES = frozenset({"failed", "partial", "interrupted"})
 
 

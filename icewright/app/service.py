@@ -6,8 +6,7 @@ import gc
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -15,72 +14,24 @@ from functools import partial
 from typing import Any
 
 from icewright.app.bootstrap import Application
+from icewright.app.fingerprints import configuration_fingerprints
 from icewright.app.loops import Loop, LoopThreads
 from icewright.app.telemetry import Telemetry
+from icewright.app.worker import Worker
 from icewright.core.errors import IcewrightError
 from icewright.flow.alert import alert_due
 from icewright.flow.archive import Archiving, archive_due
-from icewright.flow.detect import DetectionLanes
+from icewright.flow.detect import DetectionLanes, configured_policy
 from icewright.flow.evaluate import Evaluator
 from icewright.flow.events import read_reports
-from icewright.flow.execute import execute_taken
 from icewright.flow.queue import Planning
 from icewright.flow.reconcile import Reconciler
-from icewright.flow.runtime import Runtime
-from icewright.ports import JobRow, ProcessRow
+from icewright.ports import ProcessRow
+from icewright.ports.work import WorkState
 
 HEARTBEAT = timedelta(seconds=10)
+IDLE_SHOWN = timedelta(seconds=60)  # without progress, after which a process reports a job or an evaluation
 _SECOND = timedelta(seconds=1)
-
-
-class Worker:
-    """Runs queued jobs, at most `slots` at the same time."""
-
-    def __init__(self, runtime: Runtime, slots: int, done: Callable[[], None]) -> None:
-        self.slots = slots
-        self._runtime, self._done = runtime, done
-        self._pool = ThreadPoolExecutor(slots, thread_name_prefix="job")
-        self._running: set[Future[None]] = set()
-        self._lock = threading.Lock()
-
-    @property
-    def busy(self) -> int:
-        """Return how many jobs the worker runs now."""
-        with self._lock:
-            return len(self._running)
-
-    def take(self) -> int:
-        """Start queued jobs in the free slots; return how many."""
-        runtime = self._runtime
-        free = self.slots - self.busy
-        if free <= 0 or runtime.stopping():
-            return 0
-        jobs = runtime.store.jobs.dequeue(runtime.trigger.holder, sorted(runtime.scopes), runtime.clock.now(), free)
-        for job in jobs:
-            future = self._pool.submit(self._run, job)
-            with self._lock:
-                self._running.add(future)
-            future.add_done_callback(self._ended)
-        return len(jobs)
-
-    def wait(self, timeout: timedelta) -> bool:
-        """Wait for the running jobs; return whether all ended within the timeout."""
-        self._pool.shutdown(wait=False)
-        with self._lock:
-            running = set(self._running)
-        return not wait(running, timeout.total_seconds()).not_done
-
-    def _run(self, job: JobRow) -> None:
-        try:
-            execute_taken(self._runtime, job)
-        except Exception as error:  # noqa: BLE001 - a bug in one job ends no other
-            message = f"unexpected {type(error).__name__}: {error}"
-            self._runtime.emit("job_crashed", {"job_id": job.job_id, "table": str(job.ref), "error": message})
-
-    def _ended(self, future: Future[None]) -> None:
-        with self._lock:
-            self._running.discard(future)
-        self._done()
 
 
 class Service:
@@ -90,6 +41,8 @@ class Service:
         self._stopping = threading.Event()  # set: running jobs must end
         self._app, self._kind, self._slots = app, kind, slots
         self._runtime = replace(app.runtime, stopping=self._stopping.is_set)
+        self._configuration = configuration_fingerprints(app.config)
+        self._policies = {name: configured_policy(self._runtime, name) for name in self._runtime.scopes}
         self._draining = self._drained = False
         self._started = self._runtime.clock.now()
         self._reconciler = Reconciler(self._runtime)
@@ -150,13 +103,29 @@ class Service:
 
     def _row(self) -> ProcessRow:
         loads = {name: pool.load() for name, pool in self._app.pools.items()}
+        idle = [
+            {"name": work.name, "table": work.table, "idle_seconds": round(work.idle_seconds), "call": str(work.site)}
+            for work in self._work_states()
+            if work.idle_seconds >= IDLE_SHOWN.total_seconds()
+        ]
         details: dict[str, Any] = {
+            "idle": idle,
             "pools": {name: load for name, load in loads.items() if load is not None},
             "loops": self.loops.state(),
             "busy": self.worker.busy if self.worker is not None else 0,
+            "configuration": self._configuration,
+            "policies": self._policies,
         }
         runtime = self._runtime
         return ProcessRow(runtime.trigger.holder, self._kind, self._started, runtime.clock.now(), self._slots, details)
+
+    def _work_states(self) -> Sequence[WorkState]:
+        jobs = () if self.worker is None else self.worker.states()
+        return [*jobs, *self._evaluator.states()]
+
+    def hanging(self) -> list[str]:
+        """Return the work that was given up and whose threads still hang, each with its place."""
+        return [f"{work.name} in {work.site}" for work in self._work_states() if work.abandoned]
 
     def faults(self) -> list[str]:
         """Return the faults that keep this process from working; empty while it can work."""
@@ -170,10 +139,11 @@ class Service:
     def stop(self, grace: timedelta) -> None:
         """Stop the loops, wait the grace for running jobs, cancel the rest, and deregister the process."""
         self.loops.stop(max(grace, HEARTBEAT))
-        self._evaluator.close()
+        self._evaluator.close(min(grace, HEARTBEAT))
         if self.worker is not None and not self._wait_for_jobs(grace, self.worker):
             self._stopping.set()
             self._wait_for_jobs(grace, self.worker)
+            self.worker.give_up_all()
         try:
             runtime = self._runtime
             for name in ("plan", "reconcile", "alerts"):

@@ -36,8 +36,10 @@ class AlertRule(enum.StrEnum):
     NO_DETECTION = "no_detection"
     QUEUE_STUCK = "queue_stuck"
     LOOP_FAILING = "loop_failing"
+    JOB_STALLED = "job_stalled"
     WORKER_LOST = "worker_lost"
     RESOURCE_UNAVAILABLE = "resource_unavailable"
+    CONFIG_DIFFERS = "config_differs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +139,13 @@ RULES: Mapping[AlertRule, RuleKind] = {
             Parameter("minutes", 30, "without a round"),
         ),
     ),
+    AlertRule.JOB_STALLED: RuleKind(
+        Severity.WARNING,
+        "a job or an evaluation made no progress for so many minutes, or was given up and its thread still hangs",
+        "mend the mount, store or server behind the call that the message names; `execute.stall_seconds` and "
+        "`evaluate.timeout_seconds` end such work, and a restart of the process frees its threads",
+        parameters=(Parameter("minutes", 10, "without progress"),),
+    ),
     AlertRule.WORKER_LOST: RuleKind(
         Severity.WARNING,
         "services or workers sent no heartbeat for so many minutes, did not deregister, and nothing replaces them",
@@ -147,6 +156,12 @@ RULES: Mapping[AlertRule, RuleKind] = {
         Severity.CRITICAL,
         "a storage place, a pool or a catalog failed for several tables in a row; work that needs it is deferred",
         "mend what the message names; it is tried again by itself, and the work goes on when it answers",
+    ),
+    AlertRule.CONFIG_DIFFERS: RuleKind(
+        Severity.WARNING,
+        "processes that share the state store run with different policies, catalogs or limits",
+        "give all processes the same configuration and restart those that have another; `icewright status` lists them",
+        delay_minutes=10,
     ),
 }
 

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from icewright.core.alerts import AlertRule, Condition, RuleTerms
+from icewright.core.alerts import MAX_LISTED, AlertRule, Condition, RuleTerms
 from icewright.core.breakers import Breaker, BreakerState, is_shared_fault
 from icewright.core.policy import Operation
 from icewright.core.runs import VERIFICATION_FAILED
 from icewright.core.table import TableRef
 from icewright.core.windows import WEEK, open_time
 
+_ALIVE = timedelta(minutes=2)  # since the last heartbeat of a process whose configuration counts
 _MACHINE = re.compile(r"\.[0-9a-f]{6}$")  # distinguishes machines with the same name, see app.identity
 
 
@@ -70,6 +71,16 @@ class LoopInputs:
 
 
 @dataclass(frozen=True, slots=True)
+class IdleWork:
+    """A job or an evaluation that makes no progress."""
+
+    name: str  # such as `job 20261125-...` or `evaluation`
+    table: str
+    idle: timedelta
+    call: str  # the function where its thread is
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessInputs:
     """The state of a service or worker process that the alert rules evaluate."""
 
@@ -79,6 +90,8 @@ class ProcessInputs:
     slots: int
     loops: tuple[LoopInputs, ...] = ()
     started: datetime | None = None  # None: not known
+    configuration: Mapping[str, str] = field(default_factory=dict)  # a hash for each key; empty: not reported
+    idle: tuple[IdleWork, ...] = ()
 
     @property
     def host(self) -> str:
@@ -232,6 +245,18 @@ def _loops_failing(inputs: AlertInputs, parameters: Mapping[str, int], now: date
             yield Condition(AlertRule.LOOP_FAILING, f"loop {loop.name}", message)
 
 
+def _jobs_stalled(inputs: AlertInputs, parameters: Mapping[str, int], now: datetime) -> Iterator[Condition]:
+    longest = timedelta(minutes=parameters["minutes"])
+    for process in inputs.processes:
+        if now - process.heartbeat > longest:
+            continue  # what it did is outdated: `worker_lost` reports the process
+        for work in process.idle:
+            if work.idle >= longest:
+                minutes = work.idle.total_seconds() / 60
+                message = f"{work.name} made no progress for {minutes:.0f} minutes in {process.kind} {process.host}"
+                yield Condition(AlertRule.JOB_STALLED, work.table, f"{message}; its thread is in {work.call}")
+
+
 def _workers_lost(inputs: AlertInputs, parameters: Mapping[str, int], now: datetime) -> Iterator[Condition]:
     """Yield one condition for each kind of process, with those that are silent and that no later process replaces."""
     limit = timedelta(minutes=parameters["minutes"])
@@ -266,6 +291,31 @@ def _unavailable(inputs: AlertInputs, _parameters: Mapping[str, int], now: datet
             yield Condition(AlertRule.RESOURCE_UNAVAILABLE, breaker.resource, message)
 
 
+def _config_differs(inputs: AlertInputs, _parameters: Mapping[str, int], now: datetime) -> Iterator[Condition]:
+    """Yield one condition with the processes of each configuration, and the keys on which they differ."""
+    alive = [p for p in inputs.processes if p.configuration and now - p.heartbeat <= _ALIVE]
+    keys = [key for key in sorted({key for p in alive for key in p.configuration}) if _differs(key, alive)]
+    if not keys:
+        return
+    groups: dict[tuple[str | None, ...], list[str]] = {}
+    for process in alive:
+        name = f"{process.kind} {process.host}:{process.holder.rsplit(':', 2)[1]}"
+        groups.setdefault(tuple(process.configuration.get(key) for key in keys), []).append(name)
+    named = " | ".join(", ".join(sorted(names)) for names in groups.values())
+    more = f" and {len(keys) - MAX_LISTED} more" if len(keys) > MAX_LISTED else ""
+    message = f"processes differ in {', '.join(keys[:MAX_LISTED])}{more}: {named}"
+    yield Condition(AlertRule.CONFIG_DIFFERS, "configuration", message)
+
+
+def _differs(key: str, processes: Sequence[ProcessInputs]) -> bool:
+    """Return whether processes have different values of a key; one may leave out a whole catalog."""
+    section, _, rest = key.partition(".")
+    if section == "catalogs":
+        its_type = f"catalogs.{rest.partition('.')[0]}.type"
+        processes = [process for process in processes if its_type in process.configuration]
+    return len({process.configuration.get(key) for process in processes}) > 1
+
+
 _EVALUATORS: Mapping[AlertRule, Callable[[AlertInputs, Mapping[str, int], datetime], Iterator[Condition]]] = {
     AlertRule.JOB_FAILED: _job_failed,
     AlertRule.TABLE_PAUSED: _paused,
@@ -279,6 +329,8 @@ _EVALUATORS: Mapping[AlertRule, Callable[[AlertInputs, Mapping[str, int], dateti
     AlertRule.NO_DETECTION: _no_detection,
     AlertRule.QUEUE_STUCK: _queue_stuck,
     AlertRule.LOOP_FAILING: _loops_failing,
+    AlertRule.JOB_STALLED: _jobs_stalled,
     AlertRule.WORKER_LOST: _workers_lost,
     AlertRule.RESOURCE_UNAVAILABLE: _unavailable,
+    AlertRule.CONFIG_DIFFERS: _config_differs,
 }

@@ -20,6 +20,8 @@ IcewrightError
 ├── RetryableError         the same call may succeed later
 │   ├── CatalogUnavailable the catalog did not answer                                                      catalog
 │   ├── StorageUnavailable the object store or file system did not answer                                  storage
+│   │   ├── StorageHangs   a call has not returned in time, and nothing can end the call                   storage
+│   │   ├── StorageHangs   a call has not returned in time, and nothing can end the call                   storage
 │   │   ├── FolderMissing  a folder that was to be listed is not there                                     table
 │   │   └── StoreUnavailable the database of the state store did not answer                                store
 │   │       └── SchemaMismatch the state store has the schema of another version of this program           store
@@ -166,6 +168,10 @@ class StorageUnavailable(RetryableError):
     """The object store or file system did not answer."""
 
     owner = FaultOwner.STORAGE
+
+
+class StorageHangs(StorageUnavailable):
+    """A call of the object store or file system has not returned in time, and nothing can end the call."""
 
 
 class FolderMissing(StorageUnavailable):

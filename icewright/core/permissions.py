@@ -75,7 +75,9 @@ PERMISSIONS: Mapping[Action, Permission] = {
     Action.JOBS_DRY_RUN: Permission(_WORKERS, "let operations say what they would do"),
     Action.JOBS_RUN: Permission(_WORKERS, "start operations that rewrite"),
     Action.JOBS_CANCEL: Permission(_WORKERS, "cancel jobs"),
-    Action.TABLES_PAUSE: Permission(_WORKERS, "pause and resume tables"),
+    Action.TABLES_PAUSE: Permission(
+        _WORKERS, "pause and resume tables; everywhere: also the fleet, and drain processes"
+    ),
     Action.TABLES_PIN: Permission(_WORKERS, "hold snapshots for readers, and release them"),
     Action.ALERTS_TEST: Permission(_WORKERS, "send a test message to the channels"),
     Action.JOBS_DELETE: Permission(_OWNERS, f"start operations that delete: {', '.join(sorted(DELETING))}"),

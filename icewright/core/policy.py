@@ -43,7 +43,19 @@ WINDOWS_END = _choice(
 EVALUATE_COOLDOWN = _integer(
     "evaluate.cooldown_minutes", 10, "a changed table is evaluated at most this often", unit="minutes", minimum=0
 )
+EVALUATE_TIMEOUT = _integer(
+    "evaluate.timeout_seconds",
+    900,
+    "a table whose evaluation takes longer is unreadable, and tried later",
+    unit="seconds",
+)
 TIMEOUT = _integer("execute.timeout_seconds", 3600, "a job that runs longer is cancelled", unit="seconds")
+STALL = _integer(
+    "execute.stall_seconds",
+    1800,
+    "a job that makes no progress for longer (no file read, written or deleted, no Spark task ended) loses its table",
+    unit="seconds",
+)
 RETRIES = _integer("execute.retry_limit", 1, "how often a failed operation is tried again", minimum=0, maximum=10)
 COMMIT_RETRIES = _integer(
     "execute.max_commit_retries", 5, "how often a lost commit is planned again", minimum=0, maximum=20

@@ -21,7 +21,15 @@ from icewright.core.alerts import (
     notification,
 )
 from icewright.core.breakers import Breaker
-from icewright.core.conditions import AlertInputs, CatalogInputs, LoopInputs, ProcessInputs, Spending, conditions
+from icewright.core.conditions import (
+    AlertInputs,
+    CatalogInputs,
+    IdleWork,
+    LoopInputs,
+    ProcessInputs,
+    Spending,
+    conditions,
+)
 from icewright.core.errors import RetryableError
 from icewright.core.runs import later
 from icewright.core.table import TableRef
@@ -141,7 +149,12 @@ def _process(row: ProcessRow) -> ProcessInputs:
         LoopInputs(name, loop["failures"], loop["error"], timedelta(seconds=loop["lag_seconds"]))
         for name, loop in loops.items()
     )
-    return ProcessInputs(row.holder, row.kind, row.heartbeat, row.slots, loop_inputs, row.started)
+    configuration = row.details.get("configuration", {})
+    idle = tuple(
+        IdleWork(work["name"], work["table"], timedelta(seconds=work["idle_seconds"]), work["call"])
+        for work in row.details.get("idle", ())
+    )
+    return ProcessInputs(row.holder, row.kind, row.heartbeat, row.slots, loop_inputs, row.started, configuration, idle)
 
 
 def _undecidable(

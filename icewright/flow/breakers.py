@@ -6,7 +6,7 @@ The breakers of shared resources are kept in the store, as the process that plan
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 
 from icewright.core.breakers import (
@@ -19,11 +19,25 @@ from icewright.core.breakers import (
     is_shared_fault,
     resources,
 )
-from icewright.core.errors import IcewrightError
+from icewright.core.errors import (
+    CatalogUnavailable,
+    EngineUnavailable,
+    IcewrightError,
+    StorageHangs,
+    TerminalError,
+)
 from icewright.core.runs import JobState
 from icewright.core.table import TableRef
 from icewright.flow.runtime import Runtime
 from icewright.ports import TableRow
+from icewright.ports.work import CallSite
+
+_CALLERS: Mapping[str, Callable[[str], IcewrightError]] = {
+    "icewright.adapters.files.": StorageHangs,
+    "icewright.adapters.catalogs.": CatalogUnavailable,
+    "icewright.adapters.engines.spark.": EngineUnavailable,
+    "icewright.adapters.engines.arrow.": EngineUnavailable,
+}
 
 
 def pause_after_failures(runtime: Runtime, ref: TableRef, state: JobState, limit: int, ending: str) -> None:
@@ -48,6 +62,12 @@ def record_fault(runtime: Runtime, error: Exception, ref: TableRef) -> Breaker |
     row = runtime.store.tables.get(ref)
     resource = faulty_resource(error, ref, location_of(row), runtime.scopes[ref.catalog].pool)
     return None if resource is None else record_failure(runtime, resource, str(ref), str(error))
+
+
+def hanging_call(message: str, site: CallSite | None) -> IcewrightError:
+    """Return the error of a call that never returns, by the part of the program that made the call."""
+    module = "" if site is None else site.module
+    return next((error for part, error in _CALLERS.items() if module.startswith(part)), TerminalError)(message)
 
 
 def record_failure(runtime: Runtime, resource: str, subject: str, error: str) -> Breaker:

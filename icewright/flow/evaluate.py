@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import replace
+from concurrent.futures import Future, wait
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from queue import Empty, SimpleQueue
 
 from icewright.core.effective import Knobs
-from icewright.core.errors import TableNotFound
+from icewright.core.errors import StorageHangs, TableNotFound
 from icewright.core.layering import Policy
 from icewright.core.maintenance_status import MaintenanceStatus, table_status
-from icewright.core.policy import ENABLED, Operation
+from icewright.core.policy import ENABLED, EVALUATE_TIMEOUT, Operation
 from icewright.core.table import TableFacts, TableMetadata, TableRef
 from icewright.core.verdicts import Evaluation, evaluate, thresholds
-from icewright.flow.breakers import failing_resources, record_fault
+from icewright.flow.breakers import failing_resources, hanging_call, record_fault
 from icewright.flow.runtime import Runtime
 from icewright.ports import TableRow
 from icewright.ports.rows import unseen_snapshots
+from icewright.ports.work import SupervisedWork, WorkState, progress
 
 MAX_CONCURRENT = 4  # tables that one process reads at the same time
 BATCH = 64
@@ -75,14 +79,20 @@ def evaluate_and_record(
         runtime.store.tables.clear_due_work([ref], now + RETRY_MISSING)
         return None
     except Exception as error:  # noqa: BLE001 - a table that nothing can read ends no other table's evaluation
-        runtime.store.tables.record_unreadable(ref, f"{type(error).__name__}: {error}", now)
-        if (breaker := record_fault(runtime, error, ref)) is not None:
-            runtime.store.tables.schedule_evaluation([ref], breaker.retry_at)
-        runtime.emit("unreadable", {"table": str(ref), "error": str(error)})
+        progress()  # raises in a thread that was given up
+        _record_unreadable(runtime, ref, error, now)
         return None
     _reevaluate_sharing(runtime, evaluation.facts, now)
     runtime.store.tables.record_evaluation(evaluation, now, policy.knobs_for(ref, None).fingerprint)
     return evaluation
+
+
+def _record_unreadable(runtime: Runtime, ref: TableRef, error: Exception, now: datetime) -> None:
+    runtime.store.tables.record_unreadable(ref, f"{type(error).__name__}: {error}", now)
+    breaker = record_fault(runtime, error, ref)
+    if breaker is not None and not isinstance(error, StorageHangs):  # each try may cost a thread
+        runtime.store.tables.schedule_evaluation([ref], breaker.retry_at)
+    runtime.emit("unreadable", {"table": str(ref), "error": str(error)})
 
 
 def _reevaluate_sharing(runtime: Runtime, facts: TableFacts, now: datetime) -> None:
@@ -107,42 +117,134 @@ def maintained(
 
 def evaluate_due(runtime: Runtime, catalogs: Sequence[str]) -> list[TableRef]:
     """Evaluate all tables of the catalogs that are due, and return them. Tables out of scope are skipped."""
-    evaluated: list[TableRef] = []
-    with ThreadPoolExecutor(MAX_CONCURRENT) as pool:
-        while (refs := _claim(runtime, catalogs, BATCH)) is not None:
-            now = runtime.clock.now()
-            list(pool.map(evaluate_and_record, [runtime] * len(refs), refs, [now] * len(refs)))
-            evaluated += refs
+    evaluator, evaluated = Evaluator(runtime, catalogs), list[TableRef]()
+    try:
+        while (ended := evaluator.round()) is not None:
+            evaluated += ended
+    finally:
+        evaluator.close()
     return evaluated
 
 
+@dataclass(eq=False)
+class _Evaluating:
+    """One evaluation that is queued or runs."""
+
+    ref: TableRef
+    work: SupervisedWork
+    result: Future[Evaluation | None] = field(default_factory=Future)
+    began: datetime | None = None  # when a thread took it
+
+
 class Evaluator:
-    """Evaluates due tables on a few threads; a table whose read hangs holds one of them, and no other table."""
+    """Evaluates due tables on a few threads.
+
+    A table whose read hangs longer than `evaluate.timeout_seconds` is recorded as unreadable, and its thread is
+    replaced; the table is not evaluated again while the thread hangs, and what the thread brings back is not recorded.
+    """
 
     def __init__(self, runtime: Runtime, catalogs: Sequence[str]) -> None:
         self._runtime, self._catalogs = runtime, catalogs
-        self._pool = ThreadPoolExecutor(MAX_CONCURRENT, thread_name_prefix="evaluate")
-        self._running: dict[TableRef, Future[Evaluation | None]] = {}
+        self._queue: SimpleQueue[_Evaluating | None] = SimpleQueue()
+        self._running: dict[TableRef, _Evaluating] = {}
+        self._hanging: dict[TableRef, _Evaluating] = {}  # given up, and their threads have not come back
         self._claimed: dict[TableRef, None] = {}  # an ordered set
+        self._threads = 0  # that take from the queue
 
     def due(self) -> int:
         """Evaluate due tables for a second at most; return how many ended. The others go on in the background."""
+        return len(self.round() or ())
+
+    def round(self) -> Sequence[TableRef] | None:
+        """Do as `due`, and return the tables whose evaluation ended; None when nothing is due and nothing runs."""
+        self._forget_returned()
         room = BATCH - len(self._running) - len(self._claimed)
-        self._claimed |= dict.fromkeys(_claim(self._runtime, self._catalogs, room) or () if room > 0 else ())
+        claimed = _claim(self._runtime, self._catalogs, room) if room > 0 else []
+        self._claimed |= dict.fromkeys(claimed or ())
+        if claimed is None and not self._claimed and not self._running:
+            return None
         for ref in [ref for ref in self._claimed if ref not in self._running]:  # it may move while it is evaluated
             del self._claimed[ref]
-            now = self._runtime.clock.now()
-            self._running[ref] = self._pool.submit(evaluate_and_record, self._runtime, ref, now)
-        wait(self._running.values(), ROUND.total_seconds())
-        ended = [ref for ref, future in self._running.items() if future.done()]
-        errors = [error for ref in ended if (error := self._running.pop(ref).exception()) is not None]
+            self._begin(ref)
+        wait([running.result for running in self._running.values()], ROUND.total_seconds())
+        ended = [ref for ref, running in self._running.items() if running.result.done()]
+        errors = [error for ref in ended if (error := self._running.pop(ref).result.exception()) is not None]
+        self._give_up_overdue()
         if errors:
             raise errors[0]
-        return len(ended)
+        return ended
 
-    def close(self) -> None:
-        """Begin no further evaluation; those that run are not waited for."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+    def states(self) -> Sequence[WorkState]:
+        """Return what the running evaluations do now, and those that were given up and whose threads hang."""
+        both = [*self._running.copy().values(), *self._hanging.copy().values()]
+        begun = [running for running in both if running.began is not None and not running.result.done()]
+        return [running.work.state(str(running.ref)) for running in begun]
+
+    def close(self, grace: timedelta = timedelta(0)) -> None:
+        """Begin no further evaluation, and record no result of those that do not end within the grace."""
+        with suppress(Empty):
+            while (queued := self._queue.get_nowait()) is not None:
+                del self._running[queued.ref]
+        for _ in range(self._threads):
+            self._queue.put(None)
+        wait([running.result for running in self._running.values()], grace.total_seconds())
+        for running in self._running.values():
+            running.work.abandon()
+
+    def _forget_returned(self) -> None:
+        """Schedule the evaluation of tables whose hanging call has returned after all."""
+        returned = [ref for ref, hung in self._hanging.items() if hung.result.done()]
+        for ref in returned:
+            del self._hanging[ref]
+        if returned:
+            self._runtime.store.tables.schedule_evaluation(returned, self._runtime.clock.now())
+
+    def _begin(self, ref: TableRef) -> None:
+        if (hung := self._hanging.get(ref)) is not None:
+            self._record_hanging(hung)
+            return
+        self._running[ref] = running = _Evaluating(ref, SupervisedWork(f"the evaluation of {ref}"))
+        self._queue.put(running)
+        if self._threads < min(MAX_CONCURRENT, len(self._running)):
+            self._start_thread()
+
+    def _start_thread(self) -> None:
+        self._threads += 1
+        threading.Thread(target=self._evaluate_queued, name="evaluate", daemon=True).start()
+
+    def _evaluate_queued(self) -> None:
+        while (running := self._queue.get()) is not None:
+            running.began = self._runtime.clock.now()
+            running.work.progress()
+            try:
+                with running.work.attached():
+                    running.result.set_result(evaluate_and_record(self._runtime, running.ref, running.began))
+            except BaseException as error:  # noqa: BLE001 - raised again by the loop
+                running.result.set_exception(error)
+            if running.work.abandoned:  # another thread has replaced this one
+                return
+
+    def _give_up_overdue(self) -> None:
+        now = self._runtime.clock.now()
+        for running in list(self._running.values()):
+            if running.began is None or now - running.began < self._limit(running.ref):
+                continue
+            running.work.abandon()
+            del self._running[running.ref]
+            self._hanging[running.ref] = running
+            self._threads -= 1
+            self._start_thread()
+            self._record_hanging(running)
+
+    def _limit(self, ref: TableRef) -> timedelta:
+        return timedelta(seconds=self._runtime.policy().knobs_for(ref, None)[EVALUATE_TIMEOUT])
+
+    def _record_hanging(self, hung: _Evaluating) -> None:
+        """Record that a table cannot be read, as a call that hangs holds the thread of its evaluation."""
+        site, seconds = hung.work.call_site(), self._limit(hung.ref).total_seconds()
+        place = f"; its thread hangs in {site}" if site is not None else ""
+        message = f"{hung.ref}: the evaluation did not finish within {seconds:g} s (evaluate.timeout_seconds){place}"
+        _record_unreadable(self._runtime, hung.ref, hanging_call(message, site), self._runtime.clock.now())
 
 
 def _claim(runtime: Runtime, catalogs: Sequence[str], limit: int) -> list[TableRef] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -21,7 +21,7 @@ from icewright.core.errors import (
     TableNotFound,
     TableReplaced,
 )
-from icewright.core.policy import BREAKER, ON_POOL, ORDER, ORDERS, TIMEOUT, WINDOWS, WINDOWS_END, Operation
+from icewright.core.policy import BREAKER, ON_POOL, ORDER, ORDERS, STALL, TIMEOUT, WINDOWS, WINDOWS_END, Operation
 from icewright.core.runs import JobState, OperationState, Outcome, deferred, job_fault, job_state, job_summary
 from icewright.core.table import TableFacts, TableMetadata, TableRef
 from icewright.core.verdicts import Evaluation, thresholds
@@ -29,12 +29,10 @@ from icewright.core.windows import closed, closes
 from icewright.flow.breakers import claim_probes, pause_after_failures, record_fault, record_success
 from icewright.flow.evaluate import evaluate_and_record
 from icewright.flow.impact import REWRITES, Measuring
-from icewright.flow.lease import NoLease, lease_heartbeat
+from icewright.flow.lease import Lease, NoLease, lease_heartbeat
 from icewright.flow.operation import OperationRunner, Request, Stop, load
 from icewright.flow.runtime import Runtime
 from icewright.ports import MANUAL, JobRow, RunRow
-
-_EVALUATION_LIMIT = timedelta(hours=1)  # for evaluating a table whose job did not start
 
 
 @dataclass(frozen=True)
@@ -88,17 +86,25 @@ def execute(runtime: Runtime, request: Request) -> JobResult:
     )
     if job_id is None:
         return no_job(JobState.SKIPPED, "another job holds the table")
-    return _run_job(runtime, request, job_id, knobs)
+    with lease_heartbeat(runtime, job_id, timedelta(seconds=knobs[TIMEOUT])) as lease:
+        return _run_job(runtime, request, job_id, knobs, lease)
 
 
-def execute_taken(runtime: Runtime, job: JobRow) -> JobResult:
-    """Run a dequeued job; the table is evaluated again, as it is now."""
+def execute_taken(runtime: Runtime, job: JobRow, lease: Lease | None = None) -> JobResult:
+    """Run a dequeued job under its lease; the table is evaluated again, as it is now."""
+    with (lease or Lease(runtime, job.job_id, timedelta(seconds=TIMEOUT.default))).kept() as kept:
+        return _execute_taken(runtime, job, kept)
+
+
+def _execute_taken(runtime: Runtime, job: JobRow, lease: Lease) -> JobResult:
     options = dict(job.options)
     if options.get("set"):
         policy = runtime.policy
         runtime = replace(runtime, policy=lambda: replace(policy(), command=options["set"]))
     manual, force = job.trigger == MANUAL, bool(options.get("force"))
     request = Request(job.ref, job.operations, job.table_uuid, manual=manual, force=force)
+    with suppress(IcewrightError):  # it is met again below
+        _set_limits(lease, runtime.policy().knobs_for(job.ref, None))  # reading the table may hang, too
     if (unavailable := _unavailable(runtime, request)) is not None:
         return _release(runtime, job, unavailable)
     try:
@@ -114,11 +120,15 @@ def execute_taken(runtime: Runtime, job: JobRow) -> JobResult:
     order = ORDERS[knobs[ORDER]]
     request = replace(request, operations=tuple(sorted(request.operations, key=order.index)))
     if (reason := _out_of_bounds(runtime, request)) is not None:  # the planner had another configuration
-        _defer(runtime, request, request.operations, job.job_id, knobs, reason)
+        defer(runtime, request.ref, request.operations, job.job_id, knobs.fingerprint, reason)
         return _end_unstarted(runtime, job, JobState.CANCELLED, reason)
     if (reason := _blocked(runtime, request, knobs)) is not None:
         return _end_unstarted(runtime, job, JobState.CANCELLED, reason)
-    return _run_job(runtime, request, job.job_id, knobs)
+    return _run_job(runtime, request, job.job_id, knobs, lease)
+
+
+def _set_limits(lease: Lease, knobs: Knobs, closing: datetime | None = None) -> None:
+    lease.set_limits(timedelta(seconds=knobs[TIMEOUT]), timedelta(seconds=knobs[STALL]), closing)
 
 
 def _blocked(runtime: Runtime, request: Request, knobs: Knobs) -> str | None:
@@ -161,51 +171,49 @@ def _end_unstarted(
     runtime: Runtime, job: JobRow, state: JobState, reason: str, fault: FaultOwner | None = None
 ) -> JobResult:
     result = JobResult(job.ref, job.job_id, state, (), reason=reason, fault=fault)
-    with lease_heartbeat(runtime, job.job_id, _EVALUATION_LIMIT):
-        _finish(runtime, job.job_id, result)
+    _finish(runtime, job.job_id, result)
     return result
 
 
-def _defer(
-    runtime: Runtime, request: Request, operations: Sequence[Operation], job_id: str, knobs: Knobs, reason: str
+def defer(
+    runtime: Runtime, ref: TableRef, operations: Sequence[Operation], job_id: str, policy: str, reason: str
 ) -> list[Outcome]:
     """Record operations as deferred, so that their cooldown begins and they are not planned again at once."""
     now, outcomes = runtime.clock.now(), [deferred(operation, reason) for operation in operations]
     for outcome in outcomes:
-        run = RunRow(job_id, outcome, now, now, "", knobs.fingerprint, {}, {})
-        runtime.retry_idempotent(partial(runtime.store.runs.record, run, request.ref))
+        run = RunRow(job_id, outcome, now, now, "", policy, {}, {})
+        runtime.retry_idempotent(partial(runtime.store.runs.record, run, ref))
     return outcomes
 
 
-def _run_job(runtime: Runtime, request: Request, job_id: str, knobs: Knobs) -> JobResult:
+def _run_job(runtime: Runtime, request: Request, job_id: str, knobs: Knobs, lease: Lease) -> JobResult:
+    bounded = not request.manual and knobs[WINDOWS_END] == "cancel"
+    _set_limits(lease, knobs, closes(knobs[WINDOWS], runtime.clock.now()) if bounded else None)
     runtime.record_event("job_started", request.ref, {"job_id": job_id, "operations": request.operations})
     outcomes: list[Outcome] = []
     state: JobState | None = None
     reason = ""
-    bounded = not request.manual and knobs[WINDOWS_END] == "cancel"
-    closing = closes(knobs[WINDOWS], runtime.clock.now()) if bounded else None
-    with lease_heartbeat(runtime, job_id, timedelta(seconds=knobs[TIMEOUT]), closing) as lease:
-        measuring = Measuring(runtime, job_id, lease, knobs)
-        try:
-            for operation in request.operations:
-                outcome = _run_operation(request, operation, measuring)
-                outcomes.append(outcome)  # one by one, so that finished operations are reported when the next raises
-            state = job_state(tuple(outcomes))
-        except (Stop, Cancelled, LeaseLost) as error:
-            outcomes += [error.outcome] if isinstance(error, Stop) else []
-            state, reason = _state_after_error(error.why if isinstance(error, Stop) else error, outcomes)
-            if state is JobState.CANCELLED and not runtime.stopping():
-                unstarted = request.operations[len(outcomes) :]
-                outcomes += _defer(runtime, request, unstarted, job_id, knobs, reason)
-        except StorageUnavailable:  # the store is away: the reconciler ends the job
-            raise
-        except Exception as error:  # a bug is a failure, so that the job does not begin again at once for ever
-            state, reason = JobState.FAILED, f"unexpected {type(error).__name__}: {error}"
-            raise
-        finally:
-            final_state = state or JobState.INTERRUPTED  # the process ends: the reconciler finishes the job
-            result = JobResult(request.ref, job_id, final_state, tuple(outcomes), reason=reason)
-            _finish(_without_job_settings(runtime) if request.manual else runtime, job_id, result, measuring.latest)
+    measuring = Measuring(runtime, job_id, lease, knobs)
+    try:
+        for operation in request.operations:
+            outcome = _run_operation(request, operation, measuring)
+            outcomes.append(outcome)  # one by one, so that finished operations are reported when the next raises
+        state = job_state(tuple(outcomes))
+    except (Stop, Cancelled, LeaseLost) as error:
+        outcomes += [error.outcome] if isinstance(error, Stop) else []
+        state, reason = _state_after_error(error.why if isinstance(error, Stop) else error, outcomes)
+        if state is JobState.CANCELLED and not runtime.stopping():
+            unstarted = request.operations[len(outcomes) :]
+            outcomes += defer(runtime, request.ref, unstarted, job_id, knobs.fingerprint, reason)
+    except StorageUnavailable:  # the store is away: the reconciler ends the job
+        raise
+    except Exception as error:  # a bug is a failure, so that the job does not begin again at once for ever
+        state, reason = JobState.FAILED, f"unexpected {type(error).__name__}: {error}"
+        raise
+    finally:
+        final_state = state or JobState.INTERRUPTED  # the process ends: the reconciler finishes the job
+        result = JobResult(request.ref, job_id, final_state, tuple(outcomes), reason=reason)
+        _finish(_without_job_settings(runtime) if request.manual else runtime, job_id, result, measuring.latest)
     runtime.record_event(
         "job_finished", request.ref, {"job_id": job_id, "state": final_state, "summary": result.summary}
     )

@@ -9,7 +9,7 @@ from airflow.sdk import BaseOperator, BaseSensorOperator
 from airflow.sdk.bases.sensor import PokeReturnValue
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
-from icewright.integrations.command import CommandFailed, CommandWrong, Icewright, idle, maintenance
+from icewright.integrations.command import CommandFailed, CommandWrong, IcewrightCommand, idle, maintenance
 
 
 class IcewrightOperator(BaseOperator):
@@ -40,11 +40,11 @@ class IcewrightOperator(BaseOperator):
         self.settings, self.dry_run = dict(settings or {}), dry_run
         self.partial_fails, self.skip_when_idle = partial_fails, skip_when_idle
         self.config, self.executable, self.env = config, executable, dict(env or {})
-        self._icewright: Icewright | None = None
+        self._icewright: IcewrightCommand | None = None
 
     def execute(self, context: Any) -> Any:  # noqa: ANN401, ARG002 - Airflow's
         """Run the command and return its JSON document."""
-        self._icewright = Icewright(self.executable, self.config, self.env)
+        self._icewright = IcewrightCommand(self.executable, self.config, self.env)
         arguments, names = maintenance(self.table, self.operations, self.catalog, self.settings, dry_run=self.dry_run)
         try:
             document = self._icewright(*arguments, names=names, partial_fails=self.partial_fails)
@@ -84,7 +84,7 @@ class IcewrightHealthSensor(BaseSensorOperator):
     def poke(self, context: Any) -> Any:  # noqa: ANN401, ARG002 - Airflow's
         """Return whether the table is healthy now; unknown is not."""
         try:
-            document = Icewright(self.executable, self.config, self.env)("health", names=[self.table])
+            document = IcewrightCommand(self.executable, self.config, self.env)("health", names=[self.table])
         except CommandWrong as error:
             raise AirflowFailException(str(error)) from error
         except CommandFailed as error:

@@ -21,7 +21,7 @@ class CommandWrong(CommandFailed):
 
 
 @dataclass
-class Icewright:
+class IcewrightCommand:
     """The `icewright` program with the configuration and environment to use."""
 
     executable: str = "icewright"

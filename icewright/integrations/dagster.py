@@ -8,7 +8,7 @@ from typing import Any
 import dagster
 from pydantic import Field
 
-from icewright.integrations.command import CommandWrong, Icewright, maintenance
+from icewright.integrations.command import CommandWrong, IcewrightCommand, maintenance
 
 
 class IcewrightResource(dagster.ConfigurableResource):
@@ -36,7 +36,7 @@ class IcewrightResource(dagster.ConfigurableResource):
 
     def _run(self, *arguments: str, names: Sequence[str]) -> Any:  # noqa: ANN401 - JSON
         try:
-            return Icewright(self.executable, self.config_file, self.env)(*arguments, names=names)
+            return IcewrightCommand(self.executable, self.config_file, self.env)(*arguments, names=names)
         except CommandWrong as error:
             raise dagster.Failure(str(error), allow_retries=False) from error
 

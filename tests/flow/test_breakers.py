@@ -261,6 +261,7 @@ def short_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_table_that_hangs_holds_one_slot_of_evaluation(bench: Bench) -> None:
     """All others are evaluated, round after round, though its claim runs out."""
     hung = bench.table("hung")
+    bench.settings["evaluate.timeout_seconds"] = 3600
     release = threading.Event()
     facts = bench.files.facts
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from icewright.adapters.store.sql import SqlStore
 from icewright.app.demo.ops import metrics
 from icewright.app.demo.web import events
 from icewright.core.runs import JobState, OperationState
+from icewright.core.table import TableRef
 from tests.cli.workspace import Workspace
 from tests.integration.test_service import until
 from tests.servers.loopback import free_port
@@ -37,6 +39,7 @@ CATALOG = """\
 cache:"""
 
 
+METRICS, EVENTS = TableRef("lake", ("ops",), "metrics"), TableRef("lake", ("web",), "events")
 TABLES = partial(metrics, commits=20, rows_per_file=2), partial(events, manifests=12, rows_per_file=5)
 
 
@@ -48,11 +51,14 @@ def silent_server() -> Iterator[int]:
 
 
 @contextmanager
-def serving(workspace: Workspace) -> Iterator[SqlStore]:
+def serving(workspace: Workspace, hung_reads: str = "") -> Iterator[SqlStore]:
     """`icewright serve` as a process of its own, and the store that it works on; SIGTERM ends it."""
-    command = [sys.executable, "-m", "icewright", "--config", str(workspace.path), "serve", "--grace-seconds", "5"]
+    program = "tests.integration.hung_mount" if hung_reads else "icewright"
+    command = [sys.executable, "-m", program, "--config", str(workspace.path), "serve", "--slots", "1"]
+    command += ["--grace-seconds", "5"]
     with (workspace.home / "log").open("wb") as log:
-        service = subprocess.Popen(command, stdout=log, stderr=log)
+        environment = {**os.environ, "HUNG_READS": hung_reads, "HUNG_FIFO": str(workspace.home / "fifo")}
+        service = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
         until((workspace.home / "state.db").exists, 60)
         store = workspace.store()
         try:
@@ -160,16 +166,66 @@ def test_a_job_that_asks_a_catalog_before_anybody_knows_that_it_hangs(
 
 
 @pytest.mark.cases(115)
-def test_a_service_with_a_thread_that_hangs_ends_when_it_is_asked_to(
+def test_a_service_whose_job_waits_for_a_hung_catalog_ends_when_it_is_asked_to(
     workspace: Workspace, beside: Callable[[str, int, str], None]
 ) -> None:
-    """Within twice the grace and ten seconds, with the thread's name in the log, though no thread can be killed."""
+    """Within twice the grace and ten seconds, with the call in the log, though no thread can be killed."""
     with silent_server() as port:
         beside("aaa_hung", port, f"file://{workspace.home}/elsewhere")
         text = workspace.path.read_text(encoding="utf-8").replace("timeout_seconds: 5", "timeout_seconds: 600")
         workspace.path.write_text(text, encoding="utf-8")
         workspace.make(*TABLES)
         with serving(workspace) as store:
-            until(lambda: any(job.operations == ("expire_snapshots",) for job in store.jobs.list()), 60)
+            expiring = {(("expire_snapshots",), JobState.RUNNING)}
+            until(lambda: bool(expiring & {(job.operations, job.state) for job in store.jobs.list()}), 60)
         log = (workspace.home / "log").read_text(encoding="utf-8")
-        assert '"event": "stop_timed_out", "threads": ["job_' in log
+        assert '"event": "threads_left", "hanging": ["job ' in log
+
+
+def hung_mount(workspace: Workspace, settings: str) -> None:
+    """Add settings of tables, and make the FIFO on which reads hang."""
+    workspace.write(POLICY.replace("evaluate.cooldown", f"{settings}, evaluate.cooldown"))
+    os.mkfifo(workspace.home / "fifo")
+
+
+@pytest.mark.cases(115)
+def test_reads_that_hang_in_a_job_and_in_an_evaluation_cost_their_tables_alone(workspace: Workspace) -> None:
+    """Both end by their time-outs, and say where they hang; the one slot then does the work of the healthy table."""
+    workspace.make(*TABLES, partial(metrics, name="ops.unread", commits=20, rows_per_file=2))
+    hung_mount(workspace, "execute.timeout_seconds: 3, evaluate.timeout_seconds: 3")
+    with serving(workspace, "job /ops/metrics/,evaluation /ops/unread/") as store:
+        until(lambda: bool(store.jobs.list(METRICS)) and store.jobs.list(METRICS)[0].state is JobState.CANCELLED, 60)
+        (job,) = store.jobs.list(METRICS)
+        assert (
+            "it ran longer than execute.timeout_seconds (3); its thread hangs in icewright.adapters.files"
+            in job.summary
+        )
+        until(lambda: any(job.state is JobState.SUCCEEDED for job in store.jobs.list(EVENTS)), 60)
+        until(lambda: "did not finish within 3 s" in str(error_of(store, "unread")), 60)
+        assert not [row for row in store.tables.list() if row.paused]
+
+
+@pytest.mark.cases(115)
+@pytest.mark.parametrize("end", ["cancel", "SIGTERM"])
+def test_a_read_that_hangs_in_a_job_is_ended_by_hand(workspace: Workspace, end: str) -> None:
+    """Cancelling frees the table within seconds; SIGTERM records the end of the job before the process ends."""
+    workspace.make(partial(metrics, commits=20, rows_per_file=2))
+    hung_mount(workspace, "execute.timeout_seconds: 600")
+    with serving(workspace, "job /ops/metrics/") as store:
+        until(lambda: bool(store.jobs.list(METRICS)) and store.jobs.list(METRICS)[0].state is JobState.RUNNING, 60)
+        (job,) = store.jobs.list(METRICS)
+        if end == "cancel":
+            assert store.jobs.request_cancel(job.job_id, datetime.now(UTC))
+            until(lambda: store.jobs.list(METRICS)[-1].state is JobState.CANCELLED, 30)
+    store = workspace.store()
+    job = store.jobs.list(METRICS)[-1]
+    store.engine.dispose()
+    reason = "somebody asked it to stop" if end == "cancel" else "the process that runs it stops"
+    assert job.state is JobState.CANCELLED
+    assert job.summary.startswith(f"cancelled: {reason}; its thread hangs in icewright.adapters.files")
+    assert '"event": "threads_left", "hanging": ["job ' in (workspace.home / "log").read_text(encoding="utf-8")
+
+
+def error_of(store: SqlStore, table: str) -> str | None:
+    """Return why the table cannot be read, or None."""
+    return next((row.error for row in store.tables.list() if row.ref.name == table), None)

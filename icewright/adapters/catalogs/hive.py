@@ -22,6 +22,7 @@ from icewright.core.allowlist import Allowlist, require_inside
 from icewright.core.errors import CommitConflict, CommitStateUnknown, IcewrightError, TableNotFound
 from icewright.core.table import MAIN, TableMetadata, TableRef
 from icewright.ports import AddSnapshot, Change, Clock, Pointer, RestoreSnapshots
+from icewright.ports.work import progress
 
 PARALLEL = 4  # connections that list at the same time
 _BATCH = 200  # tables that one request asks for
@@ -103,6 +104,7 @@ class HiveCatalog:
                 table.parameters = _parameters(table.parameters, base, after, change)
                 if lock is not None and not lock.alive():
                     raise CommitConflict(f"{base.ref}: the lock did not last until the commit")
+                progress()  # the wait for the lock may have been long
                 self._alter_table(base, after.metadata_location, table)
                 if lock is not None and not lock.alive():  # others may have committed over it
                     self._settled(base, after.metadata_location, "the lock did not outlast the commit", compares=False)

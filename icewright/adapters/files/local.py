@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,6 +25,7 @@ from icewright.core.errors import (
 )
 from icewright.core.paths import local_path
 from icewright.ports import DeleteReport, FileStat, SizeLimit, ignore
+from icewright.ports.work import WorkerThreads, progress
 
 _BATCH = 20_000
 _FILES_PER_TASK = 64  # a task costs more than a deletion
@@ -93,7 +93,7 @@ class LocalStorage:
     def stat(self, paths: Sequence[str], concurrency: int) -> Mapping[str, FileStat | None]:
         """Return length and time of many files, links not followed; None for a file that does not exist."""
         parts = [paths[i : i + _FILES_PER_TASK] for i in range(0, len(paths), _FILES_PER_TASK)]
-        with ThreadPoolExecutor(max(1, concurrency)) as pool:
+        with WorkerThreads(max(1, concurrency)) as pool:
             stats = [one for part in pool.map(lambda part: [_stat(path) for path in part], parts) for one in part]
         return dict(zip(paths, stats, strict=True))
 
@@ -124,7 +124,7 @@ class LocalStorage:
     def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:
         """Delete files in parallel, with Hadoop's checksum files next to them."""
         parts = [paths[i : i + _FILES_PER_TASK] for i in range(0, len(paths), _FILES_PER_TASK)]
-        with ThreadPoolExecutor(max(1, concurrency)) as pool:
+        with WorkerThreads(max(1, concurrency)) as pool:
             reasons = [reason for part in pool.map(_deleted, parts) for reason in part]
         failures = {path: reason for path, reason in zip(paths, reasons, strict=True) if reason is not None}
         return DeleteReport(tuple(p for p in paths if p not in failures), failures)
@@ -174,6 +174,7 @@ def _deleted(paths: Sequence[str]) -> list[str | None]:
 
 
 def _removed(path: str) -> str | None:
+    progress()  # file by file: one call may hang in the kernel, and the files after it are not deleted any more then
     try:
         file = _local(path)
         folder, name = os.path.split(file)

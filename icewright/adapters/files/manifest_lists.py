@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
@@ -17,6 +16,7 @@ from icewright.core.avro_values import Skip, skipper
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.paths import stray_local_file
 from icewright.ports import Storage
+from icewright.ports.work import WorkerThreads
 
 # field ids of a row (spec, Manifest Lists), in the order of `ManifestFile`'s fields
 _FIELDS = {
@@ -50,7 +50,7 @@ def read_lists(storage: Storage, lists: Mapping[str, int | None]) -> pl.DataFram
     reader = _Reader(storage)
     manifests, unmerged_rows = SCHEMA.to_frame(), 0
     parts: list[pl.DataFrame] = []
-    with ThreadPoolExecutor(_TASKS) as pool:
+    with WorkerThreads(_TASKS) as pool:
         for frame in pool.map(reader.read, tasks) if len(tasks) > 1 else map(reader.read, tasks):
             parts.append(frame)
             unmerged_rows += frame.height

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -18,6 +17,7 @@ from icewright.adapters.files.reading import container, pinpointed, readable
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.table import ManifestContent, ManifestFile, Snapshot
 from icewright.ports import Storage
+from icewright.ports.work import WorkerThreads
 
 Result = TypeVar("Result")
 
@@ -225,7 +225,7 @@ def _side_by_side(
 ) -> list[Result]:
     if len(tasks) == 1:
         return [read(tasks[0])]
-    with ThreadPoolExecutor(_TASKS) as pool:
+    with WorkerThreads(_TASKS) as pool:
         return list(pool.map(read, tasks))
 
 

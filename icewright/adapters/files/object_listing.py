@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -21,6 +20,7 @@ from obstore.store import ObjectStore, S3Store
 
 from icewright.adapters.files.storage import LISTED, UNNAMEABLE, displayed, listed
 from icewright.ports import FileStat
+from icewright.ports.work import WorkerThreads
 
 T = TypeVar("T")
 PAGE = 1000  # keys that S3 lists, or deletes, at once
@@ -120,7 +120,7 @@ class ObjectListing:
         suspects = frame.filter((pl.col("bytes") == 0) | below | short).rows()
         if not suspects:
             return []
-        with ThreadPoolExecutor(_HEADS) as pool:
+        with WorkerThreads(_HEADS) as pool:
             stats = list(pool.map(lambda row: self._stat_of(row[1]), suspects))
         markers = []
         for (row, key, *stat), head in zip(suspects, stats, strict=True):
@@ -139,7 +139,7 @@ class ObjectListing:
 
 def _ahead(pages: Iterator[T]) -> Iterator[T]:
     """Yield the pages, each fetched while the previous one is processed."""
-    with ThreadPoolExecutor(1) as pool:
+    with WorkerThreads(1) as pool:
         coming = pool.submit(next, pages, None)
         while (page := coming.result()) is not None:
             coming = pool.submit(next, pages, None)

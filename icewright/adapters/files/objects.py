@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -21,6 +20,7 @@ from icewright.adapters.read_limits import read_limits
 from icewright.core.errors import AccessDenied, FileMissing, FolderMissing, StorageUnavailable, UnsupportedTable
 from icewright.core.paths import split
 from icewright.ports import DeleteReport, FileStat, SizeLimit, Storage, ignore
+from icewright.ports.work import WorkerThreads, progress
 
 _ERRORS = (BaseError, ValueError)  # ValueError: a key that obstore cannot say, such as one with an empty part
 _DENIED = (PermissionDeniedError, UnauthenticatedError)
@@ -82,7 +82,7 @@ class ObjectStorage:
         keys = {path: self._key(path) for path in paths if _fault(path) is None}
         unique_keys = sorted(set(keys.values()))
         stats: dict[str, FileStat | None] = {}
-        with ThreadPoolExecutor(max(1, concurrency)) as pool:
+        with WorkerThreads(max(1, concurrency)) as pool:
             for listed in pool.map(
                 self._listed_stats, [unique_keys[i : i + PAGE] for i in range(0, len(unique_keys), PAGE)]
             ):
@@ -141,11 +141,12 @@ class ObjectStorage:
         failures = {path: why for path in paths if (why := _fault(path)) is not None}
         named = [path for path in paths if path not in failures]
         pages = [named[i : i + PAGE] for i in range(0, len(named), PAGE)]
-        with ThreadPoolExecutor(max(1, concurrency)) as pool:
+        with WorkerThreads(max(1, concurrency)) as pool:
             failures |= {path: why for page in pool.map(self._deleted, pages) for path, why in page.items()}
         return DeleteReport(tuple(p for p in paths if p not in failures), failures)
 
     def _deleted(self, paths: Sequence[str]) -> dict[str, str]:
+        progress()
         try:
             obstore.delete(self.store, [self._key(p) for p in paths])
         except FileNotFoundError:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from icewright.core.errors import Refused, StorageUnavailable, UnsupportedTable
 from icewright.core.paths import local_path, split
 from icewright.ports import DeleteReport, FileStat, SizeLimit, Storage, VendedCredentials, ignore
+from icewright.ports.work import progress
 
 _FENCED = "outside of the environment that the catalogs declare"
 LISTED = pa.schema([("path", pa.string()), ("bytes", pa.int64()), ("modified", pa.timestamp("us", "UTC"))])
@@ -76,13 +77,17 @@ class Storages:
 
     def read(self, path: str, limit: SizeLimit | None = None) -> bytes:
         """Return the content of a file, from the storage that has its path."""
-        return self.of(path).read(path, limit)
+        content = self.of(path).read(path, limit)
+        progress()
+        return content
 
     def write(self, path: str, content: bytes) -> None:
         """Write a new file atomically, to the storage that has its path."""
         if not self._inside(path):
             raise Refused(f"{path}: {_FENCED}: it is not written")
+        progress()
         self.of(path).write(path, content)
+        progress()  # raises in an abandoned thread, before a catalog commits the file
 
     def size(self, path: str) -> int | None:
         """Return the length in bytes, None when there is no such file."""
@@ -93,6 +98,7 @@ class Storages:
         stats: dict[str, FileStat | None] = {}
         for storage, own in self._by_storage(paths, {}):
             stats |= storage.stat(own, concurrency)
+            progress()
         return stats
 
     def time(self, location: str) -> datetime:
@@ -130,7 +136,9 @@ class Storages:
 
     def listing(self, location: str, unnamed: Callable[[str], None] = ignore) -> Iterator[pa.RecordBatch]:
         """Return all files below a location."""
-        return self.of(location).listing(location, unnamed)
+        for batch in self.of(location).listing(location, unnamed):
+            progress()
+            yield batch
 
     def _inside(self, path: str) -> bool:
         """Return whether the path lies inside the fence, and so does the target of its links."""

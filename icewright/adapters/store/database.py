@@ -20,6 +20,7 @@ from sqlalchemy.exc import TimeoutError as NoConnection
 from icewright.adapters.store.change_token import ChangeTokens
 from icewright.core.addresses import address_fault
 from icewright.core.errors import ConfigError, SchemaMismatch, StoreUnavailable
+from icewright.ports.work import progress
 
 if TYPE_CHECKING:  # Alembic takes half a second to load, and only migrations need it
     from alembic.config import Config
@@ -172,12 +173,17 @@ class Database:
 
     @contextmanager
     def begin(self) -> Iterator[sa.Connection]:
-        """Begin a transaction that may write. Raises `StoreUnavailable` for every error of the database."""
+        """Begin a transaction that may write.
+
+        Raises `StoreUnavailable` for every error of the database, and `LeaseLost` in a thread whose work was abandoned.
+        """
+        progress()  # what an abandoned thread brings back is not recorded
         with (
             self.engine.get_execution_options().get(_WRITE_LOCK, nullcontext()),
             _transaction(self.engine) as connection,
         ):
             yield connection
+            progress()
 
     @contextmanager
     def claiming(self) -> Iterator[sa.Connection]:

@@ -1,11 +1,11 @@
-"""Commands that change tables or jobs: cycle, run, vacuum, cancel, undo, give-up, pause, resume, pin, unpin, adopt."""
+"""Commands that change tables or jobs: cycle, run, vacuum, undo, give-up, pin, unpin, adopt."""
 
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -29,6 +29,7 @@ from icewright.app.cli.base import (
     select_catalogs,
     split_settings,
 )
+from icewright.app.cli.fleet import AllTables, Tables, WholeCatalog, ask_about, print_document, selection
 from icewright.app.output import echo, escape
 from icewright.core.errors import UsageError
 
@@ -75,8 +76,8 @@ def cycle(
 
 
 @app.command()
-def run(
-    table: Table,
+def run(  # noqa: PLR0913, PLR0917 - an option each
+    tables: Tables = None,
     op: Annotated[
         list[str] | None,
         typer.Option(
@@ -87,22 +88,32 @@ def run(
     dry_run: DryRun = False,
     force: Annotated[bool, typer.Option("--force", help="Run although the table is paused.")] = False,
     files: Annotated[bool, typer.Option("--files", help="List every file that is rewritten or deleted.")] = False,
+    catalog: WholeCatalog = None,
+    every_table: AllTables = False,
+    yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Run operations on one table now.
+    """Run operations on one or many tables now.
 
     A manual run ignores cooldowns and windows, never guardrails or leases.
     """
     from icewright.core.policy import Operation
 
     operations = parse_operations("--op", op) or [o for o in Operation if o is not Operation.EXPIRE_ROWS]
-    request = RunRequest(table, operations, split_settings("--set", sets), dry_run, force, files)
-    document = backend().run(request)
-    if as_json:
-        output.print_json(document)
+    chosen = selection(tables, catalog, every_table)
+    request = RunRequest("", operations, split_settings("--set", sets), dry_run, force, files)
+    if chosen.is_one_table:
+        documents = [backend().run(replace(request, table=chosen.names[0]))]
     else:
-        views.show_job(document, files=files)
-    leave(exit_code([document["state"]]))
+        counted = backend().bulk("run", chosen, operations=operations)
+        ask_about("run", counted, yes=yes or dry_run)
+        documents = backend().run_many(chosen, request, counted)
+    if as_json:
+        output.print_json(documents[0] if chosen.is_one_table else {"jobs": documents})
+    else:
+        for document in documents:
+            views.show_job(document, files=files)
+    leave(exit_code([document["state"] for document in documents]))
 
 
 @app.command()
@@ -138,13 +149,6 @@ def vacuum(
 
 
 @app.command()
-def cancel(job: Job, as_json: Json = False) -> None:
-    """Ask a running job to stop before its next step."""
-    document = backend().cancel(job)
-    _print(document, as_json, f"job {document['job_id']} was asked to stop")
-
-
-@app.command()
 def undo(job: Job, dry_run: DryRun = False, as_json: Json = False) -> None:
     """Undo a job: restore snapshots, drop planned deletions.
 
@@ -165,27 +169,7 @@ def give_up(job: Job, yes: Yes = False, as_json: Json = False) -> None:
     """
     confirm("Only the removal of orphans can delete these files afterwards; go on?", yes=yes)
     document = backend().give_up(job)
-    _print(document, as_json, f"{document['files']} file(s) of job {document['job_id']} stay where they are")
-
-
-@app.command()
-def pause(
-    table: Table,
-    reason: Annotated[str, typer.Option("--reason", help="Shown wherever the table is shown.")] = "by hand",
-    as_json: Json = False,
-) -> None:
-    """Stop the automatic maintenance of a table."""
-    document = backend().pause(table, reason)
-    _print(document, as_json, f"{document['table']} is paused: {reason}")
-
-
-@app.command()
-def resume(table: Table, as_json: Json = False) -> None:
-    """Maintain a paused table again."""
-    document = backend().pause(table, None)
-    _print(
-        document, as_json, f"{document['table']} is {'maintained again' if document['was_paused'] else 'not paused'}"
-    )
+    print_document(document, as_json, f"{document['files']} file(s) of job {document['job_id']} stay where they are")
 
 
 @app.command()
@@ -217,7 +201,7 @@ def pin(
         if not runtime.store.pins.add(row.ref, metadata.table_uuid, new_pin):
             raise UsageError(f"a job works on {row.ref} and may be expiring the snapshot: pin it when the job is done")
     text = f"{new_pin.reader} holds snapshot {snapshot} of {row.ref} until {output.moment(until)} UTC"
-    _print({"table": str(row.ref), **asdict(new_pin)}, as_json, text)
+    print_document({"table": str(row.ref), **asdict(new_pin)}, as_json, text)
 
 
 @app.command()
@@ -227,7 +211,9 @@ def unpin(table: Table, reader: Reader, as_json: Json = False) -> None:
         row, name = known_table(opened, table), _reader_name(reader)
         if not opened.runtime.store.pins.remove(row.ref, name):
             raise UsageError(f"{reader} holds no snapshot of {row.ref}; `icewright pins {row.ref}` lists who does")
-    _print({"table": str(row.ref), "reader": name}, as_json, f"{reader} holds no snapshot of {row.ref} any more")
+    print_document(
+        {"table": str(row.ref), "reader": name}, as_json, f"{reader} holds no snapshot of {row.ref} any more"
+    )
 
 
 def _reader_name(reader: str) -> str:
@@ -266,10 +252,3 @@ def _show_adoptable(table: str, adoptable: Adoptable) -> None:
     kinds = {"earlier table": adoptable.tables, "dead version": adoptable.files, "location": adoptable.places}
     lines = [(kind, value) for kind, values in kinds.items() for value in values]
     output.rows(f"What {table} takes over", (output.Column("kind"), "uuid, file or folder"), lines)
-
-
-def _print(document: Any, as_json: bool, text: str) -> None:  # noqa: ANN401 - JSON
-    if as_json:
-        output.print_json(document)
-    else:
-        echo(escape(text))

@@ -11,6 +11,7 @@ from icewright.core.errors import UsageError
 
 if TYPE_CHECKING:
     from icewright.core.policy import Operation
+    from icewright.core.selection import TableSelection
 
 Document = dict[str, Any]
 
@@ -40,7 +41,7 @@ class JobFilter:
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """Operations to run on one table now. `settings` are knobs as given on the command line."""
+    """Operations to run on a table now; `settings` are knobs as given on the command line."""
 
     table: str
     operations: Sequence[Operation]
@@ -83,6 +84,37 @@ class Backend(Protocol):
 
     def pause(self, table: str, reason: str | None) -> Document:
         """Pause a table, or resume it where there is no reason; return `table`, `paused` and `was_paused`."""
+        ...
+
+    def bulk(
+        self,
+        action: str,
+        selection: TableSelection,
+        expected: int | None = None,
+        reason: str | None = None,
+        operations: Sequence[Operation] = (),
+    ) -> Document:
+        """Pause, resume or cancel many tables; without `expected` only return `count` and `tables`."""
+        ...
+
+    def run_many(self, selection: TableSelection, request: RunRequest, counted: Document) -> list[Document]:
+        """Run operations on the tables that were counted, and return the finished job of each."""
+        ...
+
+    def fleet(self) -> Document:
+        """Return the pause of the whole fleet and the processes, as `{"paused": ..., "processes": [...]}`."""
+        ...
+
+    def pause_fleet(self, reason: str, *, cancel_running: bool) -> Document:
+        """Pause everything; return `paused`, and the ids of the running jobs that were `cancelled`."""
+        ...
+
+    def resume_fleet(self) -> Document:
+        """End the pause of everything."""
+        ...
+
+    def drain(self, process: str) -> Document:
+        """Ask a process to take no more jobs; return its id as `process`."""
         ...
 
     def knobs(self, table: str) -> Document:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 from icewright.app import output
@@ -18,9 +19,12 @@ from icewright.app.documents import (
     waiting_document,
 )
 from icewright.core.describe import evaluation_document, ignored_document, knobs_document
-from icewright.core.errors import UsageError
+from icewright.core.errors import IcewrightError, UsageError
 from icewright.core.layering import parse_pattern, parse_settings
+from icewright.core.policy import Operation
+from icewright.core.selection import TableSelection
 from icewright.core.table import TableRef, split_name
+from icewright.flow.bulk import cancel_jobs, drain_process, pause_fleet, pause_tables, selected_tables
 from icewright.flow.cycle import look
 from icewright.flow.detect import detect
 from icewright.flow.evaluate import evaluate_and_record
@@ -121,6 +125,64 @@ class LocalBackend:
             row = known_table(app, table)
             app.runtime.store.tables.pause(row.ref, reason)
         return {"table": str(row.ref), "paused": reason, "was_paused": row.paused}
+
+    def bulk(
+        self,
+        action: str,
+        selection: TableSelection,
+        expected: int | None = None,
+        reason: str | None = None,
+        operations: Sequence[Operation] = (),  # noqa: ARG002 - the service checks permissions by them
+    ) -> Document:
+        """Pause, resume or cancel the selected tables of the state store, or count them."""
+        with open_application() as app:
+            if selection.catalog is not None:
+                select_catalogs(app, selection.catalog)
+            rows = selected_tables(app.runtime, selection)
+            rows = [row for row in rows if row.held_by is not None or action != "cancel"]
+            jobs: list[str] = []
+            if expected is not None and action == "cancel":
+                jobs = cancel_jobs(app.runtime, rows)
+            elif expected is not None:
+                pause_tables(app.runtime, rows, reason)
+        names = sorted(str(row.ref) for row in rows)
+        return {"count": len(rows), "changed": expected is not None, "tables": names, "jobs": jobs, "refused": {}}
+
+    def run_many(self, selection: TableSelection, request: RunRequest, counted: Document) -> list[Document]:  # noqa: ARG002
+        """Run the operations on one table after another in this process; a refusal stops no other table."""
+        documents = []
+        for table in counted["tables"]:
+            try:
+                documents.append(self.run(replace(request, table=table)))
+            except IcewrightError as error:
+                documents.append(
+                    {"table": table, "job_id": None, "state": "failed", "dry_run": request.dry_run}
+                    | {"operations": [], "summary": str(error), "reason": str(error)}
+                )
+        return documents
+
+    def fleet(self) -> Document:
+        """Return the fleet's pause and the processes from the state store."""
+        with open_application() as app:
+            processes = [asdict(row) for row in app.runtime.store.processes.list()]
+            return {"paused": _fleet_pause(app), "processes": processes}
+
+    def pause_fleet(self, reason: str, *, cancel_running: bool) -> Document:
+        """Pause everything by the state store."""
+        with open_application() as app:
+            cancelled = pause_fleet(app.runtime, reason, cancel_running=cancel_running)
+            return {"paused": _fleet_pause(app), "cancelled": cancelled}
+
+    def resume_fleet(self) -> Document:
+        """End the pause in the state store."""
+        with open_application() as app:
+            app.runtime.store.fleet.end()
+            return {"paused": _fleet_pause(app), "cancelled": []}
+
+    def drain(self, process: str) -> Document:
+        """Record the request in the state store; the process reads it with its next heartbeat."""
+        with open_application() as app:
+            return {"process": drain_process(app.runtime, process).holder}
 
     def knobs(self, table: str) -> Document:
         """Read the table's properties and resolve its knobs."""
@@ -246,6 +308,11 @@ def _explained(app: Application, ref: TableRef) -> Document:
         full = evaluation_document(evaluation)
         document |= {name: full[name] for name in ("health", "verdicts", "ignored_properties")}
     return document
+
+
+def _fleet_pause(app: Application) -> Document | None:
+    pause = app.runtime.store.fleet.get()
+    return None if pause is None else asdict(pause)
 
 
 def _job(app: Application, prefix: str) -> JobRow:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -11,6 +12,8 @@ from icewright.app.cli.base import parse_since
 from icewright.app.environment import server_token
 from icewright.client import Client
 from icewright.core.layering import parse_settings
+from icewright.core.policy import Operation
+from icewright.core.selection import TableSelection
 
 _UNLIMITED = 1_000_000  # tables that are listed where no limit is given
 _EXPLAINED = ("table", "paused", "error", "health", "verdicts", "ignored_properties")
@@ -90,6 +93,61 @@ class RemoteBackend:
                 client.pause(table, reason)
         return {"table": table, "paused": reason, "was_paused": was_paused}
 
+    def bulk(
+        self,
+        action: str,
+        selection: TableSelection,
+        expected: int | None = None,
+        reason: str | None = None,
+        operations: Sequence[Operation] = (),
+    ) -> Document:
+        """Pause, resume, cancel or run the selected tables of the service, or count them."""
+        more: dict[str, Any] = {"reason": reason} if action == "pause" else {}
+        more |= {"operations": list(operations)} if action == "run" else {}
+        with self._client() as client:
+            return client.bulk(action, _selected(selection) | more, expected)
+
+    def run_many(self, selection: TableSelection, request: RunRequest, counted: Document) -> list[Document]:
+        """Queue a job on each counted table, and wait for all; a dry run goes from table to table."""
+        if request.dry_run:
+            return [self.run(replace(request, table=table)) for table in counted["tables"]]
+        settings = parse_settings("--set", request.settings)
+        body = {"operations": list(request.operations), "set": settings, "force": request.force}
+        with self._client() as client:
+            started = client.bulk("run", _selected(selection) | body, counted["count"])
+            jobs = [client.follow(job_id) for job_id in started["jobs"]]
+        finished = [
+            {"table": job["table"], "job_id": job["job_id"], "state": job["state"], "dry_run": False}
+            | {"summary": job["summary"], "operations": [{name: run[name] for name in _RUN} for run in job["runs"]]}
+            for job in jobs
+        ]
+        refused = [
+            {"table": table, "job_id": None, "state": "failed", "dry_run": False}
+            | {"operations": [], "summary": reason, "reason": reason}
+            for table, reason in started["refused"].items()
+        ]
+        return finished + refused
+
+    def fleet(self) -> Document:
+        """Return the service's pause and processes."""
+        with self._client() as client:
+            return {"paused": client.fleet()["paused"], "processes": list(client.processes())}
+
+    def pause_fleet(self, reason: str, *, cancel_running: bool) -> Document:
+        """Pause everything by the service."""
+        with self._client() as client:
+            return client.pause_fleet(reason, cancel_running=cancel_running)
+
+    def resume_fleet(self) -> Document:
+        """End the pause of everything by the service."""
+        with self._client() as client:
+            return client.resume_fleet()
+
+    def drain(self, process: str) -> Document:
+        """Ask a process of the service's store to drain."""
+        with self._client() as client:
+            return client.drain(process)
+
     def knobs(self, table: str) -> Document:
         """Return the knobs of a table of the service."""
         with self._client() as client:
@@ -129,3 +187,7 @@ class RemoteBackend:
         """Drop the planned deletions of a job of the service."""
         with self._client() as client:
             return client.give_up(job)
+
+
+def _selected(selection: TableSelection) -> Document:
+    return {"tables": list(selection.names), "catalog": selection.catalog, "all": selection.everything}

@@ -66,6 +66,10 @@ def _run(kind: str, slots: int | None, grace_seconds: int, *, no_worker: bool = 
                 until_asked_to_stop()
             log("stopping", {"kind": kind, "grace_seconds": grace_seconds})
             _end_process_in(2 * grace_seconds + STOP_SECONDS, log)
+    if hanging := service.hanging():  # Python would wait for their threads
+        log("threads_left", {"hanging": hanging})
+        sys.stdout.flush()
+        os._exit(0)
 
 
 def _end_process_in(seconds: float, log: Listener) -> None:

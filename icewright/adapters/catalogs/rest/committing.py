@@ -32,6 +32,7 @@ from icewright.core.errors import (
 from icewright.core.runs import backoff
 from icewright.core.table import SnapshotRef, TableMetadata, TableRef
 from icewright.ports import AddSnapshot, Change, Clock, RemoveSnapshots, RestoreSnapshots
+from icewright.ports.work import progress
 
 _OK, _NOT_FOUND, _CONFLICT = 200, 404, 409
 _RETRYABLE = frozenset({429, 503})  # the server did nothing: the request may be repeated
@@ -140,6 +141,7 @@ class Committing:
         raise CatalogUnavailable(f"{base.ref}: {self.client.where} takes no commits now ({answer.message})")
 
     def _posted(self, ref: TableRef, request: commits.Json) -> RestResponse:
+        progress()  # a commit may be sent again after long waits
         body = {"identifier": {"namespace": ref.namespace, "name": ref.name}, **request}
         return self.client.send("POST", self.path, data=msgspec.json.encode(body))
 

@@ -7,7 +7,7 @@ import math
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,7 @@ from icewright.core.ordering import Ordering
 from icewright.core.paths import local_path
 from icewright.core.sortedness import ordering_fields
 from icewright.core.steps import RewriteDataFiles
+from icewright.ports.work import WorkerThreads
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -114,7 +115,7 @@ class ArrowRewrite:
         parallelism = int(self._option("max-concurrent-file-group-rewrites", "1"))
         # threads inherit the job tags, by which jobs are cancelled and measured
         rewrite_wave = inheritable_thread_target(self.session)(partial(self._rewrite_groups, layout))
-        with ThreadPoolExecutor(parallelism, thread_name_prefix="wave") as threads:
+        with WorkerThreads(parallelism, thread_name_prefix="wave") as threads:
             running = {threads.submit(rewrite_wave, wave_groups): wave_groups for wave_groups in waves}
             failed = 0
             for wave in as_completed(running):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from secrets import token_bytes
 
 from icewright.core.avro_values import Schema, varint
+from icewright.ports.work import WorkerThreads
 
 _BLOCK_BYTES = 64_000  # of records, the default of Java's writer
 _LEVEL = 6
@@ -20,7 +20,7 @@ def container(schema: Schema, meta: Mapping[str, str], records: Sequence[bytes])
     header = {**meta, "avro.schema": json.dumps(schema), "avro.codec": "deflate"}
     sync = token_bytes(16)
     fields = b"".join(_length_prefixed(part.encode()) for pair in header.items() for part in pair)
-    with ThreadPoolExecutor(_WRITERS) as pool:
+    with WorkerThreads(_WRITERS) as pool:
         blocks = list(pool.map(_block, _split_into_blocks(records)))
     return b"".join(
         (b"Obj\x01", varint(len(header)), fields, b"\x00", sync, *(part for b in blocks for part in (b, sync)))

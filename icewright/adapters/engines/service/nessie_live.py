@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -31,6 +30,7 @@ from icewright.core.vacuum import (
     walk,
 )
 from icewright.ports import Branched, Clock, Head, LiveTable, Survey, TableFiles
+from icewright.ports.work import WorkerThreads
 
 _READERS = 8
 _REPORTED = (IcewrightError,)
@@ -67,7 +67,7 @@ class NessieLiveSet:
         """Return every reference's tables, and the versions that its live commits see."""
         started = self.clock.now()
         references = tuple(self.catalog.references())
-        with ThreadPoolExecutor(_READERS) as pool:
+        with WorkerThreads(_READERS) as pool:
             heads = tuple(pool.map(self.catalog.tables, references))
             errors = self._all_read({c.metadata_location: c for tables in heads for c in tables.values()}.values())
             versions: dict[str, set[Content]] = {}
@@ -135,7 +135,7 @@ class NessieLiveSet:
                 return error
 
         errors: dict[str, IcewrightError] = {}
-        with ThreadPoolExecutor(_READERS) as pool:
+        with WorkerThreads(_READERS) as pool:
             for location, result in zip(unread, pool.map(read, unread.values()), strict=True):
                 if isinstance(result, IcewrightError):
                     errors[location] = result

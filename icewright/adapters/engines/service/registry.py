@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property, partial
@@ -28,6 +27,7 @@ from icewright.core.table import TableMetadata, TableRef
 from icewright.ports import Catalog, Clock, Pointer, Registration, Registrations, TableFiles
 from icewright.ports.deadlines import CatalogCalls
 from icewright.ports.rows import table_folder, unseen_snapshots
+from icewright.ports.work import WorkerThreads
 
 _READERS = 8
 _UNREADABLE_FOR = timedelta(minutes=5)  # how long a table that could not be read is not read again
@@ -217,7 +217,7 @@ class TableRegistry:
             return replace(one, metadata_location=pointer.metadata_location)
 
         to_read = [pointer for pointer in pointers if pointer not in problems]
-        with ThreadPoolExecutor(_READERS) as pool:
+        with WorkerThreads(_READERS) as pool:
             answers = dict(zip(to_read, pool.map(read, to_read), strict=True))
         failed = {p: str(answer) for p, answer in answers.items() if isinstance(answer, IcewrightError)}
         with self._lock:

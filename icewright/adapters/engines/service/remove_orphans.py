@@ -7,7 +7,6 @@ deletion the table is loaded once more. Uncertain files stay, and a doubt about 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
@@ -29,6 +28,7 @@ from icewright.core.runs import FileAction, Outcome, committed
 from icewright.core.steps import RemoveOrphans
 from icewright.core.table import TableMetadata
 from icewright.ports import Catalog, LedgerState, StepRequest
+from icewright.ports.work import WorkerThreads
 
 _SHOWN = 20  # names that notes list one by one
 _NO_ORPHANS = pl.DataFrame(schema=ORPHAN)
@@ -134,7 +134,7 @@ class RemoveOrphansInService:
         invalid_names: list[str] = []
         with (
             closing(LocationListing(base, step.older_than, files.canonical)) as listing,
-            ThreadPoolExecutor(1) as meanwhile,
+            WorkerThreads(1) as meanwhile,
         ):
             early = meanwhile.submit(self._reached, base, step)
             for root in roots:

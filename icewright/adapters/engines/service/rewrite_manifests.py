@@ -7,7 +7,6 @@ numbers written out (spec, Sequence Number Inheritance); delete manifests are ca
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from icewright.adapters.engines.service import reachable as sets
@@ -20,6 +19,7 @@ from icewright.core.steps import RewriteManifests
 from icewright.core.table import ManifestContent, ManifestFile, Snapshot, TableMetadata
 from icewright.core.verify import total_violations
 from icewright.ports import Catalog, Clock, StepRequest, TableFiles
+from icewright.ports.work import WorkerThreads
 
 _READERS = 4
 
@@ -61,7 +61,7 @@ class RewriteManifestsInService:
         )
 
     def _rewrite_spec(self, replacing: Replacing, manifests: Sequence[ManifestFile], target_bytes: int) -> None:
-        with ThreadPoolExecutor(_READERS) as pool:
+        with WorkerThreads(_READERS) as pool:
             sources = list(pool.map(lambda m: read_manifest(self.files, m), manifests))
         writer = ManifestWriter(sources[0], replacing.base, manifests[0].spec_id)
         read = [e for m, source in zip(manifests, sources, strict=True) for e in writer.entries(m, source)]

@@ -159,9 +159,9 @@ class ClassicApplication:
         """Return cores, active and pending tasks from Spark's status tracker."""
         from py4j.protocol import Py4JError  # noqa: PLC0415
 
-        tracker = self._context.statusTracker()
         active = pending = 0
         with contextlib.suppress(Py4JError, OSError):  # it died just now: the next job sees to that
+            tracker = self._context.statusTracker()
             for stage in filter(None, map(tracker.getStageInfo, tracker.getActiveStageIds())):
                 active += stage.numActiveTasks
                 pending += stage.numTasks - stage.numActiveTasks - stage.numCompletedTasks - stage.numFailedTasks

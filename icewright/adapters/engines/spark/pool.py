@@ -112,7 +112,7 @@ class SparkPool:
         with self._place(check):
             application = self.application()
             cancel = partial(application.cancel, tag)
-            with _quiet_after_failure(application, tag), watched(check, cancel, self.look_seconds):
+            with _quiet_after_failure(application, tag), watched(check, cancel, self.look_seconds, application.tasks):
                 try:
                     with application.marked(tag) as session:
                         answer = work(session)

@@ -7,22 +7,35 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from icewright.core.errors import Cancelled, IcewrightError, LeaseLost
+from icewright.ports.work import current_work
 
 LOOK_SECONDS = 1.0
 
 
 @contextmanager
-def watched(check: Callable[[], None], cancel: Callable[[], None], every: float = LOOK_SECONDS) -> Iterator[None]:
+def watched(
+    check: Callable[[], None],
+    cancel: Callable[[], None],
+    every: float = LOOK_SECONDS,
+    tasks: Callable[[], object] = lambda: None,
+) -> Iterator[None]:
     """Poll `check` while the block runs; when it raises `Cancelled` or `LeaseLost`, call `cancel`.
+
+    A change of `tasks`, the state of the application's tasks, is progress of the work; None, for unknown, counts too.
 
     The cancellation is repeated at every poll, as a procedure whose job was cancelled continues with the next job. The
     error of `check` is raised at the end, also when the block ends without an error: with partial progress a procedure
     returns the number of failed groups.
     """
     over, why = threading.Event(), list[IcewrightError]()
+    work, last = current_work(), tasks()
 
     def look() -> None:
+        nonlocal last
         while not over.wait(every):
+            if work is not None and ((now := tasks()) is None or now != last):
+                last = now
+                work.progress()
             if not why:
                 try:
                     check()

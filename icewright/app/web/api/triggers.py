@@ -18,7 +18,7 @@ from icewright.core.layering import parse_settings
 from icewright.core.permissions import Action, needed, place_of
 from icewright.core.table import TableRef
 from icewright.flow.manual import queue_manual_job, would_do
-from icewright.ports import TableRow
+from icewright.ports import FleetPause, TableRow
 
 router = APIRouter(
     prefix="/tables",
@@ -57,7 +57,7 @@ def start(
     actions = needed(body.operations, body.set, dry_run=body.dry_run)
     row, runtime = caller.table(name, *actions), caller.runtime
     knobs = parse_settings("set", body.set, runtime.policy().guardrails)
-    _require_startable(row, body)
+    _require_startable(row, body, runtime.store.fleet.get())
     if row.ref.catalog not in runtime.scopes:
         raise Problem(409, f"{row.ref}: the configuration has no catalog {row.ref.catalog} any more")
     if body.dry_run:
@@ -68,11 +68,13 @@ def start(
     return _once(caller, key, f"{row.ref} {body.model_dump_json()}", lambda: _start(caller, row, body, knobs, actions))
 
 
-def _require_startable(row: TableRow, body: models.JobRequest) -> None:
+def _require_startable(row: TableRow, body: models.JobRequest, pause: FleetPause | None) -> None:
     if row.dropped:
         raise Problem(409, f"{row.ref} was dropped")
     if row.table_uuid is None and not body.dry_run:
         raise Problem(409, f"{row.ref} has not been evaluated yet: try again in a moment")
+    if pause is not None and not body.dry_run:
+        raise Problem(409, f"{pause}; no job begins until somebody resumes the fleet")
     if row.paused and not body.force and not body.dry_run:
         raise Problem(409, f"{row.ref} is paused ({row.paused}): resume it, or ask with force")
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Annotated, Any
 
 from fastapi import APIRouter
 from pydantic import ValidationError
@@ -11,6 +12,7 @@ from starlette.responses import Response
 
 from icewright.app.web import api
 from icewright.app.web.api import models
+from icewright.app.web.callers import Caller
 from icewright.app.web.pages.forms import Submission, submitted
 from icewright.app.web.pages.render import Crumb, redirect, render_page
 from icewright.app.web.pages.urls import table_url
@@ -100,6 +102,59 @@ def resume(submission: Annotated[Submission, submitted(Action.TABLES_PAUSE)]) ->
     return _apply(
         table, lambda: api.tables.resume(table, submission.caller), "Resumed: automatic maintenance continues."
     )
+
+
+@router.post("/bulk")
+def bulk(submission: Annotated[Submission, submitted(Action.TABLES_PAUSE)]) -> Response:
+    """Show how many tables a change is about, or change them once confirmed."""
+    form, caller = submission.form, submission.caller
+    action, names, reason = form.one("action"), form.one("tables").split(), form.one("reason").strip()
+    selected: dict[str, Any] = {"tables": names, "catalog": form.one("catalog") or None}
+    if not names and not form.one("catalog"):
+        selected["all"] = True
+    if (expected := form.one("expected")).isdecimal():
+        selected["expected"] = int(expected)
+    try:
+        result = _bulk(caller, action, selected, reason or "paused on the tables page")
+    except Problem as problem:
+        return _redirect_or_raise(problem, "/tables")
+    except ValidationError:
+        return redirect("/tables", "The names or the reason are too long.", "bad")
+    if not result.changed:
+        fields = {"action": action, "tables": " ".join(names), "catalog": form.one("catalog"), "reason": reason}
+        return render_page(caller, "bulk.html", result=result, fields=fields, crumbs=[Crumb("Tables", "/tables")])
+    changed = f"Cancelled {len(result.jobs)} jobs" if action == "cancel" else f"{action.capitalize()}d"
+    return redirect("/tables", f"{changed}: {result.count} tables.")
+
+
+def _bulk(caller: Caller, action: str, selected: Mapping[str, Any], reason: str) -> models.Bulk:
+    match action:
+        case "pause":
+            return api.bulk.pause(models.BulkPauseRequest(**selected, reason=reason), caller)
+        case "resume":
+            return api.bulk.resume(models.BulkRequest(**selected), caller)
+        case "cancel":
+            return api.bulk.cancel(models.BulkRequest(**selected), replace(caller, action=Action.JOBS_CANCEL))
+    raise Problem(422, f"there is no action {action}")
+
+
+@router.post("/fleet/pause")
+def pause_fleet(submission: Annotated[Submission, submitted(Action.TABLES_PAUSE)]) -> Response:
+    """Pause the whole fleet, so that no job begins."""
+    reason = submission.form.one("reason").strip() or "paused on the tables page"
+    try:
+        body = models.FleetPauseRequest(reason=reason, cancel_running=submission.form.one("cancel") == "yes")
+    except ValidationError:
+        return redirect("/tables", "The reason is too long.", "bad")
+    api.bulk.pause_everything(body, submission.caller)
+    return redirect("/tables", "Everything is paused: no job begins until you resume.", "warn")
+
+
+@router.post("/fleet/resume")
+def resume_fleet(submission: Annotated[Submission, submitted(Action.TABLES_PAUSE)]) -> Response:
+    """End the pause of the whole fleet."""
+    api.bulk.resume_everything(submission.caller)
+    return redirect("/tables", "Jobs begin again.")
 
 
 def _apply(table: str, change: Callable[[], None], message: str) -> Response:

@@ -19,6 +19,7 @@ from icewright.app.web.pages import formats
 from icewright.app.web.pages.assets import asset_url
 from icewright.app.web.pages.urls import table_url, with_query
 from icewright.core.permissions import Action, Via
+from icewright.ports import FleetPause
 
 THEME, FLASH = "icewright_theme", "icewright_said"
 THEMES = ("light", "dark")
@@ -89,7 +90,8 @@ def templates() -> Environment:
 def render_page(caller: Caller, template: str, *, status: int = 200, **context: Any) -> Response:  # noqa: ANN401 - of the template
     """Return a page for an authenticated caller."""
     request = caller.request
-    text = render_fragment(caller, template, **_layout_context(request) | context)
+    layout = _layout_context(request) | {"fleet_pause": _fleet_pause(caller)}
+    text = render_fragment(caller, template, **layout | context)
     answer = HTMLResponse(text, status, headers=HEADERS)
     if FLASH in request.cookies:
         answer.delete_cookie(FLASH, path="/")
@@ -141,8 +143,14 @@ def _layout_context(request: Request) -> dict[str, Any]:
         "theme": theme if theme in THEMES else "",
         "flash": _flash(request),
         "crumbs": (),
+        "fleet_pause": None,
         "live": "",
     }
+
+
+def _fleet_pause(caller: Caller) -> FleetPause | None:
+    """Return the pause of the whole fleet, which every page shows."""
+    return caller.cached_until_change("fleet", work=caller.runtime.store.fleet.get)
 
 
 def _flash(request: Request) -> tuple[str, str] | None:

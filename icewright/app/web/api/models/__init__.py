@@ -1,5 +1,13 @@
 """Request and response bodies of the REST API."""
 
+from icewright.app.web.api.models.bulk import (
+    Bulk,
+    BulkPauseRequest,
+    BulkRequest,
+    BulkRunRequest,
+    Fleet,
+    FleetPauseRequest,
+)
 from icewright.app.web.api.models.common import RequestBody, Settings, Text
 from icewright.app.web.api.models.deletions import (
     Deletions,
@@ -70,11 +78,17 @@ from icewright.app.web.api.models.tables import (
 __all__ = [
     "Audit",
     "AuditEntry",
+    "Bulk",
+    "BulkPauseRequest",
+    "BulkRequest",
+    "BulkRunRequest",
     "Deletions",
     "Event",
     "Events",
     "File",
     "Files",
+    "Fleet",
+    "FleetPauseRequest",
     "GivenUp",
     "Granted",
     "IgnoredProperty",

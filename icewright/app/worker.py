@@ -1,0 +1,167 @@
+"""The worker: runs queued jobs in threads, and gives up those that hang past their end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from icewright.core.errors import Cancelled, IcewrightError, LeaseLost
+from icewright.core.policy import TIMEOUT
+from icewright.core.table import TableRef
+from icewright.flow.abandon import end_abandoned_job
+from icewright.flow.execute import execute_taken
+from icewright.flow.lease import Lease
+from icewright.flow.runtime import Runtime
+from icewright.ports import JobRow
+from icewright.ports.work import SupervisedWork, WorkState
+
+PATIENCE = timedelta(seconds=10)  # a thread without progress for so long, past the job's end, is given up
+LOOK_AFTER = timedelta(seconds=5)  # without progress, after which the supervisor itself asks for the state of the lease
+_SUPERVISE_EVERY = 1.0  # seconds
+
+
+@dataclass(eq=False)
+class RunningJob:
+    """A job with its lease and its thread."""
+
+    job: JobRow
+    lease: Lease
+    thread: threading.Thread = field(init=False)
+    end_seen: float | None = None  # when the supervisor first saw that the job must end, in monotonic seconds
+    looked: float | None = None  # when the supervisor asked for the state of the lease
+
+
+class Worker:
+    """Runs queued jobs, at most `slots` at the same time."""
+
+    def __init__(
+        self, runtime: Runtime, slots: int, done: Callable[[], None], seconds: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.slots = slots
+        self._runtime, self._done, self._seconds = runtime, done, seconds
+        self._running: list[RunningJob] = []
+        self._hanging: dict[TableRef, RunningJob] = {}  # given up, and their threads have not come back
+        self._lock = threading.RLock()
+        self._ended = threading.Condition(self._lock)
+
+    @property
+    def busy(self) -> int:
+        """Return how many jobs the worker runs now."""
+        with self._lock:
+            return len(self._running)
+
+    def take(self) -> int:
+        """Give up jobs that hang, and start queued jobs in the free slots; return how many were started."""
+        self.supervise()
+        runtime = self._runtime
+        free = self.slots - self.busy
+        if free <= 0 or runtime.stopping():
+            return 0
+        jobs = runtime.store.jobs.dequeue(runtime.trigger.holder, sorted(runtime.scopes), runtime.clock.now(), free)
+        for job in jobs:
+            self._start(job)
+        return len(jobs)
+
+    def wait(self, timeout: timedelta) -> bool:
+        """Wait for the running jobs; return whether all ended, or were given up, within the timeout."""
+        until = time.monotonic() + timeout.total_seconds()
+        while True:
+            self.supervise()
+            with self._ended:
+                remaining = until - time.monotonic()
+                if not self._running or remaining <= 0:
+                    return not self._running
+                self._ended.wait(min(remaining, _SUPERVISE_EVERY))
+
+    def supervise(self) -> None:
+        """Give up the jobs that had to end, by time-out, cancellation or without progress, and whose threads hang."""
+        with self._lock:
+            running = list(self._running)
+            self._hanging = {ref: run for ref, run in self._hanging.items() if run.thread.is_alive()}
+        for run in running:
+            reason = self._overdue(run)
+            if reason is not None:
+                self._give_up(run, reason)
+
+    def give_up_all(self) -> None:
+        """Give up every running job, as the process ends."""
+        with self._lock:
+            running = list(self._running)
+        for run in running:
+            self._give_up(run, run.lease.end_reason() or Cancelled("the process that runs it stops"))
+
+    def states(self) -> Sequence[WorkState]:
+        """Return what the running jobs do now, and those that were given up and whose threads hang."""
+        with self._lock:
+            runs = [*self._running, *(run for run in self._hanging.values() if run.thread.is_alive())]
+        return [run.lease.work.state(str(run.job.ref)) for run in runs]
+
+    def _start(self, job: JobRow) -> None:
+        with self._lock:
+            hanging = self._hanging.get(job.ref)
+        if hanging is not None:  # a second thread would hang as well
+            reason = Cancelled(f"an earlier job on the table, {hanging.job.job_id}, has not come back")
+            with suppress(IcewrightError):  # the store is away: the reconciler ends the job
+                end_abandoned_job(self._runtime, job, reason, hanging.lease.work.call_site())
+            return
+        limit = timedelta(seconds=TIMEOUT.default)  # until the job has read its settings
+        run = RunningJob(
+            job, Lease(self._runtime, job.job_id, limit, SupervisedWork(f"job {job.job_id}", self._seconds))
+        )
+        run.thread = threading.Thread(target=self._run, args=(run,), name=f"job {job.job_id}", daemon=True)
+        with self._lock:
+            self._running.append(run)
+        run.thread.start()
+
+    def _run(self, run: RunningJob) -> None:
+        details: Mapping[str, object] = {"job_id": run.job.job_id, "table": str(run.job.ref)}
+        try:
+            execute_taken(self._runtime, run.job, run.lease)
+        except Exception as error:  # noqa: BLE001 - a bug in one job ends no other
+            if not run.lease.work.abandoned:
+                message = f"unexpected {type(error).__name__}: {error}"
+                self._runtime.emit("job_crashed", {**details, "error": message})
+        if run.lease.work.abandoned:
+            self._runtime.emit("job_returned", details)
+        self._forget(run)
+
+    def _overdue(self, run: RunningJob) -> Cancelled | LeaseLost | None:
+        """Return why a job must end when its thread has not ended in time and does nothing; None for other jobs."""
+        idle, now = run.lease.work.idle_seconds(), self._seconds()
+        if idle < LOOK_AFTER.total_seconds():
+            run.end_seen = None
+            return None
+        if run.looked is None or now - run.looked >= LOOK_AFTER.total_seconds():
+            run.looked = now
+            with suppress(IcewrightError):  # the store is away for a moment
+                run.lease.renew()
+        reason = run.lease.end_reason()
+        if reason is None:
+            return None
+        run.end_seen = now if run.end_seen is None else run.end_seen
+        patience = PATIENCE.total_seconds()
+        return reason if now - run.end_seen >= patience and idle >= patience else None
+
+    def _give_up(self, run: RunningJob, reason: Cancelled | LeaseLost) -> None:
+        run.lease.work.abandon()
+        try:
+            end_abandoned_job(self._runtime, run.job, reason, run.lease.work.call_site())
+        except IcewrightError as error:  # the store is away: the next round tries again, or the reconciler
+            self._runtime.emit("abandon_failed", {"job_id": run.job.job_id, "error": str(error)})
+            return
+        with self._lock:
+            if run.thread.is_alive():
+                self._hanging[run.job.ref] = run
+        self._forget(run)
+
+    def _forget(self, run: RunningJob) -> None:
+        """Free the slot of a job."""
+        with self._ended:
+            if run in self._running:
+                self._running.remove(run)
+            self._ended.notify_all()
+        self._done()

@@ -1,0 +1,319 @@
+"""Icewright for programs and notebooks: open a configuration, look at tables, and run operations in this process.
+
+Nothing here needs a running service; `icewright.client.Client` talks to one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from html import escape
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
+
+from icewright.app.bootstrap import Application, application, read_config
+from icewright.app.cli.base import known_table, parse_operations
+from icewright.app.environment import find_config
+from icewright.core.describe import facts_summary
+from icewright.core.errors import MetadataUnreadable, UsageError
+from icewright.core.layering import parse_settings
+from icewright.core.steps import VERDICT_NAMES, Due, why
+from icewright.core.table import TableRef
+from icewright.core.verdicts import Evaluation
+from icewright.flow.detect import detect
+from icewright.flow.evaluate import evaluate_and_record
+from icewright.flow.execute import execute
+from icewright.flow.operation import Request
+from icewright.flow.reconcile import reconcile_interrupted
+from icewright.ports.views import JobQuery, TableQuery
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import polars as pl
+    import pyarrow as pa
+
+Row = TypeVar("Row")
+_PAGE = 500
+
+
+class Rows(Sequence[Row], Generic[Row]):
+    """Dataclasses of one kind, as a list, an Arrow table, a Polars frame, or a table in a notebook."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self._rows = tuple(rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+    @overload
+    def __getitem__(self, index: slice) -> Rows[Row]: ...
+    def __getitem__(self, index: int | slice) -> Row | Rows[Row]:
+        return Rows(self._rows[index]) if isinstance(index, slice) else self._rows[index]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __repr__(self) -> str:
+        return f"Rows({list(self._rows)!r})"
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Return the rows as dictionaries by field name."""
+        return [asdict(row) for row in self._rows]  # type: ignore[call-overload]
+
+    def to_arrow(self) -> pa.Table:
+        """Return the rows as an Arrow table with a column for each field."""
+        import pyarrow as pa  # noqa: PLC0415 - takes long to load
+
+        return pa.Table.from_pylist(self.to_dicts())
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return the rows as a Polars frame with a column for each field."""
+        import polars as pl  # noqa: PLC0415 - takes long to load
+
+        return pl.DataFrame(self.to_dicts())
+
+    def _repr_html_(self) -> str:
+        dicts = self.to_dicts()
+        names = list(dicts[0]) if dicts else []
+        head = "".join(f"<th>{escape(name)}</th>" for name in names)
+        body = "".join(
+            f"<tr>{''.join(f'<td>{escape(_cell(value))}</td>' for value in row.values())}</tr>" for row in dicts
+        )
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _cell(value: object) -> str:
+    match value:
+        case None:
+            return ""
+        case list() | tuple():
+            return ", ".join(map(str, value))
+        case datetime():
+            return f"{value:%Y-%m-%d %H:%M:%S}"
+    return str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class TableSummary:
+    """A table of the catalogs, as its last evaluation left it; sizes are in bytes."""
+
+    table: str
+    state: str
+    health: int | None  # 0 to 100; None before the first evaluation
+    due: tuple[str, ...]  # operations
+    files: int | None
+    bytes: int | None
+    evaluated_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class HealthComponent:
+    """One part of a table's health, with the number behind its score in words."""
+
+    part: str
+    score: int | None  # 0 to 100; None when it is not known
+    behind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """The health of a table, its parts, and the counts of its files, snapshots and manifests."""
+
+    table: str
+    score: int | None  # 0 to 100
+    parts: Rows[HealthComponent]
+    facts: Mapping[str, Any]
+
+    def _repr_html_(self) -> str:
+        return f"<p><b>{escape(self.table)}</b>: health {self.score}</p>{self.parts._repr_html_()}"
+
+
+@dataclass(frozen=True, slots=True)
+class OperationVerdict:
+    """Whether an operation is due on a table, and why; a due one has its benefit and its cost."""
+
+    operation: str
+    verdict: str
+    reason: str
+    benefit_mb: float | None = None
+    cost_gb_hours: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OperationResult:
+    """What one operation of a run came to; `state` is `planned` where a dry run would have committed."""
+
+    operation: str
+    state: str
+    summary: str
+    metrics: Mapping[str, float]
+    files: tuple[str, ...]  # paths of files that it deletes
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """The result of operations that were run on a table."""
+
+    table: str
+    job_id: str | None  # None when no job was started, as in a dry run
+    state: str
+    summary: str
+    operations: Rows[OperationResult]
+
+    def _repr_html_(self) -> str:
+        return f"<p><b>{escape(self.table)}</b>: {escape(self.state)}</p>{self.operations._repr_html_()}"
+
+
+@dataclass(frozen=True, slots=True)
+class PastJob:
+    """A job of the history."""
+
+    job_id: str
+    table: str
+    state: str
+    operations: tuple[str, ...]
+    trigger: str
+    actor: str
+    started: datetime | None
+    finished: datetime | None
+    summary: str
+
+
+@dataclass(frozen=True)
+class Icewright:
+    """An open configuration: its catalogs, its state store and its Spark pools. Close it, or use a `with` block."""
+
+    _app: Application
+    _closing: ExitStack
+
+    @classmethod
+    def open(cls, config: str | Path | None = None) -> Icewright:
+        """Open a configuration file, that of ICEWRIGHT_CONFIG, or `icewright.yaml` in the working folder.
+
+        Raises `UsageError` when there is no such file, `ConfigError` when the file is at fault.
+        """
+        closing = ExitStack()
+        path = find_config(None if config is None else str(config))
+        return cls(closing.enter_context(application(read_config(path), kind="manual")), closing)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close catalogs, pools and the state store."""
+        self._closing.close()
+
+    def tables(self, catalog: str | None = None) -> Rows[TableSummary]:
+        """List the catalogs, and return the tables of one or of all."""
+        runtime = self._app.runtime
+        if catalog is not None and catalog not in runtime.catalogs:
+            raise UsageError(f"there is no catalog {catalog}; there is: {', '.join(sorted(runtime.catalogs))}")
+        detect(runtime, [catalog] if catalog is not None else sorted(runtime.catalogs))
+        return Rows(list(self._summaries(TableQuery(catalog=catalog))))
+
+    def _summaries(self, query: TableQuery) -> Iterator[TableSummary]:
+        after = None
+        while True:
+            page = self._app.runtime.store.views.list_tables(query, None, after, _PAGE)
+            for item in page.items:
+                due = tuple(str(operation) for operation in item.due)
+                row = item.row
+                yield TableSummary(
+                    str(row.ref), str(item.state), row.health, due, item.files, item.bytes, row.evaluated_at
+                )
+            if (after := page.after) is None:
+                return
+
+    def table(self, name: str) -> TableHandle:
+        """Return a table by its full name, such as `lake.shop.orders`. Raises `UsageError` when there is none."""
+        return TableHandle(self._app, known_table(self._app, name).ref)
+
+
+@dataclass(frozen=True)
+class TableHandle:
+    """A table of a configured catalog."""
+
+    _app: Application
+    ref: TableRef
+
+    def health(self) -> Health:
+        """Evaluate the table now, and return its health. Raises `MetadataUnreadable` when it cannot be evaluated."""
+        evaluation = self._evaluate()
+        parts = [HealthComponent(name, part.score, part.behind) for name, part in evaluation.parts.items()]
+        return Health(str(self.ref), evaluation.health, Rows(parts), facts_summary(evaluation.facts))
+
+    def explain(self) -> Rows[OperationVerdict]:
+        """Evaluate the table now, and return for each operation whether it is due, and why.
+
+        Raises `MetadataUnreadable` when the table cannot be evaluated.
+        """
+        rows = []
+        for operation, verdict in self._evaluate().verdicts.items():
+            value = (verdict.benefit, verdict.cost) if isinstance(verdict, Due) else (None, None)
+            rows.append(OperationVerdict(str(operation), VERDICT_NAMES[type(verdict)], why(verdict), *value))
+        return Rows(rows)
+
+    def run(
+        self, *operations: str, dry_run: bool = False, force: bool = False, settings: Mapping[str, str] | None = None
+    ) -> RunResult:
+        """Run operations that are due, in the policy's order, and return what each came to.
+
+        `settings` change knobs for this run alone; `force` runs on a paused table. An error of the table is part of
+        the result. Raises `UsageError` for unknown operations and for a paused table, `ConfigError` for bad settings.
+        """
+        named = parse_operations("run", operations)
+        if not named:
+            raise UsageError("run: name at least one operation, such as expire_snapshots")
+        runtime = self._app.runtime
+        command = parse_settings("settings", settings or {}, runtime.policy().guardrails)
+        row = known_table(self._app, str(self.ref))
+        if row.paused and not force and not dry_run:
+            raise UsageError(f"{self.ref} is paused ({row.paused}): resume it, or run with force=True")
+        if not dry_run:
+            reconcile_interrupted(runtime)
+        policy = runtime.policy
+        with_settings = replace(runtime, policy=lambda: replace(policy(), command=command))
+        result = execute(with_settings, Request(self.ref, tuple(named), manual=True, force=force, dry_run=dry_run))
+        rows = [
+            OperationResult(
+                str(outcome.operation),
+                "planned" if dry_run and outcome.state == "committed" else str(outcome.state),
+                outcome.summary or outcome.reason,
+                dict(outcome.metrics),
+                tuple(file.path for file in outcome.files),
+            )
+            for outcome in result.outcomes
+        ]
+        return RunResult(str(self.ref), result.job_id, str(result.state), result.summary, Rows(rows))
+
+    def history(self, limit: int = 100) -> Rows[PastJob]:
+        """Return the newest jobs of the table, at most `limit`."""
+        page = self._app.runtime.store.views.list_jobs(JobQuery(ref=self.ref), None, None, limit)
+        return Rows(
+            [
+                PastJob(
+                    job.job_id,
+                    str(job.ref),
+                    str(job.state),
+                    tuple(map(str, job.operations)),
+                    job.trigger,
+                    job.actor,
+                    job.started,
+                    job.finished,
+                    job.summary,
+                )
+                for job in (item.job for item in page.items)
+            ]
+        )
+
+    def _evaluate(self) -> Evaluation:
+        evaluation = evaluate_and_record(self._app.runtime, self.ref, self._app.runtime.clock.now())
+        if evaluation is None:
+            row = self._app.runtime.store.tables.get(self.ref)
+            error = row.error if row is not None else None
+            raise MetadataUnreadable(f"{self.ref} cannot be evaluated: {error or 'it was dropped'}")
+        return evaluation

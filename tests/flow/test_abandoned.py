@@ -1,0 +1,270 @@
+"""Work whose thread hangs is given up: table and slot are free, and what the thread brings back does not count."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+
+from icewright.app.worker import Worker
+from icewright.core.errors import LeaseLost
+from icewright.core.runs import JobState, OperationState
+from icewright.flow.evaluate import Evaluator, evaluate_due
+from icewright.flow.lease import Lease
+from icewright.flow.queue import Planning
+from icewright.flow.runtime import Runtime
+from icewright.ports import StepRequest
+from icewright.ports.work import SupervisedWork, WorkerThreads, current_work, progress
+from tests.flow.bench import Bench, detect_due, job_states
+
+pytestmark = pytest.mark.cases(115)
+NEVER = 60.0  # seconds that a thread may hang before a broken test ends
+
+
+class Hang:
+    """A call that does not return until the test releases it."""
+
+    def __init__(self) -> None:
+        self.reached, self.released, self.calls = threading.Event(), threading.Event(), 0
+
+    def __call__(self, *_: Any) -> None:
+        """Block until the test ends."""
+        self.calls += 1
+        self.reached.set()
+        self.released.wait(NEVER)
+
+
+class Seconds:
+    """A monotonic clock that the test advances."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        """Return the seconds that the test has let pass."""
+        return self.now
+
+
+@pytest.fixture
+def hang() -> Iterator[Hang]:
+    """A hanging call, released at the end of the test."""
+    call = Hang()
+    yield call
+    call.released.set()
+
+
+@contextmanager
+def hanging_job(bench: Bench, hang: Hang) -> Iterator[tuple[Worker, Seconds]]:
+    """Run a worker of one slot whose first job hangs in the engine; at the end wait for the job's thread."""
+    runtime, seconds = bench.runtime(), Seconds()
+    detect_due(runtime)
+    evaluate_due(runtime, ["lake"])
+    Planning(runtime).due()
+    bench.before = partial(_hang_before_the_commit, hang)
+    worker = Worker(runtime, 1, lambda: None, seconds)
+    threads = set(threading.enumerate())
+    assert worker.take() == 1
+    assert hang.reached.wait(NEVER)
+    bench.before = lambda _: None
+    yield worker, seconds
+    hang.released.set()
+    for thread in set(threading.enumerate()) - threads:
+        thread.join(NEVER)
+
+
+def _hang_before_the_commit(hang: Hang, request: StepRequest) -> None:
+    hang()
+    request.check()  # as engines do before each commit
+
+
+def pass_seconds(worker: Worker, seconds: Seconds, count: float) -> None:
+    """Let time pass without progress, with two looks of the supervisor."""
+    for _ in range(2):
+        seconds.now += count / 2
+        worker.supervise()
+
+
+def _time_out(bench: Bench, _worker: Worker, _seconds: Seconds) -> None:
+    bench.clock.advance(hours=2)
+
+
+def _cancel(bench: Bench, _worker: Worker, _seconds: Seconds) -> None:
+    (job,) = bench.store.jobs.list()
+    assert bench.store.jobs.request_cancel(job.job_id, bench.clock.now())
+
+
+def _stall(_bench: Bench, worker: Worker, seconds: Seconds) -> None:
+    pass_seconds(worker, seconds, 1790)
+    assert worker.busy == 1
+
+
+@pytest.mark.parametrize(
+    ("end", "state", "reason"),
+    [
+        (_time_out, JobState.CANCELLED, "cancelled: it ran longer than execute.timeout_seconds (3600); its thread"),
+        (_cancel, JobState.CANCELLED, "cancelled: somebody asked it to stop; its thread hangs in"),
+        (_stall, JobState.INTERRUPTED, "stopped: it made no progress for execute.stall_seconds (1800); its thread"),
+    ],
+)
+def test_a_job_whose_thread_hangs_past_its_end_frees_its_slot_and_its_table(
+    bench: Bench, hang: Hang, end: Callable[[Bench, Worker, Seconds], None], state: JobState, reason: str
+) -> None:
+    """The job is recorded with the place where it hangs; the thread comes back to nothing that it may write."""
+    ref = bench.table()
+    with hanging_job(bench, hang) as (worker, seconds):
+        pass_seconds(worker, seconds, 4)
+        end(bench, worker, seconds)
+        pass_seconds(worker, seconds, 12)
+        assert worker.busy == 1, "the thread has ten seconds to end by itself"
+        pass_seconds(worker, seconds, 20)
+        assert worker.busy == 0
+        (job,) = bench.store.jobs.list()
+        assert job.state is state
+        assert job.summary.startswith(reason)
+        row = bench.store.tables.get(ref)
+        assert row is not None
+        assert row.held_by is None
+        recorded = bench.store.runs.list(job.job_id)
+        assert {run["state"] for run in recorded} == {OperationState.DEFERRED}
+    (job,) = bench.store.jobs.list()
+    assert job.state is state
+    assert bench.store.runs.list(job.job_id) == recorded
+    assert bench.events("job_returned") == [{"job_id": job.job_id, "table": str(ref)}]
+    assert not bench.events("job_crashed")
+
+
+def test_a_table_whose_earlier_job_hangs_costs_no_second_thread(bench: Bench, hang: Hang) -> None:
+    """The next job ends at once, deferred; when the thread is back, jobs run again."""
+    ref = bench.table()
+    with hanging_job(bench, hang) as (worker, seconds):
+        _time_out(bench, worker, seconds)
+        pass_seconds(worker, seconds, 40)
+        runtime = bench.runtime()
+        evaluate_due(runtime, ["lake"])
+        bench.clock.advance(hours=3)
+        assert Planning(runtime).due() == 1
+        worker.take()
+        assert hang.calls == 1
+        job = bench.store.jobs.list(ref)[0]
+        assert job.summary.startswith("cancelled: an earlier job on the table,")
+    bench.clock.advance(hours=3)
+    runtime = bench.runtime()
+    evaluate_due(runtime, ["lake"])
+    assert Planning(runtime).due() == 1
+    worker.take()
+    assert worker.wait(timedelta(seconds=NEVER))
+    assert job_states(bench)[-1] is JobState.SUCCEEDED
+
+
+def test_a_job_that_makes_progress_past_its_end_is_left_to_end_by_itself(bench: Bench, hang: Hang) -> None:
+    """Its thread finds the end at its next check; only a thread that does nothing is given up."""
+    bench.table()
+    with hanging_job(bench, hang) as (worker, seconds):
+        _time_out(bench, worker, seconds)
+        for _ in range(20):
+            seconds.now += 4
+            worker._running[0].lease.work.progress()
+            worker.supervise()
+        assert worker.busy == 1
+
+
+def test_the_lease_of_work_without_progress_is_not_renewed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where nobody supervises the work, as with `icewright run`: others may take the table after a while."""
+    monkeypatch.setattr("icewright.flow.lease.HEARTBEAT_SECONDS", 0.001)
+    bench.table()
+    runtime, seconds = bench.runtime(), Seconds()
+    renewed = threading.Event()
+
+    def heartbeat(*_: Any) -> object:
+        renewed.set()
+        raise LeaseLost("not of interest")
+
+    bench.store.jobs.heartbeat = heartbeat  # type: ignore[assignment,method-assign]
+    lease = Lease(runtime, "job", timedelta(hours=1), SupervisedWork("job", seconds))
+    with lease.kept():
+        assert renewed.wait(NEVER)
+        seconds.now += 1801
+        (thread,) = (thread for thread in threading.enumerate() if thread.name == "heartbeat job")
+        thread.join(NEVER)
+        assert not thread.is_alive()
+
+
+@contextmanager
+def hanging_tables(bench: Bench, hang: Hang, names: set[str]) -> Iterator[Runtime]:
+    """Let reads of these tables hang until the test releases them."""
+    facts = bench.files.facts
+
+    def read(metadata: Any, thresholds: Any) -> Any:
+        if metadata.ref.name in names:
+            hang()
+        return facts(metadata, thresholds)
+
+    bench.files.facts = read  # type: ignore[method-assign]
+    yield bench.runtime()
+
+
+def test_tables_that_hang_stop_no_evaluation_of_others(bench: Bench, hang: Hang) -> None:
+    """More of them than there are threads: each is unreadable after its time-out, and its thread is replaced."""
+    hung = {bench.table(f"hung{number}").name for number in range(6)}
+    bench.table("well")
+    with hanging_tables(bench, hang, hung) as runtime:
+        detect_due(runtime)
+        evaluator = Evaluator(runtime, ["lake"])
+        for _ in range(4):
+            evaluator.due()
+            bench.clock.advance(seconds=901)
+        rows = {row.ref.name: row for row in bench.store.tables.list()}
+        assert rows["well"].evaluated_at is not None
+        assert rows["well"].error is None
+        for name in hung:
+            message = f"lake.sales.{name}: the evaluation did not finish within 900 s (evaluate.timeout_seconds)"
+            assert message in str(rows[name].error)
+        for _ in range(3):  # every retry is refused while the threads hang
+            bench.clock.advance(hours=2)
+            evaluator.due()
+        assert hang.calls == len(hung)
+        hang.released.set()
+        _until_evaluated(bench, evaluator, hung)
+        evaluator.close()
+
+
+def _until_evaluated(bench: Bench, evaluator: Evaluator, names: set[str]) -> None:
+    for _ in range(60):
+        evaluator.due()
+        if not [row for row in bench.store.tables.list() if row.ref.name in names and row.error is not None]:
+            return
+    raise AssertionError("the tables are readable again, and not evaluated")
+
+
+def test_an_evaluation_that_returns_late_is_not_recorded(bench: Bench, hang: Hang) -> None:
+    """Nor is its error: the record of the time-out stays until a new evaluation."""
+    ref = bench.table("hung")
+    with hanging_tables(bench, hang, {"hung"}) as runtime:
+        detect_due(runtime)
+        threads = set(threading.enumerate())
+        evaluator = Evaluator(runtime, ["lake"])
+        evaluator.due()
+        bench.clock.advance(seconds=901)
+        evaluator.due()
+        evaluator.close()
+        hang.released.set()
+        for thread in set(threading.enumerate()) - threads:
+            thread.join(NEVER)
+    row = bench.store.tables.get(ref)
+    assert row is not None
+    assert "did not finish within" in str(row.error)
+
+
+def test_threads_of_a_pool_belong_to_the_work_that_made_the_pool() -> None:
+    """They mark its progress, they are barred with it, and they tell where it hangs."""
+    work = SupervisedWork("some work")
+    with work.attached(), WorkerThreads(1) as pool:
+        assert pool.submit(current_work).result() is work
+        work.abandon()
+        with pytest.raises(LeaseLost, match="some work was given up while its thread hung"):
+            pool.submit(progress).result()
+    assert current_work() is None

@@ -1,0 +1,30 @@
+"""Run `icewright` with reads of some files that hang in the kernel, as on a mount whose server is gone.
+
+HUNG_READS names work and a part of a path, such as `job /ops/metrics/,evaluation /ops/unread/`. Such a read opens a
+FIFO instead, which blocks until somebody writes to it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from icewright.adapters.files.local import LocalStorage
+from icewright.app.cli import main
+from icewright.ports import SizeLimit
+from icewright.ports.work import current_work
+
+_hung = [read.split(" ") for read in os.environ["HUNG_READS"].split(",")]
+_fifo = Path(os.environ["HUNG_FIFO"])
+_read = LocalStorage.read
+
+
+def _hanging_read(self: LocalStorage, path: str, limit: SizeLimit | None = None) -> bytes:
+    work = current_work()
+    if work is not None and any(kind in work.name and part in path for kind, part in _hung):
+        _fifo.read_bytes()
+    return _read(self, path, limit)
+
+
+LocalStorage.read = _hanging_read  # type: ignore[method-assign]
+main()
