@@ -14,13 +14,14 @@ from functools import partial
 from typing import Any
 
 from icewright.app.bootstrap import Application
+from icewright.app.fingerprints import configuration_fingerprints
 from icewright.app.loops import Loop, LoopThreads
 from icewright.app.telemetry import Telemetry
 from icewright.app.worker import Worker
 from icewright.core.errors import IcewrightError
 from icewright.flow.alert import alert_due
 from icewright.flow.archive import Archiving, archive_due
-from icewright.flow.detect import DetectionLanes
+from icewright.flow.detect import DetectionLanes, configured_policy
 from icewright.flow.evaluate import Evaluator
 from icewright.flow.events import read_reports
 from icewright.flow.queue import Planning
@@ -41,6 +42,8 @@ class Service:
         self._stopping = threading.Event()  # set: running jobs must end
         self._app, self._kind, self._slots = app, kind, slots
         self._runtime = replace(app.runtime, stopping=self._stopping.is_set)
+        self._configuration = configuration_fingerprints(app.config)
+        self._policies = {name: configured_policy(self._runtime, name) for name in self._runtime.scopes}
         self._draining = self._drained = False
         self._started = self._runtime.clock.now()
         self._reconciler = Reconciler(self._runtime)
@@ -116,6 +119,8 @@ class Service:
             "pools": {name: load for name, load in loads.items() if load is not None},
             "loops": self.loops.state(),
             "busy": self.worker.busy if self.worker is not None else 0,
+            "configuration": self._configuration,
+            "policies": self._policies,
         }
         runtime = self._runtime
         return ProcessRow(runtime.trigger.holder, self._kind, self._started, runtime.clock.now(), self._slots, details)

@@ -39,6 +39,7 @@ class AlertRule(enum.StrEnum):
     JOB_STALLED = "job_stalled"
     WORKER_LOST = "worker_lost"
     RESOURCE_UNAVAILABLE = "resource_unavailable"
+    CONFIG_DIFFERS = "config_differs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +156,12 @@ RULES: Mapping[AlertRule, RuleKind] = {
         Severity.CRITICAL,
         "a storage place, a pool or a catalog failed for several tables in a row; work that needs it is deferred",
         "mend what the message names; it is tried again by itself, and the work goes on when it answers",
+    ),
+    AlertRule.CONFIG_DIFFERS: RuleKind(
+        Severity.WARNING,
+        "processes that share the state store run with different policies, catalogs or limits",
+        "give all processes the same configuration and restart those that have another; `icewright status` lists them",
+        delay_minutes=10,
     ),
 }
 

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from icewright.core.alerts import AlertRule, Condition, RuleTerms
+from icewright.core.alerts import MAX_LISTED, AlertRule, Condition, RuleTerms
 from icewright.core.breakers import Breaker, BreakerState, is_shared_fault
 from icewright.core.policy import Operation
 from icewright.core.runs import VERIFICATION_FAILED
 from icewright.core.table import TableRef
 from icewright.core.windows import WEEK, open_time
 
+_ALIVE = timedelta(minutes=2)  # since the last heartbeat of a process whose configuration counts
 _MACHINE = re.compile(r"\.[0-9a-f]{6}$")  # distinguishes machines with the same name, see app.identity
 
 
@@ -89,6 +90,7 @@ class ProcessInputs:
     slots: int
     loops: tuple[LoopInputs, ...] = ()
     started: datetime | None = None  # None: not known
+    configuration: Mapping[str, str] = field(default_factory=dict)  # a hash for each key; empty: not reported
     idle: tuple[IdleWork, ...] = ()
 
     @property
@@ -289,6 +291,31 @@ def _unavailable(inputs: AlertInputs, _parameters: Mapping[str, int], now: datet
             yield Condition(AlertRule.RESOURCE_UNAVAILABLE, breaker.resource, message)
 
 
+def _config_differs(inputs: AlertInputs, _parameters: Mapping[str, int], now: datetime) -> Iterator[Condition]:
+    """Yield one condition with the processes of each configuration, and the keys on which they differ."""
+    alive = [p for p in inputs.processes if p.configuration and now - p.heartbeat <= _ALIVE]
+    keys = [key for key in sorted({key for p in alive for key in p.configuration}) if _differs(key, alive)]
+    if not keys:
+        return
+    groups: dict[tuple[str | None, ...], list[str]] = {}
+    for process in alive:
+        name = f"{process.kind} {process.host}:{process.holder.rsplit(':', 2)[1]}"
+        groups.setdefault(tuple(process.configuration.get(key) for key in keys), []).append(name)
+    named = " | ".join(", ".join(sorted(names)) for names in groups.values())
+    more = f" and {len(keys) - MAX_LISTED} more" if len(keys) > MAX_LISTED else ""
+    message = f"processes differ in {', '.join(keys[:MAX_LISTED])}{more}: {named}"
+    yield Condition(AlertRule.CONFIG_DIFFERS, "configuration", message)
+
+
+def _differs(key: str, processes: Sequence[ProcessInputs]) -> bool:
+    """Return whether processes have different values of a key; one may leave out a whole catalog."""
+    section, _, rest = key.partition(".")
+    if section == "catalogs":
+        its_type = f"catalogs.{rest.partition('.')[0]}.type"
+        processes = [process for process in processes if its_type in process.configuration]
+    return len({process.configuration.get(key) for process in processes}) > 1
+
+
 _EVALUATORS: Mapping[AlertRule, Callable[[AlertInputs, Mapping[str, int], datetime], Iterator[Condition]]] = {
     AlertRule.JOB_FAILED: _job_failed,
     AlertRule.TABLE_PAUSED: _paused,
@@ -305,4 +332,5 @@ _EVALUATORS: Mapping[AlertRule, Callable[[AlertInputs, Mapping[str, int], dateti
     AlertRule.JOB_STALLED: _jobs_stalled,
     AlertRule.WORKER_LOST: _workers_lost,
     AlertRule.RESOURCE_UNAVAILABLE: _unavailable,
+    AlertRule.CONFIG_DIFFERS: _config_differs,
 }

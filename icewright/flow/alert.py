@@ -149,11 +149,12 @@ def _process(row: ProcessRow) -> ProcessInputs:
         LoopInputs(name, loop["failures"], loop["error"], timedelta(seconds=loop["lag_seconds"]))
         for name, loop in loops.items()
     )
+    configuration = row.details.get("configuration", {})
     idle = tuple(
         IdleWork(work["name"], work["table"], timedelta(seconds=work["idle_seconds"]), work["call"])
         for work in row.details.get("idle", ())
     )
-    return ProcessInputs(row.holder, row.kind, row.heartbeat, row.slots, loop_inputs, row.started, idle)
+    return ProcessInputs(row.holder, row.kind, row.heartbeat, row.slots, loop_inputs, row.started, configuration, idle)
 
 
 def _undecidable(

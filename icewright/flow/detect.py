@@ -6,8 +6,9 @@ import threading
 from collections import deque
 from collections.abc import Callable, Container, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from hashlib import sha256
 from typing import Any
 
 from icewright.core.errors import CatalogUnavailable, IcewrightError
@@ -18,6 +19,7 @@ from icewright.ports import CatalogRow, Pointer
 from icewright.ports.deadlines import CatalogCalls
 
 MAX_BACKOFF = timedelta(minutes=30)
+_ALIVE = timedelta(minutes=1)  # since the last heartbeat of a service whose configuration counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +134,29 @@ def _list_tables(runtime: Runtime, name: str, calls: CatalogCalls) -> Sequence[P
         raise CatalogUnavailable(f"catalog {name} could not be listed: unexpected {cause}") from error
 
 
+def configured_policy(runtime: Runtime, name: str) -> str:
+    """Return a digest of what the configuration of this process says about a catalog's tables: policy and scope."""
+    policy, scope = runtime.policy(), runtime.scopes[name]
+    configured = replace(policy, rules=tuple(rule for rule in policy.rules if rule.source != "store"))
+    text = f"{configured.fingerprint}:{scope.namespaces}:{scope.tables}:{scope.archive}"
+    return sha256(text.encode()).hexdigest()[:16]
+
+
 def _apply_policy(runtime: Runtime, name: str) -> None:
-    """Schedule the evaluation of tables whose settings changed with the policy or the scope of the catalog."""
+    """Schedule the evaluation of tables whose settings changed with the policy or the scope of the catalog.
+
+    Where another service that is alive has applied its own configuration, that one stays: else two services with
+    different configurations would have all tables evaluated again at each of their listings.
+    """
     policy, scope, now = runtime.policy(), runtime.scopes[name], runtime.clock.now()
-    fingerprint = f"{policy.fingerprint}:{scope.namespaces}:{scope.tables}:{scope.archive}"
-    if any(row.name == name and row.policy == fingerprint for row in runtime.store.catalogs.list()):
+    configured = configured_policy(runtime, name)
+    stored_rules = replace(policy, rules=tuple(rule for rule in policy.rules if rule.source == "store"), guardrails=())
+    fingerprint = f"{configured}:{stored_rules.fingerprint}"
+    applied = next((row.policy for row in runtime.store.catalogs.list() if row.name == name), None) or ""
+    applied_configuration, _, applied_rules = applied.partition(":")
+    if applied_rules == stored_rules.fingerprint and (
+        applied_configuration == configured or applied_configuration in _configurations_of_others(runtime, name)
+    ):
         return
     rows = [row for row in runtime.store.tables.list(name) if not row.dropped and scope.holds(row.ref)]
     changed = [
@@ -146,6 +166,16 @@ def _apply_policy(runtime: Runtime, name: str) -> None:
     ]
     runtime.store.tables.schedule_evaluation(changed, now)
     runtime.store.catalogs.record_policy_applied(name, fingerprint, now)
+
+
+def _configurations_of_others(runtime: Runtime, name: str) -> set[str]:
+    """Return the digests that the other live services report of their configuration for a catalog."""
+    me, now = runtime.trigger.holder, runtime.clock.now()
+    return {
+        row.details.get("policies", {}).get(name)
+        for row in runtime.store.processes.list()
+        if row.holder != me and row.kind == "service" and now - row.heartbeat <= _ALIVE
+    }
 
 
 def schedule_moved(runtime: Runtime, names: Sequence[str], now: datetime) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from pyiceberg.table import StaticTable, Table
 
 from icewright.adapters.engines.service.deletion import Deletion
@@ -417,6 +418,25 @@ def test_what_somebody_does_right_before_the_deletion(
     assert planned
     assert all(Path(local_path(file.path) or "").exists() for file in planned)
     assert word in " ".join((outcome.reason, *outcome.notes)), outcome
+
+
+def test_a_planned_file_that_a_writer_takes_in_stays(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that a commit after the plan refers to stays, in whichever batch it is; the files beside it go."""
+    folder = workspace.table()
+    orphans = sorted(workspace.plant(folder, "data/a.parquet", "data/b.parquet", "data/c.parquet"))
+    parquet.write_table(ROWS, orphans[1])
+    workspace.age(orphans[1], days=30)
+    real = Deletion.carry_out
+
+    def meanwhile(*args: Any, **options: Any) -> object:
+        workspace.icebergs["lake"].load_table(NAME).add_files([f"file://{orphans[1]}"])
+        return real(*args, **options)
+
+    monkeypatch.setattr(Deletion, "carry_out", meanwhile)
+    monkeypatch.setattr("icewright.adapters.engines.service.deletion.BATCH", 1)
+    done = workspace.run(ORPHANS, remove_orphans__max_delete_ratio=1)
+    assert [path.exists() for path in orphans] == [False, True, False]
+    assert "1 planned file(s) stay: the table reaches it" in " ".join(done.notes)
 
 
 @pytest.mark.cases(103)

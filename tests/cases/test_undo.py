@@ -364,6 +364,8 @@ def test_given_up_deletions(workspace: Workspace) -> None:
     left = give_up(workspace.app.runtime, job_id)
     assert left == len(workspace.app.runtime.store.ledger.files(job_id)) > 0
     assert give_up(workspace.app.runtime, job_id) == 0
+    events = [e for e in workspace.app.runtime.store.activity.list(job_id) if e["kind"] == "deletions_given_up"]
+    assert [e["details"]["files"] for e in events] == [left]
     settled(workspace, hours=30)
     undo(workspace.app.runtime, job_id)
     assert workspace.read() == before

@@ -51,6 +51,11 @@ def process(
     return ProcessInputs(holder, "service", NOW - silent, 4, (loop,), idle=work)
 
 
+def configured(holder: str, configuration: dict[str, str], silent: timedelta = SECOND) -> ProcessInputs:
+    """A service with the hashes of a configuration."""
+    return replace(process(silent, holder=holder), configuration=configuration)
+
+
 def loop(**signs: Any) -> AlertInputs:
     """A process with one loop."""
     return AlertInputs(processes=[process(loop=replace(NEVER, **signs))])
@@ -185,7 +190,12 @@ def test_a_rule_that_is_off(rule: AlertRule) -> None:
         queued=1,
         oldest_queued=NOW - HOUR,
         breakers=[BREAKER],
-        processes=[process(HOUR), process(loop=replace(NEVER, failures=9), idle=HOUR)],
+        processes=[
+            process(HOUR),
+            process(loop=replace(NEVER, failures=9), idle=HOUR),
+            configured("a:1:1", {"limits.total": "4"}),
+            configured("b:1:1", {"limits.total": "5"}),
+        ],
         serving_since=NOW - HOUR,
     )
     terms = default_terms()
@@ -193,3 +203,22 @@ def test_a_rule_that_is_off(rule: AlertRule) -> None:
     assert every == set(AlertRule)
     off = {**terms, rule: replace(terms[rule], enabled=False)}
     assert {c.rule for c in conditions(signs, off, NOW)} == every - {rule}
+
+
+@pytest.mark.cases(119)
+def test_processes_with_other_configurations_are_named_with_the_keys() -> None:
+    """One condition names the keys that differ and who has which; a catalog that one process lacks is no difference."""
+    lake = {"catalogs.lake.type": "a", "policy.platform.importance": "b"}
+    processes = [
+        configured("one:1:2", lake),
+        configured("two:3:4", lake | {"catalogs.pond.type": "c"}),
+        configured("three:5:6", lake | {"policy.platform.importance": "d"}),
+        configured("dead:7:8", {"limits.total": "e"}, HOUR),
+        process(holder="older:9:9"),  # of a version that reports none
+    ]
+    rules = {AlertRule.CONFIG_DIFFERS: default_terms()[AlertRule.CONFIG_DIFFERS]}
+    (condition,) = conditions(AlertInputs(processes=processes), rules, NOW)
+    assert condition.message == (
+        "processes differ in policy.platform.importance: service one:1, service two:3 | service three:5"
+    )
+    assert conditions(AlertInputs(processes=processes[:2]), rules, NOW) == []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -137,8 +137,25 @@ def test_a_staged_snapshot_waits_for_its_publication() -> None:
     """A write-audit-publish snapshot is in no branch, and stays as long as the retention gives it."""
     staged = snapshot(3, age=23, parent_id=2, summary={"operation": "append", "wap.id": "w1"})
     table = metadata(snapshots=(*lineage([40, 30]), staged), current_snapshot_id=2)
-    assert 3 not in _plan(table).snapshot_ids
+    plan = _plan(table)
+    assert plan.snapshot_ids == (1,)
+    staged_reason = "staged as w1, not published yet, younger than the retention"
+    assert [(pin.snapshot_id, pin.by) for pin in plan.pins] == [(2, "current snapshot"), (3, staged_reason)]
+    assert plan.next_expiry == NOW + timedelta(hours=1, seconds=1)
     assert 3 in _plan(table, hours=22).snapshot_ids
+
+
+@pytest.mark.cases(8, 9)
+def test_only_old_snapshots_and_staged_ones_need_a_reason() -> None:
+    """A published copy, a snapshot as old as the retention and a younger one outside of any ref are kept silently."""
+    published = snapshot(3, age=1, parent_id=1, summary={"operation": "append", "published-wap-id": "w2"})
+    copy = snapshot(2, age=20, parent_id=1, summary={"operation": "append", "wap.id": "w2"})
+    staged = snapshot(4, age=2, parent_id=1, summary={"operation": "append", "wap.id": "w4"})
+    outside = (snapshot(5, age=24, parent_id=1), snapshot(6, age=2, parent_id=1))
+    table = metadata(snapshots=(*lineage([20]), copy, published, staged, *outside), current_snapshot_id=3)
+    plan = _plan(table)
+    assert plan.empty
+    assert [pin.snapshot_id for pin in plan.pins] == [4]
 
 
 @pytest.mark.cases(9)
@@ -186,7 +203,7 @@ def test_every_old_snapshot_that_stays_says_why() -> None:
     table = metadata(
         snapshots=(*lineage([90, 80, 70]), *lineage([60, 50], first_id=10), snapshot(20, age=40), snapshot(21, age=2)),
         current_snapshot_id=3,
-        refs=[_tag("t", 20), _branch("b", 11, min_snapshots_to_keep=1, max_snapshot_age=100 * HOUR)],
+        refs=[_branch("b", 11, min_snapshots_to_keep=1, max_snapshot_age=100 * HOUR), _tag("t", 20)],
     )
     assert [(pin.snapshot_id, pin.by) for pin in _plan(table, keep=2).pins] == [
         (2, "one of the 2 newest of branch main"),
@@ -195,6 +212,18 @@ def test_every_old_snapshot_that_stays_says_why() -> None:
         (11, "head of branch b"),
         (20, "head of tag t"),
     ]
+
+
+def test_the_first_reason_to_keep_a_snapshot_is_shown() -> None:
+    """Heads come before counts and ages, and main before other branches."""
+    table = metadata([90, 80, 70, 60], refs=[_tag("t", 2), _branch("b", 3, max_snapshot_age=100 * HOUR)])
+    assert [(pin.snapshot_id, pin.by) for pin in _plan(table, keep=4).pins] == [
+        (1, "one of the 4 newest of branch main"),
+        (2, "head of tag t"),
+        (3, "head of branch b"),
+        (4, "current snapshot"),
+    ]
+    assert [pin.by for pin in _plan(table).pins][:2] == ["younger than the retention of branch b", "head of tag t"]
 
 
 def test_a_circle_of_parents_ends() -> None:
@@ -207,8 +236,7 @@ def test_a_circle_of_parents_ends() -> None:
 def test_when_the_next_snapshot_goes() -> None:
     """The oldest snapshot that its age alone keeps goes as soon as the retention has passed."""
     plan = _plan(metadata([30, 20, 10, 2]))
-    assert plan.next_expiry is not None
-    assert timedelta(0) < plan.next_expiry - (NOW + 4 * HOUR) <= timedelta(minutes=1)
+    assert plan.next_expiry == NOW + timedelta(hours=4, seconds=1)
     assert _plan(metadata([3, 2]), keep=2).next_expiry is None
 
 
@@ -231,6 +259,7 @@ def test_an_endless_age_of_a_branch_keeps_all() -> None:
     """The largest age that can be said means for ever, not an error and not now."""
     table = metadata([24 * 365 * 30, 1], refs=[_branch(MAIN, 2, max_snapshot_age=timedelta.max)])
     assert _plan(table).empty
+    assert _plan(table).next_expiry == datetime.max.replace(tzinfo=NOW.tzinfo)
 
 
 def test_a_held_snapshot_stays_with_all_that_came_after_it() -> None:
@@ -252,7 +281,9 @@ def test_a_held_snapshot_stays_with_all_that_came_after_it() -> None:
 @pytest.mark.parametrize("hold", [SnapshotHold(2, "reader late", NOW), SnapshotHold(99, "reader lost", NOW + HOUR)])
 def test_holds_that_count_no_more(hold: SnapshotHold) -> None:
     """A hold that aged out, or that names a snapshot which the table has not, keeps nothing."""
-    plan = plan_expiry(metadata([90, 80, 70]), now=NOW, older_than=NOW - 24 * HOUR, retain_last=1, holds=[hold])
+    line = (snapshot(1, age=90, parent_id=99), snapshot(2, age=80, parent_id=1), snapshot(3, age=70, parent_id=2))
+    table = metadata(snapshots=line)
+    plan = plan_expiry(table, now=NOW, older_than=NOW - 24 * HOUR, retain_last=1, holds=[hold])
     assert plan.snapshot_ids == (1, 2)
 
 

@@ -90,7 +90,9 @@ def test_each_job_operator_query_and_key_has_a_state_of_its_own() -> None:
             assert plan(days([9, 8, 7, 6], {2: older, 3: newer})).snapshot_ids == gone
 
 
-@pytest.mark.parametrize(("age", "max_age", "gone"), [(29.9, 30, False), (30.1, 30, True), (3, 2, True), (3, 0, True)])
+@pytest.mark.parametrize(
+    ("age", "max_age", "gone"), [(29.9, 30, False), (30 + 1 / 86_400, 30, True), (3, 2, True), (3, 0, True)]
+)
 def test_a_state_is_kept_for_so_long_after_its_commit(age: float, max_age: int, gone: bool) -> None:
     """When the time is over the plan says whose state goes; 0 days keep no state."""
     table = days([40, age, 2, 1.5], {2: FLINK})
@@ -120,6 +122,9 @@ def test_a_branch_with_a_state_outlives_its_age() -> None:
     line = (snapshot(1, age=24 * 9), snapshot(2, age=24 * 8, parent_id=1, writer_properties=FLINK), snapshot(3, age=1))
     table = metadata(snapshots=line, current_snapshot_id=3, refs=[audit])
     assert plan(table).remove_refs == ()
+    tagged = replace(audit, kind=RefKind.TAG)
+    assert plan(metadata(snapshots=line, current_snapshot_id=3, refs=[tagged])).remove_refs == ("audit",)
+    assert plan(table, WriterStateRule(8 * DAY - timedelta(seconds=1))).remove_refs == ("audit",)
     over = plan(table, WriterStateRule(7 * DAY))
     assert (over.remove_refs, over.snapshot_ids, len(over.lost_writers)) == (("audit",), (1, 2), 1)
 
@@ -133,6 +138,29 @@ def test_spark_would_expire_by_the_age_of_a_branch_alone() -> None:
     assert expired_by_iceberg(days([9, 8, 7, 6], states), NOW).empty
     old = days([9, 1], {}, refs=[SnapshotRef("v1", RefKind.TAG, 1)], properties={"history.expire.max-ref-age-ms": "1"})
     assert expired_by_iceberg(old, NOW).remove_refs == ("v1",)
+    endless = replace(old, properties={"history.expire.max-ref-age-ms": "9" * 400})
+    assert expired_by_iceberg(endless, NOW).remove_refs == ()
+
+
+def test_iceberg_counts_every_snapshot_of_a_branch() -> None:
+    """Spark's procedure keeps one snapshot, or as many as the table's property says, and counts rewrites among them."""
+    main = SnapshotRef(MAIN, RefKind.BRANCH, 4, max_snapshot_age=DAY)
+    table = days([9, 8, 7, 6], {}, refs=[main])
+    assert expired_by_iceberg(table, NOW).snapshot_ids == (1, 2, 3)
+    ours: dict[str, Any] = {"operation": "replace", "summary": {"icewright.job-id": "j"}}
+    rewritten = tuple(replace(s, **ours) if s.snapshot_id > 2 else s for s in table.snapshots)
+    kept = {"history.expire.min-snapshots-to-keep": "2"}
+    assert expired_by_iceberg(replace(table, snapshots=rewritten, properties=kept), NOW).snapshot_ids == (1, 2)
+
+
+def test_a_tag_and_a_newer_state_lose_no_writer() -> None:
+    """A writer starts from a branch: a state that only a tag leads to, or that a newer one follows, is not missed."""
+    table = days([9, 8, 7, 6, 5], {1: FLINK, 4: FLINK}, refs=[SnapshotRef("t", RefKind.TAG, 2)])
+    found = plan(table)
+    assert (found.snapshot_ids, found.lost_writers, len(found.kept_writers)) == ((1, 3), (), 1)
+    assert [s.snapshot_id for s in kept_writer_states(table, RULE, NOW)] == [4]
+    assert kept_writer_states(days([1, 0], {2: FLINK}), WriterStateRule(timedelta(0)), NOW) == []
+    assert plan(replace(table, refs=(*table.refs, SnapshotRef("u", RefKind.TAG, 4)))).kept_writers == ()
 
 
 def test_own_rewrites_do_not_count_among_the_newest() -> None:
@@ -141,7 +169,9 @@ def test_own_rewrites_do_not_count_among_the_newest() -> None:
     line = lineage([24 * age for age in (9, 8, 7, 6, 5, 4, 3)])
     made = tuple(replace(s, **ours) if s.snapshot_id in {5, 6, 7} else s for s in line)
     foreign = tuple(replace(s, operation="replace") for s in line)
-    assert plan(metadata(snapshots=foreign), None, keep=3).snapshot_ids == (1, 2, 3, 4)
+    erased = tuple(replace(s, operation="overwrite") for s in made)
+    for counted in (foreign, erased):
+        assert plan(metadata(snapshots=counted), None, keep=3).snapshot_ids == (1, 2, 3, 4)
     for snapshots in (made, made[::-1]):  # a history that is not in order takes the long way
         table = metadata(snapshots=snapshots, current_snapshot_id=7)
         assert plan(table, None, keep=3).snapshot_ids == (1,)

@@ -14,6 +14,8 @@ from icewright.core.errors import CatalogUnavailable, StorageUnavailable
 from icewright.core.layering import PolicyRule
 from icewright.core.plan import Candidate, CatalogLimits, Limits, PoolLimits
 from icewright.core.runs import JobState
+from icewright.core.table import TableRef
+from icewright.flow.detect import configured_policy
 from icewright.flow.evaluate import evaluate_due
 from icewright.flow.execute import execute_taken
 from icewright.flow.queue import Planning, plan_now
@@ -357,3 +359,36 @@ def test_a_policy_that_changes_makes_tables_due_for_a_look(bench: Bench) -> None
     detect_due(bench.runtime())
     assert evaluate_due(bench.runtime(), ["lake"]) == [ref]
     assert REF.catalog == "lake"
+
+
+@pytest.mark.cases(119)
+def test_two_configurations_do_not_evaluate_the_tables_in_turn(bench: Bench) -> None:
+    """While the service that applied its policy lives, another with a different policy leaves the tables alone."""
+    bench.table()
+    first, second = looked(bench), other(bench)
+    rules = {first.trigger.holder: [], second.trigger.holder: [PolicyRule(("lake",), {"importance": "high"})]}
+
+    def look(process: Runtime) -> list[TableRef]:
+        bench.rules = rules[process.trigger.holder]
+        runtime = replace(bench.runtime(), trigger=process.trigger)
+        policies = {"lake": configured_policy(runtime, "lake")}
+        row = ProcessRow(process.trigger.holder, "service", NOW, bench.clock.now(), 0, {"policies": policies})
+        bench.store.processes.record_heartbeat(row)
+        bench.store.catalogs.detect_soon(["lake"], bench.clock.now())
+        detect_due(runtime)
+        return evaluate_due(runtime, ["lake"])
+
+    def turns() -> list[TableRef]:
+        evaluated = []
+        for _ in range(6):
+            for process in (first, second):
+                bench.clock.advance(seconds=15)
+                evaluated += look(process)
+        return evaluated
+
+    look(first)
+    assert turns() == []
+    bench.store.processes.deregister([first.trigger.holder])
+    assert look(second) == [REF], "the first is gone: the policy of the other holds now"
+    rules[second.trigger.holder] = []
+    assert look(second) == [REF], "its own change is applied at once"

@@ -101,6 +101,19 @@ def explain(table: OptionalTable = None, namespace: Namespace = None, as_json: J
 
 
 @app.command()
+def advise(table: OptionalTable = None, as_json: Json = False) -> None:
+    """Say what no maintenance fixes: writers and partitions to change.
+
+    Nothing is changed: each line has what was seen, the remedy, and what comes of it.
+    """
+    documents = backend().advise(table)
+    if as_json:
+        output.print_json(documents)
+    else:
+        views.show_advice(documents)
+
+
+@app.command()
 def plan(
     catalog: CatalogOption = None,
     namespace: Namespace = None,
