@@ -307,18 +307,6 @@ def store_faults(store: SqlStore) -> Sequence[str]:
         return (str(error),)
 
 
-def store_unavailable(config: Config) -> str | None:
-    """Return why the database server of the state store does not answer; None when it does, and for a file."""
-    engine = open_database(config.state)
-    try:
-        server_time(engine)
-    except StorageUnavailable as error:
-        return str(error)
-    finally:
-        engine.dispose()
-    return None
-
-
 def directory(config: Config) -> Directory:
     """Return the catalogs with their aliases, as senders of events name them."""
     return Directory({name: CatalogEntry(c.aliases, c.allowed_locations) for name, c in config.catalogs.items()})

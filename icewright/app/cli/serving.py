@@ -16,7 +16,7 @@ import typer
 
 from icewright.app import output
 from icewright.app.cli.base import OPTIONS, Json, app, configuration, db_app, open_application
-from icewright.core.errors import ConfigError
+from icewright.core.errors import ConfigError, StoreUnavailable
 
 if TYPE_CHECKING:
     from icewright.app.bootstrap import Application
@@ -105,12 +105,19 @@ def _end_process_in(seconds: float, log: Listener) -> None:
 
 def _wait_for_store(log: Listener) -> None:
     """Wait for a database server that does not answer yet; after a minute the start fails as usual."""
-    from icewright.app.bootstrap import store_unavailable
+    from icewright.app.bootstrap import open_store
 
     config, until = configuration(), time.monotonic() + STORE_SECONDS
-    while (error := store_unavailable(config)) is not None and time.monotonic() < until:
-        log("waiting_for_store", {"error": error, "seconds": round(until - time.monotonic())})
-        time.sleep(STORE_RETRY_SECONDS)
+    while not config.state.startswith("sqlite"):
+        try:
+            open_store(config).engine.dispose()
+        except StoreUnavailable as error:
+            if (remaining := until - time.monotonic()) <= 0:
+                raise
+            log("waiting_for_store", {"error": str(error), "seconds": round(remaining)})
+            time.sleep(STORE_RETRY_SECONDS)
+        else:
+            return
 
 
 @contextmanager
