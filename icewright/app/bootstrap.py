@@ -30,6 +30,7 @@ from icewright.adapters.read_limits import ReadLimits, set_read_limits
 from icewright.adapters.store.database import (
     check_address,
     is_current,
+    is_writable,
     newest_revision,
     open_database,
     server_time,
@@ -299,7 +300,9 @@ def open_store(config: Config) -> SqlStore:
 def store_faults(store: SqlStore) -> Sequence[str]:
     """Return the faults that make the state store unusable; empty while it is usable."""
     try:
-        return () if is_current(store.engine) else ("state: the database has another shape than this program's",)
+        if not is_current(store.engine):
+            return ("state: the database has another shape than this program's",)
+        return () if is_writable(store.engine) else ("state: the database is read-only now, as after a failover",)
     except StorageUnavailable as error:
         return (str(error),)
 

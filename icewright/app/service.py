@@ -30,6 +30,7 @@ from icewright.ports import ProcessRow
 from icewright.ports.work import WorkState
 
 HEARTBEAT = timedelta(seconds=10)
+DELETIONS = timedelta(hours=2)  # that the deletions which a round of reconciliation finishes may last
 IDLE_SHOWN = timedelta(seconds=60)  # without progress, after which a process reports a job or an evaluation
 _SECOND = timedelta(seconds=1)
 
@@ -58,7 +59,12 @@ class Service:
         loops = [Loop("heartbeat", HEARTBEAT, self._heartbeat)]
         if self._kind == "service":
             detect = Loop("detect", 2 * _SECOND, DetectionLanes(runtime, evaluate.wake.set).due)
-            loops += [detect, evaluate, self._plan, Loop("reconcile", 15 * _SECOND, self._reconciler.due)]
+            loops += [
+                detect,
+                evaluate,
+                self._plan,
+                Loop("reconcile", 15 * _SECOND, self._reconciler.due, bound=DELETIONS),
+            ]
             loops += [self._archive(self._app.archiving)] if self._app.archiving is not None else []
             loops += [Loop("alerts", 10 * _SECOND, lambda: alert_due(runtime, self._app.alerting))]
             loops += [Loop("heat", timedelta(hours=1), self._decay_query_rates)]
@@ -129,7 +135,11 @@ class Service:
 
     def faults(self) -> list[str]:
         """Return the faults that keep this process from working; empty while it can work."""
-        return [*self._app.store_faults(), *(f"the loop {name} has stopped" for name in self.loops.stuck())]
+        return [*self._app.store_faults(), *self.stuck_loops()]
+
+    def stuck_loops(self) -> list[str]:
+        """Return the loops that have not come round within their bounds, which only a new process mends."""
+        return [f"the loop {name} has stopped" for name in self.loops.stuck()]
 
     def start(self) -> None:
         """Start the threads of all loops."""

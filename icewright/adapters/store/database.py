@@ -152,6 +152,17 @@ def is_current(engine: sa.Engine) -> bool:
         raise unavailable(engine, error) from error
 
 
+def is_writable(engine: sa.Engine) -> bool:
+    """Return whether the database takes writes: a standby, and a server set read-only, does not."""
+    if engine.dialect.name != "postgresql":
+        return True
+    try:
+        with engine.begin() as connection:
+            return bool(connection.exec_driver_sql("show transaction_read_only").scalar() == "off")
+    except SQLAlchemyError as error:
+        raise unavailable(engine, error) from error
+
+
 def server_time(engine: sa.Engine) -> datetime | None:
     """Return the time of the database's server; None for a file, which has no clock. Raises `StoreUnavailable`."""
     if engine.dialect.name != "postgresql":
