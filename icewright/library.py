@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 from icewright.app.bootstrap import Application, application, read_config
 from icewright.app.cli.base import known_table, parse_operations
 from icewright.app.environment import find_config
+from icewright.core.advice import Advice, advise
 from icewright.core.describe import facts_summary
 from icewright.core.errors import MetadataUnreadable, UsageError
+from icewright.core.integrity import IntegrityReport
 from icewright.core.layering import parse_settings
 from icewright.core.steps import VERDICT_NAMES, Due, why
 from icewright.core.table import TableRef
@@ -256,6 +258,20 @@ class TableHandle:
             value = (verdict.benefit, verdict.cost) if isinstance(verdict, Due) else (None, None)
             rows.append(OperationVerdict(str(operation), VERDICT_NAMES[type(verdict)], why(verdict), *value))
         return Rows(rows)
+
+    def advise(self) -> Rows[Advice]:
+        """Evaluate the table now, and return what to change in its writers and partitions.
+
+        Raises `MetadataUnreadable` when the table cannot be evaluated.
+        """
+        return Rows(advise(self._evaluate().facts))
+
+    def check(self) -> IntegrityReport:
+        """Check that every file of all snapshots exists, with the length that its entry says; change nothing.
+
+        Raises the errors of loading the table, and `StorageUnavailable`.
+        """
+        return self._app.runtime.engine.check(self.ref)
 
     def run(
         self, *operations: str, dry_run: bool = False, force: bool = False, settings: Mapping[str, str] | None = None

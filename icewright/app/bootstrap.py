@@ -30,6 +30,7 @@ from icewright.adapters.read_limits import ReadLimits, set_read_limits
 from icewright.adapters.store.database import (
     check_address,
     is_current,
+    is_writable,
     newest_revision,
     open_database,
     server_time,
@@ -299,9 +300,12 @@ def open_store(config: Config) -> SqlStore:
 def store_faults(store: SqlStore) -> Sequence[str]:
     """Return the faults that make the state store unusable; empty while it is usable."""
     try:
-        return () if is_current(store.engine) else ("state: the database has another shape than this program's",)
+        if (fault := store.db.schema_fault()) is not None:
+            return (fault,)
+        writable = is_writable(store.engine)
     except StorageUnavailable as error:
         return (str(error),)
+    return () if writable else ("state: the database is read-only now, as after a failover",)
 
 
 def directory(config: Config) -> Directory:

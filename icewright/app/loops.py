@@ -26,6 +26,7 @@ class Loop:
     pause: timedelta
     body: Callable[[], int]
     wakes: Sequence[Loop] = ()  # loops to wake when this one did something
+    bound: timedelta = timedelta(minutes=10)  # that a round may last
     failures: int = 0  # in a row
     error: str | None = None
     last: datetime | None = None  # end of the last round
@@ -34,7 +35,7 @@ class Loop:
     @property
     def stuck_after(self) -> timedelta:
         """Return the time without a finished round after which the loop counts as stuck."""
-        return max(timedelta(minutes=10), 10 * self.pause)
+        return max(self.bound, 10 * self.pause)
 
 
 class RoundListener(Protocol):

@@ -30,6 +30,7 @@ from icewright.ports import ProcessRow
 from icewright.ports.work import WorkState
 
 HEARTBEAT = timedelta(seconds=10)
+DELETIONS = timedelta(hours=2)  # that the deletions which a round of reconciliation finishes may last
 IDLE_SHOWN = timedelta(seconds=60)  # without progress, after which a process reports a job or an evaluation
 _SECOND = timedelta(seconds=1)
 
@@ -44,6 +45,7 @@ class Service:
         self._configuration = configuration_fingerprints(app.config)
         self._policies = {name: configured_policy(self._runtime, name) for name in self._runtime.scopes}
         self._draining = self._drained = False
+        self._reported_faults: list[str] = []
         self._started = self._runtime.clock.now()
         self._reconciler = Reconciler(self._runtime)
         self.worker = Worker(self._runtime, slots, self._job_ended) if slots else None
@@ -58,7 +60,12 @@ class Service:
         loops = [Loop("heartbeat", HEARTBEAT, self._heartbeat)]
         if self._kind == "service":
             detect = Loop("detect", 2 * _SECOND, DetectionLanes(runtime, evaluate.wake.set).due)
-            loops += [detect, evaluate, self._plan, Loop("reconcile", 15 * _SECOND, self._reconciler.due)]
+            loops += [
+                detect,
+                evaluate,
+                self._plan,
+                Loop("reconcile", 15 * _SECOND, self._reconciler.due, bound=DELETIONS),
+            ]
             loops += [self._archive(self._app.archiving)] if self._app.archiving is not None else []
             loops += [Loop("alerts", 10 * _SECOND, lambda: alert_due(runtime, self._app.alerting))]
             loops += [Loop("heat", timedelta(hours=1), self._decay_query_rates)]
@@ -113,11 +120,20 @@ class Service:
             "pools": {name: load for name, load in loads.items() if load is not None},
             "loops": self.loops.state(),
             "busy": self.worker.busy if self.worker is not None else 0,
+            "faults": self._report_faults(),
             "configuration": self._configuration,
             "policies": self._policies,
         }
         runtime = self._runtime
         return ProcessRow(runtime.trigger.holder, self._kind, self._started, runtime.clock.now(), self._slots, details)
+
+    def _report_faults(self) -> list[str]:
+        """Return the faults of this process, and emit an event when others hold than at the last heartbeat."""
+        faults = self.faults()
+        if faults != self._reported_faults:
+            self._runtime.emit("not_ready" if faults else "ready", {"faults": faults})
+            self._reported_faults = faults
+        return faults
 
     def _work_states(self) -> Sequence[WorkState]:
         jobs = () if self.worker is None else self.worker.states()
@@ -129,7 +145,11 @@ class Service:
 
     def faults(self) -> list[str]:
         """Return the faults that keep this process from working; empty while it can work."""
-        return [*self._app.store_faults(), *(f"the loop {name} has stopped" for name in self.loops.stuck())]
+        return [*self._app.store_faults(), *self.stuck_loops()]
+
+    def stuck_loops(self) -> list[str]:
+        """Return the loops that have not come round within their bounds, which only a new process mends."""
+        return [f"the loop {name} has stopped" for name in self.loops.stuck()]
 
     def start(self) -> None:
         """Start the threads of all loops."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from typing import Any
 
+from icewright.core.advice import advise
 from icewright.core.effective import Ignored, Knobs
 from icewright.core.partitions import partition_name
 from icewright.core.policy import KNOBS
@@ -51,6 +53,7 @@ def facts_document(facts: TableFacts) -> dict[str, Any]:
         **facts_summary(facts),
         "target_file_size_bytes": None if facts.thresholds.steps else facts.thresholds.target_bytes,
         "file_sizes": file_sizes(histogram),
+        "advice": [asdict(advice) for advice in advise(facts)],
         "worst_partitions": [
             {
                 "partition": partition_name(facts.metadata, p.key),

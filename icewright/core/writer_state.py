@@ -67,6 +67,18 @@ def _identities(properties: Mapping[str, str], keys: tuple[str, ...]) -> Iterato
             yield key, "", None
 
 
+def writer_name(snapshot: Snapshot) -> str:
+    """Return who wrote a snapshot, for people: a stream by its id, else the engine that the summary names."""
+    properties = snapshot.writer_properties
+    if _FLINK_JOB in properties:
+        return f"Flink job {properties[_FLINK_JOB][:_SHOWN]}"
+    if _SPARK_QUERY in properties:
+        return f"Spark stream {properties[_SPARK_QUERY][:_SHOWN]}"
+    if any(key.startswith(_KAFKA_OFFSETS) or key in _KAFKA_TIMES for key in properties):
+        return "Kafka Connect"
+    return snapshot.summary.get("engine-name", "")[:_SHOWN].capitalize() or "writers that give no name"
+
+
 def _text(identity: _Identity, properties: Mapping[str, str]) -> str:
     """Return writer and progress for people."""
     key, writer, _ = identity

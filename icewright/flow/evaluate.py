@@ -253,7 +253,9 @@ def _claim(runtime: Runtime, catalogs: Sequence[str], limit: int) -> list[TableR
     Tables out of scope, and those of a catalog that does not answer, are given back.
     """
     now = runtime.clock.now()
-    rows = runtime.store.tables.claim_evaluations(catalogs, runtime.trigger.holder, now, now + CLAIM, limit)
+    rows = runtime.store.tables.claim_evaluations(
+        catalogs, runtime.trigger.holder, now, now + CLAIM, limit, runtime.process_has_ended
+    )
     if not rows:
         return None
     in_scope = [row.ref for row in rows if runtime.scopes[row.ref.catalog].holds(row.ref)]
@@ -261,6 +263,6 @@ def _claim(runtime: Runtime, catalogs: Sequence[str], limit: int) -> list[TableR
     failing = failing_resources(runtime)
     for resource, breaker in failing.items():
         waiting = [ref for ref in in_scope if resource == f"catalog {ref.catalog}" and breaker.retry_at > now]
-        runtime.store.tables.schedule_evaluation(waiting, breaker.retry_at)
+        runtime.store.tables.schedule_evaluation(waiting, breaker.retry_at, release=True)
         in_scope = [ref for ref in in_scope if ref not in waiting]
     return in_scope

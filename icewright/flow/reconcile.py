@@ -53,7 +53,7 @@ class Reconciler:
         runtime = self._runtime
         if not runtime.try_acquire_lease("reconcile", LEASE):
             return 0
-        runtime.store.processes.release_claims(runtime.process_has_ended)
+        runtime.store.processes.release_claims(runtime.process_has_ended, runtime.clock.now())
         messages = reconcile_interrupted(runtime)
         for message in messages:
             if message not in self._reported:

@@ -132,9 +132,12 @@ class ProcessRegistry(Protocol):
         ...
 
     def deregister(self, holders: Sequence[str]) -> None:
-        """Remove processes that have ended. May be repeated."""
+        """Remove processes that have ended, and release the tables that they had claimed. May be repeated."""
         ...
 
-    def release_claims(self, dead: Callable[[str], bool]) -> None:
-        """Release the catalogs and tables that `dead` processes had claimed to read. May be repeated."""
+    def release_claims(self, dead: Callable[[str], bool], now: datetime) -> None:
+        """Release the catalogs and tables that `dead` processes had claimed to read. May be repeated.
+
+        A table counts the death (see `TableState.claim_evaluations`).
+        """
         ...

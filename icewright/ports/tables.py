@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -36,20 +36,35 @@ class TableState(Protocol):
         ...
 
     def claim_evaluations(
-        self, catalogs: Sequence[str], holder: str, now: datetime, until: datetime, limit: int
+        self,
+        catalogs: Sequence[str],
+        holder: str,
+        now: datetime,
+        until: datetime,
+        limit: int,
+        dead: Callable[[str], bool] = lambda _: False,
     ) -> Sequence[TableRow]:
         """Claim tables that are due to be evaluated for the process `holder` until then, the longest due first.
 
-        Tables that have a running job, or that another process has claimed, are skipped.
+        Tables that have a running job, or that another process has claimed, are skipped. A table whose claim a `dead`
+        process left behind counts the death. Until its next evaluation ends it is claimed alone, after all others; from
+        the second death on it is unreadable and retried after 5 minutes, then after twice as long each time.
         """
         ...
 
-    def schedule_evaluation(self, refs: Sequence[TableRef], at: datetime | None) -> None:
-        """Set when tables are evaluated next; with None, not before their metadata moves. May be repeated."""
+    def schedule_evaluation(self, refs: Sequence[TableRef], at: datetime | None, *, release: bool = False) -> None:
+        """Set when tables are evaluated next; with None, not before their metadata moves. May be repeated.
+
+        `release` ends the claims of tables that are not being read.
+        """
         ...
 
     def sharing(self, ref: TableRef, location: str) -> Sequence[TableRef]:
         """Return the other tables whose last known location is this one, lies in it or holds it."""
+        ...
+
+    def deadly(self) -> Mapping[TableRef, str]:
+        """Return the tables whose last evaluation ended a process instead of ending itself, each with the reason."""
         ...
 
     def record_evaluation(self, evaluation: Evaluation, now: datetime, policy: str = "") -> None:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import signal
 import subprocess
 import sys
 import zlib
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import fastavro
 import pytest
 
-from tests.cases.workspace import Workspace, edit
+from icewright.flow.reconcile import Reconciler
+from tests.cases.workspace import Workspace, edit, ref
 
 MAX_PEAK_MIB = 1024
 _SNAPSHOT = b'{"snapshot-id":%d,"timestamp-ms":1760000000000,"manifest-list":"m","summary":{"operation":"append"}},'
@@ -86,3 +89,39 @@ def test_one_process_evaluates_every_other_table_in_bounded_memory(workspace: Wo
     assert [name for name, reason in expected.items() if reason not in (rows[name].error or "")] == []
     assert (rows["healthy"].error, rows["healthy"].health is not None) == (None, True)
     assert usage.ru_maxrss / 1024 < MAX_PEAK_MIB
+
+
+_DIES_READING = """
+import os, signal, sys
+from icewright.adapters.files.local import LocalStorage
+from icewright.app.cli import main
+read = LocalStorage.read
+def killed(self, path, limit=None):
+    if "sales/killer" in path:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return read(self, path, limit)
+LocalStorage.read = killed
+sys.argv = ["icewright", "--config", sys.argv[1], "cycle", "--dry-run"]
+main()
+"""
+
+
+@pytest.mark.cases(150)
+def test_a_table_whose_reader_is_killed_cannot_kill_it_for_ever(workspace: Workspace) -> None:
+    """The second process evaluates every other table first; the third does not read the table that killed two."""
+    for name in ("killer", "healthy"):
+        workspace.table(f"sales.{name}", salt=name)
+    config = str(workspace.home / "icewright.yaml")
+    runtime, tables = workspace.app.runtime, workspace.app.runtime.store.tables
+    workspace.clock.time = datetime.now(UTC)
+    ends = []
+    for _ in range(3):
+        done = subprocess.run([sys.executable, "-c", _DIES_READING, config], capture_output=True, check=False)
+        ends.append(done.returncode)
+        Reconciler(runtime).due()
+    killer, healthy = (tables.get(ref(f"sales.{name}")) for name in ("killer", "healthy"))
+    assert killer is not None
+    assert healthy is not None
+    assert ends == [-signal.SIGKILL, -signal.SIGKILL, 3], done.stdout.decode()  # 3: a table is unreadable
+    assert killer.error == "unreadable: its evaluation ended a process 2 times"
+    assert (healthy.error, healthy.health is not None) == (None, True)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 
+from icewright.app.bootstrap import pyiceberg_catalog_properties, read_config
 from icewright.app.cli.base import complete_table
 from icewright.app.demo.rot import metrics, sessions
 from tests.cli.workspace import Workspace
@@ -103,3 +105,34 @@ def test_tables_complete_in_the_shell(workspace: Workspace, monkeypatch: pytest.
     assert complete_table("lake.w") == [SESSIONS]
     monkeypatch.setattr("icewright.app.cli.base.OPTIONS.config", "nowhere.yaml")
     assert complete_table("lake") == []
+
+
+def test_advice_on_tables(workspace: Workspace) -> None:
+    """A table that is written every moment is advised on, in words and as JSON; another has no advice."""
+    workspace.make(partial(metrics, commits=2, rows_per_file=2), sessions)
+    catalog = SqlCatalog("lake", **pyiceberg_catalog_properties(read_config(workspace.path).catalogs["lake"]))
+    table = catalog.load_table("ops.metrics")
+    rows = table.scan().to_arrow()
+    for _ in range(12):
+        table.append(rows)
+    catalog.close()
+    documents = {one["table"]: one["advice"] for one in workspace("advise", "--json").json}
+    assert [advice["kind"] for advice in documents[METRICS]] == ["frequent_commits"]
+    assert documents[SESSIONS] == []
+    assert "commit larger batches" in workspace("advise", METRICS).out
+    assert "no advice on 1 table(s)" in workspace("advise", SESSIONS).out
+
+
+def test_a_check_of_all_tables(workspace: Workspace) -> None:
+    """The exit code is 1 when a file is at fault; the table, the file and the snapshots that need it are named."""
+    workspace.make(HISTORY, sessions)
+    assert workspace("check").code == 0
+    lost = min((workspace.home / "warehouse" / "ops" / "metrics").rglob("data/**/*.parquet"))
+    lost.unlink()
+    checked = workspace("check", "--json")
+    assert checked.code == 1
+    faults = {one["table"]: one["faults"] for one in checked.json}
+    assert faults[SESSIONS] == []
+    (fault,) = faults[METRICS]
+    assert (fault["kind"], fault["path"].endswith(lost.name), bool(fault["snapshot_ids"])) == ("missing", True, True)
+    assert lost.name in workspace("check", METRICS).out

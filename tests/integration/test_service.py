@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -10,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import requests
 import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 
@@ -106,6 +110,65 @@ def test_it_outlives_its_store(postgres_house: tuple[Workspace, str]) -> None:
         refused(state, connections=True)
         until(lambda: maintained(app))
         service.stop(GRACE)
+
+
+@pytest.mark.cases(120)
+def test_a_worker_whose_database_is_away_at_start_and_read_only_later(postgres_house: tuple[Workspace, str]) -> None:
+    """It waits, and says so; its probe tells when the database takes no writes, and when it takes them again."""
+    workspace, state = postgres_house
+    refused(state, connections=False)
+    command = [sys.executable, "-m", "icewright", "--config", str(workspace.path), "worker", "--probe-port", "0"]
+    log = workspace.home / "log"
+    with log.open("wb") as out:
+        worker = subprocess.Popen([*command, "--grace-seconds", "1"], stdout=out, stderr=out)
+    try:
+        until(lambda: '"event": "waiting_for_store"' in log.read_text("utf-8"), 60)
+        refused(state, connections=True)
+        until(lambda: '"event": "started"' in log.read_text("utf-8"), 60)
+        (address,) = re.findall(r'"address": "([^"]+)"', log.read_text("utf-8"))
+        until(lambda: status(f"{address}/readyz") == 200)
+        read_only(state, "on")
+        until(lambda: status(f"{address}/readyz") == 503)
+        assert status(f"{address}/healthz") == 200
+        assert worker.poll() is None
+        read_only(state, "off")
+        until(lambda: status(f"{address}/readyz") == 200)
+        worker.terminate()
+        assert worker.wait(30) == 0
+    finally:
+        worker.kill()
+        worker.wait()
+
+
+@pytest.mark.cases(120)
+def test_jobs_go_on_after_a_database_was_read_only(postgres_house: tuple[Workspace, str]) -> None:
+    """Its loops fail meanwhile, and say so; nothing is lost."""
+    workspace, state = postgres_house
+    with application(read_config(workspace.path), kind="service") as app:
+        read_only(state, "on")
+        service = Service(app, kind="service", slots=2)
+        service.loops.start()
+        until(lambda: all(loop.failures for loop in service.loops.loops if loop.name in ("detect", "evaluate", "work")))
+        assert service.faults() == ["state: the database is read-only now, as after a failover"]
+        read_only(state, "off")
+        until(lambda: maintained(app))
+        service.stop(GRACE)
+
+
+def status(url: str) -> int:
+    """Return the status of a GET."""
+    return int(requests.get(url, timeout=10).status_code)
+
+
+def read_only(state: str, on: str) -> None:
+    """Let the database take no writes, or take them again; connections end, as in a failover."""
+    url = make_url(state)
+    engine = sa.create_engine(url.set(database="postgres"), isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.exec_driver_sql(f'ALTER DATABASE "{url.database}" SET default_transaction_read_only = {on}')
+        ends = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
+        connection.exec_driver_sql(ends, (url.database,))
+    engine.dispose()
 
 
 def refused(state: str, *, connections: bool) -> None:

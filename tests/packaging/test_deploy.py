@@ -153,7 +153,13 @@ def test_chart_by_default() -> None:
     assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
     assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
     assert service["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] > 300
-    assert the(objects, "Deployment", "lake-icewright-worker")["spec"]["replicas"] == 1
+    worker = the(objects, "Deployment", "lake-icewright-worker")
+    assert worker["spec"]["replicas"] == 1
+    (container,) = worker["spec"]["template"]["spec"]["containers"]
+    assert "--probe-port=8766" in container["args"]
+    assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "probes"}
+    assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "probes"}
+    assert {"name": "probes", "containerPort": 8766} in container["ports"]
     migration = the(objects, "Job", "lake-icewright-migration")
     assert migration["spec"]["template"]["spec"]["containers"][0]["args"] == ["db", "upgrade"]
     hooks = [o["metadata"].get("annotations", {}) for o in objects if o["metadata"]["name"].endswith("migration")]

@@ -42,6 +42,7 @@ class Served:
     bench: Bench
     stack: ExitStack
     faults: list[str] = field(default_factory=list)
+    stuck_loops: list[str] = field(default_factory=list)
     directory: Directory = DIRECTORY
     usual: FastAPI | None = None
 
@@ -57,7 +58,7 @@ class Served:
 
     def app(self, *, tokens: Sequence[str] = (), secrets: Sequence[str] = (), **settings: Any) -> FastAPI:
         """The application."""
-        watch = ServiceStatus(lambda: self.faults, lambda: b"icewright_tables 1\n")
+        watch = ServiceStatus(lambda: self.faults, lambda: b"icewright_tables 1\n", lambda: self.stuck_loops)
         return create_app(self, Settings(EventSenders(tokens, secrets), **settings), watch)
 
     def client(self, app: FastAPI | None = None, *, host: str = HERE, at: str = "http://127.0.0.1:8765") -> TestClient:

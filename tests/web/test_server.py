@@ -41,6 +41,26 @@ def test_probes(served: Served) -> None:
     assert "errors" not in problem(elsewhere.get("/readyz"), 503)
 
 
+@pytest.mark.cases(115)
+def test_a_process_with_a_stuck_loop_is_not_alive(served: Served) -> None:
+    """Only a new process mends that, and the orchestrator makes one."""
+    served.stuck_loops = ["the loop evaluate has stopped"]
+    problem(served.client().get("/healthz"), 503)
+    served.stuck_loops = []
+    assert served.client().get("/healthz").status_code == 200
+
+
+def test_a_worker_serves_probes_alone(served: Served) -> None:
+    """On every address, as a pod must: they hold nothing to protect."""
+    app = served.app(probes_only=True)
+    with serving(app, "0.0.0.0", 0):  # noqa: S104
+        pass
+    client = served.client(app, host=ELSEWHERE)
+    assert [client.get(path).status_code for path in ("/healthz", "/readyz")] == [200, 200]
+    for path in ("/", "/metrics", "/api/openapi.json", "/api/v1/tables", URL):
+        problem(client.get(path), 404)
+
+
 def test_metrics(served: Served) -> None:
     """As Prometheus takes them."""
     response = served.client().get("/metrics")

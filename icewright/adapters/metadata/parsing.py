@@ -31,15 +31,16 @@ NO_SNAPSHOT = -1  # how older writers say that a table has none
 # the keys of a summary that are read
 _SUMMARY = frozenset({
     "operation", "changed-partition-count", "entries-processed", "manifests-created", "manifests-kept",
-    "manifests-replaced", "app-id", "wap.id", "published-wap-id", "source-snapshot-id", "icewright.job-id",
-    "added-data-files", "deleted-data-files", "total-data-files", "added-delete-files", "removed-delete-files",
+    "manifests-replaced", "app-id", "engine-name", "wap.id", "published-wap-id", "source-snapshot-id",
+    "icewright.job-id", "added-data-files", "deleted-data-files", "total-data-files", "added-delete-files",
+    "removed-delete-files",
     "total-delete-files", "added-records", "deleted-records", "total-records", "added-files-size",
     "removed-files-size", "total-files-size", "added-position-deletes", "removed-position-deletes",
     "total-position-deletes", "added-equality-deletes", "removed-equality-deletes", "total-equality-deletes",
 })  # fmt: skip
 # keys that Iceberg and engines write into nearly every snapshot, and that nothing reads: not kept in memory
 _UNREAD = frozenset({
-    "added-dvs", "removed-dvs", "added-position-delete-files", "removed-position-delete-files", "engine-name",
+    "added-dvs", "removed-dvs", "added-position-delete-files", "removed-position-delete-files",
     "added-equality-delete-files", "removed-equality-delete-files", "deleted-duplicate-files",
     "partition-summaries-included", "engine-version", "iceberg-version", "app-name", "environment-context",
     "spark.app.id", "replace-partitions", "trino_query_id", "trino_user",

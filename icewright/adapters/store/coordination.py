@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from icewright.adapters.store.database import Database, dialect_insert
 from icewright.adapters.store.schema import BREAKERS, CATALOGS, FLEET_PAUSE, LEASES, PROCESSES, TABLES, Moment
 from icewright.adapters.store.statements import add_totals
+from icewright.adapters.store.tables import record_deaths
 from icewright.core.breakers import Breaker
 from icewright.core.tally import of_catalog_failure
 from icewright.ports import (
@@ -201,17 +202,22 @@ class SqlProcesses(ProcessRegistry):
         with self.db.begin() as connection:
             return connection.execute(request.values(drain_since=first)).rowcount == 1
 
-    def release_claims(self, dead: Callable[[str], bool]) -> None:
+    def release_claims(self, dead: Callable[[str], bool], now: datetime) -> None:
         with self.db.begin() as connection:
-            for table, by, until in (
-                (CATALOGS, CATALOGS.c.detecting_by, CATALOGS.c.detecting_until),
-                (TABLES, TABLES.c.evaluating_by, TABLES.c.evaluating_until),
-            ):
-                holders = connection.execute(sa.select(by).where(by.is_not(None)).distinct()).scalars().all()
-                ended = [holder for holder in holders if dead(holder)]
-                if ended:
-                    connection.execute(sa.update(table).where(by.in_(ended)).values({by: None, until: None}))
+            if ended := _ended(connection, CATALOGS.c.detecting_by, dead):
+                catalogs = sa.update(CATALOGS).where(CATALOGS.c.detecting_by.in_(ended))
+                connection.execute(catalogs.values(detecting_by=None, detecting_until=None))
+            if ended := _ended(connection, TABLES.c.evaluating_by, dead):
+                record_deaths(connection, ended, now)
 
     def deregister(self, holders: Sequence[str]) -> None:
         with self.db.begin() as connection:
+            tables = sa.update(TABLES).where(TABLES.c.evaluating_by.in_(holders))
+            connection.execute(tables.values(evaluating_by=None, evaluating_until=None))
             connection.execute(sa.delete(PROCESSES).where(PROCESSES.c.holder.in_(holders)))
+
+
+def _ended(connection: sa.Connection, holder: sa.Column[Any], dead: Callable[[str], bool]) -> Sequence[str]:
+    """Return the dead processes among those that the column names."""
+    holders = connection.execute(sa.select(holder).where(holder.is_not(None)).distinct()).scalars()
+    return [process for process in holders if dead(process)]

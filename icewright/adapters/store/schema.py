@@ -75,6 +75,8 @@ TABLES = sa.Table(
     sa.Column("files", sa.BigInteger),  # of the last evaluation, to sort by
     sa.Column("bytes", sa.BigInteger),
     sa.Column("counted_after", Moment),  # jobs created until then count for no breaker: the table was resumed
+    # processes that ended while they had claimed the table, since its last evaluation that ended
+    sa.Column("evaluation_deaths", sa.Integer, nullable=False, server_default="0"),
     sa.UniqueConstraint("catalog", "namespace", "name"),
     sa.Index("ix_tables_catalog_evaluate_at", "catalog", "evaluate_at"),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import chain
@@ -35,6 +35,9 @@ _PAGE = 500  # rows per fetch; more do not fit a processor cache, and fewer cost
 
 _RETRY_UNREADABLE = timedelta(hours=1)  # after which an unreadable table is evaluated again
 
+_SUSPECT_DEATHS = 2  # deaths of processes from which a table's metadata is taken for their cause
+_RETRY_SUSPECT, _LONGEST_RETRY = timedelta(minutes=5), timedelta(days=1)
+
 
 def _due_statement() -> sa.Select[Any]:
     now = sa.bindparam("now", type_=Moment)
@@ -45,7 +48,7 @@ def _due_statement() -> sa.Select[Any]:
     return (
         sa.select(TABLES)
         .where(TABLES.c.evaluate_at <= now, in_catalogs, ~TABLES.c.dropped, free, ~worked)
-        .order_by(TABLES.c.evaluate_at, TABLES.c.id)
+        .order_by(TABLES.c.evaluation_deaths, TABLES.c.evaluate_at, TABLES.c.id)
         .limit(sa.bindparam("most"))
         .with_for_update(skip_locked=True)
     )
@@ -124,6 +127,11 @@ class SqlTables(TableState):
             refs = [ref_of(row) for row in connection.execute(query.order_by(TABLES.c.id))]
         return [other for other in refs if other != ref]
 
+    def deadly(self) -> Mapping[TableRef, str]:
+        query = sa.select(TABLES).where(TABLES.c.evaluation_deaths > 0)
+        with self.db.reading() as connection:
+            return {ref_of(row): _death_message(row.evaluation_deaths) for row in connection.execute(query)}
+
     def record_evaluation(self, evaluation: Evaluation, now: datetime, policy: str = "") -> None:
         metadata = evaluation.facts.metadata
         with self.db.begin() as connection:
@@ -146,6 +154,7 @@ class SqlTables(TableState):
                     rest_until=now + evaluation.terms.rest,
                     evaluating_by=None,
                     evaluating_until=None,
+                    evaluation_deaths=0,
                     importance=evaluation.terms.importance,
                     run_order=evaluation.terms.order,
                     windows=evaluation.terms.windows,
@@ -192,7 +201,7 @@ class SqlTables(TableState):
             retry_at = sa.case(
                 (_requested_since(now), TABLES.c.evaluate_at), else_=sa.literal(now + _RETRY_UNREADABLE, Moment())
             )
-            no_health = {"health": None, "evaluating_by": None, "evaluating_until": None}
+            no_health = {"health": None, "evaluating_by": None, "evaluating_until": None, "evaluation_deaths": 0}
             update = sa.update(TABLES).where(TABLES.c.id == row.id)
             connection.execute(update.values(error=error, evaluated_at=now, evaluate_at=retry_at, **no_health))
             connection.execute(sa.delete(VERDICTS).where(VERDICTS.c.table_id == row.id))
@@ -212,19 +221,33 @@ class SqlTables(TableState):
             return connection.execute(sa.update(TABLES).where(*of_table(ref)).values(values)).rowcount == 1
 
     def claim_evaluations(
-        self, catalogs: Sequence[str], holder: str, now: datetime, until: datetime, limit: int
+        self,
+        catalogs: Sequence[str],
+        holder: str,
+        now: datetime,
+        until: datetime,
+        limit: int,
+        dead: Callable[[str], bool] = lambda _: False,
     ) -> Sequence[TableRow]:
         with self.db.claiming() as connection:
-            rows = connection.execute(_DUE_EVALUATIONS, {"catalogs": catalogs, "now": now, "most": limit}).all()
+            parameters = {"catalogs": catalogs, "now": now, "most": limit}
+            rows = connection.execute(_DUE_EVALUATIONS, parameters).all()
+            lapsed = {row.evaluating_by for row in rows if row.evaluating_by is not None}
+            if ended := [process for process in lapsed if dead(process)]:
+                record_deaths(connection, ended, now)
+                rows = connection.execute(_DUE_EVALUATIONS, parameters).all()
+            # a table during whose evaluation a process ended is claimed alone, after all others
+            rows = [row for row in rows if not row.evaluation_deaths] or rows[:1]
             if rows:
                 claim = sa.update(TABLES).where(TABLES.c.id.in_([row.id for row in rows]))
                 connection.execute(claim.values(evaluating_by=holder, evaluating_until=until))
         return [table_of(row) for row in rows]
 
-    def schedule_evaluation(self, refs: Sequence[TableRef], at: datetime | None) -> None:
+    def schedule_evaluation(self, refs: Sequence[TableRef], at: datetime | None, *, release: bool = False) -> None:
+        released = {"evaluating_by": None, "evaluating_until": None} if release else {}
         with self.db.begin() as connection:
             for ref in refs:
-                connection.execute(sa.update(TABLES).where(*of_table(ref)).values(evaluate_at=at))
+                connection.execute(sa.update(TABLES).where(*of_table(ref)).values(evaluate_at=at, **released))
 
     def clear_due_work(self, refs: Sequence[TableRef], at: datetime | None) -> None:
         no_work = {"due_since": None, "error": None, "evaluating_by": None, "evaluating_until": None}
@@ -235,6 +258,24 @@ class SqlTables(TableState):
                 table = sa.update(TABLES).where(TABLES.c.id == row.id)
                 connection.execute(table.values(evaluate_at=at, **no_work))
                 connection.execute(sa.delete(VERDICTS).where(VERDICTS.c.table_id == row.id))
+
+
+def record_deaths(connection: sa.Connection, holders: Sequence[str], now: datetime) -> None:
+    """Count the end of these processes for the tables that they had claimed to evaluate, and release the claims.
+
+    A process claims many tables and reads few at a time, so the first death only lets a table be evaluated alone. From
+    the second on the table's own metadata is the suspect: it is shown as unreadable and evaluated with back-off.
+    """
+    claimed = TABLES.c.evaluating_by.in_(holders)
+    rows = connection.execute(sa.select(TABLES.c.id, TABLES.c.evaluation_deaths).where(claimed).order_by(TABLES.c.id))
+    for table_id, before in rows.all():
+        deaths = before + 1
+        values: dict[str, Any] = {"evaluation_deaths": deaths, "evaluating_by": None, "evaluating_until": None}
+        if deaths >= _SUSPECT_DEATHS:
+            retry_at = now + min(_LONGEST_RETRY, _RETRY_SUSPECT * 2 ** (deaths - _SUSPECT_DEATHS))
+            values |= {"error": _death_message(deaths), "health": None, "evaluate_at": retry_at, "rest_until": retry_at}
+            connection.execute(sa.delete(VERDICTS).where(VERDICTS.c.table_id == table_id))
+        connection.execute(sa.update(TABLES).where(TABLES.c.id == table_id).values(values))
 
 
 @dataclass
@@ -271,6 +312,10 @@ class SqlPins(SnapshotPins):
                 return False
             delete = sa.delete(PINS).where(PINS.c.table_id == row.id, PINS.c.reader == reader)
             return connection.execute(delete).rowcount == 1
+
+
+def _death_message(deaths: int) -> str:
+    return f"unreadable: its evaluation ended a process {deaths} time{'' if deaths == 1 else 's'}"
 
 
 def _next_evaluation(evaluation: Evaluation, now: datetime) -> sa.ColumnElement[datetime | None]:

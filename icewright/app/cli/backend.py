@@ -62,6 +62,10 @@ class Backend(Protocol):
         """Return each table's health, verdicts and ignored properties."""
         ...
 
+    def advise(self, table: str | None) -> list[Document]:
+        """Return what to change outside of Icewright, for one table or for all."""
+        ...
+
     def plan(self, catalog: str | None) -> Document:
         """Return the jobs that would start now, and the operations that would wait."""
         ...

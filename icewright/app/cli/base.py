@@ -29,7 +29,20 @@ if TYPE_CHECKING:
 
 #: The commands in the order in which `--help` lists them, by purpose.
 SECTIONS: Mapping[str, tuple[str, ...]] = {
-    "Look": ("tables", "health", "explain", "plan", "status", "history", "show", "alerts", "deletions", "pins"),
+    "Look": (
+        "tables",
+        "health",
+        "explain",
+        "advise",
+        "check",
+        "plan",
+        "status",
+        "history",
+        "show",
+        "alerts",
+        "deletions",
+        "pins",
+    ),
     "Maintain": ("cycle", "run", "vacuum", "cancel", "undo", "give-up", "pause", "resume", "pin", "unpin", "adopt"),
     "Run as a service": ("serve", "worker", "drain", "token", "archive", "db", "mcp"),
     "Set up and try out": ("demo", "init", "config", "doctor", "simulate"),

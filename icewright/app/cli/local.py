@@ -65,6 +65,10 @@ class LocalBackend:
                 refs = [ref for ref in refs if ref.namespace == split_name(namespace)]
             return [_explained(app, ref) for ref in refs]
 
+    def advise(self, table: str | None) -> list[Document]:
+        """Evaluate one table, or all, and return what to change outside of Icewright."""
+        return [{"table": one["table"], "advice": one.get("advice", [])} for one in self.explain(table, None)]
+
     def plan(self, catalog: str | None) -> Document:
         """Detect and evaluate changed tables, and plan without starting anything."""
         with open_application() as app:
@@ -307,6 +311,7 @@ def _explained(app: Application, ref: TableRef) -> Document:
     if evaluation is not None:
         full = evaluation_document(evaluation)
         document |= {name: full[name] for name in ("health", "verdicts", "ignored_properties")}
+        document["advice"] = full["facts"]["advice"]
     return document
 
 

@@ -44,6 +44,12 @@ class RemoteBackend:
             names = [table] if table is not None else [t["table"] for t in client.tables(namespace=namespace)]
             return [{name: t[name] for name in _EXPLAINED} for t in map(client.table, names)]
 
+    def advise(self, table: str | None) -> list[Document]:
+        """Return the advice of the service's last evaluations."""
+        with self._client() as client:
+            names = [table] if table is not None else [t["table"] for t in client.tables()]
+            return [{"table": t["table"], "advice": t["facts"].get("advice", [])} for t in map(client.table, names)]
+
     def plan(self, catalog: str | None) -> Document:
         """Return the plan that the service makes now."""
         with self._client() as client:

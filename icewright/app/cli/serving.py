@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +16,7 @@ import typer
 
 from icewright.app import output
 from icewright.app.cli.base import OPTIONS, Json, app, configuration, db_app, open_application
-from icewright.core.errors import ConfigError
+from icewright.core.errors import ConfigError, StoreUnavailable
 
 if TYPE_CHECKING:
     from icewright.app.bootstrap import Application
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from icewright.flow.runtime import Listener
 
 GRACE_SECONDS = 300  # for running jobs, once the process was asked to stop
+STORE_SECONDS, STORE_RETRY_SECONDS = 60, 2  # how long a start waits for its database, and between two tries
 STOP_SECONDS = 10  # for all else: closing pools, catalogs and the store
 Slots = Annotated[int | None, typer.Option("--slots", min=1, help="Jobs at the same time; default: limits.per_worker.")]
 Grace = Annotated[
@@ -43,24 +46,38 @@ def serve(
 
 
 @app.command()
-def worker(slots: Slots = None, grace_seconds: Grace = GRACE_SECONDS) -> None:
+def worker(
+    slots: Slots = None,
+    grace_seconds: Grace = GRACE_SECONDS,
+    probe_port: Annotated[
+        int | None,
+        typer.Option("--probe-port", min=0, max=65535, help="Serve /healthz and /readyz here, at server.host."),
+    ] = None,
+) -> None:
     """Run queued jobs: one more worker for the service.
 
     It runs until SIGTERM or Ctrl-C.
     """
-    _run("worker", slots, grace_seconds)
+    _run("worker", slots, grace_seconds, probe_port=probe_port)
 
 
-def _run(kind: str, slots: int | None, grace_seconds: int, *, no_worker: bool = False) -> None:
+def _run(
+    kind: str, slots: int | None, grace_seconds: int, *, no_worker: bool = False, probe_port: int | None = None
+) -> None:
     from icewright.app import logs
     from icewright.app.service import running, until_asked_to_stop
 
     log = logs.listener()  # a service writes a log, on a terminal too
+    _wait_for_store(log)
     with open_application("service", listener=log) as opened:
         places = 0 if no_worker else slots or opened.runtime.limits.per_worker
         with running(opened, kind=kind, slots=places, grace=timedelta(seconds=grace_seconds)) as service:
             with ExitStack() as stack:
-                address = stack.enter_context(_listening(opened, service)) if kind == "service" else None
+                probes_only = kind == "worker"
+                port = probe_port if probes_only else opened.config.server.port
+                address = None
+                if port is not None:
+                    address = stack.enter_context(_listening(opened, service, port, probes_only=probes_only))
                 started = {"slots": places, "catalogs": sorted(opened.runtime.catalogs), "address": address}
                 log("started", {"kind": kind, **started})
                 until_asked_to_stop()
@@ -86,17 +103,35 @@ def _end_process_in(seconds: float, log: Listener) -> None:
     timer.start()
 
 
+def _wait_for_store(log: Listener) -> None:
+    """Wait for a database server that does not answer yet; after a minute the start fails as usual."""
+    from icewright.app.bootstrap import open_store
+
+    config, until = configuration(), time.monotonic() + STORE_SECONDS
+    while not config.state.startswith("sqlite"):
+        try:
+            open_store(config).engine.dispose()
+        except StoreUnavailable as error:
+            if (remaining := until - time.monotonic()) <= 0:
+                raise
+            log("waiting_for_store", {"error": str(error), "seconds": round(remaining)})
+            time.sleep(STORE_RETRY_SECONDS)
+        else:
+            return
+
+
 @contextmanager
-def _listening(opened: Application, service: Service) -> Iterator[str]:
-    """Serve API, pages and probes while the block lasts; yield the address."""
+def _listening(opened: Application, service: Service, port: int, *, probes_only: bool) -> Iterator[str]:
+    """Serve API, pages and probes, or probes alone, while the block lasts; yield the address."""
     from icewright.app.web.app_state import ServiceStatus
     from icewright.app.web.application import Settings, create_app
     from icewright.app.web.running import serving
 
-    server = opened.config.server
-    status = ServiceStatus(service.faults, service.telemetry.exposition)
-    with serving(create_app(opened, Settings.of(opened.config), status), server.host, server.port) as port:
-        yield f"http://{server.host}:{port}"
+    host, settings = opened.config.server.host, Settings.of(opened.config)
+    status = ServiceStatus(service.faults, service.telemetry.exposition, service.stuck_loops)
+    web_app = create_app(opened, replace(settings, probes_only=probes_only), status)
+    with serving(web_app, host, port) as bound_port:
+        yield f"http://{host}:{bound_port}"
 
 
 @app.command()

@@ -32,7 +32,11 @@ _LIVE_TABLES = ("shop.products", "web.events")
 def pages(app: Application) -> Iterator[str]:
     """Run a service with its pages for the duration of the block; yield their address."""
     with running(app, kind="service", slots=_SLOTS, grace=_GRACE) as service, ExitStack() as stack:
-        web_app = create_app(app, Settings.of(app.config), ServiceStatus(service.faults, service.telemetry.exposition))
+        web_app = create_app(
+            app,
+            Settings.of(app.config),
+            ServiceStatus(service.faults, service.telemetry.exposition, service.stuck_loops),
+        )
         try:
             port = stack.enter_context(serving(web_app, HOST, app.config.server.port))
         except ConfigError:  # the usual port is taken

@@ -28,10 +28,11 @@ class AppState(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ServiceStatus:
-    """Readiness faults and metrics of the process."""
+    """Readiness faults, metrics and stuck loops of the process."""
 
     faults: Callable[[], Sequence[str]]  # why the process is not ready; empty when ready
     metrics: Callable[[], bytes]  # in Prometheus's text format
+    stuck_loops: Callable[[], Sequence[str]] = tuple  # why the process must be replaced; empty while it lives
 
 
 async def app_state(request: Request) -> AppState:

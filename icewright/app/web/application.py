@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from fastapi import APIRouter, FastAPI
 from starlette.middleware import Middleware
+from starlette.routing import BaseRoute
 
 import icewright
 from icewright.app.addresses import is_loopback
@@ -25,11 +26,14 @@ from icewright.app.web.tracing import RequestLogMiddleware
 MAX_STREAMS, STREAMS_PER_PRINCIPAL = 100, 10
 MAX_HEAVY, HEAVY_PER_PRINCIPAL = 4, 2  # previews, plans and dry runs take whole CPU seconds
 # built once per process: FastAPI analyses each route's dependencies when it is included
-_ROUTES, _EXPOSED_ROUTES = APIRouter(), APIRouter()
+_ROUTES, _EXPOSED_ROUTES, _PROBE_ROUTES = APIRouter(), APIRouter(), APIRouter()
 for _module in (probes, events, api, oidc, pages):
     _ROUTES.include_router(_module.router)
 for _module in (probes, events):
     _EXPOSED_ROUTES.include_router(_module.router)
+
+_PROBE_ROUTES.add_api_route("/healthz", probes.healthz)
+_PROBE_ROUTES.add_api_route("/readyz", probes.readyz)
 
 
 @_EXPOSED_ROUTES.api_route("/{path:path}", methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"])
@@ -50,6 +54,7 @@ class Settings:
     max_body: int = 1024 * 1024
     requests_per_second: float = 100
     access: Access = field(default_factory=Access)
+    probes_only: bool = False  # of a worker, which serves nothing else
     exposed: bool = False  # other machines can reach the address, and `auth` is not configured
 
     @classmethod
@@ -61,13 +66,19 @@ class Settings:
         return cls(senders, server.max_body_mb * 1024 * 1024, server.requests_per_second, access, exposed)
 
 
+def _routes(settings: Settings) -> list[BaseRoute]:
+    if settings.probes_only:
+        return _PROBE_ROUTES.routes
+    return (_EXPOSED_ROUTES if settings.exposed else _ROUTES).routes
+
+
 def create_app(application: AppState, settings: Settings, service_status: ServiceStatus) -> FastAPI:
     """Return the ASGI application that serves an opened store."""
     app = FastAPI(
-        routes=(_EXPOSED_ROUTES if settings.exposed else _ROUTES).routes,
+        routes=_routes(settings),
         title="Icewright",
         version=icewright.__version__,
-        openapi_url=None if settings.exposed else "/api/openapi.json",
+        openapi_url=None if settings.exposed or settings.probes_only else "/api/openapi.json",
         docs_url=None,  # its page loads scripts from a CDN
         redoc_url=None,
         telemetry={"auto_configure": False},  # which would read the environment
@@ -83,7 +94,7 @@ def create_app(application: AppState, settings: Settings, service_status: Servic
     )
     app.state.application, app.state.service_status = application, service_status
     app.state.senders, app.state.access = settings.senders, settings.access
-    app.state.exposed = settings.exposed
+    app.state.exposed, app.state.probes_only = settings.exposed, settings.probes_only
     app.state.response_cache, app.state.secret = (
         ResponseCache(application.runtime.store.change_token),
         secrets.token_urlsafe(32),

@@ -20,10 +20,13 @@ router = APIRouter(tags=["probes"])
 _log = logging.getLogger(__name__)
 
 
-@router.get("/healthz", summary="The process lives")
-async def healthz() -> dict[str, str]:
-    """Return 200 while the event loop of the process runs."""
-    return {"status": "ok"}
+@router.get("/healthz", summary="The process lives", responses=documented(503))
+async def healthz(status: Annotated[ServiceStatus, Depends(service_status)]) -> Response:
+    """Return 503 when a loop has not come round within its bound, which only a new process mends; else 200."""
+    if stuck := status.stuck_loops():
+        _log.error("not alive: %s", "; ".join(stuck))
+        raise Problem(503, "; ".join(stuck))
+    return JSONResponse({"status": "ok"})
 
 
 @router.get("/readyz", summary="The service can do its work", responses=documented(503))

@@ -59,6 +59,8 @@ class _Server(uvicorn.Server):
 
 def _may_be_exposed(app: FastAPI) -> bool:
     """Return whether the application authenticates callers, or serves nothing but authenticated events and probes."""
+    if app.state.probes_only:
+        return True
     return bool(app.state.access.required or (app.state.exposed and app.state.senders.configured))
 
 

@@ -47,10 +47,12 @@ class CatalogScheduleTests(StoreSuite):
         record_tables(store, *table_refs(3))
         store.catalogs.claim(["lake"], WORKER, NOW, NOW + MINUTE)
         assert len(store.tables.claim_evaluations(["lake"], WORKER, NOW, NOW + MINUTE, 9)) == 3
-        store.processes.release_claims(lambda holder: dead and holder == WORKER)
-        assert len(store.tables.claim_evaluations(["lake"], "other", NOW, NOW + MINUTE, 9)) == (3 if dead else 0)
+        store.processes.release_claims(lambda holder: dead and holder == WORKER, NOW)
+        claimed = [store.tables.claim_evaluations(["lake"], "other", NOW, NOW + MINUTE, 9) for _ in range(3)]
+        assert [len(rows) for rows in claimed] == ([1, 1, 1] if dead else [0, 0, 0])  # each alone after a death
         assert len(store.catalogs.claim(["lake"], "other", NOW, NOW + MINUTE)) == (1 if dead else 0)
-        assert len(store.tables.claim_evaluations(["lake"], "third", NOW + MINUTE, NOW + 2 * MINUTE, 2)) == 2
+        third = store.tables.claim_evaluations(["lake"], "third", NOW + MINUTE, NOW + 2 * MINUTE, 2)
+        assert len(third) == (1 if dead else 2)
 
     def test_a_table_with_a_running_job_is_not_evaluated(self, store: Store) -> None:
         """Tables with a running job are skipped, as the job evaluates them; those with a queued job are not."""

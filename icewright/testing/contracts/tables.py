@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 
+import pytest
+
 from icewright.core.policy import Operation
 from icewright.core.runs import FileAction, JobState
 from icewright.core.table import TableRef
@@ -107,6 +109,41 @@ class TableStateTests(StoreSuite):
         for ref in (REF, OTHER):
             store.tables.record_unreadable(ref, "throttled", NOW)
         assert (table_row(store).evaluate_at, table_row(store, OTHER).evaluate_at) == (NOW + minute, NOW + hour)
+
+    @pytest.mark.cases(150)
+    def test_a_table_whose_reader_died_twice_is_unreadable_and_backs_off(self, store: Store) -> None:
+        """One death only lets each claimed table be evaluated alone; an evaluation that ends clears the count."""
+        record_tables(store, REF, OTHER)
+        minute, both = timedelta(minutes=1), {REF, OTHER}
+        died, alive = "died", "alive"
+
+        def claim(holder: str, at: datetime) -> list[TableRef]:
+            rows = store.tables.claim_evaluations(["lake"], holder, at, at + minute, 9, lambda other: other == died)
+            return [row.ref for row in rows]
+
+        assert set(claim(died, NOW)) == both
+        first = claim(alive, NOW + minute)
+        second = claim(died, NOW + minute)
+        assert (len(first), {*first, *second}) == (1, both)
+        (innocent,), (suspect,) = first, second
+        assert set(store.tables.deadly()) == both
+        store.tables.record_evaluation(evaluated(innocent, now=NOW + minute), NOW + minute)
+        store.processes.release_claims(lambda other: other == died, NOW + 2 * minute)
+        row = table_row(store, suspect)
+        assert (row.error, row.health) == ("unreadable: its evaluation ended a process 2 times", None)
+        assert row.evaluate_at == NOW + 7 * minute
+        assert store.tables.deadly() == {suspect: "unreadable: its evaluation ended a process 2 times"}
+        store.tables.record_listing("lake", [Pointer(innocent, "m1"), Pointer(suspect, "moved")], NOW + 3 * minute)
+        assert table_row(store, suspect).evaluate_at == NOW + 7 * minute
+        assert claim(died, NOW + 7 * minute) == [suspect]
+        store.processes.release_claims(lambda other: other == died, NOW + 7 * minute)
+        assert table_row(store, suspect).evaluate_at == NOW + 17 * minute
+        assert table_row(store, innocent).error is None
+        store.tables.record_unreadable(suspect, "MetadataTooLarge", NOW + 17 * minute)
+        later = NOW + 200 * minute
+        assert set(claim(died, later)) == {suspect}
+        store.processes.deregister([died])  # stopped in an orderly way
+        assert (claim(alive, later), table_row(store, suspect).error) == ([suspect], "MetadataTooLarge")
 
     def test_clearing_due_work_clears_errors_too(self, store: Store) -> None:
         """Due work and errors of the named tables are gone, and the next evaluation is scheduled."""

@@ -85,6 +85,7 @@ class TableRegistry:
     calls: CatalogCalls
     declared: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by catalog: the places of its tables
     failing: Callable[[], Mapping[str, str]] = dict  # catalogs that are known not to answer, each with the error
+    deadly: Callable[[], Mapping[TableRef, str]] = dict  # tables whose evaluation ended a process, each with the reason
     _problems: dict[Pointer, tuple[str, datetime]] = field(default_factory=dict, init=False)
     _canonical: Mapping[str, str] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
@@ -205,7 +206,8 @@ class TableRegistry:
             recent = {
                 p: problem for p, (problem, failed_at) in self._problems.items() if now - failed_at < _UNREADABLE_FOR
             }
-        problems = {p: recent[p] for p in pointers if p in recent}
+        deadly = self.deadly() if pointers else {}
+        problems = {p: recent.get(p) or deadly[p.ref] for p in pointers if p in recent or p.ref in deadly}
 
         def read(pointer: Pointer) -> Registration | IcewrightError:
             try:

@@ -1,0 +1,164 @@
+"""Advice on what no maintenance fixes: partitions that are too small, and writers that commit too often or too little.
+
+Advice comes from the facts of a table and the summaries of its snapshots alone, and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from itertools import islice, pairwise
+from statistics import median
+
+from icewright.core.runs import JOB_ID
+from icewright.core.table import PartitionField, Snapshot, TableFacts
+from icewright.core.writer_state import writer_name
+
+_RECENT = 500  # of the newest commits of writers that are looked at
+_LEAST_COMMITS = 10  # of one writer, before its habits are known
+_OFTEN, _CALM = timedelta(minutes=2), timedelta(minutes=10)
+_LEAST_PARTITIONS = 50  # below which the number of partitions harms no reader
+_TINY = 0.25  # of the target size: a partition below holds one small file, however well it is compacted
+_SPREAD = 2  # files of one commit in a partition from which on the rows were not gathered before writing
+_METADATA_FILES = 100  # a day
+_DELETE_METADATA = "write.metadata.delete-after-commit.enabled"
+_COARSER = {"hour": "day", "day": "month", "month": "year"}
+_INTERVALS = {
+    "Flink": "raise execution.checkpointing.interval",
+    "Spark": "raise the trigger's processing time",
+    "Kafka": "raise iceberg.control.commit.interval-ms",
+}
+
+
+class AdviceKind(StrEnum):
+    """What is wrong with a table's shape or its writers."""
+
+    OVER_PARTITIONED = "over_partitioned"
+    FREQUENT_COMMITS = "frequent_commits"
+    SMALL_FILES = "small_files"
+    METADATA_FILES = "metadata_files"
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """One thing to change outside of Icewright: what was seen, what to do, and what comes of it."""
+
+    kind: AdviceKind
+    writer: str  # blank where it concerns the table
+    finding: str
+    remedy: str
+    effect: str
+
+
+def advise(facts: TableFacts) -> tuple[Advice, ...]:
+    """Return the advice on a table, that on its partitions first."""
+    writes = (s for s in reversed(facts.metadata.snapshots) if s.operation != "replace" and JOB_ID not in s.summary)
+    newest = sorted(islice(writes, _RECENT), key=lambda s: s.timestamp)
+    by_writer: dict[str, list[Snapshot]] = defaultdict(list)
+    for snapshot in newest:
+        by_writer[writer_name(snapshot)].append(snapshot)
+    habits = {name: commits for name, commits in by_writer.items() if len(commits) >= _LEAST_COMMITS}
+    found = [*_partitions(facts), *_metadata_files(facts, newest)]
+    for writer, commits in sorted(habits.items()):
+        found += [*_commits(facts, writer, commits), *_spread(facts, writer, commits)]
+    return tuple(found)
+
+
+def _partitions(facts: TableFacts) -> Iterator[Advice]:
+    """Partitions that stay below a quarter of the target size, even with one file each."""
+    spec = max((p.spec_id for p in facts.partitions), default=0)
+    current = [p for p in facts.partitions if p.spec_id == spec]
+    size, target = sum(p.data_bytes for p in current), facts.thresholds.target_bytes
+    if len(current) < _LEAST_PARTITIONS or size >= len(current) * target * _TINY:
+        return
+    fields = next((s.fields for s in facts.metadata.specs if s.spec_id == spec), ())
+    each = size / len(current)
+    yield Advice(
+        AdviceKind.OVER_PARTITIONED,
+        "",
+        f"{len(current)} partitions hold {_size(each)} each, and the target of a file is {_size(target)}: no rewrite "
+        "merges files across partitions",
+        f"partition more coarsely: {' and '.join(map(_coarser, fields)) or 'use fewer partitions'}; then rewrite the "
+        "old data, as files keep the spec that they were written with",
+        f"about {max(1, round(size / target))} file(s) instead of at least {len(current)}",
+    )
+
+
+def _coarser(field: PartitionField) -> str:
+    """Return the next coarser transform of a partition field, or the advice to do without the field."""
+    name, _, width = field.transform.partition("[")
+    if name in _COARSER:
+        return f"{_COARSER[name]}s of {field.name} instead of {name}s"
+    if name == "bucket":
+        return f"fewer buckets of {field.name} than {width.rstrip(']')}"
+    return f"{field.name} as a sort column, or in buckets"
+
+
+def _commits(facts: TableFacts, writer: str, commits: Sequence[Snapshot]) -> Iterator[Advice]:
+    """A writer that commits every few seconds, and less than a file's worth of data each time."""
+    gaps = [(b.timestamp - a.timestamp).total_seconds() for a, b in pairwise(commits)]
+    every, size = median(gaps), _median(commits, "added-files-size")
+    if every > _OFTEN.total_seconds() or size >= facts.thresholds.target_bytes:
+        return
+    factor = _CALM.total_seconds() / max(every, 1.0)
+    how = next((how for engine, how in _INTERVALS.items() if writer.startswith(engine)), "commit larger batches")
+    yield Advice(
+        AdviceKind.FREQUENT_COMMITS,
+        writer,
+        f"commits every {every:.0f} s, {_size(size)} each (medians of {len(commits)} commits)",
+        f"{how} to {_CALM.total_seconds() / 60:.0f} minutes, or as far as readers can wait",
+        f"{86_400 / _CALM.total_seconds():.0f} commits a day instead of {86_400 / max(every, 1.0):.0f}, and files "
+        f"{factor:.0f} times as large before any compaction",
+    )
+
+
+def _spread(facts: TableFacts, writer: str, commits: Sequence[Snapshot]) -> Iterator[Advice]:
+    """A writer whose tasks each write a small file into the same partitions."""
+    files, size = _median(commits, "added-data-files"), _median(commits, "added-files-size")
+    partitions = max(1.0, _median(commits, "changed-partition-count"))
+    if files < max(_SPREAD * partitions, 1) or size / files >= facts.thresholds.min_bytes:
+        return
+    yield Advice(
+        AdviceKind.SMALL_FILES,
+        writer,
+        f"writes {files:.0f} files of {_size(size / files)} into {partitions:.0f} partition(s) with each commit "
+        f"(medians of {len(commits)} commits)",
+        "set write.distribution-mode to hash, so that the rows of a partition are gathered before they are written",
+        f"about {max(partitions, size / facts.thresholds.target_bytes):.0f} file(s) a commit instead of {files:.0f}",
+    )
+
+
+def _metadata_files(facts: TableFacts, commits: Sequence[Snapshot]) -> Iterator[Advice]:
+    """Metadata files that nobody deletes, as the property that lets writers do so is not set."""
+    if len(commits) < _LEAST_COMMITS or facts.metadata.properties.get(_DELETE_METADATA, "").lower() == "true":
+        return
+    days = (commits[-1].timestamp - commits[0].timestamp) / timedelta(days=1)
+    a_day = (len(commits) - 1) / days if days else 0.0
+    if a_day < _METADATA_FILES:
+        return
+    yield Advice(
+        AdviceKind.METADATA_FILES,
+        "",
+        f"{a_day:.0f} commits a day leave as many metadata files, {_size(facts.metadata.metadata_length)} each now",
+        f"set {_DELETE_METADATA} to true, so that each commit deletes the oldest one of its log",
+        f"{_size(a_day * facts.metadata.metadata_length)} a day that no orphan removal has to find",
+    )
+
+
+def _median(commits: Iterable[Snapshot], name: str) -> float:
+    return median(_number(snapshot.summary.get(name, "")) for snapshot in commits)
+
+
+def _number(text: str) -> float:
+    return float(text) if text.isascii() and text.isdigit() else 0.0  # a summary holds whatever its writer wrote
+
+
+def _size(size: float) -> str:
+    for unit in ("bytes", "KB", "MB"):
+        if size < 1024:  # noqa: PLR2004 - bytes in a KB
+            return f"{size:.0f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GB"
