@@ -45,6 +45,7 @@ class Service:
         self._configuration = configuration_fingerprints(app.config)
         self._policies = {name: configured_policy(self._runtime, name) for name in self._runtime.scopes}
         self._draining = self._drained = False
+        self._reported_faults: list[str] = []
         self._started = self._runtime.clock.now()
         self._reconciler = Reconciler(self._runtime)
         self.worker = Worker(self._runtime, slots, self._job_ended) if slots else None
@@ -119,11 +120,20 @@ class Service:
             "pools": {name: load for name, load in loads.items() if load is not None},
             "loops": self.loops.state(),
             "busy": self.worker.busy if self.worker is not None else 0,
+            "faults": self._report_faults(),
             "configuration": self._configuration,
             "policies": self._policies,
         }
         runtime = self._runtime
         return ProcessRow(runtime.trigger.holder, self._kind, self._started, runtime.clock.now(), self._slots, details)
+
+    def _report_faults(self) -> list[str]:
+        """Return the faults of this process, and emit an event when others hold than at the last heartbeat."""
+        faults = self.faults()
+        if faults != self._reported_faults:
+            self._runtime.emit("not_ready" if faults else "ready", {"faults": faults})
+            self._reported_faults = faults
+        return faults
 
     def _work_states(self) -> Sequence[WorkState]:
         jobs = () if self.worker is None else self.worker.states()
