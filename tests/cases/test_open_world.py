@@ -226,6 +226,25 @@ def test_files_that_another_table_borrowed(workspace: Workspace, borrower: str) 
 
 
 @pytest.mark.cases(99)
+def test_files_of_a_borrower_whose_metadata_is_missing(workspace: Workspace) -> None:
+    """What another table borrowed stays while its metadata file is missing: its catalog still names the table."""
+    source = workspace.icebergs["lake"].create_table("sales.source", ROWS.schema)
+    source.append(ROWS)
+    other = workspace.icebergs["pond"].create_table("sales.borrower", ROWS.schema)
+    other.add_files(source.inspect.files()["file_path"].to_pylist())
+    source.overwrite(ROWS)
+    later(workspace)
+    workspace.run(EXPIRE, name="sales.source", dry_run=True)
+    metadata = workspace.metadata_file("sales.borrower", "pond")
+    away = metadata.rename(metadata.with_suffix(".away"))
+    done = workspace.run(EXPIRE, name="sales.source")
+    away.rename(metadata)
+    assert done.metrics["snapshots_expired"] > 0
+    assert any("sales.borrower, which uses files there, cannot be read" in note for note in done.notes), done
+    assert reads(other)
+
+
+@pytest.mark.cases(99)
 def test_a_borrower_deletes_nothing_of_its_source(workspace: Workspace) -> None:
     """The borrower overwrites what it was lent, and expires: the source reads on, and the note names the reason."""
     source = workspace.icebergs["lake"].create_table("sales.source", ROWS.schema)
