@@ -18,6 +18,7 @@ from icewright.app.environment import find_config
 from icewright.core.advice import Advice, advise
 from icewright.core.describe import facts_summary
 from icewright.core.errors import MetadataUnreadable, UsageError
+from icewright.core.integrity import IntegrityReport
 from icewright.core.layering import parse_settings
 from icewright.core.steps import VERDICT_NAMES, Due, why
 from icewright.core.table import TableRef
@@ -264,6 +265,13 @@ class TableHandle:
         Raises `MetadataUnreadable` when the table cannot be evaluated.
         """
         return Rows(advise(self._evaluate().facts))
+
+    def check(self) -> IntegrityReport:
+        """Check that every file of all snapshots exists, with the length that its entry says; change nothing.
+
+        Raises the errors of loading the table, and `StorageUnavailable`.
+        """
+        return self._app.runtime.engine.check(self.ref)
 
     def run(
         self, *operations: str, dry_run: bool = False, force: bool = False, settings: Mapping[str, str] | None = None

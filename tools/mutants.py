@@ -57,7 +57,12 @@ MODULES: Mapping[str, tuple[str, ...]] = {  # each with a small set of fast test
     f"{_SERVICE}/replacing.py": _CASES,
     f"{_SERVICE}/successors.py": _CASES,
     f"{_SERVICE}/proof.py": _OTHERS,
-    f"{_SERVICE}/guard.py": (*_OTHERS, "tests/cases/test_elsewhere.py"),
+    f"{_SERVICE}/guard.py": (
+        *_OTHERS,
+        "tests/cases/test_elsewhere.py",
+        "tests/cases/test_refusals.py",
+        "tests/cases/test_orphan_doubts.py",
+    ),
     f"{_SERVICE}/registry.py": _OTHERS,
     f"{_SERVICE}/deletion.py": (
         "tests/cases/test_open_world.py",

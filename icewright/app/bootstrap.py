@@ -300,11 +300,12 @@ def open_store(config: Config) -> SqlStore:
 def store_faults(store: SqlStore) -> Sequence[str]:
     """Return the faults that make the state store unusable; empty while it is usable."""
     try:
-        if not is_current(store.engine):
-            return ("state: the database has another shape than this program's",)
-        return () if is_writable(store.engine) else ("state: the database is read-only now, as after a failover",)
+        if (fault := store.db.schema_fault()) is not None:
+            return (fault,)
+        writable = is_writable(store.engine)
     except StorageUnavailable as error:
         return (str(error),)
+    return () if writable else ("state: the database is read-only now, as after a failover",)
 
 
 def directory(config: Config) -> Directory:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from icewright.app.bootstrap import Application
@@ -43,8 +43,8 @@ class Service:
         self._app, self._kind, self._slots = app, kind, slots
         self._runtime = replace(app.runtime, stopping=self._stopping.is_set)
         self._configuration = configuration_fingerprints(app.config)
-        self._policies = {name: configured_policy(self._runtime, name) for name in self._runtime.scopes}
         self._draining = self._drained = False
+        self._reported_faults: list[str] = []
         self._started = self._runtime.clock.now()
         self._reconciler = Reconciler(self._runtime)
         self.worker = Worker(self._runtime, slots, self._job_ended) if slots else None
@@ -119,11 +119,25 @@ class Service:
             "pools": {name: load for name, load in loads.items() if load is not None},
             "loops": self.loops.state(),
             "busy": self.worker.busy if self.worker is not None else 0,
+            "faults": self._report_faults(),
             "configuration": self._configuration,
-            "policies": self._policies,
+            "policies": self._configured_policies,
         }
         runtime = self._runtime
         return ProcessRow(runtime.trigger.holder, self._kind, self._started, runtime.clock.now(), self._slots, details)
+
+    @cached_property
+    def _configured_policies(self) -> Mapping[str, str]:
+        """Return the digest of the configured policy of each catalog; computing it first reads the store."""
+        return {name: configured_policy(self._runtime, name) for name in self._runtime.scopes}
+
+    def _report_faults(self) -> list[str]:
+        """Return the faults of this process, and emit an event when others hold than at the last heartbeat."""
+        faults = self.faults()
+        if faults != self._reported_faults:
+            self._runtime.emit("not_ready" if faults else "ready", {"faults": faults})
+            self._reported_faults = faults
+        return faults
 
     def _work_states(self) -> Sequence[WorkState]:
         jobs = () if self.worker is None else self.worker.states()

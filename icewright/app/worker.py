@@ -34,6 +34,11 @@ class RunningJob:
     end_seen: float | None = None  # when the supervisor first saw that the job must end, in monotonic seconds
     looked: float | None = None  # when the supervisor asked for the state of the lease
 
+    @property
+    def state(self) -> WorkState:
+        """Return what the job's threads do now."""
+        return self.lease.work.state(str(self.job.ref))
+
 
 class Worker:
     """Runs queued jobs, at most `slots` at the same time."""
@@ -98,7 +103,7 @@ class Worker:
         """Return what the running jobs do now, and those that were given up and whose threads hang."""
         with self._lock:
             runs = [*self._running, *(run for run in self._hanging.values() if run.thread.is_alive())]
-        return [run.lease.work.state(str(run.job.ref)) for run in runs]
+        return [run.state for run in runs]
 
     def _start(self, job: JobRow) -> None:
         with self._lock:
@@ -106,7 +111,7 @@ class Worker:
         if hanging is not None:  # a second thread would hang as well
             reason = Cancelled(f"an earlier job on the table, {hanging.job.job_id}, has not come back")
             with suppress(IcewrightError):  # the store is away: the reconciler ends the job
-                end_abandoned_job(self._runtime, job, reason, hanging.lease.work.call_site())
+                end_abandoned_job(self._runtime, job, reason, hanging.state)
             return
         limit = timedelta(seconds=TIMEOUT.default)  # until the job has read its settings
         run = RunningJob(
@@ -149,7 +154,7 @@ class Worker:
     def _give_up(self, run: RunningJob, reason: Cancelled | LeaseLost) -> None:
         run.lease.work.abandon()
         try:
-            end_abandoned_job(self._runtime, run.job, reason, run.lease.work.call_site())
+            end_abandoned_job(self._runtime, run.job, reason, run.state)
         except IcewrightError as error:  # the store is away: the next round tries again, or the reconciler
             self._runtime.emit("abandon_failed", {"job_id": run.job.job_id, "error": str(error)})
             return

@@ -96,9 +96,8 @@ class SupervisedWork:
     def call_site(self) -> CallSite | None:
         """Return where the newest of the work's threads is now; None when all have ended."""
         frames = sys._current_frames()  # noqa: SLF001 - documented, and the only way to see another thread
-        sites = (
-            _call_site(frames[thread.ident]) for thread in reversed(self._threads.copy()) if thread.ident in frames
-        )
+        alive = [t for t in reversed(self._threads.copy()) if t.is_alive() and t.ident in frames]
+        sites = (_call_site(frames[thread.ident or 0]) for thread in alive)
         return next((site for site in sites if site is not None), None)
 
     def _attach(self) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import count
 
 import pytest
 
 from icewright.adapters.engines.spark.watch import watched
 from icewright.core.errors import Cancelled, IcewrightError, LeaseLost, StorageUnavailable
+from icewright.ports.work import SupervisedWork
 
 SOON = 0.001
 LONG = 30.0  # seconds after which a test gives up
@@ -70,6 +73,21 @@ def test_a_store_that_is_away_cancels_nothing() -> None:
         while work.looks < 5:
             threading.Event().wait(SOON)
     assert work.cancelled == 0
+
+
+@pytest.mark.parametrize(
+    ("tasks", "progresses"), [(count().__next__, True), (lambda: (4, 1, 0), False), (lambda: None, True)]
+)
+def test_tasks_that_change_are_progress(tasks: Callable[[], object], progresses: bool) -> None:
+    """Standing ones are none, though somebody watches them; where Spark reports no tasks nobody can tell."""
+    seconds, work = [0.0], Work()
+    supervised = SupervisedWork("a rewrite", lambda: seconds[0])
+    with supervised.attached(), watched(work.check, work.cancel, SOON, tasks):
+        seconds[0] = 9.0
+        looks = work.looks
+        while work.looks < looks + 3:
+            threading.Event().wait(SOON)
+    assert supervised.idle_seconds() == (0.0 if progresses else 9.0)
 
 
 def test_undisturbed_work_is_what_it_is() -> None:

@@ -65,6 +65,16 @@ def test_an_expiry_keeps_what_lies_outside_the_allowed_locations(workspace: Work
     assert any("3 file(s)" in note and "outside the allowed_locations" in note for note in done.notes)
 
 
+@pytest.mark.cases(61)
+def test_a_write_path_outside_the_allowed_locations_is_not_scanned(workspace: Workspace, tmp_path: Path) -> None:
+    """Orphan removal lists no folder in which nothing may be deleted, and a note names the folder."""
+    elsewhere(workspace, tmp_path / "private")
+    (orphan,) = workspace.plant(tmp_path / "private", "orphan.parquet")
+    done = workspace.run(ORPHANS)
+    assert orphan.exists()
+    assert any(f"{tmp_path}/private is not scanned: it lies outside the allowed" in note for note in done.notes), done
+
+
 @pytest.mark.cases(61, 63)
 @pytest.mark.parametrize("catalog", ["lake", "pond"])
 def test_data_of_another_table_in_the_location(workspace: Workspace, catalog: str) -> None:

@@ -22,6 +22,7 @@ from icewright.core.policy import Operation
 from icewright.core.runs import FileAction, JobState, OperationState
 from icewright.flow.reconcile import reconcile_interrupted
 from icewright.flow.vacuum import vacuum
+from icewright.ports import SnapshotPin
 from tests.cases.workspace import EXPIRE, NAME, ORPHANS, Workspace, quickly
 
 ROWS = pa.table({"id": pa.array([77], pa.int64()), "part": ["late"]})
@@ -226,6 +227,25 @@ def test_files_that_another_table_borrowed(workspace: Workspace, borrower: str) 
 
 
 @pytest.mark.cases(99)
+def test_files_of_a_borrower_whose_metadata_is_missing(workspace: Workspace) -> None:
+    """What another table borrowed stays while its metadata file is missing: its catalog still names the table."""
+    source = workspace.icebergs["lake"].create_table("sales.source", ROWS.schema)
+    source.append(ROWS)
+    other = workspace.icebergs["pond"].create_table("sales.borrower", ROWS.schema)
+    other.add_files(source.inspect.files()["file_path"].to_pylist())
+    source.overwrite(ROWS)
+    later(workspace)
+    workspace.run(EXPIRE, name="sales.source", dry_run=True)
+    metadata = workspace.metadata_file("sales.borrower", "pond")
+    away = metadata.rename(metadata.with_suffix(".away"))
+    done = workspace.run(EXPIRE, name="sales.source")
+    away.rename(metadata)
+    assert done.metrics["snapshots_expired"] > 0
+    assert any("sales.borrower, which uses files there, cannot be read" in note for note in done.notes), done
+    assert reads(other)
+
+
+@pytest.mark.cases(99)
 def test_a_borrower_deletes_nothing_of_its_source(workspace: Workspace) -> None:
     """The borrower overwrites what it was lent, and expires: the source reads on, and the note names the reason."""
     source = workspace.icebergs["lake"].create_table("sales.source", ROWS.schema)
@@ -346,8 +366,6 @@ def forbid(workspace: Workspace) -> None:
 
 def pin(workspace: Workspace, snapshot_id: int | None = None) -> None:
     """A reader pins a snapshot, the current one by default."""
-    from icewright.ports import SnapshotPin
-
     metadata, now = workspace.metadata(), workspace.clock.now()
     pinned = snapshot_id or metadata.current_snapshot_id
     assert pinned is not None
@@ -418,6 +436,22 @@ def test_what_somebody_does_right_before_the_deletion(
     assert planned
     assert all(Path(local_path(file.path) or "").exists() for file in planned)
     assert word in " ".join((outcome.reason, *outcome.notes)), outcome
+
+
+@pytest.mark.parametrize("operation", [EXPIRE, ORPHANS])
+def test_a_pin_that_the_plan_knew_stops_no_deletion(workspace: Workspace, operation: Operation) -> None:
+    """Only pins set after the run began make the planned files doubtful: earlier ones have shaped the plan."""
+    folder = workspace.table()
+    workspace.plant(folder, "data/orphan.parquet")
+    workspace.detect()
+    metadata, now = workspace.metadata(), workspace.clock.now()
+    assert metadata.current_snapshot_id is not None
+    earlier = SnapshotPin("flink", metadata.current_snapshot_id, now, now + timedelta(days=1), "me")
+    assert workspace.app.runtime.store.pins.add(metadata.ref, metadata.table_uuid, earlier)
+    workspace.clock.advance(minutes=1)
+    done = workspace.run(operation, remove_orphans__max_delete_ratio=1)
+    assert done.files
+    assert not any(Path(local_path(file.path) or "").exists() for file in done.files)
 
 
 def test_a_planned_file_that_a_writer_takes_in_stays(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,6 +58,7 @@ def test_a_table_that_cannot_be_read_pauses_no_other(workspace: Workspace, how: 
 def test_an_unreadable_table_in_the_same_place_still_counts(workspace: Workspace) -> None:
     """What cannot be read may be anybody's: a table nested in this one's location stops its cleaning."""
     folder = workspace.table()
+    workspace.table("sales.apart")
     workspace.table("in.ner", place="warehouse/sales/orders")
     workspace.metadata_file("in.ner").unlink()
     workspace.plant(folder, "data/orphan.parquet")

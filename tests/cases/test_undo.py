@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from icewright.adapters.engines.service.deletion import Proved
+from icewright.adapters.engines.service.proof import TableProof
 from icewright.core.errors import (
     CommitConflict,
     CommitStateUnknown,
@@ -21,7 +23,7 @@ from icewright.core.errors import (
 )
 from icewright.core.paths import local_path
 from icewright.core.policy import ENABLED, ORPHAN_MODE, Operation
-from icewright.core.runs import JobState
+from icewright.core.runs import FileAction, JobState
 from icewright.flow.evaluate import evaluate_due, evaluate_table
 from icewright.flow.reconcile import reconcile_interrupted
 from icewright.flow.undo import give_up, release_abandoned_undos, undo
@@ -369,6 +371,37 @@ def test_given_up_deletions(workspace: Workspace) -> None:
     settled(workspace, hours=30)
     undo(workspace.app.runtime, job_id)
     assert workspace.read() == before
+
+
+def test_files_that_are_given_up_while_they_are_proved_stay(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between proof and deletion each file is claimed, so that a person who gives them up then saves them."""
+    history(workspace)
+    job_id, real = expired(workspace), TableProof.prove
+
+    def meanwhile(proof: TableProof, planned: Sequence[FileAction]) -> Proved:
+        proved = real(proof, planned)
+        assert proved.free
+        give_up(workspace.app.runtime, job_id)
+        return proved
+
+    files = workspace.files()
+    monkeypatch.setattr(TableProof, "prove", meanwhile)
+    settled(workspace, hours=30)
+    assert states(workspace, job_id) == {LedgerState.GIVEN_UP}
+    assert workspace.files() >= files
+
+
+def test_a_planned_file_that_is_gone_already_counts_as_deleted(workspace: Workspace) -> None:
+    """Whoever deleted a planned file first, nothing waits for it any more, and the other files go."""
+    history(workspace)
+    job_id = expired(workspace)
+    first, *others = [Path(local_path(f["path"]) or "") for f in workspace.app.runtime.store.ledger.files(job_id)]
+    first.unlink()
+    settled(workspace, hours=30)
+    assert states(workspace, job_id) == {LedgerState.DELETED}
+    assert not any(path.exists() for path in others)
 
 
 def test_a_commit_that_fails_for_good(workspace: Workspace) -> None:

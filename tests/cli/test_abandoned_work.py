@@ -65,10 +65,12 @@ def test_a_thread_that_comes_back_changes_nothing(
         owner = local if name == "_removed" else local.LocalStorage
         call = HangOnce(getattr(owner, name), fits, after)
         monkeypatch.setattr(owner, name, partialmethod(call) if owner is local.LocalStorage else call)
-        worker = Worker(runtime, 1, lambda: None)
+        seconds = [0.0]
+        worker = Worker(runtime, 1, lambda: None, lambda: seconds[0])
         threads = set(threading.enumerate())
         assert worker.take() == 1
         assert call.reached.wait(SECONDS)
+        seconds[0] = 20.0
         worker.give_up_all()
 
         def state() -> tuple[object, ...]:

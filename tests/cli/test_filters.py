@@ -121,3 +121,18 @@ def test_advice_on_tables(workspace: Workspace) -> None:
     assert documents[SESSIONS] == []
     assert "commit larger batches" in workspace("advise", METRICS).out
     assert "no advice on 1 table(s)" in workspace("advise", SESSIONS).out
+
+
+def test_a_check_of_all_tables(workspace: Workspace) -> None:
+    """The exit code is 1 when a file is at fault; the table, the file and the snapshots that need it are named."""
+    workspace.make(HISTORY, sessions)
+    assert workspace("check").code == 0
+    lost = min((workspace.home / "warehouse" / "ops" / "metrics").rglob("data/**/*.parquet"))
+    lost.unlink()
+    checked = workspace("check", "--json")
+    assert checked.code == 1
+    faults = {one["table"]: one["faults"] for one in checked.json}
+    assert faults[SESSIONS] == []
+    (fault,) = faults[METRICS]
+    assert (fault["kind"], fault["path"].endswith(lost.name), bool(fault["snapshot_ids"])) == ("missing", True, True)
+    assert lost.name in workspace("check", METRICS).out

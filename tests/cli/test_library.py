@@ -40,6 +40,7 @@ def test_a_table_is_explained_maintained_and_remembered(opened: Icewright) -> No
     due = {row.operation for row in table.explain() if row.verdict == "due"}
     assert "expire_snapshots" in due
     assert table.advise().to_dicts() == []
+    assert table.check().faults == ()
     (planned,) = table.run("expire_snapshots", dry_run=True).operations
     assert planned.state == "planned"
     done = table.run("expire_snapshots", settings={"deletion.delay_hours": "0"})

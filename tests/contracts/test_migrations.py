@@ -21,7 +21,7 @@ from icewright.ports import Pointer, Trigger
 from tests.contracts.bench import new_database
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")  # that a release, or a checkout, may have left
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")  # that a release, or a checkout, may have left
 REF = TableRef("lake", ("sales",), "orders")
 
 

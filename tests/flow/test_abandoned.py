@@ -160,6 +160,16 @@ def test_a_table_whose_earlier_job_hangs_costs_no_second_thread(bench: Bench, ha
     assert job_states(bench)[-1] is JobState.SUCCEEDED
 
 
+def test_a_job_that_works_when_its_process_ends_blames_no_storage(bench: Bench, hang: Hang) -> None:
+    """It is given up too, and is due again for the others; only a thread that did nothing for seconds hangs."""
+    ref = bench.table()
+    with hanging_job(bench, hang) as (worker, _):
+        worker.give_up_all()
+    (job,) = bench.store.jobs.list(ref)
+    assert (job.state, job.summary) == (JobState.CANCELLED, "cancelled: the process that runs it stops")
+    assert not bench.store.breakers.list()
+
+
 def test_a_job_that_makes_progress_past_its_end_is_left_to_end_by_itself(bench: Bench, hang: Hang) -> None:
     """Its thread finds the end at its next check; only a thread that does nothing is given up."""
     bench.table()

@@ -194,8 +194,8 @@ def test_reads_that_hang_in_a_job_and_in_an_evaluation_cost_their_tables_alone(w
     workspace.make(*TABLES, partial(metrics, name="ops.unread", commits=20, rows_per_file=2))
     hung_mount(workspace, "execute.timeout_seconds: 3, evaluate.timeout_seconds: 3")
     with serving(workspace, "job /ops/metrics/,evaluation /ops/unread/") as store:
-        until(lambda: bool(store.jobs.list(METRICS)) and store.jobs.list(METRICS)[0].state is JobState.CANCELLED, 60)
-        (job,) = store.jobs.list(METRICS)
+        until(lambda: bool(store.jobs.list(METRICS)) and store.jobs.list(METRICS)[-1].state is JobState.CANCELLED, 60)
+        job = store.jobs.list(METRICS)[-1]
         assert (
             "it ran longer than execute.timeout_seconds (3); its thread hangs in icewright.adapters.files"
             in job.summary
@@ -212,8 +212,8 @@ def test_a_read_that_hangs_in_a_job_is_ended_by_hand(workspace: Workspace, end: 
     workspace.make(partial(metrics, commits=20, rows_per_file=2))
     hung_mount(workspace, "execute.timeout_seconds: 600")
     with serving(workspace, "job /ops/metrics/") as store:
-        until(lambda: bool(store.jobs.list(METRICS)) and store.jobs.list(METRICS)[0].state is JobState.RUNNING, 60)
-        (job,) = store.jobs.list(METRICS)
+        until(lambda: bool(store.jobs.list(METRICS)) and store.jobs.list(METRICS)[-1].state is JobState.RUNNING, 60)
+        job = store.jobs.list(METRICS)[-1]
         if end == "cancel":
             assert store.jobs.request_cancel(job.job_id, datetime.now(UTC))
             until(lambda: store.jobs.list(METRICS)[-1].state is JobState.CANCELLED, 30)

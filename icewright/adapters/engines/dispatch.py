@@ -9,6 +9,7 @@ from typing import assert_never
 from icewright.adapters.engines.service.adopting import Adopting
 from icewright.adapters.engines.service.deletion import DeletionResult
 from icewright.adapters.engines.service.expire_snapshots import ExpireInService
+from icewright.adapters.engines.service.integrity import IntegrityCheck
 from icewright.adapters.engines.service.proof import TableProof
 from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInService
 from icewright.adapters.engines.service.rewrite_manifests import RewriteManifestsInService
@@ -17,6 +18,7 @@ from icewright.adapters.engines.spark.engine import SparkEngine
 from icewright.core import cost
 from icewright.core.allowlist import Allowlist, require_inside
 from icewright.core.errors import Refused, TableReplaced
+from icewright.core.integrity import IntegrityReport
 from icewright.core.policy import Operation
 from icewright.core.retention import expired_by_iceberg
 from icewright.core.runs import Outcome, committed
@@ -116,6 +118,11 @@ class Engines:
         """Return the places that a person may declare to be the table's own."""
         guard = self.vacuums[ref.catalog].guard if ref.catalog in self.vacuums else self.expire.guard
         return Adopting(guard).adoptable(self.catalogs[ref.catalog].load(ref))
+
+    def check(self, ref: TableRef) -> IntegrityReport:
+        """Check that the files of all snapshots exist and have the length that their entries say."""
+        catalog = self.catalogs[ref.catalog]
+        return IntegrityCheck(self.orphans.deletion.files, catalog.load(ref)).run(catalog)
 
     def probe(self, probe: Probe) -> Sequence[float]:
         """Return the query's seconds on each of the snapshots."""

@@ -16,6 +16,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as NoConnection
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random
 
 from icewright.adapters.store.change_token import ChangeTokens
 from icewright.core.addresses import address_fault
@@ -29,6 +30,8 @@ READS = "icewright_reads"  # option of a connection that only reads, and waits f
 _WRITE_LOCK = "icewright_write_lock"  # option of an engine: the lock of the threads of this process that write
 _CHANGE_TOKENS = "icewright_change_tokens"  # option of an engine: the source of its change tokens
 _REVISION = sa.text("SELECT version_num FROM alembic_version")
+_LOCK_CONFLICTS = ("40P01", "55P03")  # deadlock_detected, lock_not_available
+_MIGRATION_ATTEMPTS = 20
 _MIGRATIONS = Path(__file__).parent / "migrations"
 
 
@@ -109,14 +112,44 @@ def upgrade(engine: sa.Engine) -> None:
 
 
 def migrate(engine: sa.Engine, revision: str) -> None:
-    """Migrate the database to a later revision. Raises `StoreUnavailable` when it does not answer."""
-    from alembic import command  # noqa: PLC0415
+    """Migrate the database to a later revision. Raises `StoreUnavailable` when it does not answer.
 
+    The migration is one transaction. In PostgreSQL it locks all tables first, and begins again when running processes
+    keep it from a lock for 5 s, or when it and one of them wait for each other.
+    """
+    retrying = Retrying(
+        retry=retry_if_exception(_is_lock_conflict),
+        wait=wait_random(0.05, 0.5),
+        stop=stop_after_attempt(_MIGRATION_ATTEMPTS),
+        reraise=True,
+    )
     try:
-        with engine.connect() as connection, _without_foreign_keys(connection), connection.begin():
-            command.upgrade(_alembic(connection), revision)
+        retrying(_migrate_once, engine, revision)
     except SQLAlchemyError as error:
         raise unavailable(engine, error) from error
+
+
+def _migrate_once(engine: sa.Engine, revision: str) -> None:
+    from alembic import command  # noqa: PLC0415
+
+    with engine.connect() as connection, _without_foreign_keys(connection), connection.begin():
+        if engine.dialect.name == "postgresql":
+            _lock_tables(connection)
+        command.upgrade(_alembic(connection), revision)
+
+
+def _lock_tables(connection: sa.Connection) -> None:
+    """Lock all tables of the store, the revision first: it is what every claim of work reads first."""
+    names = sorted(sa.inspect(connection).get_table_names(), key=lambda name: (name != "alembic_version", name))
+    if names:
+        connection.exec_driver_sql("SET LOCAL lock_timeout = '5s'")
+        quoted = ", ".join(map(connection.dialect.identifier_preparer.quote, names))
+        connection.exec_driver_sql(f"LOCK TABLE {quoted} IN ACCESS EXCLUSIVE MODE")
+
+
+def _is_lock_conflict(error: BaseException) -> bool:
+    """Return whether PostgreSQL ended a transaction for a deadlock or a lock that it did not get in time."""
+    return getattr(getattr(error, "orig", None), "sqlstate", None) in _LOCK_CONFLICTS
 
 
 @contextmanager
@@ -204,13 +237,14 @@ class Database:
         another version claims nothing, and finishes its running work as usual.
         """
         with self.begin() as connection:
-            revision, newest = connection.execute(_REVISION).scalar(), newest_revision()
-            if revision != newest:
-                raise SchemaMismatch(
-                    f"the state store has schema revision {revision or 'none'}, and this process knows {newest}: it"
-                    " takes no work until both agree; run the version of Icewright that migrated the store"
-                )
+            if (fault := _schema_fault(connection)) is not None:
+                raise SchemaMismatch(fault)
             yield connection
+
+    def schema_fault(self) -> str | None:
+        """Return why this process may not work on the database's schema; None while both know the same revision."""
+        with self.reading() as connection:
+            return _schema_fault(connection)
 
     def reading(self) -> AbstractContextManager[sa.Connection]:
         """Begin a transaction that only reads one state of the store, without waiting for writers."""
@@ -223,6 +257,16 @@ class Database:
             return None if tokens is None else tokens.now()
         except (SQLAlchemyError, sqlite3.Error) as error:
             raise unavailable(self.engine, error) from error
+
+
+def _schema_fault(connection: sa.Connection) -> str | None:
+    revision, newest = connection.execute(_REVISION).scalar(), newest_revision()
+    if revision == newest:
+        return None
+    return (
+        f"the state store has schema revision {revision or 'none'}, and this process knows {newest}: it takes no work"
+        " until both agree; run the version of Icewright that migrated the store"
+    )
 
 
 @contextmanager

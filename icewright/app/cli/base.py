@@ -34,6 +34,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
         "health",
         "explain",
         "advise",
+        "check",
         "plan",
         "status",
         "history",

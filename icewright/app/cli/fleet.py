@@ -135,8 +135,8 @@ def status(as_json: Json = False) -> None:
 
 
 def _state(process: dict[str, Any]) -> str:
-    if fault := process["details"].get("fault"):
-        return str(fault)
+    if faults := process["details"].get("faults"):
+        return f"takes no work: {faults[0]}"
     return "draining" if process["drain_since"] else "working"
 
 

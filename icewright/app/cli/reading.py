@@ -22,6 +22,7 @@ from icewright.app.cli.base import (
     leave,
     open_application,
     parse_operations,
+    select_catalogs,
 )
 from icewright.core.errors import MetadataUnreadable, UsageError
 
@@ -98,6 +99,30 @@ def explain(table: OptionalTable = None, namespace: Namespace = None, as_json: J
         return
     for document in documents:
         views.show_explained(document)
+
+
+@app.command()
+def check(table: OptionalTable = None, catalog: CatalogOption = None, as_json: Json = False) -> None:
+    """Check that every file of all snapshots exists, with the length that its entry says.
+
+    One table, or all; nothing is changed. Exit code 1 when a file is at fault.
+    """
+    with open_application() as opened:
+        if table is not None:
+            refs = [known_table(opened, table).ref]
+        else:
+            refs = [
+                p.ref for name in select_catalogs(opened, catalog) for p in opened.runtime.catalogs[name].pointers()
+            ]
+        reports = [opened.runtime.engine.check(ref) for ref in sorted(refs)]
+    documents = [{**asdict(report), "table": str(report.ref)} for report in reports]
+    for document in documents:
+        del document["ref"]
+    if as_json:
+        output.print_json(documents)
+    else:
+        views.show_integrity(documents)
+    leave(1 if any(report.faults for report in reports) else 0)
 
 
 @app.command()

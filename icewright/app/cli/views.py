@@ -76,6 +76,21 @@ def show_verdicts(verdicts: Documents) -> None:
     rows("Verdicts", (Column("operation"), Column("verdict"), "reason"), lines)
 
 
+def show_integrity(documents: Documents) -> None:
+    """Print how many files of each table were checked, and those at fault with the snapshots that need them."""
+    for document in documents:
+        checked = f"{document['files']:,} files of {document['snapshots']:,} snapshot(s)"
+        if not document["faults"]:
+            echo(f"[bold]{escape(document['table'])}[/]: {checked}, [green]all there[/]")
+            continue
+        echo(f"[bold]{escape(document['table'])}[/]: {checked}, [red]{len(document['faults'])} at fault[/]")
+        for fault in document["faults"]:
+            ids = ", ".join(map(str, fault["snapshot_ids"]))
+            echo(
+                f"  {fault['kind']} {fault['file']} {escape(fault['path'])}: {escape(fault['detail'])}; snapshots {ids}"
+            )
+
+
 def show_advice(documents: Documents) -> None:
     """Print the advice on each table that there is any for."""
     for document in documents:

@@ -1,0 +1,150 @@
+"""Checks that every file which any snapshot of a table needs exists and has the length that its entry says.
+
+One listing of the table's places answers for nearly all files; what it does not show is asked for one by one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import polars as pl
+
+from icewright.adapters.engines.service.listing import hashed
+from icewright.adapters.engines.service.reachable import as_files, content_of, lists_of, manifests_of, statistics_of
+from icewright.core.errors import FolderMissing, MetadataUnreadable
+from icewright.core.integrity import FileFault, FileFaultKind, IntegrityReport
+from icewright.core.table import Snapshot, TableMetadata
+from icewright.ports import Catalog, TableFiles
+
+_SLICE = 16  # manifests that are read together
+_CONCURRENCY = 16
+_NO_FILES = pl.DataFrame(schema={"hash": pl.UInt64, "listed": pl.Int64})
+Item = TypeVar("Item")
+
+
+@dataclass
+class IntegrityCheck:
+    """One check of one table."""
+
+    files: TableFiles
+    metadata: TableMetadata
+    _listed: pl.DataFrame = field(default_factory=_NO_FILES.clone, init=False)
+    _manifests: list[pl.DataFrame] = field(default_factory=list, init=False)
+    _checked: int = field(default=0, init=False)
+    _suspects: dict[str, tuple[int | None, str]] = field(default_factory=dict, init=False)  # bytes, kind by path
+    _suspected: list[pl.DataFrame] = field(default_factory=list, init=False)  # manifests that may name suspects
+    _unreadable: dict[str, tuple[str, str]] = field(default_factory=dict, init=False)  # kind, error by path
+
+    def run(self, catalog: Catalog) -> IntegrityReport:
+        """Check the table's files. What went with its snapshots during the check is no fault."""
+        metadata = self.metadata
+        self._list_places()
+        self._compare(lists_of(metadata.snapshots))
+        self._compare(statistics_of(metadata))
+        _each(metadata.snapshots, self._read_lists, self._list_is_unreadable)
+        manifests = pl.concat(self._manifests).unique("path") if self._manifests else pl.DataFrame()
+        if manifests.height:
+            self._compare(as_files(manifests))
+        for start in range(0, manifests.height, _SLICE):
+            _each(list(manifests[start : start + _SLICE].iter_slices(1)), self._read, self._manifest_is_unreadable)
+        faults = self._faults()
+        remaining = catalog.load(metadata.ref).by_id.keys()
+        lasting = tuple(fault for fault in faults if not remaining.isdisjoint(fault.snapshot_ids))
+        return IntegrityReport(
+            metadata.ref, metadata.metadata_location, len(metadata.snapshots), self._checked, lasting
+        )
+
+    def _list_places(self) -> None:
+        """List the table's location and write paths; only hashes of paths are kept, with the bytes of the files."""
+        for place in (self.metadata.location, *self.metadata.write_paths):
+            try:
+                for batch in self.files.listing(place):
+                    frame = hashed(pl.DataFrame(pl.from_arrow(batch)), self.files.canonical)
+                    self._listed.extend(frame.select("hash", pl.col("bytes").alias("listed")))
+            except FolderMissing:  # each of its files is asked for
+                continue
+        self._listed = self._listed.unique("hash")
+
+    def _read_lists(self, snapshots: Sequence[Snapshot]) -> None:
+        self._manifests.append(manifests_of(self.files, snapshots))
+
+    def _read(self, manifests: Sequence[pl.DataFrame]) -> None:
+        before = len(self._suspects)
+        for frame in list(content_of(self.files, pl.concat(manifests))):
+            self._compare(frame)
+        if len(self._suspects) > before:
+            self._suspected += manifests
+
+    def _list_is_unreadable(self, snapshot: Snapshot, error: MetadataUnreadable) -> None:
+        self._unreadable[snapshot.manifest_list or self.metadata.metadata_location] = "manifest list", str(error)
+
+    def _manifest_is_unreadable(self, manifest: pl.DataFrame, error: MetadataUnreadable) -> None:
+        self._unreadable[manifest["path"].item()] = "manifest", str(error)
+
+    def _compare(self, files: pl.DataFrame) -> None:
+        """Count files, and note those that the listing does not show with the length that is expected."""
+        self._checked += files.height
+        if not files.height:
+            return
+        joined = hashed(files, self.files.canonical).join(self._listed, on="hash", how="left")
+        differs = pl.col("listed").is_null() | (pl.col("bytes") != pl.col("listed")).fill_null(value=False)
+        for path, size, kind in joined.filter(differs).select("path", "bytes", "kind").iter_rows():
+            self._suspects[path] = size, kind
+
+    def _faults(self) -> list[FileFault]:
+        found: dict[str, tuple[FileFaultKind, str, str]] = {
+            path: (FileFaultKind.UNREADABLE, kind, error) for path, (kind, error) in self._unreadable.items()
+        }
+        stats = self.files.stat(list(self._suspects), _CONCURRENCY)
+        for path, (size, kind) in self._suspects.items():
+            if path not in stats:
+                found[path] = FileFaultKind.UNREADABLE, kind, "storage cannot address a file by this name"
+            elif (stat := stats[path]) is None:
+                found[path] = FileFaultKind.MISSING, kind, "there is no such file"
+            elif size is not None and stat.bytes != size:
+                found[path] = FileFaultKind.WRONG_LENGTH, kind, f"it has {stat.bytes} bytes instead of {size}"
+        needed_by = self._snapshots_of(set(found)) if found else {}
+        return [
+            FileFault(kind, file, path, detail, tuple(sorted(needed_by.get(path, ()))))
+            for path, (kind, file, detail) in sorted(found.items())
+        ]
+
+    def _snapshots_of(self, wanted: set[str]) -> dict[str, set[int]]:
+        """Return the snapshots that need each of the paths."""
+        needed_by = defaultdict[str, set[int]](set)
+        for statistics in (*self.metadata.statistics, *self.metadata.partition_statistics):
+            needed_by[statistics.path].add(statistics.snapshot_id)
+        held: dict[str, set[str]] = {}  # the wanted content files of each manifest
+        for manifest in self._suspected:
+            found = [set(frame["path"]) & wanted for frame in content_of(self.files, manifest)]
+            held[manifest["path"].item()] = set().union(*found)
+        for snapshot in self.metadata.snapshots:
+            of_snapshot = {snapshot.manifest_list or self.metadata.metadata_location}
+            if of_snapshot.isdisjoint(self._unreadable):
+                for path in manifests_of(self.files, [snapshot])["path"]:
+                    of_snapshot |= {path} | held.get(path, set())
+            for path in of_snapshot & wanted:
+                needed_by[path].add(snapshot.snapshot_id)
+        return needed_by
+
+
+def _each(
+    items: Sequence[Item],
+    read: Callable[[Sequence[Item]], None],
+    unreadable: Callable[[Item, MetadataUnreadable], None],
+) -> None:
+    """Read all items at once, or ever fewer where that fails, down to those at fault, which are passed on."""
+    if not items:
+        return
+    try:
+        read(items)
+    except MetadataUnreadable as error:
+        if len(items) == 1:
+            unreadable(items[0], error)
+            return
+        middle = len(items) // 2
+        _each(items[:middle], read, unreadable)
+        _each(items[middle:], read, unreadable)
