@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from icewright.app.bootstrap import Application
@@ -43,7 +43,6 @@ class Service:
         self._app, self._kind, self._slots = app, kind, slots
         self._runtime = replace(app.runtime, stopping=self._stopping.is_set)
         self._configuration = configuration_fingerprints(app.config)
-        self._policies = {name: configured_policy(self._runtime, name) for name in self._runtime.scopes}
         self._draining = self._drained = False
         self._reported_faults: list[str] = []
         self._started = self._runtime.clock.now()
@@ -122,10 +121,15 @@ class Service:
             "busy": self.worker.busy if self.worker is not None else 0,
             "faults": self._report_faults(),
             "configuration": self._configuration,
-            "policies": self._policies,
+            "policies": self._configured_policies,
         }
         runtime = self._runtime
         return ProcessRow(runtime.trigger.holder, self._kind, self._started, runtime.clock.now(), self._slots, details)
+
+    @cached_property
+    def _configured_policies(self) -> Mapping[str, str]:
+        """Return the digest of the configured policy of each catalog; computing it first reads the store."""
+        return {name: configured_policy(self._runtime, name) for name in self._runtime.scopes}
 
     def _report_faults(self) -> list[str]:
         """Return the faults of this process, and emit an event when others hold than at the last heartbeat."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from icewright.core.errors import UsageError
@@ -32,9 +33,11 @@ def selected_tables(
 
 
 def pause_tables(runtime: Runtime, rows: Sequence[TableRow], reason: str | None) -> None:
-    """Pause tables with a reason, or resume them with None; each is a transaction of its own."""
-    for row in rows:
-        runtime.store.tables.pause(row.ref, reason)
+    """Pause tables with a reason, or resume them with None, some hundreds in each transaction."""
+    refs = [row.ref for row in rows]
+    for start in range(0, len(refs), _PAGE):
+        page = refs[start : start + _PAGE]
+        runtime.retry_idempotent(partial(runtime.store.tables.pause_many, page, reason))  # a deadlock ends one of two
 
 
 def cancel_jobs(runtime: Runtime, rows: Sequence[TableRow]) -> list[str]:

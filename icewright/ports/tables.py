@@ -91,6 +91,10 @@ class TableState(Protocol):
         """Pause a table with a reason, or resume it with None. Return False when the table is unknown."""
         ...
 
+    def pause_many(self, refs: Sequence[TableRef], reason: str | None) -> None:
+        """Pause or resume tables in one transaction; unknown ones are left out. May be repeated."""
+        ...
+
 
 class SnapshotPins(Protocol):
     """Snapshots that a reader continues from, or that a running rewrite began on: no expiry removes them."""

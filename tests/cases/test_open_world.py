@@ -22,6 +22,7 @@ from icewright.core.policy import Operation
 from icewright.core.runs import FileAction, JobState, OperationState
 from icewright.flow.reconcile import reconcile_interrupted
 from icewright.flow.vacuum import vacuum
+from icewright.ports import SnapshotPin
 from tests.cases.workspace import EXPIRE, NAME, ORPHANS, Workspace, quickly
 
 ROWS = pa.table({"id": pa.array([77], pa.int64()), "part": ["late"]})
@@ -365,8 +366,6 @@ def forbid(workspace: Workspace) -> None:
 
 def pin(workspace: Workspace, snapshot_id: int | None = None) -> None:
     """A reader pins a snapshot, the current one by default."""
-    from icewright.ports import SnapshotPin
-
     metadata, now = workspace.metadata(), workspace.clock.now()
     pinned = snapshot_id or metadata.current_snapshot_id
     assert pinned is not None
@@ -437,6 +436,22 @@ def test_what_somebody_does_right_before_the_deletion(
     assert planned
     assert all(Path(local_path(file.path) or "").exists() for file in planned)
     assert word in " ".join((outcome.reason, *outcome.notes)), outcome
+
+
+@pytest.mark.parametrize("operation", [EXPIRE, ORPHANS])
+def test_a_pin_that_the_plan_knew_stops_no_deletion(workspace: Workspace, operation: Operation) -> None:
+    """Only pins set after the run began make the planned files doubtful: earlier ones have shaped the plan."""
+    folder = workspace.table()
+    workspace.plant(folder, "data/orphan.parquet")
+    workspace.detect()
+    metadata, now = workspace.metadata(), workspace.clock.now()
+    assert metadata.current_snapshot_id is not None
+    earlier = SnapshotPin("flink", metadata.current_snapshot_id, now, now + timedelta(days=1), "me")
+    assert workspace.app.runtime.store.pins.add(metadata.ref, metadata.table_uuid, earlier)
+    workspace.clock.advance(minutes=1)
+    done = workspace.run(operation, remove_orphans__max_delete_ratio=1)
+    assert done.files
+    assert not any(Path(local_path(file.path) or "").exists() for file in done.files)
 
 
 def test_a_planned_file_that_a_writer_takes_in_stays(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:

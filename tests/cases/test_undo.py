@@ -393,6 +393,17 @@ def test_files_that_are_given_up_while_they_are_proved_stay(
     assert workspace.files() >= files
 
 
+def test_a_planned_file_that_is_gone_already_counts_as_deleted(workspace: Workspace) -> None:
+    """Whoever deleted a planned file first, nothing waits for it any more, and the other files go."""
+    history(workspace)
+    job_id = expired(workspace)
+    first, *others = [Path(local_path(f["path"]) or "") for f in workspace.app.runtime.store.ledger.files(job_id)]
+    first.unlink()
+    settled(workspace, hours=30)
+    assert states(workspace, job_id) == {LedgerState.DELETED}
+    assert not any(path.exists() for path in others)
+
+
 def test_a_commit_that_fails_for_good(workspace: Workspace) -> None:
     """The files wait as before, the undo's job has failed, and the next undo does it."""
     history(workspace)

@@ -213,12 +213,16 @@ class SqlTables(TableState):
             return document
 
     def pause(self, ref: TableRef, reason: str | None) -> bool:
-        values: dict[str, Any] = {"paused": reason}
-        if reason is None:  # resets the table's breaker: earlier failures do not count any more
-            jobs = sa.select(sa.func.max(JOBS.c.created)).where(JOBS.c.table_id == TABLES.c.id)
-            values["counted_after"] = jobs.scalar_subquery()
         with self.db.begin() as connection:
-            return connection.execute(sa.update(TABLES).where(*of_table(ref)).values(values)).rowcount == 1
+            return connection.execute(_pause(reason).where(*of_table(ref))).rowcount == 1
+
+    def pause_many(self, refs: Sequence[TableRef], reason: str | None) -> None:
+        names = {name: f"of_{name}" for name in ("catalog", "namespace", "name")}
+        update = _pause(reason).where(*(TABLES.c[name] == sa.bindparam(bind) for name, bind in names.items()))
+        with self.db.begin() as connection:
+            for ref in refs:
+                columns = name_columns(ref)
+                connection.execute(update, {bind: columns[name] for name, bind in names.items()})
 
     def claim_evaluations(
         self,
@@ -316,6 +320,15 @@ class SqlPins(SnapshotPins):
 
 def _death_message(deaths: int) -> str:
     return f"unreadable: its evaluation ended a process {deaths} time{'' if deaths == 1 else 's'}"
+
+
+def _pause(reason: str | None) -> sa.Update:
+    """Return the update that pauses tables, or resumes them and resets their breakers."""
+    values: dict[str, Any] = {"paused": reason}
+    if reason is None:  # earlier failures do not count any more
+        jobs = sa.select(sa.func.max(JOBS.c.created)).where(JOBS.c.table_id == TABLES.c.id)
+        values["counted_after"] = jobs.scalar_subquery()
+    return sa.update(TABLES).values(values)
 
 
 def _next_evaluation(evaluation: Evaluation, now: datetime) -> sa.ColumnElement[datetime | None]:

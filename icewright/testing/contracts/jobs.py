@@ -203,6 +203,10 @@ class JobQueueTests(StoreSuite):
         assert store.tables.pause(REF, None)
         assert table_row(store).paused is None
         assert not store.tables.pause(TableRef("lake", ("x",), "y"), "by hand")
+        store.tables.pause_many([REF, TableRef("lake", ("x",), "y")], "a migration")
+        assert table_row(store).paused == "a migration"
+        store.tables.pause_many([REF], None)
+        assert table_row(store).paused is None
 
     def test_failures_in_a_row_are_counted_per_table(self, store: Store) -> None:
         """Failures count since the last job that did not fail; cancelled jobs do not interrupt the row."""
