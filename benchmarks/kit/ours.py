@@ -109,6 +109,20 @@ class Ours:
         with self._application({}, fresh=True) as app:
             return {"s": seconds_of_the_guard(app, Lake(self.home.parent), table, beside)}
 
+    def check(self, table: str) -> Answer:
+        """The check of all files of a table, with a cache that has nothing of it yet."""
+        with self._application({}, fresh=True) as app, self._measured() as found:
+            report = app.runtime.engine.check(TableRef("lake", ("bench",), table))
+        return found.answer(rows=[fault.path for fault in report.faults], files=report.files)
+
+    def listing(self, table: str) -> Answer:
+        """A bare listing of the location of a table."""
+        with self._application({}, fresh=True) as app:
+            location = app.runtime.catalogs["lake"].load(TableRef("lake", ("bench",), table)).location
+            with self._measured() as found:
+                files = sum(batch.num_rows for batch in app.runtime.files.listing(location))
+        return found.answer(files=files)
+
     def cycle(self, knobs: Mapping[str, str], *, fresh: bool, kept: bool = False, profile: bool = False) -> Answer:
         """One pass over all tables, as they are known, or were when it was `kept`, or `fresh`: none was seen yet."""
         if kept:
@@ -211,6 +225,8 @@ if __name__ == "__main__":
             "known": ours.known,
             "look": ours.look,
             "keep": ours.keep,
+            "check": ours.check,
+            "listing": ours.listing,
         }
         serve(asked)
     finally:

@@ -311,7 +311,7 @@ def _explained(app: Application, ref: TableRef) -> Document:
     if evaluation is not None:
         full = evaluation_document(evaluation)
         document |= {name: full[name] for name in ("health", "verdicts", "ignored_properties")}
-        document["advice"] = full["facts"].get("advice", [])
+        document["advice"] = full["facts"]["advice"]
     return document
 
 

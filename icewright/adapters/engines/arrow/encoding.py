@@ -7,7 +7,8 @@ import math
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_SAMPLES, _SAMPLE_ROWS = 16, 512  # sampled slices of a row group, and rows of each
+_SAMPLES, _SAMPLE_ROWS = 16, 512  # sampled slices of a row group, and rows of each at most
+_SAMPLE_BYTES = 16 << 20  # of all slices, about: counting distinct values copies them
 
 
 def dictionary_pays(column: pa.ChunkedArray, limit: int) -> bool:
@@ -16,8 +17,10 @@ def dictionary_pays(column: pa.ChunkedArray, limit: int) -> bool:
     The estimate assumes equally frequent values: a sample of n out of d distinct values has about n - n²/2d distinct
     ones. Columns that Arrow cannot count, such as nested columns, have a dictionary.
     """
+    if not len(column) or pa.types.is_nested(column.type):
+        return True
     sample = _sample(column).drop_null()
-    if not len(sample) or pa.types.is_nested(column.type):
+    if not len(sample):
         return True
     if isinstance(column.type, pa.BaseExtensionType):
         sample = pa.chunked_array([chunk.storage for chunk in sample.chunks], column.type.storage_type)
@@ -31,8 +34,9 @@ def dictionary_pays(column: pa.ChunkedArray, limit: int) -> bool:
 
 
 def _sample(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    if len(column) <= _SAMPLES * _SAMPLE_ROWS:
+    rows = max(1, min(_SAMPLE_ROWS, _SAMPLE_BYTES * len(column) // max(column.nbytes, 1) // _SAMPLES))
+    if len(column) <= _SAMPLES * rows:
         return column
     step = len(column) // _SAMPLES
-    chunks = [chunk for number in range(_SAMPLES) for chunk in column.slice(number * step, _SAMPLE_ROWS).chunks]
+    chunks = [chunk for number in range(_SAMPLES) for chunk in column.slice(number * step, rows).chunks]
     return pa.chunked_array(chunks, column.type)

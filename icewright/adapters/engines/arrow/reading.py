@@ -21,7 +21,6 @@ SORT_RANK = "rank of the row"  # the name of the column of sort ranks
 _BATCH_BYTES = 16 << 20  # decoded
 _MAX_BATCH_ROWS = 1 << 17
 _MAX_ENCODED_ROWS = 1 << 13  # values of a dictionary may be longer than the footer reports
-_MIN_BATCH_ROWS = 1 << 8
 
 
 @dataclass
@@ -173,7 +172,7 @@ def _batch_rows(metadata: pq.FileMetaData, groups: Sequence[int]) -> int:
     rows = sum(group.num_rows for group in row_groups)
     size = max(1, sum(group.total_byte_size for group in row_groups))
     most = _MAX_ENCODED_ROWS if encoded else _MAX_BATCH_ROWS
-    fitting = max(_MIN_BATCH_ROWS, min(most, _BATCH_BYTES * rows // size))
+    fitting = max(1, min(most, _BATCH_BYTES * rows // size))
     return max(1, min(fitting, _BATCH_BYTES // longest)) if longest else int(fitting)
 
 

@@ -35,6 +35,7 @@ _BLOOM_NDV = 1 << 19  # about 1 MB, Iceberg's limit of a filter
 _DICTIONARY = "write.parquet.dict-encoding-enabled.column."
 _FPP = "write.parquet.bloom-filter-fpp.column."
 _STATISTICS_BYTES = 1 << 12  # of the longest value for which Arrow writes statistics
+_WRITE_BATCH = 1024  # values, the default of Arrow
 # divisors of the task's memory: a row group stays decoded while it is encoded, and sorting needs memory beside it
 _GROUP_MEMORY_SHARE, _SORTED_GROUP_MEMORY_SHARE = 4, 8
 
@@ -139,6 +140,7 @@ class _File:
         if self._writer is None:
             options = writer_options(self._layout.properties, self._leaves)
             options["use_dictionary"] = self._dictionary_columns(table)
+            options["write_batch_size"] = _values_per_write(table, options["data_page_size"])
             self._writer = pq.ParquetWriter(self._stream, table.schema, **options)
         self._writer.write_table(table, row_group_size=table.num_rows)
         self.rows += table.num_rows
@@ -198,6 +200,15 @@ class _File:
     def abandon(self) -> None:
         """Close the stream without completing the file."""
         self._stream.close()
+
+
+def _values_per_write(table: pa.Table, page_bytes: int) -> int:
+    """Return how many values Arrow may add to a page before it compares the page with its size, 1,024 by default.
+
+    A page of long values would otherwise grow to a thousand of them, in memory several times while it is encoded.
+    """
+    widest: int = max((column.nbytes for column in table.columns), default=0)
+    return max(1, min(_WRITE_BATCH, page_bytes * int(table.num_rows) // max(widest, 1)))
 
 
 def _leaf_column(table: pa.Table, leaf: Leaf) -> pa.ChunkedArray:

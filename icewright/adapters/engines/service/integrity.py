@@ -19,7 +19,7 @@ from icewright.core.integrity import FileFault, FileFaultKind, IntegrityReport
 from icewright.core.table import Snapshot, TableMetadata
 from icewright.ports import Catalog, TableFiles
 
-_SLICE = 64  # manifests that are read together
+_SLICE = 16  # manifests that are read together
 _CONCURRENCY = 16
 _NO_FILES = pl.DataFrame(schema={"hash": pl.UInt64, "listed": pl.Int64})
 Item = TypeVar("Item")
@@ -35,6 +35,7 @@ class IntegrityCheck:
     _manifests: list[pl.DataFrame] = field(default_factory=list, init=False)
     _checked: int = field(default=0, init=False)
     _suspects: dict[str, tuple[int | None, str]] = field(default_factory=dict, init=False)  # bytes, kind by path
+    _suspected: list[pl.DataFrame] = field(default_factory=list, init=False)  # manifests that may name suspects
     _unreadable: dict[str, tuple[str, str]] = field(default_factory=dict, init=False)  # kind, error by path
 
     def run(self, catalog: Catalog) -> IntegrityReport:
@@ -49,7 +50,7 @@ class IntegrityCheck:
             self._compare(as_files(manifests))
         for start in range(0, manifests.height, _SLICE):
             _each(list(manifests[start : start + _SLICE].iter_slices(1)), self._read, self._manifest_is_unreadable)
-        faults = self._faults(manifests)
+        faults = self._faults()
         remaining = catalog.load(metadata.ref).by_id.keys()
         lasting = tuple(fault for fault in faults if not remaining.isdisjoint(fault.snapshot_ids))
         return IntegrityReport(
@@ -71,8 +72,11 @@ class IntegrityCheck:
         self._manifests.append(manifests_of(self.files, snapshots))
 
     def _read(self, manifests: Sequence[pl.DataFrame]) -> None:
+        before = len(self._suspects)
         for frame in list(content_of(self.files, pl.concat(manifests))):
             self._compare(frame)
+        if len(self._suspects) > before:
+            self._suspected += manifests
 
     def _list_is_unreadable(self, snapshot: Snapshot, error: MetadataUnreadable) -> None:
         self._unreadable[snapshot.manifest_list or self.metadata.metadata_location] = "manifest list", str(error)
@@ -90,7 +94,7 @@ class IntegrityCheck:
         for path, size, kind in joined.filter(differs).select("path", "bytes", "kind").iter_rows():
             self._suspects[path] = size, kind
 
-    def _faults(self, manifests: pl.DataFrame) -> list[FileFault]:
+    def _faults(self) -> list[FileFault]:
         found: dict[str, tuple[FileFaultKind, str, str]] = {
             path: (FileFaultKind.UNREADABLE, kind, error) for path, (kind, error) in self._unreadable.items()
         }
@@ -102,23 +106,21 @@ class IntegrityCheck:
                 found[path] = FileFaultKind.MISSING, kind, "there is no such file"
             elif size is not None and stat.bytes != size:
                 found[path] = FileFaultKind.WRONG_LENGTH, kind, f"it has {stat.bytes} bytes instead of {size}"
-        needed_by = self._snapshots_of(set(found), manifests) if found else {}
+        needed_by = self._snapshots_of(set(found)) if found else {}
         return [
             FileFault(kind, file, path, detail, tuple(sorted(needed_by.get(path, ()))))
             for path, (kind, file, detail) in sorted(found.items())
         ]
 
-    def _snapshots_of(self, wanted: set[str], manifests: pl.DataFrame) -> dict[str, set[int]]:
+    def _snapshots_of(self, wanted: set[str]) -> dict[str, set[int]]:
         """Return the snapshots that need each of the paths."""
         needed_by = defaultdict[str, set[int]](set)
         for statistics in (*self.metadata.statistics, *self.metadata.partition_statistics):
             needed_by[statistics.path].add(statistics.snapshot_id)
         held: dict[str, set[str]] = {}  # the wanted content files of each manifest
-        for manifest in manifests.iter_slices(1) if manifests.height else ():
-            path = manifest["path"].item()
-            if path not in self._unreadable:
-                found = [set(frame["path"]) & wanted for frame in content_of(self.files, manifest)]
-                held[path] = set().union(*found)
+        for manifest in self._suspected:
+            found = [set(frame["path"]) & wanted for frame in content_of(self.files, manifest)]
+            held[manifest["path"].item()] = set().union(*found)
         for snapshot in self.metadata.snapshots:
             of_snapshot = {snapshot.manifest_list or self.metadata.metadata_location}
             if of_snapshot.isdisjoint(self._unreadable):

@@ -1,0 +1,47 @@
+"""A task that compacts long values stays below `compact.task_memory_mb`, the whole process counted."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from icewright.adapters.engines.arrow.types import arrow_schema
+from tests.adapters.arrow_tables import DEFAULT_MEMORY, ID, NAME
+
+# getrusage would give the peak of the parent, which the child is forked from
+_REWRITE = """
+import sys
+from pathlib import Path
+from icewright.adapters.engines.arrow.tasks import BinWritten
+from tests.adapters.arrow_tables import DEFAULT_MEMORY, Folder
+folder = Folder(Path(sys.argv[1]))
+folder.of(memory_bytes=DEFAULT_MEMORY)
+result = folder.rewrite(folder.file_slice(sys.argv[1] + "/long.parquet"))
+assert isinstance(result, BinWritten), result
+(peak,) = [line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM:")]
+print(result.files[0]["record-count"], int(peak) * 1024)
+"""
+
+
+@pytest.mark.cases(124)
+@pytest.mark.parametrize(("rows", "length"), [(4_000, 100_000), (100, 4_000_000)], ids=["100 KB", "4 MB"])
+def test_long_strings_are_rewritten_within_the_memory_of_a_task(tmp_path: Path, rows: int, length: int) -> None:
+    """400 MB of strings, in pages as Iceberg's writers make them: batches, samples and pages are bounded by bytes."""
+    schema = arrow_schema([ID, NAME])
+    with pq.ParquetWriter(tmp_path / "long.parquet", schema, use_dictionary=False, write_batch_size=10) as writer:
+        for start in range(0, rows, rows // 4):
+            numbers = range(start, start + rows // 4)
+            texts = [f"{number:010d}" * (length // 10) for number in numbers]
+            writer.write_table(pa.table([list(numbers), texts], schema=schema))
+    done = subprocess.run(
+        [sys.executable, "-c", _REWRITE, str(tmp_path)], capture_output=True, text=True, check=False, cwd=Path.cwd()
+    )
+    assert done.returncode == 0, done.stderr
+    written, peak = map(int, done.stdout.split())
+    assert written == rows
+    assert peak < DEFAULT_MEMORY
