@@ -59,7 +59,7 @@ class Served:
     def app(self, *, tokens: Sequence[str] = (), secrets: Sequence[str] = (), **settings: Any) -> FastAPI:
         """The application."""
         watch = ServiceStatus(lambda: self.faults, lambda: b"icewright_tables 1\n", lambda: self.stuck_loops)
-        return create_app(self, Settings(EventSenders(tokens, secrets), **settings), watch)
+        return create_app(self, Settings(senders=EventSenders(tokens, secrets), **settings), watch)
 
     def client(self, app: FastAPI | None = None, *, host: str = HERE, at: str = "http://127.0.0.1:8765") -> TestClient:
         """Somebody on a host who speaks to it; what fails inside is answered, as on a real server."""

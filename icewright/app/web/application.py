@@ -46,7 +46,7 @@ async def not_served() -> None:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Settings:
     """Settings of the HTTP server: senders of events, limits and access."""
 
@@ -63,7 +63,13 @@ class Settings:
         senders = EventSenders(config.events.tokens, config.events.secrets)
         server, access = config.server, access_of(config.auth)
         exposed = not access.required and not is_loopback(server.host)
-        return cls(senders, server.max_body_mb * 1024 * 1024, server.requests_per_second, access, exposed)
+        return cls(
+            senders=senders,
+            max_body=server.max_body_mb * 1024 * 1024,
+            requests_per_second=server.requests_per_second,
+            access=access,
+            exposed=exposed,
+        )
 
 
 def _routes(settings: Settings) -> list[BaseRoute]:
