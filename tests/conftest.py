@@ -42,10 +42,15 @@ def pytest_configure() -> None:
 
 
 class OneSpark(LoadScopeScheduling):  # type: ignore[misc] # xdist has no types
-    """Gives one worker every file that needs Spark, so that there is one JVM of it, and the others file by file."""
+    """Gives one worker every file that needs Spark, so that there is one JVM of it, and the others file by file.
+
+    Groups of many tests begin first. Kills take minutes, so they are one group, and do not begin last.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
+        if file.startswith(("tests/chaos/", "tests/faults/")):
+            return "kills"
         return "spark" if "mark.spark" in (ROOT / file).read_text(encoding="utf-8") else file
 
 

@@ -96,3 +96,16 @@ def test_undisturbed_work_is_what_it_is() -> None:
     with pytest.raises(ValueError, match="of its own"), watched(work.check, work.cancel, SOON):
         raise ValueError("of its own")
     assert "watch" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_an_application_that_dies_ends_no_polling() -> None:
+    """Its tasks are unknown from then on, and the work is cancelled all the same."""
+
+    def tasks() -> object:
+        raise ConnectionRefusedError
+
+    work = Work(says=[None, Cancelled("asked to")])
+    supervised = SupervisedWork("work")
+    with supervised.attached(), pytest.raises(Cancelled), watched(work.check, work.cancel, SOON, tasks):
+        work.run()
+    assert work.cancelled

@@ -159,13 +159,14 @@ class ClassicApplication:
         """Return cores, active and pending tasks from Spark's status tracker."""
         from py4j.protocol import Py4JError  # noqa: PLC0415
 
-        active = pending = 0
+        cores = active = pending = 0
         with contextlib.suppress(Py4JError, OSError):  # it died just now: the next job sees to that
+            cores = self._context.defaultParallelism
             tracker = self._context.statusTracker()
             for stage in filter(None, map(tracker.getStageInfo, tracker.getActiveStageIds())):
                 active += stage.numActiveTasks
                 pending += stage.numTasks - stage.numActiveTasks - stage.numCompletedTasks - stage.numFailedTasks
-        return self._context.defaultParallelism, active, max(0, pending)
+        return cores, active, max(0, pending)
 
     def stop(self) -> None:
         """Stop the JVM if it still runs."""

@@ -28,12 +28,12 @@ def watched(
     returns the number of failed groups.
     """
     over, why = threading.Event(), list[IcewrightError]()
-    work, last = current_work(), tasks()
+    work, last = current_work(), _known(tasks)
 
     def look() -> None:
         nonlocal last
         while not over.wait(every):
-            if work is not None and ((now := tasks()) is None or now != last):
+            if work is not None and ((now := _known(tasks)) is None or now != last):
                 last = now
                 work.progress()
             if not why:
@@ -57,3 +57,11 @@ def watched(
         thread.join()
     if why:
         raise why[0]
+
+
+def _known(tasks: Callable[[], object]) -> object:
+    """Return the state of the application's tasks; None when the application does not tell, as it has died."""
+    try:
+        return tasks()
+    except Exception:  # noqa: BLE001 - the work meets the same error, and polling must go on
+        return None
