@@ -53,7 +53,7 @@ TIMEOUT = _integer("execute.timeout_seconds", 3600, "a job that runs longer is c
 STALL = _integer(
     "execute.stall_seconds",
     1800,
-    "a job that makes no progress for longer (no file read, written or deleted, no Spark task ended) loses its table",
+    "a job that makes no progress for longer (no file read, written or deleted, no Spark task at work) loses its table",
     unit="seconds",
 )
 RETRIES = _integer("execute.retry_limit", 1, "how often a failed operation is tried again", minimum=0, maximum=10)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, repeat
 
 import pytest
 
@@ -76,10 +76,17 @@ def test_a_store_that_is_away_cancels_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tasks", "progresses"), [(count().__next__, True), (lambda: (4, 1, 0), False), (lambda: None, True)]
+    ("tasks", "progresses"),
+    [
+        (zip(repeat(4), repeat(0), count()).__next__, True),
+        (lambda: (4, 1, 0), True),
+        (lambda: (4, 0, 3), False),
+        (lambda: None, True),
+    ],
+    ids=["changing", "running", "waiting", "unknown"],
 )
-def test_tasks_that_change_are_progress(tasks: Callable[[], object], progresses: bool) -> None:
-    """Standing ones are none, though somebody watches them; where Spark reports no tasks nobody can tell."""
+def test_tasks_that_change_are_progress(tasks: Callable[[], tuple[int, int, int] | None], progresses: bool) -> None:
+    """So are those that run, and what Spark does not report; those that wait are none, though somebody watches them."""
     seconds, work = [0.0], Work()
     supervised = SupervisedWork("a rewrite", lambda: seconds[0])
     with supervised.attached(), watched(work.check, work.cancel, SOON, tasks):
@@ -101,7 +108,7 @@ def test_undisturbed_work_is_what_it_is() -> None:
 def test_an_application_that_dies_ends_no_polling() -> None:
     """Its tasks are unknown from then on, and the work is cancelled all the same."""
 
-    def tasks() -> object:
+    def tasks() -> None:
         raise ConnectionRefusedError
 
     work = Work(says=[None, Cancelled("asked to")])

@@ -17,11 +17,12 @@ def watched(
     check: Callable[[], None],
     cancel: Callable[[], None],
     every: float = LOOK_SECONDS,
-    tasks: Callable[[], object] = lambda: None,
+    tasks: Callable[[], tuple[int, int, int] | None] = lambda: None,
 ) -> Iterator[None]:
     """Poll `check` while the block runs; when it raises `Cancelled` or `LeaseLost`, call `cancel`.
 
-    A change of `tasks`, the state of the application's tasks, is progress of the work; None, for unknown, counts too.
+    `tasks` are the application's cores, active and pending tasks. A change of them is progress of the work, and so is a
+    task that runs, however long, as Spark itself gives up executors without heartbeats; None, for unknown, counts too.
 
     The cancellation is repeated at every poll, as a procedure whose job was cancelled continues with the next job. The
     error of `check` is raised at the end, also when the block ends without an error: with partial progress a procedure
@@ -33,7 +34,7 @@ def watched(
     def look() -> None:
         nonlocal last
         while not over.wait(every):
-            if work is not None and ((now := _known(tasks)) is None or now != last):
+            if work is not None and ((now := _known(tasks)) is None or now[1] or now != last):
                 last = now
                 work.progress()
             if not why:
@@ -59,7 +60,7 @@ def watched(
         raise why[0]
 
 
-def _known(tasks: Callable[[], object]) -> object:
+def _known(tasks: Callable[[], tuple[int, int, int] | None]) -> tuple[int, int, int] | None:
     """Return the state of the application's tasks; None when the application does not tell, as it has died."""
     try:
         return tasks()
