@@ -5,7 +5,7 @@ Nothing here needs a running service; `icewright.client.Client` talks to one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 from icewright.app.bootstrap import Application, application, read_config
 from icewright.app.cli.base import known_table, parse_operations
+from icewright.app.documents import outcome_state
 from icewright.app.environment import find_config
 from icewright.core.advice import Advice, advise
 from icewright.core.describe import facts_summary
-from icewright.core.errors import MetadataUnreadable, UsageError
+from icewright.core.errors import UsageError
 from icewright.core.integrity import IntegrityReport
 from icewright.core.layering import parse_settings
 from icewright.core.steps import VERDICT_NAMES, Due, why
 from icewright.core.table import TableRef
-from icewright.core.verdicts import Evaluation
 from icewright.flow.detect import detect
-from icewright.flow.evaluate import evaluate_and_record
+from icewright.flow.evaluate import evaluate_now
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
 from icewright.flow.reconcile import reconcile_interrupted
-from icewright.ports.views import JobQuery, TableQuery
+from icewright.ports.views import PAGE, JobQuery, TableQuery, every_item
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Row = TypeVar("Row")
-_PAGE = 500
 
 
 class Rows(Sequence[Row], Generic[Row]):
@@ -215,20 +214,21 @@ class Icewright:
         if catalog is not None and catalog not in runtime.catalogs:
             raise UsageError(f"there is no catalog {catalog}; there is: {', '.join(sorted(runtime.catalogs))}")
         detect(runtime, [catalog] if catalog is not None else sorted(runtime.catalogs))
-        return Rows(list(self._summaries(TableQuery(catalog=catalog))))
-
-    def _summaries(self, query: TableQuery) -> Iterator[TableSummary]:
-        after = None
-        while True:
-            page = self._app.runtime.store.views.list_tables(query, None, after, _PAGE)
-            for item in page.items:
-                due = tuple(str(operation) for operation in item.due)
-                row = item.row
-                yield TableSummary(
-                    str(row.ref), str(item.state), row.health, due, item.files, item.bytes, row.evaluated_at
+        query, views = TableQuery(catalog=catalog), runtime.store.views
+        return Rows(
+            [
+                TableSummary(
+                    str(item.row.ref),
+                    str(item.state),
+                    item.row.health,
+                    tuple(map(str, item.due)),
+                    item.files,
+                    item.bytes,
+                    item.row.evaluated_at,
                 )
-            if (after := page.after) is None:
-                return
+                for item in every_item(lambda after: views.list_tables(query, None, after, PAGE))
+            ]
+        )
 
     def table(self, name: str) -> TableHandle:
         """Return a table by its full name, such as `lake.shop.orders`. Raises `UsageError` when there is none."""
@@ -244,7 +244,7 @@ class TableHandle:
 
     def health(self) -> Health:
         """Evaluate the table now, and return its health. Raises `MetadataUnreadable` when it cannot be evaluated."""
-        evaluation = self._evaluate()
+        evaluation = evaluate_now(self._app.runtime, self.ref)
         parts = [HealthComponent(name, part.score, part.behind) for name, part in evaluation.parts.items()]
         return Health(str(self.ref), evaluation.health, Rows(parts), facts_summary(evaluation.facts))
 
@@ -254,7 +254,7 @@ class TableHandle:
         Raises `MetadataUnreadable` when the table cannot be evaluated.
         """
         rows = []
-        for operation, verdict in self._evaluate().verdicts.items():
+        for operation, verdict in evaluate_now(self._app.runtime, self.ref).verdicts.items():
             value = (verdict.benefit, verdict.cost) if isinstance(verdict, Due) else (None, None)
             rows.append(OperationVerdict(str(operation), VERDICT_NAMES[type(verdict)], why(verdict), *value))
         return Rows(rows)
@@ -264,7 +264,7 @@ class TableHandle:
 
         Raises `MetadataUnreadable` when the table cannot be evaluated.
         """
-        return Rows(advise(self._evaluate().facts))
+        return Rows(advise(evaluate_now(self._app.runtime, self.ref).facts))
 
     def check(self) -> IntegrityReport:
         """Check that every file of all snapshots exists, with the length that its entry says; change nothing.
@@ -297,7 +297,7 @@ class TableHandle:
         rows = [
             OperationResult(
                 str(outcome.operation),
-                "planned" if dry_run and outcome.state == "committed" else str(outcome.state),
+                outcome_state(outcome, dry_run=dry_run),
                 outcome.summary or outcome.reason,
                 dict(outcome.metrics),
                 tuple(file.path for file in outcome.files),
@@ -325,11 +325,3 @@ class TableHandle:
                 for job in (item.job for item in page.items)
             ]
         )
-
-    def _evaluate(self) -> Evaluation:
-        evaluation = evaluate_and_record(self._app.runtime, self.ref, self._app.runtime.clock.now())
-        if evaluation is None:
-            row = self._app.runtime.store.tables.get(self.ref)
-            error = row.error if row is not None else None
-            raise MetadataUnreadable(f"{self.ref} cannot be evaluated: {error or 'it was dropped'}")
-        return evaluation

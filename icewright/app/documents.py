@@ -32,10 +32,15 @@ def job_document(job: JobResult, *, files: bool = False) -> dict[str, Any]:
     }
 
 
+def outcome_state(outcome: Outcome, *, dry_run: bool) -> str:
+    """Return the state of an operation's outcome; a dry run plans what a run would commit."""
+    return "planned" if dry_run and outcome.state == "committed" else str(outcome.state)
+
+
 def _outcome_document(outcome: Outcome, *, files: bool, dry_run: bool) -> dict[str, Any]:
     document: dict[str, Any] = {
         "operation": str(outcome.operation),
-        "state": "planned" if dry_run and outcome.state == "committed" else str(outcome.state),
+        "state": outcome_state(outcome, dry_run=dry_run),
         "reason": outcome.reason,
         "summary": outcome.summary,
         "metrics": dict(outcome.metrics),

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from queue import Empty, SimpleQueue
 
 from icewright.core.effective import Knobs
-from icewright.core.errors import StorageHangs, TableNotFound
+from icewright.core.errors import MetadataUnreadable, StorageHangs, TableNotFound
 from icewright.core.layering import Policy
 from icewright.core.maintenance_status import MaintenanceStatus, table_status
 from icewright.core.policy import ENABLED, EVALUATE_TIMEOUT, Operation
@@ -84,6 +84,16 @@ def evaluate_and_record(
         return None
     _reevaluate_sharing(runtime, evaluation.facts, now)
     runtime.store.tables.record_evaluation(evaluation, now, policy.knobs_for(ref, None).fingerprint)
+    return evaluation
+
+
+def evaluate_now(runtime: Runtime, ref: TableRef) -> Evaluation:
+    """Evaluate a table, record the result and return it. Raises `MetadataUnreadable` when that is not possible."""
+    evaluation = evaluate_and_record(runtime, ref, runtime.clock.now())
+    if evaluation is None:
+        row = runtime.store.tables.get(ref)
+        error = row.error if row is not None else None
+        raise MetadataUnreadable(f"{ref} cannot be evaluated: {error or 'it was dropped'}")
     return evaluation
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any, Generic, Protocol, TypeVar
@@ -17,6 +17,7 @@ from icewright.ports.rows import JobRow, TableRow, WaitingDeletions
 T = TypeVar("T")
 After = tuple[Any, ...]  # the sorting values of the last item of a page
 
+PAGE = 500  # items that whoever wants all of a list reads at a time
 STATES = ("healthy", "due", "blocked", "changed", "new", "busy", "paused", "unreadable", "dropped")
 
 
@@ -40,6 +41,21 @@ class Page(Generic[T]):
     items: Sequence[T]
     after: After | None = None
     total: int | None = None
+
+
+def every_item(read_page: Callable[[After | None], Page[T]], limit: int | None = None) -> Iterator[T]:
+    """Yield the items of all pages, at most `limit`; `read_page` returns the page after a cursor."""
+    after, count = None, 0
+    while True:
+        page = read_page(after)
+        for item in page.items:
+            if count == limit:
+                return
+            yield item
+            count += 1
+        after = page.after
+        if after is None:
+            return
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -35,9 +35,7 @@ from icewright.flow.reconcile import end_interrupted, reconcile_interrupted
 from icewright.flow.undo import give_up, undo
 from icewright.flow.undoable import ended_job
 from icewright.ports import JobRow, TableRow
-from icewright.ports.views import STATES, JobQuery, Page, TableItem, TableQuery, TableSort
-
-_PAGE = 500
+from icewright.ports.views import PAGE, STATES, JobQuery, TableItem, TableQuery, TableSort, every_item
 
 
 class LocalBackend:
@@ -48,7 +46,8 @@ class LocalBackend:
         query = _table_query(criteria)
         with open_application() as app:
             detected = detect(app.runtime, select_catalogs(app, criteria.catalog))
-            items = _take(lambda after: app.runtime.store.views.list_tables(query, None, after, _PAGE), criteria.limit)
+            views = app.runtime.store.views
+            items = every_item(lambda after: views.list_tables(query, None, after, PAGE), criteria.limit)
             documents = [_table_document(item) for item in items]
         return {"tables": documents, "errors": list(detected.errors)}
 
@@ -99,7 +98,8 @@ class LocalBackend:
             since = None if criteria.since is None else parse_since(criteria.since, app.runtime.clock.now())
             ref = known_table(app, criteria.table).ref if criteria.table else None
             query = JobQuery(ref=ref, states=tuple(criteria.states), operation=criteria.operation)
-            items = _take(lambda after: app.runtime.store.views.list_jobs(query, None, after, _PAGE), criteria.limit)
+            views = app.runtime.store.views
+            items = every_item(lambda after: views.list_jobs(query, None, after, PAGE), criteria.limit)
             jobs = [item.job for item in items]
         return [job_row_document(job) for job in jobs if since is None or (job.started or job.created) >= since]
 
@@ -237,21 +237,6 @@ class LocalBackend:
         with open_application() as app:
             row = ended_job(app.runtime, job)
             return {"job_id": row.job_id, "table": str(row.ref), "files": give_up(app.runtime, row.job_id)}
-
-
-def _take(read_page: Any, limit: int | None) -> Iterator[Any]:  # noqa: ANN401 - a view of the store
-    """Yield the items of all pages, at most `limit`."""
-    after, count = None, 0
-    while True:
-        page: Page[Any] = read_page(after)
-        for item in page.items:
-            if count == limit:
-                return
-            yield item
-            count += 1
-        after = page.after
-        if after is None:
-            return
 
 
 def _table_query(criteria: TableFilter) -> TableQuery:

@@ -24,7 +24,7 @@ from icewright.app.cli.base import (
     parse_operations,
     select_catalogs,
 )
-from icewright.core.errors import MetadataUnreadable, UsageError
+from icewright.core.errors import UsageError
 
 if TYPE_CHECKING:
     from icewright.app.bootstrap import Application
@@ -72,15 +72,11 @@ def tables(
 def health(table: Table, as_json: Json = False) -> None:
     """Evaluate one table now: health, facts and verdicts."""
     from icewright.core.describe import evaluation_document
-    from icewright.flow.evaluate import evaluate_and_record, maintained
+    from icewright.flow.evaluate import evaluate_now, maintained
 
     with open_application() as opened:
         row = known_table(opened, table)
-        evaluation = evaluate_and_record(opened.runtime, row.ref, opened.runtime.clock.now())
-        if evaluation is None:
-            latest = opened.runtime.store.tables.get(row.ref)
-            error = latest.error if latest is not None else None
-            raise MetadataUnreadable(f"{row.ref} cannot be evaluated: {error or 'it was dropped'}")
+        evaluation = evaluate_now(opened.runtime, row.ref)
         maintenance = maintained(opened.runtime, row, evaluation.facts.metadata)
     states = {operation: asdict(state) for operation, state in maintenance.items()}
     document = {**evaluation_document(evaluation), "maintenance": states}
