@@ -19,7 +19,7 @@ from icewright.app.environment import find_config
 from icewright.core.advice import Advice, advise
 from icewright.core.describe import facts_summary
 from icewright.core.errors import UsageError
-from icewright.core.integrity import IntegrityReport
+from icewright.core.integrity import CheckLevel, IntegrityReport
 from icewright.core.layering import parse_settings
 from icewright.core.steps import VERDICT_NAMES, Due, why
 from icewright.core.table import TableRef
@@ -266,12 +266,12 @@ class TableHandle:
         """
         return Rows(advise(evaluate_now(self._app.runtime, self.ref).facts))
 
-    def check(self) -> IntegrityReport:
-        """Check that every file of all snapshots exists, with the length that its entry says; change nothing.
+    def check(self, level: CheckLevel = CheckLevel.EXISTS) -> IntegrityReport:
+        """Check that every file of all snapshots exists and, by level, is what its entry says; change nothing.
 
         Raises the errors of loading the table, and `StorageUnavailable`.
         """
-        return self._app.runtime.engine.check(self.ref)
+        return self._app.runtime.engine.check(self.ref, level)
 
     def run(
         self, *operations: str, dry_run: bool = False, force: bool = False, settings: Mapping[str, str] | None = None

@@ -23,6 +23,7 @@ from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInSer
 from icewright.adapters.engines.spark.pool import SparkPool
 from icewright.adapters.store.database import open_database
 from icewright.app.bootstrap import Application, application, read_config
+from icewright.core.integrity import CheckLevel
 from icewright.core.layering import parse_settings
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState, OperationState
@@ -112,7 +113,7 @@ class Ours:
     def check(self, table: str) -> Answer:
         """The check of all files of a table, with a cache that has nothing of it yet."""
         with self._application({}, fresh=True) as app, self._measured() as found:
-            report = app.runtime.engine.check(TableRef("lake", ("bench",), table))
+            report = app.runtime.engine.check(TableRef("lake", ("bench",), table), CheckLevel.EXISTS)
         return found.answer(rows=[fault.path for fault in report.faults], files=report.files)
 
     def listing(self, table: str) -> Answer:

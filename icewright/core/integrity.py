@@ -1,4 +1,4 @@
-"""The result of checking that every file of a table exists and has the length that its entry says."""
+"""The result of checking that every file of a table exists and is what its entry says."""
 
 from __future__ import annotations
 
@@ -8,23 +8,46 @@ from enum import StrEnum
 from icewright.core.table import TableRef
 
 
+class CheckLevel(StrEnum):
+    """How deep a check looks; each level includes those before it."""
+
+    EXISTS = "exists"  # every file is there, with its length, by a listing
+    ENTRIES = "entries"  # manifest lists, manifests and the metadata file agree with one another
+    FOOTERS = "footers"  # footers of data and delete files, and deletion vectors, agree with their entries
+
+    def includes(self, other: CheckLevel) -> bool:
+        """Return whether a check of this level does what the other does."""
+        levels = list(CheckLevel)
+        return levels.index(self) >= levels.index(other)
+
+
 class FileFaultKind(StrEnum):
-    """What is wrong with a file that the table needs."""
+    """What is wrong with a file that the table needs, or with what its entry says of it."""
 
     MISSING = "missing"
     WRONG_LENGTH = "wrong_length"
     UNREADABLE = "unreadable"
+    WRONG_COUNT = "wrong_count"
+    WRONG_SEQUENCE = "wrong_sequence"
+    WRONG_PARTITION = "wrong_partition"
+    WRONG_CONTENT = "wrong_content"
+    WRONG_ROW_IDS = "wrong_row_ids"
+    WRONG_FIELDS = "wrong_fields"
+    DUPLICATE = "duplicate"
+    WRONG_BOUNDS = "wrong_bounds"
+    WRONG_OFFSETS = "wrong_offsets"
+    WRONG_VECTOR = "wrong_vector"
 
 
 @dataclass(frozen=True, slots=True)
 class FileFault:
-    """A file that snapshots need and cannot use."""
+    """A file that snapshots need and cannot use, or that they read wrongly by what its entry says."""
 
     kind: FileFaultKind
     file: str  # what the file is: a manifest list, a manifest, data, deletes, statistics
     path: str
     detail: str
-    snapshot_ids: tuple[int, ...]  # of the snapshots that cannot be read whole without the file
+    snapshot_ids: tuple[int, ...]  # of the snapshots that the fault concerns
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +56,7 @@ class IntegrityReport:
 
     ref: TableRef
     metadata_location: str
+    level: CheckLevel
     snapshots: int
     files: int
     faults: tuple[FileFault, ...]

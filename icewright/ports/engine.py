@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from icewright.core.integrity import IntegrityReport
+from icewright.core.integrity import CheckLevel, IntegrityReport
 from icewright.core.paths import key
 from icewright.core.policy import Operation
 from icewright.core.runs import FileAction, Outcome
@@ -103,8 +103,8 @@ class Engine(Protocol):
         """Return what a person may declare to be the table's own. Raises `Refused` if a live table owns part of it."""
         ...
 
-    def check(self, ref: TableRef) -> IntegrityReport:
-        """Check that the files of all snapshots exist and have the length that their entries say; change nothing.
+    def check(self, ref: TableRef, level: CheckLevel) -> IntegrityReport:
+        """Check that the files of all snapshots exist and, by level, are what their entries say; change nothing.
 
         Raises the errors of loading the table, and `StorageUnavailable`.
         """

@@ -211,6 +211,13 @@ class Storage(Protocol):
         """
         ...
 
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        """Return up to `length` bytes of a regular file from an offset inside it; fewer where the file ends before.
+
+        Raises `FileMissing`, `StorageUnavailable`, `AccessDenied`, and `MetadataUnreadable` for no regular file.
+        """
+        ...
+
     def write(self, path: str, content: bytes) -> None:
         """Write a new file; it is durable when the call returns. Raises `StorageUnavailable`."""
         ...

@@ -10,7 +10,7 @@ from typing import Any, assert_never
 
 from icewright.core import table
 from icewright.core.errors import CommitConflict, IcewrightError, MetadataUnreadable, Refused, TableNotFound
-from icewright.core.integrity import IntegrityReport
+from icewright.core.integrity import CheckLevel, IntegrityReport
 from icewright.core.runs import Outcome, committed
 from icewright.core.verify import snapshot_of
 from icewright.ports.engine import Adoptable, Probe, StepRequest, Unfinished
@@ -192,9 +192,9 @@ class FunctionEngine:
         """Find nothing that stands in the way."""
         return Adoptable(f"uuid of {ref}", (), (), ())
 
-    def check(self, ref: table.TableRef) -> IntegrityReport:
+    def check(self, ref: table.TableRef, level: CheckLevel) -> IntegrityReport:
         """Find no fault in any file."""
-        return IntegrityReport(ref, "", 0, 0, ())
+        return IntegrityReport(ref, "", level, 0, 0, ())
 
     def probe(self, probe: Probe) -> Sequence[float]:
         """Claim that each snapshot is read in half of the time of the one before."""

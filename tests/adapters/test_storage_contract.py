@@ -16,7 +16,7 @@ from icewright.adapters.files import objects
 from icewright.adapters.files.local import LocalStorage
 from icewright.adapters.files.objects import bucket_storage
 from icewright.adapters.files.storage import Storages
-from icewright.core.errors import AccessDenied, Refused, StorageUnavailable
+from icewright.core.errors import AccessDenied, FileMissing, Refused, StorageUnavailable
 from icewright.ports import DeleteReport, FileStat
 from tests.s3 import s3_server
 
@@ -58,6 +58,15 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
         return Place(Storages(LocalStorage(), bucket_storage([])), f"file://{tmp_path}/t")
     storage = Storages(LocalStorage(), bucket_storage([("s3://lake/", request.getfixturevalue("s3"))]))
     return Place(storage, f"s3://lake/{tmp_path.name}/t")
+
+
+def test_a_part_of_a_file_is_read_and_ends_with_the_file(place: Place) -> None:
+    """Offsets count from the start; what lies behind the end is left out, and a missing file is an error."""
+    (path,) = place.write("a.bin", content=b"0123456789")
+    assert place.storage.read_range(path, 3, 4) == b"3456"
+    assert place.storage.read_range(path, 8, 100) == b"89"
+    with pytest.raises(FileMissing):
+        place.storage.read_range(f"{path}.gone", 0, 1)
 
 
 @pytest.mark.cases(101)

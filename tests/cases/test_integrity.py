@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
+from struct import pack
+from typing import Any
 
+import fastavro
 import pytest
 
-from icewright.core.integrity import FileFaultKind, IntegrityReport
+from icewright.core.integrity import CheckLevel, FileFaultKind, IntegrityReport
 from tests.cases.conftest import ground, workspace
+from tests.cases.tampering import in_map, rewrite, tamper_manifest
 from tests.cases.workspace import BY_PART, NAME, Workspace, ref
 
 pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
@@ -16,9 +21,9 @@ pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
 __all__ = ["ground", "workspace"]
 
 
-def check(workspace: Workspace, name: str = NAME) -> IntegrityReport:
+def check(workspace: Workspace, level: CheckLevel = CheckLevel.EXISTS, name: str = NAME) -> IntegrityReport:
     """The report on a table."""
-    return workspace.app.runtime.engine.check(ref(name))
+    return workspace.app.runtime.engine.check(ref(name), level)
 
 
 def _cut(path: Path) -> None:
@@ -77,3 +82,115 @@ def test_files_outside_the_location_are_asked_for(workspace: Workspace) -> None:
         path.rename(workspace.home / path.name)
     assert {fault.kind for fault in check(workspace).faults} == {FileFaultKind.MISSING}
     assert len(check(workspace).faults) == len(files)
+
+
+def _newest(folder: Path) -> Path:
+    """The manifest list of the newest snapshot of a crafted table."""
+    (metadata,) = folder.glob("metadata/*.metadata.json")
+    location = json.loads(metadata.read_bytes())["snapshots"][-1]["manifest-list"]
+    return Path(location.removeprefix("file://"))
+
+
+def _row(change: Callable[[Any], None]) -> Callable[[Path], None]:
+    """Change the row of a manifest that adds a file, in the newest manifest list."""
+    return lambda folder: rewrite(
+        _newest(folder), lambda rows: change(next(row for row in rows if row["added_files_count"]))
+    )
+
+
+def _entry(change: Callable[[Any], None]) -> Callable[[Path], None]:
+    """Change the entry of the manifest that adds the newest file."""
+
+    def changed(folder: Path) -> None:
+        with _newest(folder).open("rb") as source:
+            rows: list[Any] = list(fastavro.reader(source))
+        path = next(row["manifest_path"] for row in rows if row["added_files_count"])
+        tamper_manifest(folder / "metadata", folder / "metadata" / Path(path).name, lambda entries: change(entries[0]))
+
+    return changed
+
+
+def _both(row: Callable[[Any], None], entry: Callable[[Any], None]) -> Callable[[Path], None]:
+    """Change an entry and the newest list's row of its manifest, so that the two agree."""
+
+    def changed(folder: Path) -> None:
+        _entry(entry)(folder)
+        _row(row)(folder)
+
+    return changed
+
+
+def _field(name: str, value: Any) -> Callable[[Any], None]:
+    """Set a field of a manifest list's row, or of an entry's data file."""
+    return lambda record: record.get("data_file", record).update({name: value})
+
+
+def _bound(name: str, value: bytes) -> Callable[[Any], None]:
+    """Set a bound of the first column of an entry's data file."""
+    return lambda entry: entry["data_file"].update({name: in_map(entry["data_file"][name], 1, value)})
+
+
+def _twice(folder: Path) -> None:
+    rewrite(_newest(folder), lambda rows: rows.append(rows[0]))
+
+
+def _scrambled_footer(folder: Path) -> None:
+    path = min((folder / "data").rglob("*.parquet"))
+    content = path.read_bytes()
+    path.write_bytes(content[:-60] + b"x" * 52 + content[-8:])
+
+
+def _bounds(value: bytes) -> list[dict[str, object]]:
+    return [{"contains_null": False, "contains_nan": False, "lower_bound": value, "upper_bound": value}]
+
+
+KIND, AT_ENTRIES, AT_FOOTERS = FileFaultKind, CheckLevel.ENTRIES, CheckLevel.FOOTERS
+DEEPER_FAULTS: dict[str, tuple[CheckLevel, Callable[[Path], None], FileFaultKind]] = {
+    "a list counts other rows": (AT_ENTRIES, _row(_field("added_rows_count", 7)), KIND.WRONG_COUNT),
+    "a list names an unknown spec": (AT_ENTRIES, _row(_field("partition_spec_id", 9)), KIND.WRONG_PARTITION),
+    "a list calls data deletes": (AT_ENTRIES, _row(_field("content", 1)), KIND.WRONG_CONTENT),
+    "a list's least sequence number is too high": (
+        AT_ENTRIES,
+        _row(lambda row: row.update(min_sequence_number=row["sequence_number"] + 1)),
+        KIND.WRONG_SEQUENCE,
+    ),
+    "a list's bounds leave a partition out": (
+        AT_ENTRIES,
+        _row(_field("partitions", _bounds(b"aaa"))),
+        KIND.WRONG_BOUNDS,
+    ),
+    "a list names a manifest twice": (AT_ENTRIES, _twice, KIND.DUPLICATE),
+    "an entry's rows are miscounted": (
+        AT_FOOTERS,
+        _both(_field("added_rows_count", 2), _field("record_count", 2)),
+        KIND.WRONG_COUNT,
+    ),
+    "a lower bound is too high": (AT_FOOTERS, _entry(_bound("lower_bounds", pack("<q", 99))), KIND.WRONG_BOUNDS),
+    "an upper bound is too low": (AT_FOOTERS, _entry(_bound("upper_bounds", pack("<q", -9))), KIND.WRONG_BOUNDS),
+    "nulls are miscounted": (
+        AT_FOOTERS,
+        _entry(lambda e: e["data_file"].update(null_value_counts=in_map(e["data_file"]["null_value_counts"], 1, 1))),
+        KIND.WRONG_COUNT,
+    ),
+    "a split offset is inside a row group": (AT_FOOTERS, _entry(_field("split_offsets", [7])), KIND.WRONG_OFFSETS),
+    "a partition value is another": (
+        AT_FOOTERS,
+        _both(_field("partitions", _bounds(b"zz")), _field("partition", {"part": "zz"})),
+        KIND.WRONG_PARTITION,
+    ),
+    "a footer is scrambled": (AT_FOOTERS, _scrambled_footer, KIND.UNREADABLE),
+}
+
+
+@pytest.mark.parametrize("fault", DEEPER_FAULTS)
+def test_a_fault_in_an_entry_is_found_at_its_level_and_not_before(workspace: Workspace, fault: str) -> None:
+    """What the metadata says of files that are all there; a healthy table has no fault at the deepest level."""
+    folder = workspace.table(spec=BY_PART)
+    assert check(workspace, CheckLevel.FOOTERS).faults == ()
+    level, tamper, kind = DEEPER_FAULTS[fault]
+    tamper(folder)
+    levels = list(CheckLevel)
+    assert check(workspace, levels[levels.index(level) - 1]).faults == ()
+    found = check(workspace, level).faults
+    assert kind in {one.kind for one in found}, found
+    assert all(one.snapshot_ids for one in found), found

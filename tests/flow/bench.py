@@ -124,7 +124,7 @@ class FactFiles:
         """Not by the flow."""
         self._never()
 
-    candidates = manifest_lists = entries = manifests = live_files = avro = inventory = _never
+    read_range = candidates = manifest_lists = entries = manifests = live_files = avro = inventory = _never
 
 
 @dataclass

@@ -18,7 +18,7 @@ from icewright.adapters.engines.spark.engine import SparkEngine
 from icewright.core import cost
 from icewright.core.allowlist import Allowlist, require_inside
 from icewright.core.errors import Refused, TableReplaced
-from icewright.core.integrity import IntegrityReport
+from icewright.core.integrity import CheckLevel, IntegrityReport
 from icewright.core.policy import Operation
 from icewright.core.retention import expired_by_iceberg
 from icewright.core.runs import Outcome, committed
@@ -119,10 +119,10 @@ class Engines:
         guard = self.vacuums[ref.catalog].guard if ref.catalog in self.vacuums else self.expire.guard
         return Adopting(guard).adoptable(self.catalogs[ref.catalog].load(ref))
 
-    def check(self, ref: TableRef) -> IntegrityReport:
-        """Check that the files of all snapshots exist and have the length that their entries say."""
+    def check(self, ref: TableRef, level: CheckLevel) -> IntegrityReport:
+        """Check that the files of all snapshots exist and, by level, are what their entries say."""
         catalog = self.catalogs[ref.catalog]
-        return IntegrityCheck(self.orphans.deletion.files, catalog.load(ref)).run(catalog)
+        return IntegrityCheck(self.orphans.deletion.files, catalog.load(ref), level).run(catalog)
 
     def probe(self, probe: Probe) -> Sequence[float]:
         """Return the query's seconds on each of the snapshots."""

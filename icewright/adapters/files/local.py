@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from stat import S_ISDIR, S_ISLNK, S_ISREG
+from typing import BinaryIO
 from uuid import uuid4
 
 import pyarrow as pa
@@ -45,21 +46,15 @@ class LocalStorage:
 
         A pipe or device is not waited for: opening it does not block, and its content is not read.
         """
-        try:
-            with open(_local(path), "rb", opener=_without_blocking) as file:
-                status = os.fstat(file.fileno())
-                if not S_ISREG(status.st_mode):
-                    raise MetadataUnreadable(f"{path} is no regular file: restore the file, or drop the table")
-                (limit or read_limits().metadata).check(path, status.st_size)
-                return file.read(status.st_size)
-        except IsADirectoryError as error:
-            raise MetadataUnreadable(f"{path} is a folder: restore the file, or drop the table") from error
-        except FileNotFoundError as error:
-            raise FileMissing(f"{path} is missing: restore it, or roll the table back to before it") from error
-        except PermissionError as error:
-            raise AccessDenied(f"{path} may not be read: give this process the right to") from error
-        except OSError as error:
-            raise StorageUnavailable(f"{path} could not be read: {error.strerror}") from error
+        with _regular(path) as (file, length):
+            (limit or read_limits().metadata).check(path, length)
+            return file.read(length)
+
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        """Return a part of a regular file. Raises `FileMissing`, `MetadataUnreadable`."""
+        with _regular(path) as (file, _):
+            file.seek(start)
+            return file.read(length)
 
     def write(self, path: str, content: bytes) -> None:
         """Write a new file atomically, by a rename."""
@@ -162,6 +157,25 @@ class LocalStorage:
                 yield listed(paths, sizes, times)
                 paths, sizes, times = [], [], []
         yield listed(paths, sizes, times) if paths else pa.RecordBatch.from_pylist([], LISTED)
+
+
+@contextmanager
+def _regular(path: str) -> Iterator[tuple[BinaryIO, int]]:
+    """Open a regular file for reading, with its length, and translate the errors of the file system."""
+    try:
+        with open(_local(path), "rb", opener=_without_blocking) as file:
+            status = os.fstat(file.fileno())
+            if not S_ISREG(status.st_mode):
+                raise MetadataUnreadable(f"{path} is no regular file: restore the file, or drop the table")
+            yield file, status.st_size
+    except IsADirectoryError as error:
+        raise MetadataUnreadable(f"{path} is a folder: restore the file, or drop the table") from error
+    except FileNotFoundError as error:
+        raise FileMissing(f"{path} is missing: restore it, or roll the table back to before it") from error
+    except PermissionError as error:
+        raise AccessDenied(f"{path} may not be read: give this process the right to") from error
+    except OSError as error:
+        raise StorageUnavailable(f"{path} could not be read: {error.strerror}") from error
 
 
 def _without_blocking(path: str, flags: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -52,16 +53,15 @@ class ObjectStorage:
 
     def read(self, path: str, limit: SizeLimit | None = None) -> bytes:
         """Return the content of an object. Raises `FileMissing`, `MetadataTooLarge`."""
-        try:
+        with _reading(path):
             answer = obstore.get(self.store, self._key(path))
             (limit or read_limits().metadata).check(path, answer.meta["size"])
             return bytes(answer.bytes())
-        except FileNotFoundError as error:
-            raise FileMissing(f"{path} is missing: restore it, or roll the table back to before it") from error
-        except _DENIED as error:
-            raise AccessDenied(f"{path} may not be read: give the catalog's credentials the right to") from error
-        except _ERRORS as error:
-            raise StorageUnavailable(f"{path} could not be read: {_error_message(error)}") from error
+
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        """Return a part of an object. Raises `FileMissing`."""
+        with _reading(path):
+            return bytes(obstore.get_range(self.store, self._key(path), start=start, length=length))
 
     def write(self, path: str, content: bytes) -> None:
         """Write a new object; stores accept a whole object or none."""
@@ -188,6 +188,19 @@ class ObjectStorage:
         if f"{place.scheme}://{place.authority}" != self.root:
             raise UnsupportedTable(f"{path} does not lie in {self.root}")
         return place.path.lstrip("/")
+
+
+@contextmanager
+def _reading(path: str) -> Iterator[None]:
+    """Translate the errors of a store that is asked for an object."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise FileMissing(f"{path} is missing: restore it, or roll the table back to before it") from error
+    except _DENIED as error:
+        raise AccessDenied(f"{path} may not be read: give the catalog's credentials the right to") from error
+    except _ERRORS as error:
+        raise StorageUnavailable(f"{path} could not be read: {_error_message(error)}") from error
 
 
 def _stat(meta: obstore.ObjectMeta) -> FileStat:

@@ -81,6 +81,12 @@ class Storages:
         progress()
         return content
 
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        """Return a part of a file, from the storage that has its path."""
+        content = self.of(path).read_range(path, start, length)
+        progress()
+        return content
+
     def write(self, path: str, content: bytes) -> None:
         """Write a new file atomically, to the storage that has its path."""
         if not self._inside(path):

@@ -49,6 +49,10 @@ class IcebergFiles:
         """Return the content of a file. Raises `FileMissing`."""
         return self.storage.read(path, limit)
 
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        """Return a part of a file. Raises `FileMissing`."""
+        return self.storage.read_range(path, start, length)
+
     def write(self, path: str, content: bytes) -> None:
         """Write a new file atomically."""
         self.storage.write(path, content)

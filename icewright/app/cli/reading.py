@@ -25,6 +25,7 @@ from icewright.app.cli.base import (
     select_catalogs,
 )
 from icewright.core.errors import UsageError
+from icewright.core.integrity import CheckLevel
 
 if TYPE_CHECKING:
     from icewright.app.bootstrap import Application
@@ -98,8 +99,18 @@ def explain(table: OptionalTable = None, namespace: Namespace = None, as_json: J
 
 
 @app.command()
-def check(table: OptionalTable = None, catalog: CatalogOption = None, as_json: Json = False) -> None:
-    """Check that every file of all snapshots exists, with the length that its entry says.
+def check(
+    table: OptionalTable = None,
+    catalog: CatalogOption = None,
+    level: Annotated[
+        CheckLevel,
+        typer.Option(
+            help="exists: files and their lengths; entries: manifests too; footers: those of data and delete files too."
+        ),
+    ] = CheckLevel.EXISTS,
+    as_json: Json = False,
+) -> None:
+    """Check that every file of all snapshots exists and is what its entry says.
 
     One table, or all; nothing is changed. Exit code 1 when a file is at fault.
     """
@@ -110,7 +121,7 @@ def check(table: OptionalTable = None, catalog: CatalogOption = None, as_json: J
             refs = [
                 p.ref for name in select_catalogs(opened, catalog) for p in opened.runtime.catalogs[name].pointers()
             ]
-        reports = [opened.runtime.engine.check(ref) for ref in sorted(refs)]
+        reports = [opened.runtime.engine.check(ref, level) for ref in sorted(refs)]
     documents = [{**asdict(report), "table": str(report.ref)} for report in reports]
     for document in documents:
         del document["ref"]

@@ -81,7 +81,7 @@ def show_integrity(documents: Documents) -> None:
     for document in documents:
         checked = f"{document['files']:,} files of {document['snapshots']:,} snapshot(s)"
         if not document["faults"]:
-            echo(f"[bold]{escape(document['table'])}[/]: {checked}, [green]all there[/]")
+            echo(f"[bold]{escape(document['table'])}[/]: {checked}, [green]no fault[/]")
             continue
         echo(f"[bold]{escape(document['table'])}[/]: {checked}, [red]{len(document['faults'])} at fault[/]")
         for fault in document["faults"]:

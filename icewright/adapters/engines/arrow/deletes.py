@@ -62,7 +62,7 @@ class Deletes:
             source.seek(delete.offset)
             blob = source.read(delete.length)
         try:
-            positions = _bitmap(blob)
+            positions = vector_positions(blob)
         except (struct.error, ValueError) as error:
             raise UnreadableFile(f"{delete.path}: the deletion vector at {delete.offset} is broken: {error}") from error
         if delete.cardinality and len(positions) != delete.cardinality:
@@ -127,7 +127,7 @@ def _mask(length: int, deleted: pl.Series) -> pa.BooleanArray:
     return mask.to_arrow()
 
 
-def _bitmap(blob: bytes) -> BitMap64:
+def vector_positions(blob: bytes) -> BitMap64:
     """Return the positions of a `deletion-vector-v1` blob (Puffin spec)."""
     (length,) = struct.unpack_from(">I", blob)
     if blob[4:8] != _MAGIC or length + 8 != len(blob):

@@ -1,23 +1,28 @@
-"""Checks that every file which any snapshot of a table needs exists and has the length that its entry says.
+"""Checks that every file which any snapshot of a table needs exists and is what its entry says.
 
-One listing of the table's places answers for nearly all files; what it does not show is asked for one by one.
+One listing of the table's places answers for the existence of nearly all files; what it does not show is asked for one
+by one. Deeper levels decode all manifests, and read the footers of the files.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 import polars as pl
 
+from icewright.adapters.engines.service.content_faults import check_content, check_statistics
+from icewright.adapters.engines.service.entry_faults import ContentFile, EntryFaults
 from icewright.adapters.engines.service.listing import hashed
 from icewright.adapters.engines.service.reachable import as_files, content_of, lists_of, manifests_of, statistics_of
 from icewright.core.errors import FolderMissing, MetadataUnreadable
-from icewright.core.integrity import FileFault, FileFaultKind, IntegrityReport
+from icewright.core.integrity import CheckLevel, FileFault, FileFaultKind, IntegrityReport
 from icewright.core.table import Snapshot, TableMetadata
 from icewright.ports import Catalog, TableFiles
+from icewright.ports.work import WorkerThreads
 
 _SLICE = 16  # manifests that are read together
 _CONCURRENCY = 16
@@ -31,6 +36,7 @@ class IntegrityCheck:
 
     files: TableFiles
     metadata: TableMetadata
+    level: CheckLevel = CheckLevel.EXISTS
     _listed: pl.DataFrame = field(default_factory=_NO_FILES.clone, init=False)
     _manifests: list[pl.DataFrame] = field(default_factory=list, init=False)
     _checked: int = field(default=0, init=False)
@@ -51,10 +57,12 @@ class IntegrityCheck:
         for start in range(0, manifests.height, _SLICE):
             _each(list(manifests[start : start + _SLICE].iter_slices(1)), self._read, self._manifest_is_unreadable)
         faults = self._faults()
+        if self.level.includes(CheckLevel.ENTRIES):
+            faults += self._deeper_faults({fault.path for fault in faults})
         remaining = catalog.load(metadata.ref).by_id.keys()
         lasting = tuple(fault for fault in faults if not remaining.isdisjoint(fault.snapshot_ids))
         return IntegrityReport(
-            metadata.ref, metadata.metadata_location, len(metadata.snapshots), self._checked, lasting
+            metadata.ref, metadata.metadata_location, self.level, len(metadata.snapshots), self._checked, lasting
         )
 
     def _list_places(self) -> None:
@@ -111,6 +119,41 @@ class IntegrityCheck:
             FileFault(kind, file, path, detail, tuple(sorted(needed_by.get(path, ()))))
             for path, (kind, file, detail) in sorted(found.items())
         ]
+
+    def _deeper_faults(self, broken: AbstractSet[str]) -> list[FileFault]:
+        """Return what is wrong with entries and footers, but for the files that are known to be broken."""
+        entries = EntryFaults(self.files, self.metadata)
+        seen: set[int] = set()
+        fresh: list[ContentFile] = []
+        for one in entries.content_files():
+            content = hash(repr(one.values))
+            if self.level.includes(CheckLevel.FOOTERS) and one.path not in broken and content not in seen:
+                seen.add(content)
+                fresh.append(one)
+        specs = {spec.spec_id: spec for spec in self.metadata.specs}
+
+        def check(one: ContentFile) -> list[FileFault]:
+            try:
+                found = check_content(self.files, one, entries.types, specs)
+            except MetadataUnreadable as error:
+                found = [(FileFaultKind.UNREADABLE, str(error))]
+            return [
+                FileFault(kind, one.kind, one.path, detail, entries.concern(one.manifest)) for kind, detail in found
+            ]
+
+        with WorkerThreads(_CONCURRENCY) as pool:
+            faults = [fault for found in pool.map(check, fresh) for fault in found]
+        if self.level.includes(CheckLevel.FOOTERS):
+            faults += self._statistics_faults(broken)
+        return sorted({*entries.faults, *faults}, key=lambda fault: (fault.path, fault.kind, fault.detail))
+
+    def _statistics_faults(self, broken: AbstractSet[str]) -> Iterator[FileFault]:
+        for one in self.metadata.statistics:
+            if one.path not in broken:
+                try:
+                    check_statistics(self.files, one.path, one.length)
+                except MetadataUnreadable as error:
+                    yield FileFault(FileFaultKind.UNREADABLE, "statistics", one.path, str(error), (one.snapshot_id,))
 
     def _snapshots_of(self, wanted: set[str]) -> dict[str, set[int]]:
         """Return the snapshots that need each of the paths."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from icewright.adapters.engines.service.avro_records import Record
@@ -74,3 +74,36 @@ def _summary(kind: Mapping[str, Any], values: list[Any]) -> Record:
         "lower_bound": _single_value(ordered[0], kind) if ordered else None,
         "upper_bound": _single_value(ordered[-1], kind) if ordered else None,
     }
+
+
+def uncovered(
+    fields: list[dict[str, Any]], listed: Collection[Record] | None, tuples: Collection[tuple[Any, ...]]
+) -> Iterator[str]:
+    """Yield what the summaries of a manifest list leave out of its partition tuples: readers would skip their files.
+
+    UUIDs are not compared, as Iceberg's libraries differ in how they order them.
+    """
+    if not listed or not tuples:
+        return
+    for one, actual, summary in zip(fields, summaries(fields, tuples), listed, strict=False):
+        name, kind = one["name"], one["type"]
+        if actual["contains_null"] and not summary["contains_null"]:
+            yield f"its list says that no partition has null in {name}"
+        bounds = [(summary[which], actual[which]) for which in ("lower_bound", "upper_bound")]
+        if kind.get("logicalType") == "uuid" or any(value is None for pair in bounds for value in pair):
+            continue
+        (low, least), (high, most) = [tuple(_bound_value(kind, value) for value in pair) for pair in bounds]
+        if low > least or high < most:
+            yield f"its list says that {name} is from {low!r} to {high!r}, and it is from {least!r} to {most!r}"
+
+
+def _bound_value(kind: Mapping[str, Any], value: bytes) -> Any:  # noqa: ANN401 - any comparable
+    """Return a bound (spec, Appendix D) in comparable form; texts stay bytes, which compare as texts do."""
+    if kind.get("logicalType") == "decimal":
+        return int.from_bytes(value, "big", signed=True)
+    match kind["type"]:
+        case "boolean" | "int" | "long":
+            return int.from_bytes(value, "little", signed=True)
+        case "float" | "double":
+            return struct.unpack("<f" if len(value) == 4 else "<d", value)[0]  # noqa: PLR2004 - the bytes of a float
+    return value

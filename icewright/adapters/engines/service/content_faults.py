@@ -1,0 +1,232 @@
+"""Checks that data files, delete files and deletion vectors are what their entries say, by their footers alone."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from icewright.adapters.engines.arrow.deletes import vector_positions
+from icewright.adapters.engines.arrow.resolve import field_id
+from icewright.adapters.engines.service.entry_faults import ContentFile
+from icewright.core.errors import MetadataUnreadable
+from icewright.core.integrity import FileFaultKind
+from icewright.core.table import PartitionSpec
+from icewright.ports import TableFiles
+
+Fault = tuple[FileFaultKind, str]
+_TAIL_BYTES = 64 << 10  # holds most footers whole
+_FOOTER_END = 8  # length and magic
+_PARQUET, _PUFFIN = b"PAR1", b"PFA1"
+_MAGIC = {"ORC": b"ORC", "AVRO": b"Obj\x01"}  # how files begin whose footers are not read
+_MAYBE_TRUNCATED_BYTES = 32  # writers cut texts of at least this length in statistics
+
+
+def check_content(
+    files: TableFiles, one: ContentFile, types: Mapping[int, Any], specs: Mapping[int, PartitionSpec]
+) -> list[Fault]:
+    """Return what the file's footer says other than its entry. A file that is missing has no fault here."""
+    match one.format:
+        case "PARQUET":
+            footer, columns = _parquet_footer(files, one)
+            return list(_ParquetFile(one, footer, columns, types, specs.get(one.spec_id)).faults())
+        case "PUFFIN":
+            return list(_vector_faults(files, one))
+    if (magic := _MAGIC.get(one.format)) and files.read_range(one.path, 0, len(magic)) != magic:
+        raise MetadataUnreadable(f"{one.path} does not begin as {one.format} files do")
+    return []
+
+
+def check_statistics(files: TableFiles, path: str, length: int) -> None:
+    """Read the footer of a Puffin file. Raises `MetadataUnreadable`."""
+    _puffin_blobs(files, path, length)
+
+
+def _tail(files: TableFiles, path: str, length: int, magic: bytes, footer_bytes: Callable[[bytes], int]) -> bytes:
+    """Return the end of a file from its footer on. Raises `MetadataUnreadable` unless it ends with the magic."""
+    tail = files.read_range(path, max(0, length - _TAIL_BYTES), _TAIL_BYTES)
+    if tail[-len(magic) :] != magic:
+        raise MetadataUnreadable(f"{path} does not end as its format does")
+    wanted = footer_bytes(tail)
+    if wanted > length:
+        raise MetadataUnreadable(f"{path} says that its footer is longer than the file")
+    return tail[-wanted:] if wanted <= len(tail) else files.read_range(path, length - wanted, wanted)
+
+
+def _parquet_footer(files: TableFiles, one: ContentFile) -> tuple[pq.FileMetaData, Mapping[str, int]]:
+    """Return the footer, and the field id of each leaf outside of lists and maps by its path."""
+    tail = _tail(files, one.path, one.values[104], _PARQUET, lambda t: struct.unpack("<I", t[-8:-4])[0] + _FOOTER_END)
+    try:
+        footer = pq.read_metadata(pa.BufferReader(tail))
+        columns = dict(_leaf_ids(footer.schema.to_arrow_schema()))
+    except (pa.ArrowException, OSError) as error:
+        raise MetadataUnreadable(f"{one.path} has a footer that cannot be read: {error}") from error
+    return footer, columns
+
+
+def _leaf_ids(fields: Sequence[pa.Field], prefix: str = "") -> Iterator[tuple[str, int]]:
+    for one in fields:
+        if pa.types.is_struct(one.type):
+            yield from _leaf_ids([one.type.field(i) for i in range(one.type.num_fields)], f"{prefix}{one.name}.")
+        elif (number := field_id(one)) is not None and not pa.types.is_nested(one.type):
+            yield f"{prefix}{one.name}", number
+
+
+@dataclass(frozen=True)
+class _Column:
+    """What the footer says of a column: numbers as integers, texts as bytes."""
+
+    values: int
+    nulls: int | None
+    least: Any
+    most: Any
+    most_is_exact: bool
+
+
+@dataclass(frozen=True)
+class _ParquetFile:
+    """A Parquet file's footer beside its entry."""
+
+    one: ContentFile
+    footer: pq.FileMetaData
+    columns: Mapping[str, int]
+    types: Mapping[int, Any]
+    spec: PartitionSpec | None
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield where the two differ."""
+        if self.footer.num_rows != self.one.records:
+            yield (
+                FileFaultKind.WRONG_COUNT,
+                f"it has {self.footer.num_rows} rows, not {self.one.records}",
+            )
+        groups = [self.footer.row_group(number).column(0) for number in range(self.footer.num_row_groups)]
+        begins = {group.data_page_offset for group in groups}
+        begins |= {group.dictionary_page_offset for group in groups if group.has_dictionary_page}
+        offsets = list(self.one.values.get(132) or ())
+        if offsets != sorted(offsets) or not begins.issuperset(offsets):
+            yield FileFaultKind.WRONG_OFFSETS, f"its entry has split offsets {offsets} where no row group begins"
+        columns = {}
+        for index in range(self.footer.num_columns):
+            path = self.footer.schema.column(index).path
+            if (number := self.columns.get(path)) is not None and isinstance(self.types.get(number), str):
+                columns[number] = self._column(index, self.types[number])
+        values, nulls, lower, upper = map(self.one.mapped, (109, 110, 125, 128))
+        for number, column in columns.items():
+            for what, actual, stated in (("values", column.values, values), ("nulls", column.nulls, nulls)):
+                if None not in (actual, stated.get(number)) and actual != stated[number]:
+                    detail = f"column {number} has {actual} {what}, and its entry says {stated[number]}"
+                    yield FileFaultKind.WRONG_COUNT, detail
+            yield from self._outside(number, column, lower.get(number), upper.get(number))
+        yield from self._wrong_partition(columns)
+
+    def _column(self, index: int, kind: str) -> _Column:
+        chunks = [self.footer.row_group(number).column(index) for number in range(self.footer.num_row_groups)]
+        values = sum(chunk.num_values for chunk in chunks)
+        stats = [chunk.statistics for chunk in chunks if chunk.num_values]
+        if any(one is None or not one.has_null_count for one in stats):
+            return _Column(values, None, None, None, most_is_exact=False)
+        filled = [one for one in stats if one.num_values]  # not only nulls
+        known = all(one.has_min_max for one in filled) and self._comparable(index, kind)
+        ends = [(_comparable(s.min_raw, kind), _comparable(s.max_raw, kind)) for s in filled] if known else []
+        least, most = min((e[0] for e in ends), default=None), max((e[1] for e in ends), default=None)
+        exact = not isinstance(most, bytes) or len(most) < _MAYBE_TRUNCATED_BYTES
+        return _Column(values, sum(one.null_count for one in stats), least, most, exact)
+
+    def _comparable(self, index: int, kind: str) -> bool:
+        """Return whether the file stores the column in the unit of its bounds."""
+        if kind == "uuid":
+            return False  # libraries differ in how they order them
+        logical = json.loads(self.footer.schema.column(index).logical_type.to_json())
+        return logical.get("timeUnit") in (None, "nanoseconds" if kind.endswith("_ns") else "microseconds")
+
+    def _outside(self, number: int, column: _Column, lower: bytes | None, upper: bytes | None) -> Iterator[Fault]:
+        """Compare the entry's bounds with the column's: a file whose rows lie outside of them is skipped by readers."""
+        kind = self.types[number]
+        if column.least is not None and lower is not None:
+            low, least = _bound(kind, lower), column.least
+            if isinstance(low, bytes) and len(least) >= _MAYBE_TRUNCATED_BYTES:
+                low = low[: len(least)]
+            if low > least:
+                yield FileFaultKind.WRONG_BOUNDS, f"column {number} has {least!r}, below the lower bound {low!r}"
+        if column.most is not None and upper is not None and column.most_is_exact:
+            high = _bound(kind, upper)
+            if high < column.most:
+                yield FileFaultKind.WRONG_BOUNDS, f"column {number} has {column.most!r}, above the upper bound {high!r}"
+
+    def _wrong_partition(self, columns: Mapping[int, _Column]) -> Iterator[Fault]:
+        """Compare values of identity partitions with the column's, where the file has the column."""
+        for partition, value in zip(self.spec.fields if self.spec else (), self.one.partition, strict=False):
+            column = columns.get(partition.source_id)
+            if partition.transform != "identity" or column is None:
+                continue
+            if value is None:
+                wrong = column.nulls is not None and column.nulls != column.values
+            else:
+                stored = _comparable(value, self.types[partition.source_id])
+                known = column.least is not None and column.most is not None and column.most_is_exact
+                known = known and isinstance(stored, bytes) is isinstance(column.least, bytes)
+                wrong = known and not column.least <= stored <= column.most
+            if wrong:
+                detail = f"{partition.name} of its partition is {value!r}, and the column has other values"
+                yield FileFaultKind.WRONG_PARTITION, detail
+
+
+def _comparable(value: Any, kind: str) -> Any:  # noqa: ANN401 - any physical value
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, bytes) and kind.startswith("decimal"):
+        return int.from_bytes(value, "big", signed=True)
+    return value
+
+
+def _bound(kind: str, value: bytes) -> Any:  # noqa: ANN401 - any comparable
+    """Return a bound (spec, Appendix D) as its file has the value: of the column's type when the file was written."""
+    if kind.startswith("decimal"):
+        return int.from_bytes(value, "big", signed=True)
+    if kind in ("float", "double"):
+        return struct.unpack("<f" if len(value) == 4 else "<d", value)[0]  # noqa: PLR2004 - the bytes of a float
+    if kind in ("string", "binary") or kind.startswith("fixed"):
+        return value
+    return int.from_bytes(value, "little", signed=True)
+
+
+def _puffin_blobs(files: TableFiles, path: str, length: int) -> list[Mapping[str, Any]]:
+    """Return the blobs of a Puffin file (Puffin spec). Raises `MetadataUnreadable`."""
+    end = 12  # payload size, flags, magic
+    tail = _tail(files, path, length, _PUFFIN, lambda t: struct.unpack("<i", t[-12:-8])[0] + end + len(_PUFFIN))
+    if tail[: len(_PUFFIN)] != _PUFFIN:
+        raise MetadataUnreadable(f"{path} has no Puffin footer where its length says")
+    if tail[-8] & 1:
+        return []  # a compressed footer: LZ4, which no writer uses for these files
+    try:
+        blobs: list[Mapping[str, Any]] = json.loads(tail[len(_PUFFIN) : -end])["blobs"]
+    except (ValueError, KeyError) as error:
+        raise MetadataUnreadable(f"{path} has a Puffin footer that cannot be read: {error}") from error
+    for blob in blobs:
+        if blob["offset"] + blob["length"] > length:
+            raise MetadataUnreadable(f"{path} names a blob beyond its end")
+    return blobs
+
+
+def _vector_faults(files: TableFiles, one: ContentFile) -> Iterator[Fault]:
+    offset, length = one.values.get(144), one.values.get(145)
+    blobs = _puffin_blobs(files, one.path, one.values[104])
+    found = next((b for b in blobs if (b["offset"], b["length"]) == (offset, length)), None)
+    if offset is None or length is None or (blobs and found is None):
+        yield FileFaultKind.WRONG_VECTOR, f"its entry says {length} bytes at {offset}, where the file has no blob"
+        return
+    if found and (other := found.get("properties", {}).get("referenced-data-file", one.referenced)) != one.referenced:
+        yield FileFaultKind.WRONG_VECTOR, f"its blob at {offset} is of {other}, and its entry of {one.referenced}"
+    try:
+        positions = vector_positions(files.read_range(one.path, offset, length))
+    except (ValueError, struct.error) as error:
+        yield FileFaultKind.WRONG_VECTOR, f"the vector at {offset} is broken: {error}"
+        return
+    if len(positions) != one.records:
+        yield FileFaultKind.WRONG_VECTOR, f"the vector at {offset} has {len(positions)} positions, not {one.records}"

@@ -1,0 +1,238 @@
+"""Checks that manifest lists, manifests and the metadata file of a table agree with one another.
+
+Each manifest is read once, and each distinct row that manifest lists have of it is compared with its entries.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import combinations
+from typing import Any
+
+import msgspec
+
+from icewright.adapters.engines.service.avro_records import decoded, names_by_id, plain_schema, readable
+from icewright.adapters.engines.service.manifest_list_files import read_list
+from icewright.adapters.engines.service.partition_bounds import partition_fields, uncovered
+from icewright.adapters.metadata.document import text_of
+from icewright.core.avro_values import Schema
+from icewright.core.errors import MetadataUnreadable
+from icewright.core.integrity import FileFault, FileFaultKind
+from icewright.core.table import Snapshot, TableMetadata, columns
+from icewright.ports import TableFiles
+
+DELETED = 2  # status of an entry (spec, Manifests)
+DATA, EQUALITY_DELETES = 0, 2  # content of a file
+_KINDS = ("data", "position deletes", "equality deletes")
+_COUNTS = {1: (504, 512), 0: (505, 513), 2: (506, 514)}  # files and rows in a list's row, by the entry's status
+# what some writers name without an id
+_ALIASES = {504: "added_files_count", 505: "existing_files_count", 506: "deleted_files_count"}
+
+Row = Mapping[int, Any]  # of a manifest list, by field id
+
+
+@dataclass(frozen=True)
+class ContentFile:
+    """A data or delete file as its entry describes it; `values` are as they are stored, by field id."""
+
+    manifest: str
+    spec_id: int
+    status: int
+    sequence: int
+    values: Mapping[int, Any]
+
+    @property
+    def path(self) -> str:
+        """Return the full path of the file."""
+        return str(self.values[100])
+
+    @property
+    def content(self) -> int:
+        """Return whether it holds data, position deletes or equality deletes."""
+        return int(self.values.get(134) or DATA)
+
+    @property
+    def partition(self) -> tuple[Any, ...]:
+        """Return the values of the partition tuple."""
+        return tuple(self.values[102].values())
+
+    @property
+    def format(self) -> str:
+        """Return the file format in capitals."""
+        return str(self.values[101]).upper()
+
+    @property
+    def records(self) -> int:
+        """Return the number of rows, or of positions of a deletion vector."""
+        return int(self.values[103])
+
+    @property
+    def is_vector(self) -> bool:
+        """Return whether it is a deletion vector, of which a file may hold several."""
+        return self.format == "PUFFIN"
+
+    @property
+    def referenced(self) -> str:
+        """Return the one data file that a deletion vector applies to; empty for other files."""
+        return str(self.values.get(143) or "")
+
+    @property
+    def kind(self) -> str:
+        """Return what the file is, in words."""
+        return "deletion vectors" if self.is_vector else _KINDS[self.content]
+
+    def mapped(self, field_id: int) -> Mapping[int, Any]:
+        """Return counts or bounds by column id; empty where there are none."""
+        return {pair["key"]: pair["value"] for pair in self.values.get(field_id) or ()}
+
+
+@dataclass
+class EntryFaults:
+    """The faults of lists and manifests, and the content files that the manifests name."""
+
+    files: TableFiles
+    metadata: TableMetadata
+    faults: list[FileFault] = field(default_factory=list, init=False)
+    _snapshots: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set), init=False)  # by manifest
+    _rows: dict[str, dict[str, Row]] = field(default_factory=lambda: defaultdict(dict), init=False)
+    _live_in: dict[tuple[str, str], set[str]] = field(default_factory=lambda: defaultdict(set), init=False)
+
+    @cached_property
+    def _document(self) -> Mapping[str, Any]:
+        location = self.metadata.metadata_location
+        document: Mapping[str, Any] = msgspec.json.decode(text_of(self.files.read(location), location))
+        return document
+
+    @cached_property
+    def types(self) -> Mapping[int, Any]:
+        """Return the type of each column of any schema, by its id; the current schema's where it has the column."""
+        schemas = [*(self._document.get("schemas") or ()), self.metadata.schema]
+        return {number: kind for schema in schemas for number, _, kind in columns(schema)}
+
+    def content_files(self) -> Iterator[ContentFile]:
+        """Check lists and manifests, and yield the live files; what cannot be read is left out."""
+        for snapshot in self.metadata.snapshots:
+            self._check_list(snapshot)
+        for path in list(self._snapshots):
+            try:
+                entries, partition = self._read(path)
+            except MetadataUnreadable:
+                continue
+            live = [one for one in entries if one.status != DELETED]
+            for row in self._rows[path].values():
+                self._check_row(path, row, entries, live, partition)
+            self._check_entries(path, live)
+            yield from live
+        self._find_duplicates()
+
+    def concern(self, manifest: str) -> tuple[int, ...]:
+        """Return the snapshots that list a manifest."""
+        return tuple(sorted(self._snapshots[manifest]))
+
+    def _check_list(self, snapshot: Snapshot) -> None:
+        path, snapshot_id = snapshot.manifest_list, (snapshot.snapshot_id,)
+        if path is None:
+            for manifest in snapshot.manifests:
+                self._snapshots[manifest].add(snapshot.snapshot_id)
+            return
+        if snapshot.sequence_number > (newest := self.metadata.last_sequence_number):
+            detail = f"its snapshot has the sequence number {snapshot.sequence_number}, the table's last is {newest}"
+            self._found(FileFaultKind.WRONG_SEQUENCE, "manifest list", path, detail, snapshot_id)
+        try:
+            listed = read_list(self.files, path, self.metadata.format_version)
+        except MetadataUnreadable:
+            return
+        names = _ALIASES | dict(listed.names)
+        rows = [{number: record[name] for number, name in names.items() if name in record} for record in listed.records]
+        for row in rows:
+            self._snapshots[row[500]].add(snapshot.snapshot_id)
+            self._rows[row[500]].setdefault(repr(row), row)
+            if (row.get(515) or 0) > snapshot.sequence_number:
+                detail = f"it has the sequence number {row[515]} in a snapshot of {snapshot.sequence_number}"
+                self._found(FileFaultKind.WRONG_SEQUENCE, "manifest", row[500], detail, snapshot_id)
+        for manifest, times in Counter(row[500] for row in rows).items():
+            if times > 1:
+                detail = f"the manifest list names it {times} times"
+                self._found(FileFaultKind.DUPLICATE, "manifest", manifest, detail, snapshot_id)
+
+    def _read(self, path: str) -> tuple[list[ContentFile], Schema]:
+        """Return all entries of a manifest, and the schema of its partition tuples."""
+        file = self.files.avro(path)
+        inherited = next(iter(self._rows[path].values()), {}).get(515) or 0
+        with readable(path):
+            schema = json.loads(file.meta["avro.schema"])
+            names = names_by_id(schema)
+            data_file = next(f["type"] for f in schema["fields"] if f.get("field-id") == 2)  # noqa: PLR2004 - its id
+            inner = names_by_id(data_file)
+            spec_id = int(file.meta.get("partition-spec-id", b"0"))
+            entries = []
+            for record in decoded(plain_schema(schema), file.records, file.body):
+                values = {number: record[names[2]][name] for number, name in inner.items()}
+                stated = record.get(names.get(3, ""))
+                sequence = inherited if stated is None else stated
+                entries.append(ContentFile(path, spec_id, record[names[0]], sequence, values))
+        return entries, next(f["type"] for f in data_file["fields"] if f.get("field-id") == 102)  # noqa: PLR2004
+
+    def _check_row(
+        self, path: str, row: Row, entries: Sequence[ContentFile], live: Sequence[ContentFile], partition: Schema
+    ) -> None:
+        """Compare a manifest list's row with the entries of its manifest."""
+
+        def found(kind: FileFaultKind, detail: str) -> None:
+            self._found(kind, "manifest", path, detail)
+
+        for status, (files_id, rows_id) in _COUNTS.items():
+            chosen = [one for one in entries if one.status == status]
+            for field_id, count in (files_id, len(chosen)), (rows_id, sum(one.records for one in chosen)):
+                if row.get(field_id) not in (None, count):
+                    found(FileFaultKind.WRONG_COUNT, f"field {field_id} of its list says {row[field_id]}, not {count}")
+        if row[502] not in {spec.spec_id for spec in self.metadata.specs}:
+            found(FileFaultKind.WRONG_PARTITION, f"the table has no partition spec {row[502]}")
+        deletes = bool(row.get(517))
+        if any((one.content != DATA) is not deletes for one in live):
+            found(FileFaultKind.WRONG_CONTENT, f"its list says that it holds {'delete' if deletes else 'data'} files")
+        for detail in uncovered(partition_fields(partition), row.get(507), {one.partition for one in live}):
+            found(FileFaultKind.WRONG_BOUNDS, detail)
+        least, most = row.get(516) or 0, row.get(515) or 0
+        for one in live:
+            if not least <= one.sequence <= most:
+                detail = f"its sequence number {one.sequence} is outside its manifest's, {least} to {most}"
+                self._found(FileFaultKind.WRONG_SEQUENCE, one.kind, one.path, detail, self.concern(path))
+        next_row_id = self._document.get("next-row-id")
+        if next_row_id is not None and row.get(520) is not None:
+            assigned = row[520] + sum(one.records for one in live if one.values.get(142) is None)
+            stated = [one.values[142] + one.records for one in live if one.values.get(142) is not None]
+            if (end := max([assigned, *stated])) > next_row_id:
+                found(FileFaultKind.WRONG_ROW_IDS, f"its row ids end at {end}, the table's next one is {next_row_id}")
+
+    def _check_entries(self, path: str, live: Sequence[ContentFile]) -> None:
+        named = Counter((one.kind, one.path, one.values.get(144)) for one in live)
+        for (kind, file, _), times in named.items():
+            if times > 1:
+                detail = f"its manifest names it {times} times"
+                self._found(FileFaultKind.DUPLICATE, kind, file, detail, self.concern(path))
+        for one in live:
+            self._live_in[one.kind, one.referenced if one.is_vector else one.path].add(path)
+            if one.content == EQUALITY_DELETES:
+                ids = one.values.get(135) or ()
+                if not ids or any(number not in self.types for number in ids):
+                    detail = f"it deletes by columns of the ids {list(ids)}, which no schema has"
+                    self._found(FileFaultKind.WRONG_FIELDS, one.kind, one.path, detail, self.concern(path))
+
+    def _find_duplicates(self) -> None:
+        """Find files, and data files with vectors, that two manifests of one snapshot name as live."""
+        for (kind, path), manifests in self._live_in.items():
+            for one, other in combinations(sorted(manifests), 2) if len(manifests) > 1 else ():
+                if both := self._snapshots[one] & self._snapshots[other]:
+                    detail = f"it is live in {one} and {other}"
+                    self._found(FileFaultKind.DUPLICATE, kind, path, detail, tuple(sorted(both)))
+
+    def _found(
+        self, kind: FileFaultKind, file: str, path: str, detail: str, snapshot_ids: tuple[int, ...] | None = None
+    ) -> None:
+        concerned = self.concern(path) if snapshot_ids is None else snapshot_ids
+        self.faults.append(FileFault(kind, file, path, detail, concerned))
