@@ -16,6 +16,7 @@ from icewright.ports import MANUAL, LedgerState, Unfinished
 
 MAX_INTERRUPTED = 10  # jobs in a row after which the table is paused: it may be what kills the process
 LEASE = timedelta(minutes=2)  # on reconciling, so that one process reconciles at a time
+RENAME_LIMIT = timedelta(days=7)  # after they are due, for which deletions wait for their table under another name
 FORGET_AFTER = timedelta(days=1)  # after which a silent process is deregistered
 
 
@@ -92,9 +93,11 @@ def _resume_deletions(runtime: Runtime, unfinished: Unfinished) -> tuple[bool, s
         if _orphan_removal_disabled(runtime, unfinished):
             return False, f"{waiting}: orphans of the table are not removed any more"
         outcome = runtime.engine.resume(unfinished)
-    except (TableNotFound, TableReplaced) as error:  # the table was dropped or replaced
+    except (TableNotFound, TableReplaced) as error:  # the table was dropped, replaced or renamed
+        if _may_be_renamed(runtime, unfinished):
+            return False, f"{waiting}: {error}; the table may have a name that was not read yet"
         states = dict.fromkeys((f.path for f in unfinished.files), LedgerState.KEPT)
-        runtime.store.ledger.record(unfinished.job_id, states, runtime.clock.now())
+        runtime.store.ledger.record(unfinished.job_id, states, runtime.clock.now(), dict.fromkeys(states, str(error)))
         runtime.store.ledger.set_commit_intent(unfinished.job_id, None)
         return True, str(error)
     except IcewrightError as error:  # the plan stays in the ledger and is retried
@@ -124,6 +127,19 @@ def _current_name(runtime: Runtime, unfinished: Unfinished) -> TableRef:
         except TableNotFound:
             continue
     return former_ref
+
+
+def _may_be_renamed(runtime: Runtime, unfinished: Unfinished) -> bool:
+    """Return whether a table of the catalog, as last listed, has the job's uuid or was not read yet.
+
+    The answer is no once the deletions are overdue by `RENAME_LIMIT`: a table that cannot be read is never read.
+    """
+    uuid, catalog = unfinished.table_uuid, unfinished.ref.catalog
+    if unfinished.due_at is None or runtime.clock.now() - unfinished.due_at > RENAME_LIMIT:
+        return False
+    uuids = {(r.ref, r.metadata_location): r.table_uuid for r in runtime.store.registrations.list()}
+    rows = runtime.store.tables.list(catalog)
+    return any(uuids.get((row.ref, row.metadata_location), uuid) == uuid for row in rows if not row.dropped)
 
 
 def _orphan_removal_disabled(runtime: Runtime, unfinished: Unfinished) -> bool:

@@ -53,6 +53,7 @@ class Unfinished:
     files: tuple[FileAction, ...]
     planned_at: datetime  # when the first of the files was planned
     intent: Intent | None = None
+    due_at: datetime | None = None  # when the last of the files became due
 
 
 @dataclass(frozen=True, slots=True)

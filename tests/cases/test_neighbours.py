@@ -221,13 +221,25 @@ def test_an_undo_misses_a_file_that_the_expiry_had_left(workspace: Workspace) ->
     assert workspace.metadata() == before
 
 
-def test_an_undo_of_a_table_that_goes_by_another_name_changes_nothing(workspace: Workspace) -> None:
-    """The job's deletions are void, as its table is not there, and nothing that the renamed one reads goes."""
+def test_deletions_of_a_table_that_is_never_read_again_end_after_a_week(workspace: Workspace) -> None:
+    """The table was renamed and nobody reads it: its deletions wait for seven days more, and then its files stay."""
     history(workspace)
     job = expired(workspace)
     workspace.icebergs["lake"].rename_table(NAME, "sales.renamed")
     files = workspace.files()
-    settled(workspace, hours=30)
+    settled(workspace, hours=7 * 24 + 23)
+    assert states(workspace, job) == {LedgerState.PLANNED}
+    settled(workspace, hours=1)
     assert states(workspace, job) == {LedgerState.KEPT}
     assert files <= workspace.files()
     assert reads(workspace.icebergs["lake"].load_table("sales.renamed"))
+
+
+def test_deletions_of_a_dropped_table_end_with_the_next_listing(workspace: Workspace) -> None:
+    """Every table of the catalog was read, and none is the one of the job: its files stay."""
+    history(workspace)
+    job = expired(workspace)
+    workspace.unregister(NAME)
+    workspace.detect()
+    settled(workspace, hours=30)
+    assert states(workspace, job) == {LedgerState.KEPT}

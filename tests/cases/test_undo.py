@@ -494,7 +494,7 @@ def test_what_is_not_as_it_was_pauses_the_table(workspace: Workspace) -> None:
 
 @pytest.mark.parametrize("swapped", [False, True])
 def test_planned_deletions_follow_a_renamed_table(workspace: Workspace, *, swapped: bool) -> None:
-    """The files of a renamed table are deleted once its new name was read, also where another table has the old one."""
+    """The files of a renamed table wait until its new name was read, also where another table has the old one."""
     history(workspace)
     job_id, renamed = expired(workspace), "sales.renamed"
     planned = [Path(local_path(f["path"]) or "") for f in workspace.app.runtime.store.ledger.files(job_id)]
@@ -502,9 +502,12 @@ def test_planned_deletions_follow_a_renamed_table(workspace: Workspace, *, swapp
     if swapped:
         workspace.table(place="warehouse2", salt="anew")
     rows, files = workspace.read(renamed), workspace.files()
+    lines = settled(workspace, hours=30)  # the store has the old name
     workspace.detect()
+    lines += settled(workspace)  # and the new one, but nobody has read the table
+    assert (states(workspace, job_id), workspace.files()) == ({LedgerState.PLANNED}, files), lines
     evaluate_due(workspace.app.runtime, ["lake"])
-    lines = settled(workspace, hours=30)
+    lines = settled(workspace)
     assert states(workspace, job_id) == {LedgerState.DELETED}, lines
     assert files - workspace.files() == frozenset(planned)
     assert workspace.read(renamed) == rows

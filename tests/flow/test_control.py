@@ -220,7 +220,7 @@ def test_deletions_of_a_table_whose_verification_failed_wait(bench: Bench) -> No
 
 
 def test_settling_finishes_what_was_planned(bench: Bench) -> None:
-    """Deletions of interrupted jobs are finished once; those of tables that are gone are kept."""
+    """Deletions of interrupted jobs are finished once; those of a table that is gone for a week are kept."""
     for name in ("a", "b", "c"):
         bench.table(name)
     bench.store.tables.record_listing("lake", bench.catalog.pointers(), bench.clock.now())
@@ -239,6 +239,7 @@ def test_settling_finishes_what_was_planned(bench: Bench) -> None:
 
     bench.engine.resume = gone  # type: ignore[method-assign]
     assert reconcile_interrupted(bench.runtime()) == []
+    bench.clock.advance(days=8)
     said = bench.settle()
     assert [finished, [row.held_by for row in bench.store.tables.list()]] == [[jobs[0], jobs[2]], [None] * 3]
     assert sum("interrupted" in line for line in said) == 3

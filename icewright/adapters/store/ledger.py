@@ -197,7 +197,7 @@ class SqlLedger(DeletionLedger):
         unfinished: list[Unfinished] = []
         with self.db.begin() as connection:
             for job in connection.execute(jobs).all():
-                columns = (*_FILE_COLUMNS, DELETIONS.c.planned_at, DELETIONS.c.operation)
+                columns = (*_FILE_COLUMNS, DELETIONS.c.planned_at, DELETIONS.c.delete_after, DELETIONS.c.operation)
                 planned = sa.select(*columns).where(DELETIONS.c.job_id == job.job_id, due)
                 unfinished += _unfinished(job, connection.execute(planned).all())
         return unfinished
@@ -348,8 +348,9 @@ def _unfinished(job: Any, rows: Sequence[Any]) -> Iterator[Unfinished]:  # noqa:
     for operation, group in groups.items():
         files = tuple(FileAction(row.path, row.bytes, row.kind, row.modified) for row in group)
         since = min((row.planned_at for row in group), default=job.created)
+        due_at = max((row.delete_after or row.planned_at for row in group), default=None)
         operations = all_operations if operation is None else (Operation(operation),)
-        yield Unfinished(job.job_id, ref, job.table_uuid, operations, files, since, intent)
+        yield Unfinished(job.job_id, ref, job.table_uuid, operations, files, since, intent, due_at)
         intent = None  # checked once
 
 

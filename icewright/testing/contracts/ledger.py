@@ -98,7 +98,8 @@ class DeletionLedgerTests(StoreSuite):
         late, at_once = plan_files(store), plan_files(store, ref=OTHER, until=None)
         assert [u.job_id for u in store.ledger.unfinished(NOW)] == [at_once]
         assert [u.job_id for u in store.ledger.unfinished(NOW + DAY - timedelta(seconds=1))] == [at_once]
-        assert {u.job_id for u in store.ledger.unfinished(NOW + DAY)} == {late, at_once}
+        due = {u.job_id: u.due_at for u in store.ledger.unfinished(NOW + DAY)}
+        assert due == {late: NOW + DAY, at_once: NOW}
         waiting = {w.job_id: w for w in store.ledger.pending()}
         assert (waiting[late].files, waiting[late].bytes, waiting[late].failed) == (3, 15, 0)
         assert (waiting[late].ref, waiting[late].operations, waiting[late].planned_at) == (REF, (EXPIRE,), NOW)
