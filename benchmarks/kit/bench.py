@@ -131,7 +131,7 @@ class Bench:
 def bench(chosen: argparse.Namespace, *, java_options: str = "") -> Iterator[Bench]:
     """Both sides started, and ended with the block; Spark may still be starting when the block begins.
 
-    The JVMs of both take `java_options`. What was compared is printed at the end.
+    The JVMs of both take `java_options`. What was added is printed at the end.
     """
     child = partial(Child, java_options=java_options)
     with tempfile.TemporaryDirectory() as folder:
@@ -142,7 +142,8 @@ def bench(chosen: argparse.Namespace, *, java_options: str = "") -> Iterator[Ben
             yield sides
             for side in (spark, ours):
                 side.leave()  # both end at the same time
-    show(*sides.found)
+    if sides.found:
+        show(*sides.found)
 
 
 def hours_ago(hours: float) -> str:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,11 +22,13 @@ Answer = dict[str, Any]
 class Child:
     """A running `python -m module`. It starts at once; the first question waits until it is ready.
 
-    Whatever Java it starts takes `java_options` too.
+    Whatever Java it starts takes `java_options` too. Without a `launcher` the module is a program.
     """
 
-    def __init__(self, module: str, *arguments: str, java_options: str = "") -> None:
-        command = [sys.executable, "-m", module, *arguments]
+    def __init__(
+        self, module: str, *arguments: str, java_options: str = "", launcher: Sequence[str] = (sys.executable, "-m")
+    ) -> None:
+        command = [*launcher, module, *arguments]
         more = {"JDK_JAVA_OPTIONS": java_options} if java_options else {}
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **more}

@@ -46,8 +46,8 @@ def live_entries(saved: Saved) -> frozenset[Entry]:
 
 
 def live_files(saved: Saved) -> dict[str, LiveFile]:
-    """The live files of the current snapshot by path."""
-    files = [entry["data_file"] for _, entry in _live(saved)]
+    """The live data files of the current snapshot by path."""
+    files = [entry["data_file"] for row, entry in _live(saved) if not row.get("content")]
     return {
         file["file_path"]: LiveFile(file["partition"].get("part"), file["record_count"], file["file_size_in_bytes"])
         for file in files

@@ -10,6 +10,7 @@ from pathlib import Path
 from benchmarks.kit.child import Answer, serve
 from benchmarks.kit.jvm import Jvm
 from benchmarks.kit.lake import Lake
+from benchmarks.kit.upserts import Upserts
 from icewright.adapters.catalogs.translate import spark_conf, spark_packages
 from icewright.adapters.engines.spark.pool import SparkPool
 
@@ -18,7 +19,8 @@ class Spark:
     """Runs statements."""
 
     def __init__(self, home: Path) -> None:
-        catalog = Lake(home).catalog
+        self.lake = Lake(home)
+        catalog = self.lake.catalog
         self.pool = SparkPool(
             name="benchmark",
             master="local[2]",
@@ -42,10 +44,15 @@ class Spark:
             rows = [self.session.sql(statement).collect() for statement in statements][-1]
         return found.answer(rows=[list(row) for row in rows])
 
+    def upserts(self, table: str, **numbers: int) -> Answer:
+        """Add commits of `Upserts` to a table."""
+        Upserts(self.lake.folder(table), **numbers).commit(self.session, f"lake.bench.{table}")
+        return {}
+
 
 if __name__ == "__main__":
     spark = Spark(Path(sys.argv[1]))
     try:
-        serve({"sql": spark.sql, "each": spark.each})
+        serve({"sql": spark.sql, "each": spark.each, "upserts": spark.upserts})
     finally:
         spark.pool.stop()

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -183,6 +184,27 @@ def test_lack_of_memory_blames_no_file(error: Exception, folder: Folder, monkeyp
     assert path not in failed.error
 
 
+@pytest.mark.cases(124)
+@pytest.mark.parametrize("dictionary", [False, True], ids=["plain", "dictionary"])
+def test_pages_beyond_the_memory_of_a_task_are_left_to_spark_before_they_are_read(
+    folder: Folder, dictionary: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The headers of pages say their size: the same rows in small pages are rewritten."""
+    texts = [f"{number:010d}" * 20_000 for number in range(180)]  # 36 MB, and as much again while they are decoded
+    rows = [{"id": number, "name": text} for number, text in enumerate(texts)]
+    pages: dict[str, Any] = {"data_page_size": 1 << 30, "dictionary_pagesize_limit": 1 << 30}
+    large = folder.file_slice(folder.write(rows, use_dictionary=dictionary, **pages))
+    small = folder.file_slice(folder.write(rows, use_dictionary=False, write_batch_size=10))
+    assert isinstance(folder.rewrite(small), BinWritten)
+
+    monkeypatch.setattr(reading, "resolved", lambda *_: pytest.fail("a row was read"))
+    failed = folder.rewrite(large)
+    assert isinstance(failed, BinFailed), failed
+    assert failed.unsupported
+    assert "compact.task_memory_mb" in failed.error
+    assert large.path not in failed.error
+
+
 def test_a_storage_that_fails_is_raised(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark retries the task: another engine would meet the same storage."""
 
@@ -223,9 +245,9 @@ def test_each_equality_delete_file_is_read_once(folder: Folder, monkeypatch: pyt
     opened: Counter[str] = Counter()
     parquet = Opener.parquet
 
-    def counting(self: Opener, path: str, file_bytes: int | None = None) -> object:
+    def counting(self: Opener, path: str, *more: int | None) -> object:
         opened[path] += 1
-        return parquet(self, path, file_bytes)
+        return parquet(self, path, *more)
 
     monkeypatch.setattr(Opener, "parquet", counting)
     deletes = [folder.keys([ID], [1], {"id": number}) for number in range(5)]

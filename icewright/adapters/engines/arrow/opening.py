@@ -11,11 +11,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from icewright.adapters.engines.arrow.pages import decoding_bytes
+from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow
 from icewright.core.paths import local_path
 
 _IN_MEMORY_BYTES = 8 << 20  # smaller files are read in one request, at two thirds of the CPU time
 _PRE_BUFFER_BYTES = 64 << 20  # larger row groups are streamed
-_STREAM_BUFFER_BYTES = 1 << 20  # for each column
+_STREAM_BUFFER_BYTES = 1 << 20  # for each column,
+_STREAM_BUFFERS_BYTES = 32 << 20  # and for all
 
 
 class UnreadableFile(Exception):
@@ -40,21 +43,30 @@ class Opener:
             raise UnreadableFile(f"{path}: {first_line(error)}") from error
 
     @contextmanager
-    def parquet(self, path: str, file_bytes: int | None = None) -> Iterator[pq.ParquetFile]:
-        """Open a Parquet file. Raises `UnreadableFile` when `file_bytes` is given and is not its length."""
+    def parquet(
+        self, path: str, file_bytes: int | None = None, page_memory: int | None = None
+    ) -> Iterator[pq.ParquetFile]:
+        """Open a Parquet file. Raises `UnreadableFile` when `file_bytes` is given and is not its length.
+
+        Raises `UnsupportedByArrow` before a row is read when its pages would take more than `page_memory` bytes.
+        """
         with self.reading(path) as stream:
             if file_bytes is not None and stream.size() != file_bytes:
                 raise UnreadableFile(f"{path} has {stream.size()} bytes where its entry says {file_bytes}")
             in_memory = stream.size() <= _IN_MEMORY_BYTES
             source = pa.BufferReader(stream.read_buffer()) if in_memory else stream
             metadata = pq.read_metadata(source)
+            if page_memory is not None and decoding_bytes(source, metadata, page_memory) > page_memory:
+                reason = "the pages of its files do not fit into the memory of a task"
+                raise UnsupportedByArrow(f"{reason} (compact.task_memory_mb)")
             group_bytes = (metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
             pre_buffer = max(group_bytes, default=0) <= _PRE_BUFFER_BYTES and not in_memory
+            buffer_bytes = min(_STREAM_BUFFER_BYTES, _STREAM_BUFFERS_BYTES // max(1, metadata.num_columns))
             yield pq.ParquetFile(
                 source,
                 metadata=metadata,
                 pre_buffer=pre_buffer,
-                buffer_size=0 if pre_buffer or in_memory else _STREAM_BUFFER_BYTES,
+                buffer_size=0 if pre_buffer or in_memory else buffer_bytes,
                 coerce_int96_timestamp_unit="us",
                 page_checksum_verification=True,
             )

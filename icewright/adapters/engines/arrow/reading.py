@@ -19,6 +19,7 @@ from icewright.adapters.engines.arrow.types import LAST_UPDATED, ROW_ID, Field, 
 
 SORT_RANK = "rank of the row"  # the name of the column of sort ranks
 _BATCH_BYTES = 16 << 20  # decoded
+_PAGE_MEMORY_SHARE = 4  # divisor of the task's memory: as much is a row group that is held to be written
 _MAX_BATCH_ROWS = 1 << 17
 _MAX_ENCODED_ROWS = 1 << 13  # values of a dictionary may be longer than the footer reports
 
@@ -41,6 +42,7 @@ class BatchScan:
         self.fields = (*self.layout.schema["fields"], *lineage)
         self.schema = arrow_schema(self.fields)
         self._deletes = Deletes(self.layout, self.opener, self.bin.slices)
+        self._page_memory = self.layout.memory_bytes // _PAGE_MEMORY_SHARE
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield all live rows. Raises `UnreadableFile`, which names the file."""
@@ -50,7 +52,7 @@ class BatchScan:
     def scan_columns(self, fields: Sequence[Field]) -> Iterator[list[pa.Array]]:
         """Yield the columns of all rows, deleted rows included, in the order of `batches`."""
         for file_slice in self.bin.slices:
-            with self.opener.parquet(file_slice.path, file_slice.file_bytes) as source:
+            with self.opener.parquet(file_slice.path, file_slice.file_bytes, self._page_memory) as source:
                 for batch, file_fields, _ in self._file_batches(source, file_slice, fields):
                     yield self._resolve(file_slice, batch, file_fields, fields)
 
@@ -59,7 +61,7 @@ class BatchScan:
         keys = {column["id"]: column for deletes in equality for column in deletes.index.columns}
         dropped = keys.keys() - {column["id"] for column in self.fields}
         fields = (*self.fields, *(keys[number] for number in dropped))
-        with self.opener.parquet(file_slice.path, file_slice.file_bytes) as source:
+        with self.opener.parquet(file_slice.path, file_slice.file_bytes, self._page_memory) as source:
             for batch, file_fields, start in self._file_batches(source, file_slice, fields):
                 columns = self._resolve(file_slice, batch, file_fields, fields)
                 yield self._live_rows(file_slice, fields, columns, start, positions, equality)

@@ -1,0 +1,67 @@
+"""Commits as a CDC sink makes them: rows, deletes by position and deletes by key, through Iceberg's Java API."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.kit.rows import write_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PATH = pa.field("file_path", pa.string(), nullable=False, metadata={"PARQUET:field_id": "2147483546"})
+_POSITION = pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": "2147483545"})
+_KEY = pa.field("id", pa.int64(), metadata={"PARQUET:field_id": "1"})
+
+
+@dataclass(frozen=True)
+class Upserts:
+    """Commits of a data file each, for a table whose rows are those of `write_rows`."""
+
+    folder: Path  # of the table
+    number: int
+    rows: int  # of each data file
+    keys: int  # that each commit deletes among the rows before
+    every: int = 20  # of its own rows each commit deletes one; 0: none
+
+    def commit(self, session: SparkSession, table: str) -> None:
+        """Make the commits."""
+        java: Any = session._jvm  # noqa: SLF001 - PySpark has no other way to Iceberg
+        opened = java.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session._jsparkSession, table)  # noqa: SLF001
+        files, deletes = java.org.apache.iceberg.DataFiles, java.org.apache.iceberg.FileMetadata
+        ids = session.sparkContext._gateway.new_array(java.int, 1)  # type: ignore[union-attr]  # noqa: SLF001
+        ids[0] = 1
+        chosen = random.Random(self.number)
+        for number in range(self.number):
+            delta = opened.newRowDelta()
+            data, places, keys = (
+                self.folder / "data" / f"{kind}-{number:05d}.parquet" for kind in ("data", "pos", "eq")
+            )
+            write_rows(data, self.rows, None, number)
+            delta.addRows(_described(files.builder(opened.spec()), data, self.rows))
+            if self.every:
+                positions = range(number % self.every, self.rows, self.every)
+                columns = [pa.array([f"file:{data}"] * len(positions)), pa.array(positions, pa.int64())]
+                _write(places, columns, [_PATH, _POSITION])
+                builder = deletes.deleteFileBuilder(opened.spec()).ofPositionDeletes()
+                delta.addDeletes(_described(builder, places, len(positions)))
+            gone = sorted(chosen.sample(range(max(number, 1) * self.rows), self.keys))
+            _write(keys, [pa.array(gone, pa.int64())], [_KEY])
+            builder = deletes.deleteFileBuilder(opened.spec()).ofEqualityDeletes(ids)
+            delta.addDeletes(_described(builder, keys, len(gone)))
+            delta.commit()
+
+
+def _write(path: Path, columns: list[pa.Array], fields: list[pa.Field]) -> None:
+    pq.write_table(pa.Table.from_arrays(columns, schema=pa.schema(fields)), path, compression="zstd")
+
+
+def _described(builder: Any, path: Path, rows: int) -> Any:  # noqa: ANN401 - Java
+    builder.withPath(f"file:{path}").withFormat("PARQUET").withFileSizeInBytes(path.stat().st_size)
+    return builder.withRecordCount(rows).build()
