@@ -254,10 +254,12 @@ def test_every_knob_reaches_spark(named: Mapping[str, Any], option: str, value: 
     assert step.options.get(option) == value
 
 
-@pytest.mark.cases(20, 33)
-def test_equality_deletes_and_the_starting_sequence_number() -> None:
-    """With equality deletes about, outputs take a new sequence number, so that a late delete conflicts."""
-    _, (step,) = _due(facts(partition("eu"), partition("us", files=1, equality_delete_files=1), of=REGIONS))
+@pytest.mark.cases(20, 33, 137)
+@pytest.mark.parametrize(("keys", "positions"), [(1, 0), (0, 1)])
+def test_deletes_and_the_starting_sequence_number(keys: int, positions: int) -> None:
+    """With such deletes about, outputs take a new sequence number: late deletes conflict, and applied ones go."""
+    with_deletes = partition("us", files=1, equality_delete_files=keys, position_delete_files=positions)
+    _, (step,) = _due(facts(partition("eu"), with_deletes, of=REGIONS))
     assert step.options["use-starting-sequence-number"] == "false"
 
 

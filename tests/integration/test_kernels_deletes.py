@@ -12,11 +12,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from icewright.core.policy import Operation
+from icewright.core.runs import OperationState
+from icewright.core.steps import Due
 from tests.integration.bench import Bench
+from tests.integration.compacting import compacted
 from tests.integration.javacore import JavaTable
-from tests.integration.pictures import compare, few
+from tests.integration.pictures import KNOBS, compare, few
 from tests.integration.playing import quick
 from tests.integration.tables import create, insert
+from tests.nightly import nightly
 
 pytestmark = pytest.mark.spark
 
@@ -70,6 +75,36 @@ def position_deletes(java: JavaTable, rows: Sequence[tuple[str, int]]) -> Any:
     builder = java.java.FileMetadata.deleteFileBuilder(java.table.spec()).ofPositionDeletes()
     builder.withPath(f"file://{path}").withFormat("PARQUET").withFileSizeInBytes(path.stat().st_size)
     return builder.withRecordCount(len(rows)).build()
+
+
+def _positions(bench: Bench, quoted: str, _: str) -> None:
+    bench.sql(f"DELETE FROM {quoted} WHERE id % 5 = 1")  # noqa: S608 - quoted
+
+
+def _keys(bench: Bench, _: str, name: str) -> None:
+    java = JavaTable.load(bench, name)
+    java.row_delta(deletes=[java.equality_deletes({"id": [1, 22], "part": ["a"]}, ["id"])])
+
+
+@pytest.mark.cases(129, 137)
+@pytest.mark.parametrize("knobs", [{}, {"compact.where": "id >= 0"}, {"compact.engine": "spark"}], ids=str)
+@pytest.mark.parametrize(("version", "delete"), [(2, _positions), nightly(2, _keys), nightly(3, _positions)])
+def test_a_second_pass_finds_nothing(
+    version: int, delete: Callable[[Bench, str, str], None], knobs: Mapping[str, object], bench: Bench, new_name: Name
+) -> None:
+    """Whoever commits, deletes of the newest snapshot go with the files that they name, and nothing is due again."""
+    name = new_name("twice")
+    properties = {**MERGE_ON_READ, "write.delete.granularity": "partition"}
+    quoted = create(bench, name, "id int, part string", "part", properties, version=version)
+    ranges(bench, quoted, 3)
+    delete(bench, quoted, name)
+    compacted(bench, name, {**KNOBS, **knobs})
+    assert {content for content, _ in bench.live(name)} == {0}
+    verdicts = bench.evaluate(name, {**KNOBS, **knobs}).verdicts
+    assert not [
+        why for why in (verdicts[Operation.COMPACT], verdicts[Operation.REWRITE_DELETES]) if isinstance(why, Due)
+    ]
+    assert bench.run(name, Operation.COMPACT, {**KNOBS, **knobs}).state is OperationState.SKIPPED
 
 
 @pytest.mark.cases(27, 29)

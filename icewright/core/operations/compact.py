@@ -354,7 +354,7 @@ def _options(facts: TableFacts, knobs: Knobs, batch: Sequence[PartitionRewrite])
     below = max(rewrite.below or sizes.min_bytes for rewrite in batch)
     held = sum(rewrite.bytes for rewrite in batch)
     partial = knobs[policy.PARTIAL_PROGRESS] and held >= knobs[policy.PARTIAL_FROM] * MEGABYTE
-    equality = any(p.equality_delete_files for p in facts.partitions)
+    old_deletes = any(p.equality_delete_files or p.position_delete_files for p in facts.partitions)
     options = {
         "target-file-size-bytes": sizes.target_bytes,
         "min-file-size-bytes": min(below, sizes.min_bytes),
@@ -365,8 +365,9 @@ def _options(facts: TableFacts, knobs: Knobs, batch: Sequence[PartitionRewrite])
         "remove-dangling-deletes": str(knobs[policy.REMOVE_DANGLING] and facts.delete_files > 0).lower(),
         "partial-progress.enabled": str(partial).lower(),
         # An equality delete committed meanwhile would lose its effect on outputs of the starting sequence number
-        # (iceberg issue 10312); without it such a commit conflicts and is planned again.
-        "use-starting-sequence-number": str(not equality).lower(),
+        # (iceberg issue 10312); without it such a commit conflicts and is planned again. Position deletes of a whole
+        # partition that are as old as the plan would seem to apply to such outputs, and stay for good.
+        "use-starting-sequence-number": str(not old_deletes).lower(),
     }
     if partial:
         options["partial-progress.max-commits"] = knobs[policy.MAX_COMMITS]
