@@ -215,10 +215,12 @@ REQUEST_PRICE = _number_knob("value.request_price", 4e-7, "price of a read reque
 MIN_DELETE_FILES = _integer("rewrite_deletes.min_delete_files", 5, "position delete files that make a partition due")
 DANGLING = _flag("rewrite_deletes.dangling", "whether delete files that apply to nothing make a table due")
 
-MIN_MANIFESTS = _integer("rewrite_manifests.min_manifests", 5, "data manifests that make a table due", minimum=2)
+MIN_MANIFESTS = _integer("rewrite_manifests.min_manifests", 5, "manifests that make a table due", minimum=2)
 TARGET_MANIFEST = _number_knob(
     "rewrite_manifests.target_manifest_mb", 8, "size that manifests aim at", unit="MB", minimum=0.001, maximum=10_000
 )
+_SORT = "partition fields, separated by commas, that order the entries; unset: all, in the order of the spec"
+MANIFEST_SORT: Knob[str | None] = _knob("rewrite_manifests.sort_by", ValueKind.TEXT, None, _SORT)
 MANIFEST_SPEC: Knob[int | None] = _knob(
     "rewrite_manifests.spec_id", ValueKind.INTEGER, None, "rewrite the manifests of this spec alone", minimum=0
 )

@@ -10,6 +10,7 @@ from typing import assert_never
 
 from icewright.core.partitions import PartitionKey
 from icewright.core.policy import Operation
+from icewright.core.table import ManifestContent, ManifestFile, PartitionSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +70,29 @@ class RewritePositionDeletes:
 
 @dataclass(frozen=True, slots=True)
 class RewriteManifests:
-    """Merge the data manifests of the named specs, clustered by partition."""
+    """Merge and split manifests of data or of delete files, clustered by partition."""
 
-    spec_ids: tuple[int, ...]
+    chosen: tuple[tuple[int, ManifestContent], ...]  # spec ids with contents
     target_bytes: int
     by_spark: bool
     use_caching: bool
+    sort_by: tuple[str, ...] = ()  # partition fields that cluster the entries; none: all, in the order of the spec
     check_totals: bool = True
+
+    @property
+    def spec_ids(self) -> tuple[int, ...]:
+        """Return the specs of the chosen manifests, each once."""
+        return tuple(dict.fromkeys(spec_id for spec_id, _ in self.chosen))
+
+    def takes(self, manifest: ManifestFile) -> bool:
+        """Return whether the manifest is one of those that are rewritten; Spark takes all of a spec."""
+        key = (manifest.spec_id, manifest.content)
+        return manifest.spec_id in self.spec_ids if self.by_spark else key in self.chosen
+
+    def fields_of(self, spec: PartitionSpec) -> tuple[str, ...]:
+        """Return the fields of `sort_by` that the spec has; none when it lacks one of them."""
+        names = {field.name for field in spec.fields}
+        return self.sort_by if names.issuperset(self.sort_by) else ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -341,6 +341,7 @@ class ManifestFacts:
     bytes: int
     entries: int
     small: int  # smaller than 75 % of the target
+    large: int = 0  # of many entries and larger than twice the target
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from icewright.core.errors import CommitConflict, Refused
 from icewright.core.policy import Operation
 from icewright.core.runs import OperationState
 from icewright.core.steps import Due, RewriteManifests
-from icewright.core.table import TableMetadata
+from icewright.core.table import ManifestContent, TableMetadata
 from icewright.flow.evaluate import evaluate_table
 from icewright.ports import Change, StepRequest
 from tests.cases.workspace import BY_PART, EXPIRE, KNOBS_OF, MANIFESTS, NAME, Workspace, ref
@@ -154,7 +154,9 @@ def test_manifests_without_a_live_file(workspace: Workspace) -> None:
     workspace.publish(craft)
     workspace.icebergs["lake"].load_table(("sales", "orders")).delete("id >= 0")
     base = workspace.metadata()
-    step = RewriteManifests(spec_ids=(0,), target_bytes=8 << 20, by_spark=False, use_caching=False)
+    step = RewriteManifests(
+        chosen=((0, ManifestContent.DATA),), target_bytes=8 << 20, by_spark=False, use_caching=False
+    )
     outcome = workspace.app.runtime.engine.run(StepRequest("job", MANIFESTS, step, base))
     assert (outcome.state, outcome.metrics["manifests_written"]) == (OperationState.COMMITTED, 0)
     current = workspace.metadata().current_snapshot

@@ -8,11 +8,11 @@ import pytest
 
 from icewright.core.operations import rewrite_manifests
 from icewright.core.policy import MEGABYTE, Operation
-from icewright.core.steps import Due, NotDue, RewriteManifests, Unsupported, Verdict
-from icewright.core.table import ManifestContent, ManifestFacts, TableMetadata
+from icewright.core.steps import Blocked, Due, NotDue, RewriteManifests, Unsupported, Verdict
+from icewright.core.table import ManifestContent, ManifestFacts, PartitionField, PartitionSpec, TableMetadata
 from icewright.testing import NOW, facts, knobs, manifests, metadata
 
-DELETES = manifests(50, content=ManifestContent.DELETES)
+DATA, DELETES = ManifestContent.DATA, ManifestContent.DELETES
 
 
 def _verdict(
@@ -32,8 +32,8 @@ def _due(verdict: Verdict) -> tuple[Due, RewriteManifests]:
 
 def test_many_small_manifests_are_due() -> None:
     """Twelve manifests of 320 entries become one, in-service."""
-    verdict, step = _due(_verdict(manifests(12, entries=320), DELETES))
-    assert step == RewriteManifests((0,), 8 * MEGABYTE, by_spark=False, use_caching=False)
+    verdict, step = _due(_verdict(manifests(12, entries=320)))
+    assert step == RewriteManifests(((0, DATA),), 8 * MEGABYTE, by_spark=False, use_caching=False)
     assert verdict.why == "12 manifests of 320 entries where 1 would do"
     assert verdict.work.notes == ("spec 0, in-service",)
     assert verdict.benefit > 0 < verdict.cost
@@ -44,15 +44,19 @@ def test_many_small_manifests_are_due() -> None:
     [
         ([manifests(3)], {}, "only 3 data manifests, below threshold of 5"),
         ([], {}, "only 0 data manifests, below threshold of 5"),
-        ([DELETES], {}, "only 0 data manifests, below threshold of 5"),
+        (
+            [manifests(2), manifests(2, content=DELETES)],
+            {},
+            "only 2 data manifests and 2 delete manifests, below threshold of 5",
+        ),
         ([manifests(9)], {"rewrite_manifests.min_manifests": 10}, "only 9 data manifests, below threshold of 10"),
         ([manifests(9)], {"rewrite_manifests.spec_id": 7}, "only 0 data manifests, below threshold of 5"),
-        ([manifests(5, entries=0)], {}, "no data entries to rewrite"),
+        ([manifests(5, entries=0)], {}, "no entries to rewrite"),
     ],
 )
 @pytest.mark.cases(93)
 def test_reasons_word_for_word(found: Sequence[ManifestFacts], settings: Mapping[str, object], reason: str) -> None:
-    """Why nothing is rewritten, in the specification's words; delete manifests do not count."""
+    """Why nothing is rewritten, in the specification's words."""
     assert _verdict(*found, settings=settings) == NotDue(reason)
 
 
@@ -85,9 +89,49 @@ def test_specs_are_rewritten_apart() -> None:
     """Only specs with something to gain are named; a policy may name one."""
     found = (manifests(12), manifests(10, mb=8, small=0, spec_id=1), manifests(6, spec_id=2))
     verdict, step = _due(_verdict(*found))
-    assert step.spec_ids == (0, 2)
+    assert step.chosen == ((0, DATA), (2, DATA))
     assert verdict.work.notes == ("specs 0, 2, in-service",)
     assert _due(_verdict(*found, settings={"rewrite_manifests.spec_id": 2}))[1].spec_ids == (2,)
+
+
+def test_delete_manifests_make_a_table_due() -> None:
+    """A stream of upserts writes one with each commit: they count as data manifests do, and are merged apart."""
+    verdict, step = _due(_verdict(manifests(1), manifests(12, content=DELETES)))
+    assert (step.chosen, verdict.files) == (((0, DELETES),), 11)
+    _, step = _due(_verdict(manifests(3), manifests(3, content=DELETES)))
+    assert step.chosen == ((0, DATA), (0, DELETES))
+
+
+@pytest.mark.parametrize(
+    ("version", "property_mb", "due"), [(2, None, True), (3, None, True), (3, 8, True), (3, 16, False), (2, 16, True)]
+)
+def test_large_manifests_are_split(version: int, property_mb: int | None, due: bool) -> None:
+    """One manifest far above the target is due, unless Spark would split it by the table's larger target."""
+    properties = {} if property_mb is None else {"commit.manifest.target-size-bytes": str(property_mb * MEGABYTE)}
+    of = metadata(format_version=version, properties=properties)
+    found = _verdict(manifests(1, mb=40, small=0, large=1), of=of)
+    if due:
+        verdict, _ = _due(found)
+        assert verdict.why == "1 manifests of 10 entries where 5 would do; 1 of them larger than twice the target"
+        assert verdict.benefit > 0
+    else:
+        assert found == NotDue("only 1 data manifests, below threshold of 5")
+
+
+def test_the_order_of_entries() -> None:
+    """Fields of a spec are named; one that no spec has blocks the operation."""
+    settings = {"rewrite_manifests.sort_by": "region, day"}
+    of = metadata(
+        specs=(
+            PartitionSpec(0, (PartitionField(1, 1000, "day", "day"), PartitionField(2, 1001, "region", "identity"))),
+        )
+    )
+    _, step = _due(_verdict(manifests(12), of=of, settings=settings))
+    assert step.sort_by == step.fields_of(of.specs[0]) == ("region", "day")
+    assert step.fields_of(PartitionSpec(1, of.specs[0].fields[:1])) == ()
+    assert _verdict(manifests(12), settings=settings) == Blocked(
+        "rewrite_manifests.sort_by names day, region, which is no partition field"
+    )
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from icewright.core.errors import (
 from icewright.core.policy import MIN_INPUT_FILES, Operation
 from icewright.core.runs import FileAction, Outcome, failed
 from icewright.core.steps import RewriteManifests
-from icewright.core.table import MAIN, RefKind, SnapshotRef, StatisticsFile, TableMetadata, TableRef
+from icewright.core.table import MAIN, ManifestContent, RefKind, SnapshotRef, StatisticsFile, TableMetadata, TableRef
 from icewright.ports import (
     AddSnapshot,
     Catalog,
@@ -193,7 +193,7 @@ def test_an_engine_is_a_function() -> None:
     def answer(assignment: StepRequest) -> Outcome:
         return failed(assignment.operation, "no")
 
-    step = RewriteManifests((0,), 1, by_spark=False, use_caching=False)
+    step = RewriteManifests(((0, ManifestContent.DATA),), 1, by_spark=False, use_caching=False)
     asked = StepRequest("j", Operation.REWRITE_MANIFESTS, step, metadata())
     left = Unfinished("j", REF, "u", (Operation.EXPIRE_SNAPSHOTS,), (FileAction("f", 1, "data"),), NOW)
     engine = FunctionEngine(answer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import time
+from itertools import pairwise
 from uuid import UUID
 
 import pyarrow as pa
@@ -17,18 +18,20 @@ from pyiceberg.types import FixedType, IntegerType, NestedField, TimeType, UUIDT
 
 from icewright.app.demo import rot
 from icewright.core.errors import CommitConflict
-from icewright.core.policy import Operation
+from icewright.core.policy import MEGABYTE, Operation
 from icewright.core.runs import OperationState
 from icewright.core.steps import Due
 from icewright.ports import StepRequest
 from tests.integration.bench import Bench
+from tests.integration.javacore import JavaTable
 from tests.integration.tables import create, insert
+from tests.nightly import nightly
 
 pytestmark = pytest.mark.spark
 
 KNOBS: Mapping[str, object] = {"rewrite_manifests.min_manifests": 2, "rewrite_manifests.engine": "service"}
 Entries = Counter[str]
-Summaries = dict[int, str]
+Summaries = dict[tuple[int, int], str]
 
 
 def entries(bench: Bench, name: str) -> Entries:
@@ -42,14 +45,16 @@ def entries(bench: Bench, name: str) -> Entries:
 
 
 def summaries(bench: Bench, name: str) -> Summaries:
-    """The partition bounds of the one data manifest that each spec has."""
+    """The partition bounds of the one manifest that each spec has of each content."""
     rows = bench.sql(
-        "SELECT partition_spec_id AS s, to_json(partition_summaries) AS p, added_data_files_count AS a, "  # noqa: S608
-        "existing_data_files_count AS e, deleted_data_files_count AS d "
-        f"FROM {bench.lake.quoted(name)}.manifests WHERE content = 0"
+        "SELECT partition_spec_id AS s, content AS c, to_json(partition_summaries) AS p, "  # noqa: S608
+        "added_data_files_count + added_delete_files_count AS a, "
+        "existing_data_files_count + existing_delete_files_count AS e, "
+        "deleted_data_files_count + deleted_delete_files_count AS d "
+        f"FROM {bench.lake.quoted(name)}.manifests"
     )
-    assert len({row["s"] for row in rows}) == len(rows), "one manifest a spec"
-    return {row["s"]: f"{row['p']} {row['a']} {row['e']} {row['d']}" for row in rows}
+    assert len({(row["s"], row["c"]) for row in rows}) == len(rows), "one manifest a spec and content"
+    return {(row["s"], row["c"]): f"{row['p']} {row['a']} {row['e']} {row['d']}" for row in rows}
 
 
 def planned(bench: Bench, name: str, filters: Mapping[str, object]) -> list[set[str]]:
@@ -152,14 +157,51 @@ def test_entries_are_as_they_were(
     check(bench, name)
 
 
-@pytest.mark.cases(42, 49)
+@pytest.mark.cases(28, 42, 49)
 def test_equality_deletes_keep_their_effect(bench: Bench, new_name: Callable[[str], str]) -> None:
-    """Delete manifests are carried over as they are, and data keeps the sequence numbers that they count by."""
+    """Delete manifests are merged as by Spark, and all entries keep the sequence numbers that they count by."""
     name = new_name("manifests")
     _payments(bench, name)
     before, read = entries(bench, name), bench.read(name)
+    with bench.aside(name):
+        bench.call("rewrite_manifests", name)
+        theirs = summaries(bench, name)
     assert bench.run(name, Operation.REWRITE_MANIFESTS, KNOBS).state is OperationState.COMMITTED
+    assert (entries(bench, name), bench.read(name), summaries(bench, name)) == (before, read, theirs)
+
+
+def _bounds_of(bench: Bench, name: str, field: int) -> list[tuple[str, str]]:
+    """The bounds of a partition field in each manifest, in their order."""
+    rows = bench.sql(f"SELECT partition_summaries AS p FROM {bench.lake.quoted(name)}.manifests")  # noqa: S608 - quoted
+    return sorted((row["p"][field]["lower_bound"], row["p"][field]["upper_bound"]) for row in rows)
+
+
+def _apart(bounds: list[tuple[str, str]]) -> bool:
+    return len(bounds) > 1 and all(one[1] <= other[0] for one, other in pairwise(bounds))
+
+
+@pytest.mark.parametrize(("version", "sort_by"), [(2, None), (2, "other"), nightly(3, None), nightly(3, "other")])
+def test_large_manifests_are_split(
+    version: int, sort_by: str | None, bench: Bench, new_name: Callable[[str], str]
+) -> None:
+    """A manifest far above the target becomes several, ordered by the named field, as Spark's own are."""
+    name, target = new_name("large"), 4_096
+    properties = {"commit.manifest.target-size-bytes": str(target)}
+    create(bench, name, "id int, part string, other string", "part, other", properties, version=version)
+    java = JavaTable.load(bench, name)
+    update = java.table.newFastAppend()
+    for number in range(220):
+        update.appendFile(java.data({"id": [number], "part": [f"{number % 2}"], "other": [f"{number:03}"]}))
+    update.commit()
+    before, read = entries(bench, name), bench.read(name)
+    with bench.aside(name):
+        bench.call("rewrite_manifests", name, "" if sort_by is None else f"sort_by => array('{sort_by}')")
+        theirs = [_apart(_bounds_of(bench, name, field)) for field in (0, 1)]
+    knobs = {"rewrite_manifests.target_manifest_mb": target / MEGABYTE, "rewrite_manifests.sort_by": sort_by}
+    assert bench.run(name, Operation.REWRITE_MANIFESTS, knobs).state is OperationState.COMMITTED
+    assert theirs == [_apart(_bounds_of(bench, name, field)) for field in (0, 1)] == [sort_by is None, bool(sort_by)]
     assert (entries(bench, name), bench.read(name)) == (before, read)
+    assert bench.run(name, Operation.REWRITE_MANIFESTS, knobs).state is OperationState.SKIPPED
 
 
 _TYPES = {

@@ -33,6 +33,8 @@ from icewright.core.table import (
 
 _KEY = ["spec_id", "partition"]
 _SMALL_MANIFEST = 0.75  # of the target, as for data files
+_LARGE_MANIFEST = 2  # times the target, so that it makes two of about the target
+_LEAST_TO_SPLIT = 100  # entries: below, the header with the table's schema may be what is large, and no split ends that
 
 
 def table_facts(
@@ -304,7 +306,7 @@ def _partition(row: dict[str, Any], key: PartitionKey, measures: Mapping[Partiti
 
 
 def _manifest_facts(manifests: Sequence[ManifestFile], thresholds: Thresholds) -> tuple[ManifestFacts, ...]:
-    small = thresholds.manifest_target_bytes * _SMALL_MANIFEST
+    small, large = (thresholds.manifest_target_bytes * share for share in (_SMALL_MANIFEST, _LARGE_MANIFEST))
     groups: dict[tuple[int, ManifestContent], list[ManifestFile]] = {}
     for manifest in manifests:
         groups.setdefault((manifest.spec_id, manifest.content), []).append(manifest)
@@ -316,6 +318,7 @@ def _manifest_facts(manifests: Sequence[ManifestFile], thresholds: Thresholds) -
             bytes=sum(m.length for m in group),
             entries=sum(m.live_files for m in group),
             small=sum(m.length < small for m in group),
+            large=sum(m.length > large and m.live_files >= _LEAST_TO_SPLIT for m in group),
         )
         for (spec_id, content), group in sorted(groups.items())
     )

@@ -12,53 +12,84 @@ from icewright.core.policy import (
     CHECK_TOTALS,
     MANIFEST_CACHING,
     MANIFEST_ENGINE,
+    MANIFEST_SORT,
     MANIFEST_SPEC,
+    MEGABYTE,
     MIN_MANIFESTS,
     Operation,
 )
 from icewright.core.runs import LastRun
-from icewright.core.steps import Due, NotDue, RewriteManifests, Unsupported, Verdict, Work
+from icewright.core.steps import Blocked, Due, NotDue, RewriteManifests, Unsupported, Verdict, Work
 from icewright.core.table import ManifestContent, ManifestFacts, TableFacts
 
 SERVICE_VERSIONS = (1, 2)  # row lineage of v3 needs a writer that knows it: Spark's procedure from Iceberg 1.12
+SPARK_TARGET_BYTES = 8 * MEGABYTE  # Iceberg's default of commit.manifest.target-size-bytes
 
 
 def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime) -> Verdict:  # noqa: ARG001
-    """Return Due when a spec has at least `min_manifests` data manifests, and a rewrite leaves at most half."""
-    if facts.metadata.current_snapshot is None:
+    """Return Due when there are many manifests of which a rewrite leaves at most half, or one is far too large.
+
+    Manifests are counted by spec and by content: those of data files and those of delete files.
+    """
+    metadata = facts.metadata
+    if metadata.current_snapshot is None:
         return NotDue("no current snapshot")
-    least = knobs[MIN_MANIFESTS]
-    only = knobs[MANIFEST_SPEC]
-    data = [m for m in facts.manifests if m.content is ManifestContent.DATA and (only is None or m.spec_id == only)]
-    count = sum(m.manifests for m in data)
-    if count < least:
-        return NotDue(f"only {count} data manifests, below threshold of {least}")
-    if not sum(m.entries for m in data):
-        return NotDue("no data entries to rewrite")
-    chosen = [m for m in data if m.small > 1 and ideal(m, facts) <= m.manifests / 2]
-    before, after = sum(m.manifests for m in chosen), sum(ideal(m, facts) for m in chosen)
-    if before < least:
-        return NotDue(f"{count} data manifests where {sum(ideal(m, facts) for m in data)} would do")
     engine = knobs[MANIFEST_ENGINE]
-    if engine == "service" and facts.metadata.format_version not in SERVICE_VERSIONS:
-        return Unsupported(f"format v{facts.metadata.format_version} manifests are rewritten by Spark alone")
-    by_spark = engine == "spark" or facts.metadata.format_version not in SERVICE_VERSIONS
+    by_spark = engine == "spark" or metadata.format_version not in SERVICE_VERSIONS
+    only = knobs[MANIFEST_SPEC]
+    found = [m for m in facts.manifests if only is None or m.spec_id == only]
+    chosen = [m for m in found if m.entries and m.small > 1 and ideal(m, facts) <= m.manifests / 2]
+    if sum(m.manifests for m in chosen) < knobs[MIN_MANIFESTS]:
+        chosen = []
+    split = _too_large(found, facts, by_spark=by_spark)
+    chosen += [m for m in split if m not in chosen]
+    if not chosen:
+        return NotDue(_none_chosen(found, facts, knobs[MIN_MANIFESTS]))
+    if engine == "service" and by_spark:
+        return Unsupported(f"format v{metadata.format_version} manifests are rewritten by Spark alone")
+    before, after = sum(m.manifests for m in chosen), sum(ideal(m, facts) for m in chosen)
     entries = sum(m.entries for m in chosen)
     step = RewriteManifests(
-        spec_ids=tuple(m.spec_id for m in chosen),
+        chosen=tuple((m.spec_id, m.content) for m in chosen),
         target_bytes=facts.thresholds.manifest_target_bytes,
         by_spark=by_spark,
         use_caching=knobs[MANIFEST_CACHING],
         check_totals=knobs[CHECK_TOTALS],
+        sort_by=tuple(name.strip() for name in (knobs[MANIFEST_SORT] or "").split(",") if name.strip()),
     )
+    if unknown := set(step.sort_by).difference(field.name for spec in metadata.specs for field in spec.fields):
+        return Blocked(f"rewrite_manifests.sort_by names {', '.join(sorted(unknown))}, which is no partition field")
+    large = sum(m.large for m in split)
     return Due(
         Work(Operation.REWRITE_MANIFESTS, (step,), _notes(chosen, by_spark=by_spark)),
-        benefit=OPEN_COST_MB / 4 * (before - after),
+        benefit=OPEN_COST_MB / 4 * max(large, before - after),
         cost=spark_cost(0) if by_spark else service_cost(entries + before),
-        why=f"{before} manifests of {entries} entries where {after} would do",
+        why=f"{before} manifests of {entries} entries where {after} would do"
+        + f"; {large} of them larger than twice the target" * bool(large),
         files=before - after,
         per_file=OPEN_COST_MB / 4,
     )
+
+
+def _too_large(found: Sequence[ManifestFacts], facts: TableFacts, *, by_spark: bool) -> list[ManifestFacts]:
+    """Return those with manifests to split; Spark splits by the table's property, and none that suit this."""
+    target = facts.metadata.properties.get("commit.manifest.target-size-bytes", "")
+    spark_target = int(target) if target.isdecimal() else SPARK_TARGET_BYTES
+    if by_spark and spark_target > facts.thresholds.manifest_target_bytes:
+        return []
+    return [m for m in found if m.large]
+
+
+def _none_chosen(found: Sequence[ManifestFacts], facts: TableFacts, least: int) -> str:
+    """Return why no manifest is worth a rewrite."""
+    counts = {content: sum(m.manifests for m in found if m.content is content) for content in ManifestContent}
+    deletes = counts[ManifestContent.DELETES]
+    told = f"{counts[ManifestContent.DATA]} data manifests" + f" and {deletes} delete manifests" * bool(deletes)
+    if sum(counts.values()) < least:
+        return f"only {told}, below threshold of {least}"
+    if not sum(m.entries for m in found):
+        return "no entries to rewrite"
+    return f"{told} where {sum(ideal(m, facts) for m in found)} would do"
 
 
 def ideal(manifests: ManifestFacts, facts: TableFacts) -> int:
@@ -67,5 +98,5 @@ def ideal(manifests: ManifestFacts, facts: TableFacts) -> int:
 
 
 def _notes(chosen: Sequence[ManifestFacts], *, by_spark: bool) -> tuple[str, ...]:
-    specs = f"specs {', '.join(str(m.spec_id) for m in chosen)}" if len(chosen) > 1 else f"spec {chosen[0].spec_id}"
-    return (f"{specs}, {'on Spark' if by_spark else 'in-service'}",)
+    ids = dict.fromkeys(str(m.spec_id) for m in chosen)
+    return (f"spec{'s' * (len(ids) > 1)} {', '.join(ids)}, {'on Spark' if by_spark else 'in-service'}",)

@@ -16,6 +16,7 @@ from icewright.core.simulation.table import SimulatedTable
 from icewright.core.simulation.work import Begun, Done, begin
 from icewright.core.simulation.world import World
 from icewright.core.steps import Due, RewriteDataFiles, RewriteManifests, Step
+from icewright.core.table import ManifestContent
 from icewright.core.verdicts import thresholds
 
 NIGHT = time(2)
@@ -40,7 +41,7 @@ _REWRITE = RewriteDataFiles(
     files=0,
     bytes=0,
 )
-_MERGE = RewriteManifests((0,), _SIZES.manifest_target_bytes, by_spark=True, use_caching=False)
+_MERGE = RewriteManifests(((0, ManifestContent.DATA),), _SIZES.manifest_target_bytes, by_spark=True, use_caching=False)
 _Call = tuple[Operation, Begun]
 
 

@@ -157,6 +157,12 @@ class SimulatedTable:
         entries = self.files * _ENTRY_BYTES + _MANIFEST_BYTES
         self.manifests = max(1, ceil(entries / target))
 
+    def merge_delete_manifests(self) -> None:
+        """Rewrite the delete manifests into one, as there are never many delete files."""
+        merged = max(0, self.delete_manifests - 1)
+        self.delete_manifests -= merged
+        self.bury(merged, merged * _MANIFEST_BYTES)
+
     def expire(self, snapshot_ids: Sequence[int], at: datetime, *, delete_files: bool) -> FilesDeleted:
         """Remove snapshots, then the files that only they reached."""
         files, size = len(snapshot_ids), 0  # a manifest list each

@@ -173,11 +173,12 @@ def _rewrite_deletes(table: SimulatedTable, step: RewritePositionDeletes, now: d
 
 
 def _rewrite_manifests(table: SimulatedTable, step: RewriteManifests, now: datetime) -> Done:
-    before = table.manifests
+    before = table.manifests + table.delete_manifests
     if table.files:
         table.merge_manifests(step.target_bytes)
+        table.merge_delete_manifests()
         table.commit(now, "replace")
-    return Done({"manifests_rewritten": before, "manifests_written": table.manifests})
+    return Done({"manifests_rewritten": before, "manifests_written": table.manifests + table.delete_manifests})
 
 
 def _expire(table: SimulatedTable, step: ExpireSnapshots, now: datetime) -> Done:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from itertools import accumulate, groupby
 from typing import Any
 from uuid import uuid4
 
@@ -232,11 +233,15 @@ class ManifestWriter:
         new[self._names[_PARTITION]] = dict(zip((f["name"] for f in self._partition_fields), values, strict=True))
         return encoded(self._shape.values, new)
 
-    def clustered(self, entries: Sequence[Entry]) -> list[Entry]:
-        """Return the entries sorted by partition, nulls first; within a partition in the order of writing."""
+    def clustered(self, entries: Sequence[Entry], first: Sequence[int] = ()) -> list[Entry]:
+        """Return the entries sorted by partition, nulls first; within a partition in the order of writing.
+
+        `first` are the places of the partition fields that come before the others.
+        """
 
         def key(partition: bytes) -> tuple[Any, ...]:
-            values = self.partition(partition)
+            stored = self.partition(partition)
+            values = [*(stored[place] for place in first), *stored]
             return tuple((value is not None, value if value is not None else 0) for value in values)
 
         ranks = {p: rank for rank, p in enumerate(sorted({e.partition for e in entries}, key=key))}
@@ -275,11 +280,13 @@ class ManifestWriter:
         return self._partitions[partition]
 
     def write(self, files: TableFiles, folder: str, entries: Sequence[Entry], count: int) -> list[WrittenManifest]:
-        """Write this number of manifests with about equally many entries each."""
-        each = max(1, -(-len(entries) // max(1, count)))
+        """Write this number of manifests of about equally many bytes each, or fewer."""
+        begins = accumulate((len(entry.data_file) for entry in entries), initial=0)  # the last one is the total
+        total = sum(len(entry.data_file) for entry in entries)
+        shares = groupby(zip(entries, begins, strict=False), lambda entry: entry[1] * count // max(1, total))
         return [
-            self._write(files, f"{folder}/{uuid4()}-m{number}.avro", entries[start : start + each])
-            for number, start in enumerate(range(0, len(entries), each))
+            self._write(files, f"{folder}/{uuid4()}-m{number}.avro", [entry for entry, _ in share])
+            for number, share in shares
         ]
 
     def _write(self, files: TableFiles, path: str, entries: Sequence[Entry]) -> WrittenManifest:

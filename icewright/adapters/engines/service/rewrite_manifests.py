@@ -1,7 +1,7 @@
-"""Manifest rewriting for format v1 and v2: data manifests merged per spec, clustered by partition.
+"""Manifest rewriting for format v1 and v2: manifests merged or split per spec and content, clustered by partition.
 
 Entries are copied with all of their fields. Each becomes EXISTING, with its own or inherited snapshot id and sequence
-numbers written out (spec, Sequence Number Inheritance); delete manifests are carried over unchanged.
+numbers written out (spec, Sequence Number Inheritance).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from icewright.core.errors import InvariantViolated, MetadataUnreadable
 from icewright.core.policy import Operation
 from icewright.core.runs import JOB_ID, FileAction, Outcome, committed, skipped
 from icewright.core.steps import RewriteManifests
-from icewright.core.table import ManifestContent, ManifestFile, Snapshot, TableMetadata
+from icewright.core.table import ManifestFile, Snapshot, TableMetadata
 from icewright.core.verify import total_violations
 from icewright.ports import Catalog, Clock, StepRequest, TableFiles
 from icewright.ports.work import WorkerThreads
@@ -38,7 +38,7 @@ class RewriteManifestsInService:
         if current is None or current.manifest_list is None:
             return skipped(Operation.REWRITE_MANIFESTS, "no current snapshot")
         listed = sets.listed(sets.manifests_of(self.files, [current], totals=step.check_totals))
-        chosen = [m for m in listed if m.content is ManifestContent.DATA and m.spec_id in step.spec_ids]
+        chosen = [m for m in listed if step.takes(m)]
         actions = tuple(FileAction(m.path, m.length, "manifest") for m in chosen)
         if request.dry_run:
             count = sum(m.live_files for m in chosen)
@@ -46,8 +46,8 @@ class RewriteManifestsInService:
             return committed(Operation.REWRITE_MANIFESTS, summary, _metrics(len(chosen), 0, count, 0.0), actions)
         replacing = Replacing(self.files, self.clock, catalog, base, current, listed)
         with replacing.undone_unless_committed():
-            for spec_id in step.spec_ids:
-                self._rewrite_spec(replacing, [m for m in chosen if m.spec_id == spec_id], step.target_bytes)
+            for key in step.chosen:
+                self._rewrite_group(replacing, [m for m in chosen if (m.spec_id, m.content) == key], step)
             entries = _checked(base, chosen, replacing.written)
             request.check()
             after = replacing.commit({m.path for m in chosen}, _summary(current, request.job_id, entries))
@@ -60,13 +60,16 @@ class RewriteManifestsInService:
             actions,
         )
 
-    def _rewrite_spec(self, replacing: Replacing, manifests: Sequence[ManifestFile], target_bytes: int) -> None:
+    def _rewrite_group(self, replacing: Replacing, manifests: Sequence[ManifestFile], step: RewriteManifests) -> None:
         with WorkerThreads(_READERS) as pool:
             sources = list(pool.map(lambda m: read_manifest(self.files, m), manifests))
-        writer = ManifestWriter(sources[0], replacing.base, manifests[0].spec_id)
+        spec = replacing.base.spec(manifests[0].spec_id)
+        writer = ManifestWriter(sources[0], replacing.base, spec.spec_id, manifests[0].content)
         read = [e for m, source in zip(manifests, sources, strict=True) for e in writer.entries(m, source)]
+        names = [field.name for field in spec.fields]
+        first = [names.index(name) for name in step.fields_of(spec)]
         size = sum(m.length for m in manifests) / max(1, len(read))
-        replacing.write(writer, writer.clustered(read), target_bytes, size)
+        replacing.write(writer, writer.clustered(read, first), step.target_bytes, size)
 
 
 def _checked(base: TableMetadata, chosen: Sequence[ManifestFile], written: Sequence[WrittenManifest]) -> int:

@@ -36,7 +36,7 @@ from icewright.core.steps import (
     RewritePositionDeletes,
     Step,
 )
-from icewright.core.table import ManifestContent, TableMetadata
+from icewright.core.table import TableMetadata
 from icewright.ports import Catalog, Clock, DeletionLedger, LedgerState, Probe, StepRequest, TableFiles
 
 if TYPE_CHECKING:
@@ -179,11 +179,7 @@ class SparkEngine:
             case RewriteManifests():
                 snapshot = assignment.base.current_snapshot
                 listed = self.files.manifests(snapshot) if snapshot else ()
-                actions = tuple(
-                    FileAction(m.path, m.length, "manifest")
-                    for m in listed
-                    if m.content is ManifestContent.DATA and m.spec_id in step.spec_ids
-                )
+                actions = tuple(FileAction(m.path, m.length, "manifest") for m in listed if step.takes(m))
             case ExpireSnapshots():
                 raise ProcedureFailed("Spark's expire_snapshots has no dry run: set expire_snapshots.engine to service")
         summary = f"would rewrite {len(actions)} file(s)"
@@ -205,7 +201,7 @@ def _statements(base: TableMetadata, step: SparkStep) -> tuple[str, ...]:
         case RewritePositionDeletes():
             return (procedures.rewrite_position_delete_files(base.ref, step),)
         case RewriteManifests():
-            return tuple(procedures.rewrite_manifests(base.ref, step, spec_id) for spec_id in step.spec_ids)
+            return tuple(procedures.rewrite_manifests(base.ref, step, base.spec(spec_id)) for spec_id in step.spec_ids)
         case ExpireSnapshots():
             return (procedures.expire_snapshots(base.ref, step),)
     assert_never(step)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from icewright.core.predicates import quoted, text_literal
 from icewright.core.steps import ExpireRows, ExpireSnapshots, RewriteDataFiles, RewriteManifests, RewritePositionDeletes
-from icewright.core.table import TableRef
+from icewright.core.table import PartitionSpec, TableRef
 
 
 def call(ref: TableRef, procedure: str, arguments: Mapping[str, str]) -> str:
@@ -41,10 +41,12 @@ def rewrite_position_delete_files(ref: TableRef, step: RewritePositionDeletes) -
     return call(ref, "rewrite_position_delete_files", arguments)
 
 
-def rewrite_manifests(ref: TableRef, step: RewriteManifests, spec_id: int) -> str:
+def rewrite_manifests(ref: TableRef, step: RewriteManifests, spec: PartitionSpec) -> str:
     """Return the call that rewrites the manifests of one spec."""
-    caching = "true" if step.use_caching else "false"
-    return call(ref, "rewrite_manifests", {"use_caching": caching, "spec_id": str(spec_id)})
+    arguments = {"use_caching": "true" if step.use_caching else "false", "spec_id": str(spec.spec_id)}
+    if fields := step.fields_of(spec):
+        arguments["sort_by"] = f"array({', '.join(map(text_literal, fields))})"
+    return call(ref, "rewrite_manifests", arguments)
 
 
 def expire_snapshots(ref: TableRef, step: ExpireSnapshots) -> str:
