@@ -100,9 +100,10 @@ class Shape:
         saved = self.seed(sides)
         runs: dict[str, list[Run]] = {}
         digests = set()
+        turns = self.sides(sides, saved, others)
         size = sum(file.size for file in live_files(saved).values())
         for number in range(REPEATS + 1):  # the first uncounted
-            for name, side in self.sides(sides, saved, others).items():
+            for name, side in turns.items():
                 run = side()
                 if not number and name not in ENGINES:
                     digests.add(_digest(run["files"]))

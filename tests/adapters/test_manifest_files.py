@@ -29,7 +29,7 @@ STATED = ("status", "snapshot_id", "sequence_number", "file_sequence_number")
 def copied(files: IcebergFiles, folder: Path, rows: Sequence[Listed], version: int) -> Listed:
     """One manifest of the live entries of others, as `rewrite_manifests` makes it."""
     listed = [ours(row) for row in rows]
-    sources = [read_manifest(files, manifest) for manifest in listed]
+    sources = [read_manifest(files, manifest.path) for manifest in listed]
     writer = ManifestWriter(sources[0], metadata([PartitionSpec(0, ())], version=version), listed[0].spec_id)
     entries = [e for manifest, source in zip(listed, sources, strict=True) for e in writer.entries(manifest, source)]
     (written,) = writer.write(files, f"file://{folder}", writer.clustered(entries), 1)
@@ -231,7 +231,7 @@ def test_lists_carry_over_rows(files: IcebergFiles, tmp_path: Path, version: int
         writer.add_manifests([kept])
     rows = read_list(files, output.location, version)
     source = table.crafted(lists, [record("file:///t/a", ["a"], snapshot_id=5)])
-    manifest = read_manifest(files, ours(source))
+    manifest = read_manifest(files, ours(source).path)
     maker = ManifestWriter(manifest, metadata([PartitionSpec(0, ())], version=version), 0)
     (new,) = maker.write(files, f"file://{tmp_path}", maker.entries(ours(source), manifest), 1)
     base = metadata([PartitionSpec(0, ())], version=version)

@@ -8,8 +8,6 @@ from typing import Any
 
 import fastavro
 
-Change = Callable[[Any], None]
-
 
 def rewrite(path: Path, change: Callable[[list[Any]], None]) -> None:
     """Change the records of an Avro file in place."""

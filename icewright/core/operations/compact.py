@@ -352,8 +352,8 @@ def _options(facts: TableFacts, knobs: Knobs, batch: Sequence[PartitionRewrite])
     if cause is Cause.DELETES:
         sizes = sizes.scaled(_target_for_live_rows(sizes.target_bytes, batch))
     below = max(rewrite.below or sizes.min_bytes for rewrite in batch)
-    held = sum(rewrite.bytes for rewrite in batch)
-    partial = knobs[policy.PARTIAL_PROGRESS] and held >= knobs[policy.PARTIAL_FROM] * MEGABYTE
+    rewritten = sum(rewrite.bytes for rewrite in batch)
+    partial = knobs[policy.PARTIAL_PROGRESS] and rewritten >= knobs[policy.PARTIAL_FROM] * MEGABYTE
     old_deletes = any(p.equality_delete_files or p.position_delete_files for p in facts.partitions)
     options = {
         "target-file-size-bytes": sizes.target_bytes,

@@ -84,12 +84,12 @@ def _none_chosen(found: Sequence[ManifestFacts], facts: TableFacts, least: int) 
     """Return why no manifest is worth a rewrite."""
     counts = {content: sum(m.manifests for m in found if m.content is content) for content in ManifestContent}
     deletes = counts[ManifestContent.DELETES]
-    told = f"{counts[ManifestContent.DATA]} data manifests" + f" and {deletes} delete manifests" * bool(deletes)
+    counted = f"{counts[ManifestContent.DATA]} data manifests" + f" and {deletes} delete manifests" * bool(deletes)
     if sum(counts.values()) < least:
-        return f"only {told}, below threshold of {least}"
+        return f"only {counted}, below threshold of {least}"
     if not sum(m.entries for m in found):
         return "no entries to rewrite"
-    return f"{told} where {sum(ideal(m, facts) for m in found)} would do"
+    return f"{counted} where {sum(ideal(m, facts) for m in found)} would do"
 
 
 def ideal(manifests: ManifestFacts, facts: TableFacts) -> int:

@@ -70,7 +70,7 @@ class LiveFileReader:
 
     def _files_of(self, manifest: ManifestFile) -> list[ListedFile]:
         if manifest.path not in self._read:
-            entries = self.writer.entries(manifest, read_manifest(self.files, manifest))
+            entries = self.writer.entries(manifest, read_manifest(self.files, manifest.path))
             if len(entries) != manifest.live_files:
                 raise MetadataUnreadable(
                     f"{manifest.path} has {len(entries)} live files where its manifest list says {manifest.live_files}"

@@ -19,7 +19,7 @@ from icewright.adapters.engines.arrow.types import LAST_UPDATED, ROW_ID, Field, 
 
 SORT_RANK = "rank of the row"  # the name of the column of sort ranks
 _BATCH_BYTES = 16 << 20  # decoded
-_PAGE_MEMORY_SHARE = 4  # divisor of the task's memory: as much is a row group that is held to be written
+_PAGE_MEMORY_SHARE = 4  # divisor of the task's memory: a row group that waits to be written takes as much
 _MAX_BATCH_ROWS = 1 << 17
 _MAX_ENCODED_ROWS = 1 << 13  # values of a dictionary may be longer than the footer reports
 

@@ -359,7 +359,7 @@ def _manifest_reader(
     first = next(iter(with_live_content(listed, content)), None)
     if first is None:
         return None
-    model = read_manifest(files, first)
+    model = read_manifest(files, first.path)
     return LiveFileReader(files, ManifestWriter(model, base, base.default_spec_id, content))
 
 

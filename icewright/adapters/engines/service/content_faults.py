@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from icewright.adapters.engines.arrow.deletes import vector_positions
 from icewright.adapters.engines.arrow.resolve import field_id
 from icewright.adapters.engines.service.entry_faults import ContentFile
+from icewright.adapters.engines.service.partition_bounds import bound_value
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.integrity import FileFaultKind
 from icewright.core.table import PartitionSpec
@@ -40,11 +41,6 @@ def check_content(
     if (magic := _MAGIC.get(one.format)) and files.read_range(one.path, 0, len(magic)) != magic:
         raise MetadataUnreadable(f"{one.path} does not begin as {one.format} files do")
     return []
-
-
-def check_statistics(files: TableFiles, path: str, length: int) -> None:
-    """Read the footer of a Puffin file. Raises `MetadataUnreadable`."""
-    _puffin_blobs(files, path, length)
 
 
 def _tail(files: TableFiles, path: str, length: int, magic: bytes, footer_bytes: Callable[[bytes], int]) -> bytes:
@@ -101,10 +97,7 @@ class _ParquetFile:
     def faults(self) -> Iterator[Fault]:
         """Yield where the two differ."""
         if self.footer.num_rows != self.one.records:
-            yield (
-                FileFaultKind.WRONG_COUNT,
-                f"it has {self.footer.num_rows} rows, not {self.one.records}",
-            )
+            yield FileFaultKind.WRONG_COUNT, f"it has {self.footer.num_rows} rows, not {self.one.records}"
         groups = [self.footer.row_group(number).column(0) for number in range(self.footer.num_row_groups)]
         begins = {group.data_page_offset for group in groups}
         begins |= {group.dictionary_page_offset for group in groups if group.has_dictionary_page}
@@ -132,13 +125,13 @@ class _ParquetFile:
         if any(one is None or not one.has_null_count for one in stats):
             return _Column(values, None, None, None, most_is_exact=False)
         filled = [one for one in stats if one.num_values]  # not only nulls
-        known = all(one.has_min_max for one in filled) and self._comparable(index, kind)
+        known = all(one.has_min_max for one in filled) and self._in_unit_of_bounds(index, kind)
         ends = [(_comparable(s.min_raw, kind), _comparable(s.max_raw, kind)) for s in filled] if known else []
         least, most = min((e[0] for e in ends), default=None), max((e[1] for e in ends), default=None)
         exact = not isinstance(most, bytes) or len(most) < _MAYBE_TRUNCATED_BYTES
         return _Column(values, sum(one.null_count for one in stats), least, most, exact)
 
-    def _comparable(self, index: int, kind: str) -> bool:
+    def _in_unit_of_bounds(self, index: int, kind: str) -> bool:
         """Return whether the file stores the column in the unit of its bounds."""
         if kind == "uuid":
             return False  # libraries differ in how they order them
@@ -149,13 +142,13 @@ class _ParquetFile:
         """Compare the entry's bounds with the column's: a file whose rows lie outside of them is skipped by readers."""
         kind = self.types[number]
         if column.least is not None and lower is not None:
-            low, least = _bound(kind, lower), column.least
+            low, least = bound_value(kind, lower), column.least
             if isinstance(low, bytes) and len(least) >= _MAYBE_TRUNCATED_BYTES:
                 low = low[: len(least)]
             if low > least:
                 yield FileFaultKind.WRONG_BOUNDS, f"column {number} has {least!r}, below the lower bound {low!r}"
         if column.most is not None and upper is not None and column.most_is_exact:
-            high = _bound(kind, upper)
+            high = bound_value(kind, upper)
             if high < column.most:
                 yield FileFaultKind.WRONG_BOUNDS, f"column {number} has {column.most!r}, above the upper bound {high!r}"
 
@@ -185,18 +178,7 @@ def _comparable(value: Any, kind: str) -> Any:  # noqa: ANN401 - any physical va
     return value
 
 
-def _bound(kind: str, value: bytes) -> Any:  # noqa: ANN401 - any comparable
-    """Return a bound (spec, Appendix D) as its file has the value: of the column's type when the file was written."""
-    if kind.startswith("decimal"):
-        return int.from_bytes(value, "big", signed=True)
-    if kind in ("float", "double"):
-        return struct.unpack("<f" if len(value) == 4 else "<d", value)[0]  # noqa: PLR2004 - the bytes of a float
-    if kind in ("string", "binary") or kind.startswith("fixed"):
-        return value
-    return int.from_bytes(value, "little", signed=True)
-
-
-def _puffin_blobs(files: TableFiles, path: str, length: int) -> list[Mapping[str, Any]]:
+def puffin_blobs(files: TableFiles, path: str, length: int) -> list[Mapping[str, Any]]:
     """Return the blobs of a Puffin file (Puffin spec). Raises `MetadataUnreadable`."""
     end = 12  # payload size, flags, magic
     tail = _tail(files, path, length, _PUFFIN, lambda t: struct.unpack("<i", t[-12:-8])[0] + end + len(_PUFFIN))
@@ -216,7 +198,7 @@ def _puffin_blobs(files: TableFiles, path: str, length: int) -> list[Mapping[str
 
 def _vector_faults(files: TableFiles, one: ContentFile) -> Iterator[Fault]:
     offset, length = one.values.get(144), one.values.get(145)
-    blobs = _puffin_blobs(files, one.path, one.values[104])
+    blobs = puffin_blobs(files, one.path, one.values[104])
     found = next((b for b in blobs if (b["offset"], b["length"]) == (offset, length)), None)
     if offset is None or length is None or (blobs and found is None):
         yield FileFaultKind.WRONG_VECTOR, f"its entry says {length} bytes at {offset}, where the file has no blob"

@@ -5,7 +5,6 @@ Each manifest is read once, and each distinct row that manifest lists have of it
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,8 +15,16 @@ from typing import Any
 import msgspec
 
 from icewright.adapters.engines.service.avro_records import decoded, names_by_id, plain_schema, readable
+from icewright.adapters.engines.service.manifest_files import (
+    ADDED,
+    DELETED,
+    EXISTING,
+    partition_schema,
+    read_manifest,
+)
 from icewright.adapters.engines.service.manifest_list_files import read_list
 from icewright.adapters.engines.service.partition_bounds import partition_fields, uncovered
+from icewright.adapters.engines.service.reachable import CONTENT_KINDS
 from icewright.adapters.metadata.document import text_of
 from icewright.core.avro_values import Schema
 from icewright.core.errors import MetadataUnreadable
@@ -25,10 +32,12 @@ from icewright.core.integrity import FileFault, FileFaultKind
 from icewright.core.table import Snapshot, TableMetadata, columns
 from icewright.ports import TableFiles
 
-DELETED = 2  # status of an entry (spec, Manifests)
 DATA, EQUALITY_DELETES = 0, 2  # content of a file
-_KINDS = ("data", "position deletes", "equality deletes")
-_COUNTS = {1: (504, 512), 0: (505, 513), 2: (506, 514)}  # files and rows in a list's row, by the entry's status
+_COUNTS = {
+    ADDED: (504, 512),
+    EXISTING: (505, 513),
+    DELETED: (506, 514),
+}  # files and rows in a list's row, by the entry's status
 # what some writers name without an id
 _ALIASES = {504: "added_files_count", 505: "existing_files_count", 506: "deleted_files_count"}
 
@@ -83,7 +92,7 @@ class ContentFile:
     @property
     def kind(self) -> str:
         """Return what the file is, in words."""
-        return "deletion vectors" if self.is_vector else _KINDS[self.content]
+        return "deletion vectors" if self.is_vector else CONTENT_KINDS[self.content]
 
     def mapped(self, field_id: int) -> Mapping[int, Any]:
         """Return counts or bounds by column id; empty where there are none."""
@@ -161,21 +170,19 @@ class EntryFaults:
 
     def _read(self, path: str) -> tuple[list[ContentFile], Schema]:
         """Return all entries of a manifest, and the schema of its partition tuples."""
-        file = self.files.avro(path)
+        manifest = read_manifest(self.files, path)
         inherited = next(iter(self._rows[path].values()), {}).get(515) or 0
         with readable(path):
-            schema = json.loads(file.meta["avro.schema"])
-            names = names_by_id(schema)
-            data_file = next(f["type"] for f in schema["fields"] if f.get("field-id") == 2)  # noqa: PLR2004 - its id
-            inner = names_by_id(data_file)
-            spec_id = int(file.meta.get("partition-spec-id", b"0"))
+            schema, data_file = manifest.shape.schema, manifest.shape.data_file
+            names, inner = names_by_id(schema), names_by_id(data_file)
+            spec_id = int(manifest.header.get("partition-spec-id", "0"))
             entries = []
-            for record in decoded(plain_schema(schema), file.records, file.body):
+            for record in decoded(plain_schema(schema), manifest.records, manifest.body):
                 values = {number: record[names[2]][name] for number, name in inner.items()}
                 stated = record.get(names.get(3, ""))
                 sequence = inherited if stated is None else stated
                 entries.append(ContentFile(path, spec_id, record[names[0]], sequence, values))
-        return entries, next(f["type"] for f in data_file["fields"] if f.get("field-id") == 102)  # noqa: PLR2004
+            return entries, partition_schema(data_file)
 
     def _check_row(
         self, path: str, row: Row, entries: Sequence[ContentFile], live: Sequence[ContentFile], partition: Schema

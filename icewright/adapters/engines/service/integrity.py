@@ -7,14 +7,14 @@ by one. Deeper levels decode all manifests, and read the footers of the files.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 import polars as pl
 
-from icewright.adapters.engines.service.content_faults import check_content, check_statistics
+from icewright.adapters.engines.service.content_faults import check_content, puffin_blobs
 from icewright.adapters.engines.service.entry_faults import ContentFile, EntryFaults
 from icewright.adapters.engines.service.listing import hashed
 from icewright.adapters.engines.service.reachable import as_files, content_of, lists_of, manifests_of, statistics_of
@@ -123,37 +123,41 @@ class IntegrityCheck:
     def _deeper_faults(self, broken: AbstractSet[str]) -> list[FileFault]:
         """Return what is wrong with entries and footers, but for the files that are known to be broken."""
         entries = EntryFaults(self.files, self.metadata)
-        seen: set[int] = set()
-        fresh: list[ContentFile] = []
+        footers = self.level.includes(CheckLevel.FOOTERS)
+        distinct: dict[int, ContentFile] = {}
         for one in entries.content_files():
-            content = hash(repr(one.values))
-            if self.level.includes(CheckLevel.FOOTERS) and one.path not in broken and content not in seen:
-                seen.add(content)
-                fresh.append(one)
-        specs = {spec.spec_id: spec for spec in self.metadata.specs}
+            if footers and one.path not in broken:
+                distinct.setdefault(hash(repr(one.values)), one)
+        faults = set(entries.faults)
+        if footers:
+            faults.update(self._footer_faults(entries, list(distinct.values())), self._statistics_faults(broken))
+        return sorted(faults, key=lambda fault: (fault.path, fault.kind, fault.detail))
+
+    def _footer_faults(self, entries: EntryFaults, contents: Sequence[ContentFile]) -> list[FileFault]:
+        types, specs = entries.types, {spec.spec_id: spec for spec in self.metadata.specs}
 
         def check(one: ContentFile) -> list[FileFault]:
             try:
-                found = check_content(self.files, one, entries.types, specs)
+                found = check_content(self.files, one, types, specs)
             except MetadataUnreadable as error:
                 found = [(FileFaultKind.UNREADABLE, str(error))]
-            return [
-                FileFault(kind, one.kind, one.path, detail, entries.concern(one.manifest)) for kind, detail in found
-            ]
+            concerned = entries.concern(one.manifest)
+            return [FileFault(kind, one.kind, one.path, detail, concerned) for kind, detail in found]
 
         with WorkerThreads(_CONCURRENCY) as pool:
-            faults = [fault for found in pool.map(check, fresh) for fault in found]
-        if self.level.includes(CheckLevel.FOOTERS):
-            faults += self._statistics_faults(broken)
-        return sorted({*entries.faults, *faults}, key=lambda fault: (fault.path, fault.kind, fault.detail))
+            return [fault for found in pool.map(check, contents) for fault in found]
 
-    def _statistics_faults(self, broken: AbstractSet[str]) -> Iterator[FileFault]:
+    def _statistics_faults(self, broken: AbstractSet[str]) -> list[FileFault]:
+        faults = []
         for one in self.metadata.statistics:
-            if one.path not in broken:
-                try:
-                    check_statistics(self.files, one.path, one.length)
-                except MetadataUnreadable as error:
-                    yield FileFault(FileFaultKind.UNREADABLE, "statistics", one.path, str(error), (one.snapshot_id,))
+            if one.path in broken:
+                continue
+            try:
+                puffin_blobs(self.files, one.path, one.length)
+            except MetadataUnreadable as error:
+                kind, concerned = FileFaultKind.UNREADABLE, (one.snapshot_id,)
+                faults.append(FileFault(kind, "statistics", one.path, str(error), concerned))
+        return faults
 
     def _snapshots_of(self, wanted: set[str]) -> dict[str, set[int]]:
         """Return the snapshots that need each of the paths."""

@@ -139,10 +139,10 @@ class WrittenManifest:
     row: Mapping[int, Any]
 
 
-def read_manifest(files: TableFiles, manifest: ManifestFile) -> ManifestBytes:
+def read_manifest(files: TableFiles, path: str) -> ManifestBytes:
     """Read all entries of a manifest file. Raises `MetadataUnreadable`."""
-    file = files.avro(manifest.path)
-    with readable(manifest.path):
+    file = files.avro(path)
+    with readable(path):
         header = {k: v.decode() for k, v in file.meta.items() if not k.startswith("avro.")}
         return ManifestBytes(header, _shape_by(file.meta["avro.schema"]), file.records, file.body)
 
@@ -163,8 +163,8 @@ class ManifestWriter:
             self._header |= {"format-version": str(metadata.format_version), "content": "data"}
             self._shape = EntryShape(_upgraded(model.shape.schema))
         self._names = names_by_id(self._shape.data_file)
-        self._partition_schema = fastavro.parse_schema(plain_schema(_of_partition(self._shape.data_file)))
-        self._partition_fields = partition_fields(_of_partition(self._shape.data_file))
+        self._partition_schema = fastavro.parse_schema(plain_schema(partition_schema(self._shape.data_file)))
+        self._partition_fields = partition_fields(partition_schema(self._shape.data_file))
         self._partitions: dict[bytes, tuple[Any, ...]] = {}
         self._encoded_number: dict[tuple[int, int, int | None, int | None], tuple[bytes, bytes]] = {}
 
@@ -255,7 +255,7 @@ class ManifestWriter:
     @cached_property
     def partition_shape(self) -> Any:  # noqa: ANN401 - JSON
         """Return the encoding of partition tuples: with one encoding, equal bytes mean the same partition."""
-        return shape_of(_of_partition(self._shape.data_file))
+        return shape_of(partition_schema(self._shape.data_file))
 
     def says(self, field_ids: Collection[int]) -> bool:
         """Return whether the written manifests have all of these fields of a data file."""
@@ -352,6 +352,6 @@ def _entry_schema(data_file: Schema) -> Schema:
     return {"type": "record", "name": "entry", "fields": [{"name": "f", "type": data_file, "field-id": _DATA_FILE}]}
 
 
-def _of_partition(data_file: Schema) -> Schema:
+def partition_schema(data_file: Schema) -> Schema:
     """Return the schema of partition tuples."""
     return next(f["type"] for f in data_file["fields"] if f.get("field-id") == _PARTITION)

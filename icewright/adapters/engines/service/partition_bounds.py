@@ -90,20 +90,24 @@ def uncovered(
         if actual["contains_null"] and not summary["contains_null"]:
             yield f"its list says that no partition has null in {name}"
         bounds = [(summary[which], actual[which]) for which in ("lower_bound", "upper_bound")]
+        type_name = "decimal" if kind.get("logicalType") == "decimal" else kind["type"]
         if kind.get("logicalType") == "uuid" or any(value is None for pair in bounds for value in pair):
             continue
-        (low, least), (high, most) = [tuple(_bound_value(kind, value) for value in pair) for pair in bounds]
+        (low, least), (high, most) = [tuple(bound_value(type_name, value) for value in pair) for pair in bounds]
         if low > least or high < most:
             yield f"its list says that {name} is from {low!r} to {high!r}, and it is from {least!r} to {most!r}"
 
 
-def _bound_value(kind: Mapping[str, Any], value: bytes) -> Any:  # noqa: ANN401 - any comparable
-    """Return a bound (spec, Appendix D) in comparable form; texts stay bytes, which compare as texts do."""
-    if kind.get("logicalType") == "decimal":
+def bound_value(type_name: str, value: bytes) -> Any:  # noqa: ANN401 - any comparable
+    """Return a bound (spec, Appendix D) in comparable form; texts stay bytes, which compare as texts do.
+
+    `type_name` is of Iceberg or of Avro. Numbers are read by their length: it is that of the type at the time of
+    writing, before a promotion.
+    """
+    if type_name.startswith("decimal"):
         return int.from_bytes(value, "big", signed=True)
-    match kind["type"]:
-        case "boolean" | "int" | "long":
-            return int.from_bytes(value, "little", signed=True)
-        case "float" | "double":
-            return struct.unpack("<f" if len(value) == 4 else "<d", value)[0]  # noqa: PLR2004 - the bytes of a float
-    return value
+    if type_name in ("float", "double"):
+        return struct.unpack("<f" if len(value) == 4 else "<d", value)[0]  # noqa: PLR2004 - the bytes of a float
+    if type_name in ("string", "binary", "bytes") or type_name.startswith("fixed"):
+        return value
+    return int.from_bytes(value, "little", signed=True)

@@ -13,7 +13,7 @@ from icewright.ports import TableFiles
 
 Canonical = Callable[[str], str]  # a folder without the links that lead to it
 FILE = {"path": pl.String, "bytes": pl.Int64, "kind": pl.String}
-_KINDS = {0: "data", 1: "position deletes", 2: "equality deletes"}
+CONTENT_KINDS = {0: "data", 1: "position deletes", 2: "equality deletes"}
 # scheme and authority in front of a path, with any slashes that follow
 _PREFIX = r"^(?:[A-Za-z][A-Za-z0-9+.-]*:)?(?://[^/]*)?/*"
 
@@ -45,7 +45,7 @@ def listed(manifests: pl.DataFrame) -> list[ManifestFile]:
 def content_of(files: TableFiles, manifests: pl.DataFrame) -> Iterator[pl.DataFrame]:
     """Yield the content files that are live in the manifests, chunk by chunk; a path may come again."""
     vector = pl.col("format") == "PUFFIN"
-    kind = pl.col("content").replace_strict(_KINDS, default="data", return_dtype=pl.String)
+    kind = pl.col("content").replace_strict(CONTENT_KINDS, default="data", return_dtype=pl.String)
     for batch in files.live_files(listed(manifests)):
         frame = pl.DataFrame(pl.from_arrow(batch))
         yield frame.select(

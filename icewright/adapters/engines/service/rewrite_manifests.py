@@ -62,7 +62,7 @@ class RewriteManifestsInService:
 
     def _rewrite_group(self, replacing: Replacing, manifests: Sequence[ManifestFile], step: RewriteManifests) -> None:
         with WorkerThreads(_READERS) as pool:
-            sources = list(pool.map(lambda m: read_manifest(self.files, m), manifests))
+            sources = list(pool.map(lambda m: read_manifest(self.files, m.path), manifests))
         spec = replacing.base.spec(manifests[0].spec_id)
         writer = ManifestWriter(sources[0], replacing.base, spec.spec_id, manifests[0].content)
         read = [e for m, source in zip(manifests, sources, strict=True) for e in writer.entries(m, source)]

@@ -8,7 +8,7 @@ from datetime import datetime
 
 import polars as pl
 
-from icewright.adapters.engines.service.reachable import reached, unreached
+from icewright.adapters.engines.service.reachable import CONTENT_KINDS, reached, unreached
 from icewright.core.partitions import PartitionKey, partition_key, partition_name, partition_text
 from icewright.core.paths import metadata_folder
 from icewright.core.runs import FileAction, PartitionChange
@@ -17,7 +17,6 @@ from icewright.ports import TableFiles
 
 _APPLICATION = "app-id"  # in the summary of every snapshot that Spark makes
 _ADDED, _DELETED = 1, 2
-_KINDS = {0: "data", 1: "position deletes", 2: "equality deletes"}
 _COUNTS = ("files_in", "bytes_in", "files_out", "bytes_out")
 _ENTRIES = pl.Schema(
     {
@@ -91,7 +90,7 @@ def effect(
     )
     removed = entries.filter(pl.col("status") == _DELETED).unique("path").sort("path")
     vector = pl.col("format") == "PUFFIN"
-    kind = pl.when(vector).then(pl.lit("deletion vectors")).otherwise(pl.col("content").replace_strict(_KINDS))
+    kind = pl.when(vector).then(pl.lit("deletion vectors")).otherwise(pl.col("content").replace_strict(CONTENT_KINDS))
     counts: dict[PartitionKey, dict[str, int]] = {}
     for spec_id, text, which, number, size in counted.rows():
         one = counts.setdefault(partition_key(after.spec(spec_id), text), dict.fromkeys(_COUNTS, 0))
