@@ -18,6 +18,8 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 
 from icewright.core.runs import OperationState
+from icewright.flow.detect import detect
+from icewright.flow.evaluate import evaluate_due
 from icewright.flow.reconcile import reconcile_interrupted
 from icewright.testing import FixedClock
 from tests.faults.interceptors import WRITES, Call, Hook, opened
@@ -250,8 +252,12 @@ def test_the_name_leads_elsewhere(sweeps: Sweeps, action: FaultOperation, how: s
             act = partial(_rename if how == "rename" else _replace, client)
             done = _disturbed(workspace, action, At({moment}, act))
             with opened(workspace.home, FixedClock(sweeps.now + timedelta(hours=1))) as app:
-                reconcile_interrupted(replace(app.runtime, process_has_ended=lambda _: True))
-                open_plans = open_ends(app.runtime)
+                runtime = replace(app.runtime, process_has_ended=lambda _: True)
+                reconcile_interrupted(runtime)
+                detect(runtime, ["lake"])  # planned deletions wait until a table's new name was read
+                evaluate_due(runtime, ["lake"])
+                reconcile_interrupted(runtime)
+                open_plans = open_ends(runtime)
             ids = scanned(client, RENAMED if how == "rename" else NAME)["main"]
         broken = lost(want, read(workspace, RENAMED)) if how == "rename" else read(workspace).missing
         broken += [f"reads {ids}"] if how == "replace" and ids != [500] else []
