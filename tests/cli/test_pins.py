@@ -62,10 +62,43 @@ def test_pins_that_make_no_sense(workspace: Workspace) -> None:
         (("pin", name, "4711", "--reader", "x"), "has no snapshot 4711"),
         (("pin", name, str(snapshots(workspace)[0]), "--reader", " "), "--reader: give the reader a name"),
         (("unpin", name, "--reader", "nobody"), "nobody holds no snapshot"),
+        (("pin", name, "--reader", "x"), "pin either a snapshot by its id, or what a Spark stream needs"),
+        (("pin", name, "1", "--checkpoint", "x", "--reader", "x"), "pin either a snapshot by its id"),
+        (("pin", name, "--checkpoint", str(workspace.home), "--reader", "x"), "is no checkpoint of a Spark stream"),
     ]:
         said = workspace(*arguments)
         assert said.code == 2
         assert words in " ".join(said.err.split())
+
+
+def checkpoint(folder: Path, first: int, batches: list[int], done: int) -> None:
+    """A checkpoint as Spark and Iceberg write it, with Hadoop's checksums beside the files; `done` batches are."""
+    files = {f"offsets/{n}": f"v1\n{{}}\n{_offset(batch)}" for n, batch in enumerate(batches)}
+    files |= {f"commits/{n}": "v1\n{}" for n in range(done)} | {"commits/.9.crc": "", "metadata": "{}"}
+    for name, text in {**files, "sources/0/offsets/0": _offset(first)}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+def _offset(snapshot: int) -> str:
+    return json.dumps({"version": 1, "snapshot_id": snapshot, "position": 1, "scan_all_files": False})
+
+
+@pytest.mark.cases(142)
+def test_a_pin_by_a_checkpoint(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stream's checkpoint says what to pin: its first snapshot, or where it goes on for another trigger."""
+    (name,) = workspace.make(HISTORY)
+    ids = snapshots(workspace)
+    checkpoint(workspace.home / "stream", ids[3], [ids[4], ids[6], ids[9]], done=2)
+    monkeypatch.chdir(workspace.home)
+    asked = ("pin", name, "--reader", "search", "--json", "--checkpoint")
+    assert workspace(*asked, "stream").json["snapshot_id"] == ids[3]
+    assert (
+        workspace(*asked, f"file:{workspace.home}/stream/", "--trigger", "processing-time").json["snapshot_id"]
+        == ids[6]
+    )
+    (held,) = workspace("pins", name, "--json").json
+    assert held["snapshot_id"] == ids[6]
 
 
 def test_a_pin_in_the_policy(workspace: Workspace) -> None:

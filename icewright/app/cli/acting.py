@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import enum
 import sys
 from dataclasses import asdict, replace
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -32,12 +34,20 @@ from icewright.app.cli.base import (
 from icewright.app.cli.fleet import AllTables, Tables, WholeCatalog, ask_about, print_document, selection
 from icewright.app.output import echo, escape
 from icewright.core.errors import UsageError
+from icewright.core.paths import split
 
 if TYPE_CHECKING:
     from icewright.ports import Adoptable
 
 Reader = Annotated[str, typer.Option("--reader", metavar="NAME", help="The reader that goes on from the snapshot.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done; change nothing.")]
+
+
+class _Trigger(enum.StrEnum):
+    """Triggers of Spark streams that need different snapshots."""
+
+    AVAILABLE_NOW = "available-now"
+    PROCESSING_TIME = "processing-time"
 
 
 @app.command()
@@ -175,8 +185,19 @@ def give_up(job: Job, yes: Yes = False, as_json: Json = False) -> None:
 @app.command()
 def pin(
     table: Table,
-    snapshot: Annotated[int, typer.Argument(metavar="SNAPSHOT", help="Id of the snapshot that was read last.")],
     reader: Reader,
+    snapshot: Annotated[
+        int | None, typer.Argument(metavar="[SNAPSHOT]", help="Id of the snapshot that was read last.")
+    ] = None,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            "--checkpoint", metavar="PATH", help="Pin what the Spark stream of this checkpoint needs to go on."
+        ),
+    ] = None,
+    trigger: Annotated[
+        _Trigger, typer.Option("--trigger", help="That of the stream; available-now needs its first snapshot too.")
+    ] = _Trigger.AVAILABLE_NOW,
     hours: Annotated[
         int | None, typer.Option("--hours", min=1, help="For how long; default: expire_snapshots.max_pin_age_hours.")
     ] = None,
@@ -187,12 +208,19 @@ def pin(
     A later pin of the same reader replaces it.
     """
     from icewright.core.policy import MAX_PIN_AGE
+    from icewright.flow.checkpoint import checkpoint_snapshot
     from icewright.ports import SnapshotPin
 
+    if (snapshot is None) == (checkpoint is None):
+        raise UsageError("pin either a snapshot by its id, or what a Spark stream needs by --checkpoint PATH")
     with open_application() as opened:
         runtime, row = opened.runtime, known_table(opened, table)
         metadata = runtime.catalog(row.ref).load(row.ref)
-        if snapshot not in metadata.by_id:
+        if checkpoint is not None:
+            folder = checkpoint if split(checkpoint).scheme else str(Path(checkpoint).resolve())
+            available_now = trigger is _Trigger.AVAILABLE_NOW
+            snapshot = checkpoint_snapshot(runtime.files, folder, metadata, available_now=available_now)
+        if snapshot is None or snapshot not in metadata.by_id:
             raise UsageError(f"{row.ref} has no snapshot {snapshot}; it may have been expired already")
         now = runtime.clock.now()
         longest = runtime.policy().knobs_for(row.ref, metadata)[MAX_PIN_AGE]
