@@ -79,7 +79,13 @@ class PoolSection(Section):
 
 
 _OperationName = Literal[
-    "expire_rows", "compact", "rewrite_deletes", "rewrite_manifests", "expire_snapshots", "remove_orphans"
+    "expire_rows",
+    "compact",
+    "rewrite_deletes",
+    "rewrite_manifests",
+    "recovery_points",
+    "expire_snapshots",
+    "remove_orphans",
 ]
 
 
@@ -90,6 +96,7 @@ def default_limits_per_operation() -> dict[_OperationName, int]:
         "compact": 2,
         "rewrite_deletes": 2,
         "rewrite_manifests": 2,
+        "recovery_points": 4,
         "expire_snapshots": 4,
         "remove_orphans": 1,
     }

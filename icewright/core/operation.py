@@ -13,6 +13,7 @@ class Operation(enum.StrEnum):
     COMPACT = "compact"
     REWRITE_DELETES = "rewrite_deletes"
     REWRITE_MANIFESTS = "rewrite_manifests"
+    RECOVERY_POINTS = "recovery_points"
     EXPIRE_SNAPSHOTS = "expire_snapshots"
     REMOVE_ORPHANS = "remove_orphans"
 
@@ -38,6 +39,7 @@ ORDERS: Mapping[str, tuple[Operation, ...]] = {
         Operation.EXPIRE_ROWS,
         Operation.COMPACT,
         Operation.REWRITE_DELETES,
+        Operation.RECOVERY_POINTS,
         Operation.EXPIRE_SNAPSHOTS,
         Operation.REMOVE_ORPHANS,
         Operation.REWRITE_MANIFESTS,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, TypeVar
 
+from icewright.core.cadence import Cadence
 from icewright.core.knob import Knob, SettingRegistry, ValueKind, check_names
 from icewright.core.operation import ON_POOL as ON_POOL  # noqa: PLC0414 - settings and operations are imported together
 from icewright.core.operation import ORDERS as ORDERS  # noqa: PLC0414
@@ -79,6 +80,7 @@ _COOLDOWNS = {
     Operation.COMPACT: 60,
     Operation.REWRITE_DELETES: 60,
     Operation.REWRITE_MANIFESTS: 360,
+    Operation.RECOVERY_POINTS: 15,
     Operation.EXPIRE_SNAPSHOTS: 60,
     Operation.REMOVE_ORPHANS: 60,
 }
@@ -141,14 +143,8 @@ KERNEL = _choice(
     ("auto", "arrow", "spark"),
     "who rewrites rows: Arrow in tasks of Spark, or Spark's own path; auto: Arrow wherever its result is the same",
 )
-TASK_MEMORY = _integer(
-    "compact.task_memory_mb",
-    512,
-    "memory of a task that rewrites as Arrow; what needs more is left to Spark's own path",
-    unit="MB",
-    minimum=256,
-    maximum=10**6,
-)
+_TASK_MEMORY = "memory of a task that rewrites as Arrow; what needs more is left to Spark's own path"
+TASK_MEMORY = _integer("compact.task_memory_mb", 512, _TASK_MEMORY, unit="MB", minimum=256, maximum=10**6)
 SORT_ORDER: Knob[str | None] = _knob(
     "compact.sort_order", ValueKind.TEXT, None, "columns to sort or z-order by; unset: the table's sort order"
 )
@@ -231,6 +227,17 @@ MANIFEST_ENGINE = _choice(
     ("auto", "service", "spark"),
     "auto: in-service for format v1 and v2, else Spark",
 )
+
+POINTS: Mapping[Cadence, Knob[int]] = {
+    cadence: _integer(
+        f"recovery_points.{cadence}",
+        0,
+        f"how many times back the {cadence} states of the table have a tag to return to; 0: none",
+        minimum=0,
+        maximum=1000,
+    )
+    for cadence in Cadence
+}
 
 RETENTION = _number_knob(
     "expire_snapshots.retention_hours",
@@ -317,14 +324,8 @@ ORPHAN_EVERY: Knob[int | str] = _knob(
     also="auto",
     also_range=(24, 90 * 24),
 )
-ORPHAN_AGE = _integer(
-    "remove_orphans.older_than_hours",
-    72,
-    "younger files are kept: a writer may be about to commit them",
-    unit="hours",
-    minimum=24,
-    maximum=YEARS_HOURS,
-)
+_YOUNG = "younger files are kept: a writer may be about to commit them"
+ORPHAN_AGE = _integer("remove_orphans.older_than_hours", 72, _YOUNG, unit="hours", minimum=24, maximum=YEARS_HOURS)
 ORPHAN_MODE = _choice(
     "remove_orphans.mode",
     "report",

@@ -221,6 +221,11 @@ METRICS: Mapping[Operation, Mapping[str, str]] = {
         **TIME_AND_COST,
         **_SAVED,
     },
+    Operation.RECOVERY_POINTS: {
+        "points_made": "tags made on states of the table",
+        "points_retired": "tags retired, whose times are past or covered by others",
+        **TIME_AND_COST,
+    },
     Operation.EXPIRE_SNAPSHOTS: {
         "snapshots_expired": "snapshots removed from the metadata",
         "refs_removed": "tags and branches that outlived their age",

@@ -10,6 +10,7 @@ from typing import assert_never
 
 from icewright.core.partitions import PartitionKey
 from icewright.core.policy import Operation
+from icewright.core.recovery import RecoveryPoint
 from icewright.core.table import ManifestContent, ManifestFile, PartitionSpec
 
 
@@ -96,6 +97,14 @@ class RewriteManifests:
 
 
 @dataclass(frozen=True, slots=True)
+class TagRecoveryPoints:
+    """Make and retire tags on states of the table, in one commit."""
+
+    make: tuple[RecoveryPoint, ...]
+    retire: tuple[RecoveryPoint, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ExpireSnapshots:
     """Remove snapshots and refs from the metadata, then the files that only they reached."""
 
@@ -132,7 +141,15 @@ class RemoveOrphans:
     delay: timedelta = timedelta(0)  # between the scan and the deletion of files
 
 
-Step = ExpireRows | RewriteDataFiles | RewritePositionDeletes | RewriteManifests | ExpireSnapshots | RemoveOrphans
+Step = (
+    ExpireRows
+    | RewriteDataFiles
+    | RewritePositionDeletes
+    | RewriteManifests
+    | TagRecoveryPoints
+    | ExpireSnapshots
+    | RemoveOrphans
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +221,7 @@ def on_pool(step: Step) -> bool:
             return True
         case RewriteManifests(by_spark=by_spark) | ExpireSnapshots(by_spark=by_spark):
             return by_spark
-        case RemoveOrphans():
+        case TagRecoveryPoints() | RemoveOrphans():
             return False
     assert_never(step)
 

@@ -17,6 +17,7 @@ from icewright.core.operations import (
     compact,
     expire_rows,
     expire_snapshots,
+    recovery_points,
     remove_orphans,
     rewrite_deletes,
     rewrite_manifests,
@@ -73,6 +74,7 @@ EVALUATE: Mapping[Operation, Evaluate] = {
     Operation.COMPACT: compact.evaluate,
     Operation.REWRITE_DELETES: rewrite_deletes.evaluate,
     Operation.REWRITE_MANIFESTS: rewrite_manifests.evaluate,
+    Operation.RECOVERY_POINTS: recovery_points.evaluate,
     Operation.EXPIRE_SNAPSHOTS: expire_snapshots.evaluate,
     Operation.REMOVE_ORPHANS: remove_orphans.evaluate,
 }

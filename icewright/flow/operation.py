@@ -48,6 +48,7 @@ from icewright.core.steps import (
     RewriteDataFiles,
     RewritePositionDeletes,
     Step,
+    TagRecoveryPoints,
     why,
 )
 from icewright.core.table import TableFacts, TableMetadata, TableRef
@@ -182,6 +183,8 @@ class OperationRunner:
             s.summary.get(JOB_ID) == self.job_id and s.snapshot_id not in self.base_snapshots for s in current.snapshots
         ):
             return committed(self.operation, landed, {}, notes=(str(error),))
+        if isinstance(step, TagRecoveryPoints) and {p.tag for p in step.make} <= set(current.refs):
+            return committed(self.operation, landed, {"points_made": len(step.make)}, notes=(str(error),))
         if not isinstance(step, ExpireSnapshots) or set(step.snapshot_ids) & current.by_id.keys():
             return unknown
         metrics = {"snapshots_expired": len(step.snapshot_ids), "refs_removed": len(step.remove_refs)}
@@ -281,7 +284,7 @@ class OperationRunner:
         """Pin the snapshot that a rewrite starts from, so that no expiry removes it, even after a crash."""
         store, request, now = self.runtime.store, self.request, self.runtime.clock.now()
         current, name = base.current_snapshot_id, f"the running rewrite of job {self.job_id}"
-        if request.dry_run or current is None or isinstance(step, ExpireSnapshots | RemoveOrphans):
+        if request.dry_run or current is None or isinstance(step, ExpireSnapshots | RemoveOrphans | TagRecoveryPoints):
             yield
             return
         until = now + timedelta(seconds=self.knobs[TIMEOUT])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from icewright.core.errors import MetadataTooLarge
 from icewright.core.runs import FileAction
 from icewright.core.steps import ExpireRows, RewriteDataFiles, RewritePositionDeletes
-from icewright.core.table import ManifestFile, Snapshot, TableFacts, TableMetadata, TableRef, Thresholds
+from icewright.core.table import ManifestFile, Snapshot, SnapshotRef, TableFacts, TableMetadata, TableRef, Thresholds
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -84,7 +84,15 @@ class RestoreSnapshots:
         return cls(**arguments)
 
 
-Change = AddSnapshot | RemoveSnapshots | RestoreSnapshots
+@dataclass(frozen=True, slots=True)
+class SetRefs:
+    """Set branches and tags, main among them, to snapshots of the table, and drop others, all in one commit."""
+
+    refs: tuple[SnapshotRef, ...]
+    removed: frozenset[str] = frozenset()
+
+
+Change = AddSnapshot | RemoveSnapshots | RestoreSnapshots | SetRefs
 
 
 @dataclass(frozen=True, slots=True)

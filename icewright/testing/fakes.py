@@ -14,7 +14,7 @@ from icewright.core.integrity import CheckLevel, IntegrityReport
 from icewright.core.runs import Outcome, committed
 from icewright.core.verify import snapshot_of
 from icewright.ports.engine import Adoptable, Probe, StepRequest, Unfinished
-from icewright.ports.lake import AddSnapshot, Change, Clock, Pointer, RemoveSnapshots, RestoreSnapshots
+from icewright.ports.lake import AddSnapshot, Change, Clock, Pointer, RemoveSnapshots, RestoreSnapshots, SetRefs
 from icewright.testing.builders import NOW
 
 
@@ -160,6 +160,13 @@ def _changed(base: table.TableMetadata, change: Change, now: datetime) -> table.
                 return base
             snapshots = sorted((*base.snapshots, *back), key=lambda s: (s.sequence_number, s.timestamp))
             return replace(base, last_updated=updated, refs=(*base.refs, *named), snapshots=tuple(snapshots))
+        case SetRefs():
+            if table.MAIN in change.removed or any(r.snapshot_id not in base.by_id for r in change.refs):
+                raise Refused(f"{base.ref}: main cannot be removed, and a ref needs a snapshot that is there")
+            heads = {r.name: r for r in base.refs if r.name not in change.removed} | {r.name: r for r in change.refs}
+            current = heads[table.MAIN].snapshot_id if table.MAIN in heads else base.current_snapshot_id
+            refs = tuple(heads.values())
+            return replace(base, last_updated=updated, refs=refs, current_snapshot_id=current)
         case _:
             assert_never(change)
 

@@ -194,7 +194,7 @@ def test_orders_hold_every_operation() -> None:
 
 def test_seaweedfs_order() -> None:
     """Manifests are rewritten last in the order of SeaweedFS."""
-    ours = (Operation.EXPIRE_ROWS, Operation.REWRITE_DELETES)
+    ours = (Operation.EXPIRE_ROWS, Operation.REWRITE_DELETES, Operation.RECOVERY_POINTS)
     assert [op for op in ORDERS["seaweedfs"] if op not in ours] == [
         Operation.COMPACT,
         Operation.EXPIRE_SNAPSHOTS,

@@ -45,7 +45,8 @@ def lost(want: Want, now: Reading) -> list[str]:
 
 def untrue(want: Want, now: Reading, outcome: Outcome, files: set[str], fault: Fault) -> Iterator[str]:
     """Where the outcome says other than what happened."""
-    landed, lands = now.snapshots != want.before.snapshots, want.after.snapshots != want.before.snapshots
+    before, after, found = ((r.snapshots, r.refs) for r in (want.before, want.after, now))
+    landed, lands = found != before, after != before
     gone = want.gone - files
     match outcome.state:
         case OperationState.COMMITTED:
@@ -84,6 +85,7 @@ def differs(want: Want, now: Reading) -> list[str]:
         wrong.append(f"{len(now.snapshots)} snapshots are left, not {len(want.after.snapshots)}")
     if now.snapshots & want.before.snapshots != want.after.snapshots & want.before.snapshots:
         wrong.append("other snapshots are left")
+    wrong += [f"ref {name} is not there" for name in sorted(want.after.refs.keys() - now.refs.keys())]
     if now.manifests[now.head] != want.after.manifests[want.after.head]:
         wrong.append(f"{now.manifests[now.head]} manifests, not {want.after.manifests[want.after.head]}")
     return wrong

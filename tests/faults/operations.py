@@ -22,6 +22,7 @@ class FaultOperation(enum.StrEnum):
 
     EXPIRE = Operation.EXPIRE_SNAPSHOTS.value
     ORPHANS = Operation.REMOVE_ORPHANS.value
+    POINTS = Operation.RECOVERY_POINTS.value
     REWRITE = Operation.REWRITE_MANIFESTS.value
     SETTLE = "settle"  # the deletions that an expiry planned and did not come to
 

@@ -29,6 +29,7 @@ _LISTINGS = {"listing breaks off", "listing breaks off each time", "listing lack
 _FOREIGN = {
     FaultOperation.EXPIRE: _LISTINGS,
     FaultOperation.ORPHANS: _COMMITS,
+    FaultOperation.POINTS: _LISTINGS | _DELETIONS,
     FaultOperation.REWRITE: _LISTINGS | _DELETIONS,
     FaultOperation.SETTLE: _LISTINGS | _COMMITS,
 }

@@ -28,7 +28,7 @@ from icewright.core.errors import (
 )
 from icewright.core.table import TableMetadata, TableRef
 from icewright.core.vacuum import Commit, Content, GcConfig, Key, Reference
-from icewright.ports import AddSnapshot, Change, Clock, Pointer, RemoveSnapshots, RestoreSnapshots
+from icewright.ports import AddSnapshot, Change, Clock, Pointer, RemoveSnapshots, RestoreSnapshots, SetRefs
 
 _MAX_COMMITS = 5000  # since the last listing; after more, all tables are listed again
 _NO_SNAPSHOT = -1
@@ -284,6 +284,8 @@ def _message(base: TableMetadata, change: Change) -> str:
             return f"Icewright rewrites metadata of {name}"
         case RemoveSnapshots():
             return f"Icewright expires {len(change.snapshot_ids)} snapshot(s) of {name}"
+        case SetRefs():
+            return f"Icewright sets {len(change.refs)} and removes {len(change.removed)} ref(s) of {name}"
         case RestoreSnapshots():
             return f"Icewright puts back {len(change.snapshots)} snapshot(s) of {name}"
         case _:

@@ -11,6 +11,7 @@ from icewright.adapters.engines.service.deletion import DeletionResult
 from icewright.adapters.engines.service.expire_snapshots import ExpireInService
 from icewright.adapters.engines.service.integrity import IntegrityCheck
 from icewright.adapters.engines.service.proof import TableProof
+from icewright.adapters.engines.service.recovery_points import RecoveryPointsInService
 from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInService
 from icewright.adapters.engines.service.rewrite_manifests import RewriteManifestsInService
 from icewright.adapters.engines.service.vacuum import BranchVacuum
@@ -29,6 +30,7 @@ from icewright.core.steps import (
     RewriteDataFiles,
     RewriteManifests,
     RewritePositionDeletes,
+    TagRecoveryPoints,
 )
 from icewright.core.table import TableMetadata, TableRef
 from icewright.ports import Adoptable, Catalog, Probe, RemoveSnapshots, Restoring, StepRequest, Unfinished
@@ -63,6 +65,8 @@ class Engines:
                 return self.spark.run(catalog, assignment, step)
             case RewriteManifests() as step:
                 return _costed(self.manifests.run(catalog, assignment, step))
+            case TagRecoveryPoints() as step:
+                return _costed(RecoveryPointsInService(self.orphans.deletion.clock).run(catalog, assignment, step))
             case ExpireSnapshots() as step:
                 return _costed(self.expire.run(catalog, assignment, step))
             case RemoveOrphans() as step:

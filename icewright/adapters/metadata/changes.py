@@ -12,8 +12,8 @@ from typing import Any, assert_never
 from icewright.adapters.metadata.document import OF_SNAPSHOT, Document, Editor
 from icewright.adapters.metadata.restoring import restore
 from icewright.core.errors import Refused
-from icewright.core.table import MAIN
-from icewright.ports import AddSnapshot, Change, RemoveSnapshots, RestoreSnapshots
+from icewright.core.table import MAIN, SnapshotRef
+from icewright.ports import AddSnapshot, Change, RemoveSnapshots, RestoreSnapshots, SetRefs
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 METADATA_LOG = 100  # Iceberg's default of write.metadata.previous-versions-max
@@ -33,6 +33,9 @@ def changed(document: Document, location: str, change: Change, now: datetime) ->
         case RestoreSnapshots():
             if not restore(new, change).anything:
                 return document
+        case SetRefs():
+            if not _set_refs(new, change, now):
+                return document
         case _:
             assert_never(change)
     log_length = str(new.get("properties", {}).get("write.metadata.previous-versions-max", ""))
@@ -40,8 +43,13 @@ def changed(document: Document, location: str, change: Change, now: datetime) ->
     updated = new.get("last-updated-ms", 0)
     log = [*new.get("metadata-log", []), {"metadata-file": location, "timestamp-ms": updated}]
     new.set("metadata-log", log[-max(1, limit) :])
-    new.set("last-updated-ms", max((now - _EPOCH) // timedelta(milliseconds=1), updated))
+    new.set("last-updated-ms", _update_time(new, now))
     return new.document
+
+
+def _update_time(new: Editor, now: datetime) -> int:
+    """Return the time of the change in milliseconds, which is never before that of the last one."""
+    return max((now - _EPOCH) // timedelta(milliseconds=1), int(new.get("last-updated-ms", 0)))
 
 
 def _remove_snapshots(new: Editor, change: RemoveSnapshots) -> None:
@@ -80,3 +88,32 @@ def _add_snapshot(new: Editor, change: AddSnapshot) -> None:
         new.set("current-snapshot-id", snapshot["snapshot-id"])
         entry = {"snapshot-id": snapshot["snapshot-id"], "timestamp-ms": snapshot["timestamp-ms"]}
         new.set("snapshot-log", [*new.get("snapshot-log", []), entry])
+
+
+def _set_refs(new: Editor, change: SetRefs, now: datetime) -> bool:
+    """Set and remove refs; return whether anything changed. Raises `Refused` for a snapshot that is not there."""
+    if MAIN in change.removed:
+        raise Refused("main cannot be removed")
+    current = new.get("current-snapshot-id", None)
+    present = {OF_SNAPSHOT.decode(item).snapshot_id for item in new.items("snapshots")}
+    before = new.get("refs", {MAIN: {"snapshot-id": current, "type": "branch"}} if current in present else {})
+    refs = {name: ref for name, ref in before.items() if name not in change.removed}
+    for ref in change.refs:
+        if ref.snapshot_id not in present:
+            raise Refused(f"{ref.kind} {ref.name} cannot be set: the table has no snapshot {ref.snapshot_id}")
+        refs[ref.name] = _ref(ref)
+        if ref.name == MAIN and ref.snapshot_id != current:
+            new.set("current-snapshot-id", ref.snapshot_id)
+            entry = {"snapshot-id": ref.snapshot_id, "timestamp-ms": _update_time(new, now)}
+            new.set("snapshot-log", [*new.get("snapshot-log", []), entry])
+    if refs == before:
+        return False
+    new.set("refs", refs)
+    return True
+
+
+def _ref(ref: SnapshotRef) -> dict[str, Any]:
+    ages = {"max-snapshot-age-ms": ref.max_snapshot_age, "max-ref-age-ms": ref.max_ref_age}
+    least = {} if ref.min_snapshots_to_keep is None else {"min-snapshots-to-keep": ref.min_snapshots_to_keep}
+    known = {name: age // timedelta(milliseconds=1) for name, age in ages.items() if age is not None}
+    return {"snapshot-id": ref.snapshot_id, "type": ref.kind.value, **least, **known}

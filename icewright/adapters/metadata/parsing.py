@@ -26,6 +26,10 @@ from icewright.core.table import (
 )
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LONGEST_MS = 365 * 100 * 86_400_000  # of an age: by times before the calendar begins nobody can reckon
+_EXACT_MS = (
+    2**53
+)  # the largest age of a recovery point's tag, which nobody reckons with, but which must be known exactly
 NO_SNAPSHOT = -1  # how older writers say that a table has none
 
 # the keys of a summary that are read
@@ -174,10 +178,11 @@ def time_of(milliseconds: int) -> datetime:
     return _EPOCH + timedelta(milliseconds=milliseconds)
 
 
-def _milliseconds(value: int | None) -> timedelta | None:
+def _milliseconds(value: int | None, most: int = _LONGEST_MS) -> timedelta | None:
+    """Return an age of at most a century, or as long as a recovery point's tag has one, exactly."""
     if value is None:
         return None
-    return min(timedelta(milliseconds=value), timedelta(days=365 * 100)) if value < 1e14 else timedelta(days=365 * 100)  # noqa: PLR2004
+    return timedelta(milliseconds=value if value <= most else _LONGEST_MS)
 
 
 def _ref(name: str, raw: _Ref) -> SnapshotRef:
@@ -187,7 +192,7 @@ def _ref(name: str, raw: _Ref) -> SnapshotRef:
         snapshot_id=raw.snapshot_id,
         min_snapshots_to_keep=raw.min_snapshots_to_keep,
         max_snapshot_age=_milliseconds(raw.max_snapshot_age_ms),
-        max_ref_age=_milliseconds(raw.max_ref_age_ms),
+        max_ref_age=_milliseconds(raw.max_ref_age_ms, _EXACT_MS),
     )
 
 

@@ -64,6 +64,7 @@ class SimulatedTable:
         self.partitions: dict[PartitionKey, SimulatedPartition] = {}
         self.layouts: list[Layout] = []
         self.snapshots: list[Snapshot] = []
+        self.tags: list[SnapshotRef] = []
         self.orphans: list[Orphans] = []
         self.version = 0
         self.files = self.bytes = self.deletes = 0  # live data files, their bytes, delete files that apply
@@ -237,7 +238,7 @@ class SimulatedTable:
             last_sequence_number=self._sequence,
             current_snapshot_id=current,
             snapshots=tuple(self.snapshots),
-            refs=() if current is None else (SnapshotRef(MAIN, RefKind.BRANCH, current),),
+            refs=() if current is None else (SnapshotRef(MAIN, RefKind.BRANCH, current), *self.tags),
             metadata_log=(),
             statistics=(),
             partition_statistics=(),

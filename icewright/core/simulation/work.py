@@ -27,6 +27,7 @@ from icewright.core.steps import (
     RewriteManifests,
     RewritePositionDeletes,
     Step,
+    TagRecoveryPoints,
 )
 
 _DELETE_FILE_BYTES = 64 * 1024
@@ -81,6 +82,8 @@ def begin(table: SimulatedTable, step: Step, now: datetime) -> Begun:
             end = partial(_expire, table, step)
             count = len(step.snapshot_ids)
             return _on_spark(spark_expiry(count), end) if step.by_spark else _in_service(10 * count, end)
+        case TagRecoveryPoints():
+            return _in_service(1, partial(_tag, table, step))
         case RemoveOrphans():
             files = table.files + table.deletes + table.manifests + table.delete_manifests
             return _in_service(2 * files, partial(_remove_orphans, table, step, files))
@@ -179,6 +182,14 @@ def _rewrite_manifests(table: SimulatedTable, step: RewriteManifests, now: datet
         table.merge_delete_manifests()
         table.commit(now, "replace")
     return Done({"manifests_rewritten": before, "manifests_written": table.manifests + table.delete_manifests})
+
+
+def _tag(table: SimulatedTable, step: TagRecoveryPoints, now: datetime) -> Done:
+    retired, there = {p.name for p in step.retire}, {s.snapshot_id for s in table.snapshots}
+    tags = [*table.tags, *(p.tag for p in step.make)]
+    table.tags = [tag for tag in tags if tag.name not in retired and tag.snapshot_id in there]
+    table.touched(now)
+    return Done({"points_made": len(step.make), "points_retired": len(step.retire)})
 
 
 def _expire(table: SimulatedTable, step: ExpireSnapshots, now: datetime) -> Done:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from icewright.core.errors import CommitConflict, Refused, TableNotFound
-from icewright.core.table import MAIN, Snapshot, TableMetadata, TableRef
-from icewright.ports import AddSnapshot, Catalog, Pointer, RemoveSnapshots, RestoreSnapshots
+from icewright.core.table import MAIN, RefKind, Snapshot, SnapshotRef, TableMetadata, TableRef
+from icewright.ports import AddSnapshot, Catalog, Pointer, RemoveSnapshots, RestoreSnapshots, SetRefs
 from icewright.testing.contracts.cases import concurrently
 
 MakeTable = Callable[[str, int], TableMetadata]  # dotted name without the catalog's, and number of snapshots
@@ -154,3 +156,32 @@ class CatalogTests:
         assert after.current_snapshot_id == base.current_snapshot_id
         assert catalog.commit(after, undo) == after
         assert catalog.load(base.ref).metadata_location == after.metadata_location
+
+    def test_refs_are_set_and_removed_in_one_commit(self, catalog: Catalog, make_table: MakeTable) -> None:
+        """Main returns to an older snapshot and the newer one gets a tag; both read back exactly, and again apart."""
+        base = make_table("sales.orders", 3)
+        age = timedelta(milliseconds=2**53 - 1)
+        main = SnapshotRef(MAIN, RefKind.BRANCH, base.snapshots[0].snapshot_id)
+        tag = SnapshotRef("before", RefKind.TAG, base.snapshots[2].snapshot_id, max_ref_age=age)
+        after = catalog.commit(base, SetRefs((main, tag)))
+        loaded = catalog.load(base.ref)
+        assert (loaded.metadata_location, set(loaded.refs)) == (after.metadata_location, set(after.refs))
+        assert (set(after.refs), after.current_snapshot_id) == ({main, tag}, main.snapshot_id)
+        assert after.by_id.keys() == base.by_id.keys()
+        back = catalog.commit(after, SetRefs((replace(main, snapshot_id=tag.snapshot_id),), frozenset({"before"})))
+        assert (back.refs, back.current_snapshot_id) == (base.refs, base.current_snapshot_id)
+
+    def test_refs_are_set_on_the_base_alone(self, catalog: Catalog, make_table: MakeTable) -> None:
+        """After another commit the change conflicts; a snapshot that is not there, and main's removal, are refused."""
+        base = make_table("sales.orders", 2)
+        tag = SnapshotRef("here", RefKind.TAG, base.snapshots[0].snapshot_id)
+        for refs, removed in (((replace(tag, snapshot_id=4711),), ()), ((), (MAIN,))):
+            with pytest.raises(Refused):
+                catalog.commit(base, SetRefs(refs, frozenset(removed)))
+        assert catalog.load(base.ref) == base
+        after = catalog.commit(base, addition(base))
+        with pytest.raises(CommitConflict):
+            catalog.commit(base, SetRefs((tag,)))
+        assert catalog.load(base.ref).refs == after.refs
+        tagged = catalog.commit(after, SetRefs((tag,)))
+        assert catalog.commit(tagged, SetRefs((tag,), frozenset({"nowhere"}))).refs == tagged.refs

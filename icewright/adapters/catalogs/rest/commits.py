@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any, assert_never
 
 from icewright.core.errors import Refused
 from icewright.core.table import MAIN, Snapshot, SnapshotRef, TableMetadata
-from icewright.ports import AddSnapshot, Change, RemoveSnapshots, RestoreSnapshots
+from icewright.ports import AddSnapshot, Change, RemoveSnapshots, RestoreSnapshots, SetRefs
 
 Json = dict[str, Any]
 _NO_SNAPSHOT = -1
@@ -19,8 +20,9 @@ def requirements(base: TableMetadata, change: Change) -> list[Json]:
     required += [{"type": "assert-ref-snapshot-id", "ref": r.name, "snapshot-id": r.snapshot_id} for r in base.refs]
     if isinstance(change, AddSnapshot) and change.branch not in {r.name for r in base.refs}:
         required.append({"type": "assert-ref-snapshot-id", "ref": change.branch, "snapshot-id": None})
-    if isinstance(change, RestoreSnapshots):
-        names = sorted(change.refs.keys() - {r.name for r in base.refs})
+    if isinstance(change, RestoreSnapshots | SetRefs):
+        named = change.refs.keys() if isinstance(change, RestoreSnapshots) else {ref.name for ref in change.refs}
+        names = sorted(named - {r.name for r in base.refs})
         required += [{"type": "assert-ref-snapshot-id", "ref": name, "snapshot-id": None} for name in names]
     if (schema_id := base.schema.get("schema-id")) is not None:
         required.append({"type": "assert-current-schema-id", "current-schema-id": schema_id})
@@ -28,7 +30,7 @@ def requirements(base: TableMetadata, change: Change) -> list[Json]:
     return required
 
 
-def updates(base: TableMetadata, change: AddSnapshot | RemoveSnapshots) -> list[Json]:
+def updates(base: TableMetadata, change: AddSnapshot | RemoveSnapshots | SetRefs) -> list[Json]:
     """Return the updates of a change. Raises `Refused` for a snapshot that a ref needs."""
     match change:
         case AddSnapshot():
@@ -37,6 +39,12 @@ def updates(base: TableMetadata, change: AddSnapshot | RemoveSnapshots) -> list[
             return [{"action": "add-snapshot", "snapshot": snapshot}, set_ref(change.branch, branch, snapshot)]
         case RemoveSnapshots():
             return _removal(base, change)
+        case SetRefs():
+            if MAIN in change.removed:
+                raise Refused("main cannot be removed")
+            removed = sorted(change.removed & {r.name for r in base.refs})
+            drops: list[Json] = [{"action": "remove-snapshot-ref", "ref-name": name} for name in removed]
+            return [*drops, *(set_ref(r.name, r, {"snapshot-id": r.snapshot_id}) for r in change.refs)]
         case _:
             assert_never(change)
 
@@ -48,9 +56,9 @@ def set_ref(name: str, ref: SnapshotRef | None, snapshot: Mapping[str, Any]) -> 
     if ref is not None and ref.min_snapshots_to_keep is not None:
         actions["min-snapshots-to-keep"] = ref.min_snapshots_to_keep
     if ref is not None and ref.max_snapshot_age is not None:
-        actions["max-snapshot-age-ms"] = round(ref.max_snapshot_age.total_seconds() * 1000)
+        actions["max-snapshot-age-ms"] = ref.max_snapshot_age // timedelta(milliseconds=1)
     if ref is not None and ref.max_ref_age is not None:
-        actions["max-ref-age-ms"] = round(ref.max_ref_age.total_seconds() * 1000)
+        actions["max-ref-age-ms"] = ref.max_ref_age // timedelta(milliseconds=1)
     return actions
 
 
@@ -90,6 +98,8 @@ def landed(base: TableMetadata, now: TableMetadata, change: Change) -> bool:
         case RestoreSnapshots():
             ids = {snapshot["snapshot-id"] for snapshot in change.snapshots}
             return ids <= now.by_id.keys() and change.refs.keys() <= {r.name for r in now.refs}
+        case SetRefs():
+            return set(change.refs) <= set(now.refs) and not change.removed & {r.name for r in now.refs}
         case _:
             assert_never(change)
 

@@ -31,7 +31,7 @@ from icewright.core.errors import (
 )
 from icewright.core.runs import backoff
 from icewright.core.table import SnapshotRef, TableMetadata, TableRef
-from icewright.ports import AddSnapshot, Change, Clock, RemoveSnapshots, RestoreSnapshots
+from icewright.ports import AddSnapshot, Change, Clock, RemoveSnapshots, RestoreSnapshots, SetRefs
 from icewright.ports.work import progress
 
 _OK, _NOT_FOUND, _CONFLICT = 200, 404, 409
@@ -68,7 +68,14 @@ class Committing:
             return self._restore_snapshots(base, change)
         request = {"requirements": commits.requirements(base, change), "updates": commits.updates(base, change)}
         self._require_unchanged(base)
-        after = self._committed(base, change, request)
+        if not request["updates"]:
+            return base
+        try:
+            after = self._committed(base, change, request)
+        except Refused:
+            if isinstance(change, SetRefs):
+                self._require_unchanged(base)  # else the snapshot of a ref went in between, which no requirement covers
+            raise
         if isinstance(change, RemoveSnapshots):
             self._verify_refs(base, after, change)
         return after

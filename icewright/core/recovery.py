@@ -1,0 +1,133 @@
+"""Recovery points: tags on the states of a table at full hours, days, weeks and months, made and retired by rule.
+
+A tag carries its own proof: its `max-ref-age-ms` is worked out from its name and its snapshot. A tag that somebody
+else made under such a name, moved or replaced has another one, and is left alone. The ages are longer than history,
+so that no expiry takes a point before its rule does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from icewright.core.cadence import Cadence
+from icewright.core.table import MAIN, RefKind, Snapshot, SnapshotRef, TableMetadata
+
+PREFIX = "icewright"
+LATE_COMMITS = timedelta(minutes=2)  # a commit may land so long after the time that its snapshot states
+_LONGEST_RUN = timedelta(minutes=15)  # what came due while the last run ended may not have been seen by it
+# ages of 142,000 years and more, which JSON readers that know no integers still read exactly
+_LEAST_AGE_MS = 2**52
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryPoint:
+    """The state of a table at a time, as a tag says it."""
+
+    cadence: Cadence
+    time: datetime
+    snapshot_id: int
+
+    @property
+    def name(self) -> str:
+        """Return the name of the tag."""
+        return f"{PREFIX}-{self.cadence}-{self.cadence.label(self.time)}"
+
+    @property
+    def tag(self) -> SnapshotRef:
+        """Return the tag, whose age says that it is Icewright's."""
+        return SnapshotRef(self.name, RefKind.TAG, self.snapshot_id, max_ref_age=_age(self.name, self.snapshot_id))
+
+
+@dataclass(frozen=True, slots=True)
+class PointPlan:
+    """The points to make and those to retire in one commit."""
+
+    make: tuple[RecoveryPoint, ...] = ()
+    retire: tuple[RecoveryPoint, ...] = ()
+    taken: tuple[str, ...] = ()  # names under which others made tags, which stay as they are
+
+
+def point_of(ref: SnapshotRef) -> RecoveryPoint | None:
+    """Return the recovery point that a ref is; None when it is not Icewright's, or not any more."""
+    prefix, _, rest = ref.name.partition("-")
+    cadence, _, label = rest.partition("-")
+    if prefix != PREFIX or cadence not in set(Cadence):
+        return None
+    time = Cadence(cadence).parse(label)
+    point = None if time is None else RecoveryPoint(Cadence(cadence), time, ref.snapshot_id)
+    return point if point is not None and point.tag == ref else None
+
+
+def points(metadata: TableMetadata) -> list[RecoveryPoint]:
+    """Return the table's recovery points, the oldest first."""
+    found = (point_of(ref) for ref in metadata.refs)
+    return sorted((p for p in found if p is not None), key=lambda p: (p.time, list(Cadence).index(p.cadence)))
+
+
+def plan_points(
+    metadata: TableMetadata, counts: Mapping[Cadence, int], now: datetime, since: datetime | None
+) -> PointPlan:
+    """Return the points to make and to retire, so that the states of the newest `counts` times have a tag each.
+
+    A state that lasts over several times has one tag, named by the first of them: a table that nobody writes to gets
+    no commits. Points are made for the times since the newest one; when there is none, for those since the last run,
+    which ended at `since`, or for all that the history of main still knows. So what somebody dropped does not return.
+    """
+    make: list[RecoveryPoint] = []
+    retire: list[RecoveryPoint] = []
+    names = {ref.name for ref in metadata.refs}
+    taken: list[str] = []
+    history = list(_main(metadata))
+    present = points(metadata)
+    for cadence in Cadence:
+        known = [p for p in present if p.cadence is cadence]
+        if not (count := counts.get(cadence, 0)):
+            retire += known
+            continue
+        times = cadence.newest(count, now - LATE_COMMITS)
+        decided = known[-1].time if known else since and since - _LONGEST_RUN
+        for time in times:
+            if decided is not None and time <= decided:
+                continue
+            state = _state(history, time)
+            if state is None or (known and known[-1].snapshot_id == state.snapshot_id):
+                continue
+            point = RecoveryPoint(cadence, time, state.snapshot_id)
+            if point.name in names:
+                taken.append(point.name)
+                continue
+            make.append(point)
+            known.append(point)
+        covering = max((p.time for p in known if p.time <= times[0]), default=times[0])
+        retire += [p for p in known if p.time < covering]
+    fresh = set(make) - set(retire)
+    return PointPlan(tuple(p for p in make if p in fresh), tuple(p for p in retire if p.name in names), tuple(taken))
+
+
+def next_time(counts: Mapping[Cadence, int], now: datetime) -> datetime | None:
+    """Return when the next point may be made; None when there are to be none."""
+    settled = now - LATE_COMMITS
+    return min((c.following(c.start(settled)) + LATE_COMMITS for c, n in counts.items() if n), default=None)
+
+
+def _main(metadata: TableMetadata) -> Iterator[Snapshot]:
+    """Yield the snapshots of main, the newest first."""
+    head = next((ref.snapshot_id for ref in metadata.refs if ref.name == MAIN), None)
+    seen = set[int]()
+    while head is not None and head not in seen and (snapshot := metadata.by_id.get(head)) is not None:
+        seen.add(head)
+        yield snapshot
+        head = snapshot.parent_id
+
+
+def _state(history: Sequence[Snapshot], time: datetime) -> Snapshot | None:
+    """Return the newest snapshot that is no younger than the time."""
+    return next((snapshot for snapshot in history if snapshot.timestamp <= time), None)
+
+
+def _age(name: str, snapshot_id: int) -> timedelta:
+    digest = hashlib.sha256(f"{PREFIX} {name} {snapshot_id}".encode()).digest()
+    return timedelta(milliseconds=_LEAST_AGE_MS + int.from_bytes(digest[:8], "big") % _LEAST_AGE_MS)

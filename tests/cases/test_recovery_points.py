@@ -1,0 +1,111 @@
+"""Recovery points on real files: what is tagged can be read, expiry keeps it, and what others tagged is theirs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from icewright.core.policy import Operation
+from icewright.core.recovery import points
+from icewright.core.runs import OperationState
+from icewright.core.table import RefKind, SnapshotRef
+from icewright.ports import SetRefs
+from tests.cases.workspace import EXPIRE, Workspace
+
+POINTS = Operation.RECOVERY_POINTS
+COMMITTED, SKIPPED = OperationState.COMMITTED, OperationState.SKIPPED
+HOURLY: dict[str, Any] = {"recovery_points__hourly": 4}
+
+
+def tags(workspace: Workspace) -> dict[str, int]:
+    """The recovery points with the numbers of the commits that they lead to, from 1."""
+    found = workspace.metadata()
+    return {p.name: [s.snapshot_id for s in found.snapshots].index(p.snapshot_id) + 1 for p in points(found)}
+
+
+def test_a_dry_run_says_what_the_run_does(workspace: Workspace) -> None:
+    """The states of the last hours get tags that PyIceberg reads; no file but the metadata is written."""
+    workspace.table(hours=(9, 3.5, 2.5, 0.5))
+    files = workspace.files()
+    said = workspace.run(POINTS, dry_run=True, **HOURLY)
+    assert workspace.files() == files
+    done = workspace.run(POINTS, **HOURLY)
+    assert said.notes == tuple(note.replace("made", "would make") for note in done.notes)
+    assert (done.state, done.metrics["points_made"], done.metrics["points_retired"]) == (COMMITTED, 3, 0)
+    day = f"{workspace.clock.now():icewright-hourly-%Y-%m-%dT}"
+    assert tags(workspace) == {f"{day}08": 1, f"{day}09": 2, f"{day}10": 3}
+    assert [path.name for path in workspace.files() - files if not path.name.endswith(".metadata.json")] == []
+    read = workspace.read()
+    assert all(read[p.name] == read[str(p.snapshot_id)] for p in points(workspace.metadata()))
+
+
+def test_a_quiet_table_gets_no_commits(workspace: Workspace) -> None:
+    """Days later the state is the same, and so is the metadata file."""
+    workspace.table(hours=(9, 3.5))
+    assert workspace.run(POINTS, **HOURLY).metrics["points_made"] == 2
+    before = workspace.metadata()
+    workspace.clock.advance(hours=2.9)
+    assert workspace.run(POINTS, **HOURLY).metrics["points_retired"] == 1  # that of 9 hours ago
+    after = workspace.metadata()
+    assert after.metadata_log[-1] == before.metadata_location
+    workspace.clock.advance(days=3)
+    assert workspace.run(POINTS, **HOURLY).state is SKIPPED
+    assert workspace.metadata() == after
+
+
+def test_one_job_tags_before_it_expires(workspace: Workspace) -> None:
+    """The states that have points stay and read what they read, whatever the age that the policy gives to refs."""
+    workspace.table(hours=(400, 300, 200, 100))
+    before = workspace.read()
+    knobs: dict[str, Any] = {"recovery_points__daily": 7, "expire_snapshots__max_ref_age_hours": 24}
+    job = workspace.job(POINTS, EXPIRE, **knobs)
+    assert [outcome.state for outcome in job.outcomes] == [COMMITTED, COMMITTED]
+    assert sorted(tags(workspace).values()) == [1, 2]  # of those that are left
+    after = workspace.read()
+    assert after == {name: before.get(name, rows) for name, rows in after.items()}
+    assert len(after) == 2 + 2 + 1
+    workspace.clock.advance(days=10)
+    assert workspace.run(POINTS, recovery_points__daily=7).metrics["points_retired"] == 1
+    assert workspace.run(EXPIRE).metrics["snapshots_expired"] == 1
+
+
+@pytest.mark.parametrize("how", ["moved", "replaced", "of a branch"])
+def test_what_others_tagged_is_theirs(workspace: Workspace, how: str) -> None:
+    """A tag that somebody moved, or set under the name of a point, is never retired, and no run moves it back."""
+    workspace.table(hours=(9, 3.5))
+    workspace.run(POINTS, **HOURLY)
+    oldest, _ = points(workspace.metadata())
+    base = workspace.metadata()
+    theirs = {
+        "moved": replace(oldest.tag, snapshot_id=base.snapshots[-1].snapshot_id),
+        "replaced": replace(oldest.tag, max_ref_age=None),
+        "of a branch": replace(oldest.tag, kind=RefKind.BRANCH),
+    }[how]
+    workspace.app.runtime.catalogs["lake"].commit(base, SetRefs((theirs,)))
+    workspace.clock.advance(days=2)
+    workspace.run(POINTS, recovery_points__hourly=1)
+    assert theirs in workspace.metadata().refs
+
+
+def test_a_commit_in_between_is_planned_on(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tag that somebody sets just before the commit makes it conflict; the next attempt leaves that tag alone."""
+    workspace.table(hours=(9, 3.5))
+    catalog = workspace.app.runtime.catalogs["lake"]
+    once: list[Any] = []
+    commit, name = type(catalog).commit, f"{workspace.clock.now():icewright-hourly-%Y-%m-%dT09}"
+    theirs = SnapshotRef(name, RefKind.TAG, workspace.metadata().snapshots[0].snapshot_id)
+
+    def overtaken(this: Any, base: Any, change: Any) -> Any:
+        if not once:
+            once.append(commit(this, base, SetRefs((theirs,))))
+        return commit(this, base, change)
+
+    monkeypatch.setattr(type(catalog), "commit", overtaken)
+    done = workspace.run(POINTS, **HOURLY)
+    assert (done.state, done.metrics["points_made"]) == (COMMITTED, 2)
+    refs = {r.name: r for r in workspace.metadata().refs}
+    assert refs[name] == theirs
+    assert len(refs) == 4
+    assert any(name in note for note in done.notes)
