@@ -9,7 +9,7 @@ COVERING := tests/core tests/flow
 export UV_SYSTEM_CERTS ?= $(if $(wildcard /etc/ssl/certs/ca-certificates.crt),true,false)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast test-nightly model mutants lint docs site bench
+.PHONY: help install demo test test-fast test-nightly model mutants lint docs site pictures bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -47,6 +47,9 @@ docs: install ## write the reference pages anew from the code
 
 site: install ## build the documentation into build/site
 	$(BIN)/mkdocs build --strict
+
+pictures: install ## take a picture of every page of the demo's lakehouse into build/pictures; wants Chromium
+	$(BIN)/python -m tools.pictures
 
 bench: install ## compare with peers, each measured in the same run
 	@for script in $(sort $(wildcard benchmarks/*.py)); do echo "== $$script"; $(BIN)/python $$script || exit 1; done

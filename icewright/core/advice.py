@@ -15,6 +15,7 @@ from statistics import median
 
 from icewright.core.runs import JOB_ID
 from icewright.core.table import PartitionField, Snapshot, TableFacts
+from icewright.core.words import count
 from icewright.core.writer_state import writer_name
 
 _RECENT = 500  # of the newest commits of writers that are looked at
@@ -83,7 +84,7 @@ def _partitions(facts: TableFacts) -> Iterator[Advice]:
         "merges files across partitions",
         f"partition more coarsely: {' and '.join(map(_coarser, fields)) or 'use fewer partitions'}; then rewrite the "
         "old data, as files keep the spec that they were written with",
-        f"about {max(1, round(size / target))} file(s) instead of at least {len(current)}",
+        f"about {count(max(1, round(size / target)), 'file')} instead of at least {len(current)}",
     )
 
 
@@ -121,13 +122,14 @@ def _spread(facts: TableFacts, writer: str, commits: Sequence[Snapshot]) -> Iter
     partitions = max(1.0, _median(commits, "changed-partition-count"))
     if files < max(_SPREAD * partitions, 1) or size / files >= facts.thresholds.min_bytes:
         return
+    needed = max(partitions, size / facts.thresholds.target_bytes)
     yield Advice(
         AdviceKind.SMALL_FILES,
         writer,
-        f"writes {files:.0f} files of {_size(size / files)} into {partitions:.0f} partition(s) with each commit "
-        f"(medians of {len(commits)} commits)",
+        f"writes {files:.0f} files of {_size(size / files)} into {count(round(partitions), 'partition')} "
+        f"with each commit (medians of {len(commits)} commits)",
         "set write.distribution-mode to hash, so that the rows of a partition are gathered before they are written",
-        f"about {max(partitions, size / facts.thresholds.target_bytes):.0f} file(s) a commit instead of {files:.0f}",
+        f"about {count(round(needed), 'file')} a commit instead of {files:.0f}",
     )
 
 

@@ -13,6 +13,7 @@ from icewright.core.policy import Operation
 from icewright.core.runs import VERIFICATION_FAILED
 from icewright.core.table import TableRef
 from icewright.core.windows import WEEK, open_time
+from icewright.core.words import count
 
 _ALIVE = timedelta(minutes=2)  # since the last heartbeat of a process whose configuration counts
 _MACHINE = re.compile(r"\.[0-9a-f]{6}$")  # distinguishes machines with the same name, see app.identity
@@ -223,8 +224,8 @@ def _queue_stuck(inputs: AlertInputs, parameters: Mapping[str, int], now: dateti
     if oldest is not None and now - oldest > timedelta(minutes=parameters["minutes"]):
         takers = sum(process.slots > 0 for process in inputs.processes)
         message = (
-            f"{inputs.queued} job(s) wait for a worker, the oldest since {oldest:%Y-%m-%d %H:%M} UTC; "
-            f"{takers} process(es) take jobs"
+            f"{count(inputs.queued, 'job')} waiting for a worker, the oldest since {oldest:%Y-%m-%d %H:%M} UTC; "
+            f"{takers} of the processes take jobs"
         )
         yield Condition(AlertRule.QUEUE_STUCK, "queue", message)
 
@@ -265,7 +266,7 @@ def _workers_lost(inputs: AlertInputs, parameters: Mapping[str, int], now: datet
         lost = _not_replaced([p for p in of_kind if now - p.heartbeat > limit], of_kind)
         if lost:
             names = ", ".join(f"{p.host} (since {p.heartbeat:%Y-%m-%d %H:%M} UTC)" for p in lost)
-            message = f"{len(lost)} process(es) of kind {kind} send no heartbeat: {names}"
+            message = f"no heartbeat from {count(len(lost), 'process')} of kind {kind}: {names}"
             yield Condition(AlertRule.WORKER_LOST, kind, message)
 
 

@@ -53,6 +53,7 @@ from icewright.core.steps import (
 )
 from icewright.core.table import TableFacts, TableMetadata, TableRef
 from icewright.core.verdicts import verdict
+from icewright.core.words import count
 from icewright.flow.breakers import record_fault
 from icewright.flow.evaluate import read_facts
 from icewright.flow.lease import Lease
@@ -207,7 +208,7 @@ class OperationRunner:
         try:
             deleted = self.runtime.engine.resume(unfinished)
         except IcewrightError as error:
-            waiting = f"{len(files)} planned deletion(s) wait for the next start: {error}"
+            waiting = f"{count(len(files), 'planned deletion')} waiting for the next start: {error}"
             metrics = {**expired.metrics, "files_failed": len(files)}
             return replace(expired, metrics=metrics, notes=(*expired.notes, waiting))
         summary, notes = f"{expired.summary}; {deleted.summary}", (*expired.notes, *deleted.notes)
@@ -348,7 +349,7 @@ def _summary(
     if len(committed_outcomes) > 1 and operation is Operation.COMPACT and "files_merged" in metrics:
         work = (
             f"compacted {metrics['files_merged']:g} files into {metrics['files_written']:g} "
-            f"(across {metrics['bins']:g} bins)"
+            f"in {count(int(metrics['bins']), 'group')}"
         )
     else:
         work = "; ".join(o.summary for o in committed_outcomes)

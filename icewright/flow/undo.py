@@ -27,6 +27,7 @@ from icewright.core.policy import ENABLED, ORPHAN_MODE, Operation
 from icewright.core.runs import VERIFICATION_FAILED, JobState
 from icewright.core.table import TableMetadata
 from icewright.core.verify import restored_as_it_was, snapshot_of
+from icewright.core.words import count
 from icewright.flow.evaluate import evaluate_and_record
 from icewright.flow.lease import Lease, lease_heartbeat
 from icewright.flow.runtime import Runtime
@@ -55,10 +56,10 @@ class UndoResult:
         restored, dropped = ("would restore", "would drop") if self.dry_run else ("restored", "dropped")
         parts = []
         if back.removals:
-            refs = f" and {len(back.refs)} ref(s)" if back.refs else ""
-            parts.append(f"{restored} {len(back.snapshots)} snapshot(s){refs}")
+            refs = f" and {count(len(back.refs), 'ref')}" if back.refs else ""
+            parts.append(f"{restored} {count(len(back.snapshots), 'snapshot')}{refs}")
         if back.files:
-            parts.append(f"{dropped} {back.files} planned deletion(s)")
+            parts.append(f"{dropped} {count(back.files, 'planned deletion')}")
         return f"undo of job {self.job.job_id}: {', '.join(parts)}"
 
 

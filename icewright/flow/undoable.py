@@ -14,6 +14,7 @@ from icewright.core.policy import Operation
 from icewright.core.runs import TRANSITIONS, OperationState
 from icewright.core.table import ManifestFile, Snapshot, TableMetadata
 from icewright.core.verify import snapshot_of
+from icewright.core.words import count
 from icewright.flow.runtime import Runtime
 from icewright.ports import WAITING, JobRow, LedgerState, Removal, RestoreSnapshots
 
@@ -211,10 +212,10 @@ def _unreadable(runtime: Runtime, snapshots: Iterable[Snapshot], paths: Iterable
 def _files_deleted(job: JobRow, paths: Sequence[str], unreadable: Sequence[int], by: str = "") -> Refused:
     """Return the refusal for files that are deleted or may be."""
     shown = ", ".join(paths[:_SHOWN]) + (f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else "")
-    consequence = f"; without them snapshot(s) {', '.join(map(str, unreadable))} cannot be read" if unreadable else ""
+    consequence = f"; without them snapshots {', '.join(map(str, unreadable))} cannot be read" if unreadable else ""
     return Refused(
-        f"{job.ref}: job {job.job_id} cannot be undone: {len(paths)} file(s) are deleted already, or the deletion has "
-        f"begun{by}: {shown}{consequence}"
+        f"{job.ref}: job {job.job_id} cannot be undone: {count(len(paths), 'file')} deleted already, or the "
+        f"deletion has begun{by}: {shown}{consequence}"
     )
 
 
@@ -223,7 +224,7 @@ def _nothing_to_undo(job: JobRow, files: LedgerFiles) -> UsageError:
     if job.options.get(UNDO):
         return UsageError(f"job {job.job_id} is itself the undo of job {job.options[UNDO]}: it cannot be undone")
     deleted = files.states[LedgerState.DELETED]
-    deleted_note = f"its {deleted} file(s) are deleted, and " if deleted else ""
+    deleted_note = f"{count(deleted, 'file')} deleted, and " if deleted else ""
     return UsageError(
         f"job {job.job_id} of {job.ref} leaves nothing to undo: {deleted_note}it removed no snapshots that can return "
         "and no deletion of it waits; what it rewrote reads the same rows as before"

@@ -37,7 +37,7 @@ def test_the_second_scan_deletes(workspace: Workspace) -> None:
     """Within confirm_hours nothing goes, at confirm_hours what both scans found goes, and a later find waits itself."""
     folder = workspace.table()
     (first,) = workspace.plant(folder, "data/first.parquet")
-    assert scan(workspace, found=1, removed=0).summary == "removed 0 orphan file(s), 1 wait for a second scan"
+    assert scan(workspace, found=1, removed=0).summary == "removed 0 orphan files, 1 wait for a second scan"
     workspace.clock.advance(hours=23, minutes=59)
     (second,) = workspace.plant(folder, "data/second.parquet")
     scan(workspace, found=2, removed=0)

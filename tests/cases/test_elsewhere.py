@@ -62,7 +62,7 @@ def test_an_expiry_keeps_what_lies_outside_the_allowed_locations(workspace: Work
     done = workspace.run(EXPIRE)
     assert (done.state, done.metrics["snapshots_expired"]) == (OperationState.COMMITTED, 3), done
     assert all(f.path.exists() for f in expired)
-    assert any("3 file(s)" in note and "outside the allowed_locations" in note for note in done.notes)
+    assert any("3 files" in note and "outside the allowed_locations" in note for note in done.notes)
 
 
 @pytest.mark.cases(61)

@@ -470,7 +470,7 @@ def test_a_planned_file_that_a_writer_takes_in_stays(workspace: Workspace, monke
     monkeypatch.setattr("icewright.adapters.engines.service.deletion.BATCH", 1)
     done = workspace.run(ORPHANS, remove_orphans__max_delete_ratio=1)
     assert [path.exists() for path in orphans] == [False, True, False]
-    assert "1 planned file(s) stay: the table reaches it" in " ".join(done.notes)
+    assert "1 planned file kept: the table reaches it" in " ".join(done.notes)
 
 
 @pytest.mark.cases(103)

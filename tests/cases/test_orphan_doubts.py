@@ -77,11 +77,11 @@ def test_more_orphans_than_one_run_takes(workspace: Workspace) -> None:
     orphans = workspace.plant(folder, *(f"data/{number}.parquet" for number in range(600)))
     knobs = {"remove_orphans__max_delete_ratio": 1, "remove_orphans__max_files": 400}
     first = workspace.run(ORPHANS, **knobs)
-    assert first.summary == "removed 400 orphan file(s)"
+    assert first.summary == "removed 400 orphan files"
     assert first.metrics["orphans_found"] == 600
     assert "200 more orphans wait for the next run" in first.notes
     assert sum(path.exists() for path in orphans) == 200
-    assert workspace.run(ORPHANS, **knobs).summary == "removed 200 orphan file(s)"
+    assert workspace.run(ORPHANS, **knobs).summary == "removed 200 orphan files"
     workspace.removes([])
 
 
@@ -118,4 +118,4 @@ def test_a_dry_run_then_a_run_then_another(workspace: Workspace, operation: Oper
     again = workspace.run(operation)
     assert (again.files, workspace.files(), workspace.metadata()) == ((), files, metadata)
     assert again.state is (OperationState.COMMITTED if operation == ORPHANS else OperationState.SKIPPED)
-    assert again.reason or again.summary == "removed 0 orphan file(s)"
+    assert again.reason or again.summary == "removed 0 orphan files"

@@ -256,7 +256,7 @@ def test_files_wait_for_the_end_of_the_delay(workspace: Workspace) -> None:
     folder = workspace.table()
     files = workspace.files(folder)
     job = workspace.job(EXPIRE, deletion__delay_hours=24)
-    assert "wait until" in job.summary
+    assert "to be deleted after" in job.summary
     assert files <= workspace.files(folder)
     workspace.finds(())
     workspace.clock.advance(hours=23)

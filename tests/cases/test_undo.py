@@ -24,6 +24,7 @@ from icewright.core.errors import (
 from icewright.core.paths import local_path
 from icewright.core.policy import ENABLED, ORPHAN_MODE, Operation
 from icewright.core.runs import FileAction, JobState
+from icewright.core.words import count
 from icewright.flow.evaluate import evaluate_due, evaluate_table
 from icewright.flow.reconcile import reconcile_interrupted
 from icewright.flow.undo import give_up, release_abandoned_undos, undo
@@ -125,8 +126,8 @@ def test_the_undo_is_a_job_of_its_own(workspace: Workspace) -> None:
     job = store.jobs.get(done.undone_by or "")
     assert job is not None
     assert (job.state, job.options, job.operations) == (JobState.SUCCEEDED, {"undo": job_id}, ())
-    restored = f"undo of job {job_id}: restored 3 snapshot(s) and 2 ref(s)"
-    assert job.summary == done.summary == f"{restored}, dropped {done.back.files} planned deletion(s)"
+    restored = f"undo of job {job_id}: restored 3 snapshots and 2 refs"
+    assert job.summary == done.summary == f"{restored}, dropped {count(done.back.files, 'planned deletion')}"
     row = store.tables.get(ref(NAME))
     assert row is not None
     assert (row.held_by, row.evaluated_location) == (None, workspace.metadata().metadata_location)
@@ -200,7 +201,7 @@ def test_a_file_that_somebody_else_deleted(workspace: Workspace) -> None:
     path = Path(local_path(oldest.manifest_list or "") or "")
     content = path.read_bytes()
     path.unlink()
-    with pytest.raises(Refused, match=f"1 file.*{path.name}; without them snapshot.s. {oldest.snapshot_id} cannot"):
+    with pytest.raises(Refused, match=f"1 file.*{path.name}; without them snapshots {oldest.snapshot_id} cannot"):
         undo(workspace.app.runtime, job_id)
     assert states(workspace, job_id) == {LedgerState.PLANNED}
     path.write_bytes(content)
@@ -336,7 +337,7 @@ def test_planned_deletions_of_orphans_are_dropped(workspace: Workspace) -> None:
     after = document(workspace)
     done = undo(workspace.app.runtime, job_id)
     assert (done.back.files, done.back.bytes, done.back.snapshots) == (2, 2, ())
-    assert done.summary == f"undo of job {job_id}: dropped 2 planned deletion(s)"
+    assert done.summary == f"undo of job {job_id}: dropped 2 planned deletions"
     assert states(workspace, job_id) == {LedgerState.FOUND, LedgerState.UNDONE}
     settled(workspace, hours=100)
     assert planted <= workspace.files()
@@ -354,7 +355,7 @@ def test_a_job_that_leaves_nothing_to_undo(workspace: Workspace) -> None:
         undo(workspace.app.runtime, done.job_id or "")
     workspace.plant(folder, "data/left.parquet")
     orphans = workspace.job(ORPHANS)
-    with pytest.raises(UsageError, match=r"leaves nothing to undo: its 1 file\(s\) are deleted"):
+    with pytest.raises(UsageError, match=r"leaves nothing to undo: 1 file deleted"):
         undo(workspace.app.runtime, orphans.job_id or "")
 
 

@@ -120,7 +120,7 @@ def test_advice_on_tables(workspace: Workspace) -> None:
     assert [advice["kind"] for advice in documents[METRICS]] == ["frequent_commits"]
     assert documents[SESSIONS] == []
     assert "commit larger batches" in workspace("advise", METRICS).out
-    assert "no advice on 1 table(s)" in workspace("advise", SESSIONS).out
+    assert "no advice on 1 table" in workspace("advise", SESSIONS).out
 
 
 def test_a_check_of_all_tables(workspace: Workspace) -> None:

@@ -17,7 +17,7 @@ JOBS = [
         "state": "succeeded",
         "trigger": "cycle",
         "started": "2026-11-24T21:30:05+00:00",
-        "summary": "compact: rewrote 120 files into 3; expire_snapshots: expired 12 snapshot(s), deleted 240 file(s)",
+        "summary": "compact: rewrote 120 files into 3; expire_snapshots: expired 12 snapshots, deleted 240 files",
     }
     for number in range(2)
 ]

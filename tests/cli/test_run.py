@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from icewright.app.demo.rot import clicks, events, ledger, metrics, shared, uploads
+from icewright.core.words import count
 from tests.cli.workspace import Workspace
 
 pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
@@ -49,7 +50,7 @@ def test_expiry_deletes_exactly_what_the_dry_run_lists(workspace: Workspace) -> 
     metrics_ = done["metrics"]
     assert metrics_.keys() >= {"snapshots_expired", "files_deleted", "bytes_deleted", "duration_ms", "gb_hours"}
     expired = metrics_["snapshots_expired"]
-    assert done["summary"] == f"expired {expired} snapshot(s), deleted {len(listed)} unreferenced file(s)"
+    assert done["summary"] == f"expired {count(expired, 'snapshot')}, deleted {count(len(listed), 'unreferenced file')}"
     assert real.json["summary"] == f"expire_snapshots: {done['summary']}"
     again = workspace("run", name, "--op", "expire_snapshots", "--json")
     assert (again.code, again.json["state"], again.json["summary"]) == (
@@ -76,7 +77,7 @@ def test_orphans_are_reported_and_then_deleted(workspace: Workspace) -> None:
     (name,) = workspace.make(partial(uploads, old=3, young=2))
     before = workspace.files()
     report = only(workspace("run", name, "--op", "remove_orphans", "--json").json)
-    assert report["summary"] == "found 6 orphan file(s), mode report removes none"
+    assert report["summary"] == "found 6 orphan files, mode report removes none"
     assert workspace.files() == before
     delete = [
         "run",
@@ -91,10 +92,10 @@ def test_orphans_are_reported_and_then_deleted(workspace: Workspace) -> None:
     ]
     listed = {file["path"] for file in only(workspace(*delete, "--dry-run").json)["files"]}
     said = only(workspace(*delete).json)
-    assert said["summary"] == "removed 6 orphan file(s)"
+    assert said["summary"] == "removed 6 orphan files"
     assert said["metrics"].keys() >= {"orphans_found", "orphans_removed", "bytes_deleted", "files_scanned", "gb_hours"}
     assert before - workspace.files() == listed
-    assert only(workspace(*delete).json)["summary"] == "removed 0 orphan file(s)"
+    assert only(workspace(*delete).json)["summary"] == "removed 0 orphan files"
 
 
 @pytest.mark.cases(63)

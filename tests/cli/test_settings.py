@@ -67,7 +67,7 @@ def test_pause_and_resume(workspace: Workspace) -> None:
 
 def test_config_check(workspace: Workspace) -> None:
     """Says what there is, or every fault, and exit code 2."""
-    assert workspace("config", "check").out == f"{workspace.path}: 1 catalog(s), 1 rule(s), no fault\n"
+    assert workspace("config", "check").out == f"{workspace.path}: 1 catalog, 1 rule, no fault\n"
     assert workspace("config", "check", "--json").json == {"config": str(workspace.path), "ok": True, "faults": []}
     workspace.write("polices: []\nlimits: {global: 0}\n")
     said = workspace("config", "check")

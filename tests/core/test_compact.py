@@ -50,7 +50,7 @@ def test_many_small_files_are_due() -> None:
     )
     assert verdict.benefit == pytest.approx(36)
     assert verdict.cost > 0
-    assert verdict.why == "10 files of 1 MB on average in 1 partition(s), target 512 MB"
+    assert verdict.why == "10 files of 1 MB on average in 1 partition, target 512 MB"
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_a_partition_with_deletes_is_rewritten_whole() -> None:
     assert (step.by_deletes, step.files, step.bytes) == (True, 2, 1024 * MEGABYTE)
     assert step.options["delete-file-threshold"] == "1"
     assert "delete-ratio-threshold" not in step.options
-    assert verdict.why == "3 delete files for 50% of the rows in 1 partition(s)"
+    assert verdict.why == "3 delete files for 50% of the rows in 1 partition"
     assert verdict.benefit == pytest.approx(3 * 4 + 512)
 
 
@@ -163,7 +163,7 @@ def test_only_partitions_that_need_it() -> None:
         ("`region` = 'eu'", ((0, ("eu",)),), False),
         ("`region` = 'asia'", ((0, ("asia",)),), True),
     ]
-    assert verdict.why.count("partition(s)") == 2
+    assert verdict.why.count("in 1 partition") == 2
 
 
 def test_all_partitions_need_no_filter() -> None:
@@ -177,7 +177,7 @@ def test_what_cannot_be_said_widens() -> None:
     """A partition that no filter can name makes the step the whole table's, and the verdict says so."""
     verdict, (step,) = _due(facts(partition(b"\x00"), partition("us", files=1), of=REGIONS))
     assert step.where is None
-    assert "no filter says 1 partition(s): the whole table is rewritten as due" in verdict.work.notes
+    assert "no filter says 1 partition: the whole table is rewritten as due" in verdict.work.notes
 
 
 def test_many_partitions_are_parted_into_steps() -> None:

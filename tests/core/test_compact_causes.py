@@ -66,7 +66,7 @@ def test_each_cause_has_its_call() -> None:
     assert [step.partitions for step in found] == [(p.key,) for p in (small, deleted, unsorted)]
     assert [step.by_deletes for step in found] == [False, True, False]
     assert isinstance(verdict, Due)
-    assert "1 partition(s) lost their order: up to 80% of the pairs of files overlap" in verdict.why
+    assert "1 partition out of order: up to 80% of the pairs of files overlap" in verdict.why
 
 
 def test_an_order_that_nobody_says() -> None:

@@ -161,10 +161,10 @@ def test_a_lost_process_that_was_replaced() -> None:
     assert lost(at("pod-a", 90, 60), at("pod-b", 59, 0)) == []
     assert lost(at("pod-a", 90, 60), at("pod-a", 59, 30), at("pod-a", 29, 0)) == [], "killed twice"
     assert lost(at("pod-a", 90, 60), at("pod-b", 99, 0)) == [
-        "1 process(es) of kind worker send no heartbeat: pod-a (since 2026-11-21 11:00 UTC)"
+        "no heartbeat from 1 process of kind worker: pod-a (since 2026-11-21 11:00 UTC)"
     ]
     (message,) = lost(at("pod-a", 90, 60), at("pod-b", 90, 40), at("pod-c", 39, 0), at("pod-d", 99, 30))
-    assert message.startswith("2 process(es)")
+    assert message.startswith("no heartbeat from 2 processes")
 
 
 def test_one_loop_of_many_processes() -> None:

@@ -45,7 +45,7 @@ def test_many_position_deletes_are_due() -> None:
     verdict, step = _due(_verdict(MERGEABLE, partition("us")))
     assert (step.where, step.partitions, step.files) == (None, ((0, ("eu",)),), 6)
     assert step.options == {"rewrite-all": "true"}
-    assert verdict.why == "6 position delete files in 1 partition(s), 0 of them apply to nothing"
+    assert verdict.why == "6 position delete files in 1 partition, 0 of them apply to nothing"
     assert verdict.benefit > 0 < verdict.cost
 
 
@@ -66,7 +66,7 @@ def test_dangling_deletes_are_due() -> None:
     """Files that apply to nothing are due however few they are, unless the policy says not."""
     verdict, step = _due(_verdict(DANGLING))
     assert step.files == 2
-    assert verdict.why == "2 position delete files in 1 partition(s), 2 of them apply to nothing"
+    assert verdict.why == "2 position delete files in 1 partition, 2 of them apply to nothing"
     assert isinstance(_verdict(DANGLING, settings={"rewrite_deletes.dangling": False}), NotDue)
 
 

@@ -76,13 +76,13 @@ def test_job_state(states: tuple[OperationState, ...], expected: JobState) -> No
 def test_summary() -> None:
     """Summaries are joined by `; ` in the order in which the operations ran, each under its name."""
     outcomes = (
-        committed(COMPACT, "compacted 15 files into 3 (across 3 bins)", {}),
-        committed(EXPIRE, "expired 2 snapshot(s), deleted 8 unreferenced file(s)", {}),
+        committed(COMPACT, "compacted 15 files into 3 in 3 groups", {}),
+        committed(EXPIRE, "expired 2 snapshots, deleted 8 unreferenced files", {}),
         skipped(ORPHANS, "no orphans"),
     )
     assert job_summary(outcomes) == (
-        "compact: compacted 15 files into 3 (across 3 bins); "
-        "expire_snapshots: expired 2 snapshot(s), deleted 8 unreferenced file(s); remove_orphans: no orphans"
+        "compact: compacted 15 files into 3 in 3 groups; "
+        "expire_snapshots: expired 2 snapshots, deleted 8 unreferenced files; remove_orphans: no orphans"
     )
     assert job_summary(()) == ""
 

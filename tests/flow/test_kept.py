@@ -15,7 +15,7 @@ from icewright.testing import partition
 from tests.flow.bench import COMPACT, EXPIRE, Bench
 
 METRICS = {"files_merged": 4, "files_written": 1, "bins": 1, "gb_hours": 0.5}
-SOME = committed(Operation.COMPACT, "compacted 4 files into 1 (across 1 bins)", METRICS)
+SOME = committed(Operation.COMPACT, "compacted 4 files into 1 in 1 group", METRICS)
 
 
 def failing(bench: Bench, *errors: IcewrightError) -> Callable[[StepRequest], None]:
@@ -48,7 +48,7 @@ def test_a_stopped_job_tells_what_it_did(error: IcewrightError, state: JobState,
     assert outcome.state is OperationState.FAILED
     assert {deferral.state for deferral in left} <= {OperationState.DEFERRED}
     assert outcome.metrics["files_merged"] == 4
-    assert outcome.summary == f"compacted 4 files into 1 (across 1 bins); failed: stopped: {error}"
+    assert outcome.summary == f"compacted 4 files into 1 in 1 group; failed: stopped: {error}"
     run, *_ = bench.store.runs.list(str(result.job_id))
     assert run["metrics"]["files_merged"] == 4
 
@@ -59,13 +59,13 @@ def test_a_stopped_job_that_did_nothing_says_so(bench: Bench) -> None:
 
     def before(assignment: StepRequest) -> None:
         assignment.on_partial_result(
-            skipped(COMPACT, "nothing was committed", notes=("2 uncommitted file(s) are in the ledger",))
+            skipped(COMPACT, "nothing was committed", notes=("2 uncommitted files are in the ledger",))
         )
         raise Cancelled("somebody asked it to stop")
 
     bench.before = before
     (outcome,) = bench.run(COMPACT).outcomes
-    assert "2 uncommitted file(s) are in the ledger" in outcome.notes
+    assert "2 uncommitted files are in the ledger" in outcome.notes
     assert outcome.metrics == {}
 
 

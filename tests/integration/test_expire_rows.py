@@ -61,7 +61,7 @@ def test_whole_days_go_from_the_metadata_alone(kind: str, bench: Bench, new_name
     assert {f.kind for f in dry.files} == {"data"}
     assert (done.metrics["rows_deleted"], done.metrics["files_rewritten"]) == (4, 0)
     assert done.metrics["files_deleted"] == len(before - after)
-    assert done.summary.startswith(f"deleted 4 row(s) with seen before {_cutoff()} (")
+    assert done.summary.startswith(f"deleted 4 rows with seen before {_cutoff()} (")
     found = bench.evaluate(name, policy("seen")).verdicts[Operation.EXPIRE_ROWS]
     assert isinstance(found, NotDue)
 

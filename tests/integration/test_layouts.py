@@ -59,7 +59,7 @@ def test_order_is_made_and_kept(
     assert (overlap(bench, name, knobs) or 0) > 0.9
     verdict = bench.evaluate(name, knobs).verdicts[Operation.COMPACT]
     assert isinstance(verdict, Due)
-    assert "lost their order" in verdict.why
+    assert "out of order" in verdict.why
     compacted(bench, name, knobs)
     assert (overlap(bench, name, knobs) or 0) <= sorted_overlap
     at_rest(bench, name, knobs)

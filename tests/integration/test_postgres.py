@@ -53,7 +53,7 @@ def test_a_catalog_in_postgresql(tmp_path: Path, postgres_url: str, spark_pool: 
         engine = replace(app.engines, spark=replace(app.engines.spark, pools={"pg": spark_pool}))
         result = run_cycle(replace(app.runtime, engine=engine), ["pg"])
         assert {job.state for job in result.jobs} == {JobState.SUCCEEDED}, result
-        assert "files into 1 (across 1 bins)" in " ".join(job.summary for job in result.jobs)
+        assert "files into 1 in 1 group" in " ".join(job.summary for job in result.jobs)
     assert fingerprint(spark, "pg.shop.both") == before
     assert table.refresh().scan().to_arrow().num_rows == before.rows == 12
     assert len(list(table.scan().plan_files())) == 1

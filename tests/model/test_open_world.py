@@ -347,7 +347,7 @@ class OpenWorld(RuleBasedStateMachine):
             done = execute(self.runtime(runtime, delay), request)
             code = _CODE.search(" ".join((done.reason, *(o.reason for o in done.outcomes))))
             HAPPENED[f"{operation.value} {done.state.value} {code[0] if code else done.summary[:60]}"] += 1
-        waits = done.job_id is not None and "wait until" in done.summary
+        waits = done.job_id is not None and "to be deleted after" in done.summary
         self.jobs += [done.job_id] if done.job_id and waits else []
         return waits
 

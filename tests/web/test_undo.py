@@ -104,7 +104,7 @@ def test_what_cannot_be_undone_is_said(workspace: Workspace, client: TestClient)
     problem(client.post(url, json={}), 503)
     settled(workspace, hours=48)
     settled(workspace)
-    assert "are deleted already" in problem(client.post(url, json={}), 409)["detail"]
+    assert "deleted already" in problem(client.post(url, json={}), 409)["detail"]
 
 
 def test_deletions_are_given_up(workspace: Workspace, client: TestClient) -> None:
@@ -141,8 +141,13 @@ def test_the_page_asks_before_it_undoes(workspace: Workspace, client: TestClient
     fields = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', asks.text.rpartition("<form")[2]))
     assert fields["how"] == "undo"
     done = client.post("/do/undo", data=fields, headers=BROWSER)
-    assert f"Undo of job {job_id}: restored 3 snapshot(s) and 2 ref(s)" in done.text
+    assert f"Undo of job {job_id}: restored 3 snapshots and 2 refs" in done.text
     assert states(workspace, job_id) == {LedgerState.UNDONE}
+    assert client.get(f"{API}/overview").json()["saved"]["snapshots"] == 0
+    (run,) = client.get(f"{API}/runs", params={"operation": "expire_snapshots"}).json()["items"]
+    assert run["undone"]
+    assert run["metrics"]["snapshots_expired"] == 3
+    assert client.get(f"{API}/jobs/{job_id}").json()["runs"][0]["undone"]
     assert "Planned deletions" not in done.text
     assert 'action="/do/undo"' not in done.text
     newest = workspace.app.runtime.store.jobs.list()[0]
@@ -194,8 +199,8 @@ def test_the_commands_ask_a_service(
         assert _times(shown[0]["waiting"]) == _times(shown[1]["waiting"])
         dry = [said("undo", job_id, "--dry-run", "--json", server=server) for server in (False, True)]
         assert _times(dry[0]) == _times(dry[1])
-        assert "would restore 3 snapshot(s)" in said("undo", job_id, "--dry-run", server=True)
-        assert "restored 3 snapshot(s)" in said("undo", job_id, server=True)
+        assert "would restore 3 snapshots" in said("undo", job_id, "--dry-run", server=True)
+        assert "restored 3 snapshots" in said("undo", job_id, server=True)
         assert "is undone already" in said("undo", job_id, server=False)
         assert "undone at" in said("show", job_id, server=True)
         assert said("give-up", job_id, "--yes", "--json", server=True)["files"] == 0

@@ -28,6 +28,7 @@ from icewright.core.errors import (
 )
 from icewright.core.table import TableMetadata, TableRef
 from icewright.core.vacuum import Commit, Content, GcConfig, Key, Reference
+from icewright.core.words import count
 from icewright.ports import AddSnapshot, Change, Clock, Pointer, RemoveSnapshots, RestoreSnapshots, SetRefs
 
 _MAX_COMMITS = 5000  # since the last listing; after more, all tables are listed again
@@ -283,10 +284,10 @@ def _message(base: TableMetadata, change: Change) -> str:
         case AddSnapshot():
             return f"Icewright rewrites metadata of {name}"
         case RemoveSnapshots():
-            return f"Icewright expires {len(change.snapshot_ids)} snapshot(s) of {name}"
+            return f"Icewright expires {count(len(change.snapshot_ids), 'snapshot')} of {name}"
         case SetRefs():
-            return f"Icewright sets {len(change.refs)} and removes {len(change.removed)} ref(s) of {name}"
+            return f"Icewright sets {len(change.refs)} and removes {count(len(change.removed), 'ref')} of {name}"
         case RestoreSnapshots():
-            return f"Icewright puts back {len(change.snapshots)} snapshot(s) of {name}"
+            return f"Icewright puts back {count(len(change.snapshots), 'snapshot')} of {name}"
         case _:
             assert_never(change)

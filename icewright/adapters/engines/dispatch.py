@@ -33,6 +33,7 @@ from icewright.core.steps import (
     TagRecoveryPoints,
 )
 from icewright.core.table import TableMetadata, TableRef
+from icewright.core.words import count
 from icewright.ports import Adoptable, Catalog, Probe, RemoveSnapshots, Restoring, StepRequest, Unfinished
 
 RESUME_CONCURRENCY = 16
@@ -87,7 +88,7 @@ class Engines:
         orphans = Operation.REMOVE_ORPHANS in unfinished.operations
         operation = Operation.REMOVE_ORPHANS if orphans else Operation.EXPIRE_SNAPSHOTS
         deleted = self._finished(base, unfinished, scanned=orphans)
-        summary = f"finished deleting {len(deleted.files)} file(s) of job {unfinished.job_id}"
+        summary = f"finished deleting {count(len(deleted.files), 'file')} of job {unfinished.job_id}"
         return committed(operation, "; ".join((*notes, summary)), deleted.metrics, deleted.files, notes=deleted.notes)
 
     def _finished(self, base: TableMetadata, unfinished: Unfinished, *, scanned: bool) -> DeletionResult:
@@ -159,7 +160,7 @@ class Engines:
         require_inside(environment, name, base, [*(file.path for file in planned.files), *planned.stays])
         if planned.stays:
             raise Refused(
-                f"{base.ref}: Spark would delete {len(planned.stays)} file(s) that must stay "
+                f"{base.ref}: Spark would delete {count(len(planned.stays), 'file')} that must stay "
                 f"({'; '.join(planned.notes)}); set expire_snapshots.engine to service, which keeps them",
                 "spark_deletes_all",
             )

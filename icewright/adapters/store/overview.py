@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from icewright.adapters.store.measures import STATE
 from icewright.adapters.store.paging import visible
-from icewright.adapters.store.schema import JOBS, RUNS, TABLES, VERDICTS
+from icewright.adapters.store.schema import JOBS, REMOVALS, RUNS, TABLES, VERDICTS
 from icewright.core.permissions import VisibilityFilter
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState
@@ -82,18 +82,21 @@ def _spend(connection: sa.Connection, condition: sa.ColumnElement[bool], since: 
 
 
 def _saved(connection: sa.Connection, condition: sa.ColumnElement[bool], since: datetime) -> Savings:
-    """Return the sums of the metrics that runs recorded."""
+    """Return the sums of the metrics that runs recorded, without the snapshots that an undo put back."""
 
     def total(*names: str, of: Operation | None = None) -> sa.ColumnElement[Any]:
         values = [sa.func.coalesce(RUNS.c.metrics[name].as_float(), 0.0) for name in names]
         number = values[0] if len(values) == 1 else values[0] - values[1]
         return sa.func.sum(number if of is None else sa.case((RUNS.c.operation == of, number), else_=0.0))
 
+    restored = sa.select(REMOVALS.c.job_id).where(REMOVALS.c.undone_at.is_not(None))
+    expired = sa.func.coalesce(RUNS.c.metrics["snapshots_expired"].as_float(), 0.0)
+
     sums = {
         "gb_hours": sa.func.sum(RUNS.c.gb_hours),
         "data_files": total("files_merged", "files_written", of=Operation.COMPACT),
         "manifests": total("manifests_rewritten", "manifests_written"),
-        "snapshots": total("snapshots_expired"),
+        "snapshots": sa.func.sum(sa.case((RUNS.c.job_id.in_(restored), 0.0), else_=expired)),
         "deleted": total("files_deleted", of=Operation.EXPIRE_SNAPSHOTS),
         "orphans": total("orphans_removed"),
         "deleted_bytes": total("bytes_deleted"),

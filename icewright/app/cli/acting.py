@@ -35,6 +35,7 @@ from icewright.app.cli.fleet import AllTables, Tables, WholeCatalog, ask_about, 
 from icewright.app.output import echo, escape
 from icewright.core.errors import UsageError
 from icewright.core.paths import split
+from icewright.core.words import count
 
 if TYPE_CHECKING:
     from icewright.ports import Adoptable
@@ -179,7 +180,9 @@ def give_up(job: Job, yes: Yes = False, as_json: Json = False) -> None:
     """
     confirm("Only the removal of orphans can delete these files afterwards; go on?", yes=yes)
     document = backend().give_up(job)
-    print_document(document, as_json, f"{document['files']} file(s) of job {document['job_id']} stay where they are")
+    print_document(
+        document, as_json, f"{count(document['files'], 'file')} of job {document['job_id']} kept where they are"
+    )
 
 
 @app.command()
@@ -199,7 +202,8 @@ def pin(
         _Trigger, typer.Option("--trigger", help="That of the stream; available-now needs its first snapshot too.")
     ] = _Trigger.AVAILABLE_NOW,
     hours: Annotated[
-        int | None, typer.Option("--hours", min=1, help="For how long; default: expire_snapshots.max_pin_age_hours.")
+        int | None,
+        typer.Option("--hours", metavar="N", min=1, help="For how long; default: expire_snapshots.max_pin_age_hours."),
     ] = None,
     as_json: Json = False,
 ) -> None:

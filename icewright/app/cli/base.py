@@ -120,7 +120,7 @@ OptionalTable = Annotated[
     str | None, typer.Argument(metavar="[TABLE]", help="Default: all tables.", autocompletion=complete_table)
 ]
 Job = Annotated[str, typer.Argument(metavar="JOB", help="A job id, or a unique prefix of one.")]
-CatalogOption = Annotated[str | None, typer.Option("--catalog", help="Only this catalog.")]
+CatalogOption = Annotated[str | None, typer.Option("--catalog", metavar="NAME", help="Only this catalog.")]
 Namespace = Annotated[
     str | None, typer.Option("--namespace", metavar="NAMESPACE", help="Only tables of this namespace, such as sales.")
 ]

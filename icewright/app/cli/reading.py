@@ -26,6 +26,7 @@ from icewright.app.cli.base import (
 )
 from icewright.core.errors import UsageError
 from icewright.core.integrity import CheckLevel
+from icewright.core.words import count
 
 if TYPE_CHECKING:
     from icewright.app.bootstrap import Application
@@ -54,7 +55,7 @@ def tables(
         str,
         typer.Option("--sort", metavar="COLUMN", help="name, health (worst first), files, bytes, succeeded_at, ..."),
     ] = "name",
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most this many tables.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="At most this many tables.")] = None,
     as_json: Json = False,
 ) -> None:
     """List tables with health, state and due operations."""
@@ -150,7 +151,9 @@ def plan(
     catalog: CatalogOption = None,
     namespace: Namespace = None,
     operation: OneOperation = None,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most this many lines of each list.")] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", metavar="N", min=1, help="At most this many lines of each list.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Show which jobs would start now, and what would wait.
@@ -186,7 +189,7 @@ def history(
     since: Annotated[
         str | None, typer.Option("--since", metavar="AGE|TIME", help="Such as 24h, 7d or 2026-11-24 (UTC).")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="At most this many jobs.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="At most this many jobs.")] = 50,
     as_json: Json = False,
 ) -> None:
     """List the jobs that ran, newest first."""
@@ -218,7 +221,7 @@ def show(
 @app.command()
 def alerts(
     resolved: Annotated[bool, typer.Option("--all", help="List resolved alerts too.")] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="At most this many alerts.")] = 1000,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="At most this many alerts.")] = 1000,
     test: Annotated[bool, typer.Option("--test", help="Send a test message to each channel.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -282,7 +285,7 @@ def deletions(table: OptionalTable = None, catalog: CatalogOption = None, as_jso
         return
     views.show_waiting(items)
     if items:
-        output.echo(f"{document['files']} file(s) wait, {output.size(document['bytes'])}")
+        output.echo(f"{count(document['files'], 'file')} waiting, {output.size(document['bytes'])}")
 
 
 @app.command()

@@ -26,9 +26,14 @@ if TYPE_CHECKING:
 GRACE_SECONDS = 300  # for running jobs, once the process was asked to stop
 STORE_SECONDS, STORE_RETRY_SECONDS = 60, 2  # how long a start waits for its database, and between two tries
 STOP_SECONDS = 10  # for all else: closing pools, catalogs and the store
-Slots = Annotated[int | None, typer.Option("--slots", min=1, help="Jobs at the same time; default: limits.per_worker.")]
+Slots = Annotated[
+    int | None, typer.Option("--slots", metavar="N", min=1, help="Jobs at the same time; default: limits.per_worker.")
+]
 Grace = Annotated[
-    int, typer.Option("--grace-seconds", min=0, help="How long running jobs may continue after a request to stop.")
+    int,
+    typer.Option(
+        "--grace-seconds", metavar="N", min=0, help="How long running jobs may continue after a request to stop."
+    ),
 ]
 
 
@@ -51,7 +56,9 @@ def worker(
     grace_seconds: Grace = GRACE_SECONDS,
     probe_port: Annotated[
         int | None,
-        typer.Option("--probe-port", min=0, max=65535, help="Serve /healthz and /readyz here, at server.host."),
+        typer.Option(
+            "--probe-port", metavar="PORT", min=0, max=65535, help="Serve /healthz and /readyz here, at server.host."
+        ),
     ] = None,
 ) -> None:
     """Run queued jobs: one more worker for the service.

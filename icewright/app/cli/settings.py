@@ -12,6 +12,7 @@ from icewright.app.cli import views
 from icewright.app.cli.backend import backend
 from icewright.app.cli.base import OPTIONS, Json, Table, app, config_app, leave, open_application, split_settings
 from icewright.core.errors import ConfigError
+from icewright.core.words import count
 
 Scope = Annotated[
     str, typer.Argument(metavar="SCOPE", help="platform, or a pattern: lake, lake.events-*, lake.sales.orders")
@@ -36,7 +37,7 @@ def config_check(as_json: Json = False) -> None:
         for fault in faults:
             output.error(fault)
     else:
-        counts = f"{len(config.catalogs)} catalog(s), {len(config.policy.rules)} rule(s), no fault"
+        counts = f"{count(len(config.catalogs), 'catalog')}, {count(len(config.policy.rules), 'rule')}, no fault"
         output.echo(f"{output.escape(path)}: {counts}")
     leave(2 if faults else 0)
 
@@ -104,7 +105,7 @@ def doctor(as_json: Json = False) -> None:
 @app.command()
 def demo(
     directory: Annotated[
-        Path | None, typer.Option("--dir", help="The lakehouse's folder; default: icewright-demo.")
+        Path | None, typer.Option("--dir", metavar="FOLDER", help="The lakehouse's folder; default: icewright-demo.")
     ] = None,
     once: Annotated[
         bool, typer.Option("--once", help="Maintain until nothing is due, prove it, and exit without serving pages.")

@@ -26,7 +26,7 @@ QUESTIONS = {
 
 @app.command()
 def init(
-    file: Annotated[Path, typer.Option("--file", help="The configuration to write.")] = Path(FILE),
+    file: Annotated[Path, typer.Option("--file", metavar="FILE", help="The configuration to write.")] = Path(FILE),
 ) -> None:
     """Write a configuration for your catalog, step by step.
 

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 @token_app.command("create")
 def token_create(
-    role: Annotated[str, typer.Option("--role", help=f"{', '.join(Role)}.")],
+    role: Annotated[str, typer.Option("--role", metavar="ROLE", help=f"{', '.join(Role)}.")],
     scope: Annotated[
         list[str] | None,
         typer.Option("--scope", metavar="PATTERN", help="A catalog or namespace, such as lake.sales; default: all."),
     ] = None,
-    days: Annotated[int, typer.Option("--days", min=1, max=3660, help="Until the token expires.")] = 90,
-    name: Annotated[str, typer.Option("--name", help="The owner, as the audit log names it.")] = "",
+    days: Annotated[int, typer.Option("--days", metavar="N", min=1, max=3660, help="Until the token expires.")] = 90,
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="The owner, as the audit log names it.")] = "",
     as_json: Json = False,
 ) -> None:
     """Create a token and print it; it is stored hashed and cannot be shown again."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from icewright.app import output
 from icewright.app.output import Column, echo, escape, moment, rows, size, styled
+from icewright.core.words import count
 
 Documents = Sequence[Mapping[str, Any]]
 
@@ -79,7 +80,7 @@ def show_verdicts(verdicts: Documents) -> None:
 def show_integrity(documents: Documents) -> None:
     """Print how many files of each table were checked, and those at fault with the snapshots that need them."""
     for document in documents:
-        checked = f"{document['files']:,} files of {document['snapshots']:,} snapshot(s)"
+        checked = f"{document['files']:,} files of {count(document['snapshots'], 'snapshot')}"
         if not document["faults"]:
             echo(f"[bold]{escape(document['table'])}[/]: {checked}, [green]no fault[/]")
             continue
@@ -100,7 +101,7 @@ def show_advice(documents: Documents) -> None:
             echo(f"  remedy: {escape(advice['remedy'])}")
             echo(f"  effect: {escape(advice['effect'])}")
     if not any(document["advice"] for document in documents):
-        echo(f"no advice on {len(documents)} table(s)")
+        echo(f"no advice on {count(len(documents), 'table')}")
 
 
 def show_plan(document: Mapping[str, Any]) -> None:

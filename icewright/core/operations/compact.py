@@ -34,6 +34,7 @@ from icewright.core.predicates import partitions_predicate
 from icewright.core.runs import LastRun
 from icewright.core.steps import Blocked, Due, Kernel, NotDue, RewriteDataFiles, Verdict, Work
 from icewright.core.table import PartitionFacts, TableFacts
+from icewright.core.words import count
 
 NOTHING = "no files eligible for compaction"
 PARTITIONS_A_CALL = 500  # longer predicates make Spark's planning slow
@@ -209,10 +210,10 @@ def _due(facts: TableFacts, knobs: Knobs, choice: Choice, order: str | None) -> 
     one_call = len(groups) == 1 and sum(rewrite.bytes for rewrite in choice.due) <= max_bytes
     whole_table = len(chosen) == len(facts.partitions) and one_call
     if (choice.hot or choice.stuck) and inexpressible:
-        notes.append(f"{inexpressible} partition(s) wait: no filter tells them apart from those that are left out")
+        notes.append(f"{count(inexpressible, 'partition')} left to later: no filter tells them apart from the rest")
     elif whole_table or inexpressible:  # one call for all: a second would only meet what the first has written
         if not whole_table:
-            notes.append(f"no filter says {inexpressible} partition(s): the whole table is rewritten as due")
+            notes.append(f"no filter says {count(inexpressible, 'partition')}: the whole table is rewritten as due")
         strongest = min((rewrite.cause for rewrite in choice.due), key=[*Cause].index)
         batch = [replace(rewrite, cause=strongest) for rewrite in choice.due]
         step = _step(facts, knobs, order, batch, None, engines)
@@ -305,17 +306,21 @@ def _reasons(facts: TableFacts, choice: Choice) -> list[str]:
         size = sum(rewrite.bytes for rewrite in by_size) / files / MEGABYTE
         targets = sorted({facts.thresholds.of(r.partition.data_bytes).target_bytes for r in by_size})
         target = " to ".join(f"{t / MEGABYTE:g}" for t in dict.fromkeys((targets[0], targets[-1])))
-        reasons.append(f"{files} files of {size:.3g} MB on average in {len(by_size)} partition(s), target {target} MB")
+        reasons.append(
+            f"{files} files of {size:.3g} MB on average in {count(len(by_size), 'partition')}, target {target} MB"
+        )
         if hot := sum(rewrite.hot for rewrite in by_size):
-            reasons.append(f"{hot} of the partition(s) hot: their writers only append, and do not conflict with it")
+            reasons.append(
+                f"{count(hot, 'hot partition')} among them: their writers only append, and do not conflict with it"
+            )
     if by_deletes := [rewrite.partition for rewrite in choice.by(Cause.DELETES)]:
         files = sum(p.delete_files for p in by_deletes)
         share = sum(p.deleted_rows for p in by_deletes) / max(1, sum(p.records for p in by_deletes))
-        reasons.append(f"{files} delete files for {share:.0%} of the rows in {len(by_deletes)} partition(s)")
+        reasons.append(f"{files} delete files for {share:.0%} of the rows in {count(len(by_deletes), 'partition')}")
     if by_order := choice.by(Cause.ORDER):
         worst = max(rewrite.partition.overlap or 0 for rewrite in by_order)
         reasons.append(
-            f"{len(by_order)} partition(s) lost their order: up to {worst:.0%} of the pairs of files overlap"
+            f"{count(len(by_order), 'partition')} out of order: up to {worst:.0%} of the pairs of files overlap"
         )
     return reasons
 

@@ -12,6 +12,7 @@ from icewright.core.runs import LastRun
 from icewright.core.sortedness import ordering_fields
 from icewright.core.steps import Blocked, Due, ExpireRows, NotDue, Verdict, Work
 from icewright.core.table import TableFacts, TableMetadata
+from icewright.core.words import count
 
 _DAY = timedelta(days=1)
 _TICKS_A_DAY = {  # of a value as the manifests have it, by its type
@@ -57,7 +58,7 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
         Work(Operation.EXPIRE_ROWS, (step,)),
         benefit=storage_benefit(sum(p.data_files for p in aged), size),
         cost=spark_cost(size),
-        why=f"{len(aged)} partition(s) hold rows with {column} before {cutoff}",
+        why=f"{count(len(aged), 'partition')} with rows where {column} before {cutoff}",
     )
 
 

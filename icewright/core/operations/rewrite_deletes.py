@@ -11,6 +11,7 @@ from icewright.core.predicates import partitions_predicate
 from icewright.core.runs import LastRun
 from icewright.core.steps import Due, NotDue, RewritePositionDeletes, Verdict, Work
 from icewright.core.table import TableFacts
+from icewright.core.words import count
 
 
 def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime) -> Verdict:  # noqa: ARG001
@@ -26,8 +27,8 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
         p for p in with_deletes if p.mergeable_deletes >= least or (also_dangling and p.dangling_position_deletes)
     ]
     if not chosen:
-        count = sum(p.position_delete_files for p in with_deletes)
-        return NotDue(f"{count} position delete files, no partition has {least} to merge")
+        files = sum(p.position_delete_files for p in with_deletes)
+        return NotDue(f"{files} position delete files, no partition has {least} to merge")
     where = None if len(chosen) == len(with_deletes) else partitions_predicate(facts.metadata, chosen)
     files = sum(p.position_delete_files + p.dangling_position_deletes for p in chosen)
     dangling = sum(p.dangling_position_deletes for p in chosen)
@@ -38,7 +39,7 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
         Work(Operation.REWRITE_DELETES, (step,)),
         benefit=OPEN_COST_MB * removed,
         cost=spark_cost(files * 64 * 1024),
-        why=f"{files} position delete files in {len(chosen)} partition(s), {dangling} of them apply to nothing",
+        why=f"{files} position delete files in {count(len(chosen), 'partition')}, {dangling} of them apply to nothing",
         files=removed,
         per_file=OPEN_COST_MB,
     )

@@ -16,6 +16,7 @@ import polars as pl
 from icewright.core.errors import Cancelled, IcewrightError, LeaseLost, RetryableError
 from icewright.core.runs import FileAction, backoff
 from icewright.core.table import TableRef
+from icewright.core.words import count
 from icewright.ports import Clock, DeletionLedger, FileStat, LedgerState, TableFiles
 
 # Data first, manifest lists last: after a crash the remaining lists and manifests still name the remaining files.
@@ -133,9 +134,7 @@ class Deletion:
                 raise
             if problem:
                 remaining = [f for f in planned if f.path not in progress.stays and f not in progress.deleted]
-                waiting = (
-                    f"{len(remaining)} planned deletion(s) wait for the next start, though some may be done: {problem}"
-                )
+                waiting = f"{count(len(remaining), 'planned deletion')} left to the next start: {problem}"
                 notes = (
                     waiting,
                     *(f"waits: {f.path}" for f in remaining[:_SHOWN]),
@@ -211,7 +210,7 @@ class Deletion:
         for path, why in progress.stays.items():
             by_reason.setdefault(why, []).append(path)
         for why, paths in by_reason.items():
-            yield f"{len(paths)} planned file(s) stay: {why}: {', '.join(sorted(paths)[:3])}"
+            yield f"{count(len(paths), 'planned file')} kept: {why}: {', '.join(sorted(paths)[:3])}"
         try:
             self.files.tidy([f.path for f in progress.deleted], location)
         except IcewrightError as error:  # empty folders are no harm

@@ -28,6 +28,7 @@ from icewright.core.runs import FileAction, Outcome, committed, skipped
 from icewright.core.steps import ExpireSnapshots
 from icewright.core.table import SnapshotHold, TableMetadata
 from icewright.core.verify import expiry_violations
+from icewright.core.words import count
 from icewright.ports import Catalog, Intent, LedgerState, Removal, RemoveSnapshots, Restoring, StepRequest
 
 
@@ -243,13 +244,15 @@ def _outcome(
     expired_verb, deleted_verb, removed_verb = (
         ("would expire", "delete", "remove") if dry_run else ("expired", "deleted", "removed")
     )
-    refs = f", {removed_verb} {len(step.remove_refs)} ref(s)" if step.remove_refs else ""
-    files = f"{deleted_verb} {len(deleted.files)} unreferenced file(s)"
+    refs = f", {removed_verb} {count(len(step.remove_refs), 'ref')}" if step.remove_refs else ""
+    files = f"{deleted_verb} {count(len(deleted.files), 'unreferenced file')}"
     if deleted.waiting:
-        files = f"{len(deleted.waiting)} unreferenced file(s) wait until {deleted.until:%Y-%m-%d %H:%M} UTC"
+        files = (
+            f"{count(len(deleted.waiting), 'unreferenced file')} to be deleted after {deleted.until:%Y-%m-%d %H:%M} UTC"
+        )
     return committed(
         Operation.EXPIRE_SNAPSHOTS,
-        f"{expired_verb} {snapshots} snapshot(s), {files}{refs}",
+        f"{expired_verb} {count(snapshots, 'snapshot')}, {files}{refs}",
         {
             "snapshots_expired": snapshots,
             "refs_removed": len(step.remove_refs),

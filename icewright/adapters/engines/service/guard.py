@@ -17,6 +17,7 @@ from icewright.core.errors import FileMissing, IcewrightError, Refused
 from icewright.core.paths import key
 from icewright.core.places import Index, Place, Spelling
 from icewright.core.table import TableMetadata, TableRef
+from icewright.core.words import count
 
 _EXAMPLES = 3  # files that a note names
 
@@ -34,7 +35,7 @@ class Judgement:
         for path, reason in self.stays.items():
             by_reason.setdefault(reason, []).append(path)
         return [
-            f"{len(paths)} file(s) are kept: {reason}: {', '.join(sorted(paths)[:_EXAMPLES])}"
+            f"{count(len(paths), 'file')} kept: {reason}: {', '.join(sorted(paths)[:_EXAMPLES])}"
             f"{' ...' if len(paths) > _EXAMPLES else ''}"
             for reason, paths in by_reason.items()
         ]

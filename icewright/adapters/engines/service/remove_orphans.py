@@ -27,6 +27,7 @@ from icewright.core.policy import Operation
 from icewright.core.runs import FileAction, Outcome, committed
 from icewright.core.steps import RemoveOrphans
 from icewright.core.table import TableMetadata
+from icewright.core.words import count
 from icewright.ports import Catalog, LedgerState, StepRequest
 from icewright.ports.work import WorkerThreads
 
@@ -257,13 +258,13 @@ def kind_of(path: str) -> str:
 
 def _summary(orphan_count: int, deleted: DeletionResult, step: RemoveOrphans, *, dry_run: bool) -> str:
     if step.mode == "report":
-        return f"found {orphan_count} orphan file(s), mode report removes none"
+        return f"found {count(orphan_count, 'orphan file')}, mode report removes none"
     if deleted.waiting:
-        return f"{len(deleted.waiting)} orphan file(s) wait until {deleted.until:%Y-%m-%d %H:%M} UTC to be removed"
+        return f"{count(len(deleted.waiting), 'orphan file')} to be removed after {deleted.until:%Y-%m-%d %H:%M} UTC"
     removed = len(deleted.files)
     waiting = (
         f", {orphan_count - removed} wait for a second scan"
         if step.mode == "confirm" and orphan_count > removed
         else ""
     )
-    return f"{'would remove' if dry_run else 'removed'} {removed} orphan file(s){waiting}"
+    return f"{'would remove' if dry_run else 'removed'} {count(removed, 'orphan file')}{waiting}"

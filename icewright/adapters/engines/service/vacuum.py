@@ -41,6 +41,7 @@ from icewright.core.steps import ExpireSnapshots
 from icewright.core.table import TableMetadata, TableRef
 from icewright.core.vacuum import CutoffPolicy, resolve
 from icewright.core.verify import expiry_violations
+from icewright.core.words import count
 from icewright.ports import Branched, Head, LedgerState, LiveTable, RemoveSnapshots, Survey, Unfinished, VacuumOf
 
 CONCURRENT_DELETES = 16
@@ -98,7 +99,7 @@ class BranchVacuum:
                 expired_ids.update(expiry.snapshot_ids)
                 commits += 1
                 verb = "would expire" if work.dry_run else "expired"
-                notes.append(f"{head.reference.name}: {verb} {len(expiry.snapshot_ids)} snapshot(s)")
+                notes.append(f"{head.reference.name}: {verb} {count(len(expiry.snapshot_ids), 'snapshot')}")
         self._expired[work.table.content_id] = expired_ids
         if not commits:
             return skipped(Operation.EXPIRE_SNAPSHOTS, NOTHING, notes=tuple(notes))
@@ -106,7 +107,7 @@ class BranchVacuum:
         verb = "would expire" if work.dry_run else "expired"
         return committed(
             Operation.EXPIRE_SNAPSHOTS,
-            f"{verb} {len(expired_ids)} snapshot(s) on {commits} branch(es)",
+            f"{verb} {count(len(expired_ids), 'snapshot')} on {count(commits, 'branch')}",
             {"snapshots_expired": len(expired_ids), "branches": commits, "duration_ms": round(seconds * 1000)},
             notes=tuple(notes),
         )
@@ -240,7 +241,7 @@ class BranchVacuum:
         verb = "would remove" if work.dry_run else "removed"
         return committed(
             Operation.REMOVE_ORPHANS,
-            f"{verb} {len(deleted.files)} file(s) that no branch or tag reaches"
+            f"{verb} {count(len(deleted.files), 'file')} that no branch or tag reaches"
             + (f", {len(deleted.waiting)} wait until {deleted.until:%Y-%m-%d %H:%M} UTC" if deleted.waiting else ""),
             {
                 "orphans_found": len(orphans),
@@ -285,7 +286,7 @@ class BranchVacuum:
             proof = BranchProof(self, work, mark)
             files, place = unfinished.files, table.location
             deleted = self.deletion.finish(unfinished.job_id, place, files, proof, CONCURRENT_DELETES)
-        summary = f"finished deleting {len(deleted.files)} file(s) of job {unfinished.job_id}"
+        summary = f"finished deleting {count(len(deleted.files), 'file')} of job {unfinished.job_id}"
         return committed(Operation.REMOVE_ORPHANS, summary, deleted.metrics, deleted.files, notes=deleted.notes)
 
     def _mark_live(self, work: VacuumOf) -> tuple[NessieReachability, Survey]:

@@ -37,6 +37,7 @@ from icewright.core.steps import (
     Step,
 )
 from icewright.core.table import TableMetadata
+from icewright.core.words import count
 from icewright.ports import Catalog, Clock, DeletionLedger, LedgerState, Probe, StepRequest, TableFiles
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ class SparkEngine:
             assignment.on_partial_result(skipped(assignment.operation, reason, statements=statements, metrics=times))
             return
         if uncommitted:
-            notes = [f"{len(uncommitted)} uncommitted file(s) are in the ledger: removing orphans takes them in time"]
+            notes = [f"{count(len(uncommitted), 'uncommitted file')} in the ledger: orphan removal takes them in time"]
         if not done.snapshots:
             outcome = skipped(assignment.operation, "nothing was committed", notes=tuple(notes), metrics=times)
             assignment.on_partial_result(replace(outcome, statements=statements))
@@ -156,7 +157,7 @@ class SparkEngine:
         if isinstance(step, RewriteDataFiles):
             outcome = _compacted(step, done, times, files_left=0)
         else:
-            summary = f"committed {len(done.snapshots)} snapshot(s) before it failed"
+            summary = f"committed {count(len(done.snapshots), 'snapshot')} before it failed"
             outcome = committed(assignment.operation, summary, times, done.removed)
         assignment.on_partial_result(replace(outcome, notes=tuple(notes), statements=statements))
 
@@ -182,7 +183,7 @@ class SparkEngine:
                 actions = tuple(FileAction(m.path, m.length, "manifest") for m in listed if step.takes(m))
             case ExpireSnapshots():
                 raise ProcedureFailed("Spark's expire_snapshots has no dry run: set expire_snapshots.engine to service")
-        summary = f"would rewrite {len(actions)} file(s)"
+        summary = f"would rewrite {count(len(actions), 'file')}"
         statements = _statements(assignment.base, step)
         return committed(assignment.operation, summary, {}, actions, statements=statements, notes=notes)
 
@@ -288,7 +289,7 @@ def _outcome(
             return committed(Operation.REWRITE_MANIFESTS, summary, metrics)
         case ExpireSnapshots():
             snapshots, files = len(set(base.by_id) - set(after.by_id)), sum(row.values())
-            summary = f"expired {snapshots} snapshot(s), deleted {files} unreferenced file(s)"
+            summary = f"expired {count(snapshots, 'snapshot')}, deleted {count(files, 'unreferenced file')}"
             metrics = {"snapshots_expired": snapshots, "files_deleted": files, "bytes_deleted": 0, **times}
             return committed(Operation.EXPIRE_SNAPSHOTS, summary, metrics)
     assert_never(step)
@@ -300,9 +301,9 @@ def _aged(step: ExpireRows, done: Effect, times: Mapping[str, float]) -> Outcome
     deleted = done.count("deleted-records") - done.count("added-records") + done.count("added-position-deletes")
     rewritten = done.data_files_in if done.data_files_out else 0
     dropped = done.data_files_in - rewritten
-    how = f"{dropped} file(s) went whole" if not rewritten else f"{rewritten} file(s) rewritten"
+    how = f"{count(dropped, 'file')} went whole" if not rewritten else f"{count(rewritten, 'file')} rewritten"
     metrics = {"rows_deleted": deleted, "files_deleted": dropped, "files_rewritten": rewritten, **times}
-    summary = f"deleted {deleted} row(s) with {step.column} before {step.before} ({how})"
+    summary = f"deleted {count(deleted, 'row')} with {step.column} before {step.before} ({how})"
     return committed(Operation.EXPIRE_ROWS, summary, metrics, done.removed, partitions=done.changes)
 
 
@@ -316,7 +317,7 @@ def _compacted(step: RewriteDataFiles, done: Effect, times: Mapping[str, float],
         "delete_files_removed": sum(f.kind != "data" for f in done.removed),
         **times,
     }
-    summary = f"compacted {done.data_files_in} files into {done.data_files_out} (across {done.bins} bins)"
+    summary = f"compacted {done.data_files_in} files into {done.data_files_out} in {count(done.bins, 'group')}"
     changes = tuple(replace(change, by_deletes=step.by_deletes) for change in done.changes)
     return committed(Operation.COMPACT, summary, metrics, done.removed, partitions=changes)
 

@@ -55,14 +55,19 @@ def job(job_id: str, caller: Annotated[Caller, needs(Action.JOBS_READ)]) -> mode
     A unique prefix of the id is accepted.
     """
     row, store = caller.job(job_id), caller.runtime.store
-    runs = [_run({**run, "ref": row.ref}) for run in store.runs.list(row.job_id)]
+    removals = store.ledger.removals(row.job_id)
+    undone = any(removal.undone_at is not None for removal in removals)
+    runs = [
+        _run({**run, "ref": row.ref, "undone": undone and run["operation"] == Operation.EXPIRE_SNAPSHOTS})
+        for run in store.runs.list(row.job_id)
+    ]
     (item,) = store.views.list_jobs(JobQuery(job_id=row.job_id), None, None, 1).items
     waiting = store.views.list_deletions(DeletionQuery(job_id=row.job_id), None, None, len(Operation)).items
     return models.JobDetail(
         **_job(item).model_dump(),
         options=dict(row.options),
         runs=runs,
-        removed=[models.Removed(**removal_document(removal)) for removal in store.ledger.removals(row.job_id)],
+        removed=[models.Removed(**removal_document(removal)) for removal in removals],
         waiting=[models.WaitingFiles(**waiting_document(item)) for item in waiting],
     )
 

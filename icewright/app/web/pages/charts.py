@@ -80,6 +80,8 @@ def spend(daily: Sequence[models.Spent], today: date, days: int) -> Chart | None
     return Chart(f"Spent per day, the last {days} days", spec, ("day", "pool", "GB-hours"), table_rows)
 
 
+_HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
+_WHOLE = {"tickMinStep": 1, "format": ",d"}  # numbers of files
 _DAYS = {"format": "%d %b", "labelAngle": 0, "labelOverlap": True}
 
 
@@ -93,18 +95,25 @@ def file_history(runs: Sequence[models.Run]) -> Chart | None:
     if len(runs) < 2:  # noqa: PLR2004 - a line has two ends
         return None
     values = [{"at": at, "operation": operation, "files": files} for at, operation, files in points]
+    axis = _time_axis(max(run.finished for run in runs) - min(run.started for run in runs))
     spec = _spec(
         values,
         {"type": "line", "interpolate": "step-after", "point": True},
         {
-            "x": {"field": "at", "type": "temporal", "scale": {"type": "utc"}, "title": None},
-            "y": {"field": "files", "type": "quantitative", "title": "data files", "scale": {"zero": True}},
+            "x": {"field": "at", "type": "temporal", "scale": {"type": "utc"}, "title": None, "axis": axis},
+            "y": {"field": "files", "type": "quantitative", "title": "data files", "axis": _WHOLE},
         },
         height=160,
     )
     return Chart(
         "Data files, before and after each run", spec, ("time (UTC)", "operation", "data files"), tuple(points)
     )
+
+
+def _time_axis(span: timedelta) -> Mapping[str, Any]:
+    """Return the axis of a stretch of time: labels whose neighbours differ, and that say minute or day in full."""
+    short = "%H:%M:%S" if span < _HOUR / 6 else "%H:%M"
+    return {"format": short if span < _DAY else "%d %b", "labelOverlap": True, "tickCount": 6}
 
 
 def costs(runs: Sequence[models.Run]) -> Chart | None:

@@ -200,7 +200,7 @@ def saved(runs: Sequence[models.Run]) -> SavingsLine:
     return SavingsLine(
         runs=len(runs),
         data_files=round(merged),
-        snapshots=round(total("snapshots_expired")),
+        snapshots=round(sum(float(run.metrics.get("snapshots_expired", 0)) for run in runs if not run.undone)),
         deleted_files=round(total("files_deleted", "orphans_removed")),
         deleted_bytes=round(total("bytes_deleted")),
         gb_hours=sum(run.gb_hours for run in runs),

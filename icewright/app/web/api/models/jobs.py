@@ -80,6 +80,7 @@ class Run(BaseModel):
     partitions: list[dict[str, Any]] | None
     gb_hours: float
     metadata_location: str
+    undone: bool = Field(False, description="whether an undo put back the snapshots that it expired")
 
 
 class Runs(BaseModel):

@@ -49,9 +49,13 @@ for (const part of document.querySelectorAll("[data-live]")) {
   const source = new EventSource(part.dataset.live);
   const state = document.querySelector("[data-live-state]");
   const say = (text) => { if (state) state.textContent = text; };
-  let ended = false;
+  let ended = false, seen = false;
   source.addEventListener("open", () => say("live"));
-  source.addEventListener("part", (event) => replaced(part, event.data));
+  source.addEventListener("part", (event) => {
+    if (seen) document.querySelector("p.flash[data-flash]")?.remove();  // it told what was true before
+    seen = true;
+    replaced(part, event.data);
+  });
   source.addEventListener("end", () => { ended = true; source.close(); say(""); });
   source.addEventListener("error", () => { if (!ended) say("reconnecting"); });
   addEventListener("pagehide", () => source.close());
