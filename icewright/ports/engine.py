@@ -61,8 +61,8 @@ class Adoptable:
     """Tables, files and places that stop deletions in a table's places and that no catalog's table owns."""
 
     table_uuid: str
-    tables: tuple[str, ...]  # uuids of earlier tables in these places
-    files: tuple[str, ...]  # metadata files of dead versions by other writers
+    tables: tuple[str, ...]  # uuids of earlier tables in these places, and tables of other formats there
+    files: tuple[str, ...]  # metadata files of dead versions by other writers, and what is left of other formats
     places: tuple[str, ...]  # the location and write paths that no person has confirmed
 
     @property

@@ -151,6 +151,23 @@ class Catalog(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """A table of another format, such as Hive's or Delta Lake's, as a metastore lists it beside Iceberg's tables."""
+
+    ref: TableRef
+    locations: tuple[str, ...]  # folders of its files; those of single partitions are missing
+
+
+@runtime_checkable
+class ListsDatasets(Protocol):
+    """A catalog that lists tables of other formats too: their engines read all files in their folders."""
+
+    def listing(self) -> tuple[Sequence[Pointer], Sequence[Dataset]]:
+        """Return what `pointers` does, and the tables of all other formats that have a folder. Whole or not at all."""
+        ...
+
+
 @runtime_checkable
 class Restoring(Protocol):
     """A catalog whose server may drop, with a snapshot that a commit removes, a ref that somebody sets on it just then.

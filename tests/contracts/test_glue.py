@@ -196,7 +196,7 @@ def test_nobody_answers(bench: GlueBench) -> None:
 
 
 def test_what_is_no_iceberg_table(bench: GlueBench) -> None:
-    """Tables of others, views, and entries that have no metadata file yet are neither listed nor loaded."""
+    """Tables of others, views, and entries without metadata are not loaded; those with a folder are listed apart."""
     location = bench.create("sales", "orders").metadata_location
     glue = bench.iceberg.glue
     entries: dict[str, dict[str, str]] = {
@@ -207,7 +207,12 @@ def test_what_is_no_iceberg_table(bench: GlueBench) -> None:
     for name, parameters in entries.items():
         glue.create_table(DatabaseName="sales", TableInput={"Name": name, "Parameters": parameters})
     glue.create_table(DatabaseName="sales", TableInput={"Name": "bare"})
-    assert {p.ref.name for p in bench.catalog.pointers()} == {"orders"}
+    descriptor = {"Location": "s3://raw/a/", "SerdeInfo": {"Parameters": {"path": "s3://raw/b"}}}
+    glue.create_table(DatabaseName="sales", TableInput={"Name": "crawled", "StorageDescriptor": descriptor})
+    pointers, datasets = bench.catalog.listing()
+    assert bench.catalog.pointers() == pointers
+    assert {p.ref.name for p in pointers} == {"orders"}
+    assert {d.ref.name: d.locations for d in datasets} == {"crawled": ("s3://raw/a/", "s3://raw/b")}
     for name in (*entries, "bare"):
         with pytest.raises(TableNotFound, match=name):
             bench.catalog.load(bench.ref("sales", name))

@@ -17,6 +17,7 @@ from icewright.adapters.catalogs.hive_client import HiveClient
 from icewright.adapters.catalogs.translate import hive_catalog
 from icewright.adapters.files.local import LocalStorage
 from icewright.core.errors import CatalogUnavailable, CommitConflict, CommitStateUnknown, TableNotFound
+from icewright.core.paths import key
 from icewright.core.table import TableMetadata, TableRef
 from tests.contracts.bench import Bench, FixedClock, addition, file_of, removal
 from tests.contracts.hive_bench import HiveBench
@@ -301,15 +302,25 @@ def test_what_hive_is_told(bench: HiveBench) -> None:
 
 @on_hive
 def test_what_is_no_iceberg_table(bench: HiveBench) -> None:
-    """Hive's own tables, and entries without a metadata file, are neither listed nor loaded."""
+    """Hive's own tables, and entries without a metadata file, are not loaded, and listed with their folders apart."""
     bench.create("sales", "orders")
     with bench.iceberg._client as hive:
         table = hive.get_table("sales", "orders")
-        for name, parameters in {"csv": {}, "unborn": {"table_type": "ICEBERG"}}.items():
+        for name, parameters in {"csv": {}, "unborn": {"table_type": "ICEBERG"}, "of_spark": {}}.items():
             table.tableName, table.parameters = name, parameters
             table.sd.location = f"file://{bench.warehouse}/{name}"
+            if name == "of_spark":  # which writes the folder where the metastore does not look
+                table.sd.location += "-__PLACEHOLDER__"
+                table.sd.serdeInfo.parameters = {"path": f"file://{bench.warehouse}/delta"}
             hive.create_table(table)
-    assert {p.ref.name for p in bench.catalog.pointers()} == {"orders"}
+    pointers, datasets = bench.catalog.listing()
+    assert bench.catalog.pointers() == pointers
+    assert {p.ref.name for p in pointers} == {"orders"}
+    found = {(d.ref.name, key(folder)) for d in datasets for folder in d.locations}
+    assert found == {
+        (name, f"{bench.warehouse}/{folder}")
+        for name, folder in {"csv": "csv", "unborn": "unborn", "of_spark": "delta"}.items()
+    }
     for name in ("csv", "unborn"):
         with pytest.raises(TableNotFound, match=name):
             bench.catalog.load(bench.ref("sales", name))

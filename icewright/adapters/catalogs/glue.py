@@ -10,13 +10,22 @@ from typing import Any
 from icewright.adapters.catalogs.glue_client import GlueClient
 from icewright.adapters.catalogs.metadata_cache import MetadataCache
 from icewright.adapters.catalogs.outcome import RequestOutcomeUnknown
-from icewright.adapters.catalogs.parameters import flat, location_of, must_be_current, not_found, swap_pointer
+from icewright.adapters.catalogs.parameters import (
+    PATH,
+    MetastoreEntry,
+    divided,
+    flat,
+    location_of,
+    must_be_current,
+    not_found,
+    swap_pointer,
+)
 from icewright.adapters.catalogs.staging import MetadataFiles, restorable, settled, write_metadata
 from icewright.adapters.catalogs.translate.glue import GlueCatalogProperties
 from icewright.core.allowlist import Allowlist, require_inside
 from icewright.core.errors import CommitConflict, CommitStateUnknown, IcewrightError, TableNotFound
 from icewright.core.table import TableMetadata, TableRef
-from icewright.ports import Change, Clock, Pointer, RestoreSnapshots
+from icewright.ports import Change, Clock, Dataset, Pointer, RestoreSnapshots
 
 PARALLEL = 8  # databases that are listed at the same time; boto3 keeps ten connections
 # what an entry and the request to replace it have in common: the columns are for people, and do not change here
@@ -51,9 +60,13 @@ class GlueCatalog:
 
     def pointers(self) -> Sequence[Pointer]:
         """Return every Iceberg table of every database, by the parameters in the listings."""
+        return self.listing()[0]
+
+    def listing(self) -> tuple[Sequence[Pointer], Sequence[Dataset]]:
+        """Return the tables of all databases: Iceberg's, and those of other formats."""
         databases = self._client.databases()
         with ThreadPoolExecutor(PARALLEL) as pool:
-            return [pointer for tables in pool.map(self._listed, databases) for pointer in tables]
+            return divided(entry for listed in pool.map(self._listed, databases) for entry in listed)
 
     def load(self, ref: TableRef) -> TableMetadata:
         """Load the current metadata of a table. Raises `TableNotFound`, `MetadataUnreadable`."""
@@ -110,12 +123,22 @@ class GlueCatalog:
         except RequestOutcomeUnknown as error:
             settled(base, location, self.load, self.clock, f"Glue lost the commit ({error})", compares=True)
 
-    def _listed(self, database: str) -> list[Pointer]:
-        tables = ((t["Name"], location_of(t.get("Parameters"))) for t in self._client.tables(database))
-        return [Pointer(TableRef(self.name, (database,), name), location) for name, location in tables if location]
+    def _listed(self, database: str) -> list[MetastoreEntry]:
+        tables = self._client.tables(database)
+        return [
+            MetastoreEntry(TableRef(self.name, (database,), t["Name"]), t.get("Parameters"), _folders(t))
+            for t in tables
+        ]
 
     def _entry(self, ref: TableRef) -> Mapping[str, Any]:
         entry = self._client.table(*flat(ref))
         if entry is None:
             raise not_found(ref)
         return entry
+
+
+def _folders(table: Mapping[str, Any]) -> tuple[str | None, ...]:
+    """Return the folders of a table by its storage descriptor, which a view may lack."""
+    descriptor = table.get("StorageDescriptor") or {}
+    serde = descriptor.get("SerdeInfo") or {}
+    return descriptor.get("Location"), (serde.get("Parameters") or {}).get(PATH)

@@ -15,13 +15,23 @@ from icewright.adapters.catalogs.hive_client import HiveClient, error_text
 from icewright.adapters.catalogs.hive_lock import Lock, locked
 from icewright.adapters.catalogs.metadata_cache import MetadataCache
 from icewright.adapters.catalogs.outcome import RequestOutcomeUnknown
-from icewright.adapters.catalogs.parameters import LOCATION, flat, location_of, must_be_current, not_found, swap_pointer
+from icewright.adapters.catalogs.parameters import (
+    LOCATION,
+    PATH,
+    MetastoreEntry,
+    divided,
+    flat,
+    location_of,
+    must_be_current,
+    not_found,
+    swap_pointer,
+)
 from icewright.adapters.catalogs.staging import MetadataFiles, restorable, settled, write_metadata
 from icewright.adapters.catalogs.translate.hive import LOCK_ENABLED, HiveCatalogProperties
 from icewright.core.allowlist import Allowlist, require_inside
 from icewright.core.errors import CommitConflict, CommitStateUnknown, IcewrightError, TableNotFound
 from icewright.core.table import MAIN, TableMetadata, TableRef
-from icewright.ports import AddSnapshot, Change, Clock, Pointer, RestoreSnapshots
+from icewright.ports import AddSnapshot, Change, Clock, Dataset, Pointer, RestoreSnapshots
 from icewright.ports.work import progress
 
 PARALLEL = 4  # connections that list at the same time
@@ -57,11 +67,15 @@ class HiveCatalog:
 
     def pointers(self) -> Sequence[Pointer]:
         """Return every Iceberg table of every database, requested in batches."""
+        return self.listing()[0]
+
+    def listing(self) -> tuple[Sequence[Pointer], Sequence[Dataset]]:
+        """Return the tables of all databases: Iceberg's, and those of other formats."""
         databases = self._ask(lambda hive: hive.get_all_databases())
         with ThreadPoolExecutor(PARALLEL) as pool:
             names = zip(databases, pool.map(self._names, databases), strict=True)
             batches = [(d, tables[i : i + _BATCH]) for d, tables in names for i in range(0, len(tables), _BATCH)]
-            return [pointer for listed in pool.map(self._listed, batches) for pointer in listed]
+            return divided(entry for listed in pool.map(self._listed, batches) for entry in listed)
 
     def load(self, ref: TableRef) -> TableMetadata:
         """Load the current metadata of a table. Raises `TableNotFound`, `MetadataUnreadable`."""
@@ -162,11 +176,12 @@ class HiveCatalog:
     def _names(self, database: str) -> list[str]:
         return list(self._ask(lambda hive: hive.get_all_tables(database)) or ())
 
-    def _listed(self, batch: tuple[str, list[str]]) -> list[Pointer]:
+    def _listed(self, batch: tuple[str, list[str]]) -> list[MetastoreEntry]:
         database, names = batch
         tables = self._ask(lambda hive: hive.get_table_objects_by_name(database, names)) or ()
-        locations = ((table.tableName, location_of(table.parameters)) for table in tables)
-        return [Pointer(TableRef(self.name, (database,), name), location) for name, location in locations if location]
+        return [
+            MetastoreEntry(TableRef(self.name, (database,), t.tableName), t.parameters, _folders(t.sd)) for t in tables
+        ]
 
     def _ask(self, question: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - Thrift's
         """Return the metastore's answer; None if the database or table does not exist."""
@@ -178,6 +193,13 @@ class HiveCatalog:
             return None
         except TException as error:
             raise self._client.unavailable(error) from error
+
+
+def _folders(descriptor: Any) -> tuple[str | None, ...]:  # noqa: ANN401 - Thrift's
+    """Return the folders of a table by its storage descriptor, which a view may lack."""
+    if descriptor is None:
+        return ()
+    return descriptor.location, ((descriptor.serdeInfo and descriptor.serdeInfo.parameters) or {}).get(PATH)
 
 
 def _parameters(

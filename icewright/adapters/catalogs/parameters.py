@@ -2,17 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from icewright.core.errors import CommitConflict, TableNotFound, UnsupportedTable
 from icewright.core.table import TableMetadata, TableRef
+from icewright.ports import Dataset, Pointer
 
 LOCATION = "metadata_location"
 PREVIOUS = "previous_metadata_location"
+PATH = "path"  # the SerDe parameter in which Spark writes the folder of a table of its own formats
 _TYPE, _ICEBERG = "table_type", "ICEBERG"
 _KEY = "encryption.key-id"
 
 Parameters = Mapping[str, str] | None
+_PLACEHOLDER = "__PLACEHOLDER__"  # Spark's, in place of a location that the metastore shall not check
+
+
+@dataclass(frozen=True, slots=True)
+class MetastoreEntry:
+    """A table of any format as a metastore lists it."""
+
+    ref: TableRef
+    parameters: Parameters
+    folders: tuple[str | None, ...]
+
+
+def divided(entries: Iterable[MetastoreEntry]) -> tuple[list[Pointer], list[Dataset]]:
+    """Return Iceberg's tables, and the tables of other formats that have a folder.
+
+    A table of Iceberg that is being created, and names no metadata yet, counts as one of another format.
+    """
+    pointers: list[Pointer] = []
+    datasets: list[Dataset] = []
+    for entry in entries:
+        folders = tuple(f for f in dict.fromkeys(entry.folders) if f and _PLACEHOLDER not in f)
+        if location := location_of(entry.parameters):
+            pointers.append(Pointer(entry.ref, location))
+        elif folders:
+            datasets.append(Dataset(entry.ref, folders))
+    return pointers, datasets
 
 
 def location_of(parameters: Parameters) -> str | None:

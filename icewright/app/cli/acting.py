@@ -281,6 +281,6 @@ def _show_adoptable(table: str, adoptable: Adoptable) -> None:
     if not adoptable.what:
         echo(f"nothing stands in the way of {escape(table)}")
         return
-    kinds = {"earlier table": adoptable.tables, "dead version": adoptable.files, "location": adoptable.places}
+    kinds = {"table": adoptable.tables, "file": adoptable.files, "location": adoptable.places}
     lines = [(kind, value) for kind, values in kinds.items() for value in values]
     output.rows(f"What {table} takes over", (output.Column("kind"), "uuid, file or folder"), lines)

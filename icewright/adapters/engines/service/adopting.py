@@ -9,6 +9,7 @@ import polars as pl
 
 from icewright.adapters.engines.service.guard import DeletionGuard
 from icewright.adapters.engines.service.listing import metadata_files
+from icewright.adapters.engines.service.other_formats import markers_of_other_formats
 from icewright.adapters.engines.service.registry import Surroundings
 from icewright.adapters.engines.service.successors import Strange, StrangeFiles, identify
 from icewright.core.errors import MetadataUnreadable, Refused
@@ -28,7 +29,7 @@ class Adopting:
 
         Raises `Refused` when part of it belongs to a table that some catalog names.
         """
-        surroundings = self.guard.around(metadata)
+        surroundings = self.guard.around(metadata, adopting=True)
         adopted = surroundings.adopted
         strange = self._strange(metadata)
         files, unreadable = self._identified(metadata, strange, adopted)
@@ -38,19 +39,22 @@ class Adopting:
         former = [
             other
             for other in surroundings.others
-            if other.pointer is None
-            and other.registration.table_uuid not in adopted
+            if (other.pointer is None or other.is_dataset)
+            and other.identity not in adopted
             and any(a.may_meet(b) for a in other.places for b in places)
         ]
+        found = markers_of_other_formats(self.guard.registry.files, metadata)
+        markers = [path for path in found if key(path) not in adopted]
         foreign = [uuid for _, uuid in files.foreign if uuid]
         nameless = [path for path, uuid in files.foreign if not uuid]  # one word is good for one file of them
-        nameless += [o.registration.metadata_location for o in former if not o.registration.table_uuid]
+        earlier = [o.identity for o in former if o.registration.table_uuid or o.is_dataset]
+        nameless += [
+            o.registration.metadata_location for o in former if not o.registration.table_uuid and not o.is_dataset
+        ]
         return Adoptable(
             table_uuid=metadata.table_uuid,
-            tables=tuple(
-                dict.fromkeys((*foreign, *(o.registration.table_uuid for o in former if o.registration.table_uuid)))
-            ),
-            files=tuple(dict.fromkeys((*(s.path for s in files.successors), *unreadable, *nameless))),
+            tables=tuple(dict.fromkeys((*foreign, *earlier))),
+            files=tuple(dict.fromkeys((*(s.path for s in files.successors), *unreadable, *nameless, *markers))),
             places=tuple(root for root in roots if root not in adopted),
         )
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from icewright.adapters.engines.service import reachable as sets
+from icewright.adapters.engines.service.other_formats import require_iceberg_alone
 from icewright.adapters.engines.service.registry import Other, Surroundings, TableRegistry
 from icewright.core.errors import FileMissing, IcewrightError, Refused
-from icewright.core.paths import key
 from icewright.core.places import Index, Place, Spelling
 from icewright.core.table import TableMetadata, TableRef
 from icewright.core.words import count
@@ -50,22 +50,29 @@ class DeletionGuard:
     spelling: Callable[[TableRef], Spelling] = lambda _: Spelling()
     ignoring: frozenset[str] = frozenset()  # catalogs whose tables the caller sees by itself, over all their branches
 
-    def around(self, metadata: TableMetadata) -> Surroundings:
+    def around(self, metadata: TableMetadata, *, adopting: bool = False) -> Surroundings:
         """Return the table's places and all other tables, as catalogs and store have them now.
 
         Raises `CatalogUnavailable` when a catalog does not answer, as its tables are then unknown, and `Refused` when
-        the table is registered twice.
+        the table is registered twice or, unless `adopting`, another format maintains it.
         """
+        if not adopting:
+            self.require_iceberg_alone(metadata)
         surroundings = self.registry.around(metadata, self.spelling(metadata.ref))
 
         def counts(other: Other) -> bool:
-            name = other.registration.table_uuid or key(other.registration.metadata_location)
-            dead = other.pointer is None and name in surroundings.adopted
+            could_be_dead = other.pointer is None or other.is_dataset
+            dead = could_be_dead and other.identity in surroundings.adopted
             return other.via not in self.ignoring and not dead
 
         surroundings = replace(surroundings, others=tuple(filter(counts, surroundings.others)))
         self._registered_once(metadata, surroundings)
         return surroundings
+
+    def require_iceberg_alone(self, metadata: TableMetadata) -> None:
+        """Raise `Refused` when another format maintains the table: its log decides which files live."""
+        registry = self.registry
+        require_iceberg_alone(registry.files, metadata, lambda: registry.registrations.adopted(metadata.table_uuid))
 
     def in_allowed_place(self, metadata: TableMetadata) -> None:
         """Raise `Refused` if the table lies outside of `allowed_locations`: its files could not be deleted."""
@@ -160,7 +167,9 @@ class DeletionGuard:
         return Judgement(candidates, stays)
 
     def _reached_by(self, other: Other, files: pl.DataFrame) -> dict[str, str]:
-        """Return those of the files that the other table reaches; all of them where it cannot be read."""
+        """Return those of the files that the other table reaches; all of them where nobody can tell."""
+        if other.is_dataset:
+            return dict.fromkeys(files["path"], f"{other} may read them")
         try:
             metadata = self.registry.metadata_of(other)
             free = sets.unreached(files, sets.reached(self.registry.files, metadata), self.registry.files.canonical)
@@ -176,7 +185,8 @@ class DeletionGuard:
     def _registered_once(self, metadata: TableMetadata, surroundings: Surroundings) -> None:
         for other in surroundings.others:
             uuid = other.registration.table_uuid
-            if other.pointer is None or uuid != metadata.table_uuid or (other.problem and not uuid):
+            unknown = (other.problem or other.is_dataset) and not uuid
+            if other.pointer is None or uuid != metadata.table_uuid or unknown:
                 continue
             meets = any(a.may_meet(b) for a in other.places for b in surroundings.own)
             if metadata.table_uuid or meets:  # format v1 may leave the uuid out
@@ -219,6 +229,11 @@ class DeletionGuard:
             return (
                 f"if that table is gone for good, `icewright adopt {metadata.ref}` lets this one have the place; "
                 "if another catalog has it, move one of both"
+            )
+        if other.is_dataset:
+            return (
+                "its engine reads all files there: move one of both, drop that entry (without its files), or, if it "
+                f"has no readers any more, `icewright adopt {metadata.ref}`"
             )
         where = f" ({other.problem})" if other.problem else ""
         return (

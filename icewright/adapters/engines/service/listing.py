@@ -114,7 +114,8 @@ class LocationListing:
         relative = frame["path"].str.strip_prefix(root.rstrip("/") + "/")
         if (other := frame["path"].filter(relative.str.contains(_FOREIGN_DATASETS))).len():
             raise Refused(
-                f"{self.metadata.ref}: {other[0]} belongs to a dataset of another format under the table's location"
+                f"{self.metadata.ref}: {other[0]} belongs to a dataset of another format under the table's location",
+                "other_format",
             )
         frame = hashed(frame, self.canonical)
         self.files += frame.height

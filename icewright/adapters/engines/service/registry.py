@@ -22,9 +22,10 @@ from icewright.core.errors import (
     TableNotFound,
     UnsupportedTable,
 )
+from icewright.core.paths import key
 from icewright.core.places import Index, Place, Spelling
 from icewright.core.table import TableMetadata, TableRef
-from icewright.ports import Catalog, Clock, Pointer, Registration, Registrations, TableFiles
+from icewright.ports import Catalog, Clock, Dataset, ListsDatasets, Pointer, Registration, Registrations, TableFiles
 from icewright.ports.deadlines import CatalogCalls
 from icewright.ports.rows import table_folder, unseen_snapshots
 from icewright.ports.work import WorkerThreads
@@ -40,13 +41,27 @@ class Other:
 
     registration: Registration
     via: str  # the configured catalog that shows it, or showed it
-    pointer: Pointer | None  # as it is named now; None: no catalog names it any more
+    pointer: Pointer | None  # as it is named now, without a file for other formats; None: no catalog names it any more
     places: tuple[Place, ...]  # its own
     folders: tuple[Place, ...]  # of others, in which files of it lie
     problem: str = ""  # why its metadata could not be read
 
     def __str__(self) -> str:
+        if self.is_dataset:
+            return f"{self.registration.ref} (a table of another format at {', '.join(self.registration.places)})"
         return f"{self.registration.ref}{'' if self.pointer else ' (which no catalog names any more)'}"
+
+    @property
+    def identity(self) -> str:
+        """Return what a person adopts to say that nobody reads the table any more, though a metastore may list it."""
+        if self.is_dataset:
+            return str(self)
+        return self.registration.table_uuid or key(self.registration.metadata_location)
+
+    @property
+    def is_dataset(self) -> bool:
+        """Return whether it is no table of Iceberg: its engine reads whatever lies in its folders."""
+        return self.pointer is not None and not self.pointer.metadata_location
 
 
 @dataclass(frozen=True)
@@ -101,7 +116,7 @@ class TableRegistry:
         Raises `CatalogUnavailable` when a catalog does not answer whose tables could share places with this one.
         """
         registered = {one.key: one for one in self.registrations.list()}
-        pointers = self._pointers(metadata, spelling, registered)
+        pointers, datasets = self._pointers(metadata, spelling, registered)
         keys = {(one.ref, one.metadata_location): one.key for one in registered.values()}
         unread = [p for p in pointers if (p.ref, p.metadata_location) not in keys and p.ref != metadata.ref]
         read, problems = self._read_all(unread, pointers, registered)
@@ -116,7 +131,14 @@ class TableRegistry:
         registered |= merged
         keys |= {(one.ref, one.metadata_location): one.key for one in merged.values()}
         live = {keys[p.ref, p.metadata_location]: p for p in pointers if (p.ref, p.metadata_location) in keys}
-        return self._surroundings(metadata, spelling, registered, live, pointers, problems)
+        surroundings = self._surroundings(metadata, spelling, registered, live, pointers, problems)
+        others = [self._dataset(dataset, spelling) for dataset in datasets]
+        return replace(surroundings, others=(*surroundings.others, *others))
+
+    def _dataset(self, dataset: Dataset, spelling: Spelling) -> Other:
+        places = tuple(self.place(folder, spelling) for folder in dataset.locations)
+        registration = Registration(dataset.ref, "", "", dataset.locations)
+        return Other(registration, dataset.ref.catalog, Pointer(dataset.ref, ""), places, ())
 
     def metadata_of(self, other: Other) -> TableMetadata:
         """Return the newest metadata of another table. Passes on the errors of reading it."""
@@ -127,11 +149,12 @@ class TableRegistry:
 
     def _pointers(
         self, metadata: TableMetadata, spelling: Spelling, registered: Mapping[tuple[TableRef, str], Registration]
-    ) -> dict[Pointer, str]:
-        """Return every table that a catalog or its server names now, with the catalog that shows it.
+    ) -> tuple[dict[Pointer, str], list[Dataset]]:
+        """Return every table that a catalog or its server names now, with the catalog that shows it, and all datasets.
 
         A catalog that does not answer is left out where none of its tables can lie where this table's files do.
         """
+        datasets: list[Dataset] = []
         configured: dict[Pointer, str] = {}
         neighbours: dict[Pointer, str] = {}
         failing = self.failing()
@@ -139,7 +162,9 @@ class TableRegistry:
             problem = failing.get(name) if name != metadata.ref.catalog else None  # it may hang, so no second request
             if problem is None:
                 try:
-                    configured |= dict.fromkeys(self.calls.ask(name, catalog.pointers), name)
+                    listed, others = self.calls.ask(name, partial(_listing, catalog))
+                    configured |= dict.fromkeys(listed, name)
+                    datasets += others
                     neighbours |= dict.fromkeys(self.calls.ask(name, catalog.neighbours), name)
                 except (CatalogUnavailable, AccessDenied) as error:
                     if name == metadata.ref.catalog:
@@ -157,7 +182,7 @@ class TableRegistry:
         for name in {p.ref.catalog for p in namesakes}:  # a table that has just moved is no namesake
             namesakes -= set(self.calls.ask(name, self.catalogs[name].pointers))
         renamed = {_with_own_name(p, neighbours[p]): neighbours[p] for p in namesakes}
-        return {p: name for p, name in neighbours.items() if p not in namesakes} | renamed | configured
+        return {p: name for p, name in neighbours.items() if p not in namesakes} | renamed | configured, datasets
 
     def _may_meet(
         self,
@@ -242,9 +267,9 @@ class TableRegistry:
         own_key = (metadata.ref, metadata.table_uuid)
         unread = {pointer.ref for pointer in problems} - {metadata.ref}
         own, others = [registered[own_key]], []
-        for key, one in registered.items():
-            pointer = live.get(key)
-            if key == own_key or (pointer is None and one.ref in unread):
+        for identity, one in registered.items():
+            pointer = live.get(identity)
+            if identity == own_key or (pointer is None and one.ref in unread):
                 continue
             if pointer is None and one.table_uuid and one.table_uuid == metadata.table_uuid:
                 own.append(one)  # the same table under an earlier name
@@ -264,6 +289,10 @@ class TableRegistry:
             spelling,
             self.registrations.adopted(metadata.table_uuid),
         )
+
+
+def _listing(catalog: Catalog) -> tuple[Sequence[Pointer], Sequence[Dataset]]:
+    return catalog.listing() if isinstance(catalog, ListsDatasets) else (catalog.pointers(), ())
 
 
 def _with_own_name(pointer: Pointer, via: str) -> Pointer:

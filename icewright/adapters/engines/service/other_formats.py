@@ -1,0 +1,44 @@
+"""Tables that another format maintains: its log, and not Iceberg's metadata, decides which data files live.
+
+Delta Lake (UniForm), Apache XTable and Paimon write Iceberg metadata beside their own, for readers. Their writers know
+nothing of what an Iceberg client commits: their clean-up deletes the files of a compaction, and their older versions
+read what an expiry deletes (https://docs.delta.io/latest/delta-uniform.html).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from icewright.core.errors import Refused
+from icewright.core.paths import key
+from icewright.core.table import TableMetadata
+from icewright.ports import Storage
+
+# a file that each table of the format has: Delta's log loses its first version only after it has a checkpoint
+_MARKERS = {
+    "_delta_log/_last_checkpoint": "Delta Lake",
+    "_delta_log/00000000000000000000.json": "Delta Lake",
+    ".hoodie/hoodie.properties": "Apache Hudi",
+    "snapshot/LATEST": "Apache Paimon",
+}
+
+
+def markers_of_other_formats(files: Storage, metadata: TableMetadata) -> dict[str, str]:
+    """Return the files at the table's location by which another format knows its tables, each with the format."""
+    location = metadata.location.rstrip("/")
+    paths = {f"{location}/{file}": name for file, name in _MARKERS.items()}
+    stats = files.stat(list(paths), len(paths))
+    return {path: name for path, name in paths.items() if stats.get(path) is not None}
+
+
+def require_iceberg_alone(files: Storage, metadata: TableMetadata, adopted: Callable[[], Collection[str]]) -> None:
+    """Raise `Refused` when another format maintains the table, unless a person has adopted what is left of it."""
+    found = markers_of_other_formats(files, metadata)
+    unconfirmed = set(found) - {path for path in found if key(path) in adopted()} if found else ()
+    for path in sorted(unconfirmed):
+        raise Refused(
+            f"{metadata.ref}: {path} belongs to a table of {found[path]} that shares the data files with this one: "
+            f"maintain it there. If nobody uses it as {found[path]} any more, delete that file, or say so by "
+            f"`icewright adopt {metadata.ref}`",
+            "other_format",
+        )
