@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks.kit.child import Answer, serve
 from benchmarks.kit.jvm import Jvm
 from benchmarks.kit.lake import Lake
-from benchmarks.kit.upserts import Upserts
+from benchmarks.kit.upserts import Upserts, append
 from icewright.adapters.catalogs.translate import spark_conf, spark_packages
 from icewright.adapters.engines.spark.pool import SparkPool
 
@@ -49,10 +49,15 @@ class Spark:
         Upserts(self.lake.folder(table), **numbers).commit(self.session, f"lake.bench.{table}")
         return {}
 
+    def append(self, table: str, paths: Sequence[str]) -> Answer:
+        """Add data files to an unpartitioned table, in one commit."""
+        append(self.session, f"lake.bench.{table}", paths)
+        return {}
+
 
 if __name__ == "__main__":
     spark = Spark(Path(sys.argv[1]))
     try:
-        serve({"sql": spark.sql, "each": spark.each, "upserts": spark.upserts})
+        serve({"sql": spark.sql, "each": spark.each, "upserts": spark.upserts, "append": spark.append})
     finally:
         spark.pool.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,8 +33,7 @@ class Upserts:
 
     def commit(self, session: SparkSession, table: str) -> None:
         """Make the commits."""
-        java: Any = session._jvm  # noqa: SLF001 - PySpark has no other way to Iceberg
-        opened = java.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session._jsparkSession, table)  # noqa: SLF001
+        java, opened = _opened(session, table)
         files, deletes = java.org.apache.iceberg.DataFiles, java.org.apache.iceberg.FileMetadata
         ids = session.sparkContext._gateway.new_array(java.int, 1)  # type: ignore[union-attr]  # noqa: SLF001
         ids[0] = 1
@@ -56,6 +56,21 @@ class Upserts:
             builder = deletes.deleteFileBuilder(opened.spec()).ofEqualityDeletes(ids)
             delta.addDeletes(_described(builder, keys, len(gone)))
             delta.commit()
+
+
+def append(session: SparkSession, table: str, paths: Sequence[str]) -> None:
+    """Add data files to an unpartitioned table, in one commit."""
+    java, opened = _opened(session, table)
+    files, commit = java.org.apache.iceberg.DataFiles, opened.newAppend()
+    for path in map(Path, paths):
+        commit.appendFile(_described(files.builder(opened.spec()), path, pq.read_metadata(path).num_rows))
+    commit.commit()
+
+
+def _opened(session: SparkSession, table: str) -> tuple[Any, Any]:
+    """The JVM, and the table in it."""
+    java: Any = session._jvm  # noqa: SLF001 - PySpark has no other way to Iceberg
+    return java, java.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session._jsparkSession, table)  # noqa: SLF001
 
 
 def _write(path: Path, columns: list[pa.Array], fields: list[pa.Field]) -> None:

@@ -205,6 +205,38 @@ def test_pages_beyond_the_memory_of_a_task_are_left_to_spark_before_they_are_rea
     assert large.path not in failed.error
 
 
+@pytest.mark.cases(124)
+@pytest.mark.parametrize(
+    ("lengths", "in_page"),
+    [
+        ([10] * 100_000 + [2_000_000] * 20, 50_000),  # the last page has 40 MB
+        ([10] * 60_000 + [1_000_000] * 70, 1),  # the last pages have 1 MB, and a batch has 8,192 rows on average
+        ([34_000_000], 1),
+    ],
+    ids=["last page", "last rows", "one value"],
+)
+def test_pages_that_are_larger_than_the_first_are_left_to_spark(
+    lengths: Sequence[int], in_page: int, folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All pages of a column with long values are looked at; one of such a value alone counts twice."""
+    rows = [{"id": number, "name": "x" * length} for number, length in enumerate(lengths)]
+    path = folder.write(rows, use_dictionary=False, write_batch_size=in_page, row_group_size=len(rows))
+    monkeypatch.setattr(reading, "resolved", lambda *_: pytest.fail("a row was read"))
+    failed = folder.rewrite(folder.file_slice(path))
+    assert isinstance(failed, BinFailed), failed
+    assert failed.unsupported
+    assert "compact.task_memory_mb" in failed.error
+
+
+def test_long_rows_make_smaller_row_groups(folder: Folder) -> None:
+    """A row group of 64 MiB would be in memory with eight copies of the value of 4 MB that is being encoded."""
+    rows = [{"id": number, "name": f"{number:010d}" * 400_000} for number in range(20)]
+    written = folder.rewrite(folder.file_slice(folder.write(rows, use_dictionary=False, write_batch_size=1)))
+    assert isinstance(written, BinWritten)
+    footer = pq.read_metadata(written.files[0]["file-path"])
+    assert max(footer.row_group(number).num_rows for number in range(footer.num_row_groups)) == 12  # in batches of 4
+
+
 def test_a_storage_that_fails_is_raised(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark retries the task: another engine would meet the same storage."""
 

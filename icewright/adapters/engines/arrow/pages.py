@@ -2,63 +2,165 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+_BATCH_BYTES = 16 << 20  # decoded
+_MAX_BATCH_ROWS = 1 << 17
+_MAX_ENCODED_ROWS = 1 << 13  # values of a dictionary may be longer than the footer reports
 _PAGE_BYTES = 1 << 20  # the usual size of a page; smaller column chunks are counted as one page
-_HEADER_BYTES = 32
-_I32_FIELD = 0x15  # of Thrift's compact protocol: the next field, of type i32
+_LONG_BYTES = 1 << 12  # of a value; pages of longer ones differ in size, and their statistics are left out
+_HEADER_BYTES = 1 << 14  # with the statistics of a page
+_WINDOW_BYTES = 4 << 20  # read at once where all headers of a column are
+_ALONE = 2  # times that one large page counts: its values are copied more often than those of many small pages
+_STOP = 0  # the end of a struct in Thrift's compact protocol
+_TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _STRUCT = 1, 2, 3, 4, 5, 6, 7, 8, 12  # its types
+_SIZE, _COMPRESSED, _V1, _DICTIONARY, _V2 = 2, 3, 5, 7, 8  # fields of a page header
+_VALUES = 1  # the first field of its three structs
 
 
 def decoding_bytes(source: pa.NativeFile, metadata: pq.FileMetaData, enough: int) -> int:
-    """Return the bytes of pages that are in memory at once while the largest row group is decoded.
+    """Return the bytes in memory at once while the row group that takes most is decoded, as far as they matter.
 
     Arrow holds a page of each column, and reserves as much again for those of byte arrays. The footer does not say how
-    large pages are: their headers are read where the whole row group would take more than `enough`.
+    large pages are: their headers are read where whole chunks would take more than `enough`. Pages of values that may
+    be long are all looked at, of others one in each column.
     """
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    group = max(groups, key=lambda each: each.total_byte_size, default=None)
-    if group is None:
-        return 0
+    groups.sort(key=lambda group: group.total_byte_size, reverse=True)
+    short_pages: dict[int, int] = {}  # by column
+    return max((_group_bytes(source, group, enough, short_pages) for group in groups), default=0)
+
+
+def _group_bytes(source: pa.NativeFile, group: pq.RowGroupMetaData, enough: int, short_pages: dict[int, int]) -> int:
     chunks = [group.column(number) for number in range(group.num_columns)]
-    whole = sum(_copies(chunk) * chunk.total_uncompressed_size for chunk in chunks)
-    if whole <= enough:
-        return int(whole)
-    return sum(_copies(chunk) * min(chunk.total_uncompressed_size, _pages(source, chunk)) for chunk in chunks)
+    weights = [(2 if chunk.physical_type == "BYTE_ARRAY" else 1) * chunk.total_uncompressed_size for chunk in chunks]
+    if sum(weights) <= enough and _ALONE * max(weights, default=0) <= enough:
+        return sum(weights)
+    rows, total, most = batch_rows(group), 0, 0
+    for number, (chunk, weight) in enumerate(zip(chunks, weights, strict=True)):
+        size = chunk.total_uncompressed_size
+        if size <= _PAGE_BYTES:
+            total += weight
+            continue
+        long = not has_bounds(chunk) or size > _LONG_BYTES * chunk.num_values
+        if long:
+            page, batch = _largest(source, chunk, rows)
+            most = max(most, batch)
+        else:
+            page = short_pages[number] if number in short_pages else _first(source, chunk)
+            short_pages[number] = page
+        held = weight // size * min(page, size)
+        total, most = total + held, max(most, _ALONE * held)
+    return max(total, most)
 
 
-def _copies(chunk: pq.ColumnChunkMetaData) -> int:
-    return 2 if chunk.physical_type == "BYTE_ARRAY" else 1
+def _largest(source: pa.NativeFile, chunk: pq.ColumnChunkMetaData, rows: int) -> tuple[int, int]:
+    """Return the bytes of the largest page, and those of a batch where values are longest; of the chunk if unclear."""
+    size = chunk.total_uncompressed_size
+    page = batch = 0
+    try:
+        for bytes_, values in _pages(source, chunk, _WINDOW_BYTES):
+            page, batch = max(page, bytes_), max(batch, bytes_ * max(rows, values) // max(values, 1))
+    except (LookupError, ValueError):
+        return size, size
+    return page, min(batch, size)
 
 
-def _pages(source: pa.NativeFile, chunk: pq.ColumnChunkMetaData) -> int:
-    """Return the uncompressed bytes of the first page and the dictionary; those of the chunk if a header is unclear."""
-    size = int(chunk.total_uncompressed_size)
-    if size <= _PAGE_BYTES:
-        return size
-    offsets = [chunk.data_page_offset, *([chunk.dictionary_page_offset] if chunk.has_dictionary_page else [])]
-    pages = [_page_bytes(source.read_at(_HEADER_BYTES, offset)) for offset in offsets]
-    return size if None in pages else sum(page for page in pages if page is not None)
+def _first(source: pa.NativeFile, chunk: pq.ColumnChunkMetaData) -> int:
+    """Return the bytes of the first page and the dictionary, if there is one; of the chunk if unclear."""
+    try:
+        pages = _pages(source, chunk, _HEADER_BYTES)
+        return sum(size for size, _ in itertools.islice(pages, 2 if chunk.has_dictionary_page else 1))
+    except (LookupError, ValueError):
+        return int(chunk.total_uncompressed_size)
 
 
-def _page_bytes(header: bytes) -> int | None:
-    """Return the uncompressed size of a page by its header, whose first fields are its type and this size."""
-    values = iter(header)
-    kind = _i32(values)
-    size = None if kind is None else _i32(values)
-    return size if size is not None and size >= 0 else None
+def _pages(source: pa.NativeFile, chunk: pq.ColumnChunkMetaData, window: int) -> Iterator[tuple[int, int]]:
+    """Yield the uncompressed bytes and the number of values of each page."""
+    at = chunk_offset(chunk)
+    end = at + chunk.total_compressed_size
+    data, start = b"", at
+    while at < end:
+        if at + _HEADER_BYTES > min(start + len(data), end):
+            data, start = source.read_at(max(min(window, end - at), 1), at), at
+        header, after = _struct(data, at - start)
+        kind = next(number for number in (_V1, _DICTIONARY, _V2) if number in header)
+        yield header[_SIZE], header[kind][_VALUES]
+        at = start + after + header[_COMPRESSED]
 
 
-def _i32(values: Iterator[int]) -> int | None:
-    """Return the next field as an integer; None when it is none."""
-    if next(values, None) != _I32_FIELD:
-        return None
+def _struct(data: bytes, at: int) -> tuple[dict[int, Any], int]:
+    """Return the fields of a struct in Thrift's compact protocol by number, and where it ends.
+
+    Raises `IndexError` where the bytes end before it, `ValueError` for types that no page header has.
+    """
+    fields: dict[int, Any] = {}
+    number = 0
+    while data[at] != _STOP:
+        step, kind = data[at] >> 4, data[at] & 0xF
+        at += 1
+        if step:
+            number += step
+        else:
+            number, at = _integer(data, at)
+        fields[number], at = _value(data, at, kind)
+    return fields, at + 1
+
+
+def _value(data: bytes, at: int, kind: int) -> tuple[Any, int]:
+    if kind in (_TRUE, _FALSE):
+        return kind == _TRUE, at
+    if kind in (_I16, _I32, _I64):
+        return _integer(data, at)
+    if kind == _STRUCT:
+        return _struct(data, at)
+    if kind == _BINARY:
+        length, at = _varint(data, at)
+        return None, at + length
+    if kind in (_BYTE, _DOUBLE):
+        return None, at + (1 if kind == _BYTE else 8)
+    raise ValueError(kind)
+
+
+def _integer(data: bytes, at: int) -> tuple[int, int]:
+    number, at = _varint(data, at)
+    return (number >> 1) ^ -(number & 1), at
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
     number = shift = 0
-    for byte in values:
-        number |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:  # noqa: PLR2004 - the high bit says that more bytes follow
-            return (number >> 1) ^ -(number & 1)
-    return None
+    while data[at] & 0x80:
+        number |= (data[at] & 0x7F) << shift
+        shift, at = shift + 7, at + 1
+    return number | data[at] << shift, at + 1
+
+
+def chunk_offset(chunk: pq.ColumnChunkMetaData) -> int:
+    """Return where a column chunk begins in its file."""
+    offsets: list[int] = [o for o in (chunk.dictionary_page_offset, chunk.data_page_offset) if o is not None]
+    return min(offsets)
+
+
+def batch_rows(group: pq.RowGroupMetaData) -> int:
+    """Return how many rows take about `_BATCH_BYTES` once decoded.
+
+    The footer says how long values are, but for byte arrays with a dictionary. Those without statistics have values
+    above 4 KB, none longer than their column chunk.
+    """
+    chunks = [group.column(number) for number in range(group.num_columns)]
+    encoded = [chunk for chunk in chunks if chunk.physical_type == "BYTE_ARRAY" and chunk.has_dictionary_page]
+    longest = max((chunk.total_uncompressed_size for chunk in encoded if not has_bounds(chunk)), default=0)
+    most = _MAX_ENCODED_ROWS if encoded else _MAX_BATCH_ROWS
+    fitting = max(1, min(most, _BATCH_BYTES * group.num_rows // max(1, group.total_byte_size)))
+    return max(1, min(fitting, _BATCH_BYTES // longest)) if longest else int(fitting)
+
+
+def has_bounds(chunk: pq.ColumnChunkMetaData) -> bool:
+    """Return whether a column chunk has statistics that name its least and greatest value, or no value."""
+    statistics = chunk.statistics
+    return statistics is not None and (statistics.has_min_max or statistics.null_count == chunk.num_values)

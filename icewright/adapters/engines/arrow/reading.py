@@ -13,15 +13,13 @@ import pyarrow.parquet as pq
 from icewright.adapters.engines.arrow.deletes import Deletes, and_masks, equality_mask, position_mask
 from icewright.adapters.engines.arrow.equality import EqualityDeletes
 from icewright.adapters.engines.arrow.opening import Opener, UnreadableFile
+from icewright.adapters.engines.arrow.pages import batch_rows, chunk_offset
 from icewright.adapters.engines.arrow.resolve import Unresolvable, field_id, resolved, with_ids
 from icewright.adapters.engines.arrow.tasks import Bin, FileSlice, Layout
 from icewright.adapters.engines.arrow.types import LAST_UPDATED, ROW_ID, Field, arrow_schema
 
 SORT_RANK = "rank of the row"  # the name of the column of sort ranks
-_BATCH_BYTES = 16 << 20  # decoded
 _PAGE_MEMORY_SHARE = 4  # divisor of the task's memory: a row group that waits to be written takes as much
-_MAX_BATCH_ROWS = 1 << 17
-_MAX_ENCODED_ROWS = 1 << 13  # values of a dictionary may be longer than the footer reports
 
 
 @dataclass
@@ -118,7 +116,7 @@ class BatchScan:
         groups, start = _row_groups(metadata, file_slice)
         if not groups:
             return
-        rows = _batch_rows(metadata, groups)
+        rows = min(batch_rows(metadata.row_group(number)) for number in groups)
         if not names:  # the file has none of the columns: yield their row count
             for number in groups:
                 length = metadata.row_group(number).num_rows
@@ -154,30 +152,4 @@ def _row_groups(metadata: pq.FileMetaData, file_slice: FileSlice) -> tuple[list[
 
 def offset(group: pq.RowGroupMetaData) -> int:
     """Return where a row group begins in its file."""
-    if not group.num_columns:
-        return 0
-    column = group.column(0)
-    offsets: list[int] = [o for o in (column.dictionary_page_offset, column.data_page_offset) if o is not None]
-    return min(offsets)
-
-
-def _batch_rows(metadata: pq.FileMetaData, groups: Sequence[int]) -> int:
-    """Return how many rows take about `_BATCH_BYTES` once decoded.
-
-    The footer says how long values are, but for byte arrays with a dictionary. Those without statistics have values
-    above 4 KB, none longer than their column chunk.
-    """
-    row_groups = [metadata.row_group(number) for number in groups]
-    chunks = [group.column(index) for group in row_groups for index in range(metadata.num_columns)]
-    encoded = [chunk for chunk in chunks if chunk.physical_type == "BYTE_ARRAY" and chunk.has_dictionary_page]
-    longest = max((chunk.total_uncompressed_size for chunk in encoded if not _has_bounds(chunk)), default=0)
-    rows = sum(group.num_rows for group in row_groups)
-    size = max(1, sum(group.total_byte_size for group in row_groups))
-    most = _MAX_ENCODED_ROWS if encoded else _MAX_BATCH_ROWS
-    fitting = max(1, min(most, _BATCH_BYTES * rows // size))
-    return max(1, min(fitting, _BATCH_BYTES // longest)) if longest else int(fitting)
-
-
-def _has_bounds(chunk: pq.ColumnChunkMetaData) -> bool:
-    statistics = chunk.statistics
-    return statistics is not None and (statistics.has_min_max or statistics.null_count == chunk.num_values)
+    return chunk_offset(group.column(0)) if group.num_columns else 0

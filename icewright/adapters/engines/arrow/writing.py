@@ -37,6 +37,7 @@ _FPP = "write.parquet.bloom-filter-fpp.column."
 _STATISTICS_BYTES = 1 << 12  # of the longest value for which Arrow writes statistics
 _WRITE_BATCH = 1024  # values, the default of Arrow
 # divisors of the task's memory: a row group stays decoded while it is encoded, and sorting needs memory beside it
+_ENCODING_COPIES = 8  # of a value, about, while its page is made
 _GROUP_MEMORY_SHARE, _SORTED_GROUP_MEMORY_SHARE = 4, 8
 
 
@@ -89,10 +90,16 @@ class Outputs:
             self._buffered_rows += head.num_rows
             self._buffered_bytes += head.nbytes
             full = not is_last and file_rows + self._buffered_rows >= self.rows_per_file
-            if full or self._buffered_bytes >= self._group_bytes:
+            if full or self._buffered_bytes >= self._group_limit:
                 self._flush()
             if full:
                 self._close()
+
+    @property
+    def _group_limit(self) -> int:
+        """Return the decoded bytes of a row group: fewer where rows are so long that encoding one takes memory."""
+        row_bytes = self._buffered_bytes // max(1, self._buffered_rows)
+        return max(self._group_bytes // 2, self._group_bytes - _ENCODING_COPIES * row_bytes)
 
     def finish(self) -> list[dict[str, Any]]:
         """Close the last file and return all entries; there are none without rows."""
