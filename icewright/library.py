@@ -28,6 +28,7 @@ from icewright.flow.evaluate import evaluate_now
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
 from icewright.flow.reconcile import reconcile_interrupted
+from icewright.flow.restore import RestoreResult, restore
 from icewright.ports.views import PAGE, JobQuery, TableQuery, every_item
 
 if TYPE_CHECKING:
@@ -272,6 +273,19 @@ class TableHandle:
         Raises the errors of loading the table, and `StorageUnavailable`.
         """
         return self._app.runtime.engine.check(self.ref, level)
+
+    def restore(self, to: str, *, dry_run: bool = False) -> RestoreResult:
+        """Return the table to a recovery point, a time, a snapshot, a tag or a branch, as `icewright restore` does.
+
+        The state before keeps a tag. Raises `UsageError` when there is no such state, and `Refused` when its files are
+        gone, another job works on the table, or a writer commits meanwhile: nothing is changed then.
+        """
+        runtime = self._app.runtime
+        known_table(self._app, str(self.ref))
+        if not dry_run:
+            reconcile_interrupted(runtime)
+        (result,) = restore(runtime, [self.ref], to, dry_run=dry_run)
+        return result
 
     def run(
         self, *operations: str, dry_run: bool = False, force: bool = False, settings: Mapping[str, str] | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from icewright.core.restore import total_rows
 from icewright.flow.undoable import removed_snapshots
 from icewright.ports import RestoreSnapshots
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from icewright.core.table import Snapshot
     from icewright.flow.cycle import CycleResult
     from icewright.flow.execute import JobResult
+    from icewright.flow.restore import RestoreResult
     from icewright.flow.undo import UndoResult
     from icewright.flow.vacuum import VacuumResult
     from icewright.ports import JobRow, Removal, WaitingDeletions
@@ -173,8 +175,28 @@ def removal_document(removal: Removal) -> dict[str, Any]:
     }
 
 
+def restore_document(result: RestoreResult) -> dict[str, Any]:
+    """Return the restore of one table, or its dry run, as a JSON document."""
+    plan = result.plan
+    return {
+        "table": str(plan.metadata.ref),
+        "dry_run": result.dry_run,
+        "already": plan.already,
+        "job_id": result.job_id,
+        "from_snapshot_id": plan.head.snapshot_id,
+        "to_snapshot_id": plan.target.snapshot_id,
+        "rows_before": total_rows(plan.head),
+        "rows_after": total_rows(plan.target),
+        "leaving": [snapshot_document(snapshot) for snapshot in plan.leaving],
+        "returning": [snapshot_document(snapshot) for snapshot in plan.returning],
+        "tag": None if plan.already else plan.tag.name,
+        "notes": list(plan.schema_notes),
+        "summary": result.summary,
+    }
+
+
 def snapshot_document(snapshot: Snapshot) -> dict[str, Any]:
-    """Return a snapshot that an expiry removed."""
+    """Return a snapshot as a JSON document."""
     return {
         "snapshot_id": snapshot.snapshot_id,
         "parent_id": snapshot.parent_id,

@@ -8,13 +8,10 @@ again; until then `release_abandoned_undos` lets the deletions wait as before.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 
 from icewright.core.errors import (
-    Cancelled,
     CommitConflict,
     CommitStateUnknown,
     IcewrightError,
@@ -24,17 +21,16 @@ from icewright.core.errors import (
     UnknownOutcome,
 )
 from icewright.core.policy import ENABLED, ORPHAN_MODE, Operation
-from icewright.core.runs import VERIFICATION_FAILED, JobState
+from icewright.core.runs import VERIFICATION_FAILED
 from icewright.core.table import TableMetadata
 from icewright.core.verify import restored_as_it_was, snapshot_of
 from icewright.core.words import count
-from icewright.flow.evaluate import evaluate_and_record
-from icewright.flow.lease import Lease, lease_heartbeat
+from icewright.flow.lease import Lease
 from icewright.flow.runtime import Runtime
+from icewright.flow.table_job import table_job
 from icewright.flow.undoable import UNDO, Returning, ended_job, ledger_files, needed_by_later_jobs, returning, table_of
 from icewright.ports import JobRow, LedgerState, Removal, RestoreSnapshots
 
-_TIME_LIMIT = timedelta(hours=2)
 _COMMIT_ATTEMPTS = 8  # of a commit, against other writers
 
 
@@ -63,15 +59,6 @@ class UndoResult:
         return f"undo of job {self.job.job_id}: {', '.join(parts)}"
 
 
-@dataclass(slots=True)
-class _UndoJob:
-    """The running job of an undo, which holds the table."""
-
-    job_id: str
-    lease: Lease
-    summary: str = ""
-
-
 def undo(runtime: Runtime, job_id: str, *, dry_run: bool = False) -> UndoResult:
     """Undo a job, or in a dry run return the result that an undo would have.
 
@@ -82,7 +69,7 @@ def undo(runtime: Runtime, job_id: str, *, dry_run: bool = False) -> UndoResult:
     back = returning(runtime, job)
     if dry_run or back.already:
         return UndoResult(job, dry_run, back)
-    with _undo_job(runtime, job) as undo_job:
+    with table_job(runtime, job.ref, job.table_uuid, {UNDO: job.job_id}, f"undo of job {job.job_id}") as undo_job:
         done = UndoResult(job, dry_run, back, undo_job.job_id)
         undo_job.summary = done.summary
         reserved: dict[str, Sequence[str]] = {}
@@ -136,7 +123,7 @@ def release_abandoned_undos(runtime: Runtime) -> tuple[list[str], list[str]]:
 
 
 def _released(runtime: Runtime, job: JobRow) -> str:
-    with _undo_job(runtime, job) as undo_job:
+    with table_job(runtime, job.ref, job.table_uuid, {UNDO: job.job_id}, f"undo of job {job.job_id}") as undo_job:
         removals = runtime.store.ledger.removals(job.job_id)
         missing = [removal for removal in removals if removal.undone_at is None]
         now = table_of(runtime, job) if missing else None
@@ -147,43 +134,6 @@ def _released(runtime: Runtime, job: JobRow) -> str:
             runtime.store.ledger.end_undo(job.job_id, runtime.clock.now(), undone=False)
             undo_job.summary = f"the undo of job {job.job_id} was interrupted: its deletions wait as before"
     return f"{job.ref}: {undo_job.summary}"
-
-
-@contextmanager
-def _undo_job(runtime: Runtime, job: JobRow) -> Iterator[_UndoJob]:
-    """Hold the table by a job of its own while another job is undone."""
-    ref, now = job.ref, runtime.clock.now()
-    undo_id = runtime.store.jobs.claim(ref, job.table_uuid, (), runtime.trigger, now, options={UNDO: job.job_id})
-    if undo_id is None:
-        raise Refused(f"{ref}: another job works on the table; job {job.job_id} can be undone when that has ended")
-    runtime.record_event("job_started", ref, {"job_id": undo_id, "operations": ()})
-    state, summary = JobState.INTERRUPTED, ""
-    with lease_heartbeat(runtime, undo_id, _TIME_LIMIT) as lease:
-        undo_job = _UndoJob(undo_id, lease)
-        try:
-            yield undo_job
-            state, summary = JobState.SUCCEEDED, undo_job.summary
-        except LeaseLost as error:
-            summary = str(error)
-            raise
-        except Cancelled as error:
-            state, summary = JobState.CANCELLED, f"cancelled: {error}"
-            raise
-        except Exception as error:
-            state, summary = JobState.FAILED, f"undo of job {job.job_id}: {error}"
-            raise
-        finally:
-            _finish(runtime, job, undo_id, state, summary)
-    runtime.record_event("job_finished", ref, {"job_id": undo_id, "state": state, "summary": summary})
-
-
-def _finish(runtime: Runtime, job: JobRow, undo_id: str, state: JobState, summary: str) -> None:
-    """End the undo's job after evaluating the table as the undo left it."""
-    try:
-        if state is JobState.SUCCEEDED and job.ref.catalog in runtime.catalogs:
-            evaluate_and_record(runtime, job.ref, runtime.clock.now())
-    finally:
-        runtime.retry_idempotent(lambda: runtime.store.jobs.finish(undo_id, state, summary, runtime.clock.now()))
 
 
 def _reserve_files(

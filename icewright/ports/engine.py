@@ -104,8 +104,8 @@ class Engine(Protocol):
         """Return what a person may declare to be the table's own. Raises `Refused` if a live table owns part of it."""
         ...
 
-    def check(self, ref: TableRef, level: CheckLevel) -> IntegrityReport:
-        """Check that the files of all snapshots exist and, by level, are what their entries say; change nothing.
+    def check(self, ref: TableRef, level: CheckLevel, snapshot_ids: frozenset[int] | None = None) -> IntegrityReport:
+        """Check that the files of all snapshots, or of those named, exist and are what their entries say, by level.
 
         Raises the errors of loading the table, and `StorageUnavailable`.
         """

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from icewright.core.errors import MetadataTooLarge
+from icewright.core.restore import TableHistory
 from icewright.core.runs import FileAction
 from icewright.core.steps import ExpireRows, RewriteDataFiles, RewritePositionDeletes
 from icewright.core.table import ManifestFile, Snapshot, SnapshotRef, TableFacts, TableMetadata, TableRef, Thresholds
@@ -307,6 +308,10 @@ class TableFiles(Storage, Protocol):
 
     def facts(self, metadata: TableMetadata, thresholds: Thresholds) -> TableFacts:
         """Return the facts that the manifests of the current snapshot give. Never returns partial facts."""
+        ...
+
+    def history(self, metadata: TableMetadata) -> TableHistory:
+        """Return the log of main's snapshots, and all schemas, from the metadata file. Raises `MetadataUnreadable`."""
         ...
 
     def candidates(

@@ -202,10 +202,10 @@ def test_verdicts() -> None:
     assert isinstance(found, Due)
     (step,) = found.work.steps
     assert isinstance(step, TagRecoveryPoints)
-    assert found.why == "1 state(s) lack a tag (1 hourly)"
+    assert found.why == "states without a tag: 1 hourly"
     last = LastRun(Operation.RECOVERY_POINTS, NOW, OperationState.COMMITTED, worked=NOW)
     done = evaluate(facts(of=applied(of, PointPlan(step.make))), asked, last, NOW + LATE_COMMITS)
-    assert done == NotDue("1 recovery point(s) cover the times that are asked for", NOW + HOUR + LATE_COMMITS)
+    assert done == NotDue("the times that are asked for are covered by 1 recovery point", NOW + HOUR + LATE_COMMITS)
     assert evaluate(facts(of=metadata([])), asked, None, NOW) == NotDue("no current snapshot")
 
 

@@ -38,7 +38,7 @@ KNOBS: dict[str, Any] = {
     "expire_snapshots.min_snapshots_to_keep": 2,
     "rewrite_manifests.min_manifests": 2,
     "recovery_points.hourly": 3,
-    "recovery_points.monthly": 3,
+    "recovery_points.monthly": 4,
     "remove_orphans.mode": "delete",
     "remove_orphans.older_than_hours": 24,
     "remove_orphans.max_delete_ratio": 1.0,

@@ -9,7 +9,7 @@ from typing import assert_never
 from icewright.adapters.engines.service.adopting import Adopting
 from icewright.adapters.engines.service.deletion import DeletionResult
 from icewright.adapters.engines.service.expire_snapshots import ExpireInService
-from icewright.adapters.engines.service.integrity import IntegrityCheck
+from icewright.adapters.engines.service.integrity import IntegrityCheck, of_snapshots
 from icewright.adapters.engines.service.proof import TableProof
 from icewright.adapters.engines.service.recovery_points import RecoveryPointsInService
 from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInService
@@ -125,10 +125,13 @@ class Engines:
         guard = self.vacuums[ref.catalog].guard if ref.catalog in self.vacuums else self.expire.guard
         return Adopting(guard).adoptable(self.catalogs[ref.catalog].load(ref))
 
-    def check(self, ref: TableRef, level: CheckLevel) -> IntegrityReport:
-        """Check that the files of all snapshots exist and, by level, are what their entries say."""
+    def check(self, ref: TableRef, level: CheckLevel, snapshot_ids: frozenset[int] | None = None) -> IntegrityReport:
+        """Check that the files of all snapshots, or of those named, exist and are what their entries say, by level."""
         catalog = self.catalogs[ref.catalog]
-        return IntegrityCheck(self.orphans.deletion.files, catalog.load(ref), level).run(catalog)
+        metadata = catalog.load(ref)
+        if snapshot_ids is not None:
+            metadata = of_snapshots(metadata, snapshot_ids)
+        return IntegrityCheck(self.orphans.deletion.files, metadata, level).run(catalog)
 
     def probe(self, probe: Probe) -> Sequence[float]:
         """Return the query's seconds on each of the snapshots."""

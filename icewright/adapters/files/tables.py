@@ -17,7 +17,9 @@ from icewright.adapters.files.manifests import ManifestReader, listed
 from icewright.adapters.files.outside import outside_folders
 from icewright.adapters.files.reading import container, readable
 from icewright.adapters.lru_cache import LRUCache
+from icewright.adapters.metadata.history import read_history
 from icewright.core.errors import MetadataUnreadable
+from icewright.core.restore import TableHistory
 from icewright.core.runs import FileAction
 from icewright.core.steps import ExpireRows, RewriteDataFiles, RewritePositionDeletes
 from icewright.core.table import ManifestFile, Snapshot, TableFacts, TableMetadata, Thresholds
@@ -104,6 +106,10 @@ class IcebergFiles:
             facts = self._counted(metadata, thresholds)
             self._facts.put(key, facts)
         return facts
+
+    def history(self, metadata: TableMetadata) -> TableHistory:
+        """Return the log of main's snapshots, and all schemas, from the metadata file."""
+        return read_history(self.storage.read(metadata.metadata_location), metadata.metadata_location)
 
     def _counted(self, metadata: TableMetadata, thresholds: Thresholds) -> TableFacts:
         snapshot = metadata.current_snapshot

@@ -8,11 +8,23 @@ from functools import cache
 import typer
 
 from icewright.app import output
-from icewright.app.cli import acting, fleet, reading, serving, settings, simulating, starting, tokens
+from icewright.app.cli import acting, fleet, reading, restoring, serving, settings, simulating, starting, tokens
 from icewright.app.cli.base import app
 from icewright.core.errors import ConfigError, IcewrightError, UsageError
 
-__all__ = ["acting", "app", "fleet", "main", "reading", "serving", "settings", "simulating", "starting", "tokens"]
+__all__ = [
+    "acting",
+    "app",
+    "fleet",
+    "main",
+    "reading",
+    "restoring",
+    "serving",
+    "settings",
+    "simulating",
+    "starting",
+    "tokens",
+]
 
 # Building the parameters of all commands takes as long as a short command; a process builds them once.
 _command = cache(typer.main.get_command)

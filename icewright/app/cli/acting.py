@@ -16,6 +16,7 @@ from icewright.app.cli import views
 from icewright.app.cli.backend import RunRequest, backend
 from icewright.app.cli.base import (
     CatalogOption,
+    DryRun,
     Job,
     Json,
     Sets,
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from icewright.ports import Adoptable
 
 Reader = Annotated[str, typer.Option("--reader", metavar="NAME", help="The reader that goes on from the snapshot.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done; change nothing.")]
 
 
 class _Trigger(enum.StrEnum):

@@ -43,7 +43,20 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
         "deletions",
         "pins",
     ),
-    "Maintain": ("cycle", "run", "vacuum", "cancel", "undo", "give-up", "pause", "resume", "pin", "unpin", "adopt"),
+    "Maintain": (
+        "cycle",
+        "run",
+        "vacuum",
+        "cancel",
+        "undo",
+        "restore",
+        "give-up",
+        "pause",
+        "resume",
+        "pin",
+        "unpin",
+        "adopt",
+    ),
     "Run as a service": ("serve", "worker", "drain", "token", "archive", "db", "mcp"),
     "Set up and try out": ("demo", "init", "config", "doctor", "simulate"),
 }
@@ -107,6 +120,7 @@ def complete_table(incomplete: str) -> list[str]:
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done; change nothing.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 Table = Annotated[
     str,

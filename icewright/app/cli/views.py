@@ -273,6 +273,30 @@ def show_undo(document: Mapping[str, Any]) -> None:
         echo(f"Files that are not deleted: {document['files']} ({size(document['bytes'])})")
 
 
+def show_restored(results: Documents) -> None:
+    """Print for each table which commits leave main, which return, and what reads otherwise."""
+    for document in results:
+        echo(f"[bold]{escape(document['table'])}[/]  {escape(document['summary'])}")
+        for text in document["notes"]:
+            echo(f"  [yellow]{escape(text)}[/]")
+        for name, title in (("leaving", "Commits that leave main"), ("returning", "Commits that return")):
+            lines = [
+                (s["snapshot_id"], moment(s["at"]), s["operation"], _rows_of(s["summary"]))
+                for s in document[name][:MAX_LISTED]
+            ]
+            if lines:
+                hidden = len(document[name]) - len(lines)
+                more = f", the newest {len(lines)} of {len(document[name])}" if hidden else ""
+                rows(f"{title}{more}", (Column("snapshot"), Column("time (UTC)"), "operation", "rows"), lines)
+
+
+def _rows_of(summary: Mapping[str, str]) -> str:
+    changes = [
+        f"{sign}{summary[name]}" for sign, name in (("+", "added-records"), ("-", "deleted-records")) if name in summary
+    ]
+    return " ".join(changes)
+
+
 def show_removed(removed: Documents, *, everything: bool) -> None:
     """Print the snapshots and refs that the commits of an expiry removed; of many snapshots the newest."""
     for removal in removed:

@@ -13,6 +13,7 @@ from icewright.core.recovery import RecoveryPoint, next_time, plan_points, point
 from icewright.core.runs import LastRun
 from icewright.core.steps import Due, NotDue, TagRecoveryPoints, Verdict, Work
 from icewright.core.table import TableFacts
+from icewright.core.words import count
 
 _BENEFIT_MB = 100.0  # of a commit in time: a state that has no tag may expire
 
@@ -30,14 +31,18 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
     notes = tuple(f"tag {name} is not Icewright's, and stays as it is" for name in plan.taken)
     if not plan.make and not plan.retire:
         held = len(points(metadata))
-        return NotDue(f"{held} recovery point(s) cover the times that are asked for", next_time(counts, now), notes)
+        return NotDue(
+            f"the times that are asked for are covered by {count(held, 'recovery point')}",
+            next_time(counts, now),
+            notes,
+        )
     return Due(
         Work(Operation.RECOVERY_POINTS, (TagRecoveryPoints(plan.make, plan.retire),), notes),
         benefit=_BENEFIT_MB,
         cost=service_cost(1),
         why="; ".join(
-            f"{len(found)} {words} ({_by_cadence(found)})"
-            for found, words in ((plan.make, "state(s) lack a tag"), (plan.retire, "tag(s) are past their time"))
+            f"{words}: {_by_cadence(found)}"
+            for found, words in ((plan.make, "states without a tag"), (plan.retire, "tags past their time"))
             if found
         ),
     )

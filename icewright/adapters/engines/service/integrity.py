@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import polars as pl
@@ -176,6 +176,16 @@ class IntegrityCheck:
             for path in of_snapshot & wanted:
                 needed_by[path].add(snapshot.snapshot_id)
         return needed_by
+
+
+def of_snapshots(metadata: TableMetadata, snapshot_ids: frozenset[int]) -> TableMetadata:
+    """Return the metadata with some of its snapshots alone, and their statistics."""
+    return replace(
+        metadata,
+        snapshots=tuple(s for s in metadata.snapshots if s.snapshot_id in snapshot_ids),
+        statistics=tuple(s for s in metadata.statistics if s.snapshot_id in snapshot_ids),
+        partition_statistics=tuple(s for s in metadata.partition_statistics if s.snapshot_id in snapshot_ids),
+    )
 
 
 def _each(

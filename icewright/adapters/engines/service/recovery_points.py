@@ -10,6 +10,7 @@ from icewright.core.recovery import points
 from icewright.core.runs import Outcome, committed
 from icewright.core.steps import TagRecoveryPoints
 from icewright.core.verify import identity_violations, ref_violations
+from icewright.core.words import count
 from icewright.ports import Catalog, Clock, SetRefs, StepRequest
 
 
@@ -34,7 +35,7 @@ class RecoveryPointsInService:
         made, gone = ("would make", "retire") if request.dry_run else ("made", "retired")
         return committed(
             Operation.RECOVERY_POINTS,
-            f"{made} {len(step.make)} recovery point(s), {gone} {len(step.retire)}",
+            f"{made} {count(len(step.make), 'recovery point')}, {gone} {len(step.retire)}",
             {"points_made": len(step.make), "points_retired": len(step.retire), "duration_ms": round(seconds * 1000)},
             notes=(
                 *(f"{made} {point.name} of snapshot {point.snapshot_id}" for point in step.make),

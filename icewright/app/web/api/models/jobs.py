@@ -93,7 +93,9 @@ class Runs(BaseModel):
 class JobDetail(Job):
     """One job with its runs."""
 
-    options: dict[str, Any] = Field(description="options of a manual job; `undo`: the job that it undid")
+    options: dict[str, Any] = Field(
+        description="options of a manual job; `undo`: the job that it undid; `restore`: the snapshot it returned to"
+    )
     runs: list[Run]
     removed: list[Removed] = Field(description="what its expiry removed from the metadata")
     waiting: list[WaitingFiles] = Field(description="its files that are still to be deleted")

@@ -1,0 +1,86 @@
+"""The command that returns tables to an earlier state."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from icewright.app import output
+from icewright.app.bootstrap import Application
+from icewright.app.cli import views
+from icewright.app.cli.base import (
+    DryRun,
+    Json,
+    Yes,
+    app,
+    complete_table,
+    confirm,
+    known_table,
+    open_application,
+    select_catalogs,
+)
+from icewright.core.errors import UsageError
+from icewright.core.table import TableRef, split_name
+from icewright.core.words import count
+
+
+@app.command()
+def restore(
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to", metavar="STATE", help="A recovery point, a time (in UTC), a snapshot id, a tag or a branch."
+        ),
+    ],
+    table: Annotated[
+        str | None, typer.Argument(metavar="[TABLE]", help="catalog.namespace.table", autocompletion=complete_table)
+    ] = None,
+    namespace: Annotated[
+        str | None,
+        typer.Option("--namespace", metavar="CATALOG.NAMESPACE", help="Restore all tables of a namespace."),
+    ] = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Return a table, or all of a namespace, to an earlier state.
+
+    The table reads as it did then; a tag keeps the state before, so that the restore can be taken back. On a terminal
+    the command asks for confirmation first.
+    """
+    from icewright.app.documents import restore_document
+    from icewright.flow.reconcile import reconcile_interrupted
+    from icewright.flow.restore import carry_out
+    from icewright.flow.restore import restore as restore_tables
+
+    if (table is None) == (namespace is None):
+        raise UsageError("restore either one table, or all tables of a namespace by --namespace CATALOG.NAMESPACE")
+    with open_application() as opened:
+        refs = [known_table(opened, table).ref] if table is not None else _tables_of(opened, namespace or "")
+        if not dry_run:
+            for line in reconcile_interrupted(opened.runtime):
+                output.note(line)
+        ask = sys.stdin.isatty() and not (dry_run or yes)
+        results = restore_tables(opened.runtime, refs, to, dry_run=dry_run or ask)
+        if ask:
+            views.show_restored([restore_document(result) for result in results])
+            confirm(f"Return {count(len(refs), 'table')} to {to}?", yes=False)
+            results = carry_out(opened.runtime, [result.plan for result in results])
+    documents = [restore_document(result) for result in results]
+    if as_json:
+        output.print_json(documents)
+    else:
+        views.show_restored(documents)
+
+
+def _tables_of(opened: Application, namespace: str) -> list[TableRef]:
+    """Return the tables of a namespace and of those below it. Raises `UsageError` when there is none."""
+    catalog, *names = split_name(namespace) or ("",)
+    (name,) = select_catalogs(opened, catalog)
+    listed = (pointer.ref for pointer in opened.runtime.catalogs[name].pointers())
+    refs = sorted(ref for ref in listed if ref.namespace[: len(names)] == tuple(names))
+    if not names or not refs:
+        raise UsageError(f"--namespace {namespace}: there are no tables; write it as CATALOG.NAMESPACE")
+    return [known_table(opened, str(ref)).ref for ref in refs]

@@ -1,0 +1,164 @@
+"""Restoring a table to an earlier state: which state a person means, and what comes of returning to it."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from icewright.core.cadence import Cadence
+from icewright.core.errors import UsageError
+from icewright.core.recovery import LATE_COMMITS, PREFIX, points
+from icewright.core.table import MAIN, RefKind, Snapshot, SnapshotRef, TableMetadata, columns
+
+KEPT_DAYS = 30  # how long the state before a restore has its tag
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class TableHistory:
+    """What a metadata file says of the past: when main came to each snapshot, the oldest first, and all schemas."""
+
+    entries: tuple[tuple[datetime, int], ...]
+    schemas: Mapping[int, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class RestorePlan:
+    """What a restore changes: main leads to `target`, and `tag` to where main led before."""
+
+    metadata: TableMetadata
+    target: Snapshot
+    head: Snapshot
+    leaving: tuple[Snapshot, ...]  # commits that main has now and will not have, the newest first
+    returning: tuple[Snapshot, ...]  # commits that main gets back, the newest first
+    schema_notes: tuple[str, ...]
+    tag: SnapshotRef
+
+    @property
+    def already(self) -> bool:
+        """Return whether main leads there now."""
+        return self.target.snapshot_id == self.head.snapshot_id
+
+    @property
+    def refs(self) -> tuple[SnapshotRef, ...]:
+        """Return main as it will be, and the tag of the state before."""
+        main = next((ref for ref in self.metadata.refs if ref.name == MAIN), SnapshotRef(MAIN, RefKind.BRANCH, 0))
+        return replace(main, snapshot_id=self.target.snapshot_id), self.tag
+
+
+def resolve(metadata: TableMetadata, history: TableHistory, text: str, now: datetime) -> Snapshot:
+    """Return the snapshot that a text means: a snapshot id, a tag or branch, a recovery point, or a time.
+
+    A name of a point, such as `hourly-2026-11-25T10`, means the state at that time, whether or not it has a tag of its
+    own. A time without a zone is in UTC. Raises `UsageError` for a state that is not known.
+    """
+    refs = {ref.name: ref.snapshot_id for ref in metadata.refs}
+    snapshot_id = refs.get(text, refs.get(f"{PREFIX}-{text}"))
+    if snapshot_id is None and text.isdecimal():
+        snapshot_id = int(text)
+    if snapshot_id is None:
+        moment = _moment(text)
+        if moment is None:
+            raise UsageError(
+                f"{metadata.ref} has no snapshot, tag or branch {text!r}, and it is no time such as 2026-11-25T10:30 "
+                f"and no point such as hourly-2026-11-25T10; {_known(metadata)}"
+            )
+        if moment > now:
+            raise UsageError(f"{text} is not yet past")
+        snapshot_id = state_at(metadata, history, moment, now)
+        if snapshot_id is None:
+            raise UsageError(f"the state of {metadata.ref} at {text} is not known any more; {_known(metadata)}")
+    if (snapshot := metadata.by_id.get(snapshot_id)) is None:
+        raise UsageError(f"{metadata.ref} has no snapshot {snapshot_id} any more; {_known(metadata)}")
+    return snapshot
+
+
+def state_at(metadata: TableMetadata, history: TableHistory, moment: datetime, now: datetime) -> int | None:
+    """Return the snapshot to which main led at a moment, by its log; further back, by the recovery points.
+
+    A point that is followed by another of its kind was the state at each full hour, day, week or month until then.
+    """
+    place = bisect_right(history.entries, moment, key=lambda entry: entry[0])
+    if place:
+        return history.entries[place - 1][1]
+    for cadence in Cadence:
+        found = [p for p in points(metadata) if p.cadence is cadence]
+        place = bisect_right(found, moment, key=lambda point: point.time)
+        settled = moment <= now - LATE_COMMITS and cadence.start(moment) == moment
+        if settled and place > 0 and (place < len(found) or found[place - 1].time == moment):
+            return found[place - 1].snapshot_id
+    return None
+
+
+def plan_restore(metadata: TableMetadata, history: TableHistory, target: Snapshot, now: datetime) -> RestorePlan:
+    """Return what returning to the target changes. Raises `UsageError` for a table without a current snapshot."""
+    head = metadata.current_snapshot
+    if head is None:
+        raise UsageError(f"{metadata.ref} has no current snapshot: there is nothing to return from")
+    now_in, then_in = (list(_line(metadata, snapshot)) for snapshot in (head, target))
+    age = timedelta(days=KEPT_DAYS, seconds=(now - head.timestamp) // timedelta(seconds=1))
+    taken, name = {ref.name for ref in metadata.refs}, f"{PREFIX}-before-restore-{now.astimezone(UTC):%Y-%m-%dT%H%M%S}"
+    free = next(each for each in (name, *(f"{name}-{n}" for n in range(2, len(taken) + 2))) if each not in taken)
+    return RestorePlan(
+        metadata,
+        target,
+        head,
+        leaving=tuple(_without(now_in, then_in)),
+        returning=tuple(_without(then_in, now_in)),
+        schema_notes=tuple(_schema_notes(metadata.schema, history.schemas.get(target.schema_id or 0))),
+        tag=SnapshotRef(free, RefKind.TAG, head.snapshot_id, max_ref_age=age),
+    )
+
+
+def total_rows(snapshot: Snapshot) -> int | None:
+    """Return the rows in the snapshot's data files, deleted ones included; None when its writer did not count."""
+    count = snapshot.summary.get("total-records", "")
+    return int(count) if count.isdecimal() else None
+
+
+def _moment(text: str) -> datetime | None:
+    cadence, _, label = text.removeprefix(f"{PREFIX}-").partition("-")
+    if cadence in set(Cadence):
+        return Cadence(cadence).parse(label)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+
+
+def _known(metadata: TableMetadata) -> str:
+    """Return in words to what a restore can go."""
+    names = [point.name for point in reversed(points(metadata))]
+    shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+    return f"its recovery points are {shown}" if names else "it has no recovery points"
+
+
+def _line(metadata: TableMetadata, snapshot: Snapshot | None) -> Iterator[Snapshot]:
+    seen = set[int]()
+    while snapshot is not None and snapshot.snapshot_id not in seen:
+        seen.add(snapshot.snapshot_id)
+        yield snapshot
+        snapshot = metadata.by_id.get(snapshot.parent_id or 0)
+
+
+def _without(line: Sequence[Snapshot], other: Iterable[Snapshot]) -> Iterator[Snapshot]:
+    ids = {snapshot.snapshot_id for snapshot in other}
+    return (snapshot for snapshot in line if snapshot.snapshot_id not in ids)
+
+
+def _schema_notes(now: Mapping[str, Any], then: Mapping[str, Any] | None) -> Iterator[str]:
+    """Yield a sentence for each column that differs: a restore returns rows, and the schema stays as it is."""
+    if then is None:
+        return
+    after, before = ({i: (".".join(path), str(kind)) for i, path, kind in columns(schema)} for schema in (now, then))
+    for field_id in sorted(after.keys() | before.keys()):
+        if field_id not in before:
+            yield f"column {after[field_id][0]} was added since: it stays, and the restored rows have no value in it"
+        elif field_id not in after:
+            yield f"column {before[field_id][0]} was dropped since: it stays dropped"
+        elif after[field_id][0] != before[field_id][0]:
+            yield f"column {before[field_id][0]} was renamed since: it stays {after[field_id][0]}"

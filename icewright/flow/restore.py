@@ -1,0 +1,150 @@
+"""Restore of tables to an earlier state: main is set back by compare-and-set, and a tag keeps the state before.
+
+All tables of a set are held, planned and checked before the first is changed. Each is then changed by one commit, which
+moves main and makes the tag together: a process that ends in between leaves each table as it was, or restored. The same
+restore asked for again goes on, as a table that is there already has nothing to change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from icewright.core.errors import CommitConflict, CommitStateUnknown, InvariantViolated, Refused, TableReplaced
+from icewright.core.integrity import CheckLevel
+from icewright.core.restore import RestorePlan, plan_restore, resolve, total_rows
+from icewright.core.runs import VERIFICATION_FAILED
+from icewright.core.table import MAIN, TableRef
+from icewright.core.verify import identity_violations, ref_violations
+from icewright.core.words import count
+from icewright.flow.lease import Lease
+from icewright.flow.runtime import Runtime
+from icewright.flow.table_job import table_job
+from icewright.ports import SetRefs
+
+RESTORE = "restore"  # option of a restore's job: the snapshot that it returns to
+_COMMIT_ATTEMPTS = 8  # of a commit, against writers that change no row of main
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreResult:
+    """The result of the restore of one table, or of its dry run."""
+
+    plan: RestorePlan
+    dry_run: bool
+    job_id: str | None = None
+
+    @property
+    def summary(self) -> str:
+        """Return the result in one line."""
+        plan = self.plan
+        target = f"snapshot {plan.target.snapshot_id} of {plan.target.timestamp:%Y-%m-%d %H:%M:%S} UTC"
+        if plan.already:
+            return f"{target} is the current one already"
+        verb, tagged = ("would return", "would get") if self.dry_run else ("returned", "has")
+        rows, leaving = _rows(plan), len(plan.leaving)
+        left = f"{count(leaving, 'commit')} {'leaves' if leaving == 1 else 'leave'}"
+        back = f", {len(plan.returning)} come back" if plan.returning else ""
+        return f"{verb} to {target}: {left} main{back}{rows}; the state before {tagged} tag {plan.tag.name}"
+
+
+def restore(runtime: Runtime, refs: Sequence[TableRef], to: str, *, dry_run: bool = False) -> list[RestoreResult]:
+    """Restore tables to the state that `to` means (`core.restore.resolve`), or return what that would change.
+
+    Raises `UsageError` when a table has no such state, and `Refused` when a file of it is gone, another job works on a
+    table, or a writer commits meanwhile: nothing of that table is changed then.
+    """
+    plans = [planned(runtime, ref, to) for ref in refs]
+    if not dry_run:
+        return carry_out(runtime, plans)
+    for plan in plans:
+        _require_whole(runtime, plan)
+    return [RestoreResult(plan, dry_run=True) for plan in plans]
+
+
+def carry_out(runtime: Runtime, plans: Sequence[RestorePlan]) -> list[RestoreResult]:
+    """Restore tables as planned, and in no other way: what a writer has committed since stops it."""
+    with ExitStack() as held:
+        jobs = {}
+        for plan in plans:
+            if not plan.already:
+                metadata, options = plan.metadata, {RESTORE: str(plan.target.snapshot_id)}
+                job = table_job(runtime, metadata.ref, metadata.table_uuid, options, "restore")
+                jobs[metadata.ref] = held.enter_context(job)
+        for plan in plans:
+            _require_whole(runtime, plan)
+            _require_unmoved(runtime, plan)
+        results = []
+        for plan in plans:
+            holder = jobs.get(plan.metadata.ref)
+            results.append(RestoreResult(plan, dry_run=False, job_id=holder.job_id if holder else None))
+            if holder is not None:
+                _restore(runtime, plan, holder.lease)
+                holder.summary = results[-1].summary
+        return results
+
+
+def planned(runtime: Runtime, ref: TableRef, to: str) -> RestorePlan:
+    """Return what a restore would change, by the table as it is now."""
+    metadata, now = runtime.catalog(ref).load(ref), runtime.clock.now()
+    history = runtime.files.history(metadata)
+    return plan_restore(metadata, history, resolve(metadata, history, to, now), now)
+
+
+def _require_whole(runtime: Runtime, plan: RestorePlan) -> None:
+    """Raise `Refused` when a file that the target needs is missing or cut."""
+    if plan.already:
+        return
+    faults = runtime.engine.check(plan.metadata.ref, CheckLevel.EXISTS, frozenset({plan.target.snapshot_id})).faults
+    if faults:
+        raise Refused(
+            f"{plan.metadata.ref}: snapshot {plan.target.snapshot_id} cannot be restored: {len(faults)} of its files "
+            f"are at fault, such as {faults[0].path} ({faults[0].detail}); nothing was changed: restore another state",
+            "files_are_gone",
+        )
+
+
+def _require_unmoved(runtime: Runtime, plan: RestorePlan) -> None:
+    """Raise `Refused` when main has moved since the plan, or the target is gone."""
+    before = plan.metadata
+    now = runtime.catalog(before.ref).load(before.ref)
+    if now.table_uuid != before.table_uuid:
+        raise TableReplaced(f"{before.ref} was replaced meanwhile: nothing was changed")
+    if now.current_snapshot_id != before.current_snapshot_id:
+        raise Refused(
+            f"{before.ref}: a writer has committed snapshot {now.current_snapshot_id} since the restore was planned; "
+            "nothing was changed: stop the writer, look at what it wrote, and restore again",
+            "overtaken",
+        )
+    if plan.target.snapshot_id not in now.by_id:
+        raise Refused(f"{before.ref}: snapshot {plan.target.snapshot_id} has expired meanwhile; nothing was changed")
+
+
+def _restore(runtime: Runtime, plan: RestorePlan, lease: Lease) -> None:
+    """Commit main's move and the tag, and verify them on the reloaded table. A violation pauses the table."""
+    ref, catalog = plan.metadata.ref, runtime.catalog(plan.metadata.ref)
+
+    def attempt() -> None:
+        base = catalog.load(ref)
+        if base.current_snapshot_id == plan.target.snapshot_id and plan.tag in base.refs:
+            return  # an attempt whose reply was lost has landed
+        _require_unmoved(runtime, plan)
+        if any(each.name == plan.tag.name for each in base.refs):
+            raise Refused(f"{ref}: there is a tag {plan.tag.name} already; nothing was changed")
+        lease.check()
+        catalog.commit(base, SetRefs(plan.refs))
+
+    runtime.retry(attempt, (CommitConflict, CommitStateUnknown), attempts=_COMMIT_ATTEMPTS)
+    after = catalog.load(ref)
+    broken = identity_violations(plan.metadata, after) + ref_violations(plan.metadata, after, [MAIN])
+    broken += [f"{each.kind} {each.name} is not as it was set" for each in plan.refs if each not in after.refs]
+    if broken:
+        message = f"{ref}: the restore went wrong: {'; '.join(broken)}"
+        runtime.retry_idempotent(lambda: runtime.store.tables.pause(ref, f"{VERIFICATION_FAILED}: {message}"))
+        raise InvariantViolated(f"{message}; the table is paused, and tag {plan.tag.name} has the state before")
+
+
+def _rows(plan: RestorePlan) -> str:
+    before, after = total_rows(plan.head), total_rows(plan.target)
+    return "" if before is None or after is None else f", {count(before, 'row')} before, {after:,} after"

@@ -1,0 +1,65 @@
+"""A job that holds one table for work that no operation does: an undo, or a restore."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+from icewright.core.errors import Cancelled, LeaseLost, Refused
+from icewright.core.runs import JobState
+from icewright.core.table import TableRef
+from icewright.flow.evaluate import evaluate_and_record
+from icewright.flow.lease import Lease, lease_heartbeat
+from icewright.flow.runtime import Runtime
+
+_TIME_LIMIT = timedelta(hours=2)
+
+
+@dataclass(slots=True)
+class TableJob:
+    """The running job, which holds the table; `summary` is what it says when it has ended well."""
+
+    job_id: str
+    lease: Lease
+    summary: str = ""
+
+
+@contextmanager
+def table_job(
+    runtime: Runtime, ref: TableRef, table_uuid: str, options: Mapping[str, str], what: str
+) -> Iterator[TableJob]:
+    """Hold the table by a job of its own for the block. Raises `Refused` while another job works on the table."""
+    now = runtime.clock.now()
+    job_id = runtime.store.jobs.claim(ref, table_uuid, (), runtime.trigger, now, options=options)
+    if job_id is None:
+        raise Refused(f"{ref}: another job works on the table; the {what} is possible when that has ended")
+    runtime.record_event("job_started", ref, {"job_id": job_id, "operations": ()})
+    state, summary = JobState.INTERRUPTED, ""
+    with lease_heartbeat(runtime, job_id, _TIME_LIMIT) as lease:
+        job = TableJob(job_id, lease)
+        try:
+            yield job
+            state, summary = JobState.SUCCEEDED, job.summary
+        except LeaseLost as error:
+            summary = str(error)
+            raise
+        except Cancelled as error:
+            state, summary = JobState.CANCELLED, f"cancelled: {error}"
+            raise
+        except Exception as error:
+            state, summary = JobState.FAILED, f"{what}: {error}"
+            raise
+        finally:
+            _finish(runtime, ref, job_id, state, summary)
+    runtime.record_event("job_finished", ref, {"job_id": job_id, "state": state, "summary": summary})
+
+
+def _finish(runtime: Runtime, ref: TableRef, job_id: str, state: JobState, summary: str) -> None:
+    """End the job after evaluating the table as the job left it."""
+    try:
+        if state is JobState.SUCCEEDED and ref.catalog in runtime.catalogs:
+            evaluate_and_record(runtime, ref, runtime.clock.now())
+    finally:
+        runtime.retry_idempotent(lambda: runtime.store.jobs.finish(job_id, state, summary, runtime.clock.now()))

@@ -1,0 +1,282 @@
+"""Restore on real files: what PyIceberg reads afterwards, what stays reachable, and what stops it."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pyiceberg.table import Table
+
+from icewright.core.errors import CommitStateUnknown, Refused, TerminalError, UsageError
+from icewright.core.policy import Operation
+from icewright.core.recovery import points
+from icewright.core.runs import JobState
+from icewright.core.table import TableMetadata
+from icewright.flow.reconcile import reconcile_interrupted
+from icewright.flow.restore import RestoreResult, restore
+from icewright.ports import SetRefs
+from tests.cases.workspace import EXPIRE, NAME, Workspace, ref
+
+AGES = (9.0, 5.0, 2.0, 0.5)
+OTHER = "sales.payments"
+
+
+def go(workspace: Workspace, to: str, *names: str, dry_run: bool = False) -> list[RestoreResult]:
+    """Restore tables of the lake."""
+    workspace.detect()
+    return restore(workspace.app.runtime, [ref(name) for name in names or (NAME,)], to, dry_run=dry_run)
+
+
+def iceberg(workspace: Workspace, name: str = NAME) -> Table:
+    """The table as PyIceberg loads it."""
+    return workspace.icebergs["lake"].load_table(tuple(name.split(".")))
+
+
+def commit(workspace: Workspace, base: TableMetadata, index: int) -> None:
+    """Let somebody else move main to another snapshot of the table."""
+    main = next(each for each in base.refs if each.name == "main")
+    moved = SetRefs((type(main)(main.name, main.kind, base.snapshots[index].snapshot_id),))
+    workspace.app.runtime.catalogs["lake"].commit(base, moved)
+
+
+@pytest.mark.parametrize("minutes", [0, 29, 31, 119, 121, 299, 301, 539])
+def test_a_time_means_the_state_that_iceberg_reads_then(workspace: Workspace, minutes: int) -> None:
+    """Main has the snapshot of time travel to that time, whose rows it reads; nothing else has changed."""
+    workspace.table(hours=AGES)
+    at, before = workspace.clock.now() - timedelta(minutes=minutes), workspace.read()
+    then = iceberg(workspace).snapshot_as_of_timestamp(round(at.timestamp() * 1000))
+    assert then is not None
+    (said,), (done,) = (go(workspace, at.isoformat(), dry_run=dry) for dry in (True, False))
+    assert (said.plan.target, said.plan.tag) == (done.plan.target, done.plan.tag)
+    after = workspace.read()
+    assert after["main"] == before[str(then.snapshot_id)]
+    assert {version: after[version] for version in before if version != "main"} == {
+        version: before[version] for version in before if version != "main"
+    }
+    assert done.plan.already is (minutes < 30)
+    assert len(done.plan.leaving) == sum(hours * 60 < minutes for hours in AGES)
+
+
+def test_a_restore_is_taken_back_by_another(workspace: Workspace) -> None:
+    """The tag that it made has the state before, through an expiry; the way back says which commits return."""
+    workspace.table(hours=(900, 800, 700, 600))
+    before, first = workspace.read(), workspace.metadata().snapshots[0].snapshot_id
+    (done,) = go(workspace, str(first))
+    assert "3 commits leave main, 1 row before, 1 after; the state before has tag icewright-before-" in done.summary
+    workspace.clock.advance(days=29)
+    workspace.run(EXPIRE)
+    (back,) = go(workspace, done.plan.tag.name)
+    assert [s.snapshot_id for s in back.plan.returning] == [done.plan.head.snapshot_id]
+    assert workspace.read()["main"] == before["main"]
+    workspace.clock.advance(days=2)
+    workspace.run(EXPIRE)
+    assert done.plan.tag not in workspace.metadata().refs
+
+
+def test_points_of_a_set_are_one_moment(workspace: Workspace) -> None:
+    """The name of a point means the state at its time in every table, also where another point covers that time."""
+    workspace.table(NAME, hours=AGES)
+    workspace.table(OTHER, hours=(30.0, 0.5))
+    for name in (NAME, OTHER):
+        workspace.run(Operation.RECOVERY_POINTS, name=name, recovery_points__hourly=12)
+    before = {name: workspace.read(name) for name in (NAME, OTHER)}
+    label = f"hourly-{workspace.clock.now() - timedelta(hours=4):%Y-%m-%dT%H}"
+    names = {p.name for name in (NAME, OTHER) for p in points(workspace.metadata(name))}
+    assert f"icewright-{label}" not in names
+    done = go(workspace, label, NAME, OTHER)
+    for result, name, number in zip(done, (NAME, OTHER), (1, 0), strict=True):
+        assert result.plan.target == result.plan.metadata.snapshots[number]
+        assert workspace.read(name)["main"] == before[name][str(result.plan.target.snapshot_id)]
+
+
+def test_when_the_log_is_gone_points_tell(workspace: Workspace) -> None:
+    """After an expiry the log begins anew, and the points still know the full hours between them; no other time."""
+    workspace.table(hours=(90.0, 9.0, 8.95, 8.9, 0.5))
+    knobs: dict[str, Any] = {"recovery_points__hourly": 12, "expire_snapshots__retention_hours": 1}
+    workspace.job(Operation.RECOVERY_POINTS, EXPIRE, **knobs)
+    known = {p.time: p.snapshot_id for p in points(workspace.metadata())}
+    first, second = sorted(known)[:2]
+    for moment in (first, second - timedelta(hours=1), second):
+        (said,) = go(workspace, moment.isoformat(), dry_run=True)
+        assert said.plan.target.snapshot_id == known[first if moment < second else second]
+    for moment in (first - timedelta(hours=1), second - timedelta(minutes=1)):
+        with pytest.raises(UsageError, match="not known any more; its recovery points are icewright-hourly-"):
+            go(workspace, moment.isoformat(), dry_run=True)
+
+
+@pytest.mark.parametrize("to", ["nothing", "4711", "hourly-2026-11-25", "2030-01-01", "2001-01-01"])
+def test_states_that_do_not_exist(workspace: Workspace, to: str) -> None:
+    """The error says what was asked for and what there is; nothing is changed."""
+    workspace.table(hours=AGES)
+    before = workspace.metadata()
+    with pytest.raises(UsageError, match=to if to != "4711" else "no snapshot 4711"):
+        go(workspace, to)
+    assert workspace.metadata() == before
+
+
+@pytest.mark.parametrize("kind", ["data", "manifest", "manifest list"])
+def test_no_restore_to_a_state_whose_files_are_gone(workspace: Workspace, kind: str) -> None:
+    """One missing file of one table stops the set before anything is changed; a dry run says the same."""
+    workspace.table(NAME, hours=AGES)
+    workspace.table(OTHER, hours=AGES)
+    target, runtime = workspace.metadata(OTHER).snapshots[1], workspace.app.runtime
+    manifest = next(m for m in runtime.files.manifests(target) if m.live_files)
+    (live,) = (row for batch in runtime.files.live_files([manifest]) for row in batch["path"].to_pylist())
+    runtime.files.delete(
+        [{"data": live, "manifest": manifest.path, "manifest list": target.manifest_list or ""}[kind]], 1
+    )
+    before = [workspace.metadata(name) for name in (NAME, OTHER)]
+    to = (workspace.clock.now() - timedelta(hours=4)).isoformat()
+    for dry_run in (True, False):
+        with pytest.raises(
+            Refused, match=r"sales\.payments: snapshot \d+ cannot be restored: 1 of its files.*files_are_gone"
+        ):
+            go(workspace, to, NAME, OTHER, dry_run=dry_run)
+    assert [workspace.metadata(name) for name in (NAME, OTHER)] == before
+
+
+def hooked(monkeypatch: pytest.MonkeyPatch, workspace: Workspace, hook: Any) -> None:
+    """Call `hook(commit, base, change)` in place of the lake's commit."""
+    kind = type(workspace.app.runtime.catalogs["lake"])
+    real = kind.commit
+    monkeypatch.setattr(
+        kind, "commit", lambda this, base, change: hook(lambda base, change: real(this, base, change), base, change)
+    )
+
+
+def test_a_writer_in_between_loses_nothing(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit that moves main before the restore's stops it, and stays; the set ends there and says so."""
+    workspace.table(hours=AGES)
+    base = workspace.metadata()
+    seen: list[Any] = []
+
+    def overtaken(commit_: Any, base: Any, change: Any) -> Any:
+        if not seen:
+            seen.append(
+                commit_(
+                    base,
+                    SetRefs((change.refs[0].__class__("main", change.refs[0].kind, base.snapshots[2].snapshot_id),)),
+                )
+            )
+        return commit_(base, change)
+
+    hooked(monkeypatch, workspace, overtaken)
+    with pytest.raises(Refused, match=f"a writer has committed snapshot {base.snapshots[2].snapshot_id} since"):
+        go(workspace, str(base.snapshots[0].snapshot_id))
+    assert workspace.metadata().metadata_location == seen[0].metadata_location
+    (job,) = workspace.app.runtime.store.jobs.list()
+    assert job.state is JobState.FAILED
+
+
+def test_a_tag_in_between_does_not_stop_it(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another commit that leaves main as it is makes the first attempt conflict, and the second lands on it."""
+    workspace.table(hours=AGES)
+    target, seen = workspace.metadata().snapshots[0].snapshot_id, list[Any]()
+
+    def overtaken(commit_: Any, base: Any, change: Any) -> Any:
+        if not seen:
+            tag = change.refs[1].__class__("theirs", change.refs[1].kind, target)
+            seen.append(commit_(base, SetRefs((tag,))))
+        return commit_(base, change)
+
+    hooked(monkeypatch, workspace, overtaken)
+    go(workspace, str(target))
+    after = workspace.metadata()
+    assert (after.current_snapshot_id, len(after.refs)) == (target, 3)
+
+
+@pytest.mark.parametrize("landed", [True, False])
+def test_a_lost_reply(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, landed: bool) -> None:
+    """Whether the commit landed is read from the table: it is made once, and one tag."""
+    workspace.table(hours=AGES)
+    target, seen = workspace.metadata().snapshots[0].snapshot_id, list[Any]()
+
+    def lost(commit_: Any, base: Any, change: Any) -> Any:
+        if seen or landed:
+            done = commit_(base, change)
+        if not seen:
+            seen.append(change)
+            raise CommitStateUnknown("no answer came")
+        return done
+
+    hooked(monkeypatch, workspace, lost)
+    go(workspace, str(target))
+    after = workspace.metadata()
+    assert (after.current_snapshot_id, len(after.refs)) == (target, 2)
+    assert len(after.metadata_log) == 1
+
+
+@pytest.mark.parametrize("place", ["before the first", "after the first", "before the second", "after the second"])
+def test_a_crash_leaves_each_table_whole(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    """Each table is as it was or restored, with the state before tagged; the same restore then brings all there."""
+    for name in (NAME, OTHER):
+        workspace.table(name, hours=AGES)
+    to = (workspace.clock.now() - timedelta(hours=4)).isoformat()
+    before = {name: workspace.read(name)["main"] for name in (NAME, OTHER)}
+    seen: list[Any] = []
+
+    def crash(commit_: Any, base: Any, change: Any) -> Any:
+        seen.append(change)
+        strikes = place.endswith("first") is (len(seen) == 1)
+        if strikes and place.startswith("before"):
+            raise KeyboardInterrupt
+        done = commit_(base, change)
+        if strikes:
+            raise KeyboardInterrupt
+        return done
+
+    with monkeypatch.context() as patched:
+        hooked(patched, workspace, crash)
+        with pytest.raises(KeyboardInterrupt):
+            go(workspace, to, NAME, OTHER)
+    restored = {"before the first": 0, "after the first": 1, "before the second": 1, "after the second": 2}[place]
+    for number, name in enumerate((NAME, OTHER)):
+        now = workspace.read(name)
+        tagged = [rows for tag, rows in now.items() if tag.startswith("icewright-before-")]
+        assert tagged == ([before[name]] if number < restored else [])
+        assert (now["main"] == before[name]) is (number >= restored)
+    reconcile_interrupted(workspace.app.runtime)
+    done = go(workspace, to, NAME, OTHER)
+    assert [result.plan.already for result in done] == [number < restored for number in range(2)]
+    assert all(workspace.metadata(n).current_snapshot == workspace.metadata(n).snapshots[1] for n in (NAME, OTHER))
+
+
+def test_two_restores_at_once(workspace: Workspace) -> None:
+    """One holds the table, and the other is refused or finds it done; main leads where one of them wanted it."""
+    workspace.table(hours=AGES)
+    targets = [s.snapshot_id for s in workspace.metadata().snapshots[:2]]
+    workspace.detect()
+    failed: list[TerminalError] = []
+
+    def one(target: int) -> None:
+        try:
+            restore(workspace.app.runtime, [ref(NAME)], str(target))
+        except TerminalError as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=one, args=(target,)) for target in targets]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    after = workspace.metadata()
+    assert after.current_snapshot_id in targets
+    assert len(failed) + len(after.metadata_log) == 2
+
+
+def test_columns_that_changed_are_named(workspace: Workspace) -> None:
+    """The schema stays as it is: the plan says which columns of the restored rows read otherwise."""
+    workspace.table(hours=AGES)
+    table = iceberg(workspace)
+    with table.update_schema() as schema:
+        schema.add_column("note", schema._schema.find_type("part"))
+        schema.delete_column("part")
+        schema.rename_column("id", "number")
+    (said,) = go(workspace, str(workspace.metadata().snapshots[0].snapshot_id), dry_run=True)
+    assert said.plan.schema_notes == (
+        "column id was renamed since: it stays number",
+        "column part was dropped since: it stays dropped",
+        "column note was added since: it stays, and the restored rows have no value in it",
+    )
