@@ -17,9 +17,9 @@ from datetime import timedelta
 from typing import Any
 
 from icewright.app.simulating import BEGIN
+from icewright.core.capacity import Limits
 from icewright.core.cost import OPEN_COST_MB, READ_MB_PER_GB_HOUR
 from icewright.core.layering import Policy
-from icewright.core.plan import Limits
 from icewright.core.policy import READS_PER_DAY
 from icewright.core.simulation.fleet import fleet
 from icewright.core.simulation.meter import Result

@@ -92,6 +92,12 @@ def _deferred(state: StoreState) -> Iterator[Sample]:
         yield key, state.measures.deferred.get(key, 0)
 
 
+def _due_ages(state: StoreState) -> Iterator[Sample]:
+    for key in product(_catalogs(state), map(str, Operation)):
+        since = state.measures.due_since.get(key) or state.now
+        yield key, max(0.0, (state.now - since).total_seconds())
+
+
 def _spread(of: Callable[[Measures], Mapping[str, Distribution]], bounds: Sequence[int]) -> Source:
     """Return a source of the cumulative number of tables at each bound, by catalog."""
 
@@ -188,6 +194,13 @@ _DECLARED = (
         _LABELS,
         "due operations that the last plan left waiting",
         _deferred,
+    ),
+    Declared(
+        "icewright_due_age_seconds",
+        _G,
+        _LABELS,
+        "how long the longest of the due operations waits; 0 when none does",
+        _due_ages,
     ),
     Declared(
         "icewright_queue_jobs",

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from icewright.core.allowlist import Allowlist
-from icewright.core.plan import CatalogLimits
+from icewright.core.capacity import CatalogLimits
 from icewright.flow.runtime import Scope
 
 

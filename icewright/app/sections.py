@@ -102,8 +102,11 @@ def default_limits_per_operation() -> dict[_OperationName, int]:
     }
 
 
+_Importance = Literal["critical", "high", "normal", "low"]
+
+
 class LimitsSection(Section):
-    """How many jobs may run at the same time."""
+    """How many jobs may run at the same time, and how long due operations wait before they go first."""
 
     total: int = Field(4, alias="global", ge=1)
     per_operation: dict[_OperationName, Annotated[int, Field(ge=1)]] = Field(
@@ -111,6 +114,7 @@ class LimitsSection(Section):
     )
     per_worker: int = Field(4, ge=1)
     max_jobs_per_detection: int = Field(100, ge=1)
+    max_wait_hours: dict[_Importance, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
 
 
 class DetectSection(Section):

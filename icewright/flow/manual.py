@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from icewright.core.capacity import Priority
 from icewright.core.plan import PlannedJob
 from icewright.core.policy import ON_POOL, Operation
 from icewright.flow.execute import JobResult, execute
 from icewright.flow.operation import Request
 from icewright.flow.runtime import Runtime
 from icewright.ports import MANUAL, TableRow
-
-MANUAL_SCORE = 1e12  # above the score of every planned job
 
 
 def queue_manual_job(
@@ -25,12 +24,13 @@ def queue_manual_job(
         ref=row.ref,
         table_uuid=row.table_uuid or "",
         operations=ordered,
-        score=MANUAL_SCORE,
+        score=0.0,
         benefit=0.0,
         cost=0.0,
         why="asked for by hand",
         pool=runtime.scopes[row.ref.catalog].pool,
         on_pool=any(op in ON_POOL for op in ordered),
+        priority=Priority.MANUAL,
     )
     options = {"set": dict(knobs), "force": force}
     return runtime.store.jobs.enqueue(job, replace(runtime.trigger, kind=MANUAL), runtime.clock.now(), options)

@@ -7,7 +7,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from icewright.core.breakers import BreakerState, resources
-from icewright.core.plan import Active, Candidate, DueOperation, Limits, MaintenancePlan, PlannedJob, make_plan
+from icewright.core.capacity import Candidate, DueOperation, Limits
+from icewright.core.plan import MaintenancePlan, PlannedJob, make_plan
 from icewright.core.policy import Operation
 from icewright.core.pressure import Load, adapted
 from icewright.core.table import TableRef
@@ -16,6 +17,7 @@ from icewright.flow.runtime import Runtime
 from icewright.ports import FleetPause, ProcessRow
 
 LEASE = timedelta(seconds=60)  # on planning, so that one process plans at a time
+PROMOTE_AFTER = timedelta(hours=1)  # a queued job goes ahead of those that are queued by their score later
 REPLAN_AFTER = timedelta(seconds=60)  # though no input changed, as windows open and cooldowns end
 
 
@@ -35,7 +37,7 @@ def plan_now(
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     usage = runtime.store.planning.usage(midnight)
     stored = {job.ref for job in usage.active}
-    unstored = [Active(j.ref, j.pool, j.operations, j.on_pool, j.cost) for j in running if j.ref not in stored]
+    unstored = [job.active() for job in running if job.ref not in stored]
     usage = replace(usage, active=(*usage.active, *unstored), started=started)
     running_refs = {job.ref for job in running}
     pause = runtime.store.fleet.get()
@@ -71,6 +73,7 @@ class Planning:
         inputs = (runtime.store.planning.change_token(), tuple(breakers))
         if inputs == self._planned_from and now < self._replan_at:
             return 0
+        runtime.store.jobs.promote(now - PROMOTE_AFTER)
         plan = plan_now(runtime, sorted(runtime.scopes))
         queued = [runtime.store.jobs.enqueue(job, runtime.trigger, runtime.clock.now()) for job in plan.jobs]
         runtime.store.planning.record_deferred(plan.deferred)

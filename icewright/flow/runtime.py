@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 from tenacity import Retrying, retry_if_exception_type, wait_exponential, wait_random
 
+from icewright.core.capacity import Limits
 from icewright.core.errors import StorageUnavailable, UsageError
 from icewright.core.layering import Policy, matches_any
-from icewright.core.plan import Limits
 from icewright.core.policy import Operation
 from icewright.core.steps import Factors
 from icewright.core.table import TableRef

@@ -6,8 +6,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
+from icewright.core.capacity import Candidate, Usage
 from icewright.core.errors import FaultOwner
-from icewright.core.plan import Candidate, Deferred, PlannedJob, Usage
+from icewright.core.plan import Deferred, PlannedJob
 from icewright.core.policy import Operation
 from icewright.core.runs import History, JobState, Outcome
 from icewright.core.table import TableRef
@@ -30,10 +31,16 @@ class JobQueue(Protocol):
         ...
 
     def dequeue(self, holder: str, catalogs: Sequence[str], now: datetime, limit: int) -> Sequence[JobRow]:
-        """Start at most `limit` queued jobs of these catalogs as jobs of the process `holder`, best score first.
+        """Start at most `limit` queued jobs of these catalogs as jobs of the process `holder`.
+
+        The highest priority comes first; of one priority the best score.
 
         Jobs that another process is taking at this moment are skipped, not waited for.
         """
+        ...
+
+    def promote(self, queued_before: datetime) -> None:
+        """Give jobs that were queued before then, and still are, priority over newer planned ones. May be repeated."""
         ...
 
     def claim(

@@ -38,6 +38,7 @@ class Measures:
     tables: Mapping[tuple[str, str], int] = field(default_factory=dict)  # by catalog and state
     verdicts: Mapping[tuple[str, str, str], int] = field(default_factory=dict)  # by catalog, operation and verdict
     deferred: Mapping[tuple[str, str], int] = field(default_factory=dict)  # by catalog and operation
+    due_since: Mapping[tuple[str, str], datetime] = field(default_factory=dict)  # the longest, by catalog and operation
     health: Mapping[str, Distribution] = field(default_factory=dict)  # points, by catalog
     success: Mapping[str, Distribution] = field(default_factory=dict)  # seconds since the last success, by catalog
     overdue: Mapping[str, Distribution] = field(default_factory=dict)  # seconds due without a success, by catalog
@@ -57,6 +58,7 @@ class Measures:
             tables=others(self.tables),
             verdicts=others(self.verdicts),
             deferred=others(self.deferred),
+            due_since=others(self.due_since),
             health=others(self.health),
             success=others(self.success),
             overdue=others(self.overdue),

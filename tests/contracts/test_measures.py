@@ -97,13 +97,13 @@ def test_verdicts(store: SqlStore) -> None:
     """By catalog, operation and kind; those that wait are counted beside."""
     rows(store, {}, {}, {})
     with store.engine.begin() as connection:
-        for table, operation, verdict, waits in (
-            (1, COMPACT, "due", "the limit is reached"),
-            (2, COMPACT, "due", None),
-            (3, COMPACT, "blocked", None),
-            (3, EXPIRE, "not_due", None),
+        for table, operation, verdict, waits, since in (
+            (1, COMPACT, "due", "the limit is reached", NOW),
+            (2, COMPACT, "due", None, NOW - HOUR),
+            (3, COMPACT, "blocked", None, None),
+            (3, EXPIRE, "not_due", None, None),
         ):
-            row = {"table_id": table, "operation": operation, "verdict": verdict, "waits": waits}
+            row = {"table_id": table, "operation": operation, "verdict": verdict, "waits": waits, "since": since}
             connection.execute(sa.insert(VERDICTS).values(**row, reason="", at=NOW))
     found = measured(store)
     assert found.verdicts == {
@@ -112,6 +112,7 @@ def test_verdicts(store: SqlStore) -> None:
         ("lake", "expire_snapshots", "not_due"): 1,
     }
     assert found.deferred == {("lake", "compact"): 1}
+    assert found.due_since == {("lake", "compact"): NOW - HOUR}
 
 
 def test_the_queue(store: SqlStore) -> None:

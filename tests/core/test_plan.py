@@ -4,24 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
-from icewright.core.plan import (
-    AGEING,
-    Active,
-    Candidate,
-    CatalogLimits,
-    DueOperation,
-    Limits,
-    PoolLimits,
-    Usage,
-    heat_factor,
-    make_plan,
-    score,
-)
+from icewright.core.capacity import Active, Candidate, CatalogLimits, DueOperation, Limits, PoolLimits, Usage
+from icewright.core.plan import AGEING, heat_factor, make_plan, score
 from icewright.core.policy import Operation
 from icewright.core.table import TableRef
 from icewright.testing import NOW
@@ -33,13 +22,15 @@ RUNNING = TableRef("lake", ("sales",), "running")
 
 def due(operation: Operation = COMPACT, benefit: float = 10, cost: float = 1, **more: Any) -> DueOperation:
     """Something worth doing."""
-    return DueOperation(benefit, cost, f"{operation} is due", **more)
+    return DueOperation(benefit, cost, f"{operation} is due", **{"since": NOW, **more})
 
 
-def candidate(name: str = "orders", *operations: Operation, benefit: float = 10, **more: Any) -> Candidate:
+def candidate(
+    name: str = "orders", *operations: Operation, benefit: float = 10, since: datetime = NOW, **more: Any
+) -> Candidate:
     """A table with operations due, by default a compaction, since now."""
-    found = {op: due(op, benefit) for op in operations or (COMPACT,)}
-    made = Candidate(TableRef("lake", ("sales",), name), f"uuid-{name}", found, NOW)
+    found = {op: due(op, benefit, since=since) for op in operations or (COMPACT,)}
+    made = Candidate(TableRef("lake", ("sales",), name), f"uuid-{name}", found)
     return replace(made, **more)
 
 
@@ -76,7 +67,7 @@ def test_a_lone_candidate_scores_as_among_many(others: int) -> None:
 
 def test_the_best_come_first() -> None:
     """By score, and by name where scores are equal."""
-    crowd = [candidate("b"), candidate("a"), candidate("c", benefit=20), candidate("d", due_since=NOW - 3 * HOUR)]
+    crowd = [candidate("b"), candidate("a"), candidate("c", benefit=20), candidate("d", since=NOW - 3 * HOUR)]
     assert [job.ref.name for job in make_plan(crowd, Limits(), NOW).jobs] == ["c", "d", "a", "b"]
 
 
@@ -85,7 +76,7 @@ def test_nothing_starves() -> None:
     """Though a table worth five times as much comes in with every pass, the small one's turn comes."""
     small = candidate("small", benefit=10)
     for hours in range(100):
-        fresh = candidate(f"big{hours}", benefit=50, due_since=NOW + hours * HOUR)
+        fresh = candidate(f"big{hours}", benefit=50, since=NOW + hours * HOUR)
         (job,) = make_plan([small, fresh], Limits(total=1), NOW + hours * HOUR).jobs
         if job.ref == small.ref:
             break
@@ -131,7 +122,7 @@ def test_heat() -> None:
     assert [job.ref.name for job in plan.jobs] == ["hot", "cold"]
 
 
-POOLED = {COMPACT: DueOperation(10, 1, "small files", on_pool=True)}
+POOLED = {COMPACT: DueOperation(10, 1, "small files", NOW, on_pool=True)}
 
 
 def test_limits_of_pools() -> None:

@@ -9,17 +9,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from icewright.core.plan import (
-    Active,
-    Candidate,
-    CatalogLimits,
-    DueOperation,
-    Limits,
-    PlannedJob,
-    PoolLimits,
-    Usage,
-    make_plan,
-)
+from icewright.core.capacity import Active, Candidate, CatalogLimits, DueOperation, Limits, PoolLimits, Usage
+from icewright.core.plan import PlannedJob, make_plan
 from icewright.core.policy import ORDERS, Operation
 from icewright.core.table import TableRef
 from icewright.testing import NOW
@@ -36,15 +27,18 @@ def _candidates(draw: st.DrawFn) -> list[Candidate]:
     made = []
     for number in range(draw(st.integers(0, 6))):
         cooled = st.sampled_from([None, None, NOW - HOUR, NOW + HOUR])
+        since = NOW - draw(HOURS)
         found = {
-            op: DueOperation(draw(st.integers(0, 9)), draw(st.integers(0, 9)), "due", draw(st.booleans()), draw(cooled))
+            op: DueOperation(
+                draw(st.integers(0, 9)), draw(st.integers(0, 9)), "due", since, draw(st.booleans()), draw(cooled)
+            )
             for op in draw(SOME)
         }
         blocked = draw(st.sampled_from([None, None, None, "paused"]))
         ref = TableRef(draw(CATALOGS), ("n",), f"t{number}")
         windows = draw(st.sampled_from([None, None, "sat", "mon"]))
         more: dict[str, Any] = {"windows": windows, "pool": draw(POOLS), "blocked": blocked}
-        made.append(Candidate(ref, f"u{number}", found, NOW - draw(HOURS), **more))
+        made.append(Candidate(ref, f"u{number}", found, **more))
     return made
 
 

@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from icewright.core.capacity import Limits
 from icewright.core.layering import Policy
-from icewright.core.plan import Limits
 from icewright.core.simulation.fleet import fleet
 from icewright.core.simulation.run import Slots, Span, simulate
 from icewright.core.simulation.scenarios import SCENARIOS

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from icewright.core.capacity import CatalogLimits, Limits, PoolLimits
 from icewright.core.layering import Policy
-from icewright.core.plan import CatalogLimits, Limits, PoolLimits
 from icewright.core.policy import MEGABYTE, ON_POOL, Operation
 from icewright.core.simulation.fleet import FLEETS, KINDS, fleet
 from icewright.core.simulation.meter import EVALUATE, Result

@@ -11,9 +11,10 @@ from typing import Any, NoReturn
 import pyarrow as pa
 
 from icewright.adapters.store.sql import SqlStore
+from icewright.core.capacity import Limits
 from icewright.core.guardrails import Guardrail
 from icewright.core.layering import Policy, PolicyRule
-from icewright.core.plan import Limits, MaintenancePlan
+from icewright.core.plan import MaintenancePlan
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState, OperationState, Outcome, committed
 from icewright.core.steps import ExpireSnapshots, RemoveOrphans, RewriteDataFiles

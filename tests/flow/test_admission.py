@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from icewright.core.capacity import Limits
 from icewright.core.layering import PolicyRule
-from icewright.core.plan import Limits
 from icewright.core.runs import JobState
 from icewright.flow.queue import plan_now
 from tests.flow.bench import COMPACT, EXPIRE, MANIFESTS, ORPHANS, Bench

@@ -16,8 +16,8 @@ import pytest
 
 from icewright.adapters.store.alerts import SqlAlerts
 from icewright.core.alerts import AlertRule, RuleTerms, Severity, default_terms
+from icewright.core.capacity import CatalogLimits, PoolLimits
 from icewright.core.errors import CatalogUnavailable, ChannelUnavailable, MetadataUnreadable, StorageUnavailable
-from icewright.core.plan import CatalogLimits, PoolLimits
 from icewright.core.policy import Operation
 from icewright.core.runs import failed
 from icewright.core.table import TableRef

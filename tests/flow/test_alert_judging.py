@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from icewright.core.capacity import CatalogLimits
 from icewright.core.errors import CatalogUnavailable
-from icewright.core.plan import CatalogLimits
 from icewright.flow.alert import Alerting, alert_due
 from icewright.ports import ProcessRow, Trigger
 from icewright.testing import FixedClock

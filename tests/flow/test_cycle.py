@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from icewright.core.capacity import Limits
 from icewright.core.errors import CatalogUnavailable, MetadataUnreadable
-from icewright.core.plan import Limits
 from icewright.core.runs import JobState, OperationState
 from icewright.core.table import TableRef
 from icewright.flow.runtime import Scope

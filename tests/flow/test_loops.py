@@ -10,9 +10,9 @@ from datetime import timedelta
 import pytest
 
 from icewright.adapters.store.planning import SqlPlanning
+from icewright.core.capacity import Candidate, CatalogLimits, Limits, PoolLimits
 from icewright.core.errors import CatalogUnavailable, StorageUnavailable
 from icewright.core.layering import PolicyRule
-from icewright.core.plan import Candidate, CatalogLimits, Limits, PoolLimits
 from icewright.core.runs import JobState
 from icewright.core.table import TableRef
 from icewright.flow.detect import configured_policy
@@ -210,6 +210,26 @@ def test_limits_hold_over_all_workers(bench: Bench) -> None:
     for job in bench.store.jobs.list():
         bench.store.jobs.finish(job.job_id, JobState.SUCCEEDED, "", bench.clock.now())
     assert Planning(runtime).due() == 2  # one waits still
+
+
+@pytest.mark.cases(132)
+def test_a_job_that_no_worker_takes_goes_ahead_of_newer_ones(bench: Bench) -> None:
+    """After an hour in the queue it is promoted. The plan says how long what is overdue has waited."""
+    bench.settings |= {"expire_snapshots.enabled": False, "rewrite_manifests.enabled": False}
+    bench.limits = Limits(2)
+    bench.rot(bench.table("old"))
+    runtime = looked(bench)
+    assert Planning(runtime).due() == 1
+    bench.clock.advance(minutes=61)
+    bench.rules = [PolicyRule(("lake", "sales", "new"), {"importance": "critical"})]
+    bench.rot(bench.table("new"))
+    bench.rot(bench.table("last"))
+    runtime = looked(bench)
+    assert Planning(runtime).due() == 1
+    assert [job.ref.name for job in taken(bench, runtime, 1)] == ["old"]
+    bench.clock.advance(hours=25)
+    (waits,) = (d.reason for d in plan_now(runtime, ["lake"]).deferred if d.position)
+    assert waits == "global limit (2) reached; waited 25 hours"
 
 
 def test_a_saturated_pool_is_given_less(bench: Bench) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from icewright.core.capacity import Limits
 from icewright.core.errors import InvariantViolated, StorageUnavailable
-from icewright.core.plan import Limits
 from icewright.core.policy import Operation
 from icewright.core.runs import FileAction, JobState
 from icewright.core.table import TableRef
@@ -297,4 +297,4 @@ def test_one_read_that_failed_makes_nobody_wait_anew(bench: Bench) -> None:
     del bench.files.broken[ref]
     assert evaluate_and_record(bench.runtime(), ref, bench.clock.now()) is not None
     (after,) = bench.store.planning.candidates(["lake"])
-    assert after.due_since == before.due_since
+    assert after.wishes[EXPIRE].since == before.wishes[EXPIRE].since

@@ -10,8 +10,8 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import QueuePool
 
+from icewright.core.capacity import Limits, PoolLimits
 from icewright.core.errors import CommitConflict, IcewrightError, MetadataUnreadable, StorageUnavailable
-from icewright.core.plan import Limits, PoolLimits
 from icewright.core.runs import JobState, OperationState
 from icewright.flow.execute import JobResult, execute_taken
 from icewright.flow.manual import queue_manual_job

@@ -17,8 +17,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from icewright.adapters.engines.spark.pool import SparkPool, StepResult
+from icewright.core.capacity import Limits
 from icewright.core.errors import Cancelled
-from icewright.core.plan import Limits
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState, OperationState
 from icewright.core.steps import Kernel

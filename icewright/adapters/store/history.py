@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from icewright.adapters.store.database import Database
-from icewright.adapters.store.schema import EVENTS, JOBS, RUNS, TABLES
+from icewright.adapters.store.schema import EVENTS, JOBS, RUNS, TABLES, VERDICTS
 from icewright.adapters.store.statements import NAMED, SAME_TABLE, add_totals, name_columns, of_table, table_row
 from icewright.core.partitions import PartitionKey, partition_values
 from icewright.core.policy import Operation
@@ -60,6 +60,9 @@ class SqlRuns(RunHistory):
                 )
             )
             add_totals(connection, of_run(ref.catalog, outcome, (run.finished - run.started).total_seconds()))
+            if row is not None:
+                same = (VERDICTS.c.table_id == row.id) & (VERDICTS.c.operation == outcome.operation)
+                connection.execute(sa.update(VERDICTS).where(same).values(since=run.finished))
             if outcome.state is OperationState.COMMITTED:
                 update = sa.update(TABLES).where(*of_table(ref)).values(succeeded_at=run.finished)
                 connection.execute(update)

@@ -22,6 +22,7 @@ from icewright.adapters.store.statements import (
     ref_of,
     table_row,
 )
+from icewright.core.capacity import Priority
 from icewright.core.errors import FaultOwner
 from icewright.core.plan import PlannedJob
 from icewright.core.policy import ON_POOL, Operation
@@ -52,7 +53,8 @@ class SqlJobs(JobQueue):
             row = table_row(connection, planned.ref)
             if row is None or row.dropped:
                 return None
-            values = {"pool": planned.pool, "on_pool": planned.on_pool, "cost": planned.cost, "score": planned.score}
+            values = {"pool": planned.pool, "on_pool": planned.on_pool, "cost": planned.cost}
+            values |= {"score": planned.score, "priority": planned.priority}
             return self._insert(
                 connection, row, planned.table_uuid, planned.operations, trigger, now, options=options, **values
             )
@@ -61,7 +63,13 @@ class SqlJobs(JobQueue):
         parameters = {"me": holder, "catalogs": catalogs, "at": now, "most": limit}
         with self.db.claiming() as connection:
             rows = connection.execute(_DEQUEUE, parameters).all()
-        return [job_of(row) for row in sorted(rows, key=lambda row: (-row.score, row.created))]
+        return [job_of(row) for row in sorted(rows, key=lambda row: (-row.priority, -row.score, row.created))]
+
+    def promote(self, queued_before: datetime) -> None:
+        lingering = (JOBS.c.state == JobState.QUEUED) & (JOBS.c.priority == Priority.VALUE)
+        update = sa.update(JOBS).where(lingering, JOBS.c.created <= queued_before)
+        with self.db.begin() as connection:
+            connection.execute(update.values(priority=Priority.OVERDUE))
 
     def claim(
         self,
@@ -224,7 +232,7 @@ def _dequeue_statement() -> sa.Executable:
         .join_from(JOBS, TABLES)
         .where(JOBS.c.state == JobState.QUEUED, TABLES.c.catalog.in_(sa.bindparam("catalogs", expanding=True)))
         .where(~sa.exists(sa.select(FLEET_PAUSE.c.id)), ~sa.exists(draining))
-        .order_by(JOBS.c.score.desc(), JOBS.c.created)
+        .order_by(JOBS.c.priority.desc(), JOBS.c.score.desc(), JOBS.c.created)
         .limit(sa.bindparam("most", type_=sa.Integer))
         .with_for_update(skip_locked=True, key_share=True, of=[JOBS, TABLES])
         .cte("best")

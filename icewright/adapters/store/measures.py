@@ -49,10 +49,11 @@ class SqlMeasures(MeasureReader):
         """Return all aggregates, read in one transaction, so that the numbers belong together."""
         with self.db.reading() as connection:
             tables = _tables(connection, now, points, seconds)
-            verdicts, deferred = _verdicts(connection)
+            verdicts, deferred, due_since = _verdicts(connection)
             return Measures(
                 verdicts=verdicts,
                 deferred=deferred,
+                due_since=due_since,
                 queue=_queue(connection),
                 alerts=_counts(connection, _open_alerts()),
                 untold={channel: count for (channel,), count in _counts(connection, _pending_deliveries()).items()},
@@ -107,17 +108,22 @@ def _count_if(condition: sa.ColumnElement[bool]) -> sa.ColumnElement[int]:
     return sa.func.sum(sa.case((condition, 1), else_=0))
 
 
-def _verdicts(connection: sa.Connection) -> tuple[dict[tuple[str, str, str], int], dict[tuple[str, str], int]]:
-    """Return verdicts by catalog, operation and kind, and the number of due ones that the last plan deferred."""
+def _verdicts(
+    connection: sa.Connection,
+) -> tuple[dict[tuple[str, str, str], int], dict[tuple[str, str], int], dict[tuple[str, str], datetime]]:
+    """Return verdicts by catalog, operation and kind; of due ones, how many wait, and since when the longest due."""
     columns = (TABLES.c.catalog, VERDICTS.c.operation, VERDICTS.c.verdict)
-    query = sa.select(*columns, sa.func.count(), sa.func.count(VERDICTS.c.waits)).join_from(VERDICTS, TABLES)
+    counts = sa.func.count(), sa.func.count(VERDICTS.c.waits), sa.func.min(VERDICTS.c.since)
+    query = sa.select(*columns, *counts).join_from(VERDICTS, TABLES)
     verdicts: dict[tuple[str, str, str], int] = {}
     deferred: dict[tuple[str, str], int] = {}
-    for catalog, operation, verdict, count, waiting in connection.execute(query.group_by(*columns)):
+    due_since: dict[tuple[str, str], datetime] = {}
+    for catalog, operation, verdict, count, waiting, since in connection.execute(query.group_by(*columns)):
         verdicts[catalog, operation, verdict] = count
         if verdict == "due":
             deferred[catalog, operation] = waiting
-    return verdicts, deferred
+            due_since[catalog, operation] = since
+    return verdicts, deferred, due_since
 
 
 def _queue(connection: sa.Connection) -> dict[str, QueueMeasure]:

@@ -12,7 +12,8 @@ import sqlalchemy as sa
 from icewright.adapters.store.database import Database, dialect_insert
 from icewright.adapters.store.schema import FLEET_PAUSE, JOBS, POOLS, RUNS, TABLES, VERDICTS, Moment
 from icewright.adapters.store.statements import name_columns, ref_of, values_table
-from icewright.core.plan import Active, Candidate, Deferred, DueOperation, Usage, heat_factor
+from icewright.core.capacity import Active, Candidate, DueOperation, Priority, Usage
+from icewright.core.plan import Deferred, heat_factor
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState
 from icewright.ports import PlanningState
@@ -27,7 +28,9 @@ def _columns_of(table: sa.Table, names: str) -> Sequence[sa.Column[Any]]:
 
 
 _ACTIVE = (
-    sa.select(*_columns_of(TABLES, "catalog namespace name"), *_columns_of(JOBS, "pool operations on_pool cost"))
+    sa.select(
+        *_columns_of(TABLES, "catalog namespace name"), *_columns_of(JOBS, "pool operations on_pool cost priority")
+    )
     .join_from(JOBS, TABLES)
     .where(JOBS.c.state.in_(_OPEN))
 )
@@ -41,10 +44,15 @@ _SPENT = (
 
 _DUE = VERDICTS.c.verdict == "due"
 
-_DUE_OPERATIONS = sa.select(*_columns_of(VERDICTS, "table_id operation benefit cost reason on_pool cooled")).where(_DUE)
+_SINCE = sa.func.coalesce(VERDICTS.c.since, VERDICTS.c.at)  # a process of an earlier version wrote it without
+_DUE_OPERATIONS = (
+    sa.select(*_columns_of(VERDICTS, "table_id operation benefit cost reason"), _SINCE.label("since"))
+    .add_columns(*_columns_of(VERDICTS, "on_pool cooled"))
+    .where(_DUE)
+)
 
 _DUE_TABLES = (
-    sa.select(*_columns_of(TABLES, "id catalog namespace name table_uuid due_since importance run_order windows"))
+    sa.select(*_columns_of(TABLES, "id catalog namespace name table_uuid importance run_order windows"))
     .add_columns(*_columns_of(TABLES, "queries_per_day paused held_by"))
     .where(TABLES.c.catalog.in_(sa.bindparam("catalogs", expanding=True)), ~TABLES.c.dropped)
     .where(TABLES.c.id.in_(sa.select(VERDICTS.c.table_id).where(_DUE)))
@@ -86,7 +94,14 @@ class SqlPlanning(PlanningState):
         by_catalog: dict[str, float] = {}
         with self.db.reading() as connection:
             jobs = tuple(
-                Active(ref_of(row), row.pool, tuple(Operation(op) for op in row.operations), row.on_pool, row.cost)
+                Active(
+                    ref_of(row),
+                    row.pool,
+                    tuple(Operation(op) for op in row.operations),
+                    row.on_pool,
+                    row.cost,
+                    Priority(row.priority),
+                )
                 for row in connection.execute(_ACTIVE)
             )
             for row in connection.execute(_SPENT, {"day": day}):
@@ -135,7 +150,6 @@ def _candidate(row: Any, due: Mapping[Operation, DueOperation]) -> Candidate:  #
         ref=ref_of(row),
         table_uuid=row.table_uuid,
         wishes=due,
-        due_since=row.due_since,
         importance=row.importance,
         order=row.run_order,
         windows=row.windows,

@@ -101,6 +101,7 @@ VERDICTS = sa.Table(
     sa.Column("at", Moment, nullable=False),
     sa.Column("on_pool", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("cooled", Moment),  # end of the cooldown after the last run
+    sa.Column("since", Moment),  # of a due operation: when it became due, or last ran if it still is
     sa.Column("waits", sa.Text),  # why the last plan deferred it
     sa.Column("position", sa.Integer),  # its position in the queue of that plan
     sa.Column("score", sa.Float),
@@ -125,7 +126,8 @@ JOBS = sa.Table(
     sa.Column("finished", Moment),
     sa.Column("summary", sa.Text, nullable=False, default=""),
     sa.Column("cancel_requested", sa.Boolean, nullable=False, default=False),
-    sa.Column("score", sa.Float, nullable=False, server_default="0"),  # the highest is taken first
+    sa.Column("priority", sa.Integer, nullable=False, server_default="0"),  # the highest is taken first
+    sa.Column("score", sa.Float, nullable=False, server_default="0"),  # of one priority, the highest first
     sa.Column("pool", sa.Text, nullable=False, server_default="default"),
     sa.Column("on_pool", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("cost", sa.Float, nullable=False, server_default="0"),  # GB-hours, as predicted
@@ -133,7 +135,7 @@ JOBS = sa.Table(
     sa.Column("intent", sa.JSON(none_as_null=True)),  # its commit whose result is not checked yet
     sa.Column("fault", sa.Text),  # whose fault a failure or deferral was; empty: the table's, or none
     sa.Index("ix_jobs_table_id_created", "table_id", "created"),
-    sa.Index("ix_jobs_state_score", "state", "score"),
+    sa.Index("ix_jobs_state_priority_score", "state", "priority", "score"),
     sa.Index("ix_jobs_created", "created"),
     sa.Index("ix_jobs_intent", "job_id", sqlite_where=INTENDED, postgresql_where=INTENDED),
 )

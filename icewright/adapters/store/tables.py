@@ -171,27 +171,13 @@ class SqlTables(TableState):
             if not same:
                 findings = (DELETIONS.c.table_id == row.id) & (DELETIONS.c.state == LedgerState.FOUND)
                 connection.execute(sa.delete(DELETIONS).where(findings))
+            since = _due_since(connection, row.id) if same else {}
+            first = (row.due_since if same and row.error is not None else None) or now  # an error removed the verdicts
             for table in (FACTS, VERDICTS):
                 connection.execute(sa.delete(table).where(table.c.table_id == row.id))
             document = dict(evaluation_document(evaluation))
             connection.execute(sa.insert(FACTS).values(table_id=row.id, at=now, document=document))
-            connection.execute(
-                sa.insert(VERDICTS),
-                [
-                    {
-                        "table_id": row.id,
-                        "operation": operation,
-                        "verdict": VERDICT_NAMES[type(verdict)],
-                        "reason": why(verdict),
-                        "benefit": verdict.benefit if isinstance(verdict, Due) else None,
-                        "cost": verdict.cost if isinstance(verdict, Due) else None,
-                        "at": now,
-                        "on_pool": isinstance(verdict, Due) and any(on_pool(step) for step in verdict.work.steps),
-                        "cooled": evaluation.terms.cooled.get(operation),
-                    }
-                    for operation, verdict in evaluation.verdicts.items()
-                ],
-            )
+            connection.execute(sa.insert(VERDICTS), _verdict_rows(row.id, evaluation, since, first, now))
 
     def record_unreadable(self, ref: TableRef, error: str, now: datetime) -> None:
         with self.db.begin() as connection:
@@ -262,6 +248,13 @@ class SqlTables(TableState):
                 table = sa.update(TABLES).where(TABLES.c.id == row.id)
                 connection.execute(table.values(evaluate_at=at, **no_work))
                 connection.execute(sa.delete(VERDICTS).where(VERDICTS.c.table_id == row.id))
+
+
+def _due_since(connection: sa.Connection, table_id: int) -> dict[str, datetime]:
+    """Return since when each due operation of the table waits."""
+    columns = VERDICTS.c.operation, sa.func.coalesce(VERDICTS.c.since, VERDICTS.c.at).label("since")
+    query = sa.select(*columns).where(VERDICTS.c.table_id == table_id, VERDICTS.c.verdict == VERDICT_NAMES[Due])
+    return {row.operation: row.since for row in connection.execute(query)}
 
 
 def record_deaths(connection: sa.Connection, holders: Sequence[str], now: datetime) -> None:
@@ -356,3 +349,24 @@ def table_of(row: Any) -> TableRow:  # noqa: ANN401 - a row of all columns, of w
     """Return the table of a result row."""
     paths = None if row.write_paths is None else tuple(row.write_paths)
     return TableRow(ref=ref_of(row), write_paths=paths, **dict(zip(_PLAIN_COLUMNS, _plain(row), strict=True)))
+
+
+def _verdict_rows(
+    table_id: int, evaluation: Evaluation, since: Mapping[str, datetime], first: datetime, now: datetime
+) -> list[dict[str, Any]]:
+    """Return the rows of the verdicts; `since` has the times since which operations are due, `first` the default."""
+    return [
+        {
+            "table_id": table_id,
+            "operation": operation,
+            "verdict": VERDICT_NAMES[type(verdict)],
+            "reason": why(verdict),
+            "benefit": verdict.benefit if isinstance(verdict, Due) else None,
+            "cost": verdict.cost if isinstance(verdict, Due) else None,
+            "at": now,
+            "on_pool": isinstance(verdict, Due) and any(on_pool(step) for step in verdict.work.steps),
+            "cooled": evaluation.terms.cooled.get(operation),
+            "since": since.get(operation, first) if isinstance(verdict, Due) else None,
+        }
+        for operation, verdict in evaluation.verdicts.items()
+    ]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from bisect import insort
-from collections.abc import Mapping
+from bisect import bisect_right, insort
+from collections.abc import Collection, Mapping
 from datetime import datetime
+from operator import itemgetter
 
-from icewright.core.plan import Candidate, Limits, score
+from icewright.core.capacity import Candidate, Limits
+from icewright.core.plan import score
 from icewright.core.policy import ORDERS, Operation
 from icewright.core.windows import opens
 
@@ -23,6 +25,7 @@ class SimulatedQueue:
         self._budgets = any(budget is not None for budget in budgets)
         self._limits = limits
         self._alike: dict[tuple[str, str, Operation, object], list[tuple[float, int]]] = {}
+        self._overdue_at: list[tuple[datetime, int]] = []
         self._gone: set[int] = set()
 
     @property
@@ -33,6 +36,7 @@ class SimulatedQueue:
     def fill(self, due: Mapping[int, Candidate], now: datetime) -> list[tuple[int, datetime]]:
         """Rebuild the queue from what is due; return the tables in cooldown, each with the end of its cooldown."""
         self._alike.clear()
+        self._overdue_at.clear()
         self._gone.clear()
         cooling = []
         for number, candidate in due.items():
@@ -49,19 +53,21 @@ class SimulatedQueue:
         wishes = {op: w for op, w in candidate.wishes.items() if w.cooled is None or now >= w.cooled}
         if not wishes or opens(candidate.windows, now) is not None:
             return False
-        waited = now - candidate.due_since
-        points = max(score(w, candidate.importance, waited, candidate.heat) for w in wishes.values())
+        points = max(score(w, candidate.importance, w.waited(now), candidate.heat) for w in wishes.values())
+        longest = max(w.waited(now) for w in wishes.values())
+        insort(self._overdue_at, (now - longest + self._limits.max_wait[candidate.importance], number))
         first = next(op for op in ORDERS[candidate.order] if op in wishes)
         wanted = (candidate.order, *((op, w.on_pool) for op, w in wishes.items()))
         key = (candidate.ref.catalog, candidate.pool, first, wanted)
         insort(self._alike.setdefault(key, []), (points, -number))
         return True
 
-    def best(self, free: int, busy: Mapping[Operation, int]) -> list[int]:
+    def best(self, free: int, busy: Mapping[Operation, int], now: datetime) -> Collection[int]:
         """Return enough waiting tables for the plan to choose as it would among all."""
         if free <= 0:
-            return []
-        found = []
+            return ()
+        overdue = self._overdue_at[: bisect_right(self._overdue_at, now, key=itemgetter(0))]
+        found = {number for _, number in overdue if number not in self._gone}
         limits = self._limits.per_operation
         for (_, _, first, _), waiting in self._alike.items():
             if busy.get(first, 0) >= limits.get(first, self._limits.total):
@@ -69,7 +75,7 @@ class SimulatedQueue:
             while waiting and -waiting[-1][1] in self._gone:
                 waiting.pop()
             alive = waiting if self._budgets else waiting[-free:]
-            found += [-number for _, number in alive if -number not in self._gone]
+            found.update(-number for _, number in alive if -number not in self._gone)
         return found
 
     def started(self, number: int) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from icewright.core.capacity import Limits
 from icewright.core.layering import Policy
-from icewright.core.plan import Limits
 from icewright.core.simulation.cron import Cron, night
 from icewright.core.simulation.meter import Result
 from icewright.core.simulation.service import SimulatedJob, SimulatedService

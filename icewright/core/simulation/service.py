@@ -9,10 +9,11 @@ from datetime import date, datetime, timedelta
 from functools import partial
 from heapq import heappop, heappush
 
+from icewright.core.capacity import Active, Candidate, DueOperation, Limits, Usage
 from icewright.core.cost import service_cost
 from icewright.core.effective import Knobs
 from icewright.core.layering import Policy
-from icewright.core.plan import Active, Candidate, DueOperation, Limits, PlannedJob, Usage, make_plan
+from icewright.core.plan import PlannedJob, make_plan
 from icewright.core.policy import Operation
 from icewright.core.runs import LastRun
 from icewright.core.simulation.queue import SimulatedQueue
@@ -45,7 +46,7 @@ class _Known:
     pool: str
     history: dict[Operation, LastRun] = field(default_factory=dict)
     dues: Mapping[Operation, Due] = field(default_factory=dict)
-    due_since: datetime | None = None
+    since: dict[Operation, datetime] = field(default_factory=dict)  # of what is due
     look_at: datetime | None = None
     rests_until: datetime | None = None
     held: bool = False
@@ -140,11 +141,10 @@ class SimulatedService:
         known.look_at = evaluation.revisit
         heappush(self._later, (evaluation.revisit, number))
         known.dues = due(evaluation)
+        known.since = {op: known.since.get(op, world.now) for op in known.dues}
         if known.dues:
-            known.due_since = known.due_since or world.now
-            self._due[number] = _candidate(evaluation, known, number, known.due_since)
+            self._due[number] = _candidate(evaluation, known, number)
         else:
-            known.due_since = None
             self._due.pop(number, None)
 
     # -- planning
@@ -167,7 +167,7 @@ class SimulatedService:
         world = self._world
         self._planned, self._plan_waits = world.now, False
         busy = Counter(op for active in self._active.values() for op in active.operations)
-        shortlist = self._queue.best(self._limits.total - len(self._active), busy)
+        shortlist = self._queue.best(self._limits.total - len(self._active), busy, world.now)
         if not shortlist:
             return
         spent = self._spent.on(world.now.date())
@@ -188,7 +188,7 @@ class SimulatedService:
         known.held = True
         self._due.pop(number)
         self._queue.started(number)
-        self._active[number] = Active(job.ref, job.pool, job.operations, job.on_pool, job.cost)
+        self._active[number] = job.active()
         steps = _steps((op, known.dues[op]) for op in job.operations)
         self._next(_Running(number, job.operations, self._world.now, steps))
 
@@ -221,6 +221,7 @@ class SimulatedService:
             ran = SimulatedRun(known.dues[operation], tuple(job.done), job.cost, world.now)
             before = known.history.get(operation)
             known.history[operation] = last_run(operation, world.tables[job.number], known.knobs, ran, before)
+            known.since[operation] = world.now
             job.done, job.cost = [], 0.0
         self._next(job)
 
@@ -233,18 +234,19 @@ class SimulatedService:
         self._plan_soon()
 
 
-def _candidate(evaluation: Evaluation, known: _Known, number: int, since: datetime) -> Candidate:
+def _candidate(evaluation: Evaluation, known: _Known, number: int) -> Candidate:
     """Return the table as a candidate of the plan; its number stands for its uuid."""
     terms = evaluation.terms
     wishes = {
-        op: DueOperation(d.benefit, d.cost, d.why, any(on_pool(step) for step in d.work.steps), terms.cooled.get(op))
+        op: DueOperation(
+            d.benefit, d.cost, d.why, known.since[op], any(map(on_pool, d.work.steps)), terms.cooled.get(op)
+        )
         for op, d in known.dues.items()
     }
     return Candidate(
         evaluation.facts.ref,
         str(number),
         wishes,
-        since,
         importance=terms.importance,
         order=terms.order,
         windows=terms.windows,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from threading import Barrier
 
 import pytest
 
+from icewright.core.capacity import Priority
 from icewright.core.runs import JobState
 from icewright.core.table import TableRef
 from icewright.core.tally import Total
@@ -51,6 +53,25 @@ class JobQueueTests(StoreSuite):
         assert len(store.jobs.dequeue("other:1:1", ["lake"], NOW, 10)) == 3
         assert not store.jobs.dequeue(WORKER, ["lake"], NOW, 10)
         assert not store.jobs.dequeue(WORKER, ["pond"], NOW, 10)
+
+    def test_manual_jobs_come_first_and_then_what_has_waited(self, store: Store) -> None:
+        """A priority counts more than any score; a job that was queued long ago is promoted."""
+        tables = table_refs(4)
+        record_tables(store, *tables)
+        first = store.jobs.enqueue(planned_job(tables[0]), PLANNER, NOW)
+        best = store.jobs.enqueue(planned_job(tables[1], 1e15), PLANNER, NOW + MINUTE)
+        due = replace(planned_job(tables[2], 2.0), priority=Priority.OVERDUE)
+        overdue = store.jobs.enqueue(due, PLANNER, NOW + MINUTE)
+        asked = replace(planned_job(tables[3], 0.0), priority=Priority.MANUAL)
+        manual = store.jobs.enqueue(asked, PLANNER, NOW + MINUTE)
+        for _ in range(2):
+            store.jobs.promote(NOW)
+        priorities = {job.ref: job.priority for job in store.planning.usage(NOW).active}
+        assert priorities == dict(
+            zip(tables, (Priority.OVERDUE, Priority.VALUE, Priority.OVERDUE, Priority.MANUAL), strict=True)
+        )
+        jobs = [job for _ in range(4) for job in store.jobs.dequeue(WORKER, ["lake"], NOW + MINUTE, 1)]
+        assert [job.job_id for job in jobs] == [manual, overdue, first, best]
 
     def test_concurrent_workers_share_the_queue(self, store: Store) -> None:
         """No job is taken twice and none is left, however many workers take at the same time."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 
+from icewright.core.capacity import Active
 from icewright.core.partitions import partition_text
-from icewright.core.plan import Active, Deferred
+from icewright.core.plan import Deferred
+from icewright.core.policy import Operation
 from icewright.core.runs import JobState, PartitionChange
 from icewright.core.table import TableRef
 from icewright.core.verdicts import evaluate
@@ -61,19 +64,36 @@ class PlanningStateTests(StoreSuite):
         (actual,) = store.planning.candidates(["lake"])
         assert actual.wishes.keys() >= {COMPACT, EXPIRE}
         assert (actual.wishes[COMPACT].on_pool, actual.wishes[EXPIRE].on_pool) == (True, False)
-        assert (actual.importance, actual.windows, actual.heat, actual.blocked, actual.due_since) == (
-            "high",
-            "sat",
-            1,
-            None,
-            NOW,
-        )
+        assert {wish.since for wish in actual.wishes.values()} == {NOW}
+        assert (actual.importance, actual.windows, actual.heat, actual.blocked) == ("high", "sat", 1, None)
         store.planning.record_deferred([Deferred(REF, COMPACT, "global limit (1) reached", 3.0, 1)])
         store.planning.record_deferred([Deferred(REF, COMPACT, "global limit (1) reached", 3.0, 1)])
         assert store.planning.candidates(["pond"]) == []
         store.tables.pause(REF, "somebody looks")
         (actual,) = store.planning.candidates(["lake"])
         assert actual.blocked == "paused: somebody looks"
+
+    def test_an_operation_waits_since_it_became_due_or_last_ran(self, store: Store) -> None:
+        """Evaluations do not restart the wait of a due operation; a run of it does, and of no other."""
+        record_tables(store, REF)
+        old = metadata([1000 - hours for hours in range(10)], ref=REF)
+        table = facts(partition(files=10, mb=1), of=old)
+        due, spared = knobs({"compact.min_input_files": 2}), knobs({"compact.enabled": False})
+
+        def since() -> Mapping[Operation, datetime]:
+            return {op: wish.since for c in store.planning.candidates(["lake"]) for op, wish in c.wishes.items()}
+
+        moments = [NOW + timedelta(hours=hours) for hours in range(4)]
+        for now in moments[:2]:
+            store.tables.record_evaluation(evaluate(table, due, {}, now), now)
+        assert {since()[COMPACT], since()[EXPIRE]} == {NOW}
+        job_id = start_job(store)
+        store.runs.record(run_row(job_id, COMPACT, now=moments[1]), REF)
+        store.tables.record_evaluation(evaluate(table, due, {}, moments[2]), moments[2])
+        assert (since()[COMPACT], since()[EXPIRE]) == (moments[1], NOW)
+        for policy in (spared, due):
+            store.tables.record_evaluation(evaluate(table, policy, {}, moments[3]), moments[3])
+        assert (since()[COMPACT], since()[EXPIRE]) == (moments[3], NOW)
 
 
 class RunHistoryTests(StoreSuite):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -52,6 +52,7 @@ class LimitsModel(BaseModel):
     per_worker: int
     per_operation: dict[str, int]
     max_jobs_per_detection: int
+    max_wait_hours: dict[str, int] = Field(description="by importance; what is due for longer goes first")
     catalogs: dict[str, dict[str, Any]]
 
 
@@ -142,6 +143,7 @@ def limits(caller: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> LimitsModel:
         per_worker=limits_.per_worker,
         per_operation={str(op): most for op, most in limits_.per_operation.items()},
         max_jobs_per_detection=limits_.max_jobs,
+        max_wait_hours={importance: wait // timedelta(hours=1) for importance, wait in limits_.max_wait.items()},
         catalogs={
             name: {"max_concurrent": c.max_concurrent, "gb_hours_per_day": c.gb_hours_per_day}
             for name, c in limits_.catalogs.items()

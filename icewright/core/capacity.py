@@ -1,0 +1,262 @@
+"""The limits on what may run at the same time or in a day, and the capacity that is left of them."""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from icewright.core.policy import Operation
+from icewright.core.table import TableRef
+
+MAX_WAIT: Mapping[str, timedelta] = {
+    "critical": timedelta(hours=6),
+    "high": timedelta(hours=12),
+    "normal": timedelta(hours=24),
+    "low": timedelta(hours=48),
+}
+RESERVED_SHARE = 4  # one slot of so many, and at least one, is for what has waited too long
+
+
+class Priority(enum.IntEnum):
+    """The order of queued jobs; those of one priority are ordered by score."""
+
+    VALUE = 0  # planned by score
+    OVERDUE = 1  # planned or promoted because it has waited too long
+    MANUAL = 2
+
+
+@dataclass(frozen=True, slots=True)
+class PoolLimits:
+    """The limits of a pool: jobs at the same time, and GB-hours a day."""
+
+    max_concurrent: int
+    gb_hours_per_day: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogLimits:
+    """The limits of a catalog's tables: jobs at the same time, and GB-hours a day."""
+
+    max_concurrent: int | None = None
+    gb_hours_per_day: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much may run at the same time, and how much one pass may start."""
+
+    total: int = 4
+    per_operation: Mapping[Operation, int] = field(default_factory=dict)
+    max_jobs: int = 100
+    per_worker: int = 4  # jobs that one process runs at the same time
+    pools: Mapping[str, PoolLimits] = field(default_factory=dict)  # of a pool that is not named: no limit of its own
+    catalogs: Mapping[str, CatalogLimits] = field(default_factory=dict)
+    max_wait: Mapping[str, timedelta] = field(default_factory=lambda: MAX_WAIT)  # by importance
+
+    @property
+    def reserved(self) -> int:
+        """Return the number of slots for operations that have waited too long."""
+        return max(1, self.total // RESERVED_SHARE)
+
+
+@dataclass(frozen=True, slots=True)
+class DueOperation:
+    """A due operation as the queue sees it."""
+
+    benefit: float
+    cost: float
+    why: str
+    since: datetime  # when it became due, or last ran if it still is
+    on_pool: bool = False  # Spark does it; else the service itself
+    cooled: datetime | None = None  # when the cooldown after its last run is over
+    blocked: str | None = None  # why it may not start: a resource that it needs does not answer
+
+    def waited(self, now: datetime) -> timedelta:
+        """Return how long the operation could have run, but for limits, windows and other jobs."""
+        return max(timedelta(0), now - max(self.since, self.cooled or self.since))
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A table with something due."""
+
+    ref: TableRef
+    table_uuid: str
+    wishes: Mapping[Operation, DueOperation]
+    importance: str = "normal"
+    order: str = "canonical"
+    windows: str | None = None
+    heat: float = 1.0
+    pool: str = "default"
+    blocked: str | None = None  # paused, held by another job, catalog disabled: why nothing may start
+
+
+@dataclass(frozen=True, slots=True)
+class Active:
+    """A job that waits for a worker or runs."""
+
+    ref: TableRef
+    pool: str
+    operations: tuple[Operation, ...]
+    on_pool: bool
+    cost: float = 0.0  # GB-hours, as predicted
+    priority: Priority = Priority.VALUE
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """The use of the limits: unfinished jobs, GB-hours spent today, and jobs that this pass has started."""
+
+    active: tuple[Active, ...] = ()
+    spent_by_pool: Mapping[str, float] = field(default_factory=dict)
+    spent_by_catalog: Mapping[str, float] = field(default_factory=dict)
+    started: int = 0
+
+
+class Room:
+    """The remaining capacity within the limits; each admitted job reduces it."""
+
+    def __init__(self, limits: Limits, usage: Usage) -> None:
+        self._limits = limits
+        self._bounds: dict[str, PoolLimits | CatalogLimits] = {
+            **{f"catalog {name}": bounds for name, bounds in limits.catalogs.items()},
+            **{f"pool {name}": bounds for name, bounds in limits.pools.items()},
+        }
+        self._jobs, self._started = len(usage.active), usage.started
+        self._overdue_slots = limits.reserved - sum(job.priority is Priority.OVERDUE for job in usage.active)
+        self._operations = Counter(op for job in usage.active for op in job.operations)
+        self._running: Counter[str] = Counter()
+        self._spent: defaultdict[str, float] = defaultdict(float)
+        self._spent |= {f"catalog {name}": spent for name, spent in usage.spent_by_catalog.items()}
+        self._spent |= {f"pool {name}": spent for name, spent in usage.spent_by_pool.items()}
+        self._put_aside: set[str] = set()  # budgets of which the longest overdue operation has its part
+        for job in usage.active:
+            for place in _places(job.ref, job.pool, on_pool=job.on_pool):
+                self._running[place] += 1
+                self._spent[place] += job.cost
+
+    def admit(
+        self, candidate: Candidate, operations: Sequence[Operation]
+    ) -> tuple[tuple[Operation, ...], Mapping[Operation, str]]:
+        """Return the leading operations that fit the limits, and why the others do not: their order is kept."""
+        shut = self._job_refused(candidate)
+        refused: dict[Operation, str] = {}
+        admitted: list[Operation] = []
+        for operation in operations:
+            reason = shut or next(iter(refused.values()), None) or self._refused(candidate, operation, admitted)
+            if reason is None:
+                self._take(candidate, operation, admitted)
+                admitted.append(operation)
+            else:
+                refused[operation] = reason
+        if admitted:
+            self._begin(candidate)
+        return tuple(admitted), refused
+
+    def admit_overdue(
+        self, candidate: Candidate, operations: Sequence[Operation]
+    ) -> tuple[tuple[Operation, ...], Mapping[Operation, str]] | None:
+        """Return the overdue operations that fit, and why the others do not; None when the reserved slots are taken.
+
+        None of them waits for another. What does not fit puts aside what it needs, so that nothing else uses it up as
+        it becomes free: a part of each budget always, a slot unless it waits for a budget.
+        """
+        if self._overdue_slots <= 0:
+            for operation in operations:
+                self._put_budgets_aside(candidate, operation)
+            return None
+        shut = self._job_refused(candidate)
+        refused: dict[Operation, str] = {}
+        admitted: list[Operation] = []
+        waits_for_slot = shut is not None
+        for operation in operations:
+            over_budget = self._over_budget(candidate, operation, overdue=True)
+            reason = shut or over_budget or self._refused(candidate, operation, admitted, overdue=True)
+            if reason is None:
+                self._take(candidate, operation, admitted)
+                admitted.append(operation)
+                continue
+            refused[operation] = reason
+            self._put_budgets_aside(candidate, operation)
+            if shut is None and over_budget is None:
+                waits_for_slot = True
+                self._operations[operation] += 1
+                self._running[f"pool {candidate.pool}"] += candidate.wishes[operation].on_pool
+        if admitted:
+            self._begin(candidate)
+        elif waits_for_slot:
+            self._running[f"catalog {candidate.ref.catalog}"] += 1
+        self._overdue_slots -= bool(admitted) or waits_for_slot
+        return tuple(admitted), refused
+
+    def _take(self, candidate: Candidate, operation: Operation, before: Sequence[Operation]) -> None:
+        """Use the limits for one more operation of a job."""
+        wish = candidate.wishes[operation]
+        self._operations[operation] += 1
+        for place in _places(candidate.ref, candidate.pool, on_pool=wish.on_pool):
+            self._spent[place] += wish.cost
+        if wish.on_pool and not any(candidate.wishes[op].on_pool for op in before):
+            self._running[f"pool {candidate.pool}"] += 1
+
+    def _begin(self, candidate: Candidate) -> None:
+        self._jobs += 1
+        self._started += 1
+        self._running[f"catalog {candidate.ref.catalog}"] += 1
+
+    def _put_budgets_aside(self, candidate: Candidate, operation: Operation) -> None:
+        wish = candidate.wishes[operation]
+        for place in _places(candidate.ref, candidate.pool, on_pool=wish.on_pool):
+            if place not in self._put_aside:
+                self._put_aside.add(place)
+                self._spent[place] += wish.cost
+
+    def _job_refused(self, candidate: Candidate) -> str | None:
+        limits = self._limits
+        if self._started >= limits.max_jobs:
+            return f"limit max_jobs_per_detection ({limits.max_jobs}) reached"
+        if self._jobs >= limits.total:
+            return f"global limit ({limits.total}) reached"
+        return self._full(f"catalog {candidate.ref.catalog}")
+
+    def _refused(
+        self, candidate: Candidate, operation: Operation, before: Sequence[Operation], *, overdue: bool = False
+    ) -> str | None:
+        """Return why the operation does not fit into a job that has the operations `before` it."""
+        wishes = candidate.wishes
+        most = self._limits.per_operation.get(operation, self._limits.total)
+        if self._operations[operation] >= most:
+            return f"limit per_operation.{operation} ({most}) reached"
+        new_on_pool = wishes[operation].on_pool and not any(wishes[op].on_pool for op in before)
+        full = self._full(f"pool {candidate.pool}") if new_on_pool else None
+        return full or self._over_budget(candidate, operation, overdue=overdue)
+
+    def _full(self, place: str) -> str | None:
+        bounds = self._bounds.get(place)
+        if bounds is None or bounds.max_concurrent is None or self._running[place] < bounds.max_concurrent:
+            return None
+        return f"limit of {place} ({bounds.max_concurrent}) reached"
+
+    def _over_budget(self, candidate: Candidate, operation: Operation, *, overdue: bool) -> str | None:
+        """Return the budget that has no room.
+
+        Work above a day's budget runs first of a day, or, if it is overdue, while any of the budget is left: it would
+        never run otherwise.
+        """
+        wish = candidate.wishes[operation]
+        for place in _places(candidate.ref, candidate.pool, on_pool=wish.on_pool):
+            bounds, spent = self._bounds.get(place), self._spent[place]
+            budget = None if bounds is None else bounds.gb_hours_per_day
+            if budget is None or spent <= 0:
+                continue
+            if spent >= budget if overdue and wish.cost > budget else spent + wish.cost > budget:
+                return f"the budget of {place} ({budget:g} GB-hours a day) has no room until 00:00 UTC"
+        return None
+
+
+def _places(ref: TableRef, pool: str, *, on_pool: bool) -> Sequence[str]:
+    """Return what bounds work on a table, and what it is called in reasons."""
+    catalog = f"catalog {ref.catalog}"
+    return (catalog, f"pool {pool}") if on_pool else (catalog,)
