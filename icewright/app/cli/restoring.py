@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from icewright.app import output
-from icewright.app.bootstrap import Application
 from icewright.app.cli import views
 from icewright.app.cli.base import (
     DryRun,
@@ -24,6 +23,9 @@ from icewright.app.cli.base import (
 from icewright.core.errors import UsageError
 from icewright.core.table import TableRef, split_name
 from icewright.core.words import count
+
+if TYPE_CHECKING:  # it loads every library
+    from icewright.app.bootstrap import Application
 
 
 @app.command()
