@@ -39,6 +39,7 @@ _OTHERS = ("tests/cases/test_open_world.py", "tests/cases/test_neighbours.py", "
 _COMMITS = ("tests/contracts/test_catalog_commit.py", "tests/contracts/test_catalog_races.py")
 _SERVICE = "adapters/engines/service"
 MODULES: Mapping[str, tuple[str, ...]] = {  # each with a small set of fast tests that notices what goes wrong in it
+    "core/ancestry.py": ("tests/core/test_retention.py",),
     "core/retention.py": (
         "tests/core/test_retention.py",
         "tests/core/test_retention_model.py",

@@ -12,8 +12,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from icewright.core.ancestry import ancestors
 from icewright.core.errors import UsageError
-from icewright.core.retention import ancestors
 from icewright.core.table import TableMetadata
 
 _VERSION = "v1"

@@ -8,10 +8,11 @@ so that no expiry takes a point before its rule does.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from icewright.core.ancestry import ancestors
 from icewright.core.cadence import Cadence
 from icewright.core.table import MAIN, RefKind, Snapshot, SnapshotRef, TableMetadata
 
@@ -80,7 +81,8 @@ def plan_points(
     retire: list[RecoveryPoint] = []
     names = {ref.name for ref in metadata.refs}
     taken: list[str] = []
-    history = list(_main(metadata))
+    head = next((ref.snapshot_id for ref in metadata.refs if ref.name == MAIN), None)
+    history = [] if head is None else list(ancestors(metadata, head))
     present = points(metadata)
     for cadence in Cadence:
         known = [p for p in present if p.cadence is cadence]
@@ -111,16 +113,6 @@ def next_time(counts: Mapping[Cadence, int], now: datetime) -> datetime | None:
     """Return when the next point may be made; None when there are to be none."""
     settled = now - LATE_COMMITS
     return min((c.following(c.start(settled)) + LATE_COMMITS for c, n in counts.items() if n), default=None)
-
-
-def _main(metadata: TableMetadata) -> Iterator[Snapshot]:
-    """Yield the snapshots of main, the newest first."""
-    head = next((ref.snapshot_id for ref in metadata.refs if ref.name == MAIN), None)
-    seen = set[int]()
-    while head is not None and head not in seen and (snapshot := metadata.by_id.get(head)) is not None:
-        seen.add(head)
-        yield snapshot
-        head = snapshot.parent_id
 
 
 def _state(history: Sequence[Snapshot], time: datetime) -> Snapshot | None:

@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from icewright.core.ancestry import ancestors
 from icewright.core.cadence import Cadence
 from icewright.core.errors import UsageError
 from icewright.core.recovery import LATE_COMMITS, PREFIX, points
 from icewright.core.table import MAIN, RefKind, Snapshot, SnapshotRef, TableMetadata, columns
 
-KEPT_DAYS = 30  # how long the state before a restore has its tag
+TAG_DAYS = 30  # how long the state before a restore has its tag
 _SHOWN = 5
 
 
@@ -98,8 +99,8 @@ def plan_restore(metadata: TableMetadata, history: TableHistory, target: Snapsho
     head = metadata.current_snapshot
     if head is None:
         raise UsageError(f"{metadata.ref} has no current snapshot: there is nothing to return from")
-    now_in, then_in = (list(_line(metadata, snapshot)) for snapshot in (head, target))
-    age = timedelta(days=KEPT_DAYS, seconds=(now - head.timestamp) // timedelta(seconds=1))
+    now_in, then_in = (list(ancestors(metadata, each.snapshot_id)) for each in (head, target))
+    age = timedelta(days=TAG_DAYS, seconds=(now - head.timestamp) // timedelta(seconds=1))
     taken, name = {ref.name for ref in metadata.refs}, f"{PREFIX}-before-restore-{now.astimezone(UTC):%Y-%m-%dT%H%M%S}"
     free = next(each for each in (name, *(f"{name}-{n}" for n in range(2, len(taken) + 2))) if each not in taken)
     return RestorePlan(
@@ -135,14 +136,6 @@ def _known(metadata: TableMetadata) -> str:
     names = [point.name for point in reversed(points(metadata))]
     shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
     return f"its recovery points are {shown}" if names else "it has no recovery points"
-
-
-def _line(metadata: TableMetadata, snapshot: Snapshot | None) -> Iterator[Snapshot]:
-    seen = set[int]()
-    while snapshot is not None and snapshot.snapshot_id not in seen:
-        seen.add(snapshot.snapshot_id)
-        yield snapshot
-        snapshot = metadata.by_id.get(snapshot.parent_id or 0)
 
 
 def _without(line: Sequence[Snapshot], other: Iterable[Snapshot]) -> Iterator[Snapshot]:

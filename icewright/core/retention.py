@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import takewhile
 
+from icewright.core.ancestry import ancestors
 from icewright.core.runs import JOB_ID
 from icewright.core.steps import RetainedSnapshot
 from icewright.core.table import MAIN, RefKind, Snapshot, SnapshotHold, SnapshotRef, TableMetadata
@@ -269,16 +270,6 @@ def _just_after(moment: datetime, age: timedelta) -> datetime:
         return moment + age + timedelta(seconds=1)
     except OverflowError:
         return datetime.max.replace(tzinfo=moment.tzinfo)
-
-
-def ancestors(metadata: TableMetadata, snapshot_id: int) -> Iterator[Snapshot]:
-    """Yield the snapshot and its parents, newest first, as far as the metadata still has them."""
-    by_id, seen = metadata.by_id, set[int]()
-    next_id: int | None = snapshot_id
-    while next_id is not None and next_id not in seen and (snapshot := by_id.get(next_id)) is not None:
-        seen.add(next_id)
-        yield snapshot
-        next_id = snapshot.parent_id
 
 
 def _outlived(

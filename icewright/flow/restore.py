@@ -65,13 +65,13 @@ def restore(runtime: Runtime, refs: Sequence[TableRef], to: str, *, dry_run: boo
 
 def carry_out(runtime: Runtime, plans: Sequence[RestorePlan]) -> list[RestoreResult]:
     """Restore tables as planned, and in no other way: what a writer has committed since stops it."""
-    with ExitStack() as held:
+    with ExitStack() as stack:
         jobs = {}
         for plan in plans:
             if not plan.already:
                 metadata, options = plan.metadata, {RESTORE: str(plan.target.snapshot_id)}
                 job = table_job(runtime, metadata.ref, metadata.table_uuid, options, "restore")
-                jobs[metadata.ref] = held.enter_context(job)
+                jobs[metadata.ref] = stack.enter_context(job)
         for plan in plans:
             _require_whole(runtime, plan)
             _require_unmoved(runtime, plan)

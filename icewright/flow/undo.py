@@ -9,6 +9,7 @@ again; until then `release_abandoned_undos` lets the deletions wait as before.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from icewright.core.errors import (
@@ -27,7 +28,7 @@ from icewright.core.verify import restored_as_it_was, snapshot_of
 from icewright.core.words import count
 from icewright.flow.lease import Lease
 from icewright.flow.runtime import Runtime
-from icewright.flow.table_job import table_job
+from icewright.flow.table_job import TableJob, table_job
 from icewright.flow.undoable import UNDO, Returning, ended_job, ledger_files, needed_by_later_jobs, returning, table_of
 from icewright.ports import JobRow, LedgerState, Removal, RestoreSnapshots
 
@@ -69,7 +70,7 @@ def undo(runtime: Runtime, job_id: str, *, dry_run: bool = False) -> UndoResult:
     back = returning(runtime, job)
     if dry_run or back.already:
         return UndoResult(job, dry_run, back)
-    with table_job(runtime, job.ref, job.table_uuid, {UNDO: job.job_id}, f"undo of job {job.job_id}") as undo_job:
+    with _undo_job(runtime, job) as undo_job:
         done = UndoResult(job, dry_run, back, undo_job.job_id)
         undo_job.summary = done.summary
         reserved: dict[str, Sequence[str]] = {}
@@ -123,7 +124,7 @@ def release_abandoned_undos(runtime: Runtime) -> tuple[list[str], list[str]]:
 
 
 def _released(runtime: Runtime, job: JobRow) -> str:
-    with table_job(runtime, job.ref, job.table_uuid, {UNDO: job.job_id}, f"undo of job {job.job_id}") as undo_job:
+    with _undo_job(runtime, job) as undo_job:
         removals = runtime.store.ledger.removals(job.job_id)
         missing = [removal for removal in removals if removal.undone_at is None]
         now = table_of(runtime, job) if missing else None
@@ -134,6 +135,11 @@ def _released(runtime: Runtime, job: JobRow) -> str:
             runtime.store.ledger.end_undo(job.job_id, runtime.clock.now(), undone=False)
             undo_job.summary = f"the undo of job {job.job_id} was interrupted: its deletions wait as before"
     return f"{job.ref}: {undo_job.summary}"
+
+
+def _undo_job(runtime: Runtime, job: JobRow) -> AbstractContextManager[TableJob]:
+    """Hold the table by a job of its own while another job is undone."""
+    return table_job(runtime, job.ref, job.table_uuid, {UNDO: job.job_id}, f"undo of job {job.job_id}")
 
 
 def _reserve_files(

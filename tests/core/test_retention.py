@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from icewright.core.retention import Expiry, ancestors, plan_expiry
+from icewright.core.ancestry import ancestors
+from icewright.core.retention import Expiry, plan_expiry
 from icewright.core.table import MAIN, RefKind, SnapshotHold, SnapshotRef, TableMetadata
 from icewright.testing import NOW, lineage, metadata, snapshot
 

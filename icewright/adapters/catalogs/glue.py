@@ -11,7 +11,6 @@ from icewright.adapters.catalogs.glue_client import GlueClient
 from icewright.adapters.catalogs.metadata_cache import MetadataCache
 from icewright.adapters.catalogs.outcome import RequestOutcomeUnknown
 from icewright.adapters.catalogs.parameters import (
-    PATH,
     MetastoreEntry,
     divided,
     flat,
@@ -124,21 +123,15 @@ class GlueCatalog:
             settled(base, location, self.load, self.clock, f"Glue lost the commit ({error})", compares=True)
 
     def _listed(self, database: str) -> list[MetastoreEntry]:
-        tables = self._client.tables(database)
-        return [
-            MetastoreEntry(TableRef(self.name, (database,), t["Name"]), t.get("Parameters"), _folders(t))
-            for t in tables
-        ]
+        return [self._listed_entry(database, table) for table in self._client.tables(database)]
+
+    def _listed_entry(self, database: str, table: Mapping[str, Any]) -> MetastoreEntry:
+        descriptor = table.get("StorageDescriptor") or {}
+        ref, serde = TableRef(self.name, (database,), table["Name"]), descriptor.get("SerdeInfo") or {}
+        return MetastoreEntry(ref, table.get("Parameters"), descriptor.get("Location"), serde.get("Parameters"))
 
     def _entry(self, ref: TableRef) -> Mapping[str, Any]:
         entry = self._client.table(*flat(ref))
         if entry is None:
             raise not_found(ref)
         return entry
-
-
-def _folders(table: Mapping[str, Any]) -> tuple[str | None, ...]:
-    """Return the folders of a table by its storage descriptor, which a view may lack."""
-    descriptor = table.get("StorageDescriptor") or {}
-    serde = descriptor.get("SerdeInfo") or {}
-    return descriptor.get("Location"), (serde.get("Parameters") or {}).get(PATH)

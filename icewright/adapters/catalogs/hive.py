@@ -17,7 +17,6 @@ from icewright.adapters.catalogs.metadata_cache import MetadataCache
 from icewright.adapters.catalogs.outcome import RequestOutcomeUnknown
 from icewright.adapters.catalogs.parameters import (
     LOCATION,
-    PATH,
     MetastoreEntry,
     divided,
     flat,
@@ -179,9 +178,14 @@ class HiveCatalog:
     def _listed(self, batch: tuple[str, list[str]]) -> list[MetastoreEntry]:
         database, names = batch
         tables = self._ask(lambda hive: hive.get_table_objects_by_name(database, names)) or ()
-        return [
-            MetastoreEntry(TableRef(self.name, (database,), t.tableName), t.parameters, _folders(t.sd)) for t in tables
-        ]
+        return [self._listed_entry(database, table) for table in tables]
+
+    def _listed_entry(self, database: str, table: Any) -> MetastoreEntry:  # noqa: ANN401 - Thrift's
+        ref, descriptor = TableRef(self.name, (database,), table.tableName), table.sd
+        if descriptor is None:
+            return MetastoreEntry(ref, table.parameters, None)
+        serde = descriptor.serdeInfo and descriptor.serdeInfo.parameters
+        return MetastoreEntry(ref, table.parameters, descriptor.location, serde)
 
     def _ask(self, question: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - Thrift's
         """Return the metastore's answer; None if the database or table does not exist."""
@@ -193,13 +197,6 @@ class HiveCatalog:
             return None
         except TException as error:
             raise self._client.unavailable(error) from error
-
-
-def _folders(descriptor: Any) -> tuple[str | None, ...]:  # noqa: ANN401 - Thrift's
-    """Return the folders of a table by its storage descriptor, which a view may lack."""
-    if descriptor is None:
-        return ()
-    return descriptor.location, ((descriptor.serdeInfo and descriptor.serdeInfo.parameters) or {}).get(PATH)
 
 
 def _parameters(

@@ -11,7 +11,7 @@ from icewright.ports import Dataset, Pointer
 
 LOCATION = "metadata_location"
 PREVIOUS = "previous_metadata_location"
-PATH = "path"  # the SerDe parameter in which Spark writes the folder of a table of its own formats
+_PATH = "path"  # the SerDe parameter in which Spark writes the folder of a table of its own formats
 _TYPE, _ICEBERG = "table_type", "ICEBERG"
 _KEY = "encryption.key-id"
 
@@ -25,7 +25,14 @@ class MetastoreEntry:
 
     ref: TableRef
     parameters: Parameters
-    folders: tuple[str | None, ...]
+    location: str | None  # of its storage descriptor, which a view may lack
+    serde: Parameters = None
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """Return where the metastore, or Spark for tables of its own formats, says that the files lie."""
+        folders = (self.location, (self.serde or {}).get(_PATH))
+        return tuple(f for f in dict.fromkeys(folders) if f and _PLACEHOLDER not in f)
 
 
 def divided(entries: Iterable[MetastoreEntry]) -> tuple[list[Pointer], list[Dataset]]:
@@ -36,11 +43,10 @@ def divided(entries: Iterable[MetastoreEntry]) -> tuple[list[Pointer], list[Data
     pointers: list[Pointer] = []
     datasets: list[Dataset] = []
     for entry in entries:
-        folders = tuple(f for f in dict.fromkeys(entry.folders) if f and _PLACEHOLDER not in f)
         if location := location_of(entry.parameters):
             pointers.append(Pointer(entry.ref, location))
-        elif folders:
-            datasets.append(Dataset(entry.ref, folders))
+        elif entry.folders:
+            datasets.append(Dataset(entry.ref, entry.folders))
     return pointers, datasets
 
 

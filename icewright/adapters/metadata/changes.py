@@ -101,7 +101,7 @@ def _set_refs(new: Editor, change: SetRefs, now: datetime) -> bool:
     for ref in change.refs:
         if ref.snapshot_id not in present:
             raise Refused(f"{ref.kind} {ref.name} cannot be set: the table has no snapshot {ref.snapshot_id}")
-        refs[ref.name] = _ref(ref)
+        refs[ref.name] = ref_document(ref)
         if ref.name == MAIN and ref.snapshot_id != current:
             new.set("current-snapshot-id", ref.snapshot_id)
             entry = {"snapshot-id": ref.snapshot_id, "timestamp-ms": _update_time(new, now)}
@@ -112,7 +112,8 @@ def _set_refs(new: Editor, change: SetRefs, now: datetime) -> bool:
     return True
 
 
-def _ref(ref: SnapshotRef) -> dict[str, Any]:
+def ref_document(ref: SnapshotRef) -> dict[str, Any]:
+    """Return a ref as the JSON of the spec."""
     ages = {"max-snapshot-age-ms": ref.max_snapshot_age, "max-ref-age-ms": ref.max_ref_age}
     least = {} if ref.min_snapshots_to_keep is None else {"min-snapshots-to-keep": ref.min_snapshots_to_keep}
     known = {name: age // timedelta(milliseconds=1) for name, age in ages.items() if age is not None}

@@ -27,9 +27,8 @@ from icewright.core.table import (
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LONGEST_MS = 365 * 100 * 86_400_000  # of an age: by times before the calendar begins nobody can reckon
-_EXACT_MS = (
-    2**53
-)  # the largest age of a recovery point's tag, which nobody reckons with, but which must be known exactly
+# the largest age of a recovery point's tag, which nobody reckons with, but which must be known exactly
+_EXACT_MS = 2**53
 NO_SNAPSHOT = -1  # how older writers say that a table has none
 
 # the keys of a summary that are read

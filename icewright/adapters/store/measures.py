@@ -12,6 +12,7 @@ import sqlalchemy as sa
 
 from icewright.adapters.store.database import Database
 from icewright.adapters.store.schema import ALERTS, JOBS, TABLES, TELLINGS, TOTALS, VERDICTS
+from icewright.adapters.store.statements import DUE_SINCE
 from icewright.core.runs import JobState
 from icewright.core.steps import SWITCHED_OFF
 from icewright.core.tally import Total
@@ -113,7 +114,7 @@ def _verdicts(
 ) -> tuple[dict[tuple[str, str, str], int], dict[tuple[str, str], int], dict[tuple[str, str], datetime]]:
     """Return verdicts by catalog, operation and kind; of due ones, how many wait, and since when the longest due."""
     columns = (TABLES.c.catalog, VERDICTS.c.operation, VERDICTS.c.verdict)
-    counts = sa.func.count(), sa.func.count(VERDICTS.c.waits), sa.func.min(VERDICTS.c.since)
+    counts = sa.func.count(), sa.func.count(VERDICTS.c.waits), sa.func.min(DUE_SINCE)
     query = sa.select(*columns, *counts).join_from(VERDICTS, TABLES)
     verdicts: dict[tuple[str, str, str], int] = {}
     deferred: dict[tuple[str, str], int] = {}

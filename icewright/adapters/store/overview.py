@@ -9,7 +9,8 @@ import sqlalchemy as sa
 
 from icewright.adapters.store.measures import STATE
 from icewright.adapters.store.paging import visible
-from icewright.adapters.store.schema import JOBS, REMOVALS, RUNS, TABLES, VERDICTS
+from icewright.adapters.store.schema import JOBS, RUNS, TABLES, VERDICTS
+from icewright.adapters.store.statements import UNDONE_JOBS
 from icewright.core.permissions import VisibilityFilter
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState
@@ -89,14 +90,13 @@ def _saved(connection: sa.Connection, condition: sa.ColumnElement[bool], since: 
         number = values[0] if len(values) == 1 else values[0] - values[1]
         return sa.func.sum(number if of is None else sa.case((RUNS.c.operation == of, number), else_=0.0))
 
-    restored = sa.select(REMOVALS.c.job_id).where(REMOVALS.c.undone_at.is_not(None))
     expired = sa.func.coalesce(RUNS.c.metrics["snapshots_expired"].as_float(), 0.0)
 
     sums = {
         "gb_hours": sa.func.sum(RUNS.c.gb_hours),
         "data_files": total("files_merged", "files_written", of=Operation.COMPACT),
         "manifests": total("manifests_rewritten", "manifests_written"),
-        "snapshots": sa.func.sum(sa.case((RUNS.c.job_id.in_(restored), 0.0), else_=expired)),
+        "snapshots": sa.func.sum(sa.case((RUNS.c.job_id.in_(UNDONE_JOBS), 0.0), else_=expired)),
         "deleted": total("files_deleted", of=Operation.EXPIRE_SNAPSHOTS),
         "orphans": total("orphans_removed"),
         "deleted_bytes": total("bytes_deleted"),

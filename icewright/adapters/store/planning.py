@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from icewright.adapters.store.database import Database, dialect_insert
 from icewright.adapters.store.schema import FLEET_PAUSE, JOBS, POOLS, RUNS, TABLES, VERDICTS, Moment
-from icewright.adapters.store.statements import name_columns, ref_of, values_table
+from icewright.adapters.store.statements import DUE_SINCE, name_columns, ref_of, values_table
 from icewright.core.capacity import Active, Candidate, DueOperation, Priority, Usage
 from icewright.core.plan import Deferred, heat_factor
 from icewright.core.policy import Operation
@@ -44,9 +44,8 @@ _SPENT = (
 
 _DUE = VERDICTS.c.verdict == "due"
 
-_SINCE = sa.func.coalesce(VERDICTS.c.since, VERDICTS.c.at)  # a process of an earlier version wrote it without
 _DUE_OPERATIONS = (
-    sa.select(*_columns_of(VERDICTS, "table_id operation benefit cost reason"), _SINCE.label("since"))
+    sa.select(*_columns_of(VERDICTS, "table_id operation benefit cost reason"), DUE_SINCE.label("since"))
     .add_columns(*_columns_of(VERDICTS, "on_pool cooled"))
     .where(_DUE)
 )

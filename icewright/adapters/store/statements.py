@@ -12,8 +12,10 @@ import sqlalchemy as sa
 from icewright.adapters.store.database import dialect_insert
 from icewright.adapters.store.schema import (
     JOBS,
+    REMOVALS,
     TABLES,
     TOTALS,
+    VERDICTS,
 )
 from icewright.core.table import TableRef
 from icewright.core.tally import Total
@@ -29,6 +31,11 @@ NAMED = tuple(
 SAME_TABLE = TABLES.c.table_uuid.is_(None) | (
     TABLES.c.table_uuid == JOBS.c.table_uuid
 )  # the job was on the table that has the name now
+
+# of a due operation: processes of versions before 0010 write no `since`
+DUE_SINCE = sa.func.coalesce(VERDICTS.c.since, VERDICTS.c.at)
+
+UNDONE_JOBS = sa.select(REMOVALS.c.job_id).where(REMOVALS.c.undone_at.is_not(None))
 
 _BY_NAME = sa.select(TABLES).where(*NAMED)  # built once, as it is executed for every table
 

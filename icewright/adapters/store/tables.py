@@ -15,6 +15,7 @@ from icewright.adapters.store.database import Database, dialect_insert
 from icewright.adapters.store.registrations import write_registration
 from icewright.adapters.store.schema import DELETIONS, FACTS, JOBS, PINS, TABLES, VERDICTS, Moment
 from icewright.adapters.store.statements import (
+    DUE_SINCE,
     NAMED,
     chunks,
     name_columns,
@@ -252,7 +253,7 @@ class SqlTables(TableState):
 
 def _due_since(connection: sa.Connection, table_id: int) -> dict[str, datetime]:
     """Return since when each due operation of the table waits."""
-    columns = VERDICTS.c.operation, sa.func.coalesce(VERDICTS.c.since, VERDICTS.c.at).label("since")
+    columns = VERDICTS.c.operation, DUE_SINCE.label("since")
     query = sa.select(*columns).where(VERDICTS.c.table_id == table_id, VERDICTS.c.verdict == VERDICT_NAMES[Due])
     return {row.operation: row.since for row in connection.execute(query)}
 

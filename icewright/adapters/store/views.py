@@ -16,8 +16,8 @@ from icewright.adapters.store.ledger import PLANNED_BY, waiting_deletions, waiti
 from icewright.adapters.store.measures import STATE
 from icewright.adapters.store.overview import overview
 from icewright.adapters.store.paging import Key, cursor, order_by, seek, visible
-from icewright.adapters.store.schema import DELETIONS, EVENTS, JOBS, REMOVALS, RUNS, TABLES, VERDICTS
-from icewright.adapters.store.statements import of_table, ref_of
+from icewright.adapters.store.schema import DELETIONS, EVENTS, JOBS, RUNS, TABLES, VERDICTS
+from icewright.adapters.store.statements import UNDONE_JOBS, of_table, ref_of
 from icewright.adapters.store.tables import table_of
 from icewright.core.permissions import VisibilityFilter
 from icewright.core.policy import Operation
@@ -105,8 +105,7 @@ class SqlViews(Views):
             conditions.append(RUNS.c.state.in_(query.states))
         if query.since:
             conditions.append(RUNS.c.finished >= query.since)
-        expired = RUNS.c.operation == Operation.EXPIRE_SNAPSHOTS
-        undone = sa.exists().where(REMOVALS.c.job_id == RUNS.c.job_id, REMOVALS.c.undone_at.is_not(None), expired)
+        undone = RUNS.c.job_id.in_(UNDONE_JOBS) & (RUNS.c.operation == Operation.EXPIRE_SNAPSHOTS)
         runs = sa.select(RUNS, undone.label("undone"), *_NAME).join_from(RUNS, TABLES, RUNS.c.table_id == TABLES.c.id)
         with self.db.reading() as connection:
             condition = sa.and_(visible(connection, sight), *conditions, seek(keys, after))

@@ -30,9 +30,9 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
     plan = plan_points(metadata, counts, now, since)
     notes = tuple(f"tag {name} is not Icewright's, and stays as it is" for name in plan.taken)
     if not plan.make and not plan.retire:
-        held = len(points(metadata))
+        covering = len(points(metadata))
         return NotDue(
-            f"the times that are asked for are covered by {count(held, 'recovery point')}",
+            f"the times that are asked for are covered by {count(covering, 'recovery point')}",
             next_time(counts, now),
             notes,
         )
@@ -49,4 +49,4 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
 
 
 def _by_cadence(found: Sequence[RecoveryPoint]) -> str:
-    return ", ".join(f"{count} {cadence}" for cadence, count in Counter(p.cadence for p in found).items())
+    return ", ".join(f"{number} {cadence}" for cadence, number in Counter(p.cadence for p in found).items())

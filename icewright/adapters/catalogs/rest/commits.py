@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any, assert_never
 
+from icewright.adapters.metadata.changes import ref_document
 from icewright.core.errors import Refused
 from icewright.core.table import MAIN, Snapshot, SnapshotRef, TableMetadata
 from icewright.ports import AddSnapshot, Change, RemoveSnapshots, RestoreSnapshots, SetRefs
@@ -51,15 +51,8 @@ def updates(base: TableMetadata, change: AddSnapshot | RemoveSnapshots | SetRefs
 
 def set_ref(name: str, ref: SnapshotRef | None, snapshot: Mapping[str, Any]) -> Json:
     """Return the update that sets a ref to a snapshot, with the retention that the ref has."""
-    actions: Json = {"action": "set-snapshot-ref", "ref-name": name, "snapshot-id": snapshot["snapshot-id"]}
-    actions["type"] = "branch" if ref is None else ref.kind.value
-    if ref is not None and ref.min_snapshots_to_keep is not None:
-        actions["min-snapshots-to-keep"] = ref.min_snapshots_to_keep
-    if ref is not None and ref.max_snapshot_age is not None:
-        actions["max-snapshot-age-ms"] = ref.max_snapshot_age // timedelta(milliseconds=1)
-    if ref is not None and ref.max_ref_age is not None:
-        actions["max-ref-age-ms"] = ref.max_ref_age // timedelta(milliseconds=1)
-    return actions
+    retention = {"type": "branch"} if ref is None else ref_document(ref)
+    return {"action": "set-snapshot-ref", "ref-name": name, **retention, "snapshot-id": snapshot["snapshot-id"]}
 
 
 def _removal(base: TableMetadata, change: RemoveSnapshots) -> list[Json]:

@@ -54,8 +54,8 @@ def _group_bytes(source: pa.NativeFile, group: pq.RowGroupMetaData, enough: int,
         else:
             page = short_pages[number] if number in short_pages else _first(source, chunk)
             short_pages[number] = page
-        held = weight // size * min(page, size)
-        total, most = total + held, max(most, _ALONE * held)
+        decoded = weight // size * min(page, size)
+        total, most = total + decoded, max(most, _ALONE * decoded)
     return max(total, most)
 
 

@@ -27,6 +27,7 @@ from icewright.adapters.engines.arrow.tasks import SortField
 from icewright.adapters.engines.arrow.types import single_value
 from icewright.adapters.engines.service.manifest_files import Entry, ManifestWriter, read_manifest
 from icewright.adapters.engines.service.replacing import Replacing
+from icewright.core.ancestry import ancestors
 from icewright.core.errors import (
     CommitConflict,
     CommitStateUnknown,
@@ -35,7 +36,6 @@ from icewright.core.errors import (
     MetadataUnreadable,
     TableReplaced,
 )
-from icewright.core.retention import ancestors
 from icewright.core.runs import JOB_ID
 from icewright.core.steps import RewriteDataFiles
 from icewright.core.table import ManifestContent, ManifestFile, Snapshot, TableMetadata, columns

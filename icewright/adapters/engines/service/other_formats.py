@@ -34,11 +34,12 @@ def markers_of_other_formats(files: Storage, metadata: TableMetadata) -> dict[st
 def require_iceberg_alone(files: Storage, metadata: TableMetadata, adopted: Callable[[], Collection[str]]) -> None:
     """Raise `Refused` when another format maintains the table, unless a person has adopted what is left of it."""
     found = markers_of_other_formats(files, metadata)
-    unconfirmed = set(found) - {path for path in found if key(path) in adopted()} if found else ()
-    for path in sorted(unconfirmed):
-        raise Refused(
-            f"{metadata.ref}: {path} belongs to a table of {found[path]} that shares the data files with this one: "
-            f"maintain it there. If nobody uses it as {found[path]} any more, delete that file, or say so by "
-            f"`icewright adopt {metadata.ref}`",
-            "other_format",
-        )
+    confirmed = adopted() if found else ()
+    for path, name in found.items():
+        if key(path) not in confirmed:
+            raise Refused(
+                f"{metadata.ref}: {path} belongs to a table of {name} that shares the data files with this one: "
+                f"maintain it there. If nobody uses it as {name} any more, delete that file, or say so by "
+                f"`icewright adopt {metadata.ref}`",
+                "other_format",
+            )
