@@ -63,8 +63,12 @@ def store(postgres_url: str) -> Iterator[SqlStore]:
 
 
 def set_revision(store: SqlStore, revision: str) -> None:
-    """Let the store have the schema revision of another version."""
+    """Let the store have the schema revision of another version, after the claims that began before it.
+
+    The lock is the migration's: without it a claim could read the old revision, and take a job after the change.
+    """
     with store.engine.begin() as connection:
+        connection.execute(sa.text("LOCK TABLE alembic_version IN ACCESS EXCLUSIVE MODE"))
         connection.execute(sa.text("UPDATE alembic_version SET version_num = :to"), {"to": revision})
 
 
