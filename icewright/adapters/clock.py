@@ -19,25 +19,33 @@ class SystemClock:
         time.sleep(seconds)
 
 
+def _seconds_since_boot() -> float:
+    """Return seconds that no correction of the machine's time changes, and that go on while the machine sleeps."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
 class SharedClock(SystemClock):
     """The Clock port on the time of a shared server, so that leases mean the same on all machines.
 
-    `ask` returns the server's time, or None where there is no server. Between two measurements the machine's own clock
-    is trusted to run evenly.
+    `ask` returns the server's time, or None where there is no server. Between two measurements the seconds since boot
+    are added to what the server said last: a jump of the machine's time changes nothing.
     """
 
-    def __init__(self, ask: Callable[[], datetime | None]) -> None:
-        self._ask = ask
-        self.ahead = timedelta(0)  # how far the server's clock is before this machine's
+    def __init__(self, ask: Callable[[], datetime | None], seconds: Callable[[], float] = _seconds_since_boot) -> None:
+        self._ask, self._seconds = ask, seconds
+        self._measured: tuple[datetime, float] | None = None  # the server's time, and the seconds then
         self.measure()
 
     def now(self) -> datetime:
-        """Return the time of the state store's server, which all processes share."""
-        return super().now() + self.ahead
+        """Return the time of the state store's server, which all processes share; without one the machine's."""
+        if self._measured is None:
+            return super().now()
+        server_time, seconds = self._measured
+        return server_time + timedelta(seconds=self._seconds() - seconds)
 
     def measure(self) -> None:
-        """Measure the offset to the server's time anew. Errors of the call are passed on; the last offset stays."""
-        before = super().now()
+        """Ask the server for its time anew. Errors of the call are passed on; what was measured last stays."""
+        before = self._seconds()
         server_time = self._ask()
         if server_time is not None:
-            self.ahead = server_time - (before + (super().now() - before) / 2)
+            self._measured = server_time, (before + self._seconds()) / 2

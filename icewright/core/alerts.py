@@ -97,8 +97,8 @@ RULES: Mapping[AlertRule, RuleKind] = {
     ),
     AlertRule.UNMAINTAINABLE: RuleKind(
         Severity.WARNING,
-        "a table cannot be read, or no operation supports it; the delay lets one more try pass, which is an hour later",
-        "mend what the reason names; the table is tried again by itself every hour",
+        "a table cannot be read, or no operation supports it; the delay lets several tries pass",
+        "mend what the reason names; the table is tried again by itself, at least once an hour",
         delay_minutes=75,
     ),
     AlertRule.TABLE_BLOCKED: RuleKind(

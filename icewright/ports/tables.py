@@ -76,7 +76,10 @@ class TableState(Protocol):
         ...
 
     def record_unreadable(self, ref: TableRef, error: str, now: datetime) -> None:
-        """Record that the evaluation which began at `now` failed as a whole: no operation may run on the table."""
+        """Record that the evaluation which began at `now` failed as a whole: no operation may run on the table.
+
+        It is retried after 30 seconds, then after twice as long as since the try before, up to an hour.
+        """
         ...
 
     def clear_due_work(self, refs: Sequence[TableRef], at: datetime | None) -> None:

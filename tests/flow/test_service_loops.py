@@ -124,7 +124,16 @@ def test_a_clock_that_machines_share(ahead: timedelta) -> None:
     """However wrong the machine's own clock is, it says the server's time; without a server its own."""
     clock = SharedClock(lambda: datetime.now(UTC) + ahead)
     assert abs(clock.now() - datetime.now(UTC) - ahead) < timedelta(seconds=1)
-    assert SharedClock(lambda: None).ahead == timedelta(0)
+    assert abs(SharedClock(lambda: None).now() - datetime.now(UTC)) < timedelta(seconds=1)
+
+
+def test_a_jump_of_the_machines_time() -> None:
+    """Only the seconds since boot are added to what the server said, so that a jump changes nothing."""
+    seconds, said = [100.0], datetime(2001, 2, 3, tzinfo=UTC)
+    clock = SharedClock(lambda: said, lambda: seconds[0])
+    assert clock.now() == said
+    seconds[0] += 7
+    assert clock.now() == said + timedelta(seconds=7)
 
 
 def test_a_server_that_does_not_say_its_time() -> None:
@@ -140,4 +149,4 @@ def test_a_server_that_does_not_say_its_time() -> None:
     clock = SharedClock(ask)
     with pytest.raises(StorageUnavailable):
         clock.measure()
-    assert clock.ahead > timedelta(minutes=59)
+    assert clock.now() - datetime.now(UTC) > timedelta(minutes=59)

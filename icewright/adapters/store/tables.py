@@ -34,7 +34,8 @@ from icewright.ports import LedgerState, Pointer, Registration, SnapshotPin, Sna
 
 _PAGE = 500  # rows per fetch; more do not fit a processor cache, and fewer cost more calls
 
-_RETRY_UNREADABLE = timedelta(hours=1)  # after which an unreadable table is evaluated again
+# after which an unreadable table is evaluated again: first, and at most
+_FIRST_RETRY, _LAST_RETRY = timedelta(seconds=30), timedelta(hours=1)
 
 _SUSPECT_DEATHS = 2  # deaths of processes from which a table's metadata is taken for their cause
 _RETRY_SUSPECT, _LONGEST_RETRY = timedelta(minutes=5), timedelta(days=1)
@@ -185,9 +186,9 @@ class SqlTables(TableState):
             row = table_row(connection, ref, locked=True)
             if row is None or (row.evaluated_at is not None and row.evaluated_at > now):
                 return
-            retry_at = sa.case(
-                (_requested_since(now), TABLES.c.evaluate_at), else_=sa.literal(now + _RETRY_UNREADABLE, Moment())
-            )
+            tried = row.evaluated_at if row.error is not None and row.evaluated_at is not None else now
+            wait = max(_FIRST_RETRY, min(_LAST_RETRY, 2 * (now - tried)))
+            retry_at = sa.case((_requested_since(now), TABLES.c.evaluate_at), else_=sa.literal(now + wait, Moment()))
             no_health = {"health": None, "evaluating_by": None, "evaluating_until": None, "evaluation_deaths": 0}
             update = sa.update(TABLES).where(TABLES.c.id == row.id)
             connection.execute(update.values(error=error, evaluated_at=now, evaluate_at=retry_at, **no_health))

@@ -100,16 +100,31 @@ class TableStateTests(StoreSuite):
         (candidate,) = store.planning.candidates(["lake"])
         assert {wish.since for wish in candidate.wishes.values()} == {NOW}
 
+    def test_an_unreadable_table_is_tried_again_soon_and_then_more_and_more_seldom(self, store: Store) -> None:
+        """After half a minute, then after twice as long as since the last try, up to an hour; a success begins anew."""
+        record_tables(store)
+        waits, now = [], NOW
+        for _ in range(10):
+            store.tables.record_unreadable(REF, "broken", now)
+            retry_at = table_row(store).evaluate_at or now
+            waits.append((retry_at - now).total_seconds())
+            now = retry_at
+        assert waits == [30, 60, 120, 240, 480, 960, 1920, 3600, 3600, 3600]
+        store.tables.record_evaluation(evaluated(now=now), now)
+        later = now + timedelta(hours=5)
+        store.tables.record_unreadable(REF, "broken anew", later)
+        assert table_row(store).evaluate_at == later + timedelta(seconds=30)
+
     def test_a_table_that_moved_while_it_was_unreadable_is_evaluated_soon(self, store: Store) -> None:
-        """A change since the evaluation began is not overwritten by the retry in an hour."""
+        """A change since the evaluation began is not overwritten by the retry."""
         record_tables(store, REF, OTHER)
-        minute, hour = timedelta(minutes=1), timedelta(hours=1)
-        claimed = store.tables.claim_evaluations(["lake"], "me", NOW, NOW + hour, 10)
+        moved, retried = NOW + timedelta(seconds=20), NOW + timedelta(seconds=30)
+        claimed = store.tables.claim_evaluations(["lake"], "me", NOW, NOW + timedelta(hours=1), 10)
         assert {table_state.ref for table_state in claimed} == {REF, OTHER}
-        store.tables.schedule_evaluation([REF], NOW + minute)
+        store.tables.schedule_evaluation([REF], moved)
         for ref in (REF, OTHER):
             store.tables.record_unreadable(ref, "throttled", NOW)
-        assert (table_row(store).evaluate_at, table_row(store, OTHER).evaluate_at) == (NOW + minute, NOW + hour)
+        assert (table_row(store).evaluate_at, table_row(store, OTHER).evaluate_at) == (moved, retried)
 
     @pytest.mark.cases(150)
     def test_a_table_whose_reader_died_twice_is_unreadable_and_backs_off(self, store: Store) -> None:
