@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from typing import Any, Generic, Protocol, TypeVar
 
 from icewright.core.layering import PolicyRule
@@ -96,6 +96,8 @@ class JobQuery:
     states: tuple[str, ...] = ()
     operation: Operation | None = None
     trigger: str | None = None
+    search: str | None = None  # part of the table's name or namespace, case-insensitive
+    since: datetime | None = None  # created then or later
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +181,28 @@ class Savings:
     deleted_bytes: int = 0
 
 
+class TrendStep(enum.StrEnum):
+    """The length of the steps of a trend."""
+
+    MINUTE = "minute"
+    HOUR = "hour"
+    DAY = "day"
+
+    @property
+    def length(self) -> timedelta:
+        """Return the time from one step to the next."""
+        return timedelta(**{f"{self}s": 1})
+
+
+@dataclass(frozen=True, slots=True)
+class TrendPoint:
+    """What the runs of one pool cost and removed in one step."""
+
+    at: datetime  # the beginning of the step
+    pool: str
+    saved: Savings
+
+
 @dataclass(frozen=True, slots=True)
 class FleetOverview:
     """The counts and sums of the overview. Each part of the funnel is in the one before."""
@@ -244,13 +268,30 @@ class Views(Protocol):
         ...
 
     def list_activity(
-        self, kind: str | None, sight: VisibilityFilter, after: After | None, limit: int
+        self,
+        kind: str | None,
+        sight: VisibilityFilter,
+        after: After | None,
+        limit: int,
+        *,
+        search: str | None = None,
+        since: datetime | None = None,
     ) -> Page[Mapping[str, Any]]:
-        """Return a page of events with their table as `ref`, newest first; those of no table need full sight."""
+        """Return a page of events with their table as `ref`, newest first; those of no table need full sight.
+
+        `search` is a part of the table's name or namespace.
+        """
         ...
 
     def overview(self, sight: VisibilityFilter, since: datetime) -> FleetOverview:
         """Return the overview; what was spent and saved counts from `since` on."""
+        ...
+
+    def trend(self, sight: VisibilityFilter, since: datetime, step: TrendStep, query: RunQuery) -> Sequence[TrendPoint]:
+        """Return what runs of a table, catalog or all cost and removed since then, by step and pool, oldest first.
+
+        Steps without a run have no point.
+        """
         ...
 
 

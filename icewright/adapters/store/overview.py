@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
 from typing import Any
 
 import sqlalchemy as sa
@@ -14,9 +15,14 @@ from icewright.adapters.store.statements import UNDONE_JOBS
 from icewright.core.permissions import VisibilityFilter
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState
-from icewright.ports.views import FleetOverview, Savings, Spend
+from icewright.ports.views import FleetOverview, Savings, Spend, TrendPoint, TrendStep
 
 _TENS = 10
+_WRITTEN: Mapping[TrendStep, int] = {  # characters of a written time up to its day, hour or minute
+    TrendStep.DAY: 10,
+    TrendStep.HOUR: 13,
+    TrendStep.MINUTE: 16,
+}
 
 
 def overview(connection: sa.Connection, sight: VisibilityFilter, since: datetime) -> FleetOverview:
@@ -84,6 +90,26 @@ def _spend(connection: sa.Connection, condition: sa.ColumnElement[bool], since: 
 
 def _saved(connection: sa.Connection, condition: sa.ColumnElement[bool], since: datetime) -> Savings:
     """Return the sums of the metrics that runs recorded, without the snapshots that an undo put back."""
+    runs = RUNS.join(TABLES, TABLES.c.id == RUNS.c.table_id)
+    query = sa.select(*_sums()).select_from(runs)
+    return _savings(connection.execute(query.where(condition, RUNS.c.finished >= since, RUNS.c.tried)).one())
+
+
+def trend(
+    connection: sa.Connection, condition: sa.ColumnElement[bool], since: datetime, step: TrendStep
+) -> list[TrendPoint]:
+    """Return the sums of runs by step and pool, oldest first."""
+    at = sa.func.substr(sa.cast(RUNS.c.finished, sa.Text), 1, _WRITTEN[step])
+    by = (at.label("at"), JOBS.c.pool.label("pool"))
+    runs = RUNS.join(JOBS, RUNS.c.job_id == JOBS.c.job_id).join(TABLES, TABLES.c.id == RUNS.c.table_id)
+    query = sa.select(*by, *_sums()).select_from(runs)
+    query = query.where(condition, RUNS.c.finished >= since, RUNS.c.tried)
+    rows = connection.execute(query.group_by(*by).order_by(*by))
+    return [TrendPoint(_moment(row.at), row.pool or "", _savings(row)) for row in rows]
+
+
+def _sums() -> list[sa.ColumnElement[Any]]:
+    """Return the columns of `_savings`."""
 
     def total(*names: str, of: Operation | None = None) -> sa.ColumnElement[Any]:
         values = [sa.func.coalesce(RUNS.c.metrics[name].as_float(), 0.0) for name in names]
@@ -91,7 +117,6 @@ def _saved(connection: sa.Connection, condition: sa.ColumnElement[bool], since: 
         return sa.func.sum(number if of is None else sa.case((RUNS.c.operation == of, number), else_=0.0))
 
     expired = sa.func.coalesce(RUNS.c.metrics["snapshots_expired"].as_float(), 0.0)
-
     sums = {
         "gb_hours": sa.func.sum(RUNS.c.gb_hours),
         "data_files": total("files_merged", "files_written", of=Operation.COMPACT),
@@ -101,14 +126,20 @@ def _saved(connection: sa.Connection, condition: sa.ColumnElement[bool], since: 
         "orphans": total("orphans_removed"),
         "deleted_bytes": total("bytes_deleted"),
     }
-    columns = [sa.func.count().label("runs"), *(sums[name].label(name) for name in sums)]
-    query = sa.select(*columns).select_from(RUNS.join(TABLES, TABLES.c.id == RUNS.c.table_id))
-    row = connection.execute(query.where(condition, RUNS.c.finished >= since, RUNS.c.tried)).one()
+    return [sa.func.count().label("runs"), *(sums[name].label(name) for name in sums)]
+
+
+def _savings(row: sa.Row[Any]) -> Savings:
     rounded = {
         name: round(getattr(row, name) or 0) for name in ("data_files", "manifests", "snapshots", "deleted_bytes")
     }
     deleted = round((row.deleted or 0) + (row.orphans or 0))
     return Savings(runs=row.runs, gb_hours=float(row.gb_hours or 0), deleted_files=deleted, **rounded)
+
+
+def _moment(text: str) -> datetime:
+    """Return the beginning of a step from the first characters of a time."""
+    return datetime.fromisoformat(f"{text}:00" if len(text) == _WRITTEN[TrendStep.HOUR] else text).replace(tzinfo=UTC)
 
 
 def _day(value: Any) -> date:  # noqa: ANN401 - text from SQLite, a date from PostgreSQL

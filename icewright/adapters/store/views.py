@@ -14,7 +14,7 @@ from icewright.adapters.store.database import Database
 from icewright.adapters.store.jobs import job_of
 from icewright.adapters.store.ledger import PLANNED_BY, waiting_deletions, waiting_of
 from icewright.adapters.store.measures import STATE
-from icewright.adapters.store.overview import overview
+from icewright.adapters.store.overview import overview, trend
 from icewright.adapters.store.paging import Key, cursor, order_by, seek, visible
 from icewright.adapters.store.schema import DELETIONS, EVENTS, JOBS, RUNS, TABLES, VERDICTS
 from icewright.adapters.store.statements import UNDONE_JOBS, of_table, ref_of
@@ -36,6 +36,8 @@ from icewright.ports.views import (
     TableItem,
     TableQuery,
     TableSort,
+    TrendPoint,
+    TrendStep,
     WaitingItem,
 )
 
@@ -89,6 +91,10 @@ class SqlViews(Views):
             conditions.append(sa.cast(JOBS.c.operations, sa.Text).like(f'%"{query.operation}"%'))
         if query.trigger:
             conditions.append(JOBS.c.trigger == query.trigger)
+        if query.search:
+            conditions.append(_matches_search(query.search))
+        if query.since:
+            conditions.append(JOBS.c.created >= query.since)
         with self.db.reading() as connection:
             condition = sa.and_(visible(connection, sight), *conditions, seek(keys, after))
             rows = connection.execute(_jobs().where(condition).order_by(*order_by(keys)).limit(limit + 1)).all()
@@ -163,12 +169,21 @@ class SqlViews(Views):
         return self._of_job(EVENTS, ("id", "at", "kind", "details"), job_id, after, limit)
 
     def list_activity(
-        self, kind: str | None, sight: VisibilityFilter, after: After | None, limit: int
+        self,
+        kind: str | None,
+        sight: VisibilityFilter,
+        after: After | None,
+        limit: int,
+        *,
+        search: str | None = None,
+        since: datetime | None = None,
     ) -> Page[Mapping[str, Any]]:
         keys = (Key(EVENTS.c.id, int, descending=True),)
         columns = [EVENTS.c[name] for name in ("id", "at", "kind", "details", "job_id")]
         query = sa.select(*columns, *_NAME).join_from(EVENTS, TABLES, EVENTS.c.table_id == TABLES.c.id, isouter=True)
         conditions = [] if kind is None else [EVENTS.c.kind == kind]
+        conditions += [] if search is None else [_matches_search(search)]
+        conditions += [] if since is None else [EVENTS.c.at >= since]
         with self.db.reading() as connection:
             condition = sa.and_(visible(connection, sight), *conditions, seek(keys, after))
             rows = connection.execute(query.where(condition).order_by(*order_by(keys)).limit(limit + 1)).all()
@@ -179,6 +194,11 @@ class SqlViews(Views):
         """Return the overview, read in one transaction, so that its numbers belong together."""
         with self.db.reading() as connection:
             return overview(connection, sight, since)
+
+    def trend(self, sight: VisibilityFilter, since: datetime, step: TrendStep, query: RunQuery) -> Sequence[TrendPoint]:
+        with self.db.reading() as connection:
+            condition = sa.and_(visible(connection, sight), *_in_place(query.ref, query.catalog))
+            return trend(connection, condition, since, step)
 
     def _of_job(
         self, table: sa.Table, columns: Sequence[str], job_id: str, after: After | None, limit: int

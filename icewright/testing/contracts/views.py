@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
 from icewright.core.errors import UsageError
+from icewright.core.permissions import VisibilityFilter
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState, committed
 from icewright.core.table import TableRef
@@ -18,7 +19,7 @@ from icewright.ports import (
     Store,
     Trigger,
 )
-from icewright.ports.views import JobQuery, RunQuery, Savings, TableQuery, TableSort
+from icewright.ports.views import JobQuery, RunQuery, Savings, TableQuery, TableSort, TrendStep
 from icewright.testing import NOW, facts, knobs, manifests, metadata, partition
 from icewright.testing.contracts.cases import StoreSuite
 
@@ -128,6 +129,43 @@ class ViewsTests(StoreSuite):
         assert saved == Savings(5, 0.5, 96, 18, 7, 35, 2**40 + 1024)
         assert store.views.overview(None, NOW - timedelta(days=1)).saved.runs == 10
         assert store.views.overview((), NOW - timedelta(days=1)).saved == Savings()
+        self._trend_has_the_same_sums(store, saved)
+
+    def _trend_has_the_same_sums(self, store: Store, saved: Savings) -> None:
+        """A trend splits the sums by step and pool, for a table, a catalog or all, in sight."""
+
+        def trend(sight: VisibilityFilter, step: TrendStep, days: int, query: RunQuery) -> list[tuple[datetime, int]]:
+            points = store.views.trend(sight, NOW - timedelta(days=days), step, query)
+            return [(point.at, point.saved.runs) for point in points]
+
+        midnight = NOW.replace(hour=0, minute=0, second=0, microsecond=0)
+        by_day = [(midnight - timedelta(days=30), 5), (midnight, 10)]
+        assert trend(None, TrendStep.DAY, 40, RunQuery()) == by_day
+        assert trend(None, TrendStep.DAY, 40, RunQuery(catalog="nowhere")) == []
+        assert trend(None, TrendStep.HOUR, 1, RunQuery()) == [(NOW.replace(minute=0, second=0, microsecond=0), 10)]
+        assert trend(None, TrendStep.MINUTE, 1, RunQuery(ref=REFS[0])) == [(NOW.replace(second=0, microsecond=0), 5)]
+        (point,) = store.views.trend(SALES, NOW - timedelta(days=1), TrendStep.DAY, RunQuery())
+        assert point.saved == saved
+
+    def test_jobs_and_events_are_found_by_table_and_time(self, store: Store) -> None:
+        """A part of the table's name and a time narrow both lists."""
+        for n, ref in enumerate(REFS):
+            when = NOW + timedelta(hours=n)
+            assert store.jobs.claim(ref, "u", (Operation.COMPACT,), Trigger("cycle", "me", "host:1:2"), when)
+            store.activity.record("paused", when, ref)
+        late = NOW + timedelta(hours=4)
+        for search, since in ((REFS[5].name.upper(), None), (None, late), (REFS[5].name, late), ("%", None)):
+            found = {
+                i.job.ref for i in store.views.list_jobs(JobQuery(search=search, since=since), None, None, 50).items
+            }
+            expected = {
+                ref
+                for n, ref in enumerate(REFS)
+                if (search is None or search.lower() in ref.name) and (since is None or n >= 4)
+            }
+            assert found == expected, (search, since)
+            events = store.views.list_activity("paused", None, None, 50, search=search, since=since).items
+            assert {item["ref"] for item in events} == expected
 
     def test_search_has_no_wildcards(self, store: Store) -> None:
         """Tables are found by a part of name or namespace, in which pattern characters stand for themselves."""

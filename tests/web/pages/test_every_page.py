@@ -110,7 +110,7 @@ def test_charts_are_drawn(site: Site, desk: Opener) -> None:
     """By Vega-Lite under a policy that lets no code be made of text; without scripts they are tables."""
     window = desk(site.local)
     window.page.goto("/")
-    figure = window.page.locator("figure.drawn")
+    figure = window.page.locator("figure.drawn").first
     figure.wait_for(timeout=40_000)  # the bundle is put together for the first who asks
     assert figure.locator("svg").count() == 1
     plain = desk(site.local, scripts=False)
@@ -137,6 +137,22 @@ def test_by_keyboard(site: Site, desk: Opener) -> None:
     page.keyboard.type("click")
     page.keyboard.press("Enter")
     expect(page.locator("tbody tr")).to_have_count(1)
+
+
+def test_the_search_of_tables(site: Site, desk: Opener) -> None:
+    """The key "/" leads to it from everywhere but a field, and Enter from there to the table."""
+    window = desk(site.local)
+    page = window.page
+    page.goto("/queue")
+    page.keyboard.press("/")
+    page.keyboard.type("web.click")
+    assert page.get_by_role("searchbox", name="Find a table").input_value() == "web.click"
+    page.keyboard.press("/")
+    assert page.get_by_role("searchbox", name="Find a table").input_value() == "web.click/"
+    page.keyboard.press("Backspace")
+    page.get_by_role("searchbox", name="Find a table").fill("clicks")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(f"{site.local}{table_url(CLICKS)}")
 
 
 def test_themes(site: Site, desk: Opener) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
+from pydantic import AwareDatetime
 
 from icewright.app.documents import removal_document, waiting_document
 from icewright.app.web.api import models
@@ -25,23 +26,27 @@ router = APIRouter(
 )
 
 OfTable = Annotated[models.Text | None, Query(description="catalog.namespace.table")]
+Search = Annotated[models.Text | None, Query(description="part of the table's name, in any case")]
+Since = Annotated[AwareDatetime | None, Query(description="created then or later")]
 OfCatalog = Annotated[models.Text | None, Query(description="only this catalog")]
 
 
 @router.get("/jobs", summary="List jobs", openapi_extra=x_permission(Action.JOBS_READ), responses=documented(404))
-def jobs(
+def jobs(  # noqa: PLR0913, PLR0917 - query parameters, given by their names
     caller: Annotated[Caller, needs(Action.JOBS_READ)],
     table: OfTable = None,
     catalog: OfCatalog = None,
     state: Annotated[list[JobState] | None, Query(description="one of these")] = None,
     operation: Annotated[Operation | None, Query()] = None,
     trigger: Annotated[models.Text | None, Query(description="cycle, service or manual")] = None,
+    search: Search = None,
+    since: Since = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> models.Jobs:
     """Return a page of jobs, newest first."""
     ref = caller.table(table).ref if table is not None else None
-    query = JobQuery(None, ref, catalog, tuple(map(str, state or ())), operation, trigger)
+    query = JobQuery(None, ref, catalog, tuple(map(str, state or ())), operation, trigger, search, since)
     after = decoded(cursor)
     return caller.cached_until_change("jobs", query, after, limit, work=lambda: _listed(caller, query, after, limit))
 
@@ -123,12 +128,13 @@ def runs(
     catalog: OfCatalog = None,
     operation: Annotated[Operation | None, Query()] = None,
     state: Annotated[list[OperationState] | None, Query(description="one of these")] = None,
+    since: Annotated[AwareDatetime | None, Query(description="finished then or later")] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> models.Runs:
     """Return operations of jobs, newest first, each with the table before and after."""
     ref = caller.table(table).ref if table is not None else None
-    query = RunQuery(ref, catalog, operation, tuple(map(str, state or ())))
+    query = RunQuery(ref, catalog, operation, tuple(map(str, state or ())), since)
     page = caller.runtime.store.views.list_runs(query, caller.visibility, decoded(cursor), limit)
     return models.Runs(items=[_run(item) for item in page.items], next=encoded(page.after))
 

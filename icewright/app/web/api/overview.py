@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import asdict
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -15,7 +15,10 @@ from icewright.app.web.problems import documented
 from icewright.app.web.threads import SingleThreadRoute
 from icewright.core.permissions import Action, place_of, sees
 from icewright.core.policy import Operation
+from icewright.ports.views import RunQuery, TrendStep
 
+_MINUTELY, _HOURLY = 2, 48  # hours up to which a trend has a step for each minute, and for each hour
+_LONGEST = 366 * 24
 router = APIRouter(
     tags=["overview"], responses=documented(400, 401, 403, 408, 413, 422, 429, 503), route_class=SingleThreadRoute
 )
@@ -48,3 +51,39 @@ def overview(
         spend=[models.Spent(**asdict(spent)) for spent in totals.spend],
         alerts=dict(Counter(str(alert.severity) for alert in alerts)),
     )
+
+
+@router.get(
+    "/trend",
+    summary="What runs cost and removed over time",
+    openapi_extra=x_permission(Action.PLAN_READ),
+    responses=documented(404),
+)
+def trend(
+    caller: Annotated[Caller, needs(Action.PLAN_READ)],
+    hours: Annotated[int, Query(ge=1, le=_LONGEST, description="up to now")] = 14 * 24,
+    catalog: Annotated[models.Text | None, Query(description="only this catalog")] = None,
+    table: Annotated[models.Text | None, Query(description="catalog.namespace.table")] = None,
+) -> models.Trend:
+    """Return the sums of runs by pool for each minute (up to 2 hours), hour (up to 48 hours) or day."""
+    runtime = caller.runtime
+    ref = caller.table(table).ref if table is not None else None
+    since, step = steps_since(runtime.clock.now(), hours)
+    points = caller.cached_briefly(
+        "trend",
+        *(since, step, ref, catalog),
+        work=lambda: runtime.store.views.trend(caller.visibility, since, step, RunQuery(ref, catalog)),
+    )
+    sums = [models.TrendStepSums(at=p.at, pool=p.pool, saved=models.Saved(**asdict(p.saved))) for p in points]
+    return models.Trend(since=since, step=step, points=sums)
+
+
+def steps_since(now: datetime, hours: int) -> tuple[datetime, TrendStep]:
+    """Return the beginning of the first step of a trend up to now, and the length of its steps."""
+    if hours <= _MINUTELY:
+        step, begun = TrendStep.MINUTE, now.replace(second=0, microsecond=0)
+    elif hours <= _HOURLY:
+        step, begun = TrendStep.HOUR, now.replace(minute=0, second=0, microsecond=0)
+    else:
+        step, begun = TrendStep.DAY, now.replace(hour=0, minute=0, second=0, microsecond=0)
+    return begun + step.length - timedelta(hours=hours), step

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from icewright.app.web.api.paging import decoded, encoded
 from icewright.app.web.callers import Caller, needs
-from icewright.app.web.pages.listing import PAGE, ListParams, pager
+from icewright.app.web.pages.listing import PAGE, ListParams, TimeRange, pager
 from icewright.app.web.pages.live import Fragment, stream_fragments
 from icewright.app.web.pages.render import render_fragment, render_page
 from icewright.app.web.pages.urls import with_query
@@ -46,7 +46,7 @@ def activity(caller: Reader) -> Response:
     """Render the latest events, or an earlier page of them."""
     context = _context(caller)
     live = "" if "cursor" in caller.request.query_params else with_query("/live/activity", context["query"])
-    return render_page(caller, "activity.html", live=live, kinds=_KINDS, **context)
+    return render_page(caller, "activity.html", live=live, kinds=_KINDS, all=list(TimeRange), **context)
 
 
 @router.get("/live/activity")
@@ -59,9 +59,15 @@ def live(caller: Reader) -> Response:
 
 def _context(caller: Caller) -> dict[str, Any]:
     params = ListParams(caller.request.query_params)
-    query = {"kind": params.text("kind")}
+    chosen = params.one("range", TimeRange)
+    query = {"kind": params.text("kind"), "search": params.text("search"), "range": chosen}
     events = caller.runtime.store.views.list_activity(
-        query["kind"], caller.visibility, decoded(params.text("cursor")), PAGE
+        query["kind"],
+        caller.visibility,
+        decoded(params.text("cursor")),
+        PAGE,
+        search=query["search"],
+        since=chosen.since(caller.runtime.clock.now()) if chosen is not None else None,
     )
     pages = pager(PATH, query, params, len(events.items), encoded(events.after), None)
     return {"events": [_event(item) for item in events.items], "query": query, "pager": pages}

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from icewright.app.web.api import models
+from icewright.ports.views import TrendStep
 
 _SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 _TENS = 10
@@ -54,35 +55,85 @@ def health(tens: Sequence[int], unknown: int) -> list[Bar]:
     return bars(counted, urls, tones)
 
 
-def spend(daily: Sequence[models.Spent], today: date, days: int) -> Chart | None:
-    """Return the chart of GB-hours per day and pool, None without spending."""
-    if not any(spent.gb_hours for spent in daily):
+def total(points: Sequence[models.TrendStepSums]) -> models.Saved:
+    """Return the sums over all steps of a trend."""
+    names = models.Saved.model_fields
+    return models.Saved(**{name: sum(getattr(point.saved, name) for point in points) for name in names})
+
+
+def spend(trend: models.Trend, now: datetime, words: str) -> Chart | None:
+    """Return the chart of GB-hours by step and pool, None without spending."""
+    sums: dict[tuple[datetime, str], float] = {}
+    for point in trend.points:
+        key = point.at, point.pool or "service"
+        sums[key] = sums.get(key, 0.0) + point.saved.gb_hours
+    return _bars(sums, trend, now, f"Cost per {trend.step}, the last {words}", ("pool", "GB-hours"))
+
+
+def removed(trend: models.Trend, now: datetime, words: str) -> Chart | None:
+    """Return the chart of what runs removed by step and kind, None where they removed nothing."""
+    sums: dict[tuple[datetime, str], float] = {}
+    for point in trend.points:
+        for kind, number in (
+            ("data files fewer", point.saved.data_files),
+            ("snapshots expired", point.saved.snapshots),
+            ("files deleted", point.saved.deleted_files),
+        ):
+            sums[point.at, kind] = sums.get((point.at, kind), 0) + number
+    return _bars(sums, trend, now, f"Removed per {trend.step}, the last {words}", ("kind", "number"), stacked=False)
+
+
+def _bars(
+    sums: Mapping[tuple[datetime, str], float],
+    trend: models.Trend,
+    now: datetime,
+    title: str,
+    names: tuple[str, str],
+    *,
+    stacked: bool = True,
+) -> Chart | None:
+    """Return a chart of bars for each step, of kinds that add up or stand beside one another; None without sums."""
+    if not any(sums.values()):
         return None
-    sums: dict[tuple[date, str], float] = {}
-    for spent in daily:
-        key = spent.day, spent.pool or "service"
-        sums[key] = sums.get(key, 0.0) + spent.gb_hours
-    days_shown = [today - timedelta(days=back) for back in range(days - 1, -1, -1)]
-    pools = sorted({pool for _, pool in sums})
-    rows = [(day.isoformat(), pool, round(sums.get((day, pool), 0.0), 6)) for day in days_shown for pool in pools]
-    values = [{"day": day, "pool": pool, "gb_hours": cost} for day, pool, cost in rows]
+    steps = [trend.since]
+    while steps[-1] + trend.step.length <= now:
+        steps.append(steps[-1] + trend.step.length)
+    kinds = sorted({kind for _, kind in sums})
+    rows = [(step, kind, sums.get((step, kind), 0)) for step in steps for kind in kinds]
+    values = [{"at": at.isoformat(), "kind": kind, "sum": round(number, 9)} for at, kind, number in rows]
+    unit, label = _UNITS[trend.step]
     spec = _spec(
         values,
         {"type": "bar", "cornerRadiusEnd": 2},
         {
-            "x": {"field": "day", "type": "ordinal", "timeUnit": "utcyearmonthdate", "title": None, "axis": _DAYS},
-            "y": {"field": "gb_hours", "type": "quantitative", "title": "GB-hours"},
-            "color": {"field": "pool", "type": "nominal", "title": None, "legend": {"orient": "top"}},
+            "x": {
+                "field": "at",
+                "type": "ordinal",
+                "timeUnit": unit,
+                "title": None,
+                "axis": {"format": label, "labelAngle": 0, "labelOverlap": True},
+            },
+            "y": {"field": "sum", "type": "quantitative", "title": names[1]},
+            **({} if stacked else {"xOffset": {"field": "kind"}}),
+            "color": {"field": "kind", "type": "nominal", "title": None, "legend": {"orient": "top"}},
         },
         height=150,
     )
-    table_rows = tuple(row for row in rows if row[2])
-    return Chart(f"Spent per day, the last {days} days", spec, ("day", "pool", "GB-hours"), table_rows)
+    shown = tuple((_written(at, trend.step), kind, number) for at, kind, number in rows if number)
+    return Chart(title, spec, (f"{trend.step} (UTC)", *names), shown)
 
 
+def _written(at: datetime, step: TrendStep) -> str:
+    return f"{at:%Y-%m-%d}" if step is TrendStep.DAY else f"{at:%Y-%m-%d %H:%M}"
+
+
+_UNITS: Mapping[TrendStep, tuple[str, str]] = {  # of Vega-Lite: its time unit, and the format of labels
+    TrendStep.DAY: ("utcyearmonthdate", "%d %b"),
+    TrendStep.HOUR: ("utcyearmonthdatehours", "%H:%M"),
+    TrendStep.MINUTE: ("utcyearmonthdatehoursminutes", "%H:%M"),
+}
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
 _WHOLE = {"tickMinStep": 1, "format": ",d"}  # numbers of files
-_DAYS = {"format": "%d %b", "labelAngle": 0, "labelOverlap": True}
 
 
 def file_history(runs: Sequence[models.Run]) -> Chart | None:

@@ -12,13 +12,15 @@ from icewright.app.web import api
 from icewright.app.web.api import models
 from icewright.app.web.callers import Caller, needs
 from icewright.app.web.pages import charts
+from icewright.app.web.pages.listing import ListParams, TimeRange
 from icewright.app.web.pages.live import Fragment, stream_fragments
 from icewright.app.web.pages.render import render_fragment, render_page
+from icewright.app.web.pages.urls import with_query
 from icewright.core.permissions import Action
 from icewright.ports.views import TableSort
 
 router = APIRouter()
-DAYS = 14
+_RANGE = TimeRange.FORTNIGHT
 _LISTED = 6
 _REFRESH_SECONDS = 3.0
 _FUNNEL = (
@@ -47,8 +49,13 @@ class Step:
 def home(caller: Reader) -> Response:
     """Render the overview of all catalogs."""
     context = _context(caller)
-    spend = charts.spend(context["overview"].spend, caller.runtime.clock.now().date(), DAYS)
-    return render_page(caller, "home.html", live="/live/overview", spend=spend, **context)
+    found: models.Trend = context["trend"]
+    now = caller.runtime.clock.now()
+    drawn = [charts.spend(found, now, context["range"].words), charts.removed(found, now, context["range"].words)]
+    live = with_query("/live/overview", {"range": context["range"]})
+    ranges = [(choice, with_query("/", {"range": choice})) for choice in TimeRange]
+    shown = [chart for chart in drawn if chart is not None]
+    return render_page(caller, "home.html", live=live, charts=shown, ranges=ranges, **context)
 
 
 @router.get("/live/overview")
@@ -60,13 +67,18 @@ def live(caller: Reader) -> Response:
 
 
 def _context(caller: Caller) -> dict[str, Any]:
-    overview = api.overview.overview(caller, days=DAYS)
+    overview = api.overview.overview(caller, days=1)
+    chosen = ListParams(caller.request.query_params).one("range", TimeRange) or _RANGE
+    trend = api.overview.trend(caller, hours=chosen.hours)
     tables = replace(caller, action=Action.TABLES_READ)
     worst = caller.cached_briefly(
         "worst", work=lambda: api.tables.tables(tables, sort=TableSort.HEALTH, health_below=101, limit=_LISTED)
     )
     return {
         "overview": overview,
+        "range": chosen,
+        "trend": trend,
+        "saved": charts.total(trend.points),
         "funnel": _funnel(overview),
         "states": [(name, overview.states[name]) for name in _STATES if overview.states.get(name)],
         "health": charts.health(overview.health, overview.health_unknown),
@@ -74,7 +86,6 @@ def _context(caller: Caller) -> dict[str, Any]:
         "queue": api.jobs.queue(caller, limit=_LISTED),
         "jobs": api.jobs.jobs(replace(caller, action=Action.JOBS_READ), limit=_LISTED).items,
         "alerts": api.system.alerts(replace(caller, action=Action.ALERTS_READ), resolved=False, limit=_LISTED),
-        "days": DAYS,
     }
 
 

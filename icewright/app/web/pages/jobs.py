@@ -13,10 +13,10 @@ from starlette.responses import Response
 from icewright.app.web import api
 from icewright.app.web.api import models
 from icewright.app.web.callers import Caller, needs
-from icewright.app.web.pages.listing import PAGE, ListParams, pager
+from icewright.app.web.pages.listing import PAGE, ListParams, TimeRange, pager
 from icewright.app.web.pages.live import Fragment, stream_fragments
 from icewright.app.web.pages.render import Crumb, render_fragment, render_page
-from icewright.app.web.pages.urls import table_url
+from icewright.app.web.pages.urls import table_url, with_query
 from icewright.core.permissions import Action, place_of
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState
@@ -25,7 +25,7 @@ from icewright.core.table import TableRef
 router = APIRouter()
 PATH = "/jobs"
 _OPEN = (JobState.QUEUED, JobState.RUNNING)
-_REFRESH_SECONDS = 0.5
+_REFRESH_SECONDS, _LIST_SECONDS = 0.5, 2.0
 _EVENTS = 500
 _FILES = 100
 _TRIGGERS = ("cycle", "service", "manual")
@@ -50,36 +50,52 @@ class Stage:
 
 @router.get(PATH)
 def jobs(caller: Reader) -> Response:
-    """Render a page of jobs, newest first."""
+    """Render a page of jobs, newest first; the first page follows what happens."""
+    context = _list_context(caller)
+    live = "" if "cursor" in caller.request.query_params else with_query("/live/jobs", context["query"])
+    choices: dict[str, Any] = {
+        "states": list(JobState),
+        "operations": list(Operation),
+        "triggers": _TRIGGERS,
+        "all": list(TimeRange),
+    }
+    return render_page(caller, "jobs.html", live=live, **choices, **context)
+
+
+@router.get("/live/jobs")
+def live_jobs(caller: Reader) -> Response:
+    """Stream the first page of jobs as it changes."""
+    return stream_fragments(
+        caller, lambda: Fragment(render_fragment(caller, "_jobs.html", **_list_context(caller))), _LIST_SECONDS
+    )
+
+
+def _list_context(caller: Caller) -> dict[str, Any]:
     params = ListParams(caller.request.query_params)
+    chosen = params.one("range", TimeRange)
     query: dict[str, Any] = {
         "table": params.text("table"),
+        "search": params.text("search"),
         "catalog": params.text("catalog"),
         "state": params.some("state", list(JobState)),
         "operation": params.one("operation", Operation),
         "trigger": params.text("trigger"),
+        "range": chosen,
     }
-    page_of_jobs = api.jobs.jobs(
+    found = api.jobs.jobs(
         caller,
         table=query["table"],
+        search=query["search"],
         catalog=query["catalog"],
         state=[JobState(state) for state in query["state"]],
         operation=query["operation"],
         trigger=query["trigger"],
+        since=chosen.since(caller.runtime.clock.now()) if chosen is not None else None,
         limit=PAGE,
         cursor=params.text("cursor"),
     )
-    return render_page(
-        caller,
-        "jobs.html",
-        listing=page_of_jobs,
-        query=query,
-        filtered=any(query.values()),
-        states=list(JobState),
-        operations=list(Operation),
-        triggers=_TRIGGERS,
-        pager=pager(PATH, query, params, len(page_of_jobs.items), page_of_jobs.next, None),
-    )
+    pages = pager(PATH, query, params, len(found.items), found.next, None)
+    return {"listing": found, "query": query, "filtered": any(query.values()), "pager": pages}
 
 
 @router.get("/jobs/{job_id:segment}")

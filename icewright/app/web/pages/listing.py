@@ -5,16 +5,44 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from starlette.datastructures import QueryParams
 
 from icewright.app.web.pages.urls import with_query
 from icewright.app.web.problems import Problem
+from icewright.core.words import count
 
 E = TypeVar("E", bound=enum.StrEnum)
 PAGE = 50
 _LONGEST = 1000
+
+
+class TimeRange(enum.StrEnum):
+    """The stretches of time, up to now, that charts and lists may show."""
+
+    HOUR = "1h"
+    HOURS = "6h"
+    DAY = "24h"
+    WEEK = "7d"
+    FORTNIGHT = "14d"
+    MONTH = "30d"
+    QUARTER = "90d"
+
+    @property
+    def hours(self) -> int:
+        """Return the length in hours."""
+        return int(self[:-1]) * (24 if self.endswith("d") else 1)
+
+    @property
+    def words(self) -> str:
+        """Return the length in words, such as `7 days`."""
+        return count(int(self[:-1]), "day" if self.endswith("d") else "hour")
+
+    def since(self, now: datetime) -> datetime:
+        """Return the beginning of the stretch, to the minute, so that answers can be used again."""
+        return now.replace(second=0, microsecond=0) - timedelta(hours=self.hours)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from icewright.app.web import api
 from icewright.app.web.api import models
 from icewright.app.web.callers import Caller, needs
 from icewright.app.web.pages import charts, table_view, timeline
-from icewright.app.web.pages.listing import ListParams
+from icewright.app.web.pages.listing import ListParams, TimeRange
 from icewright.app.web.pages.render import Crumb, render_page
 from icewright.app.web.pages.urls import table_url, with_query
 from icewright.app.web.problems import Problem
@@ -54,21 +54,38 @@ def table(name: str, caller: Reader) -> Response:
         "may_act": _permissions(caller, ref),
         "key": secrets.token_urlsafe(12),
     }
-    return render_page(caller, "table.html", **context, **_tab(show, caller, detail, runs, waiting))
+    return render_page(caller, "table.html", **context, **_tab(show, caller, detail, waiting))
 
 
-def _tab(
-    show: str, caller: Caller, detail: models.TableDetail, runs: Sequence[models.Run], waiting: Sequence[WaitingItem]
-) -> dict[str, Any]:
+def _tab(show: str, caller: Caller, detail: models.TableDetail, waiting: Sequence[WaitingItem]) -> dict[str, Any]:
     match show:
         case "runs":
-            drawn = (charts.file_history(runs), charts.costs(runs))
-            return {"side": "_table_runs.html", "charts": [chart for chart in drawn if chart is not None]}
+            return {"side": "_table_runs.html", **_runs(caller, detail)}
         case "snapshots":
             return {"side": "_table_snapshots.html", **_snapshots(caller, detail)}
         case "knobs":
             return {"side": "_table_knobs.html", **_knobs(caller, detail)}
     return {"side": "_table_health.html", **_health(caller, detail, waiting)}
+
+
+def _runs(caller: Caller, detail: models.TableDetail) -> dict[str, Any]:
+    now = caller.runtime.clock.now()
+    chosen = ListParams(caller.request.query_params).one("range", TimeRange) or TimeRange.MONTH
+    reader = replace(caller, action=Action.JOBS_READ)
+    runs = api.jobs.runs(reader, table=detail.table, since=chosen.since(now), limit=_RUNS).items
+    trend = api.overview.trend(reader, hours=chosen.hours, table=detail.table)
+    drawn = (
+        charts.file_history(runs),
+        charts.removed(trend, now, chosen.words),
+        charts.spend(trend, now, chosen.words),
+        charts.costs(runs),
+    )
+    return {
+        "recent": runs,
+        "range": chosen,
+        "ranges": [(choice, table_url(detail.table, show="runs", range=choice)) for choice in TimeRange],
+        "charts": [chart for chart in drawn if chart is not None],
+    }
 
 
 def _health(caller: Caller, detail: models.TableDetail, waiting: Sequence[WaitingItem]) -> dict[str, Any]:

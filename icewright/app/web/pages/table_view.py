@@ -175,7 +175,7 @@ def outlook(detail: models.TableDetail, waiting: Sequence[WaitingItem]) -> Outlo
         prefix = f"Paused: {detail.paused}. " if detail.paused is not None else ""
         return Outlook("live", f"{prefix}A job is running on this table", job=detail.job)
     if detail.error is not None:
-        return Outlook("bad", f"It cannot be read: {detail.error}", detail.evaluate_at)
+        return Outlook("bad", f"It cannot be read: {detail.error.rstrip('.')}. The next try is", detail.evaluate_at)
     if detail.paused is not None:
         return Outlook("warn", f"Paused: {detail.paused}. No automatic job starts until you resume the table.")
     if waiting:

@@ -10,8 +10,8 @@ from starlette.responses import Response
 from icewright.app.web import api
 from icewright.app.web.callers import Caller, needs
 from icewright.app.web.pages.listing import PAGE, Heading, ListParams, pager
-from icewright.app.web.pages.render import render_page
-from icewright.app.web.pages.urls import with_query
+from icewright.app.web.pages.render import redirect, render_page
+from icewright.app.web.pages.urls import table_url, with_query
 from icewright.core.permissions import Action, touches
 from icewright.core.policy import Operation
 from icewright.ports.views import STATES, TableSort
@@ -50,6 +50,8 @@ def tables(caller: Annotated[Caller, needs(Action.TABLES_READ)]) -> Response:
         limit=PAGE,
         cursor=params.text("cursor"),
     )
+    if params.text("jump") and query["search"] and page_of_tables.total == 1:
+        return redirect(table_url(page_of_tables.items[0].table))  # the search of every page leads to what it finds
     catalogs = sorted(name for name in caller.runtime.scopes if touches(caller.visibility, name))
     filtered = any(query[name] for name in ("catalog", "namespace", "search", "state", "due", "health_below"))
     return render_page(

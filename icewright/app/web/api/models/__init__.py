@@ -37,6 +37,8 @@ from icewright.app.web.api.models.governing import (
     Token,
     TokenRequest,
     Tokens,
+    Trend,
+    TrendStepSums,
     VerdictChange,
     Versions,
 )
@@ -134,6 +136,8 @@ __all__ = [
     "Token",
     "TokenRequest",
     "Tokens",
+    "Trend",
+    "TrendStepSums",
     "UndoRequest",
     "Undone",
     "Verdict",

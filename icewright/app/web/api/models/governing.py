@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 from icewright.app.web.api.models.common import RequestBody, Settings, Text
 from icewright.core.permissions import Role
 from icewright.core.policy import Operation
+from icewright.ports.views import TrendStep
 
 
 class Rule(BaseModel):
@@ -174,6 +175,22 @@ class Saved(BaseModel):
     snapshots: int = Field(description="expired")
     deleted_files: int
     deleted_bytes: int
+
+
+class TrendStepSums(BaseModel):
+    """What the runs of one pool cost and removed in one step of a trend."""
+
+    at: datetime = Field(description="beginning of the step")
+    pool: str
+    saved: Saved
+
+
+class Trend(BaseModel):
+    """What runs cost and removed over time; steps without a run are left out."""
+
+    since: datetime
+    step: TrendStep
+    points: list[TrendStepSums]
 
 
 class Overview(BaseModel):

@@ -61,6 +61,16 @@ for (const part of document.querySelectorAll("[data-live]")) {
   addEventListener("pagehide", () => source.close());
 }
 
+// "/" goes to the search of tables, unless somebody is writing.
+addEventListener("keydown", (event) => {
+  const find = document.querySelector("[data-find]");
+  if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || !find) return;
+  if (event.target.closest?.("input, select, textarea, [contenteditable]")) return;
+  event.preventDefault();
+  find.focus();
+  find.select();
+});
+
 for (const form of document.querySelectorAll("form[data-once]")) {
   form.addEventListener("submit", () => setTimeout(() => {
     for (const button of form.querySelectorAll("button")) button.disabled = true;
