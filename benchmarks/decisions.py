@@ -1,9 +1,10 @@
 """What decisions cost: every named fleet under the default policy and under nightly cron, by simulation.
 
-Prints one JSON line. A side's cost is the GB-hours of its work and of its readers: each table is read
-`value.reads_per_day` times a day, and each file that a read opens counts as 4 MB of scan work. What every reader pays
-whatever the maintenance, the bytes themselves, is not in it. `ratio` is cron's cost over ours, of all fleets together;
-`worst` is that of the worst fleet.
+Prints one JSON line; with `--table` the table of `docs/explanation/cost.md`. A side's cost is the GB-hours of its work
+and of its readers: each table is read `value.reads_per_day` times a day, and each file that a read opens counts as 4 MB
+of scan work. What every reader pays whatever the maintenance, the bytes themselves, is not in it. `ratio` is cron's
+cost over ours, of all fleets together; `worst` is that of the worst fleet. `of_oracle` is ours over the least that any
+schedule costs.
 """
 
 from __future__ import annotations
@@ -12,17 +13,15 @@ import argparse
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 from icewright.app.simulating import BEGIN
 from icewright.core.capacity import Limits
-from icewright.core.cost import OPEN_COST_MB, READ_MB_PER_GB_HOUR
 from icewright.core.layering import Policy
-from icewright.core.policy import READS_PER_DAY
 from icewright.core.simulation.fleet import fleet
-from icewright.core.simulation.meter import Result
+from icewright.core.simulation.oracle import least_gb_hours
 from icewright.core.simulation.run import Slots, Span, simulate
 from icewright.core.simulation.scenarios import SCENARIOS
 
@@ -32,22 +31,18 @@ QUICK_TABLES = 50  # at most
 STREAMS = "streams"  # has the tables of other fleets
 
 
-def cost(result: Result, days: int) -> float:
-    """Return the GB-hours of the work and of the reads."""
-    reads = READS_PER_DAY.default * days * result.average_files * OPEN_COST_MB / READ_MB_PER_GB_HOUR
-    return result.gb_hours + float(reads)
-
-
 def compared(name: str, *, quick: bool) -> dict[str, Any]:
     """Return both sides' figures over one fleet."""
     days = QUICK_DAYS.get(name, OTHER_QUICK_DAYS) if quick else DAYS
     sources = fleet(name, min(SCENARIOS[name].tables, QUICK_TABLES) if quick else None, 0, BEGIN)
     span = Span(BEGIN, BEGIN + timedelta(days=days))
     cron, ours = (simulate(sources, policy, span, Slots(Limits())) for policy in (None, Policy()))
-    ours_cost, cron_cost = cost(ours, days), cost(cron, days)
+    ours_cost, cron_cost, least = ours.total_gb_hours, cron.total_gb_hours, least_gb_hours(sources, span)
     return {
         "fleet": name,
         "ratio": round(cron_cost / ours_cost, 2),
+        "of_oracle": round(ours_cost / least, 2),
+        "oracle_cost": round(least, 4),
         "ours_cost": round(ours_cost, 4),
         "cron_cost": round(cron_cost, 4),
         "ours_gb_hours": round(ours.gb_hours, 4),
@@ -57,20 +52,36 @@ def compared(name: str, *, quick: bool) -> dict[str, Any]:
     }
 
 
+def print_table(rows: Sequence[Mapping[str, Any]], total: Mapping[str, float]) -> None:
+    """Print the costs of each fleet and of all as a table in Markdown."""
+    print("| fleet | oracle | default | cron | default / oracle | cron / default |\n|---|---|---|---|---|---|")
+    everything = {"fleet": "all", **{f"{name}_cost": cost for name, cost in total.items()}}
+    for row in (*rows, everything):
+        least, ours, cron = (row[f"{name}_cost"] for name in ("oracle", "ours", "cron"))
+        print(f"| {row['fleet']} | {least:.2f} | {ours:.2f} | {cron:.2f} | {ours / least:.2f} | {cron / ours:.1f} |")
+
+
 def main() -> None:
     """Compare all fleets and print the line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer days and tables")
-    quick = parser.parse_args().quick
+    parser.add_argument("--table", action="store_true", help="print a table in Markdown")
+    options = parser.parse_args()
+    quick = options.quick
     begun = time.perf_counter()
     rows = [compared(name, quick=quick) for name in SCENARIOS if name != STREAMS]
+    total = {name: sum(row[f"{name}_cost"] for row in rows) for name in ("cron", "ours", "oracle")}
+    if options.table:
+        print_table(rows, total)
+        return
     cheaper = [row["ours_gb_hours"] <= row["cron_gb_hours"] for row in rows]
     faster = [row["ours_query_mb"] <= row["cron_query_mb"] for row in rows]
     worst = min(rows, key=lambda row: row["ratio"])
     line = {
         "benchmark": "decisions",
         "peer": "nightly cron of Spark's procedures, simulated",
-        "ratio": round(sum(r["cron_cost"] for r in rows) / sum(r["ours_cost"] for r in rows), 2),
+        "ratio": round(total["cron"] / total["ours"], 2),
+        "of_oracle": round(total["ours"] / total["oracle"], 2),
         "worst": worst["ratio"],
         "worst_fleet": worst["fleet"],
         "geometric_mean": round(math.exp(sum(math.log(r["ratio"]) for r in rows) / len(rows)), 2),

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from multiprocessing.sharedctypes import SynchronizedArray
 
 CRON, DEFAULT, CONFIG = "cron", "default", "config"
+ORACLE = "oracle"  # not a policy: the least that any schedule costs
 BEGIN = datetime(2026, 1, 5, tzinfo=UTC)  # of made-up fleets, a Monday
 _LONG = 20_000  # tables times days; larger simulations run each policy in its own process
 _POLL_SECONDS = 0.2
@@ -81,8 +82,14 @@ class ReplayedFleet:
 
 Origin = GeneratedFleet | Recorded
 
+
+def _gb_hours(amount: float) -> str:
+    return f"{amount:.1f}" if amount >= 1 else f"{amount:.2g}"
+
+
 MEASURES: tuple[tuple[str, Callable[[Result], str]], ...] = (
-    ("GB-hours", lambda r: f"{r.gb_hours:.1f}" if r.gb_hours >= 1 else f"{r.gb_hours:.2g}"),
+    ("GB-hours", lambda r: _gb_hours(r.gb_hours)),
+    ("GB-hours with readers", lambda r: _gb_hours(r.total_gb_hours)),
     ("average files", lambda r: f"{r.average_files:,.0f}"),
     ("files at the end", lambda r: f"{r.final_files:,}"),
     ("average health", lambda r: "-" if r.average_health is None else f"{r.average_health:.1f}"),
@@ -111,7 +118,7 @@ def named_policies(names: Sequence[str], config: Config | None, sets: Mapping[st
             case _ if name in PRESETS:
                 policy = Policy((PolicyRule((), {PRESET.name: name}),))
             case _:
-                choices = ", ".join((CRON, DEFAULT, CONFIG, *PRESETS))
+                choices = ", ".join((CRON, DEFAULT, CONFIG, *PRESETS, ORACLE))
                 raise UsageError(f"--compare {name}: there is no such policy; there is: {choices}")
         policies[name] = replace(policy, command=sets)
     return policies

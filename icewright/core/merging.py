@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from icewright.core import policy
-from icewright.core.cost import OPEN_COST_MB, READ_MB_PER_GB_HOUR, REWRITES, expected_files, spark_gb_hours
+from icewright.core.cost import REWRITES, expected_files, reading_gb_hours, spark_gb_hours
 from icewright.core.effective import Knobs
 from icewright.core.hotness import RATE_KNOWN_AFTER, history_span, is_whole_table, last_written, quiet_time
 from icewright.core.runs import LastRun
@@ -146,7 +146,7 @@ def merge_value(merge: Merge, partition: PartitionFacts, facts: TableFacts, knob
             horizon = min(horizon, timedelta(hours=knobs[policy.HOT_MAX_HOURS]))
     queries = knobs[policy.READS_PER_DAY] * (horizon / timedelta(days=1))
     requests = _REQUESTS_PER_FILE * knobs[policy.REQUEST_PRICE] / max(1e-9, knobs[policy.GB_HOUR_PRICE])
-    return queries * merge.saved * (OPEN_COST_MB / READ_MB_PER_GB_HOUR + requests)
+    return queries * merge.saved * (reading_gb_hours(1) + requests)
 
 
 def rewrite_gb_hours(files: int, size: int, knobs: Knobs) -> float:

@@ -101,6 +101,16 @@ def test_a_picture(alone: Workspace) -> None:
     assert "href" not in path.read_text(encoding="utf-8")
 
 
+def test_policies_beside_the_oracle(alone: Workspace) -> None:
+    """The least that any schedule costs is in the document, and each policy is said in times of it."""
+    arguments = (*SMALL, "--compare", "default,oracle")
+    policies = alone(*arguments, "--json", config=False).json["policies"]
+    assert list(policies) == ["default", "oracle"]
+    times = policies["default"]["total_gb_hours"] / policies["oracle"]["total_gb_hours"]
+    assert 1 < times < 10
+    assert "times the least GB-hours with readers of any schedule" in alone(*arguments, config=False).out
+
+
 @pytest.mark.external
 def test_policies_side_by_side(alone: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it takes long each policy has a process of its own, and the result is the same."""

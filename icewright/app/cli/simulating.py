@@ -52,7 +52,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - each is an option, given by its name
     seed: Annotated[int | None, typer.Option("--seed", help="Another generated fleet of the same kind.")] = None,
     compare: Annotated[
         str | None,
-        typer.Option("--compare", metavar="NAME[,NAME]", help="cron, default, config, presets; default: two of them."),
+        typer.Option("--compare", metavar="NAME[,NAME]", help="cron, default, config, presets, oracle; default: two."),
     ] = None,
     every: Annotated[
         int, typer.Option("--every", min=1, max=_MAX_MINUTES, help="Minutes between two detections.")
@@ -65,9 +65,11 @@ def simulate(  # noqa: PLR0913, PLR0917 - each is an option, given by its name
 
     The commits are recorded ones, or those of a generated fleet.
     """
-    from icewright.app.simulating import CRON, DEFAULT, GeneratedFleet, named_policies, simulate_all, slots
+    from icewright.app.simulating import CRON, DEFAULT, ORACLE, GeneratedFleet, named_policies, simulate_all, slots
+    from icewright.core.simulation.oracle import least_gb_hours
 
-    policy_names = _policy_names(compare)
+    compared = _policy_names(compare)
+    policy_names = [name for name in compared if name != ORACLE]
     config = _config(policy_names)
     names = policy_names or [CRON, DEFAULT if config is None else CONFIG]
     policies = named_policies(names, config, parse_knobs("--set", sets))
@@ -78,13 +80,14 @@ def simulate(  # noqa: PLR0913, PLR0917 - each is an option, given by its name
     origin, sources, span = _origin(trace, generated, days, every)
     with _progress(names) as progress:
         results = simulate_all(origin, sources, policies, span, slots(config), progress)
+    least = least_gb_hours(sources, span) if ORACLE in compared else None
     title = f"{origin}: {len(sources)} tables over {(span.end - span.begin) / timedelta(days=1):.3g} days"
     if picture is not None:
         _draw(picture, title, results)
     if as_json:
-        output.print_json(_document(origin, sources, span, results))
+        output.print_json(_document(origin, sources, span, results, least))
     else:
-        _show(title, results)
+        _show(title, results, least)
 
 
 def _policy_names(compare: str | None) -> list[str]:
@@ -162,8 +165,10 @@ def _draw(path: Path, title: str, results: Mapping[str, Result]) -> None:
         raise UsageError(f"--svg {path}: cannot be written: {error.strerror}") from error
 
 
-def _document(origin: Origin, sources: Sequence[Source], span: Span, results: Mapping[str, Result]) -> dict[str, Any]:
-    from icewright.app.simulating import Recorded
+def _document(
+    origin: Origin, sources: Sequence[Source], span: Span, results: Mapping[str, Result], least: float | None
+) -> dict[str, Any]:
+    from icewright.app.simulating import ORACLE, Recorded
 
     of = {"trace": str(origin.path)} if isinstance(origin, Recorded) else {"fleet": origin.name, "seed": origin.seed}
     return {
@@ -172,7 +177,10 @@ def _document(origin: Origin, sources: Sequence[Source], span: Span, results: Ma
         "begin": span.begin,
         "end": span.end,
         "every_minutes": span.every / timedelta(minutes=1),
-        "policies": {name: _rounded(asdict(result)) for name, result in results.items()},
+        "policies": {
+            **{name: _rounded(asdict(result)) for name, result in results.items()},
+            **({} if least is None else {ORACLE: {"total_gb_hours": round(least, 4)}}),
+        },
     }
 
 
@@ -184,8 +192,8 @@ def _rounded(value: Any) -> Any:  # noqa: ANN401 - JSON
     return [_rounded(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _show(title: str, results: Mapping[str, Result]) -> None:
-    """Print the measures side by side, the GB-hours by operation, and each policy in shares of cron's."""
+def _show(title: str, results: Mapping[str, Result], least: float | None) -> None:
+    """Print the measures side by side, the GB-hours by operation, and each policy beside cron and the least cost."""
     from icewright.app.simulating import CRON, MEASURES
 
     lines = [(name, *(measure(result) for result in results.values())) for name, measure in MEASURES]
@@ -203,6 +211,9 @@ def _show(title: str, results: Mapping[str, Result]) -> None:
             spending = f"{result.gb_hours / cron.gb_hours:.0%}" if cron.gb_hours else "-"
             files = f"{result.average_files / cron.average_files:.0%}" if cron.average_files else "-"
             output.echo(f"{output.escape(name)}: {spending} of cron's GB-hours, {files} of its files on average")
+        if least:
+            times = result.total_gb_hours / least
+            output.echo(f"{output.escape(name)}: {times:.2f} times the least GB-hours with readers of any schedule")
 
 
 @config_app.command("test")

@@ -7,8 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from icewright.core.cost import reading_gb_hours
+from icewright.core.policy import READS_PER_DAY
 from icewright.core.simulation.table import FilesDeleted, SimulatedTable
 
+_SECONDS_PER_DAY = 86_400
 EVALUATE = "evaluate"  # what looking costs, beside the operations
 
 
@@ -30,7 +33,8 @@ class Sample:
 class Result:
     """The measurements of one policy over one fleet."""
 
-    gb_hours: float
+    gb_hours: float  # of the work
+    total_gb_hours: float  # of the work and of the readers, who read each table `value.reads_per_day` times a day
     average_files: float
     final_files: int
     average_health: float | None
@@ -101,9 +105,11 @@ class Meter:
     def result(self) -> Result:
         """Return the sums over the whole simulation."""
         seconds = max(1e-9, (self._now - self._begin).total_seconds())
+        work, opened = sum(self.gb_hours.values()), READS_PER_DAY.default / _SECONDS_PER_DAY * self._file_seconds
         known = [s.health for s in self.series if s.health is not None]
         return Result(
-            gb_hours=sum(self.gb_hours.values()),
+            gb_hours=work,
+            total_gb_hours=work + reading_gb_hours(opened),
             average_files=self._file_seconds / seconds,
             final_files=self._files,
             average_health=sum(known) / len(known) if known else None,

@@ -1,0 +1,179 @@
+"""The oracle: a lower bound of what maintenance costs, for any schedule of anybody who knows every commit in advance.
+
+The bound rests on four facts about any sequence of jobs:
+
+- A file is open to readers until the first job that rewrites it, which is the next job of its table at the earliest.
+- That job reads the file whole, and each job costs a call.
+- What comes of the file is a part of one that is no larger than Iceberg's planner cuts it.
+- A job before which nothing has arrived since the last one could as well have run with the last one.
+
+So no schedule costs less than the cheapest set of moments for jobs, found by dynamic programming over the commits of a
+table (Wagner and Whitin, "Dynamic version of the economic lot size model", 1958), and each file is rewritten at the
+next of them or never. Expiry, evaluation, manifests, orphans, durations and waiting for slots cost the oracle nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from icewright.core.cost import REWRITES, reading_gb_hours, spark_gb_hours
+from icewright.core.effective import Knobs
+from icewright.core.partitions import PartitionKey
+from icewright.core.policy import MEGABYTE, READS_PER_DAY
+from icewright.core.simulation.cron import night
+from icewright.core.simulation.run import Span
+from icewright.core.simulation.table import SimulatedTable
+from icewright.core.simulation.world import World
+from icewright.core.simulation.writes import Source
+from icewright.core.verdicts import thresholds
+
+_MOST_MOMENTS = 1000  # for jobs; of more commits, those of one interval share a moment
+_LARGEST_OUTPUT = 1.1  # times the target: by how much Iceberg's planner lets a file exceed it
+_SIZES = thresholds(Knobs())
+_SECOND = spark_gb_hours(1)
+_CALL = _SECOND * min(speed.call for speed in REWRITES.values())
+_FILE = _SECOND * min(speed.file for speed in REWRITES.values())
+_OPEN = reading_gb_hours(READS_PER_DAY.default / 86_400)  # of a file, for each second
+_BYTE = _SECOND / MEGABYTE / max(speed.mb_per_second for speed in REWRITES.values())
+
+
+@dataclass(slots=True)
+class _Segment:
+    """A partition between two moments at which a writer emptied it; times are in seconds since the begin."""
+
+    end: float
+    rows: int = 0
+    deleted_rows: int = 0
+    bytes: int = 0
+
+    def remaining(self, size: int) -> float:
+        """Return how much of a file is left, at the least, of one of so many bytes that was rewritten."""
+        alive = max(0.0, 1 - self.deleted_rows / max(1, self.rows))
+        if not size or not alive:
+            return 0.0
+        largest = _LARGEST_OUTPUT * _SIZES.of(self.bytes).target_bytes
+        return size / self.bytes if self.bytes * alive < largest else size * alive / largest
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrival:
+    """Equal files of one commit; delete files have no bytes."""
+
+    at: float
+    files: int
+    size: int
+    segment: _Segment
+
+
+@dataclass(slots=True)
+class _Files:
+    """The files of one moment that a reader and a job treat alike."""
+
+    files: int = 0
+    arrived: float = 0.0  # the sum of their times
+
+
+@dataclass(slots=True)
+class _Moment:
+    """A time for a job, no earlier than `first` and no later than `last`, with what has arrived since the one before.
+
+    The files are by the GB-hours of rewriting one, by how much of a file remains of it, and by the end of its segment.
+    """
+
+    first: float
+    last: float
+    groups: dict[tuple[float, float, float], _Files] = field(default_factory=dict)
+
+    def add(self, arrival: _Arrival) -> None:
+        """Add the files of a commit."""
+        size, segment = arrival.size, arrival.segment
+        work = _FILE + _BYTE * size if size else 0.0
+        group = self.groups.setdefault((work, segment.remaining(size), segment.end), _Files())
+        group.files += arrival.files
+        group.arrived += arrival.files * arrival.at
+
+    def rewritten(self, job: _Moment) -> float:
+        """Return the least GB-hours of these files when the next job is the given one, or this moment's own."""
+        least = 0.0
+        for (work, remaining, end), group in self.groups.items():
+            waited = 0.0 if job is self else group.files * job.first - group.arrived
+            open_for = waited + group.files * remaining * max(0.0, end - job.last)
+            rewriting = group.files * work + _OPEN * open_for
+            staying = group.files * max(0.0, end - job.last) if job is self else group.files * end - group.arrived
+            least += min(rewriting, _OPEN * staying)
+        return least
+
+    def left(self) -> float:
+        """Return the GB-hours of readers when these files are never rewritten."""
+        return sum(_OPEN * (g.files * end - g.arrived) for (_, _, end), g in self.groups.items())
+
+
+def least_gb_hours(sources: Sequence[Source], span: Span) -> float:
+    """Return a lower bound of the GB-hours of work and readers over a fleet.
+
+    Each table is read `value.reads_per_day` times a day. What was written before the begin is there as a night of cron
+    has left it, as in `simulate`.
+    """
+    world = World(sources, span.begin, span.end, night)
+    tables = zip(sources, world.tables, strict=True)
+    return sum(_least(_moments(list(_arrivals(source, table, span)))) for source, table in tables)
+
+
+def _arrivals(source: Source, table: SimulatedTable, span: Span) -> Iterator[_Arrival]:
+    """Yield the files that are there at the begin, and those of each commit in the order of time."""
+    end = (span.end - span.begin).total_seconds()
+    segments: dict[PartitionKey, _Segment] = {}
+    for key, partition in table.partitions.items():
+        segment = segments[key] = _Segment(end, partition.rows, partition.deleted_rows, partition.bytes)
+        yield from (_Arrival(0, files, size, segment) for size, files in partition.sizes.items())
+        yield _Arrival(0, partition.deletes, 0, segment)
+    layouts = list(table.layouts)
+    for write in source.writes():
+        at = (write.at - span.begin).total_seconds()
+        if at >= end:
+            return
+        if at < 0:
+            continue
+        if write.layout not in layouts:
+            layouts.append(write.layout)
+        key = (layouts.index(write.layout), write.values)
+        if write.operation == "overwrite" or (write.operation == "delete" and not write.delete_files):
+            segments.pop(key, _Segment(end)).end = at
+        segment = segments.setdefault(key, _Segment(end))
+        segment.rows += write.rows
+        segment.deleted_rows += write.deleted_rows
+        segment.bytes += write.bytes
+        yield _Arrival(at, write.files, write.bytes // max(1, write.files), segment)
+        yield _Arrival(at, write.delete_files, 0, segment)
+
+
+def _moments(arrivals: Sequence[_Arrival]) -> Sequence[_Moment]:
+    """Return the moments at which a job makes sense: after each commit, or after each interval that has commits."""
+    times = sorted({arrival.at for arrival in arrivals})
+    step = 0.0 if len(times) <= _MOST_MOMENTS else times[-1] / _MOST_MOMENTS
+    moments: dict[float, _Moment] = {}
+    for arrival in arrivals:
+        if arrival.files:
+            first = arrival.at if not step else arrival.at // step * step
+            moments.setdefault(first, _Moment(first, first + step)).add(arrival)
+    return list(moments.values())
+
+
+def _least(moments: Sequence[_Moment]) -> float:
+    """Return the least GB-hours of one table over all sets of moments at which jobs run."""
+    until = [0.0]  # by how many moments have passed: what they cost at the least, the last one with a job
+    for number, job in enumerate(moments):
+        best, since = float("inf"), 0.0
+        for before in range(number, -1, -1):  # the moments that the job before has seen
+            since += moments[before].rewritten(job)
+            if since >= best:
+                break
+            best = min(best, until[before] + since)
+        until.append(_CALL + best)
+    left = 0.0
+    best = until[-1]
+    for before in range(len(moments) - 1, -1, -1):
+        left += moments[before].left()
+        best = min(best, until[before] + left)
+    return best

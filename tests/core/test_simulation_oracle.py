@@ -1,0 +1,98 @@
+"""The oracle's lower bound: no schedule costs less, and the default policy is near it in every named fleet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import combinations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from icewright.core.capacity import Limits
+from icewright.core.cost import REWRITES, expected_files, reading_gb_hours, spark_gb_hours
+from icewright.core.effective import Knobs
+from icewright.core.layering import Policy
+from icewright.core.policy import MEGABYTE, READS_PER_DAY
+from icewright.core.simulation.fleet import FLEETS, fleet
+from icewright.core.simulation.oracle import least_gb_hours
+from icewright.core.simulation.run import Slots, Span, simulate
+from icewright.core.simulation.scenarios import SCENARIOS
+from icewright.core.simulation.writes import Source, Write
+from icewright.core.steps import Kernel
+from icewright.core.table import TableRef
+from icewright.core.verdicts import thresholds
+
+BEGIN = datetime(2026, 1, 5, tzinfo=UTC)
+HOURS = 24 * 10
+OPEN = reading_gb_hours(READS_PER_DAY.default / 24)  # of a file, for an hour
+SIZES = thresholds(Knobs())
+DAYS = {"monthly-trickle": 15, "hourly-200mb": 15, "daily-stream": 2, "gdpr": 4}
+FROM_ORACLE = 2.0  # times its cost, at most
+
+
+@pytest.mark.parametrize("name", sorted(SCENARIOS.keys() - {"streams"}))
+def test_the_default_costs_no_more_than_cron_and_at_most_twice_the_least(name: str) -> None:
+    """In each named fleet the default policy spends less than cron on work and readers, and reads are cheaper."""
+    sources = fleet(name, min(SCENARIOS[name].tables, 4), 0, BEGIN)
+    span = Span(BEGIN, BEGIN + timedelta(days=DAYS.get(name, 3)))
+    cron, default = (simulate(sources, policy, span, Slots(Limits())) for policy in (None, Policy()))
+    assert default.gb_hours <= cron.gb_hours
+    assert round(default.query_mb, 6) <= round(cron.query_mb, 6)
+    least = least_gb_hours(sources, span)
+    assert least <= default.total_gb_hours <= min(cron.total_gb_hours, FROM_ORACLE * least)
+
+
+@pytest.mark.parametrize("name", [*FLEETS, "cdc", "gdpr", "unpartitioned"])
+@pytest.mark.parametrize("policy", [None, Policy(command={"compact.min_input_files": 2, "value.min_return": 0.0})])
+def test_no_policy_costs_less_than_the_oracle(name: str, policy: Policy | None) -> None:
+    """The bound holds for cron and for an eager policy, with deletes, dropped partitions and late files."""
+    sources, span = fleet(name, 4, 1, BEGIN), Span(BEGIN, BEGIN + timedelta(days=1))
+    assert least_gb_hours(sources, span) <= simulate(sources, policy, span, Slots(Limits())).total_gb_hours
+
+
+commits = st.lists(
+    st.tuples(st.integers(1, HOURS - 1), st.integers(1, 30), st.integers(1, 400)), min_size=1, max_size=4
+)
+
+
+@given(commits=commits, every=st.sampled_from([1, 1000]))
+def test_the_bound_is_below_the_best_of_all_schedules(commits: Sequence[tuple[int, int, int]], every: int) -> None:
+    """An exhaustive search over what each commit could be merged with finds nothing cheaper."""
+    history = [(hour, files * every, megabytes * MEGABYTE // every) for hour, files, megabytes in sorted(commits)]
+    source = Source(
+        TableRef("lake", ("ns",), "t"),
+        lambda: (Write(BEGIN + timedelta(hours=h), n, n * size, n) for h, n, size in history),
+    )
+    bound = least_gb_hours([source], Span(BEGIN, BEGIN + timedelta(hours=HOURS)))
+    assert 0 < bound <= best_of_all(history, ()) * (1 + 1e-9)
+
+
+def best_of_all(history: Sequence[tuple[int, int, int]], runs: tuple[tuple[int, int], ...]) -> float:
+    """Return the least GB-hours from the first commit on; `runs` are counts and bytes of the equal files before it."""
+    (hour, files, size), later = history[0], history[1:]
+    until = later[0][0] if later else HOURS
+    runs = (*runs, (files, size))
+    found = []
+    for count in range(len(runs) + 1):
+        for chosen in combinations(runs, count):
+            rest = list(runs)
+            for run in chosen:
+                rest.remove(run)
+            work, after = merged(chosen, tuple(rest))
+            reads = OPEN * (until - hour) * sum(files for files, _ in after)
+            found.append(work + reads + (best_of_all(later, after) if later else 0.0))
+    return min(found)
+
+
+def merged(
+    chosen: Sequence[tuple[int, int]], rest: tuple[tuple[int, int], ...]
+) -> tuple[float, tuple[tuple[int, int], ...]]:
+    """Return the GB-hours of merging files into as few as Iceberg's planner writes, and the files after it."""
+    if not chosen:
+        return 0.0, rest
+    files, size = sum(n for n, _ in chosen), sum(n * each for n, each in chosen)
+    sizes = SIZES.of(size)
+    written = expected_files(size, sizes.target_bytes, sizes.min_bytes, sizes.max_bytes)
+    return spark_gb_hours(REWRITES[Kernel.ARROW].seconds(files, size)), (*rest, (written, size // written))
