@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 from icewright.core.cost import expected_files
 from icewright.core.effective import Knobs
+from icewright.core.partition_filter import admitted
 from icewright.core.policy import DELETE_RATIO_THRESHOLD, MEGABYTE, MIN_INPUT_FILES, MIN_MANIFESTS
 from icewright.core.retention import Expiry
 from icewright.core.table import ManifestContent, PartitionFacts, TableFacts
@@ -24,10 +26,12 @@ class HealthPart:
     behind: str
 
 
-def health_parts(facts: TableFacts, knobs: Knobs, expiry: Expiry, orphan_share: float | None) -> dict[str, HealthPart]:
+def health_parts(
+    facts: TableFacts, knobs: Knobs, expiry: Expiry, orphan_share: float | None, now: datetime
+) -> dict[str, HealthPart]:
     """Return the parts by name. `orphan_share` is the share of orphans in the last scan, None without a scan."""
     return {
-        "small_files": _small_files(facts, knobs),
+        "small_files": _small_files(facts, knobs, now),
         "deletes": _deletes(facts, knobs),
         "manifests": _manifests(facts, knobs),
         "snapshots": _snapshots(facts, expiry),
@@ -57,9 +61,9 @@ def _score(share: float) -> int:
     return round(100 * min(1.0, max(0.0, share)))
 
 
-def _small_files(facts: TableFacts, knobs: Knobs) -> HealthPart:
+def _small_files(facts: TableFacts, knobs: Knobs, now: datetime) -> HealthPart:
     least = knobs[MIN_INPUT_FILES]
-    excess = sum(files_to_save(p, facts) for p in facts.partitions if p.candidate_files >= least)
+    excess = sum(files_to_save(p, facts) for p in admitted(facts, knobs, now) if p.candidate_files >= least)
     total = facts.data_files
     return HealthPart(
         _score(1 - excess / total) if total else 100, f"{excess} of {total} data files could be merged away"

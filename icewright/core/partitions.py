@@ -12,13 +12,13 @@ from uuid import UUID
 from icewright.core.table import PartitionSpec, TableMetadata
 
 PartitionKey = tuple[int, tuple[Any, ...]]  # spec id and partition tuple
-_EPOCH = date(1970, 1, 1)
+EPOCH = date(1970, 1, 1)
 
 
 def partition_key(spec: PartitionSpec, text: str) -> PartitionKey:
     """Return the partition of this text; days are dates whatever form their writer stored."""
     values = tuple(
-        _EPOCH + timedelta(days=value) if field.transform == "day" and isinstance(value, int) else value
+        EPOCH + timedelta(days=value) if field.transform == "day" and isinstance(value, int) else value
         for field, value in zip(spec.fields, partition_values(text), strict=True)
     )
     return spec.spec_id, values

@@ -134,7 +134,7 @@ def evaluate(
     if scan is not None and scan.learned.get("files_scanned"):
         orphans = scan.learned.get("orphans_found", 0) - scan.learned.get("orphans_removed", 0)
         share = orphans / scan.learned["files_scanned"]
-    parts = health_parts(facts, knobs, _expiry(verdicts[Operation.EXPIRE_SNAPSHOTS], facts, knobs, now), share)
+    parts = health_parts(facts, knobs, _expiry(verdicts[Operation.EXPIRE_SNAPSHOTS], facts, knobs, now), share, now)
     revisits = [v.revisit for v in verdicts.values() if isinstance(v, NotDue) and v.revisit is not None]
     revisit = min([now + REVISIT, *(r for r in revisits if r > now)])
     return Evaluation(facts, verdicts, parts, overall(parts), revisit, _terms(knobs, history), knobs.ignored)

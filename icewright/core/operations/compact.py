@@ -28,6 +28,7 @@ from icewright.core.merging import (
     rewritten_in_vain,
     settles_at,
 )
+from icewright.core.partition_filter import admitted
 from icewright.core.partitions import partition_name
 from icewright.core.policy import MEGABYTE, Operation
 from icewright.core.predicates import partitions_predicate
@@ -68,6 +69,7 @@ class PartitionRewrite:
 class Choice:
     """The partitions that are worth rewriting, each with its cause, and those that are not."""
 
+    admitted: Sequence[PartitionFacts]  # by `compact.where`
     due: tuple[PartitionRewrite, ...]
     hot: tuple[PartitionFacts, ...]  # left to their writers
     stuck: tuple[PartitionFacts, ...]  # whose previous rewrite had no effect
@@ -107,7 +109,7 @@ def _settled_since(facts: TableFacts, knobs: Knobs, last: LastRun, now: datetime
         and not rewritten_in_vain(partition, knobs, last, settled=True)
         and (settles := settles_at(partition, facts.metadata, knobs)) is not None
         and last.finished < settles <= now
-        for partition in facts.partitions
+        for partition in admitted(facts, knobs, now)
     )
 
 
@@ -119,7 +121,8 @@ def choose(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime)
     unpaid: list[tuple[PartitionFacts, float, float]] = []
     changes: list[datetime] = []
     append_stream: bool | None = None
-    for partition in facts.partitions:
+    partitions = admitted(facts, knobs, now)
+    for partition in partitions:
         if partition.candidate_files < 2 and partition.overlap is None and not partition.delete_files:  # noqa: PLR2004
             continue  # as most are: nothing to merge, to sort or to apply
         settles = settles_at(partition, facts.metadata, knobs)
@@ -143,7 +146,7 @@ def choose(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime)
             unpaid.append((partition, rewrite.value, cost))
         else:
             due.append(rewrite)
-    return Choice(tuple(due), tuple(hot), tuple(stuck), tuple(unpaid), min(changes, default=None))
+    return Choice(partitions, tuple(due), tuple(hot), tuple(stuck), tuple(unpaid), min(changes, default=None))
 
 
 def _rewrite(partition: PartitionFacts, facts: TableFacts, knobs: Knobs, *, settled: bool) -> PartitionRewrite | None:
@@ -208,7 +211,7 @@ def _due(facts: TableFacts, knobs: Knobs, choice: Choice, order: str | None) -> 
         else:
             steps.append(_step(facts, knobs, order, batch, where, engines))
     one_call = len(groups) == 1 and sum(rewrite.bytes for rewrite in choice.due) <= max_bytes
-    whole_table = len(chosen) == len(facts.partitions) and one_call
+    whole_table = len(chosen) == len(choice.admitted) and one_call
     if (choice.hot or choice.stuck) and inexpressible:
         notes.append(f"{count(inexpressible, 'partition')} left to later: no filter tells them apart from the rest")
     elif whole_table or inexpressible:  # one call for all: a second would only meet what the first has written
@@ -217,7 +220,7 @@ def _due(facts: TableFacts, knobs: Knobs, choice: Choice, order: str | None) -> 
         strongest = min((rewrite.cause for rewrite in choice.due), key=[*Cause].index)
         batch = [replace(rewrite, cause=strongest) for rewrite in choice.due]
         step = _step(facts, knobs, order, batch, None, engines)
-        return _verdict(facts, choice, (replace(step, partitions=tuple(p.key for p in facts.partitions)),), notes)
+        return _verdict(facts, choice, (replace(step, partitions=tuple(p.key for p in choice.admitted)),), notes)
     if not steps:
         return Blocked("; ".join(notes))
     if any(_older_specs(facts, step) for step in steps):
