@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import shutil
 import sqlite3
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,15 +31,21 @@ if TYPE_CHECKING:
     from tests.cli.workspace import Workspace
 
 ROOT = Path(__file__).parent.parent
+FAST = "not spark and not external"  # what `make test-fast` runs
+WHOLE_FOLDERS = (ROOT / "tests" / "cases", ROOT / "tests" / "web" / "pages")  # whose tests are all external
+MARKED_WHOLE = re.compile(r"^pytestmark = (?:\[[^]]*)?pytest\.mark\.(?:spark|external)\b", re.MULTILINE)
 settings.register_profile("long", max_examples=300, deadline=None)  # pytest --hypothesis-profile=long
+settings.register_profile("fast", max_examples=25)  # where a test does not ask for more
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Fix the width of printed tables, share compiled modules, and let contract suites show what differs."""
     os.environ["COLUMNS"] = "200"  # printed tables leave no column out, wherever the tests run
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
     pytest.register_assert_rewrite("icewright.testing.contracts")
+    if config.getoption("markexpr") == FAST:
+        settings.load_profile("fast")
 
 
 class OneSpark(LoadScopeScheduling):  # type: ignore[misc] # xdist has no types
@@ -52,6 +59,26 @@ class OneSpark(LoadScopeScheduling):  # type: ignore[misc] # xdist has no types
         if file.startswith(("tests/chaos/", "tests/faults/")):
             return "kills"
         return "spark" if "mark.spark" in (ROOT / file).read_text(encoding="utf-8") else file
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Under `make test-fast`, import no file whose tests are all left out: their libraries take seconds."""
+    if config.getoption("markexpr") != FAST:
+        return None
+    if collection_path in WHOLE_FOLDERS:
+        return True
+    named = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
+    return (named and MARKED_WHOLE.search(collection_path.read_text(encoding="utf-8")) is not None) or None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect without the garbage collector: nothing of what is imported goes."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)  # `make mutants` runs without xdist
@@ -103,15 +130,35 @@ def postgres_url() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A state store in a SQLite file with every migration; tests take copies."""
+def _migrated(tmp_path_factory: pytest.TempPathFactory) -> sa.Engine:
     from icewright.adapters.store.database import open_database, upgrade
 
-    path = tmp_path_factory.mktemp("store") / "empty.db"
-    engine = open_database(f"sqlite:///{path}")
+    engine = open_database(f"sqlite:///{tmp_path_factory.mktemp('store') / 'empty.db'}")
     upgrade(engine)
     engine.dispose()
-    return path
+    return engine
+
+
+@pytest.fixture(scope="session")
+def empty_store(_migrated: sa.Engine) -> Path:
+    """A state store in a SQLite file with every migration; tests take copies."""
+    return Path(str(_migrated.url.database))
+
+
+@pytest.fixture(scope="session")
+def copied_store(_migrated: sa.Engine, empty_store: Path) -> Callable[[Path], sa.Engine]:
+    """Copy the empty store to a path and open it; the tests of a session share what SQLAlchemy compiles."""
+    from icewright.adapters.store.database import open_database
+
+    compiled: dict[Any, Any] = {}
+
+    def copy(path: Path) -> sa.Engine:
+        engine = open_database(f"sqlite:///{shutil.copy(empty_store, path)}")
+        engine.dialect = _migrated.dialect  # a compiled statement belongs to the dialect that made it
+        engine.update_execution_options(compiled_cache=compiled)
+        return engine
+
+    return copy
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-import boto3
 import pytest
 from obstore.store import S3Store
 
@@ -60,6 +59,8 @@ def versitygw(folder: Path, *, versioned: bool = False) -> Iterator[Mapping[str,
     command += ["--versioning-dir", str(versions)] if versioned else []
     with _running([*command, str(bucket.parent)], port) as found:
         if versioned:
+            import boto3  # which takes a while to import
+
             sign = {"aws_access_key_id": "key", "aws_secret_access_key": "hush", "region_name": "us-east-1"}
             client = boto3.client("s3", endpoint_url=found["s3.endpoint"], **sign)
             client.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})

@@ -25,6 +25,11 @@ def _tree(module: Path) -> ast.Module:
     return ast.parse((ROOT / module).read_text(encoding="utf-8"), str(module))
 
 
+@cache
+def _nodes(module: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(_tree(module)))
+
+
 def _imported(node: ast.AST) -> list[str]:
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
@@ -42,7 +47,7 @@ def test_functions_are_short() -> None:
     too_long = [
         f"{module}:{node.lineno} {node.name}: {lines} lines"
         for module in MODULES
-        for node in ast.walk(_tree(module))
+        for node in _nodes(module)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and (lines := (node.end_lineno or node.lineno) - node.lineno + 1) > FUNCTION_LINES
     ]
@@ -64,7 +69,7 @@ def test_names_are_words_of_the_field() -> None:
     assert not [
         f"{module}: {name}"
         for module in MODULES
-        for node in ast.walk(_tree(module))
+        for node in _nodes(module)
         for name in (getattr(node, "name", None), getattr(node, "id", None), getattr(node, "attr", None))
         if name in retired
     ]
@@ -87,7 +92,7 @@ def test_public_docstrings_stand_alone() -> None:
     short = [
         f"{module}:{node.lineno} {node.name}: {text}"
         for module in MODULES
-        for node in ast.walk(_tree(module))
+        for node in _nodes(module)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and not node.name.startswith("_")
         if (text := (ast.get_docstring(node) or "").split("\n\n")[0]) and len(text.split()) < 5
     ]
@@ -99,7 +104,7 @@ def test_structs_are_decoded_by_decoders() -> None:
     told = [
         f"{module}:{node.lineno}"
         for module in MODULES
-        for node in ast.walk(_tree(module))
+        for node in _nodes(module)
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("msgspec.json.decode", "msgspec.convert")
         for given in node.keywords
         if given.arg == "type"
@@ -110,7 +115,7 @@ def test_structs_are_decoded_by_decoders() -> None:
 
 def test_core_needs_the_standard_library_only() -> None:
     """The core imports itself and the standard library; which parts of that, import-linter says."""
-    imported = {(module, name) for module in CORE for node in ast.walk(_tree(module)) for name in _imported(node)}
+    imported = {(module, name) for module in CORE for node in _nodes(module) for name in _imported(node)}
     foreign = {
         f"{module}: {name}"
         for module, name in imported

@@ -28,6 +28,7 @@ print(result.files[0]["record-count"], int(peak) * 1024)
 """
 
 
+@pytest.mark.external
 @pytest.mark.cases(124)
 @pytest.mark.parametrize(
     ("rows", "length", "in_page"),

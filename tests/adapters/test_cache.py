@@ -165,6 +165,7 @@ for i in range(60):
 """
 
 
+@pytest.mark.external
 def test_two_processes_at_once(tmp_path: Path) -> None:
     """Two processes that save and load side by side lose nothing and see no error."""
     command = [sys.executable, "-c", _WRITER, str(tmp_path)]

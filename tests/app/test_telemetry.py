@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -14,7 +13,6 @@ import pytest
 import sqlalchemy as sa
 from prometheus_client.parser import text_string_to_metric_families
 
-from icewright.adapters.store.database import open_database, upgrade
 from icewright.adapters.store.measures import SqlMeasures
 from icewright.adapters.store.schema import TABLES, VERDICTS
 from icewright.adapters.store.sql import SqlStore
@@ -34,20 +32,10 @@ METRICS = {"bins_by_spark": 1, "files_merged": 10, "bytes_rewritten": 100, "gb_h
 MORE = {"files_deleted": 4, "bytes_deleted": 40, "snapshots_expired": 3}
 
 
-@pytest.fixture(scope="module")
-def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A SQLite file with every migration; tests take copies."""
-    path = tmp_path_factory.mktemp("store") / "empty.db"
-    engine = open_database(f"sqlite:///{path}")
-    upgrade(engine)
-    engine.dispose()
-    return path
-
-
 @pytest.fixture
-def store(empty: Path, tmp_path: Path) -> Iterator[SqlStore]:
+def store(copied_store: Callable[[Path], sa.Engine], tmp_path: Path) -> Iterator[SqlStore]:
     """A store with something for each metric."""
-    made = SqlStore(open_database(f"sqlite:///{shutil.copy(empty, tmp_path / 'state.db')}"))
+    made = SqlStore(copied_store(tmp_path / "state.db"))
     made.tables.record_listing("lake", [Pointer(REF, "m1")], NOW)
     made.tables.record_listing(ODD, [Pointer(TableRef(ODD, ("a",), "t"), "m1")], NOW)
     job_id = made.jobs.claim(REF, "u1", (COMPACT,), Trigger("cycle", "me", "host:1:2"), NOW)

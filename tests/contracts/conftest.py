@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from icewright.adapters.store.schema import SCHEMA
 from icewright.adapters.store.sql import SqlStore
 from tests.contracts.bench import KINDS, Bench, new_database
 from tests.contracts.glue_bench import GlueBench
-from tests.contracts.hive_bench import HiveBench
 from tests.contracts.nessie_bench import NessieBench
 from tests.contracts.rest_bench import RestBench
 
@@ -60,6 +58,8 @@ def bench(uri: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[
 def _bench(uri: str, warehouse: Path) -> Bench:
     match uri.partition(":")[0]:
         case "thrift":
+            from tests.contracts.hive_bench import HiveBench  # whose Thrift modules take a while to import
+
             return HiveBench(uri, warehouse)
         case "http":
             return NessieBench(uri, warehouse) if uri.endswith("/api/v2") else GlueBench(uri, warehouse)
@@ -87,12 +87,15 @@ def server(request: pytest.FixtureRequest) -> Iterator[Callable[[], sa.Engine]]:
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.external)])
 def store(
-    request: pytest.FixtureRequest, empty_store: Path, tmp_path: Path, server: Callable[[], sa.Engine]
+    request: pytest.FixtureRequest,
+    copied_store: Callable[[Path], sa.Engine],
+    tmp_path: Path,
+    server: Callable[[], sa.Engine],
 ) -> Iterator[SqlStore]:
     """An empty store over each database."""
     if request.param == "postgres":
         yield SqlStore(server())
         return
-    opened = SqlStore(open_database(f"sqlite:///{shutil.copy(empty_store, tmp_path / 'state.db')}"))
+    opened = SqlStore(copied_store(tmp_path / "state.db"))
     yield opened
     opened.engine.dispose()

@@ -19,6 +19,7 @@ ROUNDS = 5
 MANY = tuple(f"file:///w/{n:04d}.parquet" for n in range(800))
 
 
+@pytest.mark.external
 @pytest.mark.cases(80)
 def test_of_an_undo_and_a_deletion_in_two_processes_one_gets_the_files(store: SqlStore) -> None:
     """Never both, and never each a part: round after round, over many files."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -11,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from icewright.adapters.store.database import open_database
 from icewright.adapters.store.sql import SqlStore
 from icewright.app.tokens import digest
 from icewright.app.web.access import EventSenders
@@ -93,9 +92,9 @@ class Served:
 
 
 @pytest.fixture
-def served(empty_store: Path, tmp_path: Path) -> Iterator[Served]:
+def served(copied_store: Callable[[Path], sa.Engine], tmp_path: Path) -> Iterator[Served]:
     """An application over a store that knows one table, at which nobody is going to look."""
-    store = SqlStore(open_database(f"sqlite:///{shutil.copy(empty_store, tmp_path / 'state.db')}"))
+    store = SqlStore(copied_store(tmp_path / "state.db"))
     with ExitStack() as stack:
         yield Served(Bench(store), stack)
     store.engine.dispose()
