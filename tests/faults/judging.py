@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -14,6 +15,8 @@ from tests.faults.lakehouse import Lakehouse
 from tests.faults.operations import FaultOperation
 from tests.faults.reading import Reading
 from tests.faults.storage_errors import Fault
+
+_TIMED = re.compile("-hourly-|-before-restore-")
 
 
 @dataclass(frozen=True)
@@ -33,8 +36,13 @@ def lost(want: Want, now: Reading) -> list[str]:
     for name, snapshot_id in want.before.refs.items():
         if now.refs.get(name) is None:
             wrong.append(f"ref {name} is gone")
-        elif now.live.get(now.refs[name]) != want.before.live[snapshot_id]:
+        elif now.live.get(now.refs[name]) not in (
+            want.before.live[snapshot_id],
+            want.after.live.get(want.after.refs.get(name, 0)),
+        ):
             wrong.append(f"ref {name} reads other files")
+        if snapshot_id in want.after.refs.values() and snapshot_id not in now.refs.values():
+            wrong.append(f"no ref leads to snapshot {snapshot_id}, as {name} did")
     for snapshot_id in sorted(want.before.snapshots):
         if snapshot_id not in now.live:
             wrong += [f"snapshot {snapshot_id} is gone"] if snapshot_id in want.after.live else []
@@ -86,8 +94,8 @@ def differs(want: Want, now: Reading) -> list[str]:
     if now.snapshots & want.before.snapshots != want.after.snapshots & want.before.snapshots:
         wrong.append("other snapshots are left")
     gone = want.after.refs.keys() - now.refs.keys()
-    # which hours have points depends on how late a call was
-    wrong += [f"ref {name} is not there" for name in sorted(gone) if "-hourly-" not in name]
+    # which hours have points, and when a restore was, depends on how late a call was
+    wrong += [f"ref {name} is not there" for name in sorted(gone) if not _TIMED.search(name)]
     if now.manifests[now.head] != want.after.manifests[want.after.head]:
         wrong.append(f"{now.manifests[now.head]} manifests, not {want.after.manifests[want.after.head]}")
     return wrong

@@ -1,4 +1,4 @@
-"""What is disturbed: one operation by hand, or the settling at a start."""
+"""What is disturbed: one operation by hand, a restore, or the settling at a start."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from icewright.core.table import TableRef
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
 from icewright.flow.reconcile import reconcile_interrupted
+from icewright.flow.restore import restore
 from icewright.flow.runtime import Runtime
 from tests.faults.lakehouse import NAME
 
@@ -24,6 +25,7 @@ class FaultOperation(enum.StrEnum):
     ORPHANS = Operation.REMOVE_ORPHANS.value
     POINTS = Operation.RECOVERY_POINTS.value
     REWRITE = Operation.REWRITE_MANIFESTS.value
+    RESTORE = "restore"  # to tag v1
     SETTLE = "settle"  # the deletions that an expiry planned and did not come to
 
 
@@ -38,6 +40,8 @@ def do(runtime: Runtime, action: FaultOperation) -> Done:
     """Do it once."""
     if action is FaultOperation.SETTLE:
         return Done("; ".join(reconcile_interrupted(replace(runtime, process_has_ended=lambda _: True))), None)
+    if action is FaultOperation.RESTORE:
+        return Done("; ".join(each.summary for each in restore(runtime, [REF], "v1")), None)
     result = execute(runtime, Request(REF, (Operation(action.value),), manual=True))
     return Done(f"{result.state}: {result.summary}", result.outcomes[0] if result.outcomes else None)
 

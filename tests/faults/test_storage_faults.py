@@ -30,6 +30,7 @@ _FOREIGN = {
     FaultOperation.EXPIRE: _LISTINGS,
     FaultOperation.ORPHANS: _COMMITS,
     FaultOperation.POINTS: _LISTINGS | _DELETIONS,
+    FaultOperation.RESTORE: _DELETIONS | {"listing lacks files"},
     FaultOperation.REWRITE: _LISTINGS | _DELETIONS,
     FaultOperation.SETTLE: _LISTINGS | _COMMITS,
 }

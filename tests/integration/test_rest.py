@@ -14,12 +14,15 @@ from pyiceberg.exceptions import CommitFailedException
 
 from icewright.adapters.clock import SystemClock
 from icewright.app.bootstrap import Application, application, pyiceberg_catalog_properties, read_config
+from icewright.core.errors import Refused
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState, OperationState
 from icewright.core.table import TableRef
 from icewright.flow.detect import detect
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
+from icewright.flow.restore import RestoreResult, restore
+from tests.integration.beside import beside
 from tests.servers.rest_server import RestHost
 
 pytestmark = [pytest.mark.spark, pytest.mark.external, pytest.mark.usefixtures("own_spark")]
@@ -101,4 +104,45 @@ def test_three_clients_of_one_server(app: Application) -> None:
     assert now.scan().to_arrow().num_rows == written[0]
     assert spark.sql("SELECT count(*) FROM lake.sales.orders").first()[0] == written[0]  # type: ignore[index]
     assert len(now.snapshots()) == 1
+    catalog.close()
+
+
+def test_restores_beside_a_writer_lose_no_row(app: Application) -> None:
+    """What Spark commits meanwhile is in main or in the state before a restore, whose tag leads to it."""
+    catalog = load_catalog("lake", **pyiceberg_catalog_properties(app.config.catalogs["lake"]))
+    catalog.create_namespace("sales")
+    table = catalog.create_table("sales.orders", ROWS.schema)
+    table.append(ROWS)
+    first = table.current_snapshot()
+    assert first is not None
+    detect(app.runtime, ["lake"])
+    spark = app.pools["default"].session()
+    written, overtaken, stop = list(range(len(ROWS))), 0, threading.Event()
+
+    def write() -> None:
+        while not stop.is_set():
+            spark.sql(f"INSERT INTO lake.sales.orders VALUES ({100 + len(written)})").collect()  # noqa: S608
+            written.append(100 + len(written))
+
+    def read(version: str) -> list[int]:
+        rows = spark.sql(f"SELECT id FROM lake.sales.orders VERSION AS OF '{version}'").collect()  # noqa: S608
+        return [row["id"] for row in rows]
+
+    done = list[RestoreResult]()
+    with beside(stop, write) as errors:
+        while len(done) < 3 and overtaken < 50:
+            known = len(written)
+            while len(written) < known + 2 and not errors:
+                stop.wait(0.05)
+            try:
+                (result,) = restore(app.runtime, [REF], str(first.snapshot_id))
+            except Refused as error:
+                assert "a writer has committed snapshot" in str(error)  # noqa: PT017 - other refusals are faults
+                overtaken += 1
+            else:
+                done.append(result)
+    assert (len(done), errors) == (3, [])
+    states = [read(version) for version in ("main", *(result.plan.tag.name for result in done))]
+    assert all(len(state) == len(set(state)) for state in states)
+    assert set().union(*states) == set(written)
     catalog.close()
