@@ -22,6 +22,7 @@ SPARK_JOB_SECONDS = 3.0
 SERVICE_MEMORY_GB = 0.3
 SERVICE_FILES_PER_SECOND = 2000.0
 SERVICE_JOB_SECONDS = 0.1
+_KEY_FILES_PER_SECOND = 100.0  # small files whose key columns are read
 DELETE_FILE_BYTES = 64 * 1024  # assumed for a position delete file, as facts have no size of it
 LEAST_TABLES = 3  # that must have runs before their median counts as typical
 _MAX_CORRECTION = 100.0  # times, up or down, that a prediction may be corrected
@@ -65,6 +66,11 @@ def spark_cost(rewritten_bytes: int, jobs: int = 1) -> float:
     """Return the GB-hours of rewriting so many bytes on Spark."""
     seconds = SPARK_JOB_SECONDS * jobs + rewritten_bytes / MEGABYTE / SPARK_MB_PER_SECOND
     return gb_hours(seconds, SPARK_MEMORY_GB)
+
+
+def conversion_gb_hours(files: int, data_files: int) -> float:
+    """Return the GB-hours of the service reading the keys of delete files and of data files, one after the other."""
+    return gb_hours(SERVICE_JOB_SECONDS + (files + data_files) / _KEY_FILES_PER_SECOND, SERVICE_MEMORY_GB)
 
 
 def spark_gb_hours(seconds: float) -> float:

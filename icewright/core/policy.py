@@ -209,6 +209,11 @@ GB_HOUR_PRICE = _number_knob("value.gb_hour_price", 0.02, "price of a GB-hour of
 REQUEST_PRICE = _number_knob("value.request_price", 4e-7, "price of a read request to the storage", maximum=1000)
 
 MIN_DELETE_FILES = _integer("rewrite_deletes.min_delete_files", 5, "position delete files that make a partition due")
+MIN_EQUALITY_DELETES = _integer(
+    "rewrite_deletes.min_equality_delete_files",
+    20,
+    "equality delete files that make a partition due: they become deletion vectors (v3) or position deletes (v2)",
+)
 DANGLING = _flag("rewrite_deletes.dangling", "whether delete files that apply to nothing make a table due")
 
 MIN_MANIFESTS = _integer("rewrite_manifests.min_manifests", 5, "manifests that make a table due", minimum=2)

@@ -209,8 +209,10 @@ METRICS: Mapping[Operation, Mapping[str, str]] = {
         **_SAVED,
     },
     Operation.REWRITE_DELETES: {
-        "files_rewritten": "position delete files rewritten",
-        "files_written": "position delete files written",
+        "files_rewritten": "position and equality delete files rewritten",
+        "files_written": "position delete files and deletion vectors written",
+        "rows_marked": "rows that equality deletes named, and vectors or position deletes name instead",
+        "bytes_written": "bytes of vectors and position deletes in the place of equality deletes",
         **TIME_AND_COST,
         **_SAVED,
     },

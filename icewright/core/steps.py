@@ -70,6 +70,15 @@ class RewritePositionDeletes:
 
 
 @dataclass(frozen=True, slots=True)
+class ConvertEqualityDeletes:
+    """Write what equality deletes name as deletion vectors (v3) or position deletes (v2), and leave the data as is."""
+
+    partitions: tuple[PartitionKey, ...]  # whose equality deletes are converted; those of no partition are too
+    files: int  # equality delete files as counted, for people and for cost
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class RewriteManifests:
     """Merge and split manifests of data or of delete files, clustered by partition."""
 
@@ -145,6 +154,7 @@ Step = (
     ExpireRows
     | RewriteDataFiles
     | RewritePositionDeletes
+    | ConvertEqualityDeletes
     | RewriteManifests
     | TagRecoveryPoints
     | ExpireSnapshots
@@ -221,7 +231,7 @@ def on_pool(step: Step) -> bool:
             return True
         case RewriteManifests(by_spark=by_spark) | ExpireSnapshots(by_spark=by_spark):
             return by_spark
-        case TagRecoveryPoints() | RemoveOrphans():
+        case ConvertEqualityDeletes() | TagRecoveryPoints() | RemoveOrphans():
             return False
     assert_never(step)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from icewright.core.errors import MetadataTooLarge
 from icewright.core.restore import TableHistory
 from icewright.core.runs import FileAction
-from icewright.core.steps import ExpireRows, RewriteDataFiles, RewritePositionDeletes
+from icewright.core.steps import ConvertEqualityDeletes, ExpireRows, RewriteDataFiles, RewritePositionDeletes
 from icewright.core.table import ManifestFile, Snapshot, SnapshotRef, TableFacts, TableMetadata, TableRef, Thresholds
 
 if TYPE_CHECKING:
@@ -315,9 +315,9 @@ class TableFiles(Storage, Protocol):
         ...
 
     def candidates(
-        self, metadata: TableMetadata, step: RewriteDataFiles | RewritePositionDeletes
+        self, metadata: TableMetadata, step: RewriteDataFiles | RewritePositionDeletes | ConvertEqualityDeletes
     ) -> tuple[FileAction, ...]:
-        """Return the files of the step's partitions that Spark's planner takes by the step's options."""
+        """Return the files of the step's partitions that are rewritten: by its options, as Spark's planner does."""
         ...
 
     def aged(self, metadata: TableMetadata, step: ExpireRows) -> tuple[FileAction, ...]:

@@ -7,13 +7,16 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import boto3
 import obstore
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
 
 from icewright.adapters.files.local import LocalStorage
 from icewright.adapters.files.objects import bucket_storage
@@ -28,6 +31,8 @@ from icewright.flow.execute import execute
 from icewright.flow.operation import Request
 from icewright.ports import FileStat, Storage
 from icewright.testing import FixedClock
+from tests.adapters.writing import by_fastavro, record
+from tests.faults.lakehouse import commit_manifests
 from tests.nightly import nightly
 from tests.s3 import s3_server, s3proxy, store, versitygw
 
@@ -154,7 +159,7 @@ def home(tmp_path: Path, properties: Mapping[str, str]) -> Path:
         "catalogs: {lake: {type: sql, enabled: true, properties: "
         f'{{uri: "sqlite:///{tmp_path}/catalog.db", warehouse: "s3://lake/warehouse"{said}}}}}}}\n'
         f'cache: {{folder: "{tmp_path}/cache"}}\n'
-        "policy: [{set: {deletion.delay_hours: 0}}]\n"
+        "policy: [{set: {deletion.delay_hours: 0, rewrite_deletes.min_equality_delete_files: 1}}]\n"
     )
     return tmp_path
 
@@ -184,6 +189,53 @@ def test_a_table_on_s3_is_maintained(home: Path, properties: Mapping[str, str]) 
     reached = {f for s in catalog.load_table("sales.orders").snapshots() for f in reached_by(catalog, s.snapshot_id)}
     assert {f"s3://lake/{p}" for p in left if p.endswith(".parquet")} == reached | {found.files[0].path}
     catalog.close()
+
+
+@pytest.mark.cases(144)
+def test_equality_deletes_on_s3_become_positions(home: Path, properties: Mapping[str, str]) -> None:
+    """The service reads data and keys of a bucket, small files whole and large ones in ranges, and writes there."""
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{home}/catalog.db", warehouse="s3://lake/warehouse", **properties)
+    catalog.create_namespace("sales")
+    ids = pa.array(Random(24).sample(range(2**62), 1_200_000), pa.int64())
+    table = catalog.create_table("sales.upserts", pa.schema([("id", pa.int64())]))
+    table.append(pa.table({"id": ids}))
+    table.append(pa.table({"id": ids[:3]}))
+    _delete_by_id(table, home, ids[1:4])
+    table.append(pa.table({"id": ids[1:2]}))
+    with application(read_config(home / "icewright.yaml"), kind="manual") as app:
+        detect(app.runtime, ["lake"])
+        ref = TableRef("lake", ("sales",), "upserts")
+        (done,) = execute(app.runtime, Request(ref, (Operation.REWRITE_DELETES,), manual=True)).outcomes
+    assert done.metrics["rows_marked"] == 5, done
+    found = catalog.load_table("sales.upserts").scan().to_arrow()["id"]
+    assert sorted(found.to_pylist()) == sorted([*ids[:1].to_pylist(), *ids[4:].to_pylist(), *ids[:2].to_pylist()])
+    catalog.close()
+
+
+def _delete_by_id(table: Table, folder: Path, ids: pa.Array) -> None:
+    """Commit an equality delete file, as Flink does and PyIceberg does not."""
+    fields = pa.schema([pa.field("id", pa.int64(), metadata={"PARQUET:field_id": "1"})])
+    buffer = pa.BufferOutputStream()
+    pq.write_table(pa.table([ids], fields), buffer)
+    content, path = buffer.getvalue().to_pybytes(), f"{table.location()}/data/keys.parquet"
+    about: dict[str, Any] = {
+        "content": 2,
+        "equality_ids": [1],
+        "key_metadata": None,
+        "lower_bounds": None,
+        "upper_bounds": None,
+    }
+    entry = record(path, [], record_count=len(ids), file_size_in_bytes=len(content), **about)
+    new, sequence = table.metadata.new_snapshot_id(), table.metadata.next_sequence_number()
+    deletes = by_fastavro(folder, table.spec(), table.schema(), 2, [entry], (new, sequence))
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    earlier, manifest = snapshot.manifests(table.io), Path(deletes.manifest_path.removeprefix("file://"))
+    deletes[0] = f"{table.location()}/metadata/{manifest.name}"  # its path
+    for place, bytes_ in ((path, content), (deletes.manifest_path, manifest.read_bytes())):
+        with table.io.new_output(place).create() as stream:
+            stream.write(bytes_)
+    commit_manifests(table, new, [deletes, *earlier], len(content))
 
 
 def reached_by(catalog: SqlCatalog, snapshot_id: int) -> set[str]:

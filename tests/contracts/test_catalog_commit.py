@@ -108,6 +108,20 @@ def test_unknown_fields_survive(bench: Bench, change: Callable[[TableMetadata], 
     assert all(kept.get(s["snapshot-id"], s) == s for s in old["snapshots"])
 
 
+@pytest.mark.cases(144)
+def test_a_snapshot_of_v3_takes_no_row_ids(bench: Bench) -> None:
+    """A snapshot that adds no rows begins at the table's next row id and takes none, in every catalog."""
+    base = bench.craft("sales.orders")
+    ids = [{"first-row-id": 10 * number, "added-rows": 10} for number in range(len(base.snapshots))]
+    snapshots = [snapshot | ids[number] for number, snapshot in enumerate(json_of(base.metadata_location)["snapshots"])]
+    edit(base.metadata_location, **{"format-version": 3, "next-row-id": 40}, snapshots=snapshots)
+    base = bench.catalog.load(base.ref)
+    added = {n: v for n, v in addition(base).snapshot.items() if n not in ids[0]}
+    after = json_of(bench.catalog.commit(base, AddSnapshot(added, MAIN)).metadata_location)
+    (new,) = (snapshot for snapshot in after["snapshots"] if snapshot["snapshot-id"] == 4711)
+    assert (new["first-row-id"], new["added-rows"], after["next-row-id"]) == (40, 0, 40)
+
+
 @each_change
 def test_the_metadata_log_grows(bench: Bench, change: Callable[[TableMetadata], Change]) -> None:
     """The log ends with the replaced file and its time; the database names it as the previous one."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from icewright.core.operations import rewrite_deletes
 from icewright.core.policy import Operation
 from icewright.core.runs import LastRun, OperationState
-from icewright.core.steps import Due, NotDue, RewritePositionDeletes, Verdict
+from icewright.core.steps import ConvertEqualityDeletes, Due, NotDue, RewritePositionDeletes, Verdict, on_pool
 from icewright.core.table import PartitionFacts, TableMetadata
 from icewright.testing import NOW, facts, knobs, metadata, partition, spec
 
@@ -78,12 +79,12 @@ def test_dangling_deletes_are_due() -> None:
         (MERGEABLE, {"rewrite_deletes.min_delete_files": 7}, False),
         (partition("eu", position_delete_files=50), {}, False),
         (partition("eu", deletion_vectors=50), {}, False),
-        (partition("eu", equality_delete_files=50, dangling_equality_deletes=9), {}, False),
+        (partition("eu", equality_delete_files=10, dangling_equality_deletes=9), {}, False),
     ],
 )
 @pytest.mark.cases(28, 40)
 def test_thresholds(one: PartitionFacts, settings: Mapping[str, object], due: bool) -> None:
-    """Only position delete files that share what they apply to count; vectors and equality deletes do not."""
+    """Only position delete files that share what they apply to count; vectors and few equality deletes do not."""
     assert isinstance(_verdict(one, settings=settings), Due) is due
 
 
@@ -116,3 +117,42 @@ def test_more_deletes_are_worth_more() -> None:
     few, many, dropped = (_due(_verdict(one))[0] for one in (MERGEABLE, more, both))
     assert few.benefit < dropped.benefit < many.benefit
     assert few.cost < dropped.cost < many.cost
+
+
+UPSERTS = partition("eu", equality_delete_files=18, dangling_equality_deletes=2, data_files=30)
+
+
+@pytest.mark.cases(144)
+@pytest.mark.parametrize(("version", "kind"), [(2, "position deletes"), (3, "deletion vectors")])
+def test_many_equality_deletes_are_due(version: int, kind: str) -> None:
+    """Twenty equality delete files of a partition, dangling ones too, become positions; fewer stay."""
+    verdict = _verdict(UPSERTS, partition("us", equality_delete_files=19), of=replace(REGIONS, format_version=version))
+    assert isinstance(verdict, Due)
+    assert verdict.work.steps == (ConvertEqualityDeletes(((0, ("eu",)),), 20, 512 << 20),)
+    assert verdict.why == f"20 equality delete files in 1 partition, which become {kind}"
+    assert (verdict.files, on_pool(verdict.work.steps[0])) == (20, False)
+    assert verdict.benefit > 0 < verdict.cost
+    few = _verdict(partition("eu", equality_delete_files=19))
+    assert few == NotDue("0 position delete files, no partition has 5 to merge")
+
+
+@pytest.mark.cases(144)
+def test_equality_deletes_that_stay() -> None:
+    """Where not all files are Parquet the equality deletes stay, and the verdict says so."""
+    orc = partition("us", equality_delete_files=20, other_formats=1)
+    left = "equality deletes of 1 partition stay, as not all files there are Parquet"
+    verdict = _verdict(orc)
+    assert isinstance(verdict, NotDue)
+    assert verdict.reason.endswith(left)
+    verdict = _verdict(orc, UPSERTS)
+    assert isinstance(verdict, Due)
+    assert verdict.work.notes == (left,)
+    assert verdict.work.steps == (ConvertEqualityDeletes(((0, ("eu",)),), 20, 512 << 20),)
+
+
+def test_positions_are_merged_before_equality_deletes_are_converted() -> None:
+    """A refusal of the second step does not keep the first from being done."""
+    verdict = _verdict(MERGEABLE, replace(UPSERTS, values=("us",)))
+    assert isinstance(verdict, Due)
+    assert [type(step) for step in verdict.work.steps] == [RewritePositionDeletes, ConvertEqualityDeletes]
+    assert verdict.files == 26

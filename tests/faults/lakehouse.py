@@ -214,20 +214,21 @@ def delete_rows(
     entry = record(f"file://{path}", [value], **about)
     sequence, new = table.metadata.next_sequence_number(), table.metadata.new_snapshot_id()
     deletes = by_fastavro(folder / "metadata", table.spec(), stored or table.schema(), 2, [entry], (new, sequence))
-    _commit(table, folder, new, [deletes, *snapshot.manifests(table.io)], path.stat().st_size)
+    commit_manifests(table, new, [deletes, *snapshot.manifests(table.io)], path.stat().st_size)
 
 
-def drop_delete_files(table: Table, folder: Path) -> None:
+def drop_delete_files(table: Table) -> None:
     """Commit a snapshot with the data manifests alone, so that rows of position delete files are back."""
     snapshot = table.current_snapshot()
     assert snapshot is not None
     data = [m for m in snapshot.manifests(table.io) if m.content is ManifestContent.DATA]
-    _commit(table, folder, table.metadata.new_snapshot_id(), data, 0)
+    commit_manifests(table, table.metadata.new_snapshot_id(), data, 0)
 
 
-def _commit(table: Table, folder: Path, snapshot_id: int, manifests: list[ManifestFile], size: int) -> None:
+def commit_manifests(table: Table, snapshot_id: int, manifests: list[ManifestFile], size: int) -> None:
+    """Commit a snapshot of these manifests to main."""
     sequence, parent = table.metadata.next_sequence_number(), _head(table)
-    path = f"file://{folder}/metadata/snap-{snapshot_id}-0-deletes.avro"
+    path = f"{table.location()}/metadata/snap-{snapshot_id}-0-deletes.avro"
     with write_manifest_list(2, table.io.new_output(path), snapshot_id, parent, sequence, "deflate") as writer:
         writer.add_manifests(manifests)
     snapshot = {

@@ -189,7 +189,7 @@ def test_writers_that_come_first(small: Small, writer: Writer) -> None:
 
 def deletes_dropped(table: Table, small: Small) -> None:
     """The delete files are gone though the snapshot of the plan stays in the history."""
-    drop_delete_files(table, small.folder)
+    drop_delete_files(table)
 
 
 def delete_rolled_back(table: Table, _: Small) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
+from icewright.adapters.engines.arrow.convert_deletes import ConvertInService
 from icewright.adapters.engines.service.adopting import Adopting
 from icewright.adapters.engines.service.deletion import DeletionResult
 from icewright.adapters.engines.service.expire_snapshots import ExpireInService
@@ -24,6 +25,7 @@ from icewright.core.policy import Operation
 from icewright.core.retention import expired_by_iceberg
 from icewright.core.runs import Outcome, committed
 from icewright.core.steps import (
+    ConvertEqualityDeletes,
     ExpireRows,
     ExpireSnapshots,
     RemoveOrphans,
@@ -48,6 +50,7 @@ class Engines:
     expire: ExpireInService
     orphans: RemoveOrphansInService
     manifests: RewriteManifestsInService
+    conversion: ConvertInService
     environments: Mapping[str, Allowlist] = field(default_factory=dict)  # of the catalogs that declare one
     vacuums: Mapping[str, BranchVacuum] = field(default_factory=dict)  # of catalogs with branches
 
@@ -66,6 +69,8 @@ class Engines:
                 base = catalog.load(assignment.base.ref)
                 self._require_unprotected(catalog, step, base, automatic=assignment.automatic)
                 return self.spark.run(catalog, assignment, step)
+            case ConvertEqualityDeletes() as step:
+                return _costed(self.conversion.run(catalog, assignment, step))
             case RewriteManifests() as step:
                 return _costed(self.manifests.run(catalog, assignment, step))
             case TagRecoveryPoints() as step:

@@ -19,7 +19,7 @@ from icewright.core.partitions import PartitionKey, partition_key, partition_tex
 from icewright.core.policy import MEGABYTE
 from icewright.core.runs import FileAction
 from icewright.core.sizes import SizeClass
-from icewright.core.steps import RewriteDataFiles, RewritePositionDeletes
+from icewright.core.steps import ConvertEqualityDeletes, RewriteDataFiles, RewritePositionDeletes
 from icewright.core.table import (
     FileHistogram,
     ManifestContent,
@@ -146,7 +146,7 @@ def _applying(live: pl.LazyFrame, metadata: TableMetadata) -> pl.LazyFrame:
     """
     data = live.filter(pl.col("content") == DATA)
     oldest = data.group_by(_KEY).agg(oldest=pl.col("sequence_number").min())
-    everywhere = [s.spec_id for s in metadata.specs if all(f.transform == "void" for f in s.fields)]
+    everywhere = _unpartitioned(metadata)
     files = data.select(referenced="path", file_records="records", file_sequence="sequence_number")
     is_global = pl.col("spec_id").is_in(everywhere) & (pl.col("content") == EQUALITY_DELETES)
     own = live.filter(pl.col("content") != DATA).with_row_index("delete").with_columns(is_global=is_global)
@@ -174,6 +174,11 @@ def _applying(live: pl.LazyFrame, metadata: TableMetadata) -> pl.LazyFrame:
     return pl.concat(
         [candidates, nowhere.with_columns(vector=False, position=False, scoped=False, applies=False)], how="diagonal"
     )
+
+
+def _unpartitioned(metadata: TableMetadata) -> list[int]:
+    """Return the specs whose equality deletes apply to all partitions."""
+    return [s.spec_id for s in metadata.specs if all(f.transform == "void" for f in s.fields)]
 
 
 def _deletes(applying: pl.LazyFrame) -> pl.LazyFrame:
@@ -215,9 +220,12 @@ def _deletes(applying: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def rewrite_candidates(
-    metadata: TableMetadata, entries: pa.Table, step: RewriteDataFiles | RewritePositionDeletes
+    metadata: TableMetadata, entries: pa.Table, step: RewriteDataFiles | RewritePositionDeletes | ConvertEqualityDeletes
 ) -> tuple[FileAction, ...]:
-    """Return the files of the step's partitions that Iceberg's planner takes by the step's options."""
+    """Return the files of the step's partitions that Iceberg's planner takes by the step's options.
+
+    Equality deletes of an unpartitioned spec are of all partitions.
+    """
     partitions = set(step.partitions)
     specs = {s.spec_id: s for s in metadata.specs}
     live = _live(entries, metadata)
@@ -229,6 +237,13 @@ def rewrite_candidates(
             plain = (pl.col("content") == POSITION_DELETES) & (pl.col("format") != "PUFFIN")
             frame = live.join(own, on=_KEY, how="semi").filter(plain)
             frame = frame.select("path", "bytes", kind=pl.lit("position deletes"))
+        case ConvertEqualityDeletes():
+            everywhere = pl.col("spec_id").is_in(_unpartitioned(metadata))
+            equality = live.filter(pl.col("content") == EQUALITY_DELETES)
+            frame = pl.concat(
+                [equality.filter(everywhere), equality.filter(~everywhere).join(own, on=_KEY, how="semi")]
+            )
+            frame = frame.select("path", "bytes", kind=pl.lit("equality deletes"))
         case RewriteDataFiles():
             old = pl.LazyFrame(
                 [(s, t) for s, t in keys if s != metadata.default_spec_id], own.collect_schema(), orient="row"

@@ -21,7 +21,7 @@ from icewright.adapters.metadata.history import read_history
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.restore import TableHistory
 from icewright.core.runs import FileAction
-from icewright.core.steps import ExpireRows, RewriteDataFiles, RewritePositionDeletes
+from icewright.core.steps import ConvertEqualityDeletes, ExpireRows, RewriteDataFiles, RewritePositionDeletes
 from icewright.core.table import ManifestFile, Snapshot, TableFacts, TableMetadata, Thresholds
 from icewright.ports import AvroFile, DeleteReport, FileStat, SizeLimit, Storage, ignore
 
@@ -122,7 +122,7 @@ class IcebergFiles:
         return table_facts(metadata, thresholds, manifests, self.entries(manifests), measures)
 
     def candidates(
-        self, metadata: TableMetadata, step: RewriteDataFiles | RewritePositionDeletes
+        self, metadata: TableMetadata, step: RewriteDataFiles | RewritePositionDeletes | ConvertEqualityDeletes
     ) -> tuple[FileAction, ...]:
         """Return the files of the step's partitions that Spark's planner takes."""
         snapshot = metadata.current_snapshot

@@ -1,45 +1,73 @@
-"""Position delete files: merged when many, dropped when they apply to nothing any more."""
+"""Delete files: position deletes merged when many and dropped when dangling, equality deletes turned into positions."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
-from icewright.core.cost import OPEN_COST_MB, spark_cost
+from icewright.core.cost import OPEN_COST_MB, conversion_gb_hours, spark_cost
 from icewright.core.effective import Knobs
-from icewright.core.policy import DANGLING, MIN_DELETE_FILES, Operation
+from icewright.core.policy import (
+    DANGLING,
+    MEGABYTE,
+    MIN_DELETE_FILES,
+    MIN_EQUALITY_DELETES,
+    TASK_MEMORY,
+    Operation,
+)
 from icewright.core.predicates import partitions_predicate
 from icewright.core.runs import LastRun
-from icewright.core.steps import Due, NotDue, RewritePositionDeletes, Verdict, Work
-from icewright.core.table import TableFacts
+from icewright.core.steps import ConvertEqualityDeletes, Due, NotDue, RewritePositionDeletes, Step, Verdict, Work
+from icewright.core.table import PartitionFacts, TableFacts
 from icewright.core.words import count
 
 
 def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime) -> Verdict:  # noqa: ARG001
-    """Return Due when a partition has many position delete files, or files that apply to nothing."""
+    """Return Due when a partition has many delete files of one kind, or position deletes that apply to nothing."""
     if facts.metadata.current_snapshot is None:
         return NotDue("no current snapshot")
-    least = knobs[MIN_DELETE_FILES]
     if last is not None and last.left(facts.metadata, knobs):
         return NotDue("the last run left the table as it is")
-    also_dangling = knobs[DANGLING]
+    least, also_dangling = knobs[MIN_DELETE_FILES], knobs[DANGLING]
     with_deletes = [p for p in facts.partitions if p.position_delete_files or p.dangling_position_deletes]
-    chosen = [
+    merged = [
         p for p in with_deletes if p.mergeable_deletes >= least or (also_dangling and p.dangling_position_deletes)
     ]
-    if not chosen:
+    many = [p for p in facts.partitions if _equality_deletes(p) >= knobs[MIN_EQUALITY_DELETES]]
+    converted = [p for p in many if not p.other_formats]
+    notes = () if len(converted) == len(many) else (_left_out(len(many) - len(converted)),)
+    if not merged and not converted:
         files = sum(p.position_delete_files for p in with_deletes)
-        return NotDue(f"{files} position delete files, no partition has {least} to merge")
-    where = None if len(chosen) == len(with_deletes) else partitions_predicate(facts.metadata, chosen)
-    files = sum(p.position_delete_files + p.dangling_position_deletes for p in chosen)
-    dangling = sum(p.dangling_position_deletes for p in chosen)
-    keys = tuple(p.key for p in (chosen if where is not None else with_deletes))
-    step = RewritePositionDeletes(where=where, options={"rewrite-all": "true"}, partitions=keys, files=files)
-    removed = sum(p.mergeable_deletes for p in chosen) + dangling
-    return Due(
-        Work(Operation.REWRITE_DELETES, (step,)),
-        benefit=OPEN_COST_MB * removed,
-        cost=spark_cost(files * 64 * 1024),
-        why=f"{files} position delete files in {count(len(chosen), 'partition')}, {dangling} of them apply to nothing",
-        files=removed,
-        per_file=OPEN_COST_MB,
-    )
+        return NotDue("; ".join((f"{files} position delete files, no partition has {least} to merge", *notes)))
+    steps: list[Step] = []
+    why: list[str] = []
+    removed, cost = 0, 0.0
+    if merged:
+        where = None if len(merged) == len(with_deletes) else partitions_predicate(facts.metadata, merged)
+        files = sum(p.position_delete_files + p.dangling_position_deletes for p in merged)
+        dangling = sum(p.dangling_position_deletes for p in merged)
+        keys = tuple(p.key for p in (merged if where is not None else with_deletes))
+        steps.append(RewritePositionDeletes(where, {"rewrite-all": "true"}, keys, files))
+        removed += sum(p.mergeable_deletes for p in merged) + dangling
+        cost += spark_cost(files * 64 * 1024)
+        why.append(
+            f"{files} position delete files in {count(len(merged), 'partition')}, {dangling} of them apply to nothing"
+        )
+    if converted:
+        # one of an unpartitioned spec is counted in each partition
+        files = min(sum(map(_equality_deletes, converted)), facts.delete_files)
+        keys = tuple(p.key for p in converted)
+        steps.append(ConvertEqualityDeletes(keys, files, knobs[TASK_MEMORY] * MEGABYTE))
+        removed += files
+        cost += conversion_gb_hours(files, sum(p.data_files for p in converted))
+        kind = "deletion vectors" if facts.metadata.format_version > 2 else "position deletes"  # noqa: PLR2004 - v3 has them
+        why.append(f"{files} equality delete files in {count(len(converted), 'partition')}, which become {kind}")
+    work = Work(Operation.REWRITE_DELETES, tuple(steps), notes)
+    return Due(work, OPEN_COST_MB * removed, cost, "; ".join((*why, *notes)), files=removed, per_file=OPEN_COST_MB)
+
+
+def _equality_deletes(partition: PartitionFacts) -> int:
+    return partition.equality_delete_files + partition.dangling_equality_deletes
+
+
+def _left_out(partitions: int) -> str:
+    return f"equality deletes of {count(partitions, 'partition')} stay, as not all files there are Parquet"

@@ -18,6 +18,7 @@ from icewright.core.simulation.costs import spark_expiry, spark_manifests
 from icewright.core.simulation.partition import Chosen, SimulatedPartition
 from icewright.core.simulation.table import FilesDeleted, SimulatedTable
 from icewright.core.steps import (
+    ConvertEqualityDeletes,
     Due,
     ExpireRows,
     ExpireSnapshots,
@@ -73,6 +74,8 @@ def begin(table: SimulatedTable, step: Step, now: datetime) -> Begun:
         case RewritePositionDeletes():
             seconds = REWRITES[Kernel.SPARK].seconds(step.files, step.files * _DELETE_FILE_BYTES)
             return _on_spark(seconds, partial(_rewrite_deletes, table, step))
+        case ConvertEqualityDeletes():  # simulated writers make none
+            return _in_service(step.files, lambda _: Done({}))
         case RewriteManifests():
             end = partial(_rewrite_manifests, table, step)
             if step.by_spark:

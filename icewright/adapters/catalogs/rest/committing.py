@@ -38,6 +38,7 @@ _OK, _NOT_FOUND, _CONFLICT = 200, 404, 409
 _RETRYABLE = frozenset({429, 503})  # the server did nothing: the request may be repeated
 _UNKNOWN_FROM = 500
 _TRIES = 4  # of a request that the server did not want to hear
+_ROW_LINEAGE = 3  # the format version from which on snapshots say which row ids they use
 _MAX_LOADS = 3  # at the table after a lost reply
 _LONGEST_WAIT = timedelta(seconds=30)
 
@@ -66,6 +67,8 @@ class Committing:
         """Commit `change` to `base`; see `Catalog.commit`."""
         if isinstance(change, RestoreSnapshots):
             return self._restore_snapshots(base, change)
+        if isinstance(change, AddSnapshot) and base.format_version >= _ROW_LINEAGE:
+            change = self._with_row_ids(base, change)
         request = {"requirements": commits.requirements(base, change), "updates": commits.updates(base, change)}
         self._require_unchanged(base)
         if not request["updates"]:
@@ -79,6 +82,14 @@ class Committing:
         if isinstance(change, RemoveSnapshots):
             self._verify_refs(base, after, change)
         return after
+
+    def _with_row_ids(self, base: TableMetadata, change: AddSnapshot) -> AddSnapshot:
+        """Return the change with the fields of row lineage in its snapshot, which adds no rows."""
+        now, document = self.document(base.ref)
+        if now.metadata_location != base.metadata_location:
+            raise CommitConflict(f"{base.ref}: somebody else committed since {base.metadata_location}")
+        rows = {"first-row-id": Editor(document).get("next-row-id", 0), "added-rows": 0}
+        return AddSnapshot({**rows, **change.snapshot}, change.branch)
 
     def _restore_snapshots(self, base: TableMetadata, change: RestoreSnapshots) -> TableMetadata:
         """Restore snapshots and verify that the server applied the updates in their order."""

@@ -18,9 +18,8 @@ from icewright.adapters.engines.arrow.equality import EqualityDeletes, EqualityI
 from icewright.adapters.engines.arrow.opening import Opener, UnreadableFile
 from icewright.adapters.engines.arrow.resolve import field_id
 from icewright.adapters.engines.arrow.tasks import DeleteFile, DeleteKind, FileSlice, Layout
+from icewright.adapters.engines.arrow.vectors import DELETED_PATH, DELETED_POSITION, VECTOR_MAGIC
 
-_FILE_PATH, _POSITION = 2147483546, 2147483545  # reserved ids of position delete files
-_MAGIC = b"\xd1\xd3\x39\x64"
 _BATCH_ROWS = 1 << 17
 
 
@@ -74,7 +73,7 @@ class Deletes:
         data_paths = {file_slice.path for file_slice in self.slices}
         with self.opener.parquet(delete.path) as source:
             names = {field_id(f): f.name for f in source.schema_arrow}
-            path, position = names.get(_FILE_PATH, "file_path"), names.get(_POSITION, "pos")
+            path, position = names.get(DELETED_PATH, "file_path"), names.get(DELETED_POSITION, "pos")
             batches = source.iter_batches(_BATCH_ROWS, columns=[path, position], use_threads=False)
             frames = [
                 frame.filter(pl.col("path").is_in(data_paths))
@@ -130,7 +129,7 @@ def _mask(length: int, deleted: pl.Series) -> pa.BooleanArray:
 def vector_positions(blob: bytes) -> BitMap64:
     """Return the positions of a `deletion-vector-v1` blob (Puffin spec)."""
     (length,) = struct.unpack_from(">I", blob)
-    if blob[4:8] != _MAGIC or length + 8 != len(blob):
+    if blob[4:8] != VECTOR_MAGIC or length + 8 != len(blob):
         raise ValueError("its magic or its length is wrong")
     (checksum,) = struct.unpack_from(">I", blob, 4 + length)
     if zlib.crc32(blob[4 : 4 + length]) != checksum:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -21,14 +21,14 @@ _FLOAT_BITS = 32
 _MEMORY_SHARE = 4  # of the task's memory, for the index; sorting it takes as much again
 _BYTES_OF_A_KEY = 16  # beside its values: hash, delete file and prefix count
 
-_KeyColumn = tuple[Field, tuple[str, ...], Field]  # a top-level field, the names down to the key field, the key field
+KeyColumn = tuple[Field, tuple[str, ...], Field]  # a top-level field, the names down to the key field, the key field
 
 
 @dataclass(frozen=True)
 class EqualityIndex:
     """The keys of delete files on the same columns, sorted by hash; each file is read and hashed once."""
 
-    key_columns: tuple[_KeyColumn, ...]
+    key_columns: tuple[KeyColumn, ...]
     keys: pl.DataFrame
     hashes: pl.Series  # ascending
     file_numbers: pl.Series  # of the delete file of each key
@@ -38,7 +38,7 @@ class EqualityIndex:
     @property
     def columns(self) -> tuple[Field, ...]:
         """Return the top-level columns that hold the keys, dropped columns included."""
-        return tuple({top["id"]: top for top, _, _ in self.key_columns}.values())
+        return top_columns(self.key_columns)
 
     def applied(self, paths: Iterable[str]) -> EqualityDeletes:
         """Return the deletes of the delete files that apply to a data file."""
@@ -63,13 +63,13 @@ class EqualityDeletes:
         index = self.index
         if not self.counts[-1]:
             return pl.Series(dtype=pl.UInt32)
-        frame = _key_frame([columns[top["id"]] for top, _, _ in index.key_columns], index.key_columns)
+        frame = key_frame([columns[top["id"]] for top, _, _ in index.key_columns], index.key_columns)
         hashes = frame.hash_rows(index.seed)
         first = index.hashes.search_sorted(hashes, side="left").clip(0, len(index.hashes) - 1)
         rows = (index.hashes.gather(first) == hashes).arg_true()
         first = first.gather(rows)
         # an index has one key for each hash, so the first key of a hash represents all
-        equal = _equal_rows(frame.gather(rows), index.keys.gather(first))
+        equal = equal_rows(frame.gather(rows), index.keys.gather(first))
         last = index.hashes.search_sorted(hashes.gather(rows), side="right")
         applies = self.counts.gather(last) > self.counts.gather(first)
         return rows.filter(equal & applies)
@@ -80,31 +80,47 @@ def read_equality_index(layout: Layout, opener: Opener, ids: Sequence[int], path
 
     Raises `UnsupportedByArrow` when their keys do not fit into the memory of a task.
     """
-    key_columns = tuple(_field_path(layout, number) for number in ids)
-    projected = [_projected(top, path, leaf) for top, path, leaf in key_columns]
-    top_ids = {top["id"] for top, _, _ in key_columns}
-    frames = [_key_frame([pa.nulls(0, arrow_type(field["type"])) for field in projected], key_columns)]
+    key_columns = key_columns_of(layout, ids)
+    empty = [pa.nulls(0, arrow_type(_projected(*column)["type"])) for column in key_columns]
+    frames = [key_frame(empty, key_columns)]
     file_numbers, size = [pl.Series(dtype=pl.UInt32)], 0.0
     for number, path in enumerate(paths):
-        with opener.parquet(path) as source:
-            schema = with_ids(source.schema_arrow, layout.properties.get("schema.name-mapping.default"))
-            fields = [field for field in schema if field_id(field) in top_ids]
-            if len(fields) < len(top_ids):
-                raise UnsupportedByArrow(f"equality delete file {path} lacks a column of its keys")
-            for batch in source.iter_batches(_BATCH_ROWS, columns=[f.name for f in fields], use_threads=False):
-                frame = _key_frame(resolved(batch, fields, projected, {}), key_columns)
-                frames.append(frame)
-                file_numbers.append(pl.repeat(number, frame.height, dtype=pl.UInt32, eager=True))
-                size += frame.estimated_size() + _BYTES_OF_A_KEY * frame.height
-                if size > layout.memory_bytes // _MEMORY_SHARE:
-                    reason = "the keys of its equality deletes do not fit into the memory of a task"
-                    raise UnsupportedByArrow(f"{reason} (compact.task_memory_mb)")
+        for frame in read_keys(layout, opener, key_columns, path):
+            frames.append(frame)
+            file_numbers.append(pl.repeat(number, frame.height, dtype=pl.UInt32, eager=True))
+            size += frame.estimated_size() + _BYTES_OF_A_KEY * frame.height
+            if size > layout.memory_bytes // _MEMORY_SHARE:
+                reason = "the keys of its equality deletes do not fit into the memory of a task"
+                raise UnsupportedByArrow(f"{reason} (compact.task_memory_mb)")
     numbers = {path: number for number, path in enumerate(paths)}
     return _sorted_index(key_columns, pl.concat(frames), pl.concat(file_numbers), numbers)
 
 
+def key_columns_of(layout: Layout, ids: Sequence[int]) -> tuple[KeyColumn, ...]:
+    """Return the columns of the keys by their field ids. Raises `UnsupportedByArrow` for one that is not known."""
+    return tuple(_field_path(layout, number) for number in ids)
+
+
+def top_columns(key_columns: Sequence[KeyColumn]) -> tuple[Field, ...]:
+    """Return the top-level columns that hold the keys, each once."""
+    return tuple({top["id"]: top for top, _, _ in key_columns}.values())
+
+
+def read_keys(layout: Layout, opener: Opener, key_columns: Sequence[KeyColumn], path: str) -> Iterator[pl.DataFrame]:
+    """Yield the keys of a delete file, in batches. Raises `UnsupportedByArrow` when it lacks a column of them."""
+    projected = [_projected(*column) for column in key_columns]
+    top_ids = {top["id"] for top, _, _ in key_columns}
+    with opener.parquet(path) as source:
+        schema = with_ids(source.schema_arrow, layout.properties.get("schema.name-mapping.default"))
+        fields = [field for field in schema if field_id(field) in top_ids]
+        if len(fields) < len(top_ids):
+            raise UnsupportedByArrow(f"equality delete file {path} lacks a column of its keys")
+        for batch in source.iter_batches(_BATCH_ROWS, columns=[f.name for f in fields], use_threads=False):
+            yield key_frame(resolved(batch, fields, projected, {}), key_columns)
+
+
 def _sorted_index(
-    key_columns: tuple[_KeyColumn, ...], keys: pl.DataFrame, file_numbers: pl.Series, numbers: Mapping[str, int]
+    key_columns: tuple[KeyColumn, ...], keys: pl.DataFrame, file_numbers: pl.Series, numbers: Mapping[str, int]
 ) -> EqualityIndex:
     """Return the index, by the first seed for which no two different keys have the same hash."""
     seed = 0
@@ -113,18 +129,18 @@ def _sorted_index(
         order = hashes.arg_sort()
         hashes, keys, file_numbers = hashes.gather(order), keys.gather(order), file_numbers.gather(order)
         repeated = (hashes[1:] == hashes[:-1]).arg_true()
-        if _equal_rows(keys.gather(repeated), keys.gather(repeated + 1)).all():
+        if equal_rows(keys.gather(repeated), keys.gather(repeated + 1)).all():
             return EqualityIndex(key_columns, keys, hashes, file_numbers, numbers, seed)
         seed += 1
 
 
-def _equal_rows(left: pl.DataFrame, right: pl.DataFrame) -> pl.Series:
+def equal_rows(left: pl.DataFrame, right: pl.DataFrame) -> pl.Series:
     """Return for each row whether both frames have the same key; null equals null."""
     columns = (left[name].eq_missing(right[name]) for name in left.columns)
     return reduce(lambda matches, equal: matches & equal, columns)
 
 
-def _field_path(layout: Layout, number: int) -> _KeyColumn:
+def _field_path(layout: Layout, number: int) -> KeyColumn:
     """Return the key field of this id in the current schema, else among dropped columns."""
     for top in (*layout.schema["fields"], *layout.older_fields.values()):
         if (positions := _path_to(top, number)) is not None:
@@ -153,7 +169,7 @@ def _projected(top: Field, path: Sequence[str], leaf: Field) -> Field:
     return {**top, "required": False, "type": {"type": "struct", "fields": [inner]}}
 
 
-def _key_frame(columns: Sequence[pa.Array], key_columns: Sequence[_KeyColumn]) -> pl.DataFrame:
+def key_frame(columns: Sequence[pa.Array], key_columns: Sequence[KeyColumn]) -> pl.DataFrame:
     """Return the key columns as values that are equal exactly where Iceberg's rules call them equal."""
     # struct_field: a field is null where its struct is
     inside = [reduce(pc.struct_field, path, column) for column, (_, path, _) in zip(columns, key_columns, strict=True)]

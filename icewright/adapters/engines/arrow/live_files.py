@@ -91,11 +91,11 @@ class LiveFileReader:
             tuple(record.get(_SPLITS) or ()),
             record.get(_CONTENT) or 0,
             record[_FORMAT].upper() == "PARQUET" and record.get(_KEY_METADATA) is None,
-            _single_file(record) if record.get(_CONTENT) == _POSITION_DELETES else None,
+            only_data_file(record) if record.get(_CONTENT) == _POSITION_DELETES else None,
         )
 
 
-def _single_file(record: Mapping[int, Any]) -> str | None:
+def only_data_file(record: Mapping[int, Any]) -> str | None:
     """Return the only data file of a position delete file: the referenced file, or equal bounds of `file_path`."""
     if record.get(_REFERENCED) is not None:
         return str(record[_REFERENCED])

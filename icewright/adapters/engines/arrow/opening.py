@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from io import SEEK_CUR, SEEK_END, SEEK_SET, RawIOBase
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pyarrow.parquet as pq
 from icewright.adapters.engines.arrow.pages import decoding_bytes
 from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow
 from icewright.core.paths import local_path
+from icewright.ports import Storage
 
 _IN_MEMORY_BYTES = 8 << 20  # smaller files are read in one request, at two thirds of the CPU time
 _PRE_BUFFER_BYTES = 64 << 20  # larger row groups are streamed
@@ -101,6 +103,52 @@ class Opener:
         from pyiceberg.io.pyarrow import PyArrowFileIO  # noqa: PLC0415 - takes half a second, which local files do not need
 
         return PyArrowFileIO(dict(self.storage))
+
+
+@dataclass(frozen=True)
+class StorageOpener(Opener):
+    """Opens files in the service, through its storage with the catalog's credentials."""
+
+    files: Storage
+
+    def _input(self, path: str) -> pa.NativeFile:
+        if local_path(path) is not None:
+            return super()._input(path)
+        size = self.files.size(path)
+        if size is None:
+            raise FileNotFoundError(f"{path} is missing")
+        return pa.PythonFile(_StoredFile(self.files, path, size), mode="r")
+
+
+class _StoredFile(RawIOBase):
+    """A file of a storage, read in ranges."""
+
+    def __init__(self, files: Storage, path: str, size: int) -> None:
+        super().__init__()
+        self._files, self._path, self._size, self._at = files, path, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def size(self) -> int:
+        return self._size
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = SEEK_SET) -> int:
+        start = {SEEK_SET: 0, SEEK_CUR: self._at, SEEK_END: self._size}[whence]
+        self._at = start + offset
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        length = self._size - self._at if size < 0 else min(size, self._size - self._at)
+        content = self._files.read_range(self._path, self._at, length) if length > 0 else b""
+        self._at += len(content)
+        return content
 
 
 def first_line(error: BaseException) -> str:

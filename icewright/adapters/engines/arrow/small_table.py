@@ -189,9 +189,11 @@ class SmallTable:
         dangling = self._dangling(listed, remaining)
         replacing = Replacing(self.files, self.clock, self.catalog, metadata, current, listed)
         snapshot_id, sequence = replacing.snapshot_id, self.planned.sequence_number if starting_sequence else None
-        entry_by_path = {file.path: file.entry for file in removed}
+        partition_by_path = {file.path: self.data.writer.partition(file.entry.partition) for file in removed}
         added = [
-            self.data.writer.added(manifest_record(entry), entry_by_path[group.files[0].path], snapshot_id, sequence)
+            self.data.writer.added(
+                manifest_record(entry), partition_by_path[group.files[0].path], snapshot_id, sequence
+            )
             for group, entries in groups
             for entry in entries
         ]

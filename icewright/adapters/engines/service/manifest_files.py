@@ -46,6 +46,12 @@ _DATA_ADDITIONS = (
     schema_field("content", 134, "int"),
     schema_field("equality_ids", 135, ["null", {"type": "array", "items": "int", "element-id": 136}]),
 )
+_DELETE_ADDITIONS = (
+    *_DATA_ADDITIONS,
+    schema_field("referenced_data_file", 143, ["null", "string"]),
+    schema_field("content_offset", 144, ["null", "long"]),
+    schema_field("content_size_in_bytes", 145, ["null", "long"]),
+)
 
 
 class EntryShape:
@@ -161,7 +167,7 @@ class ManifestWriter:
         self._header, self._shape = dict(model.header), model.shape
         if metadata.format_version >= VERSION_SEQUENCES and _SEQUENCE not in names_by_id(model.shape.schema):
             self._header |= {"format-version": str(metadata.format_version), "content": "data"}
-            self._shape = EntryShape(_upgraded(model.shape.schema))
+            self._shape = EntryShape(_upgraded(model.shape.schema, _DATA_ADDITIONS, _ENTRY_ADDITIONS))
         self._names = names_by_id(self._shape.data_file)
         self._partition_schema = fastavro.parse_schema(plain_schema(partition_schema(self._shape.data_file)))
         self._partition_fields = partition_fields(partition_schema(self._shape.data_file))
@@ -261,16 +267,19 @@ class ManifestWriter:
         """Return whether the written manifests have all of these fields of a data file."""
         return set(field_ids) <= self._names.keys()
 
-    def added(self, values: Mapping[int, Any], like: Entry, snapshot_id: int, sequence: int | None) -> Entry:
-        """Return the entry of a new data file, by field id, in the partition of another."""
+    def added(
+        self, values: Mapping[int, Any], partition: tuple[Any, ...], snapshot_id: int, sequence: int | None
+    ) -> Entry:
+        """Return the entry of a new file, by field id, in a partition of the writer's spec; of data if not said."""
         names = self._names
         record = {name: values.get(number) for number, name in names.items()}
         tuple_names = (field["name"] for field in self._partition_fields)
-        record[names[_PARTITION]] = dict(zip(tuple_names, self.partition(like.partition), strict=True))
+        record[names[_PARTITION]] = stored = dict(zip(tuple_names, partition, strict=True))
         if _CONTENT in names:
-            record[names[_CONTENT]] = 0
+            record[names[_CONTENT]] = values.get(_CONTENT, 0)
         data_file = encoded(self._shape.values, record)
-        return Entry(snapshot_id, sequence, None, like.partition, values[_RECORDS], data_file, ADDED)
+        place = encoded(self._partition_schema, stored)
+        return Entry(snapshot_id, sequence, None, place, values[_RECORDS], data_file, ADDED)
 
     def partition(self, partition: bytes) -> tuple[Any, ...]:
         """Return the values of a partition tuple as they are stored."""
@@ -336,15 +345,24 @@ def _encoded_number(number: int | None, kind: Schema) -> bytes:
     return (varint(branch) if isinstance(kind, list) else b"") + (b"" if number is None else varint(number))
 
 
-def _upgraded(schema: Schema) -> Schema:
-    """Return the schema of a v1 manifest with the fields that later versions add."""
+def model_for_deletes(model: ManifestBytes, format_version: int) -> ManifestBytes:
+    """Return the model of a new manifest of delete files, made from any manifest of the spec."""
+    present, entry_fields = names_by_id(model.shape.data_file), names_by_id(model.shape.schema)
+    lacking = [f for f in _DELETE_ADDITIONS if f["field-id"] not in present]
+    entry_lacking = [f for f in _ENTRY_ADDITIONS if f["field-id"] not in entry_fields]
+    header = {**model.header, "content": "deletes", "format-version": str(format_version)}
+    return ManifestBytes(header, EntryShape(_upgraded(model.shape.schema, lacking, entry_lacking)), 0, b"")
+
+
+def _upgraded(schema: Schema, of_files: Sequence[Schema], of_entries: Sequence[Schema]) -> Schema:
+    """Return the schema of a manifest with fields that later versions add."""
     fields = [
-        f | {"type": f["type"] | {"fields": [*f["type"]["fields"], *_DATA_ADDITIONS]}}
+        f | {"type": f["type"] | {"fields": [*f["type"]["fields"], *of_files]}}
         if f.get("field-id") == _DATA_FILE
         else f
         for f in schema["fields"]
     ]
-    return schema | {"fields": [*fields, *_ENTRY_ADDITIONS]}
+    return schema | {"fields": [*fields, *of_entries]}
 
 
 def _entry_schema(data_file: Schema) -> Schema:

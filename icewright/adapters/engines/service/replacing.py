@@ -1,4 +1,4 @@
-"""A snapshot of operation `replace`: the same rows under other manifests."""
+"""A snapshot of the same rows under other manifests."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from icewright.adapters.engines.service.avro_records import VERSION_SEQUENCES
 from icewright.adapters.engines.service.manifest_files import Entry, ManifestWriter, WrittenManifest
 from icewright.core.errors import CommitStateUnknown, IcewrightError, InvariantViolated, MetadataUnreadable
 from icewright.core.paths import metadata_folder
-from icewright.core.table import MAIN, ManifestFile, Snapshot, TableMetadata
+from icewright.core.table import MAIN, ManifestContent, ManifestFile, Snapshot, TableMetadata
 from icewright.core.verify import identity_violations, ref_violations
 from icewright.ports import AddSnapshot, Catalog, Clock, TableFiles
+
+_CONTENT, _FIRST_ROW_ID = 517, 520  # of a manifest list's row
 
 
 @dataclass
@@ -55,7 +57,12 @@ class Replacing:
         per_file = max(1, int(target_bytes / max(1.0, each)))
         self.written += writer.write(self.files, self._folder, entries, -(-len(entries) // per_file))
 
-    def commit(self, dropped: Collection[str], summary: Mapping[str, str]) -> TableMetadata:
+    def lacks_row_ids(self) -> bool:
+        """Return whether the table's manifests of data have no row ids yet, which the next commit in v3 has to give."""
+        rows = (row for row in self._rows.records if self._rows.value(row, _CONTENT) == ManifestContent.DATA)
+        return any(self._rows.value(row, _FIRST_ROW_ID) is None for row in rows)
+
+    def commit(self, dropped: Collection[str], summary: Mapping[str, str], operation: str = "replace") -> TableMetadata:
         """Commit a snapshot in which the new manifests replace the dropped ones.
 
         Raises `CommitConflict` when the table has changed, `InvariantViolated` when the commit did more.
@@ -74,7 +81,7 @@ class Replacing:
                 int(self.clock.now().timestamp() * 1000), int(current.timestamp.timestamp() * 1000) + 1
             ),
             "manifest-list": self._list,
-            "summary": {"operation": "replace"} | {f"manifests-{n}": str(c) for n, c in counts.items()} | {**summary},
+            "summary": {"operation": operation} | {f"manifests-{n}": str(c) for n, c in counts.items()} | {**summary},
             "schema-id": base.schema.get("schema-id", 0),
         }
         if base.format_version >= VERSION_SEQUENCES:

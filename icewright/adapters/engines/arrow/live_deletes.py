@@ -1,0 +1,191 @@
+"""Live data and delete files of all specs, as manifests list them: what is needed to convert equality deletes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from icewright.adapters.engines.arrow.key_sequences import Bounds
+from icewright.adapters.engines.arrow.live_files import only_data_file
+from icewright.adapters.engines.arrow.tasks import DeleteFile, DeleteKind
+from icewright.adapters.engines.service.manifest_files import (
+    Entry,
+    ManifestWriter,
+    model_for_deletes,
+    read_manifest,
+)
+from icewright.core.errors import MetadataUnreadable, UnsupportedTable
+from icewright.core.table import ManifestContent, ManifestFile, TableMetadata
+from icewright.ports import TableFiles
+
+_PATH, _FORMAT, _BYTES, _NULLS, _LOWER, _UPPER, _KEY_METADATA = 100, 101, 104, 110, 125, 128, 131
+_CONTENT, _EQUALITY_IDS, _OFFSET, _LENGTH = 134, 135, 144, 145
+POSITION_DELETES, EQUALITY_DELETES = 1, 2  # content types of delete files
+Partition = tuple[int, bytes]  # spec id, and the tuple as manifests of the spec store it
+
+
+@dataclass(frozen=True, slots=True)
+class LiveData:
+    """A live data file, with what tells whether deletes may name its rows."""
+
+    path: str
+    partition: Partition
+    values: tuple[Any, ...]  # of the partition
+    sequence: int
+    records: int
+    bytes: int
+    is_plain_parquet: bool  # not encrypted
+    bounds: Bounds  # of the columns that deletes name
+
+
+@dataclass(frozen=True, slots=True)
+class LiveDelete:
+    """A live delete file or deletion vector, and the manifest that lists it."""
+
+    entry: Entry
+    manifest: str
+    partition: Partition
+    path: str
+    bytes: int
+    content: int
+    format: str
+    is_encrypted: bool
+    equality_ids: tuple[int, ...]
+    only_file: str | None  # the data file of position deletes that name only one
+    offset: int  # of a vector in its Puffin file
+    length: int
+
+    @property
+    def sequence(self) -> int:
+        """Return the data sequence number."""
+        return self.entry.sequence or 0
+
+    @property
+    def is_vector(self) -> bool:
+        """Return whether this is a deletion vector."""
+        return self.format == "PUFFIN"
+
+    @property
+    def stored_bytes(self) -> int:
+        """Return the bytes of the deletes themselves: a Puffin file may hold many vectors."""
+        return self.length if self.is_vector else self.bytes
+
+    def applies_to(self, data: LiveData) -> bool:
+        """Return whether these position deletes may name rows of a data file (spec, Scan Planning)."""
+        if self.content != POSITION_DELETES or self.sequence < data.sequence:
+            return False
+        return self.only_file == data.path if self.only_file is not None else self.partition == data.partition
+
+    def task(self) -> DeleteFile:
+        """Return the position deletes as the readers of deletes take them."""
+        kind = DeleteKind.VECTOR if self.is_vector else DeleteKind.POSITION
+        return DeleteFile(kind, self.path, self.offset, self.length, self.entry.records if self.is_vector else 0)
+
+
+@dataclass
+class LiveFiles:
+    """Reads the manifests of one table, each once, however often the table changes meanwhile."""
+
+    files: TableFiles
+    base: TableMetadata
+    check: Callable[[], None]
+    _writers: dict[tuple[int, ManifestContent], ManifestWriter] = field(default_factory=dict, init=False)
+    _data: dict[str, list[LiveData]] = field(default_factory=dict, init=False)
+    _deletes: dict[str, list[LiveDelete]] = field(default_factory=dict, init=False)
+
+    def deletes(self, listed: Sequence[ManifestFile]) -> list[LiveDelete]:
+        """Return the live delete files of the manifests."""
+        manifests = _with_live(listed, ManifestContent.DELETES)
+        for manifest in (m for m in manifests if m.path not in self._deletes):
+            read = self._read(manifest, listed)
+            self._deletes[manifest.path] = [_delete(manifest, *file) for file in read]
+        return [file for manifest in manifests for file in self._deletes[manifest.path]]
+
+    def data(
+        self,
+        listed: Sequence[ManifestFile],
+        key_ids: frozenset[int],
+        before: int,
+        places: frozenset[Partition] | None,
+    ) -> list[LiveData]:
+        """Return the live data files of sequence numbers below `before`, with the bounds of the columns `key_ids`.
+
+        With `places`, those of these partitions alone; all three are the same in each call.
+        """
+        manifests = [m for m in _with_live(listed, ManifestContent.DATA) if m.min_sequence_number < before]
+        for manifest in (m for m in manifests if m.path not in self._data):
+            self._data[manifest.path] = [
+                _data(manifest, key_ids, *file)
+                for file in self._read(manifest, listed)
+                if (file[0].sequence or 0) < before
+                and (places is None or (manifest.spec_id, file[0].partition) in places)
+            ]
+        return [file for manifest in manifests for file in self._data[manifest.path]]
+
+    def writer(self, spec_id: int, content: ManifestContent, listed: Iterable[ManifestFile]) -> ManifestWriter:
+        """Return the writer of manifests of a spec; one of delete files is modelled on any manifest of the spec."""
+        key = (spec_id, content)
+        if key not in self._writers:
+            own = [m for m in listed if m.spec_id == spec_id and m.live_files]
+            model = next((m for m in own if m.content is content), own[0])
+            read = read_manifest(self.files, model.path)
+            if content is ManifestContent.DELETES:
+                read = model_for_deletes(read, self.base.format_version)
+            self._writers[key] = ManifestWriter(read, self.base, spec_id, content)
+        return self._writers[key]
+
+    def require_comparable_partitions(self, spec_id: int, listed: Sequence[ManifestFile]) -> None:
+        """Raise `UnsupportedTable` when data and delete files of a spec store their partitions in different ways."""
+        data, deletes = (self.writer(spec_id, content, listed) for content in ManifestContent)
+        if data.partition_shape != deletes.partition_shape:
+            raise UnsupportedTable(f"{self.base.ref}: manifests of spec {spec_id} store partition values differently")
+
+    def _read(
+        self, manifest: ManifestFile, listed: Sequence[ManifestFile]
+    ) -> list[tuple[Entry, tuple[Any, ...], Mapping[int, Any]]]:
+        self.check()
+        writer = self.writer(manifest.spec_id, manifest.content, listed)
+        entries = writer.entries(manifest, read_manifest(self.files, manifest.path))
+        if len(entries) != manifest.live_files:
+            raise MetadataUnreadable(
+                f"{manifest.path} has {len(entries)} live files where its manifest list says {manifest.live_files}"
+            )
+        partitions = (writer.partition(entry.partition) for entry in entries)
+        return list(zip(entries, partitions, writer.data_files(entries), strict=True))
+
+
+def _with_live(listed: Iterable[ManifestFile], content: ManifestContent) -> list[ManifestFile]:
+    return [m for m in listed if m.content is content and m.live_files]
+
+
+def _data(
+    manifest: ManifestFile, key_ids: frozenset[int], entry: Entry, partition: tuple[Any, ...], record: Mapping[int, Any]
+) -> LiveData:
+    lower, upper, nulls = (
+        {item["key"]: item["value"] for item in record.get(number) or () if item["key"] in key_ids}
+        for number in (_LOWER, _UPPER, _NULLS)
+    )
+    bounds = {number: (lower.get(number), upper.get(number), nulls.get(number)) for number in key_ids}
+    plain = record[_FORMAT].upper() == "PARQUET" and record.get(_KEY_METADATA) is None
+    place = (manifest.spec_id, entry.partition)
+    size = int(record[_BYTES])
+    return LiveData(record[_PATH], place, partition, entry.sequence or 0, entry.records, size, plain, bounds)
+
+
+def _delete(manifest: ManifestFile, entry: Entry, _partition: tuple[Any, ...], record: Mapping[int, Any]) -> LiveDelete:
+    content = int(record[_CONTENT])
+    return LiveDelete(
+        entry,
+        manifest.path,
+        (manifest.spec_id, entry.partition),
+        record[_PATH],
+        int(record[_BYTES]),
+        content,
+        record[_FORMAT].upper(),
+        record.get(_KEY_METADATA) is not None,
+        tuple(sorted(record.get(_EQUALITY_IDS) or ())),
+        only_data_file(record) if content == POSITION_DELETES else None,
+        record.get(_OFFSET) or 0,
+        record.get(_LENGTH) or 0,
+    )

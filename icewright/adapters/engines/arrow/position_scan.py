@@ -1,0 +1,106 @@
+"""Find the rows that equality deletes name: the keys are in memory, and of data files only key columns are read."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+from pyroaring import BitMap64
+
+from icewright.adapters.engines.arrow.deletes import Deletes
+from icewright.adapters.engines.arrow.key_sequences import KeySequences, read_key_sequences
+from icewright.adapters.engines.arrow.live_deletes import LiveData, LiveDelete, Partition
+from icewright.adapters.engines.arrow.opening import Opener
+from icewright.adapters.engines.arrow.reading import BatchScan
+from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow
+from icewright.adapters.engines.arrow.tasks import Bin, FileSlice, Layout
+from icewright.adapters.engines.arrow.types import single_value
+from icewright.core.table import TableMetadata, columns
+
+
+@dataclass
+class PositionScan:
+    """The rows that some equality deletes name, by data file. `check` raises when the job is to end."""
+
+    layout: Layout
+    opener: Opener
+    base: TableMetadata
+    deletes: Sequence[LiveDelete]  # equality deletes
+    everywhere: frozenset[int]  # specs whose equality deletes apply to all partitions
+    check: Callable[[], None]
+    matched: dict[str, BitMap64] = field(default_factory=dict, init=False)
+    files_read: int = field(default=0, init=False)
+    _seen: set[str] = field(default_factory=set, init=False)
+
+    def scan(self, data: Sequence[LiveData]) -> None:
+        """Read the data files that were not there before. Raises `UnsupportedByArrow`, `UnreadableFile`."""
+        fresh = [file for file in data if file.path not in self._seen]
+        by_partition: dict[Partition, list[LiveData]] = {}
+        for file in fresh:
+            by_partition.setdefault(file.partition, []).append(file)
+        groups: dict[tuple[tuple[int, ...], Partition | None], list[LiveDelete]] = {}
+        for delete in self.deletes:
+            place = None if delete.partition[0] in self.everywhere else delete.partition
+            groups.setdefault((delete.equality_ids, place), []).append(delete)
+        for (ids, place), deletes in groups.items():
+            self._scan_group(ids, deletes, fresh if place is None else by_partition.get(place, []))
+        self._seen.update(file.path for file in fresh)
+
+    def _scan_group(self, ids: Sequence[int], deletes: Sequence[LiveDelete], data: Sequence[LiveData]) -> None:
+        newest = max(delete.sequence for delete in deletes)
+        older = [file for file in data if file.sequence < newest]
+        if unread := [file for file in older if not file.is_plain_parquet]:
+            raise UnsupportedByArrow(f"{unread[0].path}, to which they apply, is encrypted or not Parquet")
+        if not older:
+            return
+        for keys in read_key_sequences(self.layout, self.opener, ids, ((d.path, d.sequence) for d in deletes)):
+            for file in older:
+                if keys.may_match(file.sequence, file.bounds):
+                    self.check()
+                    self._scan_file(keys, file)
+
+    def _scan_file(self, keys: KeySequences, file: LiveData) -> None:
+        rows = BatchScan(self.layout, self.opener, Bin(0, (file_slice(file),), self._constants(file), "", 1))
+        self.files_read += 1
+        start = 0
+        for batch in rows.scan_columns(keys.columns):
+            by_id = {top["id"]: column for top, column in zip(keys.columns, batch, strict=True)}
+            deleted = keys.deleted_rows(by_id, file.sequence)
+            if not deleted.is_empty():
+                self.matched.setdefault(file.path, BitMap64()).update(_positions(deleted.cast(pl.UInt64) + start))
+            start += len(batch[0])
+
+    def _constants(self, file: LiveData) -> Mapping[int, Any]:
+        """Return identity partition values by source field id."""
+        fields = self.base.spec(file.partition[0]).fields
+        kinds = {number: kind for number, _, kind in columns(self.base.schema)}
+        return {
+            field.source_id: single_value(kinds[field.source_id], value)
+            for field, value in zip(fields, file.values, strict=True)
+            if field.transform == "identity" and field.source_id in kinds
+        }
+
+
+def positions_by(
+    layout: Layout, opener: Opener, file: LiveData, deletes: Sequence[LiveDelete], cache: Deletes | None = None
+) -> BitMap64:
+    """Return the positions of a data file that position deletes or a vector name already."""
+    named = (cache or Deletes(layout, opener, (file_slice(file),))).positions(file_slice(file, deletes))
+    return BitMap64() if named is None else BitMap64(_positions(named.cast(pl.UInt64)))
+
+
+def file_slice(file: LiveData, deletes: Sequence[LiveDelete] = ()) -> FileSlice:
+    """Return a data file as a whole slice, with position deletes."""
+    tasks = tuple(delete.task() for delete in deletes)
+    return FileSlice(file.path, file.bytes, file.bytes, file.records, file.sequence, None, tasks)
+
+
+def _positions(rows: pl.Series) -> array[int]:
+    """Return positions in the form of which a bitmap is made without an object for each."""
+    values, arrow = array("Q"), rows.rechunk().to_arrow()
+    first, width = arrow.offset, values.itemsize
+    values.frombytes(memoryview(arrow.buffers()[1])[first * width : (first + len(arrow)) * width])
+    return values

@@ -1,0 +1,113 @@
+"""Keys of equality deletes: which rows they name, and which files need not be read for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from icewright.adapters.engines.arrow.key_sequences import Bounds, KeySequences, read_key_sequences
+from icewright.adapters.engines.arrow.opening import Opener
+from icewright.adapters.engines.arrow.types import Field, arrow_type
+from tests.adapters.arrow_tables import Folder, column
+
+NUMBER, DAY, TEXT, FLOAT = (column(i, k, k) for i, k in enumerate(("long", "date", "string", "double"), 1))
+EPOCH = date(1970, 1, 1)
+VALUES: dict[str, Sequence[Any]] = {
+    "long": [None, -(2**63), -1, 0, 7, 2**63 - 1],
+    "date": [None, date(1, 1, 1), EPOCH, date(2026, 1, 2)],
+    "string": [None, "", "a", "é"],
+    "double": [None, float("nan"), -0.0, 0.0, 1.5],
+}
+
+
+def _shares(
+    folder: Folder, fields: Sequence[Field], *deletes: tuple[Sequence[Sequence[Any]], int]
+) -> list[KeySequences]:
+    """The keys of delete files, each with its sequence number."""
+    folder.of(schema={"type": "struct", "fields": list(fields)})
+    files = []
+    for keys, sequence in deletes:
+        rows = [{f["name"]: value for f, value in zip(fields, key, strict=True)} for key in keys]
+        files.append((folder.write(rows, fields), sequence))
+    return list(read_key_sequences(folder.layout, Opener({}), [f["id"] for f in fields], files))
+
+
+def _stored(value: Any) -> bytes:
+    """A bound as manifests store it."""
+    if isinstance(value, date):
+        return (value - EPOCH).days.to_bytes(4, "little", signed=True)
+    return bytes(value.to_bytes(8, "little", signed=True))
+
+
+def _bounds(fields: Sequence[Field], rows: Sequence[Sequence[Any]], *, counts: bool) -> Bounds:
+    """The bounds of a file of these rows, with null counts or without; texts and floats have none that are used."""
+    found = {}
+    for at, field in enumerate(fields):
+        values = [row[at] for row in rows if row[at] is not None]
+        nulls = len(rows) - len(values) if counts else None
+        if values and field["type"] in ("long", "date"):
+            found[field["id"]] = (_stored(min(values)), _stored(max(values)), nulls)
+    return found
+
+
+@pytest.mark.cases(144)
+@pytest.mark.parametrize(
+    ("keys", "bounds", "read"),
+    [
+        ([(1,), (30,)], (10, 20, 0), False),
+        ([(1,), (10,)], (10, 20, 0), True),
+        ([(20,), (30,)], (10, 20, 0), True),
+        ([(1,), (None,)], (10, 20, 0), False),
+        ([(1,), (None,)], (10, 20, 1), True),
+        ([(1,), (None,)], (10, 20, None), True),
+        ([(None,)], (10, 20, 0), False),
+        ([(1,)], (None, None, None), True),
+    ],
+)
+def test_files_whose_bounds_hold_no_key_are_not_read(
+    keys: Sequence[Sequence[Any]], bounds: tuple[int | None, int | None, int | None], read: bool, tmp_path: Path
+) -> None:
+    """A file is read when a key lies between its bounds, or a key is null and it has nulls or does not say."""
+    (share,) = _shares(Folder(tmp_path), [NUMBER], (keys, 2))
+    lower, upper, nulls = bounds
+    known = {1: (None if lower is None else _stored(lower), None if upper is None else _stored(upper), nulls)}
+    assert share.may_match(1, known) is read
+    assert not share.may_match(2, known)  # the delete is not newer than the file
+
+
+def test_a_timestamp_with_bounds_of_dates_is_read(tmp_path: Path) -> None:
+    """Bounds of an earlier type of the column are not compared."""
+    (share,) = _shares(Folder(tmp_path), [column(1, "at", "timestamptz")], ([(datetime(2026, 1, 2, tzinfo=UTC),)], 2))
+    assert share.may_match(1, {1: (_stored(EPOCH), _stored(EPOCH), 0)})
+    assert not share.may_match(1, {1: (_stored(0), _stored(1), 0)})
+
+
+@pytest.mark.cases(144)
+@pytest.mark.parametrize("seed", range(40))
+def test_rows_that_newer_deletes_name(seed: int, tmp_path: Path) -> None:
+    """Whatever the keys and the memory, all rows that newer deletes name are found, in files that are read."""
+    chance, folder = Random(seed), Folder(tmp_path)
+    folder.of(memory_bytes=chance.choice([1 << 30, 1]))
+    fields = chance.sample([NUMBER, DAY, TEXT, FLOAT], chance.randrange(1, 3))
+
+    def some(most: int) -> list[tuple[Any, ...]]:
+        return [tuple(chance.choice(VALUES[f["type"]]) for f in fields) for _ in range(chance.randrange(most))]
+
+    deletes = [(some(4), chance.randrange(1, 6)) for _ in range(3)]
+    shares = _shares(folder, fields, *deletes)
+    for sequence in range(6):
+        rows = some(8)
+        newer = {
+            repr(key) for keys, number in deletes if number > sequence for key in keys
+        }  # NaN is NaN, 0.0 is not -0.0
+        expected = {at for at, row in enumerate(rows) if repr(row) in newer}
+        arrays = {f["id"]: pa.array([r[i] for r in rows], arrow_type(f["type"])) for i, f in enumerate(fields)}
+        bounds = _bounds(fields, rows, counts=chance.random() < 0.5)
+        found = [s.deleted_rows(arrays, sequence).to_list() for s in shares if s.may_match(sequence, bounds)]
+        assert {at for share in found for at in share} == expected
