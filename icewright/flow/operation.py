@@ -284,7 +284,7 @@ class OperationRunner:
     def _pinned_base(self, step: Step, base: TableMetadata) -> Iterator[None]:
         """Pin the snapshot that a rewrite starts from, so that no expiry removes it, even after a crash."""
         store, request, now = self.runtime.store, self.request, self.runtime.clock.now()
-        current, name = base.current_snapshot_id, f"the running rewrite of job {self.job_id}"
+        current, name = base.current_snapshot_id, SnapshotPin.rewriter(self.job_id)
         if request.dry_run or current is None or isinstance(step, ExpireSnapshots | RemoveOrphans | TagRecoveryPoints):
             yield
             return

@@ -142,6 +142,11 @@ class SnapshotPin:
     until: datetime
     author: str
 
+    @staticmethod
+    def rewriter(job_id: str | None) -> str:
+        """Return the reader that a running rewrite is; the end of its job ends the pin."""
+        return f"the running rewrite of job {job_id}"
+
     def hold(self) -> SnapshotHold:
         """Return the pin as the retention rules take it."""
         return SnapshotHold(self.snapshot_id, self.reader, self.until, self.pinned_at)

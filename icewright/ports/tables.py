@@ -110,7 +110,8 @@ class SnapshotPins(Protocol):
         """Pin a snapshot for a reader; an earlier pin of the reader moves. Durable when the call returns.
 
         Return False when the table is unknown, or when a job works on the table, as an expiry may be about to commit.
-        With `job_id` the pin is that job's own: then it must be the one that has the table.
+        With `job_id` the pin is that job's own: then it must be the one that has the table. The pin of a rewrite
+        (`SnapshotPin.rewriter`) goes with the end of its job, whoever ends it.
         """
         ...
 

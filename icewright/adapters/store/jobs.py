@@ -14,7 +14,7 @@ from uuid import uuid4
 import sqlalchemy as sa
 
 from icewright.adapters.store.database import Database
-from icewright.adapters.store.schema import FLEET_PAUSE, JOBS, PROCESSES, TABLES, Moment
+from icewright.adapters.store.schema import FLEET_PAUSE, JOBS, PINS, PROCESSES, TABLES, Moment
 from icewright.adapters.store.statements import (
     SAME_TABLE,
     add_totals,
@@ -29,7 +29,7 @@ from icewright.core.policy import ON_POOL, Operation
 from icewright.core.runs import TRANSITIONS, JobState
 from icewright.core.table import TableRef
 from icewright.core.tally import of_job
-from icewright.ports import JOB_LEASE, MANUAL, JobQueue, JobRow, LeaseStatus, Trigger
+from icewright.ports import JOB_LEASE, MANUAL, JobQueue, JobRow, LeaseStatus, SnapshotPin, Trigger
 
 # Statements of every job are built once: building one costs as much as executing it
 _RENEW_LEASE = (
@@ -206,15 +206,21 @@ class SqlJobs(JobQueue):
             .values(state=state, summary=summary, finished=now, fault=fault)
         )
         connection.execute(_release_table(job_id))
+        own = (PINS.c.table_id == _table_of(job_id)) & (PINS.c.reader == SnapshotPin.rewriter(job_id))
+        connection.execute(sa.delete(PINS).where(own))
         if ended.rowcount == 1:
             add_totals(connection, of_job(state))
         return ended.rowcount == 1
 
 
 def _release_table(job_id: str) -> sa.Update:
-    """Return the update that releases the table of a job; no index leads from a job to its table."""
-    table_id = sa.select(JOBS.c.table_id).where(JOBS.c.job_id == job_id).scalar_subquery()
-    return sa.update(TABLES).where(TABLES.c.id == table_id, TABLES.c.held_by == job_id).values(held_by=None)
+    """Return the update that releases the table of a job."""
+    return sa.update(TABLES).where(TABLES.c.id == _table_of(job_id), TABLES.c.held_by == job_id).values(held_by=None)
+
+
+def _table_of(job_id: str) -> sa.ScalarSelect[int]:
+    """Return the id of a job's table: no index leads from a job to what names it."""
+    return sa.select(JOBS.c.table_id).where(JOBS.c.job_id == job_id).scalar_subquery()
 
 
 def _dequeue_statement() -> sa.Executable:

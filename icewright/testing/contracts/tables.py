@@ -257,6 +257,22 @@ class SnapshotPinsTests(StoreSuite):
         assert store.pins.add(REF, uuid, pin)
         assert [p.reader for p in store.pins.list(REF, uuid)] == ["the job", "reader a"]
 
+    @pytest.mark.cases(157)
+    @pytest.mark.parametrize("killed", [True, False])
+    def test_the_pin_of_a_rewrite_goes_with_its_job(self, store: Store, killed: bool) -> None:
+        """Whoever ends the job: itself, or the service that finds its process dead. A reader's pin stays."""
+        uuid = known_table(store)
+        reader = SnapshotPin("reader a", 1, NOW, NOW + timedelta(hours=1), "me")
+        assert store.pins.add(REF, uuid, reader)
+        job = store.jobs.claim(REF, uuid, [EXPIRE], ME, NOW)
+        assert job is not None
+        assert store.pins.add(REF, uuid, replace(reader, reader=SnapshotPin.rewriter(job)), job_id=job)
+        if killed:
+            assert [row.job_id for row in store.jobs.end_interrupted(NOW, lambda _: True)] == [job]
+        else:
+            store.jobs.finish(job, JobState.FAILED, "", NOW)
+        assert list(store.pins.list(REF, uuid)) == [reader]
+
     def test_a_queued_job_lets_readers_pin(self, store: Store) -> None:
         """A queued job does not stop a reader from pinning, a running one does."""
         record_tables(store, REF)
