@@ -133,10 +133,14 @@ def _durations(state: StoreState) -> Iterator[Sample]:
         yield (operation,), HistogramBuckets(tuple(at_most), totals[Total("run_seconds", "", operation)])
 
 
-def _runs(state: StoreState) -> Iterator[Sample]:
-    return (
-        ((t.catalog, t.operation, t.label), value) for t, value in state.measures.totals.items() if t.name == "runs"
-    )
+def _labelled(name: str) -> Source:
+    """Return a sum by catalog, operation and result."""
+
+    def read(state: StoreState) -> Iterator[Sample]:
+        totals = state.measures.totals.items()
+        return (((t.catalog, t.operation, t.label), value) for t, value in totals if t.name == name)
+
+    return read
 
 
 def _jobs(state: StoreState) -> Iterator[Sample]:
@@ -224,7 +228,20 @@ _DECLARED = (
         _of_queue(lambda queue, _: queue.running),
     ),
     Declared("icewright_jobs_total", _C, ("result",), "jobs that ended, by how", _jobs),
-    Declared("icewright_runs_total", _C, (*_LABELS, "result"), "operations that ran, by what became of them", _runs),
+    Declared(
+        "icewright_runs_total",
+        _C,
+        (*_LABELS, "result"),
+        "operations that ran, by what became of them",
+        _labelled("runs"),
+    ),
+    Declared(
+        "icewright_cost_predictions_total",
+        _C,
+        (*_LABELS, "result"),
+        "runs by what they took: `near` (within twice or half the predicted GB-hours) or `far` from it",
+        _labelled("predictions"),
+    ),
     Declared("icewright_run_duration_seconds", _H, ("operation",), "how long operations ran", _durations),
     Declared(
         "icewright_files_rewritten_total", _C, _LABELS, "files rewritten, of every kind", _total("files_rewritten")

@@ -13,6 +13,7 @@ from enum import StrEnum
 from itertools import islice, pairwise
 from statistics import median
 
+from icewright.core.partitions import small_partitions
 from icewright.core.runs import JOB_ID
 from icewright.core.table import PartitionField, Snapshot, TableFacts
 from icewright.core.words import count
@@ -21,8 +22,6 @@ from icewright.core.writer_state import writer_name
 _RECENT = 500  # of the newest commits of writers that are looked at
 _LEAST_COMMITS = 10  # of one writer, before its habits are known
 _OFTEN, _CALM = timedelta(minutes=2), timedelta(minutes=10)
-_LEAST_PARTITIONS = 50  # below which the number of partitions harms no reader
-_TINY = 0.25  # of the target size: a partition below holds one small file, however well it is compacted
 _SPREAD = 2  # files of one commit in a partition from which on the rows were not gathered before writing
 _METADATA_FILES = 100  # a day
 _DELETE_METADATA = "write.metadata.delete-after-commit.enabled"
@@ -70,21 +69,18 @@ def advise(facts: TableFacts) -> tuple[Advice, ...]:
 
 def _partitions(facts: TableFacts) -> Iterator[Advice]:
     """Partitions that stay below a quarter of the target size, even with one file each."""
-    spec = max((p.spec_id for p in facts.partitions), default=0)
-    current = [p for p in facts.partitions if p.spec_id == spec]
-    size, target = sum(p.data_bytes for p in current), facts.thresholds.target_bytes
-    if len(current) < _LEAST_PARTITIONS or size >= len(current) * target * _TINY:
+    small, target = small_partitions(facts), facts.thresholds.target_bytes
+    if small is None:
         return
-    fields = next((s.fields for s in facts.metadata.specs if s.spec_id == spec), ())
-    each = size / len(current)
+    fields = next((s.fields for s in facts.metadata.specs if s.spec_id == small.spec_id), ())
     yield Advice(
         AdviceKind.OVER_PARTITIONED,
         "",
-        f"{len(current)} partitions hold {_size(each)} each, and the target of a file is {_size(target)}: no rewrite "
-        "merges files across partitions",
+        f"{small.partitions} partitions hold {_size(small.bytes / small.partitions)} each, and the target of a file is "
+        f"{_size(target)}: no rewrite merges files across partitions",
         f"partition more coarsely: {' and '.join(map(_coarser, fields)) or 'use fewer partitions'}; then rewrite the "
         "old data, as files keep the spec that they were written with",
-        f"about {count(max(1, round(size / target)), 'file')} instead of at least {len(current)}",
+        f"about {count(max(1, round(small.bytes / target)), 'file')} instead of at least {small.partitions}",
     )
 
 

@@ -10,6 +10,7 @@ from datetime import datetime
 from icewright.core.cost import expected_files
 from icewright.core.effective import Knobs
 from icewright.core.partition_filter import admitted
+from icewright.core.partitions import small_partitions
 from icewright.core.policy import DELETE_RATIO_THRESHOLD, MEGABYTE, MIN_INPUT_FILES, MIN_MANIFESTS
 from icewright.core.retention import Expiry
 from icewright.core.table import ManifestContent, PartitionFacts, TableFacts
@@ -65,6 +66,9 @@ def _small_files(facts: TableFacts, knobs: Knobs, now: datetime) -> HealthPart:
     least = knobs[MIN_INPUT_FILES]
     excess = sum(files_to_save(p, facts) for p in admitted(facts, knobs, now) if p.candidate_files >= least)
     total = facts.data_files
+    if (small := small_partitions(facts)) is not None:  # no rewrite helps readers, who open them all the same
+        behind = f"{small.files} data files in {small.partitions} small partitions where {small.enough} would do"
+        return HealthPart(_score(small.enough / small.files), f"{behind}: see the advice on partitions")
     return HealthPart(
         _score(1 - excess / total) if total else 100, f"{excess} of {total} data files could be merged away"
     )

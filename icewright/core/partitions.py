@@ -1,18 +1,43 @@
-"""Partition tuples: their canonical text, and their names for people."""
+"""Partition tuples: their canonical text, their names for people, and whether they are too small."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from icewright.core.table import PartitionSpec, TableMetadata
+from icewright.core.table import PartitionSpec, TableFacts, TableMetadata
 
 PartitionKey = tuple[int, tuple[Any, ...]]  # spec id and partition tuple
 EPOCH = date(1970, 1, 1)
+_LEAST_PARTITIONS = 50  # below which the number of partitions harms no reader
+_TINY = 0.25  # of the target size: a partition below holds one small file, however well it is compacted
+
+
+@dataclass(frozen=True, slots=True)
+class SmallPartitions:
+    """The partitions of a table that are too small and too many: no rewrite merges files across them."""
+
+    spec_id: int
+    partitions: int
+    files: int
+    bytes: int
+    enough: int  # files of a quarter of the target size that would hold all
+
+
+def small_partitions(facts: TableFacts) -> SmallPartitions | None:
+    """Return the partitions of the newest spec if they are too small; None while they are large or few."""
+    spec = max((p.spec_id for p in facts.partitions), default=0)
+    found = [p for p in facts.partitions if p.spec_id == spec]
+    files, size = sum(p.data_files for p in found), sum(p.data_bytes for p in found)
+    tiny = facts.thresholds.target_bytes * _TINY
+    if len(found) < _LEAST_PARTITIONS or size >= len(found) * tiny or not files:
+        return None
+    return SmallPartitions(spec, len(found), files, size, max(1, round(size / tiny)))
 
 
 def partition_key(spec: PartitionSpec, text: str) -> PartitionKey:

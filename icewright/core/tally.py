@@ -11,6 +11,8 @@ from icewright.core.runs import JobState, Outcome
 #: Upper bounds of the classes that durations are counted in.
 DURATIONS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3600.0)
 ENDLESS = "+Inf"
+#: Times, up or down, that a predicted cost may be off and is still near what the run took.
+NEAR = 2.0
 #: Which sum a metric of a run adds to.
 SUMS: Mapping[str, str] = {
     "files_merged": "files_rewritten",
@@ -42,8 +44,18 @@ def of_run(catalog: str, outcome: Outcome, seconds: float) -> Mapping[Total, flo
         Total("runs", catalog, operation, str(outcome.state)): 1.0,
         Total("run_seconds", "", operation): seconds,
         Total("runs_by_seconds", "", operation, duration_class(seconds)): 1.0,
+        **_of_prediction(catalog, outcome),
         **of_work(catalog, outcome),
     }
+
+
+def _of_prediction(catalog: str, outcome: Outcome) -> Mapping[Total, float]:
+    """Return the counter of a run whose predicted cost can be compared with what it took."""
+    took, expected = outcome.metrics.get("gb_hours"), outcome.metrics.get("gb_hours_predicted")
+    if not took or not expected:
+        return {}
+    near = expected / NEAR <= took <= expected * NEAR
+    return {Total("predictions", catalog, str(outcome.operation), "near" if near else "far"): 1.0}
 
 
 def of_work(catalog: str, outcome: Outcome) -> Mapping[Total, float]:

@@ -28,7 +28,7 @@ from icewright.testing import NOW, REF, FixedClock
 
 COMPACT = Operation.COMPACT
 ODD = 'po"nd\\\n☃'
-METRICS = {"bins_by_spark": 1, "files_merged": 10, "bytes_rewritten": 100, "gb_hours": 0.5}
+METRICS = {"bins_by_spark": 1, "files_merged": 10, "bytes_rewritten": 100, "gb_hours": 0.5, "gb_hours_predicted": 0.4}
 MORE = {"files_deleted": 4, "bytes_deleted": 40, "snapshots_expired": 3}
 
 

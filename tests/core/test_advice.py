@@ -70,6 +70,7 @@ def test_a_writer_is_named_with_its_own_remedy() -> None:
     assert "144 commits a day instead of 8640" in advice.effect
 
 
+@pytest.mark.cases(133)
 @pytest.mark.parametrize(
     ("transforms", "count", "mb", "remedy"),
     [

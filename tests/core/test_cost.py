@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from random import Random
 
 import pytest
 from hypothesis import assume, given, settings
@@ -139,6 +140,20 @@ def test_a_rewritten_partition_is_not_due_again(data: st.DataObject, found: Knob
 def test_predictions_learn(metrics: dict[str, float], factor: float) -> None:
     """The factor moves half of the way to what the last run really took, within bounds; a right one stays."""
     assert learned(Operation.COMPACT, metrics, Factors()).cost == pytest.approx(factor)
+
+
+@pytest.mark.cases(135)
+@pytest.mark.parametrize("off", [1 / 48, 0.3, 1.0, 7.0, 48.0])
+def test_predictions_are_within_twice_the_cost_after_five_runs(off: float) -> None:
+    """Whatever a pool makes of the model's prediction, nine of ten runs after the fifth take half to twice as much."""
+    draw, factors, near = Random(7), Factors(), 0
+    for number in range(205):
+        modelled = draw.uniform(0.1, 10)
+        took, expected = modelled * off * draw.lognormvariate(0, 0.35), modelled * factors.cost
+        near += number >= 5 and 0.5 <= took / expected <= 2
+        run = {"gb_hours": took, "gb_hours_predicted": expected, "cost_factor": factors.cost}
+        factors = learned(Operation.COMPACT, run, Factors())
+    assert near >= 180
 
 
 @pytest.mark.parametrize(

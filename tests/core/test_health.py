@@ -63,6 +63,19 @@ def test_small_files(files: int, mb: float, score: int, behind: str) -> None:
     assert _parts(facts(partition(files=files, mb=mb)))["small_files"] == HealthPart(score, behind)
 
 
+@pytest.mark.cases(133)
+@pytest.mark.parametrize(
+    ("files", "mb", "score"),
+    [(4, 1, 1), (1, 4, 3), (1, 64, 50), (1, 256, 100)],
+    ids=["four", "merged", "half", "large"],
+)
+def test_partitions_that_no_rewrite_mends_lower_the_health(files: int, mb: float, score: int) -> None:
+    """A thousand small partitions cost readers a thousand files, well compacted or not; the part says so."""
+    found = _parts(facts(*(partition(number, files=files, mb=mb) for number in range(1000))))["small_files"]
+    assert found.score == score
+    assert ("1000 small partitions" in found.behind) == (score < 100)
+
+
 @pytest.mark.parametrize(
     ("position", "rows", "score"),
     [(0, 0, 100), (1, 0, 98), (4, 0, 90), (1, 1500, 75), (1, 3000, 50), (1, 10_000, 0), (40, 0, 0), (500, 0, 0)],

@@ -40,3 +40,15 @@ def test_a_job() -> None:
 def test_classes_of_durations(seconds: float, bound: str) -> None:
     """A class holds what is at most its bound."""
     assert duration_class(seconds) == bound
+
+
+@pytest.mark.cases(135)
+@pytest.mark.parametrize(
+    ("took", "predicted", "result"),
+    [(1.0, 2.0, "near"), (4.0, 2.0, "near"), (0.9, 2.0, "far"), (4.1, 2.0, "far"), (0.0, 2.0, None), (1.0, 0.0, None)],
+)
+def test_predictions_count_as_near_or_far(took: float, predicted: float, result: str | None) -> None:
+    """Within twice or half is near; a run that took nothing, or that nobody predicted, tells nothing."""
+    run = committed(Operation.COMPACT, "", {"gb_hours": took, "gb_hours_predicted": predicted})
+    found = {total.label for total in of_run("lake", run, 1.0) if total.name == "predictions"}
+    assert found == ({result} if result else set())
