@@ -20,7 +20,6 @@ from tests.cli.workspace import Workspace
 pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
 
 METRICS = "lake.ops.metrics"
-DOCS = Path(__file__).parents[2] / "docs" / "how-to" / "notebooks.md"
 
 
 @pytest.fixture
@@ -84,13 +83,3 @@ def test_the_package_loads_no_more_than_is_used() -> None:
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
     with pytest.raises(AttributeError):
         icewright.nothing  # noqa: B018
-
-
-def test_the_blocks_of_its_page_run(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The code on the page about notebooks runs from top to bottom."""
-    workspace.make(partial(metrics, commits=20, rows_per_file=2))
-    monkeypatch.chdir(workspace.home)
-    blocks = DOCS.read_text(encoding="utf-8").split("```python\n")[1:]
-    names: dict[str, object] = {}
-    for block in blocks:
-        exec(block.partition("```")[0], names)  # noqa: S102 - our own page
