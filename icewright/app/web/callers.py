@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Hashable, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, TypeVar
 
-from fastapi import Depends, Request
+from fastapi import APIRouter, Depends, Request
 
 from icewright.app.web.app_state import AppState, app_state
 from icewright.app.web.identity import client_address, principal_of
 from icewright.app.web.limits import PrincipalSlots
-from icewright.app.web.problems import Problem
+from icewright.app.web.problems import Problem, documented
 from icewright.app.web.response_cache import response_cache_of
 from icewright.app.web.segments import LONGEST  # importing registers the convertor that routes use
-from icewright.app.web.threads import in_thread
+from icewright.app.web.threads import SingleThreadRoute, in_thread
 from icewright.core.errors import UsageError
 from icewright.core.permissions import PERMISSIONS, Action, Place, Principal, VisibilityFilter, place_of
 from icewright.core.table import TableRef
@@ -140,6 +140,7 @@ def _target(request: Request) -> str:
 
 _CALLERS = {action: _caller(action) for action in Action}
 any_caller = _caller(None)  # with any or no permission
+_PERMISSIONS: Mapping[Any, str] = {any_caller: "anybody"} | {call: str(action) for action, call in _CALLERS.items()}
 
 
 def needs(action: Action) -> Any:  # noqa: ANN401 - a dependency
@@ -147,9 +148,20 @@ def needs(action: Action) -> Any:  # noqa: ANN401 - a dependency
     return Depends(_CALLERS[action])
 
 
-def x_permission(action: Action) -> dict[str, Any]:
-    """Return the OpenAPI extension that names a route's permission."""
-    return {"x-permission": str(action)}
+class _PermissionRoute(SingleThreadRoute):
+    """A route whose OpenAPI names the permission that its caller needs."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:  # noqa: ANN401 - FastAPI's own
+        super().__init__(path, endpoint, **options)
+        for dependency in self.dependant.dependencies:
+            if dependency.call in _PERMISSIONS:
+                self.openapi_extra = {"x-permission": _PERMISSIONS[dependency.call]}
+
+
+def api_router(tag: str, prefix: str = "") -> APIRouter:
+    """Return a router for routes of the API, with the errors that each of them may answer."""
+    errors = documented(400, 401, 403, 408, 413, 422, 429, 503)
+    return APIRouter(prefix=prefix, tags=[tag], responses=errors, route_class=_PermissionRoute)
 
 
 def allowed_actions(principal: Principal) -> Sequence[str]:

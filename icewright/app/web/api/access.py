@@ -5,24 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import Depends, Query
 
 from icewright.app.tokens import new_token
 from icewright.app.web.api import models
 from icewright.app.web.api.paging import Cursor, Limit, decoded, encoded
-from icewright.app.web.callers import Caller, allowed_actions, any_caller, needs, x_permission
+from icewright.app.web.callers import Caller, allowed_actions, any_caller, api_router, needs
 from icewright.app.web.identity import COOKIE, csrf_of
 from icewright.app.web.problems import Problem, documented
-from icewright.app.web.threads import SingleThreadRoute
 from icewright.core.permissions import PERMISSIONS, Action, Grant, Via, grant
 from icewright.ports.access import TokenRow
 
-router = APIRouter(
-    tags=["access"], responses=documented(400, 401, 403, 408, 413, 422, 429, 503), route_class=SingleThreadRoute
-)
+router = api_router("access")
 
 
-@router.get("/me", summary="Who you are here", openapi_extra={"x-permission": "anybody"})
+@router.get("/me", summary="Who you are here")
 def me(caller: Annotated[Caller, Depends(any_caller)]) -> models.Me:
     """Return the grants of the caller, and the actions allowed in at least one place."""
     principal = caller.principal
@@ -36,7 +33,7 @@ def me(caller: Annotated[Caller, Depends(any_caller)]) -> models.Me:
     )
 
 
-@router.get("/permissions", summary="Who may do what", openapi_extra={"x-permission": "anybody"})
+@router.get("/permissions", summary="Who may do what")
 def permissions(caller: Annotated[Caller, Depends(any_caller)]) -> list[dict[str, Any]]:  # noqa: ARG001 - who is known
     """Return the roles that each action needs."""
     return [
@@ -45,14 +42,14 @@ def permissions(caller: Annotated[Caller, Depends(any_caller)]) -> list[dict[str
     ]
 
 
-@router.get("/tokens", summary="List tokens", openapi_extra=x_permission(Action.TOKENS_MANAGE))
+@router.get("/tokens", summary="List tokens")
 def tokens(caller: Annotated[Caller, needs(Action.TOKENS_MANAGE)]) -> models.Tokens:
     """Return all tokens without their secrets."""
     caller.require((), "tokens")
     return models.Tokens(items=[models.Token(**_token(row)) for row in caller.runtime.store.access.tokens()])
 
 
-@router.post("/tokens", summary="Make a token", status_code=201, openapi_extra=x_permission(Action.TOKENS_MANAGE))
+@router.post("/tokens", summary="Make a token", status_code=201)
 def create(body: models.TokenRequest, caller: Annotated[Caller, needs(Action.TOKENS_MANAGE)]) -> models.NewToken:
     """Create a token; only this response contains its text."""
     caller.require((), "tokens")
@@ -63,13 +60,7 @@ def create(body: models.TokenRequest, caller: Annotated[Caller, needs(Action.TOK
     return models.NewToken(**_token(row), token=text)
 
 
-@router.delete(
-    "/tokens/{token_id:segment}",
-    summary="Revoke a token",
-    status_code=204,
-    openapi_extra=x_permission(Action.TOKENS_MANAGE),
-    responses=documented(404),
-)
+@router.delete("/tokens/{token_id:segment}", summary="Revoke a token", status_code=204, responses=documented(404))
 def revoke(token_id: str, caller: Annotated[Caller, needs(Action.TOKENS_MANAGE)]) -> None:
     """Revoke an API token at once."""
     caller.require((), "tokens")
@@ -78,7 +69,7 @@ def revoke(token_id: str, caller: Annotated[Caller, needs(Action.TOKENS_MANAGE)]
     caller.audit(f"token {token_id}", (), revoked=True)
 
 
-@router.get("/audit", summary="Changes and refusals", openapi_extra=x_permission(Action.AUDIT_READ))
+@router.get("/audit", summary="Changes and refusals")
 def audit(
     caller: Annotated[Caller, needs(Action.AUDIT_READ)],
     actor: Annotated[models.Text | None, Query(description="who")] = None,

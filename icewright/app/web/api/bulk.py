@@ -6,30 +6,20 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from fastapi import APIRouter
-
 from icewright.app.web.api import models
-from icewright.app.web.callers import Caller, needs, x_permission
+from icewright.app.web.callers import Caller, api_router, needs
 from icewright.app.web.problems import Problem, documented
-from icewright.app.web.threads import SingleThreadRoute
 from icewright.core.errors import UsageError
 from icewright.core.layering import parse_settings
 from icewright.core.permissions import Action, needed, place_of
 from icewright.flow.bulk import cancel_jobs, drain_process, pause_fleet, pause_tables, queue_jobs, selected_tables
 from icewright.ports import TableRow
 
-router = APIRouter(
-    tags=["fleet"], responses=documented(400, 401, 403, 408, 413, 422, 429, 503), route_class=SingleThreadRoute
-)
+router = api_router("fleet")
 _EVERYTHING = "the whole fleet"
 
 
-@router.post(
-    "/tables/pause",
-    summary="Pause many tables",
-    openapi_extra=x_permission(Action.TABLES_PAUSE),
-    responses=documented(409),
-)
+@router.post("/tables/pause", summary="Pause many tables", responses=documented(409))
 def pause(body: models.BulkPauseRequest, caller: Annotated[Caller, needs(Action.TABLES_PAUSE)]) -> models.Bulk:
     """Pause the selected tables of the caller; without `expected` only count them."""
     rows = _selected(caller, body, Action.TABLES_PAUSE)
@@ -40,12 +30,7 @@ def pause(body: models.BulkPauseRequest, caller: Annotated[Caller, needs(Action.
     return _bulk(rows, changed=True)
 
 
-@router.post(
-    "/tables/resume",
-    summary="Resume many tables",
-    openapi_extra=x_permission(Action.TABLES_PAUSE),
-    responses=documented(409),
-)
+@router.post("/tables/resume", summary="Resume many tables", responses=documented(409))
 def resume(body: models.BulkRequest, caller: Annotated[Caller, needs(Action.TABLES_PAUSE)]) -> models.Bulk:
     """Resume the selected tables of the caller; without `expected` only count them."""
     rows = _selected(caller, body, Action.TABLES_PAUSE)
@@ -56,12 +41,7 @@ def resume(body: models.BulkRequest, caller: Annotated[Caller, needs(Action.TABL
     return _bulk(rows, changed=True)
 
 
-@router.post(
-    "/tables/cancel",
-    summary="Cancel the jobs of many tables",
-    openapi_extra=x_permission(Action.JOBS_CANCEL),
-    responses=documented(409),
-)
+@router.post("/tables/cancel", summary="Cancel the jobs of many tables", responses=documented(409))
 def cancel(body: models.BulkRequest, caller: Annotated[Caller, needs(Action.JOBS_CANCEL)]) -> models.Bulk:
     """Cancel queued jobs of the selected tables, and ask running ones to stop; without `expected` only count them."""
     rows = _selected(caller, body, Action.JOBS_CANCEL, with_job=True)
@@ -72,12 +52,7 @@ def cancel(body: models.BulkRequest, caller: Annotated[Caller, needs(Action.JOBS
     return _bulk(rows, changed=True, jobs=job_ids)
 
 
-@router.post(
-    "/tables/run",
-    summary="Start operations on many tables",
-    openapi_extra=x_permission(Action.JOBS_RUN),
-    responses=documented(409),
-)
+@router.post("/tables/run", summary="Start operations on many tables", responses=documented(409))
 def run(body: models.BulkRunRequest, caller: Annotated[Caller, needs(Action.JOBS_RUN)]) -> models.Bulk:
     """Queue a manual job on each selected table that the caller may run it on; without `expected` only count them."""
     knobs = parse_settings("set", body.set, caller.runtime.policy().guardrails)
@@ -93,13 +68,13 @@ def run(body: models.BulkRunRequest, caller: Annotated[Caller, needs(Action.JOBS
     return _bulk(rows, changed=True, jobs=job_ids, refused=refused)
 
 
-@router.get("/fleet", summary="Whether everything is paused", openapi_extra=x_permission(Action.PLAN_READ))
+@router.get("/fleet", summary="Whether everything is paused")
 def fleet(caller: Annotated[Caller, needs(Action.PLAN_READ)]) -> models.Fleet:
     """Return the pause of the whole fleet, or null."""
     return _fleet(caller)
 
 
-@router.post("/fleet/pause", summary="Pause everything", openapi_extra=x_permission(Action.TABLES_PAUSE))
+@router.post("/fleet/pause", summary="Pause everything")
 def pause_everything(
     body: models.FleetPauseRequest, caller: Annotated[Caller, needs(Action.TABLES_PAUSE)]
 ) -> models.Fleet:
@@ -110,7 +85,7 @@ def pause_everything(
     return _fleet(caller, cancelled)
 
 
-@router.post("/fleet/resume", summary="Let jobs begin again", openapi_extra=x_permission(Action.TABLES_PAUSE))
+@router.post("/fleet/resume", summary="Let jobs begin again")
 def resume_everything(caller: Annotated[Caller, needs(Action.TABLES_PAUSE)]) -> models.Fleet:
     """End the pause of the whole fleet; tables that are paused one by one stay so."""
     caller.require((), _EVERYTHING)
@@ -123,7 +98,6 @@ def resume_everything(caller: Annotated[Caller, needs(Action.TABLES_PAUSE)]) -> 
     "/processes/{process:segment}/drain",
     summary="Let a process end after its jobs",
     status_code=202,
-    openapi_extra=x_permission(Action.TABLES_PAUSE),
     responses=documented(404),
 )
 def drain(process: str, caller: Annotated[Caller, needs(Action.TABLES_PAUSE)]) -> dict[str, str]:

@@ -4,28 +4,21 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter
-
 from icewright.app.documents import undo_document, waiting_document
 from icewright.app.web.api import models
 from icewright.app.web.api.jobs import OfCatalog, OfTable
 from icewright.app.web.api.paging import Cursor, Limit, decoded, encoded
-from icewright.app.web.callers import Caller, needs, x_permission
+from icewright.app.web.callers import Caller, api_router, needs
 from icewright.app.web.problems import documented
-from icewright.app.web.threads import SingleThreadRoute
 from icewright.core.permissions import Action, place_of
 from icewright.flow.undo import give_up as give_up_deletions
 from icewright.flow.undo import undo as undo_job
 from icewright.ports.views import DeletionQuery
 
-router = APIRouter(
-    tags=["jobs"], responses=documented(400, 401, 403, 408, 413, 422, 429, 503), route_class=SingleThreadRoute
-)
+router = api_router("jobs")
 
 
-@router.get(
-    "/deletions", summary="Deletions that wait", openapi_extra=x_permission(Action.JOBS_READ), responses=documented(404)
-)
+@router.get("/deletions", summary="Deletions that wait", responses=documented(404))
 def deletions(
     caller: Annotated[Caller, needs(Action.JOBS_READ)],
     table: OfTable = None,
@@ -40,12 +33,7 @@ def deletions(
     return models.Deletions(items=items, next=encoded(page.after))
 
 
-@router.post(
-    "/jobs/{job_id:segment}/undo",
-    summary="Undo a job",
-    openapi_extra=x_permission(Action.JOBS_UNDO),
-    responses=documented(404, 409),
-)
+@router.post("/jobs/{job_id:segment}/undo", summary="Undo a job", responses=documented(404, 409))
 def undo(job_id: str, body: models.UndoRequest, caller: Annotated[Caller, needs(Action.JOBS_UNDO)]) -> models.Undone:
     """Restore a job's expired snapshots and refs and drop its planned deletions; repeating it changes nothing."""
     job = caller.job(job_id)
@@ -57,12 +45,7 @@ def undo(job_id: str, body: models.UndoRequest, caller: Annotated[Caller, needs(
     return models.Undone(**document)
 
 
-@router.post(
-    "/jobs/{job_id:segment}/give-up",
-    summary="Give the deletions of a job up",
-    openapi_extra=x_permission(Action.JOBS_UNDO),
-    responses=documented(404, 409),
-)
+@router.post("/jobs/{job_id:segment}/give-up", summary="Give the deletions of a job up", responses=documented(404, 409))
 def give_up(job_id: str, caller: Annotated[Caller, needs(Action.JOBS_UNDO)]) -> models.GivenUp:
     """Drop a job's planned deletions for good; the files stay."""
     job = caller.job(job_id)

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from pydantic import AwareDatetime
 
 from icewright.app.documents import removal_document, waiting_document
 from icewright.app.web.api import models
 from icewright.app.web.api.paging import Cursor, Limit, decoded, encoded
-from icewright.app.web.callers import Caller, needs, x_permission
+from icewright.app.web.callers import Caller, api_router, needs
 from icewright.app.web.problems import Problem, documented
-from icewright.app.web.threads import SingleThreadRoute
 from icewright.core.permissions import Action, place_of, sees
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState, OperationState
@@ -21,9 +20,7 @@ from icewright.flow.queue import plan_now
 from icewright.ports import JobRow
 from icewright.ports.views import After, DeletionQuery, JobItem, JobQuery, RunQuery, WaitingItem
 
-router = APIRouter(
-    tags=["jobs"], responses=documented(400, 401, 403, 408, 413, 422, 429, 503), route_class=SingleThreadRoute
-)
+router = api_router("jobs")
 
 OfTable = Annotated[models.Text | None, Query(description="catalog.namespace.table")]
 Search = Annotated[models.Text | None, Query(description="part of the table's name, in any case")]
@@ -31,7 +28,7 @@ Since = Annotated[AwareDatetime | None, Query(description="created then or later
 OfCatalog = Annotated[models.Text | None, Query(description="only this catalog")]
 
 
-@router.get("/jobs", summary="List jobs", openapi_extra=x_permission(Action.JOBS_READ), responses=documented(404))
+@router.get("/jobs", summary="List jobs", responses=documented(404))
 def jobs(  # noqa: PLR0913, PLR0917 - query parameters, given by their names
     caller: Annotated[Caller, needs(Action.JOBS_READ)],
     table: OfTable = None,
@@ -51,9 +48,7 @@ def jobs(  # noqa: PLR0913, PLR0917 - query parameters, given by their names
     return caller.cached_until_change("jobs", query, after, limit, work=lambda: _listed(caller, query, after, limit))
 
 
-@router.get(
-    "/jobs/{job_id:segment}", summary="One job", openapi_extra=x_permission(Action.JOBS_READ), responses=documented(404)
-)
+@router.get("/jobs/{job_id:segment}", summary="One job", responses=documented(404))
 def job(job_id: str, caller: Annotated[Caller, needs(Action.JOBS_READ)]) -> models.JobDetail:
     """Return a job with its runs, the snapshots that it removed, and its planned deletions.
 
@@ -77,12 +72,7 @@ def job(job_id: str, caller: Annotated[Caller, needs(Action.JOBS_READ)]) -> mode
     )
 
 
-@router.get(
-    "/jobs/{job_id:segment}/files",
-    summary="What a job deleted, found or kept",
-    openapi_extra=x_permission(Action.JOBS_READ),
-    responses=documented(404),
-)
+@router.get("/jobs/{job_id:segment}/files", summary="What a job deleted, found or kept", responses=documented(404))
 def files(
     job_id: str, caller: Annotated[Caller, needs(Action.JOBS_READ)], limit: Limit = 100, cursor: Cursor = None
 ) -> models.Files:
@@ -91,12 +81,7 @@ def files(
     return models.Files(items=[models.File(**item) for item in page.items], next=encoded(page.after))
 
 
-@router.get(
-    "/jobs/{job_id:segment}/events",
-    summary="What a job said",
-    openapi_extra=x_permission(Action.JOBS_READ),
-    responses=documented(404),
-)
+@router.get("/jobs/{job_id:segment}/events", summary="What a job said", responses=documented(404))
 def events(
     job_id: str, caller: Annotated[Caller, needs(Action.JOBS_READ)], limit: Limit = 100, cursor: Cursor = None
 ) -> models.Events:
@@ -106,11 +91,7 @@ def events(
 
 
 @router.post(
-    "/jobs/{job_id:segment}/cancel",
-    summary="Ask a job to stop",
-    status_code=202,
-    openapi_extra=x_permission(Action.JOBS_CANCEL),
-    responses=documented(404, 409),
+    "/jobs/{job_id:segment}/cancel", summary="Ask a job to stop", status_code=202, responses=documented(404, 409)
 )
 def cancel(job_id: str, caller: Annotated[Caller, needs(Action.JOBS_CANCEL)]) -> models.Job:
     """Cancel a queued job at once, a running one before its next step."""
@@ -121,7 +102,7 @@ def cancel(job_id: str, caller: Annotated[Caller, needs(Action.JOBS_CANCEL)]) ->
     return models.Job.model_validate(job(row.job_id, caller).model_dump())
 
 
-@router.get("/runs", summary="List runs", openapi_extra=x_permission(Action.JOBS_READ), responses=documented(404))
+@router.get("/runs", summary="List runs", responses=documented(404))
 def runs(
     caller: Annotated[Caller, needs(Action.JOBS_READ)],
     table: OfTable = None,
@@ -139,9 +120,7 @@ def runs(
     return models.Runs(items=[_run(item) for item in page.items], next=encoded(page.after))
 
 
-@router.get(
-    "/queue", summary="What runs, and what waits with which reason", openapi_extra=x_permission(Action.PLAN_READ)
-)
+@router.get("/queue", summary="What runs, and what waits with which reason")
 def queue(
     caller: Annotated[Caller, needs(Action.PLAN_READ)], limit: Limit = 100, cursor: Cursor = None
 ) -> models.Queue:
@@ -159,7 +138,7 @@ def queue(
     )
 
 
-@router.get("/plan", summary="What would start now", openapi_extra=x_permission(Action.PLAN_READ))
+@router.get("/plan", summary="What would start now")
 def plan(
     caller: Annotated[Caller, needs(Action.PLAN_READ)], catalog: OfCatalog = None, limit: Limit = 100
 ) -> models.Plan:

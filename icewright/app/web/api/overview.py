@@ -7,24 +7,21 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from icewright.app.web.api import models
-from icewright.app.web.callers import Caller, needs, x_permission
+from icewright.app.web.callers import Caller, api_router, needs
 from icewright.app.web.problems import documented
-from icewright.app.web.threads import SingleThreadRoute
 from icewright.core.permissions import Action, place_of, sees
 from icewright.core.policy import Operation
 from icewright.ports.views import RunQuery, TrendStep
 
 _MINUTELY, _HOURLY = 2, 48  # hours up to which a trend has a step for each minute, and for each hour
 _LONGEST = 366 * 24
-router = APIRouter(
-    tags=["overview"], responses=documented(400, 401, 403, 408, 413, 422, 429, 503), route_class=SingleThreadRoute
-)
+router = api_router("overview")
 
 
-@router.get("/overview", summary="Overview of the fleet", openapi_extra=x_permission(Action.PLAN_READ))
+@router.get("/overview", summary="Overview of the fleet")
 def overview(
     caller: Annotated[Caller, needs(Action.PLAN_READ)],
     days: Annotated[int, Query(ge=1, le=366, description="of spending")] = 14,
@@ -53,12 +50,7 @@ def overview(
     )
 
 
-@router.get(
-    "/trend",
-    summary="What runs cost and removed over time",
-    openapi_extra=x_permission(Action.PLAN_READ),
-    responses=documented(404),
-)
+@router.get("/trend", summary="What runs cost and removed over time", responses=documented(404))
 def trend(
     caller: Annotated[Caller, needs(Action.PLAN_READ)],
     hours: Annotated[int, Query(ge=1, le=_LONGEST, description="up to now")] = 14 * 24,

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from icewright.app.web.api import models
-from icewright.app.web.callers import Caller, needs, x_permission
+from icewright.app.web.callers import Caller, api_router, needs
 from icewright.app.web.problems import Problem, documented
-from icewright.app.web.threads import SingleThreadRoute
 from icewright.core.errors import UsageError
 from icewright.core.layering import PolicyRule, parse_pattern, parse_settings
 from icewright.core.permissions import Action, Place, overlaps, place_of, sees
@@ -18,13 +17,11 @@ from icewright.core.properties import by_property
 from icewright.flow.preview import Changed, preview
 from icewright.ports.views import RuleVersion
 
-router = APIRouter(
-    tags=["policies"], responses=documented(400, 401, 403, 408, 413, 422, 429, 503), route_class=SingleThreadRoute
-)
+router = api_router("policies")
 PLATFORM = "platform"
 
 
-@router.get("/knobs", summary="Every knob there is", openapi_extra=x_permission(Action.POLICIES_READ))
+@router.get("/knobs", summary="Every knob there is")
 def every_knob(caller: Annotated[Caller, needs(Action.POLICIES_READ)]) -> list[dict[str, Any]]:  # noqa: ARG001 - who may
     """Return each knob's default, unit, bounds and help, and whether a table property may set it."""
     fields = ("name", "default", "unit", "minimum", "maximum", "choices", "help", "expects")
@@ -34,7 +31,7 @@ def every_knob(caller: Annotated[Caller, needs(Action.POLICIES_READ)]) -> list[d
     ]
 
 
-@router.get("/policies", summary="Rules and guardrails", openapi_extra=x_permission(Action.POLICIES_READ))
+@router.get("/policies", summary="Rules and guardrails")
 def policies(caller: Annotated[Caller, needs(Action.POLICIES_READ)]) -> models.Policies:
     """Return the rules of file and store that reach visible tables, weakest level first."""
     policy, newest = caller.runtime.policy(), {v.match: v for v in reversed(caller.runtime.store.rules.versions())}
@@ -46,12 +43,7 @@ def policies(caller: Annotated[Caller, needs(Action.POLICIES_READ)]) -> models.P
     )
 
 
-@router.get(
-    "/policies/{scope:segment}/versions",
-    summary="All versions of a stored rule",
-    openapi_extra=x_permission(Action.POLICIES_READ),
-    responses=documented(404),
-)
+@router.get("/policies/{scope:segment}/versions", summary="All versions of a stored rule", responses=documented(404))
 def versions(scope: str, caller: Annotated[Caller, needs(Action.POLICIES_READ)]) -> models.Versions:
     """Return the versions of a rule, newest first; one without settings removed the rule."""
     match = _match(scope)
@@ -61,12 +53,7 @@ def versions(scope: str, caller: Annotated[Caller, needs(Action.POLICIES_READ)])
     return models.Versions(items=[_rule(PolicyRule(v.match, v.settings, "store"), v) for v in stored])
 
 
-@router.put(
-    "/policies/{scope:segment}",
-    summary="Set a rule",
-    openapi_extra=x_permission(Action.POLICIES_CHANGE),
-    responses=documented(409),
-)
+@router.put("/policies/{scope:segment}", summary="Set a rule", responses=documented(409))
 def put(scope: str, body: models.RuleRequest, caller: Annotated[Caller, needs(Action.POLICIES_CHANGE)]) -> models.Rule:
     """Replace the stored rule of the scope; it wins over the file's rule of the same level."""
     match = _owned_pattern(caller, scope)
@@ -76,13 +63,7 @@ def put(scope: str, body: models.RuleRequest, caller: Annotated[Caller, needs(Ac
     return _set(caller, match, settings, body.version)
 
 
-@router.delete(
-    "/policies/{scope:segment}",
-    summary="Take a rule back",
-    status_code=204,
-    openapi_extra=x_permission(Action.POLICIES_CHANGE),
-    responses=documented(404),
-)
+@router.delete("/policies/{scope:segment}", summary="Take a rule back", status_code=204, responses=documented(404))
 def delete(scope: str, caller: Annotated[Caller, needs(Action.POLICIES_CHANGE)]) -> None:
     """Remove the stored rule of the scope; rules of the file stay."""
     match = _owned_pattern(caller, scope)
@@ -92,11 +73,7 @@ def delete(scope: str, caller: Annotated[Caller, needs(Action.POLICIES_CHANGE)])
     _set(caller, match, {}, newest.version)
 
 
-@router.post(
-    "/policies/{scope:segment}/preview",
-    summary="What a rule would change",
-    openapi_extra=x_permission(Action.POLICIES_PREVIEW),
-)
+@router.post("/policies/{scope:segment}/preview", summary="What a rule would change")
 def preview_rule(
     scope: str,
     body: models.RuleRequest,

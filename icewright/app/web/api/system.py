@@ -5,20 +5,16 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from pydantic import BaseModel, Field
 
 from icewright.app.web.api.paging import Limit
-from icewright.app.web.callers import Caller, needs, x_permission
-from icewright.app.web.problems import documented
-from icewright.app.web.threads import SingleThreadRoute
+from icewright.app.web.callers import Caller, api_router, needs
 from icewright.core.alerts import Alert, Severity
 from icewright.core.errors import ChannelUnavailable
 from icewright.core.permissions import Action, place_of, sees, touches
 
-router = APIRouter(
-    tags=["system"], responses=documented(400, 401, 403, 408, 413, 422, 429, 503), route_class=SingleThreadRoute
-)
+router = api_router("system")
 
 
 class CatalogModel(BaseModel):
@@ -91,7 +87,7 @@ class Tested(BaseModel):
     error: str | None
 
 
-@router.get("/catalogs", summary="Catalogs", openapi_extra=x_permission(Action.SYSTEM_READ))
+@router.get("/catalogs", summary="Catalogs")
 def catalogs(caller: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> list[CatalogModel]:
     """Return current and former catalogs, and whether they answer."""
     runtime = caller.runtime
@@ -116,7 +112,7 @@ def catalogs(caller: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> list[Catal
     return models
 
 
-@router.get("/pools", summary="Spark pools", openapi_extra=x_permission(Action.SYSTEM_READ))
+@router.get("/pools", summary="Spark pools")
 def pools(caller: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> list[PoolModel]:
     """Return pools with configured and adapted limits, and GB-hours spent today."""
     runtime = caller.runtime
@@ -134,7 +130,7 @@ def pools(caller: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> list[PoolMode
     ]
 
 
-@router.get("/limits", summary="Limits", openapi_extra=x_permission(Action.SYSTEM_READ))
+@router.get("/limits", summary="Limits")
 def limits(caller: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> LimitsModel:
     """Return the limits of concurrent jobs and of daily GB-hours."""
     limits_ = caller.runtime.limits
@@ -152,14 +148,14 @@ def limits(caller: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> LimitsModel:
     )
 
 
-@router.get("/processes", summary="Services and workers", openapi_extra=x_permission(Action.SYSTEM_READ))
+@router.get("/processes", summary="Services and workers")
 def processes(caller: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> list[ProcessModel]:
     """Return services and workers, including those without heartbeat."""
     names = ProcessModel.model_fields
     return [ProcessModel(**{n: getattr(row, n) for n in names}) for row in caller.runtime.store.processes.list()]
 
 
-@router.get("/alerts", summary="Alerts", tags=["alerts"], openapi_extra=x_permission(Action.ALERTS_READ))
+@router.get("/alerts", summary="Alerts", tags=["alerts"])
 def alerts(
     caller: Annotated[Caller, needs(Action.ALERTS_READ)],
     resolved: Annotated[bool, Query(description="those too that are over")] = False,
@@ -175,9 +171,7 @@ def alerts(
     return [_alert(alert) for alert in visible[:limit]]
 
 
-@router.post(
-    "/alerts/test", summary="Send a test message", tags=["alerts"], openapi_extra=x_permission(Action.ALERTS_TEST)
-)
+@router.post("/alerts/test", summary="Send a test message", tags=["alerts"])
 def test(caller: Annotated[Caller, needs(Action.ALERTS_TEST)]) -> list[Tested]:
     """Send a test message to every configured channel."""
     caller.require((), "the alert channels")

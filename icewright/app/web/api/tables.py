@@ -6,14 +6,13 @@ from dataclasses import asdict
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from pydantic import BeforeValidator
 
 from icewright.app.web.api import models
 from icewright.app.web.api.paging import Cursor, Limit, decoded, encoded
-from icewright.app.web.callers import Caller, needs, x_permission
+from icewright.app.web.callers import Caller, api_router, needs
 from icewright.app.web.problems import Problem, documented
-from icewright.app.web.threads import SingleThreadRoute
 from icewright.core.describe import ignored_document, knobs_document
 from icewright.core.errors import IcewrightError, TableNotFound
 from icewright.core.operations.expire_snapshots import writer_state_rule
@@ -26,12 +25,7 @@ from icewright.flow.runtime import Runtime
 from icewright.ports import SnapshotPin, TableRow
 from icewright.ports.views import STATES, After, TableItem, TableQuery, TableSort
 
-router = APIRouter(
-    prefix="/tables",
-    tags=["tables"],
-    responses=documented(400, 401, 403, 408, 413, 422, 429, 503),
-    route_class=SingleThreadRoute,
-)
+router = api_router("tables", prefix="/tables")
 _STATE = Literal["healthy", "due", "blocked", "changed", "new", "busy", "paused", "unreadable", "dropped"]
 assert _STATE.__args__ == STATES  # type: ignore[attr-defined] # noqa: S101
 
@@ -41,7 +35,7 @@ def _renamed(state: object) -> object:
     return "healthy" if state == "well" else state
 
 
-@router.get("", summary="List tables", openapi_extra=x_permission(Action.TABLES_READ))
+@router.get("", summary="List tables")
 def tables(  # noqa: PLR0913, PLR0917 - a parameter for each filter
     caller: Annotated[Caller, needs(Action.TABLES_READ)],
     catalog: Annotated[models.Text | None, Query(description="only this catalog")] = None,
@@ -72,24 +66,14 @@ def tables(  # noqa: PLR0913, PLR0917 - a parameter for each filter
     return caller.cached_until_change("tables", query, after, limit, work=lambda: _listed(caller, query, after, limit))
 
 
-@router.get(
-    "/{name:segment}",
-    summary="One table",
-    openapi_extra=x_permission(Action.TABLES_READ),
-    responses=documented(404),
-)
+@router.get("/{name:segment}", summary="One table", responses=documented(404))
 def table(name: str, caller: Annotated[Caller, needs(Action.TABLES_READ)]) -> models.TableDetail:
     """Return health and its parts, facts, verdicts, pins and the status of each operation."""
     row = caller.table(name)
     return caller.cached_until_change("detail", row, work=lambda: _detail(caller.runtime, row))
 
 
-@router.get(
-    "/{name:segment}/knobs",
-    summary="Every knob of a table, and who set it",
-    openapi_extra=x_permission(Action.TABLES_READ),
-    responses=documented(404, 409),
-)
+@router.get("/{name:segment}/knobs", summary="Every knob of a table, and who set it", responses=documented(404, 409))
 def knobs(name: str, caller: Annotated[Caller, needs(Action.TABLES_READ)]) -> models.Knobs:
     """Return every knob of a table, with properties as the metadata has them now."""
     row = caller.table(name)
@@ -101,12 +85,7 @@ def knobs(name: str, caller: Annotated[Caller, needs(Action.TABLES_READ)]) -> mo
     )
 
 
-@router.get(
-    "/{name:segment}/snapshots",
-    summary="Snapshots and refs",
-    openapi_extra=x_permission(Action.TABLES_READ),
-    responses=documented(404, 409),
-)
+@router.get("/{name:segment}/snapshots", summary="Snapshots and refs", responses=documented(404, 409))
 def snapshots(name: str, caller: Annotated[Caller, needs(Action.TABLES_READ)], limit: Limit = 100) -> models.Snapshots:
     """Return the newest snapshots, and all refs and pins, from the current metadata."""
     row = caller.table(name)
@@ -136,10 +115,7 @@ def snapshots(name: str, caller: Annotated[Caller, needs(Action.TABLES_READ)], l
 
 
 @router.put(
-    "/{name:segment}/pins/{reader:segment}",
-    summary="Hold a snapshot for a reader",
-    openapi_extra=x_permission(Action.TABLES_PIN),
-    responses=documented(404, 409),
+    "/{name:segment}/pins/{reader:segment}", summary="Hold a snapshot for a reader", responses=documented(404, 409)
 )
 def pin(
     name: str, reader: str, body: models.PinRequest, caller: Annotated[Caller, needs(Action.TABLES_PIN)]
@@ -162,7 +138,6 @@ def pin(
     "/{name:segment}/pins/{reader:segment}",
     summary="Release a reader's pin",
     status_code=204,
-    openapi_extra=x_permission(Action.TABLES_PIN),
     responses=documented(404),
 )
 def unpin(name: str, reader: str, caller: Annotated[Caller, needs(Action.TABLES_PIN)]) -> None:
@@ -177,7 +152,6 @@ def unpin(name: str, reader: str, caller: Annotated[Caller, needs(Action.TABLES_
     "/{name:segment}/pause",
     summary="Keep a table from being maintained by itself",
     status_code=204,
-    openapi_extra=x_permission(Action.TABLES_PAUSE),
     responses=documented(404),
 )
 def pause(name: str, body: models.PauseRequest, caller: Annotated[Caller, needs(Action.TABLES_PAUSE)]) -> None:
@@ -191,7 +165,6 @@ def pause(name: str, body: models.PauseRequest, caller: Annotated[Caller, needs(
     "/{name:segment}/resume",
     summary="Let a paused table be maintained again",
     status_code=204,
-    openapi_extra=x_permission(Action.TABLES_PAUSE),
     responses=documented(404),
 )
 def resume(name: str, caller: Annotated[Caller, needs(Action.TABLES_PAUSE)]) -> None:

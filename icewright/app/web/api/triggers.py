@@ -6,13 +6,12 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Response
+from fastapi import Header, Response
 
 from icewright.app.documents import job_document
 from icewright.app.web.api import models
-from icewright.app.web.callers import Caller, needs, x_permission
+from icewright.app.web.callers import Caller, api_router, needs
 from icewright.app.web.problems import Problem, documented
-from icewright.app.web.threads import SingleThreadRoute
 from icewright.core.errors import IcewrightError
 from icewright.core.layering import parse_settings
 from icewright.core.permissions import Action, needed, place_of
@@ -20,12 +19,7 @@ from icewright.core.table import TableRef
 from icewright.flow.manual import queue_manual_job, would_do
 from icewright.ports import FleetPause, TableRow
 
-router = APIRouter(
-    prefix="/tables",
-    tags=["jobs"],
-    responses=documented(400, 401, 403, 408, 413, 422, 429, 503),
-    route_class=SingleThreadRoute,
-)
+router = api_router("jobs", prefix="/tables")
 LISTED = 1000  # files of a dry run in the response
 
 Key = Annotated[
@@ -43,7 +37,6 @@ Key = Annotated[
     "/{name:segment}/jobs",
     summary="Start operations on a table",
     status_code=202,
-    openapi_extra=x_permission(Action.JOBS_DRY_RUN),
     responses={200: {"model": models.Started, "description": "A dry run"}, **documented(404, 409)},
 )
 def start(

@@ -139,9 +139,3 @@ def upgrade() -> None:
     )
     op.create_index("ix_runs_job_id", "runs", ["job_id"], unique=False)
     op.create_index("ix_runs_table_id_operation_finished", "runs", ["table_id", "operation", "finished"], unique=False)
-
-
-def downgrade() -> None:
-    """Drop every table of the first schema."""
-    for table in ("deletions", "runs", "verdicts", "facts", "events", "jobs", "policies", "tables"):
-        op.drop_table(table)

@@ -32,13 +32,3 @@ def upgrade() -> None:
     op.drop_index("ix_deletions_table_id_state", "deletions")
     op.create_index("ix_deletions_job_id_path", "deletions", ["job_id", "path"], unique=False)
     op.create_index("ix_deletions_state_table_id", "deletions", ["state", "table_id"], unique=False)
-
-
-def downgrade() -> None:
-    """Drop the columns and tables of pins."""
-    op.drop_index("ix_deletions_job_id_path", "deletions")
-    op.drop_index("ix_deletions_state_table_id", "deletions")
-    op.create_index("ix_deletions_job_id_state", "deletions", ["job_id", "state"], unique=False)
-    op.create_index("ix_deletions_table_id_state", "deletions", ["table_id", "state"], unique=False)
-    op.drop_table("pins")
-    op.drop_column("tables", "write_paths")

@@ -14,8 +14,3 @@ down_revision = "0002"
 def upgrade() -> None:
     """Add the column of partitions, which is empty for earlier runs."""
     op.add_column("runs", sa.Column("partitions", sa.JSON(), nullable=True))
-
-
-def downgrade() -> None:
-    """Drop the column of partitions."""
-    op.drop_column("runs", "partitions")

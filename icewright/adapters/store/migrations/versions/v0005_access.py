@@ -66,12 +66,3 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name="pk_requests"),
     )
     op.create_index("ix_requests_at", "requests", ["at"])
-
-
-def downgrade() -> None:
-    """Drop the tables and columns of this revision."""
-    for name in ("requests", "audit", "sessions", "tokens"):
-        op.drop_table(name)
-    with op.batch_alter_table("tables") as tables:
-        tables.drop_column("bytes")
-        tables.drop_column("files")
