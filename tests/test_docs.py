@@ -77,3 +77,19 @@ def test_links_between_pages_lead_somewhere() -> None:
         if not (page.parent / link).is_file()
     ]
     assert not broken
+
+
+def test_each_promise_of_safety_names_tests_that_exist() -> None:
+    """Each row of promises names one at least, and each test that the page names is there."""
+    page = (DOCS / "explanation" / "safety.md").read_text(encoding="utf-8")
+    tests = {path: path.read_text(encoding="utf-8") for path in Path(__file__).parent.rglob("test_*.py")}
+    named = re.findall(r"`((?:\w+/)*test_\w+\.py)?(?:::)?(test_\w+)?`", page)
+    missing = [
+        (file, function)
+        for file, function in named
+        if not any(path.as_posix().endswith(f"/{file}") and f"def {function}" in text for path, text in tests.items())
+        if not any(not file and f"def {function}(" in text for text in tests.values())
+    ]
+    assert not missing
+    for table in re.findall(r"\| promise \| held by \|\n\|---\|---\|\n((?:\|.*\n)+)", page):
+        assert [row for row in table.splitlines() if ".py" not in row and "`test_" not in row] == []

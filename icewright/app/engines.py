@@ -51,7 +51,9 @@ def build_engines(
     places = {name: entry.table_places for name, entry in config.catalogs.items()}
     failing = lambda: failing_catalogs(store.breakers.list(), clock.now())  # noqa: E731
     calls = CatalogCalls({name: entry.scope.timeout for name, entry in config.catalogs.items()})
-    registry = TableRegistry(catalogs, files, store.registrations, clock, calls, places, failing, store.tables.deadly)
+    aliases = {alias for entry in config.catalogs.values() for alias in entry.aliases}
+    state, deadly = store.registrations, store.tables.deadly
+    registry = TableRegistry(catalogs, files, state, clock, calls, places, aliases, failing, deadly)
     guard = DeletionGuard(registry, allowed, partial(_spelling, policy))
     deletion, pinned = Deletion(files, store.ledger, clock), partial(_pinned, store)
     return Engines(

@@ -10,8 +10,10 @@ from urllib.parse import unquote
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 _SLASHES = re.compile(r"/{2,}")
-_SCHEMES: Mapping[str, str] = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "": "file"} | dict.fromkeys(
-    ("abfss", "wasb", "wasbs"), "abfs"
+_SCHEMES: Mapping[str, str] = (
+    {"s3a": "s3", "s3n": "s3", "gcs": "gs", "": "file"}
+    | dict.fromkeys(("abfss", "wasb", "wasbs"), "abfs")
+    | dict.fromkeys(("webhdfs", "swebhdfs"), "hdfs")
 )
 
 

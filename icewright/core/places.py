@@ -1,7 +1,7 @@
 """Where files lie: scheme, authority and folder together, and whether two such places can meet.
 
 `s3`, `s3a` and `s3n` are one scheme, and so are Azure's `abfs` and `wasb`; two buckets are never one. A name node may
-go by many names, so that the authority of `hdfs` and its like tells nothing apart.
+go by many names, so that the authority of `hdfs` and its like tells nothing apart, nor does that of an access point.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from icewright.core.paths import canonical, directory_key, split
 
 T = TypeVar("T")
 
-_HOSTS = frozenset({"hdfs", "webhdfs", "swebhdfs", "viewfs", "ofs", "o3fs", "alluxio"})  # whose authority is a host
+_HOSTS = frozenset({"hdfs", "viewfs", "ofs", "o3fs", "alluxio"})  # whose authority is a host
+_ALIASES = ("-s3alias", "--ol-s3", ".mrap")  # ends of the names by which S3's access points stand for a bucket
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,8 @@ class StorageRoot:
 
     def may_be(self, other: StorageRoot) -> bool:
         """Return whether both could be one store: only two buckets, or two kinds of storage, surely are not."""
-        return self.scheme == other.scheme and (self.scheme in _HOSTS or self.authority == other.authority)
+        unclear = self.scheme in _HOSTS or any(one.authority.endswith(_ALIASES) for one in (self, other))
+        return self.scheme == other.scheme and (unclear or self.authority == other.authority)
 
 
 @dataclass(frozen=True, slots=True)

@@ -195,8 +195,8 @@ def _whole_number(text: str | None) -> int | None:
 
 
 def gc_enabled(properties: Mapping[str, str]) -> bool:
-    """Return whether the table lets anybody delete its files; where it says nothing, it does."""
-    return properties.get("gc.enabled", "true").strip().lower() != "false"
+    """Return whether the table lets anybody delete its files: where it says nothing or, as Java reads it, `true`."""
+    return properties.get("gc.enabled", "true").lower() == "true"
 
 
 def forbidden_by_user(properties: Mapping[str, str]) -> bool:

@@ -120,19 +120,47 @@ def test_debris_blocks_nothing(workspace: Workspace, content: bytes) -> None:
     assert sum("00009-" in note and "no metadata" in note for note in done.notes) == 2
 
 
+def ahead(workspace: Workspace, hours: float) -> Workspace:
+    """The same house, with a clock that is so far ahead of the storage's."""
+    behind, engines = workspace.clock.now() - timedelta(hours=hours), workspace.app.engines
+    skewed = replace(engines, orphans=replace(engines.orphans, storage_time=lambda _: behind))
+    return replace(workspace, app=replace(workspace.app, runtime=replace(workspace.app.runtime, engine=skewed)))
+
+
 @pytest.mark.cases(112)
-def test_a_clock_ahead_of_the_storages(workspace: Workspace) -> None:
-    """Nine days ahead, files of today look old: nothing is called an orphan, and the reason says both times."""
+@pytest.mark.parametrize("operation", [ORPHANS, EXPIRE, Operation.RECOVERY_POINTS])
+def test_a_clock_ahead_of_the_storages(workspace: Workspace, operation: Operation) -> None:
+    """Nine days ahead, what is of today looks old: nothing goes by its age, and the reason says both times."""
     folder = workspace.table()
-    orphans = workspace.plant(folder, "data/orphan.parquet")
-    behind = workspace.clock.now() - timedelta(days=9)
-    engines = workspace.app.engines
-    orphan_removal = replace(engines.orphans, storage_time=lambda _: behind)
-    runtime = replace(workspace.runtime(AUTOMATIC), engine=replace(engines, orphans=orphan_removal))
-    workspace.detect()
-    (outcome,) = execute(runtime, Request(ref(NAME), (ORPHANS,), manual=True)).outcomes
-    assert (outcome.state, "[clock_skew]" in outcome.reason) == (OperationState.SKIPPED, True)
-    assert all(path.exists() for path in orphans)
+    workspace.plant(folder, "data/orphan.parquet")
+    before = workspace.metadata()
+    ahead(workspace, 9 * 24).refused(operation, "[clock_skew]", "2026-11-21", recovery_points__daily=30)
+    assert workspace.metadata() == before
+    assert ahead(workspace, 0.9).run(operation, recovery_points__daily=30).state is OperationState.COMMITTED
+
+
+@pytest.mark.cases(112)
+def test_a_clock_that_goes_ahead_while_files_wait(workspace: Workspace) -> None:
+    """Their delay only looks over: they wait until the clocks agree."""
+    folder = workspace.table()
+    workspace.job(EXPIRE, deletion__delay_hours=24)
+    files = workspace.files(folder)
+    workspace.clock.advance(hours=25)
+    (waits,) = reconcile_interrupted(ahead(workspace, 25).app.runtime)
+    assert ("[clock_skew]" in waits, workspace.files(folder)) == (True, files)
+    reconcile_interrupted(workspace.app.runtime)
+    assert workspace.files(folder) < files
+
+
+def test_orphans_wait_where_a_policy_removes_none_any_more(workspace: Workspace) -> None:
+    """What an automatic run planned stays as long as the policy says so, and goes when it allows it again."""
+    (orphan,) = workspace.plant(workspace.table(), "data/orphan.parquet", days=9)
+    by_itself(workspace, deletion__delay_hours=24)
+    workspace.clock.advance(hours=25)
+    (waits,) = reconcile_interrupted(workspace.runtime({"remove_orphans.enabled": False}))
+    assert ("orphans of the table are not removed any more" in waits, orphan.exists()) == (True, True)
+    reconcile_interrupted(workspace.runtime(AUTOMATIC))
+    assert not orphan.exists()
 
 
 def test_the_storage_says_its_own_time(workspace: Workspace) -> None:

@@ -43,6 +43,39 @@ def test_old_snapshots_beyond_the_count_are_due() -> None:
     assert verdict.why == "5 of 10 snapshots are beyond the 5 newest and older than 168 h"
 
 
+@pytest.mark.parametrize(
+    ("ages", "share", "waits"),
+    [
+        ([WEEK + 3, 2, 1, 0], 0.26, True),  # one of four has expired, three hours ago
+        ([WEEK + 3, 2, 1, 0], 0.25, False),
+        ([WEEK + 23.9, 2, 1, 0], 0.9, True),
+        ([WEEK + 24, 2, 1, 0], 0.9, False),  # for a day
+        ([WEEK + 3, WEEK + 2, WEEK + 1, 0], 0.8, True),
+        ([WEEK + 24, WEEK + 2, WEEK + 1, 0], 0.8, False),
+    ],
+)
+def test_few_expired_snapshots_wait_for_more(ages: list[float], share: float, waits: bool) -> None:
+    """Until they are a share of all, or the oldest of them has waited for a day; the verdict says until when."""
+    verdict = _verdict(
+        metadata(ages), knobs({"expire_snapshots.min_share": share, "expire_snapshots.min_snapshots_to_keep": 1})
+    )
+    assert isinstance(verdict, Due)
+    assert (verdict.postponed is not None) is waits
+    if verdict.postponed is not None:
+        until = NOW + timedelta(hours=WEEK + 24 - ages[0])
+        expired = sum(age >= WEEK for age in ages)
+        why = f"{expired} of 4 snapshots have expired: they wait for more until {until:%Y-%m-%d %H:%M} UTC"
+        assert verdict.postponed == NotDue(why, until)
+
+
+def test_a_ref_that_is_outlived_waits_for_nothing() -> None:
+    """It would keep its name, and its snapshots, longer than its owner said."""
+    tag = SnapshotRef("tmp", RefKind.TAG, 4, max_ref_age=timedelta(hours=1))
+    verdict = _verdict(metadata([5, 4, 3, 2], refs=(tag,)), knobs({"expire_snapshots.min_share": 0.9}))
+    assert isinstance(verdict, Due)
+    assert (verdict.postponed, _step(verdict).remove_refs) == (None, ("tmp",))
+
+
 @pytest.mark.cases(18)
 def test_no_snapshot() -> None:
     """A table that nobody has written to has nothing to expire."""
@@ -67,11 +100,11 @@ def test_when_to_look_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "blocked"), [("false", True), ("FALSE", True), ("true", False)], ids=["false", "upper", "true"]
+    ("value", "blocked"), [("false", True), ("FALSE", True), ("no", True), (" true", True), ("True", False)]
 )
 @pytest.mark.cases(72)
 def test_gc_disabled(value: str, blocked: bool) -> None:
-    """A table that forbids garbage collection is left alone, whatever the policy says."""
+    """A table that forbids garbage collection is left alone, whatever the policy says: `true` alone allows it."""
     verdict = _verdict(metadata(MANY, properties={"gc.enabled": value}))
     assert isinstance(verdict, Blocked) is blocked
     assert isinstance(verdict, Due) is not blocked

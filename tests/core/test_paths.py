@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from icewright.core.paths import (
     Location,
+    canonical,
     directory_key,
     is_location,
     key,
@@ -17,6 +18,7 @@ from icewright.core.paths import (
     metadata_folder,
     same_place,
     split,
+    stray_local_file,
 )
 
 S3: Mapping[str, str] = {"s3a": "s3", "s3n": "s3"}
@@ -42,6 +44,48 @@ S3: Mapping[str, str] = {"s3a": "s3", "s3n": "s3"}
 def test_split(text: str, expected: Location) -> None:
     """A path is scheme, authority and an absolute path; what the writer left out is empty."""
     assert split(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("s3n://bucket/a", Location("s3", "bucket", "/a")),
+        ("gcs://bucket/a", Location("gs", "bucket", "/a")),
+        ("/a", Location("file", "", "/a")),
+        ("file://localhost/a", Location("file", "", "/a")),
+        ("s3://localhost/a", Location("s3", "localhost", "/a")),  # a bucket may be called so
+        ("file://nas/a", Location("file", "nas", "/a")),
+        ("wasbs://c@one.blob.core.windows.net/a.blob.b", Location("abfs", "c@one.dfs.core.windows.net", "/a.blob.b")),
+        ("abfss://c@one.blob.x.blob.y/a", Location("abfs", "c@one.dfs.x.blob.y", "/a")),
+        ("s3://one.blob.two/a", Location("s3", "one.blob.two", "/a")),
+        ("webhdfs://nn:9870/a", Location("hdfs", "nn:9870", "/a")),
+        ("oss://bucket/a", Location("oss", "bucket", "/a")),
+    ],
+)
+def test_one_spelling_stands_for_all(text: str, expected: Location) -> None:
+    """Schemes of one store are one, and so are both hosts of an Azure account; nothing else is."""
+    assert canonical(split(text)) == expected
+
+
+@pytest.mark.parametrize(
+    ("owner", "paths", "stray"),
+    [
+        ("s3://b/t/m.json", ["s3://b/t/1.avro", "file:///etc/passwd"], "file:///etc/passwd"),
+        ("s3://b/t/m.json", ["FILE:///etc/passwd"], "FILE:///etc/passwd"),
+        ("s3://b/t/m.json", ["/etc/passwd", "/etc/hosts"], "/etc/passwd"),
+        ("s3://b/t/m.json", ["file:/etc/passwd"], "file:/etc/passwd"),
+        ("s3://b/t/m.json", ["file://localhost/etc/passwd"], "file://localhost/etc/passwd"),
+        ("s3://b/t/m.json", ["s3a://b/t/1.avro", "gs://c/file:///x"], None),
+        ("s3://b/t/m.json", ["file://nas/share"], None),
+        ("s3://b/t/m.json", [], None),
+        ("file:///t/m.json", ["file:///etc/passwd"], None),
+        ("/t/m.json", ["/etc/passwd"], None),
+        ("file:/t/m.json", ["/etc/passwd"], None),
+    ],
+)
+def test_local_files_that_an_object_store_names(owner: str, paths: list[str], stray: str | None) -> None:
+    """A metadata file in an object store names none; one on this machine may."""
+    assert stray_local_file(owner, paths) == stray
 
 
 @pytest.mark.parametrize(

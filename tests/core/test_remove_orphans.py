@@ -13,6 +13,7 @@ from icewright.core.operations import remove_orphans
 from icewright.core.policy import Operation
 from icewright.core.runs import REFUSED, LastRun, OperationState
 from icewright.core.steps import Blocked, Due, NotDue, RemoveOrphans, Verdict
+from icewright.core.table import TableRef
 from icewright.testing import NOW, facts, knobs, manifests, metadata, partition
 
 HOUR = timedelta(hours=1)
@@ -96,6 +97,14 @@ def test_a_later_scan_says_when_the_last_was() -> None:
     asked = _verdict(_scan(1, files_scanned=9).as_asked())
     assert isinstance(asked, Due)
     assert asked.why == "asked for by hand; mode report"
+
+
+def test_a_shared_location_is_not_even_scanned() -> None:
+    """Its evaluation knows the tables that share it, and names them."""
+    others = tuple(TableRef("lake", ("sales",), name) for name in ("returns", "refunds"))
+    verdict = remove_orphans.evaluate(facts(sharing=others), knobs({}), None, NOW)
+    assert isinstance(verdict, Blocked)
+    assert f"overlaps that of {others[0]}, {others[1]}; give" in verdict.reason
 
 
 @pytest.mark.cases(63, 70)

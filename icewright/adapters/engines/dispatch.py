@@ -9,6 +9,7 @@ from typing import assert_never
 from icewright.adapters.engines.arrow.convert_deletes import ConvertInService
 from icewright.adapters.engines.service.adopting import Adopting
 from icewright.adapters.engines.service.deletion import DeletionResult
+from icewright.adapters.engines.service.doubts import in_time
 from icewright.adapters.engines.service.expire_snapshots import ExpireInService
 from icewright.adapters.engines.service.integrity import IntegrityCheck, of_snapshots
 from icewright.adapters.engines.service.proof import TableProof
@@ -59,6 +60,8 @@ class Engines:
         self._require_in_environment(assignment.base)
         if not isinstance(assignment.step, RemoveOrphans):  # its guard looks when it scans
             self.expire.guard.require_iceberg_alone(assignment.base)
+        if isinstance(assignment.step, (ExpireSnapshots, ExpireRows, TagRecoveryPoints)):
+            self._require_same_time(assignment.base)
         catalog = self.catalogs[assignment.base.ref.catalog]
         match assignment.step:
             case ExpireRows() | RewriteDataFiles() | RewritePositionDeletes() as step:
@@ -102,6 +105,7 @@ class Engines:
         """Delete what an ended run planned, after the same proof as in the run."""
         if not unfinished.files:
             return DeletionResult(())
+        self._require_same_time(base)
         deletion = self.orphans.deletion
         proof = TableProof(
             self.catalogs[base.ref.catalog],
@@ -174,6 +178,11 @@ class Engines:
                 f"({'; '.join(planned.notes)}); set expire_snapshots.engine to service, which keeps them",
                 "spark_deletes_all",
             )
+
+    def _require_same_time(self, base: TableMetadata) -> None:
+        """Raise `Refused` before a rule about age acts by a clock that is ahead of the storage's."""
+        folder = base.metadata_location.rpartition("/")[0]
+        in_time(base, self.orphans.deletion.clock.now(), self.orphans.storage_time(folder))
 
     def _require_in_environment(self, base: TableMetadata) -> None:
         """Raise `Refused` before a step touches a table outside of its catalog's allowlist."""

@@ -41,7 +41,7 @@ class Adopting:
             for other in surroundings.others
             if (other.pointer is None or other.is_dataset)
             and other.identity not in adopted
-            and any(a.may_meet(b) for a in other.places for b in places)
+            and any(a.may_meet(b) for a in (*other.places, *other.folders) for b in places)
         ]
         found = markers_of_other_formats(self.guard.registry.files, metadata)
         markers = [path for path in found if key(path) not in adopted]

@@ -73,8 +73,8 @@ def in_time(metadata: TableMetadata, ours: datetime, storages: datetime) -> None
     if ours - storages > _MAX_SKEW:
         raise Refused(
             f"{metadata.ref}: the clock here says {ours:%Y-%m-%d %H:%M} UTC and that of the storage "
-            f"{storages:%Y-%m-%d %H:%M}: files look older than they are, and nothing is called an orphan before the "
-            "clocks agree",
+            f"{storages:%Y-%m-%d %H:%M}: files and snapshots look older than they are, and nothing goes by its age "
+            "before the clocks agree",
             "clock_skew",
         )
 

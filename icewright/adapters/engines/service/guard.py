@@ -54,7 +54,7 @@ class DeletionGuard:
         """Return the table's places and all other tables, as catalogs and store have them now.
 
         Raises `CatalogUnavailable` when a catalog does not answer, as its tables are then unknown, and `Refused` when
-        the table is registered twice or, unless `adopting`, another format maintains it.
+        the table is registered twice or another format maintains it, unless the caller is `adopting` what is left.
         """
         if not adopting:
             self.require_iceberg_alone(metadata)
@@ -66,7 +66,7 @@ class DeletionGuard:
             return other.via not in self.ignoring and not dead
 
         surroundings = replace(surroundings, others=tuple(filter(counts, surroundings.others)))
-        self._registered_once(metadata, surroundings)
+        self._registered_once(metadata, surroundings, adopting=adopting)
         return surroundings
 
     def require_iceberg_alone(self, metadata: TableMetadata) -> None:
@@ -168,7 +168,7 @@ class DeletionGuard:
 
     def _reached_by(self, other: Other, files: pl.DataFrame) -> dict[str, str]:
         """Return those of the files that the other table reaches; all of them where nobody can tell."""
-        if other.is_dataset:
+        if other.is_dataset or other.unlisted:
             return dict.fromkeys(files["path"], f"{other} may read them")
         try:
             metadata = self.registry.metadata_of(other)
@@ -182,16 +182,17 @@ class DeletionGuard:
         live = files.filter(~files["path"].is_in(free["path"].implode()))
         return dict.fromkeys(live["path"], f"{other} reads them")
 
-    def _registered_once(self, metadata: TableMetadata, surroundings: Surroundings) -> None:
+    def _registered_once(self, metadata: TableMetadata, surroundings: Surroundings, *, adopting: bool) -> None:
         for other in surroundings.others:
             uuid = other.registration.table_uuid
             unknown = (other.problem or other.is_dataset) and not uuid
-            if other.pointer is None or uuid != metadata.table_uuid or unknown:
+            if other.is_dropped or (adopting and other.unlisted) or uuid != metadata.table_uuid or unknown:
                 continue
             meets = any(a.may_meet(b) for a in other.places for b in surroundings.own)
             if metadata.table_uuid or meets:  # format v1 may leave the uuid out
+                dead = f"; if that one is gone for good, `icewright adopt {metadata.ref}`" if other.unlisted else ""
                 raise Refused(
-                    f"{metadata.ref} is registered as {other} too, which reads the same files: unregister one",
+                    f"{metadata.ref} is registered as {other} too, which reads the same files: unregister one{dead}",
                     "registered_twice",
                 )
 
@@ -201,7 +202,7 @@ class DeletionGuard:
         for other in sorted(surroundings.others, key=lambda o: o.pointer is None):
             if not any(own_place.may_meet(place) for place in other.places):
                 continue
-            dead = not self._metadata_exists(other) if other.pointer is None else False
+            dead = not self._metadata_exists(other) if other.is_dropped else False
             confirmed = folder in surroundings.adopted and other.pointer is not None
             moved_away = confirmed and self.has_left(metadata, other, surroundings)
             if not dead and not moved_away:

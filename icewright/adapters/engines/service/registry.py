@@ -7,7 +7,7 @@ are read. So a job queries the store and each catalog's list of tables, instead 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property, partial
@@ -45,11 +45,19 @@ class Other:
     places: tuple[Place, ...]  # its own
     folders: tuple[Place, ...]  # of others, in which files of it lie
     problem: str = ""  # why its metadata could not be read
+    unlisted: bool = False  # its catalog is not configured any more, so that nobody here can tell whether it lives
 
     def __str__(self) -> str:
         if self.is_dataset:
             return f"{self.registration.ref} (a table of another format at {', '.join(self.registration.places)})"
+        if self.unlisted:
+            return f"{self.registration.ref} (whose catalog is not configured any more)"
         return f"{self.registration.ref}{'' if self.pointer else ' (which no catalog names any more)'}"
+
+    @property
+    def is_dropped(self) -> bool:
+        """Return whether no catalog names it, though the one that did is still listed."""
+        return self.pointer is None and not self.unlisted
 
     @property
     def identity(self) -> str:
@@ -99,6 +107,7 @@ class TableRegistry:
     clock: Clock
     calls: CatalogCalls
     declared: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by catalog: the places of its tables
+    aliases: Collection[str] = ()  # other names of these catalogs, such as earlier ones
     failing: Callable[[], Mapping[str, str]] = dict  # catalogs that are known not to answer, each with the error
     deadly: Callable[[], Mapping[TableRef, str]] = dict  # tables whose evaluation ended a process, each with the reason
     _problems: dict[Pointer, tuple[str, datetime]] = field(default_factory=dict, init=False)
@@ -265,17 +274,19 @@ class TableRegistry:
             return tuple(dict.fromkeys(self.place(folder, spelling) for folder in folders))
 
         own_key = (metadata.ref, metadata.table_uuid)
+        listed = {*self.catalogs, *self.aliases, *(pointer.ref.catalog for pointer in pointers)}
         unread = {pointer.ref for pointer in problems} - {metadata.ref}
         own, others = [registered[own_key]], []
         for identity, one in registered.items():
             pointer = live.get(identity)
             if identity == own_key or (pointer is None and one.ref in unread):
                 continue
-            if pointer is None and one.table_uuid and one.table_uuid == metadata.table_uuid:
+            unlisted = pointer is None and listed.isdisjoint(one.ref.catalog.split("@"))
+            if pointer is None and not unlisted and one.table_uuid and one.table_uuid == metadata.table_uuid:
                 own.append(one)  # the same table under an earlier name
                 continue
             via = pointers[pointer] if pointer is not None else one.ref.catalog
-            others.append(Other(one, via, pointer, places(one.places), places(one.folders)))
+            others.append(Other(one, via, pointer, places(one.places), places(one.folders), unlisted=unlisted))
         for pointer, problem in problems.items():
             unregistered = Registration(pointer.ref, "", pointer.metadata_location, ())
             for last in [one for one in registered.values() if one.ref == pointer.ref] or [unregistered]:

@@ -1,0 +1,104 @@
+"""Catalogs that leave the configuration: their tables live on, though nobody here can look at them any more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+from pyiceberg.table import Table
+
+from icewright.app.bootstrap import application, read_config
+from icewright.core.runs import Outcome
+from icewright.flow.adopt import adopt
+from tests.cases.test_open_world import ROWS, later, quickly_located, reads
+from tests.cases.workspace import CONFIG, EXPIRE, ORPHANS, Workspace, ref
+
+SOURCE = "sales.source"
+SHORT_LOG = {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "1"}
+
+
+@contextmanager
+def without_pond(workspace: Workspace, *more: str) -> Iterator[Workspace]:
+    """The same house and store, opened by a configuration that has only the catalog `lake`, with more lines of its."""
+    before, _, pond = CONFIG.partition("  pond:\n")
+    text = "".join((before, *more, pond[pond.index("cache:") :]))
+    path = workspace.home / "alone.yaml"
+    path.write_text(text.format(home=workspace.home), encoding="utf-8")
+    with application(read_config(path), kind="tests", clock=workspace.clock) as app:
+        yield replace(workspace, app=app, icebergs={"lake": workspace.icebergs["lake"]})
+
+
+def source(workspace: Workspace, **properties: str) -> Table:
+    """A table of `lake` with one commit."""
+    table = workspace.icebergs["lake"].create_table(SOURCE, ROWS.schema, properties=properties)
+    table.append(ROWS)
+    return table
+
+
+def clone(workspace: Workspace) -> Table:
+    """Registered in `pond` too, moved, and committed to since."""
+    table = workspace.icebergs["pond"].register_table("sales.clone", source(workspace).metadata_location)
+    quickly_located(table, workspace.home / "pond" / "clone")
+    table = workspace.icebergs["pond"].load_table("sales.clone")
+    table.append(ROWS)
+    return table
+
+
+def borrower(workspace: Workspace) -> Table:
+    """A table of `pond` that took a file of the source in."""
+    lent = source(workspace).inspect.files()["file_path"].to_pylist()
+    table = workspace.icebergs["pond"].create_table("sales.borrower", ROWS.schema, properties=SHORT_LOG)
+    table.add_files(lent)
+    return table
+
+
+def sharer(workspace: Workspace) -> Table:
+    """A table of `pond` that writes its data where the source does."""
+    pool = {"write.data.path": f"file://{workspace.home}/pool"}
+    source(workspace, **pool)
+    table = workspace.icebergs["pond"].create_table("sales.sharer", ROWS.schema, properties=pool | SHORT_LOG)
+    table.append(ROWS)
+    return table
+
+
+def twin(workspace: Workspace) -> Table:
+    """Registered in `pond` too, and not committed to since."""
+    return workspace.icebergs["pond"].register_table("sales.twin", source(workspace).metadata_location)
+
+
+@pytest.mark.cases(97, 98, 99)
+@pytest.mark.parametrize("make", [twin, clone, borrower, sharer])
+def test_tables_of_a_catalog_that_left_the_configuration_lose_nothing(
+    workspace: Workspace, make: Callable[[Workspace], Table]
+) -> None:
+    """What its tables share with others stays, whatever they commit since, until a person says that they are gone."""
+    other = make(workspace)
+    workspace.run(ORPHANS, name=SOURCE, dry_run=True)  # so that both are known
+    for _ in range(0 if make is twin else 3):
+        other.append(ROWS)
+    workspace.icebergs["lake"].load_table(SOURCE).overwrite(ROWS)
+    later(workspace)
+    before = reads(other)
+    with without_pond(workspace) as alone:
+        done = maintained(alone)
+        assert "(whose catalog is not configured any more)" in str(done)
+        assert reads(other) == before
+        adopt(alone.app.runtime, ref(SOURCE))
+        assert any(one.files for one in maintained(alone))
+
+
+def maintained(workspace: Workspace) -> list[Outcome]:
+    """What expiry and orphan removal of the source came to."""
+    return [workspace.run(one, name=SOURCE, remove_orphans__max_delete_ratio=1) for one in (EXPIRE, ORPHANS)]
+
+
+def test_a_catalog_that_was_renamed_is_no_other(workspace: Workspace) -> None:
+    """Its earlier name among its aliases says that what was seen under that name is seen under the new one."""
+    twin(workspace)
+    workspace.run(ORPHANS, name=SOURCE, dry_run=True)
+    workspace.icebergs["lake"].load_table(SOURCE).overwrite(ROWS)
+    later(workspace)
+    with without_pond(workspace, "    aliases: [pond]\n") as renamed:
+        assert maintained(renamed)[0].files
