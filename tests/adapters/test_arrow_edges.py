@@ -137,7 +137,7 @@ def test_dictionaries_follow_the_property_as_java_reads_it(value: str, encoded: 
     assert ("RLE_DICTIONARY" in chunk.encodings or "PLAIN_DICTIONARY" in chunk.encodings) is encoded
 
 
-TIME = column(2, "at", "time", default="10:00:00")
+STRUCT = column(2, "s", {"type": "struct", "fields": [column(3, "x", "int")]}, default={"3": 1})
 
 
 @pytest.mark.cases(126)
@@ -147,10 +147,10 @@ TIME = column(2, "at", "time", default="10:00:00")
         ([ID, column(2, "b", "boolean")], {"write.parquet.bloom-filter-enabled.column.b": "true"}, "boolean"),
         ([ID, NAME], {"write.parquet.compression-codec": "lzo"}, "LZO"),
         ([ID, NAME], {"write.parquet.page-size-bytes": "large"}, "large"),
-        ([ID, TIME], {}, "time64"),
+        ([ID, STRUCT], {}, "struct"),
         ([ID, column(2, "v", "variant")], {}, "variant"),
     ],
-    ids=["boolean bloom filter", "codec", "page size", "default of type time", "type"],
+    ids=["boolean bloom filter", "codec", "page size", "default of a struct", "type"],
 )
 def test_what_arrow_cannot_write_is_left_to_spark(
     fields: Sequence[Field], properties: Mapping[str, str], reason: str, tmp_path: Path

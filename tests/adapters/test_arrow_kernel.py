@@ -26,7 +26,7 @@ from icewright.adapters.engines.arrow.tasks import (
     FileSlice,
     split_into_bins,
 )
-from icewright.adapters.engines.arrow.types import LAST_UPDATED, ROW_ID, Field, arrow_schema
+from icewright.adapters.engines.arrow.types import LAST_UPDATED, ROW_ID, Field, arrow_field, arrow_schema
 from icewright.core.sortedness import overlap
 from tests.adapters.arrow_tables import DEFAULT_MEMORY, ID, MEMORY, NAME, Folder, column
 
@@ -107,6 +107,20 @@ def test_columns_are_found_by_field_id(had: Field, row: object, wanted: Field, f
     path = folder.write([{had["name"]: row}, {had["name"]: None}], [had])
     nothing = found if wanted.get("initial-default") is not None else None
     assert [one[wanted["name"]] for one in folder.rows(folder.file_slice(path))] == [found, nothing]
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.list_(pa.float32(), 40), pa.list_view(pa.float32()), pa.large_list_view(pa.float32())], ids=str
+)
+def test_lists_of_any_arrow_type_are_lists(kind: pa.DataType, tmp_path: Path) -> None:
+    """A file's Arrow schema may name types whose buffers are others than those of a list, as embeddings have them."""
+    wanted = column(2, "v", {"type": "list", "element-id": 3, "element": "float", "element-required": False})
+    folder = Folder(tmp_path, [ID, wanted])
+    values = [[float(n + m) if m % 7 else None for m in range(40)] if n % 3 else None for n in range(100)]
+    path = str(tmp_path / "lists.parquet")
+    fields = [arrow_field(ID), arrow_field(wanted).with_type(kind)]
+    pq.write_table(pa.Table.from_arrays([pa.array(range(100)), pa.array(values, kind)], schema=pa.schema(fields)), path)
+    assert [row["v"] for row in folder.rows(folder.file_slice(path))] == values
 
 
 def test_a_required_column_that_a_file_lacks_names_the_file(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ _DEFAULT = "write.metadata.metrics.default"
 _COLUMN = "write.metadata.metrics.column."
 _MAX_INFERRED = "write.metadata.metrics.max-inferred-column-defaults"
 _TRUNCATE = re.compile(r"truncate\((\d+)\)")
+_MODES = re.compile(r"none|counts|full|truncate\(0*[1-9]\d*\)")
 _FALLBACK = "truncate(16)"
 _MAX_CODE_POINT = 0x10FFFF
 _SURROGATES = range(0xD800, 0xE000)
@@ -49,7 +50,7 @@ def leaves(fields: Sequence[Field], properties: Mapping[str, str], sorted_by: Se
     Without a default mode only the first columns of a wide table have metrics; sorted columns always have bounds.
     """
     columns = list(_primitives(fields))
-    default = properties.get(_DEFAULT)
+    default = _mode(properties.get(_DEFAULT), _FALLBACK) if _DEFAULT in properties else None
     limit = int(properties.get(_MAX_INFERRED, "100"))
     inferred = {leaf.id for leaf in columns} if default is not None else _first_columns(fields, limit)
     result = []
@@ -57,9 +58,14 @@ def leaves(fields: Sequence[Field], properties: Mapping[str, str], sorted_by: Se
         mode = (default or _FALLBACK) if leaf.id in inferred else "none"
         if leaf.id in sorted_by and mode in ("none", "counts"):
             mode = _FALLBACK
-        configured = properties.get(_COLUMN + leaf.path)
-        result.append(replace(leaf, mode=(configured or mode).lower()))
+        result.append(replace(leaf, mode=_mode(properties.get(_COLUMN + leaf.path), mode)))
     return result
+
+
+def _mode(text: str | None, otherwise: str) -> str:
+    """Return the metrics mode of a property; another one where it is not set or no mode."""
+    mode = (text or "").lower()
+    return mode if _MODES.fullmatch(mode) else otherwise
 
 
 def _primitives(fields: Sequence[Field], prefix: tuple[str, ...] = ()) -> Iterator[Leaf]:
@@ -167,6 +173,8 @@ def _bounds(
         if statistics is not None and statistics.has_min_max:
             lows.append(_comparable(leaf.kind, statistics.min_raw))
             highs.append(_comparable(leaf.kind, statistics.max_raw))
+        elif statistics is not None and leaf.kind in ("float", "double"):
+            continue  # Arrow leaves out bounds of floats where there is nothing but null and NaN
         elif long_bounds is None and (statistics is None or statistics.null_count != chunk.num_values):
             return None, None
     if not lows:

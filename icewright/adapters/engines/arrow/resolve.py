@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from icewright.adapters.engines.arrow.types import (
     FIELD_ID,
@@ -18,6 +19,8 @@ from icewright.adapters.engines.arrow.types import (
     map_key,
     map_value,
 )
+
+_LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType)
 
 
 class Unresolvable(Exception):
@@ -59,7 +62,7 @@ def _children(kind: pa.DataType) -> list[pa.Field]:
 
 
 def _is_list(kind: pa.DataType) -> bool:
-    return isinstance(kind, pa.ListType | pa.LargeListType)
+    return isinstance(kind, _LISTS)
 
 
 def _with_mapped_ids(fields: Sequence[pa.Field], mapping: Sequence[Mapping[str, Any]]) -> list[pa.Field]:
@@ -126,8 +129,7 @@ def _project(array: pa.Array, file_field: pa.Field, field: Field) -> pa.Array:
         case "struct":
             return _project_struct(array, file_field.type, kind)
         case "list":
-            if pa.types.is_large_list(array.type):
-                array = array.cast(pa.list_(file_field.type.value_field))
+            array = array if pa.types.is_list(array.type) else _list_array(array)
             values = _project(array.values, file_field.type.value_field, list_element(kind))
             return _with_values(array, fields.type, values)
         case _:
@@ -151,6 +153,13 @@ def _project_struct(array: pa.Array, file_field: pa.DataType, kind: Mapping[str,
     if not children:
         return pa.array([None if null else {} for null in array.is_null().to_pylist()], fields)
     return pa.StructArray.from_arrays(children, fields=_children(fields), mask=mask)
+
+
+def _list_array(array: pa.Array) -> pa.Array:
+    """Return the lists of an array of another list type, which its writer noted in the file's Arrow schema."""
+    lengths = pc.list_value_length(array).cast(pa.int32()).fill_null(0)
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
+    return pa.ListArray.from_arrays(offsets, array.flatten(), mask=array.is_null())
 
 
 def _with_values(array: pa.Array, kind: pa.DataType, values: pa.Array) -> pa.Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from datetime import time
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -110,6 +111,8 @@ def constant(kind: Any, value: Any, length: int) -> pa.Array:  # noqa: ANN401 - 
         scalar = pa.scalar(bytes.fromhex(value), target)
     elif kind == "uuid":
         return pa.array([UUID(value).bytes] * length, pa.binary(16)).cast(target)
+    elif kind == "time" and isinstance(value, str):
+        scalar = pa.scalar(time.fromisoformat(value), target)
     elif isinstance(value, str):
         scalar = pc.cast(pa.scalar(value), target)
     else:

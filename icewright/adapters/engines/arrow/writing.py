@@ -35,6 +35,7 @@ _BLOOM_NDV = 1 << 19  # about 1 MB, Iceberg's limit of a filter
 _DICTIONARY = "write.parquet.dict-encoding-enabled.column."
 _FPP = "write.parquet.bloom-filter-fpp.column."
 _STATISTICS_BYTES = 1 << 12  # of the longest value for which Arrow writes statistics
+_LEAST_PAGE_BYTES = 64  # below about 8, Arrow writes pages without values, which it cannot read in nested columns
 _WRITE_BATCH = 1024  # values, the default of Arrow
 # divisors of the task's memory: a row group stays decoded while it is encoded, and sorting needs memory beside it
 _ENCODING_COPIES = 8  # of a value, about, while its page is made
@@ -75,7 +76,7 @@ class Outputs:
         options = writer_options(self.layout.properties, self._leaves)
         try:
             with pq.ParquetWriter(pa.BufferOutputStream(), self.schema, **options) as writer:
-                writer.write_table(self.schema.empty_table(), row_group_size=1)
+                writer.write_table(pa.Table.from_batches([], self.schema), row_group_size=1)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise UnsupportedByArrow(f"Arrow cannot write files as the table asks: {first_line(error)}") from error
 
@@ -252,7 +253,7 @@ def writer_options(properties: Mapping[str, str], leaves_: Sequence[Leaf]) -> di
     return {
         "compression": codec,
         "compression_level": int(level) if level and codec in _LEVELS else _LEVELS.get(codec),
-        "data_page_size": int(parquet_property(properties, "page-size-bytes")),
+        "data_page_size": max(_LEAST_PAGE_BYTES, int(parquet_property(properties, "page-size-bytes"))),
         "data_page_version": "2.0" if parquet_property(properties, "page-version") == "v2" else "1.0",
         "dictionary_pagesize_limit": int(parquet_property(properties, "dict-size-bytes")),
         "max_rows_per_page": int(parquet_property(properties, "page-row-limit")),
