@@ -42,7 +42,7 @@ from icewright.app.strict_yaml import read_yaml
 from icewright.core.capacity import MAX_WAIT, CatalogLimits, Limits, PoolLimits
 from icewright.core.errors import ConfigError
 from icewright.core.guardrails import Guardrail, parse_guardrails
-from icewright.core.layering import Policy, PolicyRule, parse_rule
+from icewright.core.layering import Policy, PolicyRule, parse_pattern, parse_rule
 from icewright.core.paths import is_location
 from icewright.core.policy import Operation
 from icewright.core.table import split_name
@@ -348,6 +348,10 @@ def limits_of(section: LimitsSection, pools: Mapping[str, PoolConfig], catalogs:
         section.per_worker,
         {name: PoolLimits(pool.max_concurrent, pool.gb_hours_per_day) for name, pool in pools.items()},
         {name: catalog.limits for name, catalog in catalogs.items()},
+        {
+            parse_pattern(name): CatalogLimits(share.max_concurrent, share.gb_hours_per_day)
+            for name, share in section.namespaces.items()
+        },
         {**MAX_WAIT, **{name: timedelta(hours=hours) for name, hours in section.max_wait_hours.items()}},
     )
 

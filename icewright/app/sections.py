@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from icewright.core.allowlist import Allowlist
+from icewright.core.table import split_name
 from icewright.core.words import kind, near
 
 _ADDRESSES = {"^sc://.+": "sc://host:15002", "^https?://.+": "https://host:5000"}
@@ -105,6 +106,23 @@ def default_limits_per_operation() -> dict[_OperationName, int]:
 _Importance = Literal["critical", "high", "normal", "low"]
 
 
+def _of_namespace(pattern: str) -> str:
+    """Return a pattern that names a catalog and a namespace. Raises `ValueError`."""
+    if len(split_name(pattern) or ()) < 2:  # noqa: PLR2004 - a catalog alone has limits of its own
+        raise ValueError("write catalog.namespace, such as lake.analytics or lake.team-*")
+    return pattern
+
+
+_NamespacePattern = Annotated[str, AfterValidator(_of_namespace)]
+
+
+class ShareSection(Section):
+    """What a namespace may use while others wait: jobs at the same time, and GB-hours a day."""
+
+    max_concurrent: Annotated[int, Field(ge=1)] | None = None
+    gb_hours_per_day: Annotated[float, Field(gt=0, strict=False)] | None = None
+
+
 class LimitsSection(Section):
     """How many jobs may run at the same time, and how long due operations wait before they go first."""
 
@@ -115,6 +133,7 @@ class LimitsSection(Section):
     per_worker: int = Field(4, ge=1)
     max_jobs_per_detection: int = Field(100, ge=1)
     max_wait_hours: dict[_Importance, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
+    namespaces: dict[_NamespacePattern, ShareSection] = Field(default_factory=dict)
 
 
 class DetectSection(Section):
@@ -260,5 +279,7 @@ def fault(path: str, item: Mapping[str, Any], model: type[BaseModel]) -> str:
         return f"{where}: missing"
     if item["type"] == "extra_forbidden":
         return f"{where}: there is no such key{near(str(loc[-1]), _keys(model, loc))}"
+    if item["type"] == "value_error":
+        return f"{where}: {context['error']}"
     right = "text" if len(loc) < len(item["loc"]) and "[key]" not in item["loc"] else expected.get(item["type"])
     return f"{where}: {kind(item.get('input'))} given; write {right or item['msg']}"

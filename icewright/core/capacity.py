@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from icewright.core.layering import matches, specificity
 from icewright.core.policy import Operation
 from icewright.core.table import TableRef
 
@@ -17,6 +18,7 @@ MAX_WAIT: Mapping[str, timedelta] = {
     "normal": timedelta(hours=24),
     "low": timedelta(hours=48),
 }
+_SHARE = "namespace "  # before the pattern: the name of limits that others may borrow from
 RESERVED_SHARE = 4  # one slot of so many, and at least one, is for what has waited too long
 
 
@@ -38,7 +40,7 @@ class PoolLimits:
 
 @dataclass(frozen=True, slots=True)
 class CatalogLimits:
-    """The limits of a catalog's tables: jobs at the same time, and GB-hours a day."""
+    """The limits of the tables of a catalog or a namespace: jobs at the same time, and GB-hours a day."""
 
     max_concurrent: int | None = None
     gb_hours_per_day: float | None = None
@@ -54,6 +56,7 @@ class Limits:
     per_worker: int = 4  # jobs that one process runs at the same time
     pools: Mapping[str, PoolLimits] = field(default_factory=dict)  # of a pool that is not named: no limit of its own
     catalogs: Mapping[str, CatalogLimits] = field(default_factory=dict)
+    namespaces: Mapping[tuple[str, ...], CatalogLimits] = field(default_factory=dict)  # by pattern; shares, not bounds
     max_wait: Mapping[str, timedelta] = field(default_factory=lambda: MAX_WAIT)  # by importance
 
     @property
@@ -113,17 +116,25 @@ class Usage:
     active: tuple[Active, ...] = ()
     spent_by_pool: Mapping[str, float] = field(default_factory=dict)
     spent_by_catalog: Mapping[str, float] = field(default_factory=dict)
+    spent_by_namespace: Mapping[tuple[str, ...], float] = field(default_factory=dict)  # by catalog and namespace
     started: int = 0
 
 
 class Room:
-    """The remaining capacity within the limits; each admitted job reduces it."""
+    """The remaining capacity within the limits; each admitted job reduces it.
 
-    def __init__(self, limits: Limits, usage: Usage) -> None:
-        self._limits = limits
+    Limits of namespaces are shares: `lend` lets jobs use what is left of those of others. `day_share` is how much of
+    the day is over.
+    """
+
+    def __init__(self, limits: Limits, usage: Usage, day_share: float = 0.0) -> None:
+        self._limits, self._day_share, self._lends = limits, day_share, False
+        self._patterns = sorted(limits.namespaces, key=specificity, reverse=True)
+        self._shares: dict[tuple[str, ...], str | None] = {}  # the limits of each namespace that has been met
         self._bounds: dict[str, PoolLimits | CatalogLimits] = {
             **{f"catalog {name}": bounds for name, bounds in limits.catalogs.items()},
             **{f"pool {name}": bounds for name, bounds in limits.pools.items()},
+            **{_share_name(pattern): bounds for pattern, bounds in limits.namespaces.items()},
         }
         self._jobs, self._started = len(usage.active), usage.started
         self._overdue_slots = limits.reserved - sum(job.priority is Priority.OVERDUE for job in usage.active)
@@ -132,11 +143,22 @@ class Room:
         self._spent: defaultdict[str, float] = defaultdict(float)
         self._spent |= {f"catalog {name}": spent for name, spent in usage.spent_by_catalog.items()}
         self._spent |= {f"pool {name}": spent for name, spent in usage.spent_by_pool.items()}
+        for namespace, spent in usage.spent_by_namespace.items():
+            if (share := self._share(namespace)) is not None:
+                self._spent[share] += spent
         self._put_aside: set[str] = set()  # budgets of which the longest overdue operation has its part
         for job in usage.active:
-            for place in _places(job.ref, job.pool, on_pool=job.on_pool):
+            for place in self._places(job.ref, job.pool, on_pool=job.on_pool):
                 self._running[place] += 1
                 self._spent[place] += job.cost
+
+    def lend(self) -> None:
+        """Let jobs of a namespace use slots and GB-hours that others have left of their shares."""
+        self._lends = True
+
+    def has_share(self, ref: TableRef) -> bool:
+        """Return whether the table's namespace has a share of its own."""
+        return self._share(ref.parts[:-1]) is not None
 
     def admit(
         self, candidate: Candidate, operations: Sequence[Operation]
@@ -188,7 +210,7 @@ class Room:
         if admitted:
             self._begin(candidate)
         elif waits_for_slot:
-            self._running[f"catalog {candidate.ref.catalog}"] += 1
+            self._occupy(candidate.ref)
         self._overdue_slots -= bool(admitted) or waits_for_slot
         return tuple(admitted), refused
 
@@ -196,7 +218,7 @@ class Room:
         """Use the limits for one more operation of a job."""
         wish = candidate.wishes[operation]
         self._operations[operation] += 1
-        for place in _places(candidate.ref, candidate.pool, on_pool=wish.on_pool):
+        for place in self._places(candidate.ref, candidate.pool, on_pool=wish.on_pool):
             self._spent[place] += wish.cost
         if wish.on_pool and not any(candidate.wishes[op].on_pool for op in before):
             self._running[f"pool {candidate.pool}"] += 1
@@ -204,11 +226,15 @@ class Room:
     def _begin(self, candidate: Candidate) -> None:
         self._jobs += 1
         self._started += 1
-        self._running[f"catalog {candidate.ref.catalog}"] += 1
+        self._occupy(candidate.ref)
+
+    def _occupy(self, ref: TableRef) -> None:
+        for place in self._places(ref, "", on_pool=False):
+            self._running[place] += 1
 
     def _put_budgets_aside(self, candidate: Candidate, operation: Operation) -> None:
         wish = candidate.wishes[operation]
-        for place in _places(candidate.ref, candidate.pool, on_pool=wish.on_pool):
+        for place in self._places(candidate.ref, candidate.pool, on_pool=wish.on_pool):
             if place not in self._put_aside:
                 self._put_aside.add(place)
                 self._spent[place] += wish.cost
@@ -219,7 +245,8 @@ class Room:
             return f"limit max_jobs_per_detection ({limits.max_jobs}) reached"
         if self._jobs >= limits.total:
             return f"global limit ({limits.total}) reached"
-        return self._full(f"catalog {candidate.ref.catalog}")
+        places = self._places(candidate.ref, candidate.pool, on_pool=False)
+        return next((reason for place in places if (reason := self._full(place)) is not None), None)
 
     def _refused(
         self, candidate: Candidate, operation: Operation, before: Sequence[Operation], *, overdue: bool = False
@@ -237,6 +264,8 @@ class Room:
         bounds = self._bounds.get(place)
         if bounds is None or bounds.max_concurrent is None or self._running[place] < bounds.max_concurrent:
             return None
+        if self._lends and place.startswith(_SHARE):
+            return None
         return f"limit of {place} ({bounds.max_concurrent}) reached"
 
     def _over_budget(self, candidate: Candidate, operation: Operation, *, overdue: bool) -> str | None:
@@ -246,17 +275,35 @@ class Room:
         never run otherwise.
         """
         wish = candidate.wishes[operation]
-        for place in _places(candidate.ref, candidate.pool, on_pool=wish.on_pool):
+        for place in self._places(candidate.ref, candidate.pool, on_pool=wish.on_pool):
             bounds, spent = self._bounds.get(place), self._spent[place]
             budget = None if bounds is None else bounds.gb_hours_per_day
             if budget is None or spent <= 0:
+                continue
+            if self._lends and place.startswith(_SHARE) and wish.cost <= self._lent:
                 continue
             if spent >= budget if overdue and wish.cost > budget else spent + wish.cost > budget:
                 return f"the budget of {place} ({budget:g} GB-hours a day) has no room until 00:00 UTC"
         return None
 
+    @property
+    def _lent(self) -> float:
+        """Return the GB-hours that all namespaces together have left of their budgets for the day up to now."""
+        budgets = {name: self._bounds[name].gb_hours_per_day for name in map(_share_name, self._patterns)}
+        return sum(budget * self._day_share - self._spent[name] for name, budget in budgets.items() if budget)
 
-def _places(ref: TableRef, pool: str, *, on_pool: bool) -> Sequence[str]:
-    """Return what bounds work on a table, and what it is called in reasons."""
-    catalog = f"catalog {ref.catalog}"
-    return (catalog, f"pool {pool}") if on_pool else (catalog,)
+    def _places(self, ref: TableRef, pool: str, *, on_pool: bool) -> Sequence[str]:
+        """Return what bounds work on a table, and what it is called in reasons."""
+        share = self._share(ref.parts[:-1])
+        return (f"catalog {ref.catalog}", *(() if share is None else (share,)), *((f"pool {pool}",) if on_pool else ()))
+
+    def _share(self, namespace: tuple[str, ...]) -> str | None:
+        """Return the limits that a namespace or one above it has; the most specific pattern applies."""
+        if self._patterns and namespace not in self._shares:
+            found = (p for p in self._patterns if matches(p, namespace[: len(p)]))
+            self._shares[namespace] = next(map(_share_name, found), None)
+        return self._shares.get(namespace)
+
+
+def _share_name(pattern: Sequence[str]) -> str:
+    return _SHARE + ".".join(pattern)

@@ -57,7 +57,7 @@ class Policy:
         """
         matching = sorted(
             (r for r in enumerate(self.rules) if matches(r[1].match, ref.parts[: len(r[1].match)])),
-            key=lambda item: (len(item[1].match), item[1].source == "store", _specificity(item[1].match), item[0]),
+            key=lambda item: (len(item[1].match), item[1].source == "store", specificity(item[1].match), item[0]),
             reverse=True,
         )
         stronger = [*self._expanded("command", "--set", self.command)]
@@ -156,9 +156,10 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(translate(pattern.replace("[", "[[]")))  # fnmatch's sets are not part of our patterns
 
 
-def _specificity(pattern: Sequence[str]) -> tuple[int, int]:
+def specificity(pattern: Sequence[str]) -> tuple[int, int, int]:
+    """Return the rank of a pattern among those that match: more parts, fewer wildcards, more characters."""
     wild = sum(p.count("*") + p.count("?") for p in pattern)
-    return (-wild, sum(len(p) for p in pattern))
+    return (len(pattern), -wild, sum(len(p) for p in pattern))
 
 
 def parse_pattern(text: str) -> tuple[str, ...]:

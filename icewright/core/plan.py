@@ -109,7 +109,8 @@ def make_plan(
                 deferred.append(Deferred(candidate.ref, operation, reason, points))
         if scores:
             waiting.append(_Waiting(candidate, scores, late))
-    jobs, queued = _admit(waiting, Room(limits, usage or Usage()), now)
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    jobs, queued = _admit(waiting, Room(limits, usage or Usage(), (now - midnight) / timedelta(days=1)), now)
     return MaintenancePlan(jobs, (*queued, *deferred))
 
 
@@ -134,6 +135,7 @@ def _admit(waiting: Sequence[_Waiting], room: Room, now: datetime) -> tuple[tupl
             queued.append(Deferred(item.candidate.ref, operation, why, item.scores[operation], position))
 
     ordered = sorted(waiting, key=lambda item: (-max(item.scores.values()), item.candidate.ref))
+    beyond_share: list[tuple[_Waiting, Priority]] = []
     rest = {item.candidate.ref: item for item in ordered}
     for item in sorted((i for i in ordered if i.late), key=lambda i: max(i.late.values()), reverse=True):
         overdue = sorted(item.late, key=item.late.__getitem__, reverse=True)
@@ -142,10 +144,20 @@ def _admit(waiting: Sequence[_Waiting], room: Room, now: datetime) -> tuple[tupl
             refused = {op: result[1][op] for op in item.operations if op in result[1]}
             first = f"what is overdue goes first: {', '.join(overdue)}"
             others = {op: first for op in item.operations if op not in overdue}
-            add(item, admitted, {**refused, **others}, Priority.OVERDUE)
+            if not admitted and room.has_share(item.candidate.ref):
+                beyond_share.append((item, Priority.OVERDUE))
+            else:
+                add(item, admitted, {**refused, **others}, Priority.OVERDUE)
             del rest[item.candidate.ref]  # what waits for its turn does not run in parts meanwhile
     for item in rest.values():
-        add(item, *room.admit(item.candidate, item.operations), Priority.VALUE)
+        admitted, reasons = room.admit(item.candidate, item.operations)
+        if not admitted and room.has_share(item.candidate.ref):
+            beyond_share.append((item, Priority.VALUE))
+        else:
+            add(item, admitted, reasons, Priority.VALUE)
+    room.lend()  # what nothing else could use
+    for item, priority in beyond_share:
+        add(item, *room.admit(item.candidate, item.operations), priority)
     return tuple(jobs), queued
 
 

@@ -15,7 +15,7 @@ from icewright.app.config import Config
 from icewright.app.environment import find_config
 from icewright.app.web.application import Settings
 from icewright.core.alerts import AlertRule, RuleTerms, Severity, default_terms
-from icewright.core.capacity import MAX_WAIT
+from icewright.core.capacity import MAX_WAIT, CatalogLimits
 from icewright.core.errors import ConfigError
 from icewright.core.policy import ENABLED, KNOBS, MIN_INPUT_FILES, ORDER, ORPHAN_AGE, ORPHAN_MODE, RETENTION, Operation
 from icewright.core.table import TableRef
@@ -154,7 +154,8 @@ def test_everything_that_may_be_said(read: Read) -> None:
     config = read(
         LAKE.replace("type: sql", "type: sql, enabled: true, allowed_locations: ['s3://a/', 's3://b/'], pool: big"),
         "pools: {big: {master: 'spark://host:7077', conf: {spark.executor.cores: 4, spark.ui.enabled: false}}}\n",
-        "limits: {global: 9, per_operation: {compact: 1}, max_jobs_per_detection: 7, max_wait_hours: {low: 9}}\n",
+        "limits: {global: 9, per_operation: {compact: 1}, max_jobs_per_detection: 7, max_wait_hours: {low: 9},\n",
+        "  namespaces: {lake.a-*: {max_concurrent: 2, gb_hours_per_day: 5}}}\n",
         "cache: {folder: /var/cache/x, max_mb: 2}\npolicy:\nguardrails:\nevents:\n",
         "server: {host: '::1', port: 0, max_body_mb: 16, requests_per_second: 7}\n",
     )
@@ -162,6 +163,7 @@ def test_everything_that_may_be_said(read: Read) -> None:
     assert config.pools["big"].conf == {"spark.executor.cores": "4", "spark.ui.enabled": "false"}
     assert (config.limits.total, config.limits.max_jobs) == (9, 7)
     assert config.limits.max_wait == {**MAX_WAIT, "low": timedelta(hours=9)}
+    assert config.limits.namespaces == {("lake", "a-*"): CatalogLimits(2, 5)}
     assert config.limits.per_operation[Operation.COMPACT] == 1
     assert config.limits.per_operation[Operation.EXPIRE_SNAPSHOTS] == 4
     assert (str(config.cache_folder), config.cache_bytes) == ("/var/cache/x", 2 * 1024 * 1024)

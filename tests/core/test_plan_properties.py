@@ -35,7 +35,7 @@ def _candidates(draw: st.DrawFn) -> list[Candidate]:
             for op in draw(SOME)
         }
         blocked = draw(st.sampled_from([None, None, None, "paused"]))
-        ref = TableRef(draw(CATALOGS), ("n",), f"t{number}")
+        ref = TableRef(draw(CATALOGS), (draw(st.sampled_from("nm")),), f"t{number}")
         windows = draw(st.sampled_from([None, None, "sat", "mon"]))
         more: dict[str, Any] = {"windows": windows, "pool": draw(POOLS), "blocked": blocked}
         made.append(Candidate(ref, f"u{number}", found, **more))
@@ -50,6 +50,9 @@ LIMITS = st.builds(
     st.integers(0, 6),
     pools=st.dictionaries(POOLS, st.builds(PoolLimits, st.integers(0, 3), BUDGETS)),
     catalogs=st.dictionaries(CATALOGS, st.builds(CatalogLimits, st.none() | st.integers(0, 3), BUDGETS)),
+    namespaces=st.dictionaries(
+        st.tuples(CATALOGS, st.sampled_from("nm*")), st.builds(CatalogLimits, st.none() | st.integers(0, 3), BUDGETS)
+    ),
 )
 ACTIVE = st.builds(
     Active,
@@ -65,6 +68,7 @@ USAGE = st.builds(
     st.lists(ACTIVE, max_size=3).map(tuple),
     st.dictionaries(POOLS, SPENT),
     st.dictionaries(CATALOGS, SPENT),
+    st.dictionaries(st.tuples(CATALOGS, st.sampled_from("nm")), SPENT),
     st.integers(0, 4),
 )
 

@@ -153,7 +153,7 @@ class _Waits:
 def _fleets(draw: st.DrawFn) -> _Waits:
     tables = {}
     for number in range(draw(st.integers(2, 6))):
-        ref = TableRef(draw(st.sampled_from(["lake", "pond"])), ("n",), f"t{number}")
+        ref = TableRef(draw(st.sampled_from(["lake", "pond"])), (draw(st.sampled_from("nm")),), f"t{number}")
         found = {
             op: DueOperation(10.0 ** draw(st.integers(0, 9)), draw(st.integers(1, 4)), "due", NOW, draw(st.booleans()))
             for op in draw(st.sets(st.sampled_from([COMPACT, MANIFESTS, EXPIRE]), min_size=1))
@@ -171,6 +171,9 @@ LIMITS = st.builds(
     st.integers(1, 6),
     pools=st.fixed_dictionaries({"small": st.builds(PoolLimits, st.integers(1, 2), BUDGETS)}),
     catalogs=st.fixed_dictionaries({"lake": st.builds(CatalogLimits, st.none() | st.integers(1, 2), BUDGETS)}),
+    namespaces=st.dictionaries(
+        st.sampled_from([("lake", "n"), ("*", "m")]), st.builds(CatalogLimits, st.none() | st.integers(1, 2), BUDGETS)
+    ),
 )
 STEP, LASTS = 6 * HOUR, 3  # between two plans; the longest job takes so many of them
 
@@ -198,7 +201,9 @@ def test_every_due_operation_is_chosen_within_a_bound(waits: _Waits, limits: Lim
                 by_pool, by_catalog = dict(spent.spent_by_pool), dict(spent.spent_by_catalog)
                 by_pool[job.pool] = by_pool.get(job.pool, 0) + (job.cost if job.on_pool else 0)
                 by_catalog[ref.catalog] = by_catalog.get(ref.catalog, 0) + job.cost
-                spent = replace(spent, spent_by_pool=by_pool, spent_by_catalog=by_catalog)
+                by_namespace = dict(spent.spent_by_namespace)
+                by_namespace[ref.parts[:-1]] = by_namespace.get(ref.parts[:-1], 0) + job.cost
+                spent = Usage((), by_pool, by_catalog, by_namespace)
         for (ref, _op), since in waits.since.items():
             bound = limits.max_wait[waits.tables[ref].importance] + operations * (DAY + LASTS * STEP)
             assert now - since <= bound

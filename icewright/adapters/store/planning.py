@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from icewright.adapters.store.database import Database, dialect_insert
 from icewright.adapters.store.schema import FLEET_PAUSE, JOBS, POOLS, RUNS, TABLES, VERDICTS, Moment
-from icewright.adapters.store.statements import DUE_SINCE, name_columns, ref_of, values_table
+from icewright.adapters.store.statements import DUE_SINCE, name_columns, namespace_of, ref_of, values_table
 from icewright.core.capacity import Active, Candidate, DueOperation, Priority, Usage
 from icewright.core.plan import Deferred, heat_factor
 from icewright.core.policy import Operation
@@ -36,10 +36,12 @@ _ACTIVE = (
 )
 
 _SPENT = (
-    sa.select(TABLES.c.catalog, JOBS.c.pool, JOBS.c.on_pool, sa.func.sum(RUNS.c.gb_hours).label("spent"))
+    sa.select(
+        TABLES.c.catalog, TABLES.c.namespace, JOBS.c.pool, JOBS.c.on_pool, sa.func.sum(RUNS.c.gb_hours).label("spent")
+    )
     .select_from(RUNS.join(JOBS).join(TABLES, TABLES.c.id == RUNS.c.table_id))
     .where(RUNS.c.finished >= sa.bindparam("day", type_=Moment), RUNS.c.gb_hours > 0)
-    .group_by(TABLES.c.catalog, JOBS.c.pool, JOBS.c.on_pool)
+    .group_by(TABLES.c.catalog, TABLES.c.namespace, JOBS.c.pool, JOBS.c.on_pool)
 )
 
 _DUE = VERDICTS.c.verdict == "due"
@@ -91,6 +93,7 @@ class SqlPlanning(PlanningState):
     def usage(self, day: datetime) -> Usage:
         by_pool: dict[str, float] = {}
         by_catalog: dict[str, float] = {}
+        by_namespace: dict[tuple[str, ...], float] = {}
         with self.db.reading() as connection:
             jobs = tuple(
                 Active(
@@ -104,9 +107,11 @@ class SqlPlanning(PlanningState):
                 for row in connection.execute(_ACTIVE)
             )
             for row in connection.execute(_SPENT, {"day": day}):
+                namespace = (row.catalog, *namespace_of(row.namespace))
+                by_namespace[namespace] = by_namespace.get(namespace, 0.0) + row.spent
                 by_catalog[row.catalog] = by_catalog.get(row.catalog, 0.0) + row.spent
                 by_pool[row.pool] = by_pool.get(row.pool, 0.0) + (row.spent if row.on_pool else 0.0)
-        return Usage(jobs, by_pool, by_catalog)
+        return Usage(jobs, by_pool, by_catalog, by_namespace)
 
     def record_deferred(self, deferred: Sequence[Deferred]) -> None:
         """Replace the deferred operations, writing only differences from the last plan, as most of the queue stays."""

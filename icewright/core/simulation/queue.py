@@ -16,13 +16,13 @@ from icewright.core.windows import opens
 class SimulatedQueue:
     """Waiting tables in groups that the limits treat alike; the best of each group are planned.
 
-    A budget tells even those apart, by their cost: then all that wait are looked at each time.
+    A budget tells even those apart, by their cost, and so do shares of namespaces: then all that wait are looked at.
     """
 
     def __init__(self, limits: Limits) -> None:
         budgets = [place.gb_hours_per_day for place in limits.pools.values()]
         budgets += [place.gb_hours_per_day for place in limits.catalogs.values()]
-        self._budgets = any(budget is not None for budget in budgets)
+        self._all = bool(limits.namespaces) or any(budget is not None for budget in budgets)
         self._limits = limits
         self._alike: dict[tuple[str, str, Operation, object], list[tuple[float, int]]] = {}
         self._overdue_at: list[tuple[datetime, int]] = []
@@ -74,7 +74,7 @@ class SimulatedQueue:
                 continue  # the order in a table is kept: nothing of it may begin
             while waiting and -waiting[-1][1] in self._gone:
                 waiting.pop()
-            alive = waiting if self._budgets else waiting[-free:]
+            alive = waiting if self._all else waiting[-free:]
             found.update(-number for _, number in alive if -number not in self._gone)
         return found
 

@@ -171,7 +171,7 @@ class SimulatedService:
         if not shortlist:
             return
         spent = self._spent.on(world.now.date())
-        usage = Usage(tuple(self._active.values()), spent.pools, spent.catalogs)
+        usage = Usage(tuple(self._active.values()), spent.pools, spent.catalogs, spent.namespaces)
         for job in make_plan([self._due[n] for n in shortlist], self._limits, world.now, usage).jobs:
             self._start(int(job.table_uuid), job)
 
@@ -210,7 +210,9 @@ class SimulatedService:
         world.changed(job.number)
         known = self._known[job.number]
         spent = self._spent.on(world.now.date())
-        spent.catalogs[world.tables[job.number].ref.catalog] += begun.gb_hours
+        ref = world.tables[job.number].ref
+        spent.catalogs[ref.catalog] += begun.gb_hours
+        spent.namespaces[ref.parts[:-1]] += begun.gb_hours
         spent.pools[known.pool] += begun.gb_hours if on_pool(step) else 0.0
         job.gb_hours += begun.gb_hours
         job.cost += begun.gb_hours
@@ -262,12 +264,13 @@ def _steps(dues: Iterable[tuple[Operation, Due]]) -> Iterator[tuple[Operation, S
 
 
 class _Spent:
-    """GB-hours of the day, by pool and by catalog."""
+    """GB-hours of the day, by pool, by catalog and by namespace."""
 
     def __init__(self) -> None:
         self._day: date | None = None
         self.pools: defaultdict[str, float] = defaultdict(float)
         self.catalogs: defaultdict[str, float] = defaultdict(float)
+        self.namespaces: defaultdict[tuple[str, ...], float] = defaultdict(float)
 
     def on(self, day: date) -> _Spent:
         """Return the sums of this day."""
@@ -275,4 +278,5 @@ class _Spent:
             self._day = day
             self.pools.clear()
             self.catalogs.clear()
+            self.namespaces.clear()
         return self

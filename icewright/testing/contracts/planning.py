@@ -36,7 +36,7 @@ class PlanningStateTests(StoreSuite):
     """Due operations, usage and pool limits."""
 
     def test_usage_counts_open_jobs_and_the_days_cost(self, store: Store) -> None:
-        """Usage has open jobs and the cost of the day: all of it by catalog, by pool that of its own runs."""
+        """Usage has open jobs and the cost of the day: by catalog and namespace all of it, by pool its own runs."""
         tables = table_refs(3)
         record_tables(store, *tables)
         for ref in tables:
@@ -51,6 +51,7 @@ class PlanningStateTests(StoreSuite):
         record_cost(store, manual, job.ref, EXPIRE, 0.125)
         actual = store.planning.usage(NOW.replace(hour=0))
         assert (actual.spent_by_pool, actual.spent_by_catalog) == ({"default": 0.5}, {"lake": 0.625})
+        assert actual.spent_by_namespace == {job.ref.parts[:-1]: 0.625}
         waiting = {Active(ref, "default", (COMPACT,), on_pool=True, cost=0.25) for ref in tables if ref != job.ref}
         runs = Active(job.ref, "default", (EXPIRE,), on_pool=False, cost=0.0)
         assert set(actual.active) == {*waiting, runs}
