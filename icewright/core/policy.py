@@ -295,7 +295,7 @@ WRITER_STATE_KEYS: Knob[str | None] = _knob(
 )
 CLEAN_METADATA = _flag(
     "expire_snapshots.clean_expired_metadata",
-    "whether partition specs and schemas that no kept snapshot uses go too",
+    "whether unused partition specs and schemas go too, also when no snapshot does",
     default=False,
 )
 DELETE_FILES = _flag("expire_snapshots.delete_files", "delete what only expired snapshots reached")

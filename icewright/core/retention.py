@@ -272,6 +272,12 @@ def _just_after(moment: datetime, age: timedelta) -> datetime:
         return datetime.max.replace(tzinfo=moment.tzinfo)
 
 
+def unused_schemas(metadata: TableMetadata, snapshots: Iterable[Snapshot]) -> frozenset[int]:
+    """Return the schemas that neither these snapshots nor the table use; none where a snapshot names no schema."""
+    used = {s.schema_id for s in snapshots} | {metadata.schema.get("schema-id")}
+    return frozenset() if None in used else frozenset(metadata.schema_ids) - used
+
+
 def _outlived(
     ref: SnapshotRef,
     metadata: TableMetadata,

@@ -302,6 +302,32 @@ def test_unused_specs_and_schemas(workspace: Workspace, clean: bool) -> None:
     table.append(rows)
 
 
+@pytest.mark.cases(16)
+@pytest.mark.parametrize("rows", [0, 1])
+def test_unused_specs_and_schemas_go_alone(workspace: Workspace, rows: int) -> None:
+    """Also where no snapshot expires, or there is none; what is used stays, and nothing is due afterwards."""
+    catalog, columns = workspace.icebergs["lake"], pa.schema([("id", pa.int64())])
+    table = catalog.create_table(("sales", "bare"), columns)
+    for name in ("second", "third"):
+        table.update_schema().add_column(name, StringType()).commit()
+    table.update_spec().add_field("second", IdentityTransform(), "by_second").commit()
+    table.update_spec().add_field("third", IdentityTransform(), "by_third").commit()
+    if rows:
+        table.append(pa.table({"id": [1], "second": ["x"], "third": ["y"]}))
+    before = workspace.metadata("sales.bare")
+    clean = {"name": "sales.bare", "expire_snapshots__clean_expired_metadata": True}
+    assert workspace.run(EXPIRE, name="sales.bare").state is SKIPPED
+    done = workspace.run(EXPIRE, **clean)
+    after = workspace.metadata("sales.bare")
+    assert (done.state, "removed 4 unused partition specs and schemas" in done.summary) == (COMMITTED, True), done
+    assert (after.schema_ids, [s.spec_id for s in after.specs]) == ((2,), [2])
+    assert (after.schema, after.snapshots, after.refs) == (before.schema, before.snapshots, before.refs)
+    assert workspace.run(EXPIRE, **clean).state is SKIPPED
+    table.refresh()
+    assert table.scan().to_arrow().num_rows == rows
+    table.append(pa.table({"id": [2], "second": ["x"], "third": ["y"]}))
+
+
 def _rows(table: Table, ref: str) -> list[dict[str, Any]]:
     snapshot = table.metadata.refs[ref].snapshot_id
     found: list[dict[str, Any]] = table.scan(snapshot_id=snapshot).to_arrow().sort_by("id").to_pylist()

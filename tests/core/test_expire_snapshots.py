@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -13,7 +15,7 @@ from icewright.core.policy import WRITER_STATE_DAYS, WRITER_STATE_KEYS, Operatio
 from icewright.core.steps import Blocked, Due, ExpireSnapshots, NotDue, RetainedSnapshot, Verdict
 from icewright.core.table import RefKind, SnapshotHold, SnapshotRef, TableMetadata
 from icewright.core.writer_state import WriterStateRule
-from icewright.testing import NOW, facts, knobs, metadata
+from icewright.testing import NOW, facts, knobs, metadata, spec
 
 WEEK = 168
 MANY = [WEEK + 10 - i for i in range(10)]
@@ -140,6 +142,31 @@ def test_knobs_reach_the_step() -> None:
         outside=True,
         delay=timedelta(hours=5),
     )
+
+
+@pytest.mark.parametrize(
+    ("ages", "more", "due"),
+    [
+        ([1], {"schema_ids": (0, 1)}, True),
+        ([1, 0.5], {"schema_ids": (0, 1)}, True),
+        ([], {"schema_ids": (0, 1)}, True),
+        ([1], {"schema_ids": (0,)}, False),
+        ([1], {"specs": (spec(), spec(1, id="identity"))}, True),
+        ([1, 0.5], {"specs": (spec(), spec(1, id="identity"))}, False),  # the other snapshot may use it
+    ],
+)
+def test_unused_specs_and_schemas_are_due_alone(ages: list[float], more: dict[str, Any], due: bool) -> None:
+    """The service removes them, whichever engine expires snapshots; without the knob nothing is due."""
+    table = metadata(ages, schema={"schema-id": 0, "fields": []}, **more)
+    table = replace(table, snapshots=tuple(replace(s, schema_id=0) for s in table.snapshots))
+    found = _verdict(
+        table, knobs({"expire_snapshots.clean_expired_metadata": True, "expire_snapshots.engine": "spark"})
+    )
+    assert isinstance(found, Due) is due
+    if due:
+        step = _step(found)
+        assert (step.snapshot_ids, step.clean_metadata, step.by_spark) == ((), True, False)
+    assert isinstance(_verdict(table), NotDue)
 
 
 def test_by_default_files_elsewhere_stay_and_all_files_wait_a_day() -> None:

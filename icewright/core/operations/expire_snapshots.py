@@ -26,7 +26,7 @@ from icewright.core.policy import (
     WRITER_STATE_KEYS,
     Operation,
 )
-from icewright.core.retention import Expiry, plan_expiry
+from icewright.core.retention import Expiry, plan_expiry, unused_schemas
 from icewright.core.runs import LastRun
 from icewright.core.steps import SWITCHED_OFF, Blocked, Due, ExpireSnapshots, NotDue, Verdict, Work
 from icewright.core.table import SnapshotHold, TableFacts, TableMetadata
@@ -73,10 +73,11 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
     metadata = facts.metadata
     if not gc_enabled(metadata.properties):
         return Blocked(f"gc.{SWITCHED_OFF} on the table")
-    if not metadata.snapshots:
+    unused = _unused(facts) if knobs[CLEAN_METADATA] else 0
+    if not metadata.snapshots and not unused:
         return NotDue("no current snapshot")
     plan = expiry(facts, knobs, now)
-    if plan.empty:
+    if plan.empty and not unused:
         return NotDue(NOTHING, plan.next_expiry, _retained_notes(plan))
     step = ExpireSnapshots(
         snapshot_ids=plan.snapshot_ids,
@@ -85,7 +86,7 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
         retain_last=knobs[MIN_SNAPSHOTS],
         delete_files=knobs[DELETE_FILES],
         max_concurrent_deletes=knobs[EXPIRE_CONCURRENCY],
-        by_spark=knobs[EXPIRE_ENGINE] == "spark",
+        by_spark=knobs[EXPIRE_ENGINE] == "spark" and not plan.empty,
         check_totals=knobs[CHECK_TOTALS],
         clean_metadata=knobs[CLEAN_METADATA],
         pins=plan.pins,
@@ -98,10 +99,11 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
     files = _FILES_OF_A_SNAPSHOT * count + len(plan.remove_refs)
     return Due(
         Work(Operation.EXPIRE_SNAPSHOTS, (step,)),
-        benefit=storage_benefit(files),
+        benefit=storage_benefit(files + unused),
         cost=service_cost(10 * count),
         why=f"{count} of {len(metadata.snapshots)} snapshots are beyond the {knobs[MIN_SNAPSHOTS]} newest "
         f"and older than {knobs[RETENTION]:g} h"
+        + f"; no snapshot uses {unused} of the partition specs and schemas" * bool(unused)
         + (f"; {len(plan.remove_refs)} refs outlived" * bool(plan.remove_refs))
         + "".join(f"; {writer}" for writer in (*plan.kept_writers, *plan.lost_writers)),
         files=files if knobs[DELETE_FILES] else 0,
@@ -110,13 +112,20 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
     )
 
 
+def _unused(facts: TableFacts) -> int:
+    """Return how many schemas no snapshot uses, and specs where the current snapshot's manifests say so for all."""
+    metadata = facts.metadata
+    specs = {s.spec_id for s in metadata.specs} - {m.spec_id for m in facts.manifests} - {metadata.default_spec_id}
+    return len(unused_schemas(metadata, metadata.snapshots)) + (len(specs) if len(metadata.snapshots) < 2 else 0)  # noqa: PLR2004
+
+
 def _postponed(plan: Expiry, metadata: TableMetadata, knobs: Knobs, now: datetime) -> NotDue | None:
     """Return why few expired snapshots wait for more; None when there are enough, or one has waited for a day.
 
     Each expiry is a commit with a metadata file of its own, so that a table with a commit each hour would get as many.
     """
     count, total = len(plan.snapshot_ids), len(metadata.snapshots)
-    if plan.remove_refs or count >= knobs[MIN_EXPIRY_SHARE] * total:
+    if plan.remove_refs or not count or count >= knobs[MIN_EXPIRY_SHARE] * total:
         return None
     oldest = min(metadata.by_id[snapshot_id].timestamp for snapshot_id in plan.snapshot_ids)
     latest = oldest + timedelta(hours=knobs[RETENTION]) + _LONGEST_WAIT

@@ -23,7 +23,7 @@ from icewright.adapters.metadata.restoring import restoration
 from icewright.core.errors import Cancelled, CommitConflict, InvariantViolated, LeaseLost
 from icewright.core.operations.expire_snapshots import NOTHING
 from icewright.core.policy import Operation
-from icewright.core.retention import held_by
+from icewright.core.retention import held_by, unused_schemas
 from icewright.core.runs import FileAction, Outcome, committed, skipped
 from icewright.core.steps import ExpireSnapshots
 from icewright.core.table import SnapshotHold, TableMetadata
@@ -46,6 +46,11 @@ class Unused:
 
     specs: frozenset[int] = frozenset()
     schemas: frozenset[int] = frozenset()
+
+    @property
+    def count(self) -> int:
+        """Return how many there are."""
+        return len(self.specs) + len(self.schemas)
 
 
 @dataclass(frozen=True)
@@ -71,14 +76,17 @@ class ExpireInService:
         base, clock = request.base, self.deletion.clock
         started = clock.now()
         ids = set(step.snapshot_ids) & set(base.by_id)
-        if not ids and not step.remove_refs:
+        planned = _NO_FILES
+        if ids or step.remove_refs:
+            planned = self.planned(catalog, base, step, ids, automatic=request.automatic)
+        unused = self._unused(base, ids, planned.compared) if step.clean_metadata else _USED
+        if not (ids or step.remove_refs or unused.count):
             return skipped(Operation.EXPIRE_SNAPSHOTS, NOTHING)
-        planned = self.planned(catalog, base, step, ids, automatic=request.automatic)
 
         def outcome(deleted: DeletionResult) -> Outcome:
             seconds = (clock.now() - started).total_seconds()
             notes = [*step.lost_writers, *planned.notes, *deleted.notes]
-            return _outcome(len(ids), step, deleted, notes, seconds, dry_run=request.dry_run)
+            return _outcome(len(ids), step, unused, deleted, notes, seconds, dry_run=request.dry_run)
 
         if request.dry_run:
             return outcome(DeletionResult(planned.files))
@@ -86,7 +94,6 @@ class ExpireInService:
         self.deletion.ledger.plan(
             request.job_id, base.ref, planned.files, LedgerState.PLANNED, started, until, Operation.EXPIRE_SNAPSHOTS
         )
-        unused = self._unused(base, ids, planned.compared) if step.clean_metadata else _USED
         self._commit(catalog, request, step, planned.files, unused)
         try:
             deleted = self._deleted(catalog, request, step, planned, started)
@@ -101,7 +108,7 @@ class ExpireInService:
         """Return the files to delete. Raises `Refused` if none may be deleted, `CommitConflict` after a new pin."""
         self._require_unpinned(base, step)
         if not step.delete_files:
-            return PlannedExpiry((), (), None, ())
+            return _NO_FILES
         self.guard.in_allowed_place(base)
         surroundings = self.guard.around(base)
         strange = strange_metadata_beside(self.deletion.files, base)
@@ -133,11 +140,8 @@ class ExpireInService:
         retained = [s for s in metadata.snapshots if s.snapshot_id not in ids]
         manifests = sets.manifests_of(self.deletion.files, retained) if compared is None else compared
         used_specs = set(manifests["spec_id"]) | {metadata.default_spec_id}
-        used_schemas = {s.schema_id for s in retained} | {metadata.schema.get("schema-id")}
-        return Unused(
-            frozenset(s.spec_id for s in metadata.specs) - used_specs,
-            frozenset() if None in used_schemas else frozenset(metadata.schema_ids) - used_schemas,
-        )
+        specs = frozenset(s.spec_id for s in metadata.specs) - used_specs
+        return Unused(specs, unused_schemas(metadata, retained))
 
     def _commit(
         self,
@@ -215,6 +219,7 @@ class ExpireInService:
 
 
 _USED = Unused()
+_NO_FILES = PlannedExpiry((), (), None, ())
 
 
 def _expired_statistics(metadata: TableMetadata, ids: set[int], canonical: sets.Canonical) -> pl.DataFrame:
@@ -235,6 +240,7 @@ def _file_actions(frame: pl.DataFrame) -> tuple[FileAction, ...]:
 def _outcome(
     snapshots: int,
     step: ExpireSnapshots,
+    unused: Unused,
     deleted: DeletionResult,
     notes: Sequence[str],
     seconds: float,
@@ -245,6 +251,7 @@ def _outcome(
         ("would expire", "delete", "remove") if dry_run else ("expired", "deleted", "removed")
     )
     refs = f", {removed_verb} {count(len(step.remove_refs), 'ref')}" if step.remove_refs else ""
+    refs += f", {removed_verb} {unused.count} unused partition specs and schemas" if unused.count else ""
     files = f"{deleted_verb} {count(len(deleted.files), 'unreferenced file')}"
     if deleted.waiting:
         files = (
