@@ -9,7 +9,7 @@ COVERING := tests/core tests/flow
 export UV_SYSTEM_CERTS ?= $(if $(wildcard /etc/ssl/certs/ca-certificates.crt),true,false)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast test-nightly model mutants lint docs site pictures bench
+.PHONY: help install demo test test-fast test-nightly model mutants lint docs site pictures release bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -50,6 +50,12 @@ site: install ## build the documentation into build/site
 
 pictures: install ## take a picture of every page of the demo's lakehouse into build/pictures; wants Chromium
 	$(BIN)/python -m tools.pictures
+
+release: install ## make wheel, source distribution, hashes and a list of all packages (CycloneDX) in dist
+	rm -rf dist
+	$(UV) build
+	$(UV) export --frozen --no-dev --all-extras --format cyclonedx1.5 --quiet --output-file dist/sbom.cdx.json
+	cd dist && sha256sum -- *.whl *.tar.gz *.json > SHA256SUMS
 
 bench: install ## compare with peers, each measured in the same run
 	@for script in $(sort $(wildcard benchmarks/*.py)); do echo "== $$script"; $(BIN)/python $$script || exit 1; done

@@ -43,6 +43,7 @@ MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 ELSEWHERE: Mapping[str, str] = {
     "how-to/events.md": "tests/web/test_documented.py",
     "how-to/orchestrators.md": "tests/ecosystem/test_orchestrators.py",
+    "icewright demo": "tests/integration/test_demo.py",
     "icewright alerts --test": "tests/cli/test_alerts.py",
     "icewright doctor": "tests/integration/test_metastores.py",
     "icewright init": "tests/cli/test_init.py",
@@ -54,6 +55,7 @@ ELSEWHERE: Mapping[str, str] = {
     "cp": "root",
     "curl": "a server",
     "docker": "Docker",
+    "git": "an address",
     "helm": "tests/packaging/test_deploy.py",
     "hdfs": "Hadoop",
     "kubectl": "Kubernetes",

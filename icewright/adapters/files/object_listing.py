@@ -19,6 +19,7 @@ from obstore.exceptions import GenericError, InvalidPathError
 from obstore.store import ObjectStore, S3Store
 
 from icewright.adapters.files.storage import LISTED, UNNAMEABLE, displayed, listed
+from icewright.core.errors import requires_extra
 from icewright.ports import FileStat
 from icewright.ports.work import WorkerThreads
 
@@ -85,7 +86,8 @@ class ObjectListing:
         """Yield pages of exact keys after the last one; none where the store is not S3."""
         if not isinstance(self.store, S3Store):
             return iter(())
-        from icewright.adapters.files.s3_keys import key_pages  # noqa: PLC0415 - boto3 takes long to load
+        with requires_extra("glue", "listing keys of S3 that are no paths"):
+            from icewright.adapters.files.s3_keys import key_pages  # noqa: PLC0415 - boto3 takes long to load
 
         return key_pages(self.store, prefix, self._last)
 

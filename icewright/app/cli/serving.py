@@ -16,7 +16,7 @@ import typer
 
 from icewright.app import output
 from icewright.app.cli.base import OPTIONS, Json, app, configuration, db_app, open_application
-from icewright.core.errors import ConfigError, StoreUnavailable
+from icewright.core.errors import StoreUnavailable, requires_extra
 
 if TYPE_CHECKING:
     from icewright.app.bootstrap import Application
@@ -130,9 +130,10 @@ def _wait_for_store(log: Listener) -> None:
 @contextmanager
 def _listening(opened: Application, service: Service, port: int, *, probes_only: bool) -> Iterator[str]:
     """Serve API, pages and probes, or probes alone, while the block lasts; yield the address."""
-    from icewright.app.web.app_state import ServiceStatus
-    from icewright.app.web.application import Settings, create_app
-    from icewright.app.web.running import serving
+    with requires_extra("web", "serving API, pages and probes"):
+        from icewright.app.web.app_state import ServiceStatus
+        from icewright.app.web.application import Settings, create_app
+        from icewright.app.web.running import serving
 
     host, settings = opened.config.server.host, Settings.of(opened.config)
     status = ServiceStatus(service.faults, service.telemetry.exposition, service.stuck_loops)
@@ -185,9 +186,7 @@ def mcp(
     """
     from icewright.app.environment import find_config
 
-    try:
+    with requires_extra("mcp", "this command"):
         from icewright.app.agents import server
-    except ImportError as error:
-        raise ConfigError([f"this command needs more packages: install icewright[mcp] ({error})"]) from error
     configuration()  # reports its faults now, and not with each question of an agent
     server(str(find_config(OPTIONS.config)), allow_changes=allow_changes).run()

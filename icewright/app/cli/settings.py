@@ -11,7 +11,7 @@ from icewright.app import output
 from icewright.app.cli import views
 from icewright.app.cli.backend import backend
 from icewright.app.cli.base import OPTIONS, Json, Table, app, config_app, leave, open_application, split_settings
-from icewright.core.errors import ConfigError
+from icewright.core.errors import ConfigError, requires_extra
 from icewright.core.words import count
 
 Scope = Annotated[
@@ -113,6 +113,7 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """Make a neglected lakehouse, maintain it, prove its rows."""
-    from icewright.app.demo.show import run_demo
+    with requires_extra("all", "the demo"):
+        from icewright.app.demo.show import run_demo
 
     leave(run_demo(directory, once=once, as_json=as_json))

@@ -24,7 +24,7 @@ from requests.exceptions import ConnectTimeout, RequestException
 from icewright.adapters.catalogs.outcome import RequestOutcomeUnknown
 from icewright.adapters.catalogs.translate.rest import DELEGATION, RestCatalogProperties, pyiceberg_properties
 from icewright.core.allowlist import Allowlist, require_hosts
-from icewright.core.errors import CatalogUnavailable
+from icewright.core.errors import CatalogUnavailable, requires_extra
 from icewright.core.runs import backoff
 from icewright.ports import Clock
 
@@ -77,7 +77,8 @@ class _Client(PyIcebergRestCatalog):
         return super()._create_legacy_oauth2_auth_manager(session)
 
     def _create_session(self) -> Session:
-        session = super()._create_session()
+        with requires_extra("glue", "rest.sigv4-enabled"):
+            session = super()._create_session()
         if self.properties.get("rest.sigv4-enabled") != "true":  # which mounts an adapter that signs
             _mounted(session)
         if not self.properties.get(DELEGATION):

