@@ -1,4 +1,4 @@
-"""Catalogs that leave the configuration: their tables live on, though nobody here can look at them any more."""
+"""Tables that live on unseen: their catalog left the configuration, or shows them no more."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.table import Table
 
 from icewright.app.bootstrap import application, read_config
-from icewright.core.runs import Outcome
+from icewright.core.runs import OperationState, Outcome
 from icewright.flow.adopt import adopt
 from tests.cases.test_open_world import ROWS, later, quickly_located, reads
 from tests.cases.workspace import CONFIG, EXPIRE, ORPHANS, Workspace, ref
@@ -20,14 +20,18 @@ SHORT_LOG = {"write.metadata.delete-after-commit.enabled": "true", "write.metada
 
 
 @contextmanager
-def without_pond(workspace: Workspace, *more: str) -> Iterator[Workspace]:
-    """The same house and store, opened by a configuration that has only the catalog `lake`, with more lines of its."""
-    before, _, pond = CONFIG.partition("  pond:\n")
-    text = "".join((before, *more, pond[pond.index("cache:") :]))
-    path = workspace.home / "alone.yaml"
-    path.write_text(text.format(home=workspace.home), encoding="utf-8")
+def opened(workspace: Workspace, config: str = CONFIG) -> Iterator[Workspace]:
+    """The same house and store, opened anew by a configuration: nothing is remembered that the store does not have."""
+    path = workspace.home / "later.yaml"
+    path.write_text(config.format(home=workspace.home), encoding="utf-8")
     with application(read_config(path), kind="tests", clock=workspace.clock) as app:
-        yield replace(workspace, app=app, icebergs={"lake": workspace.icebergs["lake"]})
+        yield replace(workspace, app=app, icebergs={name: workspace.icebergs[name] for name in app.runtime.catalogs})
+
+
+def without_pond(*more: str) -> str:
+    """A configuration that has only the catalog `lake`, with more lines of its."""
+    before, _, pond = CONFIG.partition("  pond:\n")
+    return "".join((before, *more, pond[pond.index("cache:") :]))
 
 
 def source(workspace: Workspace, **properties: str) -> Table:
@@ -81,7 +85,7 @@ def test_tables_of_a_catalog_that_left_the_configuration_lose_nothing(
     workspace.icebergs["lake"].load_table(SOURCE).overwrite(ROWS)
     later(workspace)
     before = reads(other)
-    with without_pond(workspace) as alone:
+    with opened(workspace, without_pond()) as alone:
         done = maintained(alone)
         assert "(whose catalog is not configured any more)" in str(done)
         assert reads(other) == before
@@ -90,8 +94,10 @@ def test_tables_of_a_catalog_that_left_the_configuration_lose_nothing(
 
 
 def maintained(workspace: Workspace) -> list[Outcome]:
-    """What expiry and orphan removal of the source came to."""
-    return [workspace.run(one, name=SOURCE, remove_orphans__max_delete_ratio=1) for one in (EXPIRE, ORPHANS)]
+    """What expiry and orphan removal of the source came to: done or refused, and no error."""
+    done = [workspace.run(one, name=SOURCE, remove_orphans__max_delete_ratio=1) for one in (EXPIRE, ORPHANS)]
+    assert all(one.state is not OperationState.FAILED for one in done), done
+    return done
 
 
 def test_a_catalog_that_was_renamed_is_no_other(workspace: Workspace) -> None:
@@ -100,5 +106,26 @@ def test_a_catalog_that_was_renamed_is_no_other(workspace: Workspace) -> None:
     workspace.run(ORPHANS, name=SOURCE, dry_run=True)
     workspace.icebergs["lake"].load_table(SOURCE).overwrite(ROWS)
     later(workspace)
-    with without_pond(workspace, "    aliases: [pond]\n") as renamed:
+    with opened(workspace, without_pond("    aliases: [pond]\n")) as renamed:
         assert maintained(renamed)[0].files
+
+
+@pytest.mark.cases(97, 98, 99)
+@pytest.mark.parametrize("make", [clone, borrower, sharer])
+def test_tables_that_a_catalog_shows_no_more_lose_nothing(
+    workspace: Workspace, make: Callable[[Workspace], Table]
+) -> None:
+    """Dropped, hidden by permissions, or handed to an unseen catalog that goes on writing: new versions tell."""
+    other = make(workspace)
+    workspace.run(ORPHANS, name=SOURCE, dry_run=True)
+    for _ in range(3):
+        other.append(ROWS)
+    workspace.unregister(f"sales.{other.name()[-1]}", "pond")
+    workspace.icebergs["lake"].load_table(SOURCE).overwrite(ROWS)
+    later(workspace)
+    before = reads(other, registered=False)
+    with opened(workspace) as anew:
+        maintained(anew)
+        assert reads(other, registered=False) == before
+        adopt(anew.app.runtime, ref(SOURCE))
+        assert any(one.files for one in maintained(anew))

@@ -340,6 +340,21 @@ def test_a_name_that_is_written_anew_after_a_crash(
     assert (row["state"], "written anew" in row["reason"]) == ("kept", True)
 
 
+@pytest.mark.cases(101)
+def test_a_name_that_was_reused_before_the_plan(workspace: Workspace) -> None:
+    """A file that the table let go, whose name a writer gave to another one: its size is not that of the manifest."""
+    craft = workspace.craft()
+    manifests = workspace.commits(craft, [400, 300, 200])
+    workspace.publish(craft)
+    victim, other = (manifest.files[0].path for manifest in manifests[:2])
+    victim.write_bytes(b"y" * (victim.stat().st_size + 1))
+    said = workspace.run(EXPIRE, dry_run=True)
+    done = workspace.run(EXPIRE)
+    assert (victim.exists(), other.exists()) == (True, False)
+    assert {f.path for f in said.files} == {f.path for f in done.files}
+    assert any("another file bears the name now" in note for note in said.notes), said
+
+
 def _deletions(workspace: Workspace, job_id: str) -> list[Mapping[str, Any]]:
     return [row for row in workspace.app.runtime.store.ledger.files(job_id) if row["state"] != "found"]
 

@@ -31,7 +31,7 @@ class Adopting:
         """
         surroundings = self.guard.around(metadata, adopting=True)
         adopted = surroundings.adopted
-        strange = self._strange(metadata)
+        strange = [*self._strange(metadata), *(Strange(path, None) for path in surroundings.former_versions)]
         files, unreadable = self._identified(metadata, strange, adopted)
         self._require_no_live_owner(metadata, files, surroundings)
         roots = [metadata.location, *metadata.write_paths]

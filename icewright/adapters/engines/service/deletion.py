@@ -31,6 +31,7 @@ _ORDER = (
     "manifest list",
     "metadata",
 )
+_CONTENT = _ORDER[:4]  # whose sizes manifests record
 
 _SHOWN = 20  # failures that notes list one by one
 _ATTEMPTS = 3
@@ -94,13 +95,20 @@ class Deletion:
         """Return the `path` of each file of the table that some job is still to delete."""
         return pl.DataFrame({"path": self.ledger.waiting_paths(ref)}, schema={"path": pl.String})
 
-    def looked_at(self, planned: Sequence[FileAction], concurrency: int) -> tuple[FileAction, ...]:
-        """Return the files with their current size and time in storage, without files that do not exist any more."""
+    def looked_at(
+        self, planned: Sequence[FileAction], concurrency: int
+    ) -> tuple[tuple[FileAction, ...], Mapping[str, str]]:
+        """Return the files that exist, with their size and time in storage, and why each of the others stays.
+
+        A writer may have reused the name of a data file that the table has let go: the size tells, if it differs.
+        What has no time is no file but a link to it.
+        """
         stats = self.files.stat([f.path for f in planned], concurrency)
-        pairs = ((file, stats.get(file.path)) for file in planned)
-        return tuple(
-            replace(file, bytes=stat.bytes, modified=stat.modified) for file, stat in pairs if stat is not None
-        )
+        dated = [f for f in planned if f.kind in _CONTENT and (s := stats[f.path]) is not None and s.modified]
+        replaced = {f.path: why for f in dated if (why := _replaced_reason(f, stats[f.path]))}
+        pairs = ((file, stats[file.path]) for file in planned if file.path not in replaced)
+        present = (replace(file, bytes=stat.bytes, modified=stat.modified) for file, stat in pairs if stat is not None)
+        return tuple(present), replaced
 
     def carry_out(
         self,
@@ -223,9 +231,9 @@ def _replaced_reason(planned: FileAction, stat: FileStat | None) -> str:
     if stat is None:
         return ""
     if planned.bytes is not None and stat.bytes != planned.bytes:
-        return "another file bears the name since it was planned (its size differs)"
+        return "another file bears the name now (its size differs)"
     if planned.modified is not None and stat.modified != planned.modified:
-        return "another file bears the name since it was planned (it was written anew)"
+        return "another file bears the name now (it was written anew)"
     return ""
 
 

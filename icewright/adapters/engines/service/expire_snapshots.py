@@ -8,7 +8,7 @@ after the commit it is proved again, against the metadata of that moment.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import polars as pl
@@ -111,12 +111,14 @@ class ExpireInService:
             return _NO_FILES
         self.guard.in_allowed_place(base)
         surroundings = self.guard.around(base)
-        strange = strange_metadata_beside(self.deletion.files, base)
+        strange = strange_metadata_beside(self.deletion.files, base, surroundings.former_versions)
         read, clock = self.deletion.files.read, self.deletion.clock
         without_successor(base, strange, read, lambda: catalog.load(base.ref), clock, surroundings.adopted)
         unreachable = self.unreachable(base, ids, totals=step.check_totals)
         judgement = self.guard.judge(base, surroundings, unreachable.files, outside=step.outside, automatic=automatic)
-        files = self.deletion.looked_at(_file_actions(judgement.files), step.max_concurrent_deletes)
+        actions = _file_actions(judgement.files)
+        files, replaced = self.deletion.looked_at(actions, step.max_concurrent_deletes)
+        judgement = replace(judgement, stays={**judgement.stays, **replaced})
         return PlannedExpiry(files, tuple(judgement.notes()), unreachable.compared, tuple(judgement.stays))
 
     def unreachable(self, metadata: TableMetadata, ids: set[int], *, totals: bool) -> Unreachable:

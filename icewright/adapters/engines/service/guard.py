@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from icewright.adapters.engines.service import reachable as sets
+from icewright.adapters.engines.service.listing import has_versions
 from icewright.adapters.engines.service.other_formats import require_iceberg_alone
 from icewright.adapters.engines.service.registry import Other, Surroundings, TableRegistry
 from icewright.core.errors import FileMissing, IcewrightError, Refused
@@ -159,14 +160,14 @@ class DeletionGuard:
             in_shared_folders = candidates.filter(
                 candidates["path"].str.extract(r"^(.*/)[^/]*$").fill_null("").is_in(shared_folders)
             )
-            reached_reasons = self._reached_by(other, in_shared_folders)
+            reached_reasons = self._reached_by(other, in_shared_folders, metadata)
             stays |= reached_reasons
             candidates = (
                 candidates.filter(~candidates["path"].is_in(list(reached_reasons))) if reached_reasons else candidates
             )
         return Judgement(candidates, stays)
 
-    def _reached_by(self, other: Other, files: pl.DataFrame) -> dict[str, str]:
+    def _reached_by(self, other: Other, files: pl.DataFrame, own: TableMetadata) -> dict[str, str]:
         """Return those of the files that the other table reaches; all of them where nobody can tell."""
         if other.is_dataset or other.unlisted:
             return dict.fromkeys(files["path"], f"{other} may read them")
@@ -174,7 +175,7 @@ class DeletionGuard:
             metadata = self.registry.metadata_of(other)
             free = sets.unreached(files, sets.reached(self.registry.files, metadata), self.registry.files.canonical)
         except FileMissing:
-            if other.pointer is None:  # no catalog names the table, and its metadata is deleted
+            if other.pointer is None and self._is_deleted(other, own):
                 return {}
             return dict.fromkeys(files["path"], f"{other}, which uses files there, cannot be read")
         except IcewrightError as error:
@@ -202,7 +203,7 @@ class DeletionGuard:
         for other in sorted(surroundings.others, key=lambda o: o.pointer is None):
             if not any(own_place.may_meet(place) for place in other.places):
                 continue
-            dead = not self._metadata_exists(other) if other.is_dropped else False
+            dead = other.is_dropped and self._is_deleted(other, metadata)
             confirmed = folder in surroundings.adopted and other.pointer is not None
             moved_away = confirmed and self.has_left(metadata, other, surroundings)
             if not dead and not moved_away:
@@ -221,9 +222,10 @@ class DeletionGuard:
         places = (current.location, *current.write_paths, current.metadata_location.rpartition("/")[0])
         return not any(one.may_meet(self._place(place, surroundings)) for one in own_places for place in places)
 
-    def _metadata_exists(self, other: Other) -> bool:
-        """Return whether the metadata of an unnamed table still exists: an unseen catalog may name it."""
-        return self.registry.files.size(other.registration.metadata_location) is not None
+    def _is_deleted(self, other: Other, own: TableMetadata) -> bool:
+        """Return whether no version of an unnamed table is left: an unseen catalog may name it, and write new ones."""
+        files, last = self.registry.files, other.registration.metadata_location
+        return files.size(last) is None and not has_versions(files, last, other.registration.table_uuid, own)
 
     def _remedy(self, metadata: TableMetadata, other: Other) -> str:
         if other.pointer is None:

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from icewright.adapters.engines.service.reachable import Canonical, with_key
 from icewright.adapters.engines.service.successors import Strange
+from icewright.adapters.metadata.lineage import lineage
 from icewright.core.errors import FolderMissing, Refused, UnsupportedTable
 from icewright.core.paths import key, metadata_folder
 from icewright.core.places import Spelling
@@ -184,9 +185,12 @@ def metadata_files(listed: pl.DataFrame) -> pl.DataFrame:
     return listed.filter(pl.col("path").str.contains(_METADATA_FILE)).select("path", "modified")
 
 
-def strange_metadata_beside(files: TableFiles, metadata: TableMetadata) -> list[Strange]:
+def strange_metadata_beside(
+    files: TableFiles, metadata: TableMetadata, former_versions: Iterable[str] = ()
+) -> list[Strange]:
     """Return metadata files in the table's metadata folders that its log does not name and somebody may own.
 
+    `former_versions` are the last ones of earlier names, wherever they lie: who dropped a name may have another for it.
     Files older than the oldest version in the log are skipped, unless two files have its number: then the table may
     have been forked there.
     """
@@ -214,7 +218,21 @@ def strange_metadata_beside(files: TableFiles, metadata: TableMetadata) -> list[
 
     numbers = Counter(_version(path) for path in written)
     strange = [Strange(path, at) for path, at in written.items() if key(path) not in named_keys]
-    return [one for one in strange if newer(one) or numbers[_version(one.path)] > 1]
+    former = [Strange(path, None) for path in former_versions if key(path) not in named_keys]
+    return [*former, *(one for one in strange if newer(one) or numbers[_version(one.path)] > 1)]
+
+
+def has_versions(files: TableFiles, beside: str, table_uuid: str, own: TableMetadata) -> bool:
+    """Return whether a metadata file of a table, other than those of `own`, lies beside its last known one."""
+    named = {key(path) for path in (own.metadata_location, *own.metadata_log)}
+    found: list[str] = []
+    try:
+        for batch in files.listing(beside.rpartition("/")[0]):
+            found += metadata_files(pl.DataFrame(pl.from_arrow(batch)))["path"].to_list()
+    except (FolderMissing, UnsupportedTable):
+        return False
+    versions = (lineage(files.read(path), path) for path in found if key(path) not in named)
+    return any(version is not None and version.table_uuid == table_uuid for version in versions)
 
 
 def _version(path: str) -> int | None:

@@ -52,7 +52,7 @@ class TableProof:
         self.guard.in_allowed_place(current)
         surroundings = self.guard.around(current)
         files = self.guard.registry.files
-        strange = strange_metadata_beside(files, current)
+        strange = strange_metadata_beside(files, current, surroundings.former_versions)
         without_successor(
             current, strange, files.read, lambda: self.catalog.load(current.ref), self.clock, surroundings.adopted
         )

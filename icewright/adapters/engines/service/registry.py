@@ -81,6 +81,7 @@ class Surroundings:
     others: tuple[Other, ...]
     spelling: Spelling
     adopted: frozenset[str]  # places, files and uuids that a person has adopted for the table
+    former_versions: tuple[str, ...] = ()  # the last metadata files of the table under its earlier names
 
     def had_at_first(self, place: Place) -> bool:
         """Return whether the place lies in those that the table had when it was first seen, whatever its name."""
@@ -299,6 +300,7 @@ class TableRegistry:
             tuple(others),
             spelling,
             self.registrations.adopted(metadata.table_uuid),
+            tuple(one.metadata_location for one in own[1:]),
         )
 
 
