@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from icewright.core.table import Snapshot
     from icewright.flow.cycle import CycleResult
     from icewright.flow.execute import JobResult
+    from icewright.flow.repair import RepairResult
     from icewright.flow.restore import RestoreResult
     from icewright.flow.undo import UndoResult
     from icewright.flow.vacuum import VacuumResult
@@ -191,6 +192,22 @@ def restore_document(result: RestoreResult) -> dict[str, Any]:
         "returning": [snapshot_document(snapshot) for snapshot in plan.returning],
         "tag": None if plan.already else plan.tag.name,
         "notes": list(plan.schema_notes),
+        "summary": result.summary,
+    }
+
+
+def repair_document(result: RepairResult) -> dict[str, Any]:
+    """Return the repair of a table, or its dry run, as a JSON document."""
+    report, plan = result.report, result.plan
+    return {
+        "table": str(report.ref),
+        "dry_run": result.dry_run,
+        "job_id": result.job_id,
+        "faults": len(report.faults),
+        "actions": [asdict(action) for action in plan.actions],
+        "unrepaired": [{**asdict(one.fault), "reason": one.reason} for one in plan.unrepaired],
+        "lost_rows": plan.lost_rows,
+        "tag": result.tag,
         "summary": result.summary,
     }
 

@@ -100,9 +100,6 @@ def plan_restore(metadata: TableMetadata, history: TableHistory, target: Snapsho
     if head is None:
         raise UsageError(f"{metadata.ref} has no current snapshot: there is nothing to return from")
     now_in, then_in = (list(ancestors(metadata, each.snapshot_id)) for each in (head, target))
-    age = timedelta(days=TAG_DAYS, seconds=(now - head.timestamp) // timedelta(seconds=1))
-    taken, name = {ref.name for ref in metadata.refs}, f"{PREFIX}-before-restore-{now.astimezone(UTC):%Y-%m-%dT%H%M%S}"
-    free = next(each for each in (name, *(f"{name}-{n}" for n in range(2, len(taken) + 2))) if each not in taken)
     return RestorePlan(
         metadata,
         target,
@@ -110,8 +107,16 @@ def plan_restore(metadata: TableMetadata, history: TableHistory, target: Snapsho
         leaving=tuple(_without(now_in, then_in)),
         returning=tuple(_without(then_in, now_in)),
         schema_notes=tuple(_schema_notes(metadata.schema, history.schemas.get(target.schema_id or 0))),
-        tag=SnapshotRef(free, RefKind.TAG, head.snapshot_id, max_ref_age=age),
+        tag=tag_before("restore", metadata, head, now),
     )
+
+
+def tag_before(what: str, metadata: TableMetadata, head: Snapshot, now: datetime) -> SnapshotRef:
+    """Return a tag of a free name that keeps the state before a restore or a repair for `TAG_DAYS` days."""
+    age = timedelta(days=TAG_DAYS, seconds=(now - head.timestamp) // timedelta(seconds=1))
+    taken, name = {ref.name for ref in metadata.refs}, f"{PREFIX}-before-{what}-{now.astimezone(UTC):%Y-%m-%dT%H%M%S}"
+    free = next(each for each in (name, *(f"{name}-{n}" for n in range(2, len(taken) + 2))) if each not in taken)
+    return SnapshotRef(free, RefKind.TAG, head.snapshot_id, max_ref_age=age)
 
 
 def total_rows(snapshot: Snapshot) -> int | None:

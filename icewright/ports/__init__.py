@@ -18,6 +18,7 @@ from icewright.ports.engine import (
     Engine,
     Intent,
     Probe,
+    RepairRequest,
     StepRequest,
     Unfinished,
 )
@@ -138,6 +139,7 @@ __all__ = [
     "Registrations",
     "Removal",
     "RemoveSnapshots",
+    "RepairRequest",
     "RestoreSnapshots",
     "Restoring",
     "RunHistory",

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from icewright.core.integrity import CheckLevel, IntegrityReport
+from icewright.core.integrity import CheckLevel, FileFault, IntegrityReport
 from icewright.core.paths import key
 from icewright.core.policy import Operation
+from icewright.core.repair import RepairPlan
 from icewright.core.runs import FileAction, Outcome
 from icewright.core.steps import Step
 from icewright.core.table import TableMetadata, TableRef
@@ -83,6 +84,18 @@ class Probe:
     check: Callable[[], None] = field(default=lambda: None)  # raises `LeaseLost` or `Cancelled`; called often
 
 
+@dataclass(frozen=True, slots=True)
+class RepairRequest:
+    """A request to repair faults of a table, in the state for which they are planned."""
+
+    base: TableMetadata
+    faults: Sequence[FileFault]
+    drop_lost: bool = False  # a person lets main go on without what is lost
+    dry_run: bool = False
+    job_id: str = ""
+    check: Callable[[], None] = field(default=lambda: None)  # raises `LeaseLost` or `Cancelled`; called before writes
+
+
 class Engine(Protocol):
     """Runs the steps of operations on tables.
 
@@ -108,6 +121,15 @@ class Engine(Protocol):
         """Check that the files of all snapshots, or of those named, exist and are what their entries say, by level.
 
         Raises the errors of loading the table, and `StorageUnavailable`.
+        """
+        ...
+
+    def repair(self, request: RepairRequest) -> RepairPlan:
+        """Repair what is provably right, or with `dry_run` return what that would be; other faults stay, with reasons.
+
+        A lost manifest list is written again; all else is one new snapshot of main, whose rows are those of `base`
+        without what is dropped. Faults that are repaired already are passed over. Raises `CommitConflict` when the
+        table has changed since `base`, `CommitStateUnknown`, and `UnsupportedTable`.
         """
         ...
 

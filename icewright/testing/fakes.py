@@ -11,9 +11,10 @@ from typing import Any, assert_never
 from icewright.core import table
 from icewright.core.errors import CommitConflict, IcewrightError, MetadataUnreadable, Refused, TableNotFound
 from icewright.core.integrity import CheckLevel, IntegrityReport
+from icewright.core.repair import RepairPlan, Unrepaired
 from icewright.core.runs import Outcome, committed
 from icewright.core.verify import snapshot_of
-from icewright.ports.engine import Adoptable, Probe, StepRequest, Unfinished
+from icewright.ports.engine import Adoptable, Probe, RepairRequest, StepRequest, Unfinished
 from icewright.ports.lake import AddSnapshot, Change, Clock, Pointer, RemoveSnapshots, RestoreSnapshots, SetRefs
 from icewright.testing.builders import NOW
 
@@ -204,6 +205,10 @@ class FunctionEngine:
     ) -> IntegrityReport:
         """Find no fault in any file, and count the snapshots that were named."""
         return IntegrityReport(ref, "", level, len(snapshot_ids or ()), 0, ())
+
+    def repair(self, request: RepairRequest) -> RepairPlan:
+        """Repair no fault."""
+        return RepairPlan((), tuple(Unrepaired(fault, "this engine repairs nothing") for fault in request.faults))
 
     def probe(self, probe: Probe) -> Sequence[float]:
         """Claim that each snapshot is read in half of the time of the one before."""

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from icewright.core.integrity import CheckLevel, FileFaultKind
-from tests.cases.tampering import rewrite, tamper_manifest
+from icewright.flow.detect import detect
+from icewright.flow.repair import repair
+from tests.cases.tampering import in_map, rewrite, tamper_manifest
 from tests.integration.bench import Bench
 from tests.integration.tables import create, insert
 from tests.integration.test_v3 import MERGE_ON_READ
@@ -63,6 +65,45 @@ def test_deletion_vectors_are_checked_against_their_entries(bench: Bench, new_na
     for manifest_list in folder.glob("snap-*.avro"):
         rewrite(manifest_list, _later_row_ids)
     assert FileFaultKind.WRONG_ROW_IDS in kinds()
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_spark_reads_a_repaired_table(version: int, bench: Bench, new_name: Callable[[str], str]) -> None:
+    """With values of many types, deletes and two specs: all versions as before, also where bounds hid rows."""
+    name = new_name("repaired")
+    quoted = create(bench, name, COLUMNS, "part", MERGE_ON_READ if version > 1 else {}, version=version)
+    insert(bench, quoted, *(", ".join(f"({ROW.format(id=number)})" for number in two) for two in ((0, 1), (2, 3))))
+    bench.sql(f"ALTER TABLE {quoted} ADD PARTITION FIELD bucket(2, id)")
+    insert(bench, quoted, f"({ROW.format(id=4)})")
+    bench.sql(f"DELETE FROM {quoted} WHERE id = 1")  # noqa: S608 - quoted
+    insert(bench, quoted, f"({ROW.format(id=5)})")
+    before = bench.read(name, bench.versions(name))
+    folder = bench.folder(name) / "metadata"
+    rows = bench.sql(f"SELECT path FROM {quoted}.manifests WHERE content = 0")  # noqa: S608 - quoted
+
+    def lie(entries: list[Any]) -> None:
+        for entry in entries:
+            file = entry["data_file"]
+            file["lower_bounds"] = in_map(file["lower_bounds"], 1, b"\x7f\x00\x00\x00")
+            file["null_value_counts"] = in_map(file["null_value_counts"], 1, 1)
+
+    for row in rows:
+        tamper_manifest(folder, folder / row["path"].rsplit("/", 1)[1], lie)
+    for checksum in folder.glob(".*.crc"):  # Hadoop's, of the files as they were
+        checksum.unlink()
+    assert bench.sql(f"SELECT * FROM {quoted} WHERE id = 5") == []  # noqa: S608 - quoted
+    lists = {s.snapshot_id: folder / str(s.manifest_list).rsplit("/", 1)[1] for s in bench.metadata(name).snapshots}
+    lists[bench.metadata(name).snapshots[0].snapshot_id].unlink()
+    detect(bench.runtime, ["lake"])
+    done = repair(bench.runtime, bench.ref(name))
+    assert {one.reason.partition(";")[0] for one in done.plan.unrepaired} <= {"main does not need it"}
+    assert len(bench.sql(f"SELECT * FROM {quoted} WHERE id = 5")) == 1  # noqa: S608 - quoted
+    after = bench.read(name, bench.versions(name))
+    assert {version: after[version] for version in before} == before
+    assert bench.lake.catalog.load_table(name).scan().to_arrow().num_rows == after["main"][0]
+    insert(bench, quoted, f"({ROW.format(id=6)})")
+    bench.sql(f"DELETE FROM {quoted} WHERE id = 2")  # noqa: S608 - quoted
+    assert bench.read(name)["main"][0] == after["main"][0]
 
 
 def _later_row_ids(rows: list[Any]) -> None:

@@ -15,6 +15,7 @@ from icewright.adapters.engines.service.integrity import IntegrityCheck, of_snap
 from icewright.adapters.engines.service.proof import TableProof
 from icewright.adapters.engines.service.recovery_points import RecoveryPointsInService
 from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInService
+from icewright.adapters.engines.service.repair import TableRepair
 from icewright.adapters.engines.service.rewrite_manifests import RewriteManifestsInService
 from icewright.adapters.engines.service.vacuum import BranchVacuum
 from icewright.adapters.engines.spark.engine import SparkEngine
@@ -23,6 +24,7 @@ from icewright.core.allowlist import Allowlist, require_inside
 from icewright.core.errors import Refused, TableReplaced
 from icewright.core.integrity import CheckLevel, IntegrityReport
 from icewright.core.policy import Operation
+from icewright.core.repair import RepairPlan
 from icewright.core.retention import expired_by_iceberg
 from icewright.core.runs import Outcome, committed
 from icewright.core.steps import (
@@ -37,7 +39,16 @@ from icewright.core.steps import (
 )
 from icewright.core.table import TableMetadata, TableRef
 from icewright.core.words import count
-from icewright.ports import Adoptable, Catalog, Probe, RemoveSnapshots, Restoring, StepRequest, Unfinished
+from icewright.ports import (
+    Adoptable,
+    Catalog,
+    Probe,
+    RemoveSnapshots,
+    RepairRequest,
+    Restoring,
+    StepRequest,
+    Unfinished,
+)
 
 RESUME_CONCURRENCY = 16
 
@@ -142,6 +153,13 @@ class Engines:
         if snapshot_ids is not None:
             metadata = of_snapshots(metadata, snapshot_ids)
         return IntegrityCheck(self.orphans.deletion.files, metadata, level).run(catalog)
+
+    def repair(self, request: RepairRequest) -> RepairPlan:
+        """Repair what is provably right, or return what that would be."""
+        self._require_in_environment(request.base)
+        self.expire.guard.require_iceberg_alone(request.base)
+        deletion, catalog = self.orphans.deletion, self.catalogs[request.base.ref.catalog]
+        return TableRepair(deletion.files, deletion.clock, catalog, request).run()
 
     def probe(self, probe: Probe) -> Sequence[float]:
         """Return the query's seconds on each of the snapshots."""

@@ -1,4 +1,4 @@
-"""The command that returns tables to an earlier state."""
+"""The commands that return tables to an earlier state, and that repair them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from icewright.app.cli import views
 from icewright.app.cli.base import (
     DryRun,
     Json,
+    Table,
     Yes,
     app,
     complete_table,
     confirm,
     known_table,
+    leave,
     open_application,
     select_catalogs,
 )
@@ -75,6 +77,46 @@ def restore(
         output.print_json(documents)
     else:
         views.show_restored(documents)
+
+
+@app.command()
+def repair(
+    table: Table,
+    drop_lost: Annotated[
+        bool,
+        typer.Option("--drop-lost", help="Let main go on without data files and manifests that are lost; rows go."),
+    ] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Repair what `check --level footers` finds, where that is provably right.
+
+    Lost manifest lists are written again, and main gets right counts and bounds; a tag keeps the state before. On a
+    terminal the command asks for confirmation first. Exit code 1 when faults stay.
+    """
+    from icewright.app.documents import repair_document
+    from icewright.flow.reconcile import reconcile_interrupted
+    from icewright.flow.repair import repair as repair_table
+
+    with open_application() as opened:
+        ref = known_table(opened, table).ref
+        if not dry_run:
+            for line in reconcile_interrupted(opened.runtime):
+                output.note(line)
+        ask = sys.stdin.isatty() and not (dry_run or yes)
+        result = repair_table(opened.runtime, ref, drop_lost=drop_lost, dry_run=dry_run or ask)
+        if ask and result.plan.actions:
+            views.show_repaired(repair_document(result))
+            confirm(f"Repair {ref}?", yes=False)
+            approved = result.plan.lost_rows
+            result = repair_table(opened.runtime, ref, drop_lost=drop_lost, approved_rows=approved)
+    document = repair_document(result)
+    if as_json:
+        output.print_json(document)
+    else:
+        views.show_repaired(document)
+    leave(1 if result.plan.unrepaired else 0)
 
 
 def _tables_of(opened: Application, namespace: str) -> list[TableRef]:

@@ -6,6 +6,7 @@ import json
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -34,13 +35,26 @@ def check_content(
     """Return what the file's footer says other than its entry. A file that is missing has no fault here."""
     match one.format:
         case "PARQUET":
-            footer, columns = _parquet_footer(files, one)
-            return list(_ParquetFile(one, footer, columns, types, specs.get(one.spec_id)).faults())
+            return list(_parquet_file(files, one, types, specs).faults())
         case "PUFFIN":
             return list(_vector_faults(files, one))
     if (magic := _MAGIC.get(one.format)) and files.read_range(one.path, 0, len(magic)) != magic:
         raise MetadataUnreadable(f"{one.path} does not begin as {one.format} files do")
     return []
+
+
+def corrected(
+    files: TableFiles, one: ContentFile, types: Mapping[int, Any], specs: Mapping[int, PartitionSpec]
+) -> Mapping[int, Any]:
+    """Return the values of a Parquet file's entry with the counts of its footer, and without bounds that are wrong."""
+    return _parquet_file(files, one, types, specs).corrected()
+
+
+def _parquet_file(
+    files: TableFiles, one: ContentFile, types: Mapping[int, Any], specs: Mapping[int, PartitionSpec]
+) -> _ParquetFile:
+    footer, columns = _parquet_footer(files, one)
+    return _ParquetFile(one, footer, columns, types, specs.get(one.spec_id))
 
 
 def _tail(files: TableFiles, path: str, length: int, magic: bytes, footer_bytes: Callable[[bytes], int]) -> bytes:
@@ -98,25 +112,53 @@ class _ParquetFile:
         """Yield where the two differ."""
         if self.footer.num_rows != self.one.records:
             yield FileFaultKind.WRONG_COUNT, f"it has {self.footer.num_rows} rows, not {self.one.records}"
-        groups = [self.footer.row_group(number).column(0) for number in range(self.footer.num_row_groups)]
-        begins = {group.data_page_offset for group in groups}
-        begins |= {group.dictionary_page_offset for group in groups if group.has_dictionary_page}
-        offsets = list(self.one.values.get(132) or ())
-        if offsets != sorted(offsets) or not begins.issuperset(offsets):
+        if self._offsets_are_wrong:
+            offsets = self.one.values[132]
             yield FileFaultKind.WRONG_OFFSETS, f"its entry has split offsets {offsets} where no row group begins"
-        columns = {}
-        for index in range(self.footer.num_columns):
-            path = self.footer.schema.column(index).path
-            if (number := self.columns.get(path)) is not None and isinstance(self.types.get(number), str):
-                columns[number] = self._column(index, self.types[number])
         values, nulls, lower, upper = map(self.one.mapped, (109, 110, 125, 128))
-        for number, column in columns.items():
+        for number, column in self._measured.items():
             for what, actual, stated in (("values", column.values, values), ("nulls", column.nulls, nulls)):
                 if None not in (actual, stated.get(number)) and actual != stated[number]:
                     detail = f"column {number} has {actual} {what}, and its entry says {stated[number]}"
                     yield FileFaultKind.WRONG_COUNT, detail
             yield from self._outside(number, column, lower.get(number), upper.get(number))
-        yield from self._wrong_partition(columns)
+        yield from self._wrong_partition(self._measured)
+
+    def corrected(self) -> Mapping[int, Any]:
+        """Return the entry's values as the footer has them; what is wrong and optional is left out."""
+        new, measured = dict(self.one.values), self._measured
+        new[103] = self.footer.num_rows
+        if self._offsets_are_wrong:
+            new[132] = None
+        lower, upper = self.one.mapped(125), self.one.mapped(128)
+        wrong = {n for n, column in measured.items() if any(self._outside(n, column, lower.get(n), upper.get(n)))}
+        for field, actual in (
+            (109, {number: column.values for number, column in measured.items()}),
+            (110, {n: column.nulls for n, column in measured.items() if column.nulls is not None}),
+        ):
+            stated = new.get(field)
+            new[field] = stated and [{**pair, "value": actual.get(pair["key"], pair["value"])} for pair in stated]
+        for field in (125, 128):
+            new[field] = new.get(field) and [pair for pair in new[field] if pair["key"] not in wrong]
+        return new
+
+    @cached_property
+    def _offsets_are_wrong(self) -> bool:
+        groups = [self.footer.row_group(number).column(0) for number in range(self.footer.num_row_groups)]
+        begins = {group.data_page_offset for group in groups}
+        begins |= {group.dictionary_page_offset for group in groups if group.has_dictionary_page}
+        offsets = list(self.one.values.get(132) or ())
+        return offsets != sorted(offsets) or not begins.issuperset(offsets)
+
+    @cached_property
+    def _measured(self) -> Mapping[int, _Column]:
+        """Return what the footer says of each column of a simple type, by its id."""
+        columns = {}
+        for index in range(self.footer.num_columns):
+            path = self.footer.schema.column(index).path
+            if (number := self.columns.get(path)) is not None and isinstance(self.types.get(number), str):
+                columns[number] = self._column(index, self.types[number])
+        return columns
 
     def _column(self, index: int, kind: str) -> _Column:
         chunks = [self.footer.row_group(number).column(index) for number in range(self.footer.num_row_groups)]

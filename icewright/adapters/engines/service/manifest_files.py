@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import accumulate, groupby
 from typing import Any
@@ -280,6 +280,11 @@ class ManifestWriter:
         data_file = encoded(self._shape.values, record)
         place = encoded(self._partition_schema, stored)
         return Entry(snapshot_id, sequence, None, place, values[_RECORDS], data_file, ADDED)
+
+    def changed(self, entry: Entry, values: Mapping[int, Any]) -> Entry:
+        """Return an entry with other values of its data file, by field id; its partition stays."""
+        data_file = encoded(self._shape.values, {name: values.get(number) for number, name in self._names.items()})
+        return replace(entry, records=values[_RECORDS], data_file=data_file)
 
     def partition(self, partition: bytes) -> tuple[Any, ...]:
         """Return the values of a partition tuple as they are stored."""

@@ -68,7 +68,7 @@ def manifest_list(
     written: Sequence[WrittenManifest],
     metadata: TableMetadata,
     snapshot_id: int,
-    parent_id: int,
+    parent_id: int | None,
     sequence: int,
 ) -> bytes:
     """Return the content of a manifest list: new manifests first, as Iceberg orders them, then those carried over."""
@@ -82,7 +82,7 @@ def manifest_list(
         new.append(record)
     header = {
         "snapshot-id": str(snapshot_id),
-        "parent-snapshot-id": str(parent_id),
+        "parent-snapshot-id": "null" if parent_id is None else str(parent_id),
         "format-version": str(metadata.format_version),
     }
     if metadata.format_version >= VERSION_SEQUENCES:

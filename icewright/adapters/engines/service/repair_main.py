@@ -1,0 +1,189 @@
+"""A new snapshot of main in which counts and bounds are right, and from which lost files are gone.
+
+Files of earlier snapshots never change, so that what is wrong in them stays until they expire.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from icewright.adapters.engines.service import manifest_list_files as lists
+from icewright.adapters.engines.service.avro_records import Record
+from icewright.adapters.engines.service.content_faults import corrected
+from icewright.adapters.engines.service.entry_faults import DATA, ContentFile, EntryFaults
+from icewright.adapters.engines.service.integrity import of_snapshots
+from icewright.adapters.engines.service.manifest_files import DELETED, Entry, ManifestWriter, read_manifest
+from icewright.adapters.engines.service.replacing import Replacing
+from icewright.core.errors import MetadataUnreadable
+from icewright.core.integrity import FileFault
+from icewright.core.repair import LOST, MANIFESTS, RepairAction, RepairKind, Unrepaired
+from icewright.core.runs import JOB_ID
+from icewright.core.table import ManifestFile, Snapshot
+from icewright.ports import Catalog, Clock, RepairRequest, TableFiles
+
+_TOTALS = (
+    "total-data-files",
+    "total-delete-files",
+    *("total-records", "total-position-deletes", "total-equality-deletes"),  # by a file's content
+    "total-files-size",
+)
+_ONE_MANIFEST = 1 << 62  # bytes: each manifest is replaced by one, whatever its size
+
+
+@dataclass
+class MainRepair:
+    """The repairs of main's current snapshot; `actions` and `unrepaired` say what becomes of the faults."""
+
+    files: TableFiles
+    clock: Clock
+    catalog: Catalog
+    request: RepairRequest
+    actions: list[RepairAction] = field(default_factory=list, init=False)
+    unrepaired: list[Unrepaired] = field(default_factory=list, init=False)
+    _totals: Counter[str] = field(default_factory=Counter, init=False)  # of the new snapshot, for its summary
+
+    def run(self, correct: Sequence[FileFault], drop: Sequence[FileFault]) -> None:
+        """Plan the new snapshot, and commit it unless this is a dry run."""
+        base, faults = self.request.base, [*correct, *drop]
+        head = base.current_snapshot
+        try:
+            rows = lists.read_list(self.files, (head and head.manifest_list) or "", base.format_version)
+        except MetadataUnreadable:
+            self._leave(faults, "it is not known what main has, as its manifest list cannot be read")
+            return
+        named = {rows.value(row, lists.PATH): row for row in rows.records}
+        if head is None or len(named) < len(rows.records):
+            self._leave(faults, "main's manifest list names a manifest twice")
+            return
+        entries = EntryFaults(self.files, of_snapshots(base, frozenset({head.snapshot_id})))
+        live = defaultdict[str, list[ContentFile]](list)
+        for one in entries.content_files():
+            live[one.manifest].append(one)
+        lost = self._lost_manifests(rows, named, drop)
+        miscounted = {fault.path for fault in correct if fault.file == MANIFESTS} & named.keys()
+        if miscounted and sum(map(len, live.values())) + sum(each.files for each in lost) != _files_of(head):
+            self._leave(faults, "main's manifests name other files than its summary counts: one may have lost some")
+            return
+        dropped = {action.path for action in lost}
+        if any(
+            sum(rows.value(row, n) or 0 for n in (504, 505))
+            for path, row in named.items()
+            if path not in {*live, *dropped}
+        ):
+            self._leave(faults, "main has a manifest that cannot be read, and that stays")
+            return
+        self.actions += lost
+        replacing = Replacing(self.files, self.clock, self.catalog, base, head, self.files.manifests(head))
+        new = []
+        for manifest in replacing.listed:
+            of_entries = {one.path for one in live[manifest.path]} & {fault.path for fault in faults}
+            if manifest.path not in miscounted and not of_entries:
+                self._count((one.content, one.values) for one in live[manifest.path])
+                continue
+            of_manifest = [fault for fault in faults if fault.path in {manifest.path, *of_entries}]
+            try:
+                writer, made = self._rewritten(manifest, of_manifest, entries.types, replacing.snapshot_id)
+            except MetadataUnreadable as error:
+                self._leave(of_manifest, str(error))
+                self._count((one.content, one.values) for one in live[manifest.path])
+            else:
+                new.append((manifest, writer, made))
+        if self.actions and not self.request.dry_run:
+            self._commit(replacing, new, dropped)
+
+    def _leave(self, faults: Sequence[FileFault], reason: str) -> None:
+        self.unrepaired += [Unrepaired(fault, reason) for fault in faults]
+
+    def _lost_manifests(
+        self, rows: lists.Records, named: Mapping[str, Record], drop: Sequence[FileFault]
+    ) -> list[RepairAction]:
+        """Return what main loses with each lost manifest; one whose list does not say so stays."""
+        actions = []
+        for fault in drop:
+            if (
+                fault.file != MANIFESTS
+                or fault.path not in named
+                or not self._is_cut_or_gone(fault, rows.value(named[fault.path], 501))
+            ):
+                continue
+            content, *counts = (rows.value(named[fault.path], number) for number in (517, 504, 505, 512, 513))
+            if content:
+                self._leave([fault], "without it, rows that were deleted would come back")
+            elif None in counts:
+                self._leave([fault], "the manifest list does not say how many rows it has")
+            else:
+                files, lost = counts[0] + counts[1], counts[2] + counts[3]
+                actions.append(RepairAction(RepairKind.DROP, fault.path, fault.detail, lost, files))
+        return actions
+
+    def _rewritten(
+        self, manifest: ManifestFile, faults: Sequence[FileFault], types: Mapping[int, Any], snapshot_id: int
+    ) -> tuple[ManifestWriter, list[Entry]]:
+        """Return the entries of the manifest that takes the place of one, and note what becomes of the faults."""
+        base, actions = self.request.base, list[RepairAction]()
+        source = read_manifest(self.files, manifest.path)
+        writer = ManifestWriter(source, base, manifest.spec_id, manifest.content)
+        specs, kept = {spec.spec_id: spec for spec in base.specs}, list[tuple[int, Mapping[int, Any]]]()
+        found = defaultdict[str, list[FileFault]](list)
+        for fault in faults:
+            found[fault.path].append(fault)
+        entries = writer.entries(manifest, source)
+        for place, (entry, values) in enumerate(zip(entries, writer.data_files(entries), strict=True)):
+            of_file = found.get(values[100], [])
+            lost = next((fault for fault in of_file if fault.kind in LOST), None)
+            if lost is not None and self._is_cut_or_gone(lost, values[104]):
+                entries[place] = replace(entry, status=DELETED, snapshot_id=snapshot_id)
+                actions.append(RepairAction(RepairKind.DROP, lost.path, lost.detail, entry.records, files=1))
+                continue
+            one = ContentFile(manifest.path, manifest.spec_id, entry.status, entry.sequence or 0, values)
+            right = corrected(self.files, one, types, specs) if of_file and not lost else values
+            if right != values:
+                entries[place] = writer.changed(entry, right)
+                actions += [RepairAction(RepairKind.CORRECT, fault.path, fault.detail) for fault in of_file]
+            kept.append((one.content, right))
+        actions += [RepairAction(RepairKind.CORRECT, manifest.path, fault.detail) for fault in found[manifest.path]]
+        self.actions += actions
+        self._count(kept)
+        return writer, entries
+
+    def _is_cut_or_gone(self, fault: FileFault, length: int) -> bool:
+        """Look at a lost file once more: one that was put back needs no repair, and a longer one is another file."""
+        size = self.files.size(fault.path)
+        if size is not None and size > length:
+            self._leave([fault], "it is longer than it was: whether it has the same rows is not known")
+        return size is None or size < length
+
+    def _count(self, files: Iterable[tuple[int, Mapping[int, Any]]]) -> None:
+        """Count files of the new snapshot, each by its content and the values of its entry."""
+        for content, values in files:
+            self._totals[_TOTALS[0] if content == DATA else _TOTALS[1]] += 1
+            self._totals[_TOTALS[2 + content]] += values[103]
+            self._totals[_TOTALS[-1]] += values[104]
+
+    def _commit(
+        self,
+        replacing: Replacing,
+        new: Sequence[tuple[ManifestFile, ManifestWriter, Sequence[Entry]]],
+        dropped: AbstractSet[str],
+    ) -> None:
+        """Commit the snapshot. Raises `CommitConflict` when the table has changed since `base`."""
+        lost = [action for action in self.actions if action.kind is RepairKind.DROP]
+        totals = {name: str(self._totals[name]) for name in replacing.current.summary if name in _TOTALS}
+        files, records = sum(action.files for action in lost), sum(action.rows for action in lost)
+        deleted = {"operation": "delete", "deleted-data-files": str(files), "deleted-records": str(records)}
+        with replacing.undone_unless_committed():
+            for _, writer, entries in new:
+                replacing.write(writer, entries, _ONE_MANIFEST, 1)
+            self.request.check()
+            gone = {manifest.path for manifest, _, _ in new} | dropped
+            replacing.commit(gone, {**totals, **(deleted if lost else {}), JOB_ID: self.request.job_id})
+
+
+def _files_of(snapshot: Snapshot) -> int | None:
+    """Return how many files the snapshot's summary counts; None when its writer did not count."""
+    counts = [snapshot.summary.get(name, "") for name in ("total-data-files", "total-delete-files")]
+    return sum(map(int, counts)) if all(text.isdecimal() for text in counts) else None

@@ -1,0 +1,83 @@
+"""Repairs of what a check found: which are provably right, and which need a person's word."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from icewright.core.integrity import FileFault, FileFaultKind
+from icewright.core.table import TableMetadata
+
+LISTS, MANIFESTS, DATA = "manifest list", "manifest", "data"  # what a fault calls a file
+LOST = {FileFaultKind.MISSING, FileFaultKind.WRONG_LENGTH}
+_MISSTATED = {FileFaultKind.WRONG_COUNT, FileFaultKind.WRONG_BOUNDS}
+_CONTENT = (DATA, "position deletes", "equality deletes")
+
+
+class RepairKind(StrEnum):
+    """What a repair does about a file."""
+
+    REBUILD = "rebuild"  # a lost manifest list is written again, from the list of the next snapshot
+    CORRECT = "correct"  # main gets a manifest in which counts and bounds are right
+    DROP = "drop"  # main goes on without a data file that is lost, or without all that a lost manifest named
+
+
+@dataclass(frozen=True, slots=True)
+class RepairAction:
+    """One repair."""
+
+    kind: RepairKind
+    path: str
+    detail: str
+    rows: int = 0  # that main loses
+    files: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Unrepaired:
+    """A fault that stays, and why."""
+
+    fault: FileFault
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RepairPlan:
+    """What a repair does, or did, and which faults stay."""
+
+    actions: tuple[RepairAction, ...]
+    unrepaired: tuple[Unrepaired, ...]
+
+    @property
+    def lost_rows(self) -> int:
+        """Return how many rows main loses."""
+        return sum(action.rows for action in self.actions)
+
+
+def proposed(metadata: TableMetadata, fault: FileFault, *, drop_lost: bool) -> RepairKind | str:
+    """Return the repair of a fault, or why there is none."""
+    if fault.kind is FileFaultKind.UNREADABLE:
+        return "another program may be able to read it; if it is broken for sure, move it away and repair again"
+    if fault.file == LISTS and fault.kind is FileFaultKind.MISSING:
+        return RepairKind.REBUILD
+    if metadata.current_snapshot_id not in fault.snapshot_ids:
+        return "main does not need it; snapshots never change, and the fault goes when those that need it expire"
+    if metadata.format_version > 2:  # noqa: PLR2004 - row ids are handed out by the manifest list
+        return "manifests of format v3 are not written by a repair"
+    misstated = fault.kind in _MISSTATED or (fault.kind is FileFaultKind.WRONG_OFFSETS and fault.file in _CONTENT)
+    if misstated and fault.file in (MANIFESTS, *_CONTENT):
+        return RepairKind.CORRECT
+    lost = fault.kind in LOST
+    if lost and fault.file in (MANIFESTS, DATA):
+        if drop_lost:
+            return RepairKind.DROP
+        return "its rows are lost unless the file is put back; --drop-lost lets main go on without them"
+    if lost and fault.file in _CONTENT:
+        return "without the file, rows that were deleted would come back: put it back, or restore an earlier state"
+    return "no repair of it is provably right"
+
+
+def ordered(actions: Sequence[RepairAction]) -> tuple[RepairAction, ...]:
+    """Return actions in the order in which they are shown."""
+    return tuple(sorted(actions, key=lambda action: (list(RepairKind).index(action.kind), action.path)))

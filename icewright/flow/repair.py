@@ -1,0 +1,133 @@
+"""Repair of what a check found: lost manifest lists are written again, and main gets a snapshot without the faults.
+
+The state before is tagged first, so that a repair of main can be taken back; a process that ends in between leaves the
+table as it was, or repaired. The same repair asked for again goes on, as what is repaired has no fault any more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from icewright.core.errors import CommitConflict, CommitStateUnknown, InvariantViolated, Refused
+from icewright.core.integrity import CheckLevel, IntegrityReport
+from icewright.core.repair import LISTS, RepairPlan
+from icewright.core.restore import tag_before
+from icewright.core.runs import VERIFICATION_FAILED
+from icewright.core.table import SnapshotRef, TableMetadata, TableRef
+from icewright.core.words import count
+from icewright.flow.runtime import Runtime
+from icewright.flow.table_job import table_job
+from icewright.ports import RepairRequest, SetRefs
+
+REPAIR = "repair"  # option of a repair's job: whether lost files are dropped
+_COMMIT_ATTEMPTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class RepairResult:
+    """What a repair of a table did, or what it would do."""
+
+    report: IntegrityReport
+    plan: RepairPlan
+    dry_run: bool
+    tag: str | None = None  # of the state before, when main was changed
+    job_id: str | None = None
+
+    @property
+    def summary(self) -> str:
+        """Return the result in one line."""
+        if not self.report.faults:
+            return "no fault"
+        verb = "would be repaired" if self.dry_run else "repaired"
+        repaired = f"{len(self.report.faults) - len(self.plan.unrepaired)} of {count(len(self.report.faults), 'fault')}"
+        lost = f"; main {'would lose' if self.dry_run else 'lost'} {count(self.plan.lost_rows, 'row')}"
+        tagged = f"; the state before has tag {self.tag}" if self.tag else ""
+        return f"{repaired} {verb}{lost if self.plan.lost_rows else ''}{tagged}"
+
+
+def repair(
+    runtime: Runtime,
+    ref: TableRef,
+    *,
+    drop_lost: bool = False,
+    dry_run: bool = False,
+    approved_rows: int | None = None,
+) -> RepairResult:
+    """Check a table to its footers and repair what is provably right, or return what that would be.
+
+    `drop_lost`: main goes on without data files and manifests that are lost. Raises `Refused` while another job works
+    on the table, and when main would lose more rows than `approved_rows`; and the errors of the check and the commit.
+    """
+    if not dry_run:
+        return _carry_out(runtime, runtime.catalog(ref).load(ref), drop_lost=drop_lost, approved_rows=approved_rows)
+    report = runtime.engine.check(ref, CheckLevel.FOOTERS)
+    base = runtime.catalog(ref).load(ref)
+    return RepairResult(
+        report, runtime.engine.repair(RepairRequest(base, report.faults, drop_lost, dry_run=True)), True
+    )
+
+
+def _carry_out(
+    runtime: Runtime, metadata: TableMetadata, *, drop_lost: bool, approved_rows: int | None
+) -> RepairResult:
+    ref = metadata.ref
+    with table_job(runtime, ref, metadata.table_uuid, {REPAIR: str(drop_lost).lower()}, "repair") as job:
+        report = runtime.engine.check(ref, CheckLevel.FOOTERS)
+        request = RepairRequest(metadata, report.faults, drop_lost, job_id=job.job_id, check=job.lease.check)
+        of_lists = [fault for fault in report.faults if fault.file == LISTS]
+        written = runtime.engine.repair(replace(request, faults=of_lists))
+        others = [fault for fault in report.faults if fault.file != LISTS]
+        main, tag = _repair_main(runtime, replace(request, faults=others), approved_rows)
+        plan = RepairPlan(written.actions + main.actions, written.unrepaired + main.unrepaired)
+        result = RepairResult(report, plan, False, tag, job.job_id)
+        _verify(runtime, result)
+        job.summary = result.summary
+        return result
+
+
+def _repair_main(runtime: Runtime, request: RepairRequest, approved_rows: int | None) -> tuple[RepairPlan, str | None]:
+    """Tag main and repair it, on whatever head it has; return what was done, and the name of the tag."""
+    ref, catalog = request.base.ref, runtime.catalog(request.base.ref)
+    tag: SnapshotRef | None = None
+    done = RepairPlan((), ())
+
+    def attempt() -> None:
+        nonlocal tag, done
+        base = catalog.load(ref)
+        planned = runtime.engine.repair(replace(request, base=base, dry_run=True))
+        head = base.current_snapshot
+        if not planned.actions or head is None:
+            done = done if done.actions else planned  # an attempt whose reply was lost has landed, or nothing is to do
+            return
+        if approved_rows is not None and planned.lost_rows > approved_rows:
+            raise Refused(
+                f"{ref}: main would lose {count(planned.lost_rows, 'row')}, more than the {approved_rows} that were "
+                "approved; main was not changed: repair again"
+            )
+        tag = replace(tag or tag_before("repair", base, head, runtime.clock.now()), snapshot_id=head.snapshot_id)
+        request.check()
+        base = catalog.commit(base, SetRefs((tag,)))
+        done = planned
+        runtime.engine.repair(replace(request, base=base))
+
+    runtime.retry(attempt, (CommitConflict, CommitStateUnknown), attempts=_COMMIT_ATTEMPTS)
+    return done, tag.name if tag else None
+
+
+def _verify(runtime: Runtime, result: RepairResult) -> None:
+    """Check again what was repaired. A fault that is still there pauses the table."""
+    ref = result.report.ref
+    if not result.plan.actions:
+        return
+    stay = {one.fault for one in result.plan.unrepaired}
+    repaired = {(fault.path, fault.kind): fault for fault in result.report.faults if fault not in stay}
+    snapshots = {n for fault in repaired.values() if fault.file == LISTS for n in fault.snapshot_ids}
+    if (head := runtime.catalog(ref).load(ref).current_snapshot_id) is not None:
+        snapshots.add(head)
+    after = runtime.engine.check(ref, CheckLevel.FOOTERS, frozenset(snapshots))
+    broken = [fault for fault in after.faults if (fault.path, fault.kind) in repaired]
+    if broken:
+        message = f"{ref}: after the repair {broken[0].path} is still at fault ({broken[0].detail})"
+        runtime.retry_idempotent(lambda: runtime.store.tables.pause(ref, f"{VERIFICATION_FAILED}: {message}"))
+        kept = f", and tag {result.tag} has the state before" if result.tag else ""
+        raise InvariantViolated(f"{message}; the table is paused{kept}")

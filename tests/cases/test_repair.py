@@ -1,0 +1,258 @@
+"""Repairs of planted faults: what is provably right is done and reads as before, and nothing else is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pytest
+
+from icewright.core.errors import CommitStateUnknown, Refused
+from icewright.core.integrity import CheckLevel, FileFault
+from icewright.core.repair import RepairKind
+from icewright.core.table import SnapshotRef
+from icewright.flow.reconcile import reconcile_interrupted
+from icewright.flow.repair import RepairResult, repair
+from icewright.ports import SetRefs
+from tests.cases.conftest import ground, workspace
+from tests.cases.test_integrity import DEEPER_FAULTS
+from tests.cases.test_restore import hooked
+from tests.cases.workspace import BY_PART, NAME, Workspace, ref
+
+pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
+
+__all__ = ["ground", "workspace"]
+
+CORRECTED = (
+    "a list counts other rows",
+    "a list's bounds leave a partition out",
+    "an entry's rows are miscounted",
+    "a lower bound is too high",
+    "an upper bound is too low",
+    "nulls are miscounted",
+    "a split offset is inside a row group",
+)
+
+
+def grown(workspace: Workspace) -> Path:
+    """A table that grew by a file with each commit; its folder."""
+    craft = workspace.craft(spec=BY_PART)
+    workspace.commits(craft, (400, 300, 200, 100), replacing=False)
+    return workspace.publish(craft)
+
+
+def go(workspace: Workspace, **how: bool) -> RepairResult:
+    """Repair the table; the dry run said the same before."""
+    workspace.detect()
+    before = workspace.metadata()
+    said = repair(workspace.app.runtime, ref(NAME), dry_run=True, **how)
+    assert workspace.metadata() == before
+    done = repair(workspace.app.runtime, ref(NAME), **how)
+    assert (said.plan, said.report) == (done.plan, done.report)
+    return done
+
+
+def faults_of_main(workspace: Workspace) -> tuple[FileFault, ...]:
+    """What a check of the current snapshot finds."""
+    head = frozenset({workspace.metadata().current_snapshot_id or 0})
+    return workspace.app.runtime.engine.check(ref(NAME), CheckLevel.FOOTERS, head).faults
+
+
+def lists(folder: Path) -> list[Path]:
+    """The manifest lists, the oldest first."""
+    return sorted(folder.glob("metadata/snap-*.avro"), key=lambda path: len(records(path)))
+
+
+def records(path: Path) -> list[Any]:
+    """The rows of a manifest list."""
+    with path.open("rb") as source:
+        return list(fastavro.reader(source))
+
+
+@pytest.mark.parametrize("fault", CORRECTED)
+def test_counts_and_bounds_are_corrected(workspace: Workspace, fault: str) -> None:
+    """Main has no fault any more and every version reads as before it; the state before is tagged."""
+    folder = grown(workspace)
+    rows, head = workspace.read(), workspace.metadata().current_snapshot_id
+    totals = {k: v for k, v in workspace.metadata().by_id[head or 0].summary.items() if k.startswith("total-")}
+    DEEPER_FAULTS[fault][1](folder)
+    assert faults_of_main(workspace)
+    done = go(workspace)
+    after = workspace.metadata()
+    assert done.plan.unrepaired == ()
+    assert {action.kind for action in done.plan.actions} == {RepairKind.CORRECT}
+    assert faults_of_main(workspace) == ()
+    now = workspace.read()
+    assert {version: now[version] for version in rows} == rows
+    assert [r.snapshot_id for r in after.refs if r.name == done.tag] == [head]
+    assert after.current_snapshot is not None
+    assert (after.current_snapshot.parent_id, after.current_snapshot.operation) == (head, "replace")
+    assert {k: v for k, v in after.current_snapshot.summary.items() if k.startswith("total-")} == totals
+    again = go(workspace)
+    assert workspace.metadata() == after, again.summary
+
+
+def test_no_more_rows_go_than_were_approved(workspace: Workspace) -> None:
+    """What was lost since a person saw the count is not dropped."""
+    folder = grown(workspace)
+    before = workspace.metadata()
+    for path in sorted(folder.glob("data/**/*.parquet"))[:2]:
+        path.unlink()
+    workspace.detect()
+    with pytest.raises(Refused, match="main would lose 2 rows, more than the 1 that were approved"):
+        repair(workspace.app.runtime, ref(NAME), drop_lost=True, approved_rows=1)
+    assert workspace.metadata() == before
+
+
+@pytest.mark.parametrize("lost", ["data", "manifest"])
+def test_what_is_lost_is_dropped_only_when_a_person_says_so(workspace: Workspace, lost: str) -> None:
+    """Its rows are counted; main goes on with the others, and the tag leads to the state before."""
+    folder = grown(workspace)
+    rows, before = workspace.read()["main"], workspace.metadata()
+    manifest = records(lists(folder)[-1])[0]
+    path = folder / "metadata" / Path(manifest["manifest_path"]).name
+    if lost == "data":
+        with path.open("rb") as source:
+            path = Path(next(fastavro.reader(source))["data_file"]["file_path"].removeprefix("file://"))  # type: ignore[index, call-overload]
+    content = path.read_bytes()
+    path.unlink()
+    refused = go(workspace)
+    assert workspace.metadata() == before
+    assert [one.reason.partition(";")[0] for one in refused.plan.unrepaired] == [
+        "its rows are lost unless the file is put back"
+    ]
+    done = go(workspace, drop_lost=True)
+    assert (done.plan.lost_rows, {action.kind for action in done.plan.actions}) == (1, {RepairKind.DROP})
+    assert faults_of_main(workspace) == ()
+    path.write_bytes(content)
+    now = workspace.read()
+    assert len(now["main"]) == len(rows) - 1
+    assert set(now["main"]) < set(rows)
+    assert now[str(done.tag)] == rows
+    summary = workspace.metadata().current_snapshot.summary  # type: ignore[union-attr]
+    assert (summary["operation"], summary["deleted-records"], summary["total-records"]) == ("delete", "1", "3")
+
+
+def _longer(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b"x")
+
+
+def _scrambled(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-60] + b"x" * 52 + path.read_bytes()[-8:])
+
+
+@pytest.mark.parametrize(
+    ("harm", "reason"), [(_longer, "it is longer than it was"), (_scrambled, "another program may be able to read it")]
+)
+def test_a_file_that_somebody_may_read_is_not_dropped(
+    workspace: Workspace, harm: Callable[[Path], None], reason: str
+) -> None:
+    """Only what is gone or cut is lost for sure; the table stays as it is."""
+    folder = grown(workspace)
+    before = workspace.metadata()
+    harm(min(folder.glob("data/**/*.parquet")))
+    done = go(workspace, drop_lost=True)
+    assert [one.reason.startswith(reason) for one in done.plan.unrepaired] == [True]
+    assert (done.plan.actions, workspace.metadata()) == ((), before)
+
+
+@pytest.mark.parametrize("numbers", [(0,), (2,), (0, 1, 2)])
+def test_lost_manifest_lists_are_written_again(workspace: Workspace, numbers: tuple[int, ...]) -> None:
+    """Each has the rows that it had, by the list of the next snapshot; the catalog's metadata stays as it is."""
+    folder = grown(workspace)
+    rows, before = workspace.read(), workspace.metadata()
+    paths = [lists(folder)[number] for number in numbers]
+    had = [records(path) for path in paths]
+    for path in paths:
+        path.unlink()
+    done = go(workspace)
+    assert [action.kind for action in done.plan.actions] == [RepairKind.REBUILD] * len(paths)
+    assert [records(path) for path in paths] == had
+    assert (workspace.metadata(), workspace.read()) == (before, rows)
+
+
+def _replaced(workspace: Workspace) -> Path:
+    return workspace.table(spec=BY_PART)
+
+
+@pytest.mark.parametrize(("build", "number"), [(grown, -1), (_replaced, 0)])
+def test_a_list_that_nothing_proves_is_not_written(
+    workspace: Workspace, build: Callable[[Workspace], Path], number: int
+) -> None:
+    """Nothing was made from the newest snapshot; and a commit that also deleted does not tell what was there."""
+    folder = build(workspace)
+    order = [s.manifest_list or "" for s in workspace.metadata().snapshots]
+    path = folder / "metadata" / Path(order[number]).name
+    path.unlink()
+    done = go(workspace)
+    assert [one.reason for one in done.plan.unrepaired] == [
+        "no snapshot that was made from it tells provably what the list had"
+    ]
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("moment", range(4))
+def test_a_crash_leaves_the_table_as_it_was_or_repaired(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, moment: int
+) -> None:
+    """Before or after the commit of the tag or of the repair; the same repair asked for again ends it."""
+    folder = grown(workspace)
+    rows = workspace.read()
+    DEEPER_FAULTS["a lower bound is too high"][1](folder)
+    workspace.detect()
+    seen: list[Any] = []
+
+    def crash(commit_: Any, base: Any, change: Any) -> Any:
+        seen.append(change)
+        strikes = moment // 2 == len(seen) - 1
+        if strikes and not moment % 2:
+            raise KeyboardInterrupt
+        done = commit_(base, change)
+        if strikes:
+            raise KeyboardInterrupt
+        return done
+
+    with monkeypatch.context() as patched:
+        hooked(patched, workspace, crash)
+        with pytest.raises(KeyboardInterrupt):
+            repair(workspace.app.runtime, ref(NAME))
+    reconcile_interrupted(workspace.app.runtime)
+    assert (faults_of_main(workspace) == ()) is (moment == 3)
+    repair(workspace.app.runtime, ref(NAME))
+    assert faults_of_main(workspace) == ()
+    now = workspace.read()
+    assert {version: now[version] for version in rows} == rows
+
+
+@pytest.mark.parametrize("how", ["overtaken", "lost reply"])
+def test_a_writer_in_between_loses_nothing(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """The repair goes on from the head that the writer made, and tags that; a lost reply makes no second commit."""
+    folder = grown(workspace)
+    before, rows = workspace.metadata(), workspace.read()
+    DEEPER_FAULTS["a lower bound is too high"][1](folder)
+    target, seen = before.snapshots[-2].snapshot_id, list[Any]()
+
+    def disturbed(commit_: Any, base: Any, change: Any) -> Any:
+        seen.append(change)
+        if len(seen) != 2:
+            return commit_(base, change)
+        if how == "overtaken":
+            main = next(each for each in base.refs if each.name == "main")
+            commit_(base, SetRefs((SnapshotRef("main", main.kind, target),)))
+            return commit_(base, change)
+        commit_(base, change)
+        raise CommitStateUnknown("no answer came")
+
+    workspace.detect()
+    hooked(monkeypatch, workspace, disturbed)
+    done = repair(workspace.app.runtime, ref(NAME))
+    after = workspace.metadata()
+    head = target if how == "overtaken" else before.current_snapshot_id
+    assert faults_of_main(workspace) == ()
+    assert after.current_snapshot is not None
+    assert after.current_snapshot.parent_id == head
+    assert len(after.snapshots) == len(before.snapshots) + 1
+    assert [r.snapshot_id for r in after.refs if r.name == done.tag] == [head]
+    assert workspace.read()["main"] == rows[str(head)]
