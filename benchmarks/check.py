@@ -1,19 +1,32 @@
-"""The check that every file of a table exists, against a bare listing of its location.
+"""The check that every file of a table exists, against a bare listing of its location; and what a check finds.
 
-Prints one JSON line. Some files are taken away before; the check must name exactly these.
+Prints one JSON line. Some files are taken away before; the check must name exactly these. At its deepest level it then
+must name each kind of planted fault, and none in random histories of healthy tables.
 """
 
 from __future__ import annotations
 
 import random
+import shutil
 import tempfile
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+from pyiceberg.catalog.sql import SqlCatalog
 
 from benchmarks.kit.bench import options
 from benchmarks.kit.child import Child
-from benchmarks.kit.lake import Lake
+from benchmarks.kit.faults import KNOBS, History, named_faults
+from benchmarks.kit.lake import CATALOG, NAMESPACE, Lake
+from benchmarks.kit.ours import Ours
 from benchmarks.kit.report import Comparison, Run, in_turn, show
 from benchmarks.kit.tables import Seed
+from icewright.adapters.catalogs.translate import pyiceberg_properties
+from icewright.app.bootstrap import application
 
 TABLE, PARTITIONS, IN_MANIFEST, LOST = "checked", 200, 500, 20
 
@@ -47,10 +60,31 @@ def compared(count: int) -> Comparison:
     return Comparison("check", "a bare listing", f"{count} data files, {LOST} of them lost", turns)
 
 
+def judged(histories: int) -> Mapping[str, Any]:
+    """Which planted faults are named, and how many alarms there are in healthy histories."""
+    draw, alarms, done = random.Random(7), 0, Counter[str]()
+    with tempfile.TemporaryDirectory() as folder:
+        lake = Lake(Path(folder))
+        lake.create()
+        with (
+            closing(SqlCatalog(CATALOG, **pyiceberg_properties(lake.catalog))) as catalog,
+            application(Ours(lake.home).config, kind="manual", command=KNOBS) as app,
+        ):
+            named = named_faults(app, catalog, lake.warehouse)
+            for number in range(histories):
+                history = History(app, catalog, f"history{number}", draw, done)
+                alarms += history.play()
+                catalog.drop_table((NAMESPACE, history.name))
+                shutil.rmtree(lake.folder(history.name))
+    unnamed = [fault for fault, is_named in named.items() if not is_named]
+    return {"planted": len(named), "unnamed": unnamed, "histories": histories, "alarms": alarms, "done": done}
+
+
 def main() -> None:
     """Seed, measure, print."""
-    chosen = options(__doc__, "20,000 data files instead of 100,000").parse_args()
-    show(compared(20_000 if chosen.quick else 100_000))
+    chosen = options(__doc__, "20,000 data files instead of 100,000, 200 histories instead of 10,000").parse_args()
+    compared_to_listing = compared(20_000 if chosen.quick else 100_000)
+    show(replace(compared_to_listing, more=judged(200 if chosen.quick else 10_000)))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ class RepairKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RepairAction:
-    """One repair."""
+    """A repair of a file, with what main loses by it."""
 
     kind: RepairKind
     path: str

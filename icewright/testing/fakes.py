@@ -207,7 +207,7 @@ class FunctionEngine:
         return IntegrityReport(ref, "", level, len(snapshot_ids or ()), 0, ())
 
     def repair(self, request: RepairRequest) -> RepairPlan:
-        """Repair no fault."""
+        """Repair no fault, and say so of each."""
         return RepairPlan((), tuple(Unrepaired(fault, "this engine repairs nothing") for fault in request.faults))
 
     def probe(self, probe: Probe) -> Sequence[float]:
