@@ -296,7 +296,7 @@ class PartitionFacts:
     position_delete_files: int  # that still apply to some data file
     equality_delete_files: int
     deletion_vectors: int
-    mergeable_deletes: int  # position delete files that share their data file, or the partition, with another
+    mergeable_deletes: int  # position delete files that a rewrite would make fewer of, or vectors
     dangling_position_deletes: int  # apply to no data file any more
     dangling_equality_deletes: int
     deleted_rows: int  # positions and keys in delete files that still apply: an upper bound for positions

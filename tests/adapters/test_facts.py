@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -55,10 +56,10 @@ class Bed:
         table = self.by_p if entries[0]["data_file"]["partition"] else self.flat
         self.rows.append(table.crafted(3, entries, snapshot_id=snapshot_id, sequence=sequence))
 
-    def facts(self, snapshots: Sequence[Snapshot] = ()) -> TableFacts:
-        """What the manifests say together."""
+    def facts(self, snapshots: Sequence[Snapshot] = (), **more: Any) -> TableFacts:
+        """What the manifests say together; more of the metadata by its names."""
         listed = [ours(row) for row in self.rows]
-        base = metadata(self.specs, snapshots)
+        base = replace(metadata(self.specs, snapshots), **more)
         return table_facts(base, SIZES, listed, self.reader.entries(listed), {})
 
 
@@ -266,6 +267,22 @@ def test_mergeable_deletes(tmp_path: Path, deletes: list[tuple[str, str | None]]
     bed.add(*(position(name, "a", of=of) for name, of in deletes), sequence=2)
     found = only(bed.facts())
     assert (found.mergeable_deletes, found.max_deletes_of_a_file) == (mergeable, most)
+
+
+@pytest.mark.parametrize(("deletes", "more", "mergeable"), [
+    ([("d1", "x")], {"format_version": 3}, 1), ([("d1", None), ("d2", "x")], {"format_version": 3}, 2),
+    ([("d1", "x"), ("d2", "y")], {"properties": {"write.delete.granularity": "Partition"}}, 2),
+    ([("d1", "x")], {"properties": {"write.delete.granularity": "partition"}}, 0),
+    ([("d1", "x"), ("d2", "y")], {"properties": {"write.delete.granularity": "file"}}, 0),
+])  # fmt: skip
+def test_the_table_says_what_merging_makes(
+    tmp_path: Path, deletes: list[tuple[str, str | None]], more: dict[str, Any], mergeable: int
+) -> None:
+    """Vectors in format v3, one file of a partition where the table asks for that, else one of each data file."""
+    bed = Bed(tmp_path)
+    bed.add(data("x", "a"), data("y", "a"), sequence=1)
+    bed.add(*(position(name, "a", of=of) for name, of in deletes), sequence=2)
+    assert only(bed.facts(**more)).mergeable_deletes == mergeable
 
 
 @pytest.mark.cases(85)

@@ -116,6 +116,33 @@ def test_position_deletes_of_v2_become_one_vector_a_file(bench: Bench, new_name:
     kept_files_are_no_orphans(bench, name)
 
 
+@pytest.mark.parametrize(
+    ("change", "least"),
+    [("'format-version' = '3'", 1), ("'write.delete.granularity' = 'partition'", 2)],
+    ids=["v3", "partition"],
+)
+def test_deletes_of_single_files_are_rewritten_as_spark_does(
+    change: str, least: int, bench: Bench, new_name: Callable[[str], str]
+) -> None:
+    """Each becomes a vector after an upgrade to v3, or all become one where the table asks for that."""
+    name = new_name("single")
+    quoted = create(bench, name, "id int", "", {**MERGE_ON_READ, "write.delete.granularity": "file"})
+    for first in (0, 20):
+        bench.sql(f"INSERT INTO {quoted} SELECT id FROM range({first}, {first + 20}, 1, 1)")  # noqa: S608 - quoted
+        bench.sql(f"DELETE FROM {quoted} WHERE id = {first}")  # noqa: S608 - quoted
+    assert len(delete_files(bench, name)) == 2
+    bench.sql(f"ALTER TABLE {quoted} SET TBLPROPERTIES ({change})")
+    saved = bench.save(name)
+    bench.call("rewrite_position_delete_files", name, "options => map('rewrite-all', 'true')")
+    by_spark = Counter((row["format"], row["data"], row["count"]) for row in delete_files(bench, name))
+    saved.restore()
+    rewriting = {**KNOBS, "compact.delete_file_threshold": 99, "compact.delete_ratio_threshold": 1.0}
+    rewriting["rewrite_deletes.min_delete_files"] = least
+    run(bench, name, Operation.REWRITE_DELETES, rewriting)
+    assert Counter((row["format"], row["data"], row["count"]) for row in delete_files(bench, name)) == by_spark
+    assert bench.run(name, Operation.REWRITE_DELETES, rewriting).state is OperationState.SKIPPED
+
+
 @pytest.mark.cases(38, 19)
 def test_lineage_outlives_all_maintenance(bench: Bench, new_name: Callable[[str], str]) -> None:
     """Rewriting manifests, compaction and expiry leave each row its id and the commit that last changed it."""

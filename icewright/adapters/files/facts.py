@@ -33,6 +33,7 @@ from icewright.core.table import (
 
 _KEY = ["spec_id", "partition"]
 _SMALL_MANIFEST = 0.75  # of the target, as for data files
+_NO_VECTORS = 2  # the last format version whose position deletes are Parquet files
 _LARGE_MANIFEST = 2  # times the target, so that it makes two of about the target
 _LEAST_TO_SPLIT = 100  # entries: below, the header with the table's schema may be what is large, and no split ends that
 
@@ -53,7 +54,7 @@ def table_facts(
     applying: pl.DataFrame | None = None
     if any(m.content is ManifestContent.DELETES for m in manifests):  # most tables have none, and joins take their time
         applying = _applying(live, metadata).collect()
-        counted = counted.join(_deletes(applying.lazy()), on=_KEY, how="full", coalesce=True)
+        counted = counted.join(_deletes(applying.lazy(), metadata), on=_KEY, how="full", coalesce=True)
     specs = {s.spec_id: s for s in metadata.specs}
     measures_by_key = {partition_key(specs[s], text): one for (s, text), one in measures.items()}
     partitions = tuple(
@@ -181,8 +182,12 @@ def _unpartitioned(metadata: TableMetadata) -> list[int]:
     return [s.spec_id for s in metadata.specs if all(f.transform == "void" for f in s.fields)]
 
 
-def _deletes(applying: pl.LazyFrame) -> pl.LazyFrame:
-    """Count delete files per partition: those that still apply, by kind, and those that apply to nothing."""
+def _deletes(applying: pl.LazyFrame, metadata: TableMetadata) -> pl.LazyFrame:
+    """Count delete files per partition: those that still apply, by kind, and those that apply to nothing.
+
+    Merging makes a vector of each position delete file of format v3, and with the granularity `partition` one file of
+    all. Else a file that names one data file alone can only be merged with others of that file.
+    """
     per_file = (
         applying.filter("applies", "scoped")
         .group_by([*_KEY, "referenced"])
@@ -195,7 +200,10 @@ def _deletes(applying: pl.LazyFrame) -> pl.LazyFrame:
         )
     )
     plain = pl.col("position") & ~pl.col("vector")
-    wide = plain & ~pl.col("scoped") & pl.col("applies")
+    to_vectors = metadata.format_version > _NO_VECTORS
+    by_partition = to_vectors or metadata.properties.get("write.delete.granularity", "").lower() == "partition"
+    least = 1 if to_vectors else 2
+    wide = plain & pl.col("applies") & (pl.lit(by_partition) | ~pl.col("scoped"))
     return (
         applying.group_by(_KEY)
         .agg(
@@ -207,12 +215,12 @@ def _deletes(applying: pl.LazyFrame) -> pl.LazyFrame:
             deleted_rows=pl.col("records").filter("applies").sum(),
             other_deletes=(~pl.col("vector") & (pl.col("format") != "PARQUET") & pl.col("applies")).sum(),
             unscoped=(~pl.col("scoped") & pl.col("applies")).sum(),
-            wide=pl.when(wide.sum() > 1).then(wide.sum()).otherwise(0),
+            wide=pl.when(wide.sum() >= least).then(wide.sum()).otherwise(0),
         )
         .join(per_file, on=_KEY, how="left")
         .with_columns(
             max_deletes_of_a_file=pl.col("most").fill_null(0) + pl.col("unscoped"),
-            mergeable_deletes=pl.col("shared").fill_null(0) + pl.col("wide"),
+            mergeable_deletes=pl.col("wide") + (0 if by_partition else pl.col("shared").fill_null(0)),
             max_delete_ratio_of_a_file=pl.col("most_ratio").fill_null(0.0),
         )
         .drop("unscoped", "wide", "most", "most_ratio", "shared")

@@ -157,6 +157,8 @@ def _project_struct(array: pa.Array, file_field: pa.DataType, kind: Mapping[str,
 
 def _list_array(array: pa.Array) -> pa.Array:
     """Return the lists of an array of another list type, which its writer noted in the file's Arrow schema."""
+    if not isinstance(array.type, pa.ListViewType | pa.LargeListViewType):
+        return array.cast(pa.list_(array.type.value_field))
     lengths = pc.list_value_length(array).cast(pa.int32()).fill_null(0)
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
     return pa.ListArray.from_arrays(offsets, array.flatten(), mask=array.is_null())
