@@ -200,6 +200,7 @@ def spark_pool(
         "local[2]",
         {
             "spark.sql.warehouse.dir": str(home / "spark-warehouse"),
+            "spark.hadoop.fs.s3a.secret.key": r"hu\sh ü=:#!",  # with what a properties file has to escape
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # short sessions: less time in the compiler
         },
         spark_conf(catalog_properties),

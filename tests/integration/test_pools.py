@@ -123,6 +123,17 @@ def test_workers_come_from_a_daemon_that_has_what_tasks_import(spark_pool: Spark
     assert began == ["icewright.adapters.engines.arrow.daemon"]
 
 
+@pytest.mark.cases(154)
+def test_no_secret_of_a_pool_is_on_a_command_line(spark_pool: SparkPool) -> None:
+    """Hadoop has it, and neither the arguments of the JVM nor a file that stays."""
+    context = spark_pool.session().sparkContext
+    assert context._jsc.hadoopConfiguration().get("fs.s3a.secret.key") == r"hu\sh ü=:#!"
+    arguments = Path(f"/proc/{jvm(spark_pool)}/cmdline").read_text(encoding="utf-8").split("\0")
+    assert "--properties-file" in arguments
+    assert not [argument for argument in arguments if "sh ü" in argument or "--conf" in argument]
+    assert not Path(arguments[arguments.index("--properties-file") + 1]).exists()
+
+
 def test_what_was_cancelled_writes_no_more(spark_pool: SparkPool, tmp_path: Path) -> None:
     """Once its end is told its tasks are at theirs, so that what they leave can be listed."""
     held = tmp_path / "held"

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -59,9 +61,8 @@ class ClassicApplication:
 
         if SparkContext._active_spark_context is not None:  # noqa: SLF001 - what it would refuse, half way
             raise EngineUnavailable(
-                f"Spark could not be started for pool {name}: this process runs the Spark of another pool already, "
-                "and PySpark runs one in a process; give one of the pools `remote`, or leave its catalogs to a worker "
-                "whose configuration has only them"
+                f"Spark could not be started for pool {name}: this process runs the Spark of another pool already; "
+                "give one of them `remote`, or leave its catalogs to a worker whose configuration has only them"
             )
         local, python = master.startswith("local"), conf.get("spark.pyspark.python", sys.executable)
         settings = {
@@ -79,8 +80,12 @@ class ClassicApplication:
         log.parent.mkdir(parents=True, exist_ok=True)
         self._gateway: Any = None
         try:
-            with log.open("ab") as out, _environment(**_variables(master, java, python)):
-                self._gateway = launch_gateway(spark_conf, popen_kwargs={"stdout": out, "stderr": out})
+            with (
+                log.open("ab") as out,
+                _properties_file(settings) as options,
+                _environment(**_variables(master, java, python), PYSPARK_SUBMIT_ARGS=options),
+            ):
+                self._gateway = launch_gateway(popen_kwargs={"stdout": out, "stderr": out})
                 self._context = SparkContext(conf=spark_conf, gateway=self._gateway)
         except (PySparkRuntimeError, Py4JError, OSError) as error:
             if self._gateway is not None:
@@ -235,6 +240,20 @@ def _variables(master: str, java: Path, python: str) -> dict[str, str]:
     """Return the environment of the driver: remote executors must reach the driver, local ones share the loopback."""
     local = {"SPARK_LOCAL_IP": "127.0.0.1"} if master.startswith("local") else {}
     return {"JAVA_HOME": str(java), "PYSPARK_PYTHON": python, **local}
+
+
+@contextlib.contextmanager
+def _properties_file(settings: Mapping[str, str]) -> Iterator[str]:
+    """Yield the options of `spark-submit` that read the settings from a file of this user alone, while it starts.
+
+    As `--conf` options, which PySpark would make of them, their secrets are on command lines that others can read.
+    """
+    escaped = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r"})
+    given = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")  # noqa: TID251 - PySpark's own
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", prefix="icewright-spark-", suffix=".conf") as file:
+        file.writelines(f"{key}={value.translate(escaped)}\n" for key, value in settings.items())
+        file.flush()
+        yield f"--properties-file {shlex.quote(file.name)} --load-spark-defaults {given}"
 
 
 @contextlib.contextmanager
