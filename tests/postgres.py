@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -22,33 +23,80 @@ class NoPostgres(Exception):
     """There is no PostgreSQL on this machine."""
 
 
-@contextmanager
-def postgres() -> Iterator[str]:
-    """Start a server and give the URL of its database `postgres`; it keeps nothing and syncs nothing."""
-    programs, user = _programs(), _user()
-    home = Path(tempfile.mkdtemp(prefix="icewright-postgres-"))
-    try:
-        if user is not None:
-            os.chown(home, user.pw_uid, user.pw_gid)
-        data, port = home / "data", free_port()
-        auth = ("-A", "trust", "-U", USER, "-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions")
-        _run(user, home, programs / "initdb", "-D", data, *auth)
+@dataclass(frozen=True)
+class PostgresServer:
+    """A server whose data lie below `home`; it keeps nothing and syncs nothing."""
+
+    home: Path
+    port: int
+    user: pwd.struct_passwd | None
+
+    @property
+    def url(self) -> str:
+        """The URL of its database `postgres`."""
+        return f"postgresql+psycopg://{USER}@127.0.0.1:{self.port}/postgres"
+
+    def start(self) -> None:
+        """Start it, also after a stop: on the same port, with the same data."""
         settings = {
             "listen_addresses": "127.0.0.1",
-            "port": port,
-            "unix_socket_directories": home,
+            "port": self.port,
+            "unix_socket_directories": self.home,
             "fsync": "off",
             "max_connections": 100,
             "shared_buffers": "16MB",
         }
         options = " ".join(f"-c {name}={value}" for name, value in settings.items())
-        _run(user, home, programs / "pg_ctl", "-D", data, "-l", home / "log", "-w", "-o", options, "start")
+        self.run("pg_ctl", "-D", self.home / "data", "-l", self.home / "log", "-w", "-o", options, "start")
+
+    def stop(self) -> None:
+        """Stop it at once, whoever is connected."""
+        self.run("pg_ctl", "-D", self.home / "data", "-m", "immediate", "-w", "stop")
+
+    def run(self, program: str, *arguments: str | Path) -> None:
+        """Run one of its programs; what it prints goes to a file, as the server keeps the pipe of its starter open."""
+        said, user = self.home / "said", self.user
+        with said.open("wb") as out:
+            done = subprocess.run(
+                [str(part) for part in (_programs() / program, *arguments)],
+                cwd=self.home,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                user=None if user is None else user.pw_uid,
+                group=None if user is None else user.pw_gid,
+                extra_groups=None if user is None else [],
+                timeout=60,
+                check=False,
+            )
+        if done.returncode:
+            raise RuntimeError(f"{program} failed: {said.read_text(errors='replace')}")
+
+
+@contextmanager
+def postgres_server() -> Iterator[PostgresServer]:
+    """Make a server and start it; it is gone at the end of the block."""
+    home = Path(tempfile.mkdtemp(prefix="icewright-postgres-"))
+    try:
+        server = PostgresServer(home, free_port(), _user())
+        if server.user is not None:
+            os.chown(home, server.user.pw_uid, server.user.pw_gid)
+        auth = ("-A", "trust", "-U", USER, "-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions")
+        server.run("initdb", "-D", home / "data", *auth)
+        server.start()
         try:
-            yield f"postgresql+psycopg://{USER}@127.0.0.1:{port}/postgres"
+            yield server
         finally:
-            _run(user, home, programs / "pg_ctl", "-D", data, "-m", "immediate", "-w", "stop")
+            server.stop()
     finally:
         shutil.rmtree(home, ignore_errors=True)
+
+
+@contextmanager
+def postgres() -> Iterator[str]:
+    """Start a server and give the URL of its database `postgres`."""
+    with postgres_server() as server:
+        yield server.url
 
 
 def _programs() -> Path:
@@ -73,23 +121,3 @@ def _user() -> pwd.struct_passwd | None:
         return None
     known = {entry.pw_name: entry for entry in pwd.getpwall()}
     return next(known[name] for name in _UNPRIVILEGED if name in known)
-
-
-def _run(user: pwd.struct_passwd | None, home: Path, *command: str | Path | int) -> None:
-    """Run one of the programs; what it prints goes to a file, as the server keeps the pipe of its starter open."""
-    said = home / "said"
-    with said.open("wb") as out:
-        done = subprocess.run(
-            [str(part) for part in command],
-            cwd=home,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            user=None if user is None else user.pw_uid,
-            group=None if user is None else user.pw_gid,
-            extra_groups=None if user is None else [],
-            timeout=60,
-            check=False,
-        )
-    if done.returncode:
-        raise RuntimeError(f"{command[0]} failed: {said.read_text(errors='replace')}")

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from icewright.core.errors import IcewrightError
+from icewright.core.errors import IcewrightError, StoreUnavailable
 from icewright.core.runs import later
 from icewright.flow.runtime import Listener
 from icewright.ports import Clock
 
 MOST_BACKOFF = timedelta(minutes=5)
+MOST_BACKOFF_OF_STORE = timedelta(seconds=5)  # asking a store that is away costs little, and all work waits for it
 
 
 @dataclass
@@ -29,6 +30,7 @@ class Loop:
     bound: timedelta = timedelta(minutes=10)  # that a round may last
     failures: int = 0  # in a row
     error: str | None = None
+    retry_after: timedelta | None = None  # since the last round, which failed
     last: datetime | None = None  # end of the last round
     wake: threading.Event = field(default_factory=threading.Event)
 
@@ -36,6 +38,16 @@ class Loop:
     def stuck_after(self) -> timedelta:
         """Return the time without a finished round after which the loop counts as stuck."""
         return max(self.bound, 10 * self.pause)
+
+    def record_failure(self, error: Exception, now: datetime) -> None:
+        """Record that a round failed, which is a finished one too; the wait doubles with each failure in a row."""
+        self.failures, self.last, self.error = self.failures + 1, now, f"{type(error).__name__}: {error}"
+        most = MOST_BACKOFF_OF_STORE if isinstance(error, StoreUnavailable) else MOST_BACKOFF
+        self.retry_after = later(self.failures, self.pause, most)
+
+    def record_success(self, now: datetime) -> None:
+        """Record that a round succeeded."""
+        self.failures, self.error, self.retry_after, self.last = 0, None, None, now
 
 
 class RoundListener(Protocol):
@@ -92,9 +104,7 @@ class LoopThreads:
         while not self._stop.is_set():
             loop.wake.clear()
             delay = loop.pause if not self._run_round(loop) else timedelta(0)
-            if loop.failures:
-                delay = later(loop.failures, loop.pause, MOST_BACKOFF)
-            loop.wake.wait(delay.total_seconds())
+            loop.wake.wait((loop.retry_after or delay).total_seconds())
 
     def _run_round(self, loop: Loop) -> int:
         """Run one round and return how much it did; an error is reported, and the loop goes on."""
@@ -102,16 +112,15 @@ class LoopThreads:
         try:
             done = loop.body()
         except Exception as error:  # noqa: BLE001 - a fault in one round must not end the loop
-            loop.failures, loop.last = loop.failures + 1, self._clock.now()  # a failed round is a finished one
-            loop.error = f"{type(error).__name__}: {error}"
+            loop.record_failure(error, self._clock.now())
             details: dict[str, object] = {"loop": loop.name, "error": loop.error, "failures": loop.failures}
             if not isinstance(error, IcewrightError):
                 details["traceback"] = traceback.format_exc()
             self._emit("loop_failed", details)
             self._on_round(loop.name, (self._clock.now() - began).total_seconds(), failed=True)
             return 0
-        loop.failures, loop.error, loop.last = 0, None, self._clock.now()
-        self._on_round(loop.name, (loop.last - began).total_seconds())
+        loop.record_success(self._clock.now())
+        self._on_round(loop.name, (self._clock.now() - began).total_seconds())
         if done:
             for woken in loop.wakes:
                 woken.wake.set()

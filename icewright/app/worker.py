@@ -1,4 +1,7 @@
-"""The worker: runs queued jobs in threads, and gives up those that hang past their end."""
+"""The worker: runs queued jobs in threads, and gives up those that hang past their end.
+
+A job that waits for an answer of a catalog or of storage leaves its slot to another job until it goes on.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,21 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from icewright.core.errors import Cancelled, IcewrightError, LeaseLost
+from icewright.core.breakers import UNAVAILABLE
+from icewright.core.errors import Cancelled, CatalogUnavailable, IcewrightError, LeaseLost
 from icewright.core.policy import TIMEOUT
 from icewright.core.table import TableRef
 from icewright.flow.abandon import end_abandoned_job
+from icewright.flow.breakers import failing_resources, hanging_call, record_wait
 from icewright.flow.execute import execute_taken
 from icewright.flow.lease import Lease
 from icewright.flow.runtime import Runtime
 from icewright.ports import JobRow
-from icewright.ports.work import SupervisedWork, WorkState
+from icewright.ports.work import WAITS_AFTER, SupervisedWork, WorkState
 
 PATIENCE = timedelta(seconds=10)  # a thread without progress for so long, past the job's end, is given up
 LOOK_AFTER = timedelta(seconds=5)  # without progress, after which the supervisor itself asks for the state of the lease
+UNANSWERED = timedelta(seconds=60)  # after which a job that waits for a failing catalog is given up
 _SUPERVISE_EVERY = 1.0  # seconds
 
 
@@ -33,6 +39,7 @@ class RunningJob:
     thread: threading.Thread = field(init=False)
     end_seen: float | None = None  # when the supervisor first saw that the job must end, in monotonic seconds
     looked: float | None = None  # when the supervisor asked for the state of the lease
+    waits: bool = False  # for an answer of a catalog or of storage
 
     @property
     def state(self) -> WorkState:
@@ -63,7 +70,9 @@ class Worker:
         """Give up jobs that hang, and start queued jobs in the free slots; return how many were started."""
         self.supervise()
         runtime = self._runtime
-        free = self.slots - self.busy
+        with self._lock:
+            waiting = sum(run.waits for run in self._running)
+            free = self.slots - len(self._running) + min(waiting, self.slots)
         if free <= 0 or runtime.stopping():
             return 0
         jobs = runtime.store.jobs.dequeue(runtime.trigger.holder, sorted(runtime.scopes), runtime.clock.now(), free)
@@ -88,6 +97,7 @@ class Worker:
             running = list(self._running)
             self._hanging = {ref: run for ref, run in self._hanging.items() if run.thread.is_alive()}
         for run in running:
+            self._record_wait(run)
             reason = self._overdue(run)
             if reason is not None:
                 self._give_up(run, reason)
@@ -134,6 +144,26 @@ class Worker:
             self._runtime.emit("job_returned", details)
         self._forget(run)
 
+    def _record_wait(self, run: RunningJob) -> None:
+        """Note whether a job waits, and count a wait for its catalog once for the breaker of the catalog."""
+        state = run.state if run.lease.work.idle_seconds() >= WAITS_AFTER else None
+        waited, run.waits = run.waits, state is not None and state.waits
+        if state is not None and run.waits and not waited:
+            record_wait(self._runtime, state, run.job.ref)
+
+    def _unanswered(self, run: RunningJob) -> Cancelled | None:
+        """Return why a job must end that waits for long for a catalog which is known not to answer others either."""
+        catalog, state = f"catalog {run.job.ref.catalog}", run.state
+        if state.idle_seconds < UNANSWERED.total_seconds():
+            return None
+        if not isinstance(hanging_call("", state.site), CatalogUnavailable):
+            return None
+        try:
+            failing = failing_resources(self._runtime)
+        except IcewrightError:  # the store is away for a moment
+            return None
+        return Cancelled(f"{UNAVAILABLE}: {catalog} does not answer") if catalog in failing else None
+
     def _overdue(self, run: RunningJob) -> Cancelled | LeaseLost | None:
         """Return why a job must end when its thread has not ended in time and does nothing; None for other jobs."""
         idle, now = run.lease.work.idle_seconds(), self._seconds()
@@ -144,7 +174,7 @@ class Worker:
             run.looked = now
             with suppress(IcewrightError):  # the store is away for a moment
                 run.lease.renew()
-        reason = run.lease.end_reason()
+        reason = run.lease.end_reason() or self._unanswered(run)
         if reason is None:
             return None
         run.end_seen = now if run.end_seen is None else run.end_seen

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from icewright.core.errors import CatalogUnavailable, FaultOwner, IcewrightError
@@ -63,8 +63,11 @@ def after_failure(
 ) -> Breaker:
     """Return the breaker after a failure. `jitter` is random, from 0 to 1, so that processes do not retry in step.
 
-    A failure of the resource itself (blank `subject`) opens the breaker at once.
+    A failure of the resource itself (blank `subject`) opens the breaker at once. Failures while it waits do not prolong
+    the wait: they are of calls that began before.
     """
+    if last is not None and last.state(now) is BreakerState.OPEN and last.probe_until is None:
+        return replace(last, error=error)
     failures = 1 if last is None else last.failures
     if last is not None and (subject != last.subject or last.failures >= OPEN_AFTER):
         failures += 1

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 from icewright.core.breakers import (
@@ -24,13 +25,14 @@ from icewright.core.errors import (
     EngineUnavailable,
     IcewrightError,
     StorageHangs,
+    StorageUnavailable,
     TerminalError,
 )
 from icewright.core.runs import JobState
 from icewright.core.table import TableRef
 from icewright.flow.runtime import Runtime
 from icewright.ports import TableRow
-from icewright.ports.work import CallSite
+from icewright.ports.work import CallSite, WorkState
 
 _CALLERS: Mapping[str, Callable[[str], IcewrightError]] = {
     "icewright.adapters.files.": StorageHangs,
@@ -70,6 +72,14 @@ def hanging_call(message: str, site: CallSite | None) -> IcewrightError:
     return next((error for part, error in _CALLERS.items() if module.startswith(part)), TerminalError)(message)
 
 
+def record_wait(runtime: Runtime, work: WorkState, ref: TableRef) -> None:
+    """Count a call to the table's catalog that has not returned yet, as if it had failed, for the catalog's breaker."""
+    error = hanging_call(f"{work.name} waits for an answer since {work.idle_seconds:.0f} s", work.site)
+    if isinstance(error, CatalogUnavailable):
+        with suppress(StorageUnavailable):  # the breaker is not worth more than the look at others
+            record_fault(runtime, error, ref)
+
+
 def record_failure(runtime: Runtime, resource: str, subject: str, error: str) -> Breaker:
     """Count a failure of a resource; a blank `subject` says that the resource itself failed, which opens it."""
     last = next((b for b in runtime.store.breakers.list() if b.resource == resource), None)
@@ -83,13 +93,13 @@ def record_failure(runtime: Runtime, resource: str, subject: str, error: str) ->
 
 
 def record_success(runtime: Runtime, answered: Iterable[str]) -> None:
-    """Close the breakers of resources that have answered, and evaluate again the tables that could not be read."""
+    """Close the breakers of resources that have answered, and evaluate the tables that waited for them."""
     now = runtime.clock.now()
     breakers = {breaker.resource: breaker for breaker in runtime.store.breakers.list()}
     for resource in breakers.keys() & set(answered):
         if not runtime.store.breakers.close(resource) or breakers[resource].state(now) is BreakerState.CLOSED:
             continue
-        _evaluate_unread(runtime, now)
+        _evaluate_waiting(runtime, resource, now)
         runtime.store.activity.record("breaker_closed", now, resource=resource)
         runtime.emit("breaker_closed", {"resource": resource})
 
@@ -121,12 +131,13 @@ def location_of(row: TableRow | None) -> str | None:
     return None if row is None else row.location or row.metadata_location
 
 
-def _evaluate_unread(runtime: Runtime, now: datetime) -> None:
-    """Schedule the tables whose last evaluation failed by a fault of something shared."""
-    unread = [
+def _evaluate_waiting(runtime: Runtime, resource: str, now: datetime) -> None:
+    """Schedule the tables that shared resources kept from an evaluation, and those of the catalog that have moved."""
+    waiting = [
         row.ref
         for catalog in runtime.scopes
         for row in runtime.store.tables.list(catalog)
-        if row.error is not None and is_shared_fault(row.error)
+        if (row.error is not None and is_shared_fault(row.error))
+        or (resource == f"catalog {catalog}" and not row.dropped and row.metadata_location != row.evaluated_location)
     ]
-    runtime.store.tables.schedule_evaluation(unread, now)
+    runtime.store.tables.schedule_evaluation(waiting, now)

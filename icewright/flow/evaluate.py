@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from queue import Empty, SimpleQueue
 
+from icewright.core.breakers import FIRST_WAIT, PROBE_LIMIT, is_shared_fault
 from icewright.core.effective import Knobs
 from icewright.core.errors import MetadataUnreadable, StorageHangs, TableNotFound
 from icewright.core.layering import Policy
@@ -17,13 +19,14 @@ from icewright.core.maintenance_status import MaintenanceStatus, table_status
 from icewright.core.policy import ENABLED, EVALUATE_TIMEOUT, Operation
 from icewright.core.table import TableFacts, TableMetadata, TableRef
 from icewright.core.verdicts import Evaluation, evaluate, thresholds
-from icewright.flow.breakers import failing_resources, hanging_call, record_fault
+from icewright.flow.breakers import failing_resources, hanging_call, record_fault, record_success, record_wait
 from icewright.flow.runtime import Runtime
 from icewright.ports import TableRow
 from icewright.ports.rows import unseen_snapshots
-from icewright.ports.work import SupervisedWork, WorkState, progress
+from icewright.ports.work import WAITS_AFTER, SupervisedWork, WorkState, progress
 
 MAX_CONCURRENT = 4  # tables that one process reads at the same time
+MAX_WAITING = 8  # more that wait for an answer of a catalog or of storage
 BATCH = 64
 ROUND = timedelta(seconds=1)  # after which evaluations that still run go on in the background
 RETRY_MISSING = timedelta(hours=1)  # after which a missing table is evaluated again
@@ -144,22 +147,28 @@ class _Evaluating:
     work: SupervisedWork
     result: Future[Evaluation | None] = field(default_factory=Future)
     began: datetime | None = None  # when a thread took it
+    waited: bool = False  # for an answer, which was counted for the breaker of the catalog
 
 
 class Evaluator:
     """Evaluates due tables on a few threads.
 
-    A table whose read hangs longer than `evaluate.timeout_seconds` is recorded as unreadable, and its thread is
-    replaced; the table is not evaluated again while the thread hangs, and what the thread brings back is not recorded.
+    One that waits for an answer leaves its place to another. While several wait for a catalog, its other tables are put
+    off, and one of them probes it from time to time. A table whose read hangs longer than `evaluate.timeout_seconds` is
+    recorded as unreadable, and its thread is replaced; the table is not evaluated again while the thread hangs, and
+    what the thread brings back is not recorded.
     """
 
-    def __init__(self, runtime: Runtime, catalogs: Sequence[str]) -> None:
-        self._runtime, self._catalogs = runtime, catalogs
+    def __init__(
+        self, runtime: Runtime, catalogs: Sequence[str], seconds: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._runtime, self._catalogs, self._seconds = runtime, catalogs, seconds
         self._queue: SimpleQueue[_Evaluating | None] = SimpleQueue()
         self._running: dict[TableRef, _Evaluating] = {}
         self._hanging: dict[TableRef, _Evaluating] = {}  # given up, and their threads have not come back
         self._claimed: dict[TableRef, None] = {}  # an ordered set
         self._threads = 0  # that take from the queue
+        self._probing: set[TableRef] = set()  # each for a failing catalog
 
     def due(self) -> int:
         """Evaluate due tables for a second at most; return how many ended. The others go on in the background."""
@@ -169,7 +178,7 @@ class Evaluator:
         """Do as `due`, and return the tables whose evaluation ended; None when nothing is due and nothing runs."""
         self._forget_returned()
         room = BATCH - len(self._running) - len(self._claimed)
-        claimed = _claim(self._runtime, self._catalogs, room) if room > 0 else []
+        claimed = self._claim(room) if room > 0 else []
         self._claimed |= dict.fromkeys(claimed or ())
         if claimed is None and not self._claimed and not self._running:
             return None
@@ -180,6 +189,7 @@ class Evaluator:
         ended = [ref for ref, running in self._running.items() if running.result.done()]
         errors = [error for ref in ended if (error := self._running.pop(ref).result.exception()) is not None]
         self._give_up_overdue()
+        self._relieve()
         if errors:
             raise errors[0]
         return ended
@@ -194,7 +204,7 @@ class Evaluator:
         """Begin no further evaluation, and record no result of those that do not end within the grace."""
         with suppress(Empty):
             while (queued := self._queue.get_nowait()) is not None:
-                del self._running[queued.ref]
+                self._running.pop(queued.ref, None)
         for _ in range(self._threads):
             self._queue.put(None)
         wait([running.result for running in self._running.values()], grace.total_seconds())
@@ -213,7 +223,8 @@ class Evaluator:
         if (hung := self._hanging.get(ref)) is not None:
             self._record_hanging(hung)
             return
-        self._running[ref] = running = _Evaluating(ref, SupervisedWork(f"the evaluation of {ref}"))
+        work = SupervisedWork(f"the evaluation of {ref}", self._seconds)
+        self._running[ref] = running = _Evaluating(ref, work)
         self._queue.put(running)
         if self._threads < min(MAX_CONCURRENT, len(self._running)):
             self._start_thread()
@@ -224,15 +235,26 @@ class Evaluator:
 
     def _evaluate_queued(self) -> None:
         while (running := self._queue.get()) is not None:
+            if not running.result.set_running_or_notify_cancel():  # it was put off
+                continue
             running.began = self._runtime.clock.now()
             running.work.progress()
             try:
                 with running.work.attached():
-                    running.result.set_result(evaluate_and_record(self._runtime, running.ref, running.began))
+                    evaluation = evaluate_and_record(self._runtime, running.ref, running.began)
+                    if running.ref in self._probing:
+                        self._end_probe(running.ref)
+                running.result.set_result(evaluation)
             except BaseException as error:  # noqa: BLE001 - raised again by the loop
                 running.result.set_exception(error)
             if running.work.abandoned:  # another thread has replaced this one
                 return
+
+    def _end_probe(self, ref: TableRef) -> None:
+        """Close the breaker of a catalog that has answered, whatever it said of the table."""
+        row = self._runtime.store.tables.get(ref)
+        if row is None or row.error is None or not is_shared_fault(row.error):
+            record_success(self._runtime, [f"catalog {ref.catalog}"])
 
     def _give_up_overdue(self) -> None:
         now = self._runtime.clock.now()
@@ -246,8 +268,60 @@ class Evaluator:
             self._start_thread()
             self._record_hanging(running)
 
+    def _relieve(self) -> None:
+        """Let others take the places of evaluations that wait; put off those that would wait for a failing catalog."""
+        begun = [one for one in self._running.values() if one.began is not None and not one.result.done()]
+        states = [(one, one.work.state(str(one.ref))) for one in begun if one.work.idle_seconds() >= WAITS_AFTER]
+        waiting = [(one, state) for one, state in states if state.waits]
+        for one, state in waiting:
+            if not one.waited:
+                one.waited = True
+                record_wait(self._runtime, state, one.ref)
+        if waiting:
+            self._postpone()
+        places = MAX_CONCURRENT + min(len(waiting), MAX_WAITING)
+        while self._threads < min(places, len(self._running)):
+            self._start_thread()
+        while self._threads > places:
+            self._threads -= 1
+            self._queue.put(None)
+
+    def _postpone(self) -> None:
+        """Give back the tables of failing catalogs that no thread has taken, but for those that probe them."""
+        for resource, breaker in failing_resources(self._runtime).items():
+            of_catalog = [one for ref, one in self._running.items() if resource == f"catalog {ref.catalog}"]
+            refs = [one.ref for one in of_catalog if one.ref not in self._probing and one.result.cancel()]
+            for ref in refs:
+                del self._running[ref]
+            self._runtime.store.tables.schedule_evaluation(refs, breaker.retry_at, release=True)
+
     def _limit(self, ref: TableRef) -> timedelta:
         return timedelta(seconds=self._runtime.policy().knobs_for(ref, None)[EVALUATE_TIMEOUT])
+
+    def _claim(self, limit: int) -> list[TableRef] | None:
+        """Claim due tables and return those to evaluate now; None when nothing is due.
+
+        Tables out of scope are given back, and those of a catalog that does not answer, but for one that probes it.
+        """
+        runtime, now = self._runtime, self._runtime.clock.now()
+        tables, holder = runtime.store.tables, runtime.trigger.holder
+        rows = tables.claim_evaluations(self._catalogs, holder, now, now + CLAIM, limit, runtime.process_has_ended)
+        if not rows:
+            return None
+        in_scope = [row.ref for row in rows if runtime.scopes[row.ref.catalog].holds(row.ref)]
+        tables.clear_due_work(list({row.ref for row in rows} - set(in_scope)), None)
+        self._probing &= self._running.keys()
+        for resource, breaker in failing_resources(runtime).items():
+            waiting = [ref for ref in in_scope if resource == f"catalog {ref.catalog}"]
+            if (
+                waiting
+                and breaker.retry_at <= now
+                and runtime.store.breakers.claim_probe(resource, now, now + PROBE_LIMIT)
+            ):
+                self._probing.add(waiting.pop())
+            tables.schedule_evaluation(waiting, max(breaker.retry_at, now + FIRST_WAIT), release=True)
+            in_scope = [ref for ref in in_scope if ref not in waiting]
+        return in_scope
 
     def _record_hanging(self, hung: _Evaluating) -> None:
         """Record that a table cannot be read, as a call that hangs holds the thread of its evaluation."""
@@ -255,24 +329,3 @@ class Evaluator:
         place = f"; its thread hangs in {site}" if site is not None else ""
         message = f"{hung.ref}: the evaluation did not finish within {seconds:g} s (evaluate.timeout_seconds){place}"
         _record_unreadable(self._runtime, hung.ref, hanging_call(message, site), self._runtime.clock.now())
-
-
-def _claim(runtime: Runtime, catalogs: Sequence[str], limit: int) -> list[TableRef] | None:
-    """Claim due tables and return those to evaluate now; None when nothing is due.
-
-    Tables out of scope, and those of a catalog that does not answer, are given back.
-    """
-    now = runtime.clock.now()
-    rows = runtime.store.tables.claim_evaluations(
-        catalogs, runtime.trigger.holder, now, now + CLAIM, limit, runtime.process_has_ended
-    )
-    if not rows:
-        return None
-    in_scope = [row.ref for row in rows if runtime.scopes[row.ref.catalog].holds(row.ref)]
-    runtime.store.tables.clear_due_work(list({row.ref for row in rows} - set(in_scope)), None)
-    failing = failing_resources(runtime)
-    for resource, breaker in failing.items():
-        waiting = [ref for ref in in_scope if resource == f"catalog {ref.catalog}" and breaker.retry_at > now]
-        runtime.store.tables.schedule_evaluation(waiting, breaker.retry_at, release=True)
-        in_scope = [ref for ref in in_scope if ref not in waiting]
-    return in_scope

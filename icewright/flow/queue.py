@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from icewright.core.breakers import BreakerState, resources
+from icewright.core.breakers import Breaker, BreakerState, resources
 from icewright.core.capacity import Candidate, DueOperation, Limits
 from icewright.core.plan import MaintenancePlan, PlannedJob, make_plan
 from icewright.core.policy import Operation
@@ -38,7 +38,9 @@ def plan_now(
     usage = runtime.store.planning.usage(midnight)
     stored = {job.ref for job in usage.active}
     unstored = [job.active() for job in running if job.ref not in stored]
-    usage = replace(usage, active=(*usage.active, *unstored), started=started)
+    failing = failing_resources(runtime)  # jobs that wait for a catalog use nothing that others need
+    active = [job for job in (*usage.active, *unstored) if f"catalog {job.ref.catalog}" not in failing]
+    usage = replace(usage, active=tuple(active), started=started)
     running_refs = {job.ref for job in running}
     pause = runtime.store.fleet.get()
     candidates = [
@@ -46,7 +48,7 @@ def plan_now(
         for candidate in runtime.store.planning.candidates(catalogs)
         if runtime.scopes[candidate.ref.catalog].holds(candidate.ref)
     ]
-    return make_plan(_without_unavailable(runtime, candidates, now), _limits(runtime), now, usage)
+    return make_plan(_without_unavailable(runtime, candidates, failing, now), _limits(runtime), now, usage)
 
 
 class Planning:
@@ -103,9 +105,10 @@ def _with_catalog_settings(
     return replace(candidate, pool=scope.pool, blocked=blocked, wishes=due)
 
 
-def _without_unavailable(runtime: Runtime, candidates: Sequence[Candidate], now: datetime) -> Sequence[Candidate]:
+def _without_unavailable(
+    runtime: Runtime, candidates: Sequence[Candidate], failing: Mapping[str, Breaker], now: datetime
+) -> Sequence[Candidate]:
     """Block the operations that need a failing catalog, storage place or pool, but for one probe of each."""
-    failing = failing_resources(runtime)
     if not failing:
         return candidates
     locations: dict[TableRef, str | None] = {}

@@ -3,34 +3,66 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TypeVar
 
-from icewright.core.errors import CatalogUnavailable
+from icewright.core.errors import CatalogUnavailable, StorageHangs
+from icewright.core.table import TableRef
 
 T = TypeVar("T")
+_LOOK_SECONDS = 1.0  # between two questions whether a call is worth its wait
+
+
+class _Overdue(Exception):
+    """Raised when a call has not returned in time; the message says why nobody waits any more."""
 
 
 @dataclass
 class CatalogCalls:
     """Calls catalogs in threads, and waits for their answers for a limited time. Thread-safe.
 
-    While a call is overdue, further ones of its catalog fail at once, so that threads that hang do not pile up.
+    While a call is overdue, further ones of its catalog, or reads of its table, fail at once, so that threads that hang
+    do not pile up.
     """
 
     limits: Mapping[str, timedelta]  # by catalog
-    _overdue: dict[str, threading.Thread] = field(default_factory=dict, init=False)
+    _overdue: dict[str | TableRef, threading.Thread] = field(default_factory=dict, init=False)
 
-    def ask(self, catalog: str, call: Callable[[], T]) -> T:
+    def ask(self, catalog: str, call: Callable[[], T], failing: Callable[[], str | None] = lambda: None) -> T:
         """Return the answer of a catalog, or raise what the call raises.
 
-        Raises `CatalogUnavailable` when the catalog does not answer in time.
+        Raises `CatalogUnavailable` when the catalog does not answer in time, or once `failing` returns why it does not.
         """
-        if catalog in self._overdue and self._overdue[catalog].is_alive():
-            raise CatalogUnavailable(f"catalog {catalog} has not answered an earlier request yet", catalog)
+        try:
+            return self._call(catalog, call, self.limits[catalog], " (detect.timeout_seconds)", failing)
+        except _Overdue as overdue:
+            raise CatalogUnavailable(f"catalog {catalog} {overdue}", catalog) from None
+
+    def read(self, ref: TableRef, read: Callable[[], T], limit: timedelta) -> T:
+        """Return what is read of a table, or raise what reading raises; a file that hangs costs its table alone.
+
+        Raises `StorageHangs` when the call does not return within the limit.
+        """
+        try:
+            return self._call(ref, read, limit)
+        except _Overdue as overdue:
+            raise StorageHangs(f"reading {ref} {overdue}") from None
+
+    def _call(
+        self,
+        key: str | TableRef,
+        call: Callable[[], T],
+        limit: timedelta,
+        setting: str = "",
+        failing: Callable[[], str | None] = lambda: None,
+    ) -> T:
+        if key in self._overdue and self._overdue[key].is_alive():
+            raise _Overdue("has not answered an earlier request yet")
         answer: Future[T] = Future()
 
         def run() -> None:
@@ -39,14 +71,19 @@ class CatalogCalls:
             except BaseException as error:  # noqa: BLE001 - raised again for the caller
                 answer.set_exception(error)
 
-        thread = threading.Thread(target=run, name=f"ask {catalog}", daemon=True)
+        thread = threading.Thread(target=run, name=f"ask {key}", daemon=True)
         thread.start()
-        limit = self.limits[catalog].total_seconds()
-        try:
-            return answer.result(limit)
-        except TimeoutError:
-            if answer.done():  # the call's own
-                raise
-            self._overdue[catalog] = thread
-            message = f"catalog {catalog} did not answer within {limit:g} s (detect.timeout_seconds)"
-            raise CatalogUnavailable(message, catalog) from None
+        until = time.monotonic() + limit.total_seconds()
+        while True:
+            with suppress(TimeoutError):
+                return answer.result(min(_LOOK_SECONDS, max(0.0, until - time.monotonic())))
+            if answer.done():
+                return answer.result()  # raises, if the call did
+            if time.monotonic() >= until:
+                reason = f"did not answer within {limit.total_seconds():g} s{setting}"
+            elif (error := failing()) is not None:
+                reason = f"does not answer: {error}"
+            else:
+                continue
+            self._overdue[key] = thread
+            raise _Overdue(reason)

@@ -19,6 +19,8 @@ from icewright.core.errors import LeaseLost
 
 _PACKAGE = __name__.partition(".")[0]
 _MACHINERY = frozenset({__name__, f"{_PACKAGE}.app.worker", f"{_PACKAGE}.flow.evaluate"})  # where threads begin
+_ANSWERED = tuple(f"{_PACKAGE}.{part}" for part in ("adapters.catalogs.", "adapters.files.", "ports.deadlines"))
+WAITS_AFTER = 5.0  # seconds without progress in a call to a catalog or to storage, after which work is said to wait
 _MAX_THREADS = 64  # threads of one work after which ended ones are forgotten
 
 
@@ -46,6 +48,11 @@ class WorkState:
     idle_seconds: float
     site: CallSite | None
     abandoned: bool
+
+    @property
+    def waits(self) -> bool:
+        """Return whether the work waits for an answer of a catalog or of storage, and so leaves its slot to others."""
+        return self.idle_seconds >= WAITS_AFTER and self.site is not None and self.site.module.startswith(_ANSWERED)
 
 
 @dataclass(eq=False)

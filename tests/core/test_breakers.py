@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -59,10 +60,24 @@ def test_when_a_breaker_opens(subjects: tuple[str, ...], state: BreakerState) ->
 
 
 def test_the_wait_doubles_up_to_half_an_hour() -> None:
-    """Each failure while it is open doubles the wait, also those of the table that failed last."""
-    waits = [failures("", *["a"] * more).retry_at - NOW for more in range(4)]
-    assert waits == [30 * SECOND, 60 * SECOND, 120 * SECOND, 240 * SECOND]
-    assert [failures("", *["a"] * 30, jitter=jitter).retry_at - NOW <= MAX_WAIT for jitter in (0, 0.5, 1)] == [True] * 3
+    """Each failure after a wait doubles the next, also those of the table that failed last."""
+    for jitter in (0, 0.5, 1):
+        now, breaker, waits = NOW, failures("", jitter=jitter), []
+        for _ in range(12):
+            waits.append(breaker.retry_at - now)
+            now = breaker.retry_at
+            breaker = after_failure(breaker, breaker.resource, "a", "died", now, jitter)
+        assert waits[:4] == [30 * SECOND * 2**number * (0.75 + jitter / 2) for number in range(4)]
+        assert max(waits) <= MAX_WAIT
+
+
+def test_failures_while_it_waits_do_not_prolong_the_wait() -> None:
+    """They are of calls that began before it opened; only the error is taken over. A failed probe does prolong it."""
+    breaker = failures("")
+    later = after_failure(breaker, breaker.resource, "b", "timed out", NOW + SECOND, 0.5)
+    assert later == replace(breaker, error="timed out")
+    probed = replace(breaker, probe_until=NOW + 600 * SECOND)
+    assert after_failure(probed, breaker.resource, "b", "timed out", NOW + SECOND, 0.5).failures == breaker.failures + 1
 
 
 def test_a_breaker_half_opens_for_one_probe() -> None:

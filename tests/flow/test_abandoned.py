@@ -7,13 +7,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
+from types import FunctionType
 from typing import Any
 
 import pytest
 
 from icewright.app.worker import Worker
+from icewright.core.capacity import Limits
 from icewright.core.errors import LeaseLost
 from icewright.core.runs import JobState, OperationState
+from icewright.core.table import TableMetadata, TableRef
 from icewright.flow.evaluate import Evaluator, evaluate_due
 from icewright.flow.lease import Lease
 from icewright.flow.queue import Planning
@@ -79,6 +82,26 @@ def hanging_job(bench: Bench, hang: Hang) -> Iterator[tuple[Worker, Seconds]]:
 def _hang_before_the_commit(hang: Hang, request: StepRequest) -> None:
     hang()
     request.check()  # as engines do before each commit
+
+
+def made_by(module: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    """The call, as if a function of this module made it."""
+
+    def made(*arguments: Any) -> Any:
+        return call(*arguments)
+
+    return FunctionType(made.__code__, {"__name__": module}, closure=made.__closure__)
+
+
+def hang_loads(bench: Bench, hang: Hang, catalog: str) -> None:
+    """Let the catalog answer no request for a table until the test releases it."""
+    load = bench.catalogs[catalog].load
+
+    def hanging(ref: TableRef) -> TableMetadata:
+        hang()
+        return load(ref)
+
+    bench.catalogs[catalog].load = made_by("icewright.adapters.catalogs.fake", hanging)  # type: ignore[method-assign]
 
 
 def pass_seconds(worker: Worker, seconds: Seconds, count: float) -> None:
@@ -182,6 +205,71 @@ def test_a_job_that_makes_progress_past_its_end_is_left_to_end_by_itself(bench: 
         assert worker.busy == 1
 
 
+@pytest.mark.cases(114)
+def test_jobs_that_wait_for_a_catalog_take_no_slots_from_the_tables_of_others(bench: Bench, hang: Hang) -> None:
+    """For five seconds all slots and all room of the limits is theirs; after a minute they are given up."""
+    refs = [bench.table(f"t{number}", catalog="pond") for number in range(3)]
+    bench.limits, seconds = Limits(total=3), Seconds()
+    runtime = bench.runtime()
+    detect_due(runtime)
+    evaluate_due(runtime, ["pond"])
+    assert Planning(runtime).due() == 3
+    hang_loads(bench, hang, "pond")
+    worker = Worker(runtime, 3, lambda: None, seconds)
+    threads = set(threading.enumerate())
+    assert worker.take() == 3
+    _until(lambda: hang.calls == 3)
+    bench.table("well")
+    bench.clock.advance(minutes=2)
+    detect_due(runtime)
+    evaluate_due(runtime, ["lake"])
+    assert (Planning(runtime).due(), worker.take()) == (0, 0)
+    seconds.now += 6
+    worker.supervise()
+    assert [(breaker.resource, breaker.failures) for breaker in bench.store.breakers.list()] == [("catalog pond", 3)]
+    assert (Planning(runtime).due(), worker.take()) == (1, 1)
+    _until(lambda: JobState.SUCCEEDED in job_states(bench))
+    pass_seconds(worker, seconds, 50)
+    assert worker.busy == 3
+    pass_seconds(worker, seconds, 30)
+    assert worker.busy == 0
+    for ref in refs:
+        (job,) = bench.store.jobs.list(ref)
+        assert job.state is JobState.CANCELLED
+        assert job.summary.startswith("cancelled: unavailable: catalog pond does not answer; its thread hangs in")
+    hang.released.set()
+    for thread in set(threading.enumerate()) - threads:
+        thread.join(NEVER)
+
+
+def test_one_job_that_waits_for_a_catalog_is_left_to_end_by_itself(bench: Bench, hang: Hang) -> None:
+    """A single slow answer is no fault of the catalog: the breaker stays closed, and the job holds its table."""
+    bench.table()
+    runtime, seconds = bench.runtime(), Seconds()
+    detect_due(runtime)
+    evaluate_due(runtime, ["lake"])
+    Planning(runtime).due()
+    hang_loads(bench, hang, "lake")
+    worker = Worker(runtime, 1, lambda: None, seconds)
+    worker.take()
+    _until(lambda: hang.calls == 1)
+    for _ in range(20):
+        pass_seconds(worker, seconds, 60)
+    assert worker.busy == 1
+    hang.released.set()
+    assert worker.wait(timedelta(seconds=NEVER))
+    assert job_states(bench) == [JobState.SUCCEEDED]
+
+
+def _until(done: Callable[[], bool]) -> None:
+    tick = threading.Event()
+    for _ in range(6000):
+        if done():
+            return
+        tick.wait(0.01)
+    raise AssertionError("it did not happen within 60 s")
+
+
 def test_the_lease_of_work_without_progress_is_not_renewed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where nobody supervises the work, as with `icewright run`: others may take the table after a while."""
     monkeypatch.setattr("icewright.flow.lease.HEARTBEAT_SECONDS", 0.001)
@@ -240,6 +328,39 @@ def test_tables_that_hang_stop_no_evaluation_of_others(bench: Bench, hang: Hang)
         hang.released.set()
         _until_evaluated(bench, evaluator, hung)
         evaluator.close()
+
+
+@pytest.mark.cases(114)
+def test_a_catalog_that_hangs_stops_no_evaluation_of_the_tables_of_others(bench: Bench, hang: Hang) -> None:
+    """Its tables take all threads, for five seconds; then the rest is put off, and one of them probes the catalog."""
+    hung = {bench.table(f"t{number}", catalog="pond").name for number in range(6)}
+    bench.table("well")
+    hang_loads(bench, hang, "pond")
+    runtime, seconds = bench.runtime(), Seconds()
+    detect_due(runtime)
+    bench.store.tables.schedule_evaluation([TableRef("lake", ("sales",), "well")], bench.clock.now())  # the last
+    evaluator = Evaluator(runtime, ["lake", "pond"], seconds)
+
+    def evaluated() -> set[str]:
+        return {row.ref.name for row in bench.store.tables.list() if row.evaluated_at is not None}
+
+    evaluator.due()
+    _until(lambda: hang.calls == 4)
+    for _ in range(2):
+        seconds.now += 6
+        evaluator.due()
+    assert evaluated() == {"well"}
+    assert [breaker.resource for breaker in bench.store.breakers.list()] == ["catalog pond"]
+    bench.clock.advance(minutes=1)
+    evaluator.due()
+    evaluator.due()
+    _until(lambda: hang.calls == 5)
+    hang.released.set()
+    for _ in range(30):
+        evaluator.due()
+    assert evaluated() == {"well", *hung}
+    assert not bench.store.breakers.list()
+    evaluator.close()
 
 
 def _until_evaluated(bench: Bench, evaluator: Evaluator, names: set[str]) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -14,6 +15,7 @@ from icewright.core.errors import (
     CatalogUnavailable,
     EngineUnavailable,
     FileMissing,
+    StorageHangs,
     StorageUnavailable,
     UsageError,
 )
@@ -26,6 +28,8 @@ from icewright.flow.execute import JobResult, execute_taken
 from icewright.flow.queue import Planning, plan_now
 from icewright.flow.runtime import Scope
 from icewright.ports import StepRequest
+from icewright.ports.deadlines import CatalogCalls
+from icewright.testing import REF
 from tests.flow.bench import COMPACT, EXPIRE, Bench, detect_due
 
 SOON = 10  # seconds within which another thread answers
@@ -312,6 +316,40 @@ def test_a_table_that_moves_while_it_is_evaluated_is_evaluated_again_at_once(ben
     finally:
         release.set()
         evaluator.close()
+
+
+def test_nobody_waits_for_a_catalog_that_others_know_not_to_answer(freed: threading.Event) -> None:
+    """A call that began before its breaker opened is given up when that opens, long before its own limit."""
+    calls = CatalogCalls({"pond": timedelta(hours=1)})
+    with pytest.raises(CatalogUnavailable, match="catalog pond does not answer: refused"):
+        calls.ask("pond", lambda: freed.wait(60), lambda: "refused")
+    with pytest.raises(CatalogUnavailable, match="catalog pond has not answered an earlier request yet"):
+        calls.ask("pond", lambda: True)
+
+
+@pytest.mark.cases(115)
+def test_a_read_that_hangs_costs_its_table_alone(freed: threading.Event) -> None:
+    """The next read of the table fails at once; other tables are read, and the catalog is asked, as before."""
+    calls, limit = CatalogCalls({"lake": timedelta(hours=1)}), timedelta(milliseconds=1)
+    with pytest.raises(StorageHangs, match=r"reading lake.sales.orders did not answer within 0.001 s"):
+        calls.read(REF, lambda: freed.wait(60), limit)
+    with pytest.raises(StorageHangs, match=r"reading lake.sales.orders has not answered an earlier request yet"):
+        calls.read(REF, lambda: True, timedelta(hours=1))
+    assert calls.read(replace(REF, name="other"), lambda: 1, timedelta(hours=1)) == 1
+    assert calls.ask("lake", lambda: 2) == 2
+    freed.set()
+    while True:
+        with suppress(StorageHangs):
+            assert calls.read(REF, lambda: 3, timedelta(hours=1)) == 3
+            return
+
+
+@pytest.fixture
+def freed() -> Iterator[threading.Event]:
+    """What a hanging call waits for; set at the end of the test."""
+    event = threading.Event()
+    yield event
+    event.set()
 
 
 def test_a_catalog_that_hangs_is_asked_by_one_thread(bench: Bench) -> None:

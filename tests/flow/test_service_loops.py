@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,8 +11,8 @@ import pytest
 
 from icewright.adapters.clock import SharedClock
 from icewright.app.loops import Loop, LoopThreads
-from icewright.core.errors import StorageUnavailable
-from icewright.testing import FixedClock
+from icewright.core.errors import StorageUnavailable, StoreUnavailable
+from icewright.testing import NOW, FixedClock
 
 SOON = timedelta(milliseconds=1)
 NEVER = timedelta(hours=1)
@@ -89,6 +89,22 @@ def test_a_round_that_failed_came_round() -> None:
     clock.advance(minutes=59)
     assert loops.lags() == {"bad": 0.0}
     loops.stop(timedelta(minutes=1))
+
+
+@pytest.mark.parametrize(
+    ("error", "seconds"),
+    [(StoreUnavailable("the store is away"), [2, 4, 5, 5, 5]), (ValueError("a bug"), [2, 4, 8, 16, 32])],
+)
+def test_a_loop_waits_seconds_for_the_store_and_longer_after_other_errors(
+    error: Exception, seconds: Sequence[float]
+) -> None:
+    """A store that was away for minutes is used again within seconds; a success ends the wait."""
+    loop = Loop("any", timedelta(seconds=2), lambda: 0)
+    for expected in seconds:
+        loop.record_failure(error, NOW)
+        assert loop.retry_after == timedelta(seconds=expected)
+    loop.record_success(NOW)
+    assert (loop.retry_after, loop.failures, loop.error) == (None, 0, None)
 
 
 def test_work_wakes_the_next_loop_and_is_looked_for_again_at_once() -> None:

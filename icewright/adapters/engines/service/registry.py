@@ -32,6 +32,7 @@ from icewright.ports.work import WorkerThreads
 
 _READERS = 8
 _UNREADABLE_FOR = timedelta(minutes=5)  # how long a table that could not be read is not read again
+_READ_LIMIT = timedelta(seconds=5)  # after which a table is not waited for that lies elsewhere, most likely
 _UNREADABLE = (MetadataUnreadable, TableNotFound, UnsupportedTable, AccessDenied, StorageUnavailable)
 
 
@@ -169,15 +170,17 @@ class TableRegistry:
         neighbours: dict[Pointer, str] = {}
         failing = self.failing()
         for name, catalog in self.catalogs.items():
-            problem = failing.get(name) if name != metadata.ref.catalog else None  # it may hang, so no second request
+            own = name == metadata.ref.catalog
+            problem = None if own else failing.get(name)  # it may hang, so no second request
             if problem is None:
+                ask = partial(self.calls.ask, name, failing=partial(self._failure, "" if own else name))
                 try:
-                    listed, others = self.calls.ask(name, partial(_listing, catalog))
+                    listed, others = ask(partial(_listing, catalog))
                     configured |= dict.fromkeys(listed, name)
                     datasets += others
-                    neighbours |= dict.fromkeys(self.calls.ask(name, catalog.neighbours), name)
+                    neighbours |= dict.fromkeys(ask(catalog.neighbours), name)
                 except (CatalogUnavailable, AccessDenied) as error:
-                    if name == metadata.ref.catalog:
+                    if own:
                         raise
                     problem = str(error)
             if problem is not None and self._may_meet(name, metadata, spelling, registered):
@@ -193,6 +196,10 @@ class TableRegistry:
             namesakes -= set(self.calls.ask(name, self.catalogs[name].pointers))
         renamed = {_with_own_name(p, neighbours[p]): neighbours[p] for p in namesakes}
         return {p: name for p, name in neighbours.items() if p not in namesakes} | renamed | configured, datasets
+
+    def _failure(self, name: str) -> str | None:
+        """Return why a catalog is known not to answer by now."""
+        return self.failing().get(name)
 
     def _may_meet(
         self,
@@ -218,10 +225,10 @@ class TableRegistry:
         other_places = [self.place(folder, spelling) for folder in other_folders]
         return not declared or any(a.may_meet(b) for a in own_places for b in other_places)
 
-    def _load(self, pointer: Pointer, catalog: Catalog) -> TableMetadata:
+    def _load(self, pointer: Pointer, catalog: Catalog, limit: timedelta | None = None) -> TableMetadata:
         own = pointer.ref.catalog == catalog.name
         load = partial(catalog.load, pointer.ref) if own else partial(catalog.neighbour, pointer)
-        return self.calls.ask(catalog.name, load)
+        return self.calls.read(pointer.ref, load, limit or self.calls.limits[catalog.name])
 
     def _read(self, metadata: TableMetadata, registered: Mapping[tuple[TableRef, str], Registration]) -> Registration:
         """Return a table's registration by its metadata, with the folders of files that its new snapshots need."""
@@ -246,7 +253,7 @@ class TableRegistry:
 
         def read(pointer: Pointer) -> Registration | IcewrightError:
             try:
-                one = self._read(self._load(pointer, self.catalogs[pointers_via[pointer]]), registered)
+                one = self._read(self._load(pointer, self.catalogs[pointers_via[pointer]], _READ_LIMIT), registered)
             except _UNREADABLE as error:
                 return error
             return replace(one, metadata_location=pointer.metadata_location)
