@@ -281,9 +281,10 @@ def _policy(config: Config, store: SqlStore, catalogs: Mapping[str, AnyCatalog],
     return replace(config.policy, rules=rules, command=command, served=partial(_served, config, catalogs))
 
 
-def read_config(path: Any) -> Config:  # noqa: ANN401 - a path
+def read_config(path: Any, *, without_catalogs: bool = False) -> Config:  # noqa: ANN401 - a path
     """Return the configuration, its catalogs' properties checked too."""
-    return load_config(path, Checks(check_catalog, check_address, check_channels))
+    checks = Checks(check_catalog, check_address, check_channels)
+    return load_config(path, checks, without_catalogs=without_catalogs)
 
 
 def open_store(config: Config) -> SqlStore:

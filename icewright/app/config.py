@@ -56,6 +56,7 @@ _SECTIONS = (
     *("server", "events", "auth"),
     *("policy_from", "openlineage"),
 )
+_OF_STATE = ("state", "cache", "ledger", "log")
 
 
 @dataclass(frozen=True)
@@ -92,22 +93,24 @@ class Checks:
     channels: Callable[[Sequence[str]], None]
 
 
-def load_config(path: Path, checks: Checks) -> Config:
-    """Read and check the file.
+def load_config(path: Path, checks: Checks, *, without_catalogs: bool = False) -> Config:
+    """Read and check the file; without catalogs only the sections about the state store, whose secrets suffice.
 
     Raises `ConfigError` with every fault, each with its key path.
     """
     raw = read_yaml(path)
     if not isinstance(raw, dict):
         raise ConfigError([f"{path}: expected a mapping with the keys {', '.join(_SECTIONS)}"])
-    return _Reader(path, checks).config(raw)
+    if without_catalogs:
+        raw = {key: value for key, value in raw.items() if key in _OF_STATE}
+    return _Reader(path, checks, without_catalogs=without_catalogs).config(raw)
 
 
 class _Reader:
     """Reads the sections one by one and collects the faults of all."""
 
-    def __init__(self, path: Path, checks: Checks) -> None:
-        self.path, self.checks = path, checks
+    def __init__(self, path: Path, checks: Checks, *, without_catalogs: bool) -> None:
+        self.path, self.checks, self.without_catalogs = path, checks, without_catalogs
         self.faults: list[str] = []
         self.secrets: set[str] = set()
 
@@ -244,7 +247,7 @@ class _Reader:
         pools: Mapping[str, PoolConfig],
         detect: DetectSection,
     ) -> dict[str, CatalogConfig]:
-        if not raw:
+        if not raw and not self.without_catalogs:
             self.faults.append("catalogs: missing; name at least one catalog")
         catalogs: dict[str, CatalogConfig] = {}
         for name, section in self._named("catalogs", raw).items():

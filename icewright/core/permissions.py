@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from icewright.core.errors import UsageError
 from icewright.core.layering import matches, parse_pattern
-from icewright.core.policy import Operation
+from icewright.core.policy import INVENTORY, Operation
 from icewright.core.table import TableRef
 
 Place = tuple[str, ...]  # a catalog, or a namespace of it; empty: all there is
@@ -196,10 +196,14 @@ def _holds(outer: str, inner: str) -> bool:
     return matches((outer,), (inner,)) and not ("?" in outer and "*" in inner)
 
 
-def needed(operations: Sequence[Operation], knobs: Iterable[str] = (), *, dry_run: bool = False) -> tuple[Action, ...]:
+def needed(
+    operations: Sequence[Operation], knobs: Collection[str] = (), *, dry_run: bool = False
+) -> tuple[Action, ...]:
     """Return the actions that a request for these operations with settings of its own needs."""
-    if dry_run:
+    if dry_run and INVENTORY.name not in knobs:
         return (Action.JOBS_DRY_RUN,)
+    if dry_run:  # it names a file anywhere that the service can read
+        return (Action.JOBS_DRY_RUN, Action.POLICIES_CHANGE)
     own = tuple(f"{operation}." for operation in operations)
     actions = [Action.JOBS_DELETE if op in DELETING else Action.JOBS_RUN for op in operations]
     if any(not knob.startswith(own) for knob in knobs):

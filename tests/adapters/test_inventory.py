@@ -75,6 +75,9 @@ def test_what_is_no_inventory(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(MetadataUnreadable, match="no inventory"):
         found(tmp_path / "empty")
+    (tmp_path / "secrets.csv").write_text("key,size,last_modified_date\nroot:hush\n", encoding="utf-8")
+    with pytest.raises(MetadataUnreadable, match=r"secrets\.csv: not a readable inventory \(ArrowInvalid\)"):
+        found(tmp_path / "secrets.csv")  # and none of its lines is quoted
     pl.DataFrame({"name": ["w/t/a"]}).write_parquet(tmp_path / "columns.parquet")
     with pytest.raises(MetadataUnreadable, match="key, size"):
         found(tmp_path / "columns.parquet")

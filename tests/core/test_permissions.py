@@ -132,4 +132,5 @@ def test_what_a_job_needs() -> None:
     assert needed([compact], ["execute.check_totals"]) == (A.JOBS_RUN, A.POLICIES_CHANGE)
     assert needed([compact, expire]) == (A.JOBS_RUN, A.JOBS_DELETE)
     assert needed([expire], dry_run=True) == (A.JOBS_DRY_RUN,)
+    assert needed([expire], ["remove_orphans.inventory"], dry_run=True) == (A.JOBS_DRY_RUN, A.POLICIES_CHANGE)
     assert {Operation.EXPIRE_ROWS, expire, Operation.REMOVE_ORPHANS} == DELETING

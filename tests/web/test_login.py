@@ -22,6 +22,7 @@ SECRET = "client-secret-hush"
 GROUPS = {"staff": {"role": "viewer"}, "sales": {"role": "owner", "scope": ["lake.sales"]}}
 PEOPLE = {
     "ann": {"email": "ann@example.com", "groups": ["staff", "sales"]},
+    "mal": {"email": "ann@example.com", "email_verified": False, "groups": ["staff"]},
     "eve": {"email": "eve@x", "groups": ["no"]},
 }
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the provider's own
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the pro
 
 @pytest.fixture(scope="module")
 def issuer() -> Iterator[str]:
-    """A provider that knows two people."""
+    """A provider that knows three people."""
     import oidc_provider_mock as mock
 
     people = [mock.User(sub=sub, claims=claims) for sub, claims in PEOPLE.items()]
@@ -83,6 +84,13 @@ def test_somebody_logs_in(served: Served, client: TestClient) -> None:
     problem(client.get(f"{API}/me"), 401)
     (entry,) = served.bench.store.audit.entries(None, None, 10, action="login")
     assert (entry.actor, entry.refused) == ("ann@example.com", False)
+
+
+@pytest.mark.external
+def test_an_unverified_address_is_no_name(client: TestClient) -> None:
+    """Whoever enters another person's address is named by the provider's id of them."""
+    assert log_in(client, "mal").status_code == 303
+    assert client.get(f"{API}/me").json()["name"] == "mal"
 
 
 @pytest.mark.external

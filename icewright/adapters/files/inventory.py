@@ -83,7 +83,8 @@ def _batches(storage: Storage, path: str) -> Iterator[pl.DataFrame]:
             frame = _with_lower_names(pl.DataFrame(pl.from_arrow(batch)))
             yield frame if plain else frame.with_columns(pl.col("key").map_elements(unquote_plus, pl.String))
     except (pa.ArrowInvalid, OSError, EOFError, UnicodeDecodeError) as error:
-        raise MetadataUnreadable(f"{path}: not a readable inventory ({error})") from error
+        # Arrow's messages quote lines of the file, which may be any file that the service can read
+        raise MetadataUnreadable(f"{path}: not a readable inventory ({type(error).__name__})") from None
 
 
 def _with_lower_names(frame: pl.DataFrame) -> pl.DataFrame:

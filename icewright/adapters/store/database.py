@@ -62,18 +62,20 @@ def _url(address: str) -> URL:
     return url
 
 
-def _make_folder(database: str) -> None:
+def _make_file(database: str) -> None:
     folder = Path(database).expanduser().resolve().parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        if not (file := Path(database).expanduser()).exists():  # with the mode that SQLite gives its other files, too
+            file.touch(mode=0o600)
     except OSError as error:
-        raise StoreUnavailable(f"state: {database}: its folder cannot be made: {error.strerror}") from error
+        raise StoreUnavailable(f"state: {database}: it cannot be made: {error.strerror}") from error
 
 
 def _sqlite(url: URL) -> sa.Engine:
     if url.database and url.database != ":memory:":
         if not url.database.startswith("file:"):  # a URI of SQLite itself
-            _make_folder(url.database)
+            _make_file(url.database)
         options = {_WRITE_LOCK: threading.RLock()}  # waiting in SQLite itself polls, up to 100 ms apart
         engine = sa.create_engine(url, connect_args={"timeout": 60}, execution_options=options)
         engine.update_execution_options(**{_CHANGE_TOKENS: ChangeTokens(engine)})

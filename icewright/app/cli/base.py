@@ -177,24 +177,29 @@ def _main(
     OPTIONS.config, OPTIONS.server = config, server
 
 
-def configuration() -> Config:
+def configuration(*, without_catalogs: bool = False) -> Config:
     """Return the configuration that --config or the environment names, and set up logging by it."""
     from icewright.app import logs
     from icewright.app.bootstrap import read_config
     from icewright.app.environment import find_config
 
     logs.configure()  # for what is logged before the configuration is read
-    config = read_config(find_config(OPTIONS.config))
+    config = read_config(find_config(OPTIONS.config), without_catalogs=without_catalogs)
     logs.configure_by(config)
     return config
 
 
 @contextmanager
-def open_application(kind: str = "manual", **more: Any) -> Iterator[Application]:  # noqa: ANN401 - see `application`
+def open_application(
+    kind: str = "manual",
+    *,
+    without_catalogs: bool = False,
+    **more: Any,  # noqa: ANN401 - see `application`
+) -> Iterator[Application]:
     """Open the application over the configuration; its pools, catalogs and store close with the block."""
     from icewright.app.bootstrap import application
 
-    with application(configuration(), kind=kind, **more) as opened:
+    with application(configuration(without_catalogs=without_catalogs), kind=kind, **more) as opened:
         yield opened
 
 

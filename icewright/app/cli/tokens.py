@@ -32,7 +32,7 @@ def token_create(
     from icewright.app.tokens import new_token
     from icewright.core.permissions import grant
 
-    with open_application() as opened:
+    with open_application(without_catalogs=True) as opened:
         runtime, new_grant = opened.runtime, grant(role, scope or ())
         actor = runtime.trigger.actor
         text, row = new_token([new_grant], name.strip() or f"{role} by {actor}", actor, runtime.clock.now(), days)
@@ -48,7 +48,7 @@ def token_create(
 @token_app.command("list")
 def token_list(as_json: Json = False) -> None:
     """List API tokens, without their secrets."""
-    with open_application() as opened:
+    with open_application(without_catalogs=True) as opened:
         tokens, now = opened.runtime.store.access.tokens(), opened.runtime.clock.now()
     if as_json:
         output.print_json({"tokens": [_document(row) for row in tokens]})
@@ -80,7 +80,7 @@ def token_revoke(
     token: Annotated[str, typer.Argument(metavar="ID", help="As `token list` shows it.")], as_json: Json = False
 ) -> None:
     """Revoke a token; requests with it are refused from now on."""
-    with open_application() as opened:
+    with open_application(without_catalogs=True) as opened:
         runtime = opened.runtime
         now = runtime.clock.now()
         if not runtime.store.access.revoke_token(token, now):

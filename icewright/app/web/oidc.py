@@ -91,7 +91,7 @@ def callback(
     if error or not code:
         raise _refused(request, app, "", f"the provider refused: {error or 'it sent no code'}")
     claims = _claims(oidc, request, attempt, code)
-    name = str(claims.get(oidc.name_claim) or claims["sub"])
+    name = _name(oidc, claims)
     grants = _grants(oidc, claims)
     if not grants:
         raise _refused(request, app, name, "none of your groups is given a role in auth.oidc.groups")
@@ -218,6 +218,12 @@ def _claims(oidc: OidcSection, request: Request, attempt: LoginAttempt, code: st
     except (AuthlibBaseError, JoseError, ValueError, KeyError) as error:
         raise Problem(400, f"the login failed: {type(error).__name__}; begin again at /auth/login") from error
     return dict(claims)
+
+
+def _name(oidc: OidcSection, claims: Mapping[str, Any]) -> str:
+    """Return the name for the audit log; an address that the provider calls unverified may be another person's."""
+    unverified = oidc.name_claim == "email" and claims.get("email_verified") is False
+    return str((None if unverified else claims.get(oidc.name_claim)) or claims["sub"])
 
 
 def _grants(oidc: OidcSection, claims: Mapping[str, Any]) -> tuple[Grant, ...]:
