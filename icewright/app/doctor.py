@@ -42,6 +42,8 @@ def examine(app: Application) -> Iterator[Check]:
         used = [c.name for c in app.config.catalogs.values() if c.pool == name]
         if used:
             yield _check(f"pool {name} ({pool.remote or pool.master})", lambda pool=pool, used=used: pool.check(used))  # type: ignore[misc]
+            if shortage := pool.short_of_memory():
+                yield Check(f"pool {name}: memory", ok=False, result=shortage)
             yield _check(f"pool {name}: compaction", lambda pool=pool: _compaction_engine(pool.no_arrow()))  # type: ignore[misc]
 
 

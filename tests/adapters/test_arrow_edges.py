@@ -211,7 +211,7 @@ def test_pages_beyond_the_memory_of_a_task_are_left_to_spark_before_they_are_rea
     [
         ([10] * 100_000 + [2_000_000] * 20, 50_000),  # the last page has 40 MB
         ([10] * 60_000 + [1_000_000] * 70, 1),  # the last pages have 1 MB, and a batch has 8,192 rows on average
-        ([34_000_000], 1),
+        ([20_000_000], 1),
     ],
     ids=["last page", "last rows", "one value"],
 )

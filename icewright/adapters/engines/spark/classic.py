@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from icewright.adapters.engines.spark.memory import overhead
 from icewright.core import cost
 from icewright.core.errors import EngineUnavailable
 
@@ -70,7 +71,7 @@ class ClassicApplication:
             "spark.master": master,
             "spark.jars.packages": ",".join(sorted(set(packages))),
             **_DEFAULTS,
-            **(_LOCAL if local else {}),
+            **(_LOCAL if local else overhead(master, conf)),
             **(_DAEMON if local and python == sys.executable else {}),  # another Python may not have the module
             **conf,
         }

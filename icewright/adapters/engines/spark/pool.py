@@ -18,6 +18,7 @@ from icewright.adapters.engines.spark.application import SparkApplication
 from icewright.adapters.engines.spark.classic import ClassicApplication
 from icewright.adapters.engines.spark.connect import ConnectApplication
 from icewright.adapters.engines.spark.java import java_home
+from icewright.adapters.engines.spark.memory import shortage
 from icewright.adapters.engines.spark.watch import LOOK_SECONDS, watched
 from icewright.core.errors import EngineUnavailable, requires_extra
 from icewright.core.predicates import quoted
@@ -144,6 +145,10 @@ class SparkPool:
         if application.app_id not in self._no_arrow:
             self._no_arrow = {application.app_id: environment_mismatch(application.session)}
         return self._no_arrow[application.app_id]
+
+    def short_of_memory(self) -> str | None:
+        """Return why the pool's settings leave too little memory to Python tasks; None when they do not."""
+        return None if self.remote is not None else shortage(self.master, self.conf)
 
     def stop(self) -> None:
         """Stop the application if it runs."""
