@@ -23,13 +23,15 @@ _KEY = pa.field("id", pa.int64(), metadata={"PARQUET:field_id": "1"})
 
 @dataclass(frozen=True)
 class Upserts:
-    """Commits of a data file each, for a table whose rows are those of `write_rows`."""
+    """Commits of data files and deletes, for a table whose rows are those of `write_rows`."""
 
     folder: Path  # of the table
-    number: int
-    rows: int  # of each data file
-    keys: int  # that each commit deletes among the rows before
+    number: int  # of data files
+    rows: int  # of each
+    keys: int  # that are deleted with each data file, among the rows before
     every: int = 20  # of its own rows each commit deletes one; 0: none
+    first: int = 0  # the number of the first data file
+    together: int = 1  # data files of a commit
 
     def commit(self, session: SparkSession, table: str) -> None:
         """Make the commits."""
@@ -37,9 +39,9 @@ class Upserts:
         files, deletes = java.org.apache.iceberg.DataFiles, java.org.apache.iceberg.FileMetadata
         ids = session.sparkContext._gateway.new_array(java.int, 1)  # type: ignore[union-attr]  # noqa: SLF001
         ids[0] = 1
-        chosen = random.Random(self.number)
-        for number in range(self.number):
-            delta = opened.newRowDelta()
+        for number in range(self.first, self.first + self.number):
+            if not number % self.together:
+                delta = opened.newRowDelta()
             data, places, keys = (
                 self.folder / "data" / f"{kind}-{number:05d}.parquet" for kind in ("data", "pos", "eq")
             )
@@ -51,11 +53,17 @@ class Upserts:
                 _write(places, columns, [_PATH, _POSITION])
                 builder = deletes.deleteFileBuilder(opened.spec()).ofPositionDeletes()
                 delta.addDeletes(_described(builder, places, len(positions)))
-            gone = sorted(chosen.sample(range(max(number, 1) * self.rows), self.keys))
+            gone = self.deleted(number)
             _write(keys, [pa.array(gone, pa.int64())], [_KEY])
             builder = deletes.deleteFileBuilder(opened.spec()).ofEqualityDeletes(ids)
             delta.addDeletes(_described(builder, keys, len(gone)))
-            delta.commit()
+            if not (number + 1) % self.together:
+                delta.commit()
+
+    def deleted(self, number: int) -> list[int]:
+        """The keys that the commit of a data file deletes among the rows of earlier commits."""
+        before = number // self.together * self.together * self.rows
+        return sorted(random.Random(number).sample(range(max(before, self.rows)), self.keys))
 
 
 def append(session: SparkSession, table: str, paths: Sequence[str]) -> None:
