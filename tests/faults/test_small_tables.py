@@ -167,7 +167,7 @@ def test_writers_that_do_not_disturb(small: Small, writer: Writer, more: list[in
 
 
 @pytest.mark.cases(20, 25, 33)
-@pytest.mark.parametrize("writer", [partition_removed, rows_deleted, overwritten, rolled_back, spec_changed])
+@pytest.mark.parametrize("writer", [rows_deleted, overwritten, rolled_back, spec_changed])
 def test_writers_that_come_first(small: Small, writer: Writer) -> None:
     """After anything but an append between plan and commit nothing is committed, and no output stays."""
     seen: list[set[str]] = []
@@ -185,6 +185,33 @@ def test_writers_that_come_first(small: Small, writer: Writer) -> None:
         small.compact(meanwhile)
     assert read(small.home) == found[0]
     assert small.data_files() == before | seen[0]
+
+
+def deleted_beside(table: Table, small: Small) -> None:
+    """A delete file for the first partition."""
+    delete_rows(table, small.folder, "late", [0])
+
+
+@pytest.mark.cases(25, 32, 33, 75)
+@pytest.mark.parametrize("writer", [partition_removed, deleted_beside])
+def test_groups_that_no_writer_touched_are_committed(small: Small, writer: Writer) -> None:
+    """One partition changes between plan and commit: the two others are compacted, and its outputs are gone."""
+    steps = small.steps(small.base)
+    with table_of(small.home) as table:
+        delete_rows(table, small.folder, "early", [1])
+    found: list[Rows] = []
+    before: list[set[str]] = []
+
+    def meanwhile() -> None:
+        with table_of(small.home) as table:
+            writer(table, small)
+        found.append(read(small.home))
+        before.append(small.data_files())
+
+    done = small.compact(meanwhile, steps=steps)
+    assert done == {"rewritten_data_files_count": 6, "added_data_files_count": 2, "failed_data_files_count": 3}
+    assert read(small.home) == found[0]
+    assert len(before[0] - small.data_files()) == 1, "the output of the partition that was changed"
 
 
 def deletes_dropped(table: Table, small: Small) -> None:
@@ -397,24 +424,6 @@ def test_delete_files_that_still_apply_stay(small: Small) -> None:
         names = {path.rpartition("/")[2] for path in table.inspect.data_files().to_pydict()["file_path"]}
     assert len(names) == 4
     assert set(live_deletes(small)) >= {"any-deletes.parquet"}
-
-
-@pytest.mark.cases(25, 33)
-def test_deletes_that_come_beside_others(small: Small) -> None:
-    """The plan knows of one delete file; another one is a conflict all the same."""
-    with table_of(small.home) as table:
-        delete_rows(table, small.folder, "known", [0])
-    found: list[Rows] = []
-
-    def meanwhile() -> None:
-        with table_of(small.home) as table:
-            delete_rows(table, small.folder, "late", [1])
-        found.append(read(small.home))
-
-    with pytest.raises(CommitConflict, match="rows by delete files"):
-        small.compact(meanwhile, **APPLIED)
-    assert read(small.home) == found[0]
-    assert len(live_deletes(small)) == 2
 
 
 def test_partitions_that_are_stored_otherwise_are_left_to_iceberg(small: Small) -> None:

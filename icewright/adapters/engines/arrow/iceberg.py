@@ -8,8 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from icewright.adapters.engines.arrow.table import FileGroup, RewrittenGroup
+from icewright.adapters.engines.arrow.table import FileGroup, FilesChanged, RewrittenGroup
 from icewright.adapters.engines.arrow.tasks import DeleteFile, DeleteKind, FileSlice, SortField
+from icewright.adapters.engines.failures import telling
+from icewright.core.errors import CommitConflict
 from icewright.core.predicates import quoted
 from icewright.core.runs import JOB_ID
 from icewright.core.steps import RewriteDataFiles
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+_CONFLICTS = {"CommitFailedException": CommitConflict, "ValidationException": FilesChanged}
 _NOT_JSON = ("NaN", "Infinity", "-Infinity")  # Iceberg's JSON parser of partition values rejects these
 
 
@@ -143,6 +146,8 @@ class IcebergTable:
 
     def commit(self, done: Sequence[RewrittenGroup], *, starting_sequence: bool, job_id: str) -> None:
         """Replace the files of the groups by their outputs through Iceberg's RewriteDataFilesCommitManager."""
+        from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - the service starts without a JVM
+
         committer = self._java.committer(self._table, self._snapshot, starting_sequence, {JOB_ID: job_id})
         spec_id = int(self._spec.specId())
         groups, specs = self._java.hash_set(), self._table.specs()
@@ -158,7 +163,12 @@ class IcebergTable:
         except Exception:
             self.discard(str(entry["file-path"]) for _, entries in done for entry in entries)
             raise
-        committer.commitOrClean(groups)
+        try:
+            committer.commitFileGroups(groups)
+        except Py4JJavaError as error:
+            if conflict := _CONFLICTS.get(str(error.java_exception.getClass().getSimpleName())):
+                raise conflict(telling(str(error))) from error
+            raise  # what the table does not refer to is left to orphan removal
 
     def discard(self, paths: Iterable[str]) -> None:
         """Delete outputs that will not be committed."""

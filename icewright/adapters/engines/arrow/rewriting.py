@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from zipimport import zipimporter
 
 from icewright.adapters.engines.arrow.kernel import rewrite
-from icewright.adapters.engines.arrow.table import FileGroup, RewriteTable, RewrittenGroup
+from icewright.adapters.engines.arrow.table import FileGroup, FilesChanged, RewriteTable, RewrittenGroup
 from icewright.adapters.engines.arrow.tasks import (
     Bin,
     BinFailed,
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 _DONE, _ADDED, _FAILED = "rewritten_data_files_count", "added_data_files_count", "failed_data_files_count"
 GROUPS_LEFT = "file_groups_left_to_spark"
+_MAX_CONFLICTS = 20  # after which the groups of a commit are divided no more
 _WORKER_DIED = "Python worker exited unexpectedly"
 
 
@@ -177,16 +178,41 @@ class ArrowRewrite:
             unsupported += [reason for reason in dict.fromkeys(reasons) if reason not in unsupported]
 
     def _commit(self, groups: Sequence[RewrittenGroup]) -> None:
+        """Commit the groups, or those that no writer has changed meanwhile.
+
+        Raises `CommitConflict` when none is committed.
+        """
         if not groups:
             return
+        lost = self._commit_or_split(groups, iter(range(_MAX_CONFLICTS)))
+        if lost and len(lost) == len(groups):
+            raise lost[0][1]
+        for (group, _), error in lost:
+            self._record_failure([group], str(error), conflict=True)
+
+    def _commit_or_split(
+        self, groups: Sequence[RewrittenGroup], conflicts: Iterator[int]
+    ) -> list[tuple[RewrittenGroup, CommitConflict]]:
+        """Commit the groups, or each half of them when writers changed some; return those that conflict.
+
+        Their outputs are deleted.
+        """
         self.check()
         sequence = self._option("use-starting-sequence-number") != "false"
-        self.table.commit(groups, starting_sequence=sequence, job_id=self.job_id)
+        try:
+            self.table.commit(groups, starting_sequence=sequence, job_id=self.job_id)
+        except CommitConflict as error:
+            if not isinstance(error, FilesChanged) or len(groups) == 1 or next(conflicts, None) is None:
+                self.table.discard(str(entry["file-path"]) for _, entries in groups for entry in entries)
+                return [(group, error) for group in groups]
+            half = len(groups) // 2
+            return [lost for part in (groups[:half], groups[half:]) for lost in self._commit_or_split(part, conflicts)]
         self.result.row[_DONE] += sum(len(group.files) for group, _ in groups)
         self.result.row[_ADDED] += sum(len(entries) for _, entries in groups)
         self._committed += len(groups)
         files = {"files_rewritten": self.result.row[_DONE], "files_written": self.result.row[_ADDED]}
         self.progress({"groups": self._groups, "groups_done": self._committed, **files})
+        return []
 
     def _layout(self, groups: Sequence[FileGroup]) -> Layout:
         table = self.table

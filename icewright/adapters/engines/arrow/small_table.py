@@ -22,7 +22,7 @@ from icewright.adapters.engines.arrow.live_files import (
     with_live_content,
 )
 from icewright.adapters.engines.arrow.sizes import TargetSizes
-from icewright.adapters.engines.arrow.table import FileGroup, RewrittenGroup
+from icewright.adapters.engines.arrow.table import FileGroup, FilesChanged, RewrittenGroup
 from icewright.adapters.engines.arrow.tasks import SortField
 from icewright.adapters.engines.arrow.types import single_value
 from icewright.adapters.engines.service.manifest_files import Entry, ManifestWriter, read_manifest
@@ -131,7 +131,7 @@ class SmallTable:
         """Replace the files of the groups by their outputs, in one `replace` snapshot.
 
         Retries on top of concurrent commits that left the rewritten files and their deletes in place. Raises
-        `CommitConflict` on others, and when the retries are used up.
+        `CommitConflict`, and leaves the outputs, on others and when the retries are used up.
         """
         retries = self._int_property("commit.retry.num-retries", _RETRIES)
         shortest, longest = (
@@ -150,8 +150,8 @@ class SmallTable:
                     self._current = self.catalog.load(self.base.ref)
                 else:
                     return
-        except (CommitStateUnknown, InvariantViolated):
-            raise  # the table may reference the new files
+        except (CommitStateUnknown, InvariantViolated, CommitConflict):
+            raise  # the table may reference the new files, or some of them may be committed yet
         except Exception:
             self.discard(str(entry["file-path"]) for _, entries in groups for entry in entries)
             raise
@@ -183,8 +183,8 @@ class SmallTable:
         live = self._live_data(listed)
         removed = [file for file in live if file.path in rewritten_paths]
         if len(removed) != sum(len(group.files) for group, _ in groups):
-            raise CommitConflict(f"{metadata.ref}: a writer removed files that compaction has rewritten")
-        self._check_applied_deletes(metadata, listed, removed)
+            raise FilesChanged(f"{metadata.ref}: a writer removed files that compaction has rewritten")
+        self._check_deletes(metadata, listed, removed)
         remaining = [file for file in live if file.path not in rewritten_paths]
         dangling = self._dangling(listed, remaining)
         replacing = Replacing(self.files, self.clock, self.catalog, metadata, current, listed)
@@ -221,14 +221,15 @@ class SmallTable:
 
         return commit
 
-    def _check_applied_deletes(
+    def _check_deletes(
         self, metadata: TableMetadata, listed: Sequence[ManifestFile], removed: Sequence[ListedFile]
     ) -> None:
-        """Raise `CommitConflict` when a delete file that the rewrite has applied is not live any more."""
-        planned, live = self._live_deletes(self.listed), {delete.path for delete in self._live_deletes(listed)}
-        dropped = [delete for delete in planned if delete.path not in live]
-        if any(delete.applies_to(file) for delete in dropped for file in removed):
-            raise CommitConflict(f"{metadata.ref}: a writer dropped delete files that compaction has applied")
+        """Raise `CommitConflict` when a delete file of the rewritten files came, or one that was applied is gone."""
+        planned, live = ({delete.path: delete for delete in self._live_deletes(m)} for m in (self.listed, listed))
+        for changes, before, after in (("added", planned, live), ("dropped", live, planned)):
+            new = [delete for path, delete in after.items() if path not in before]
+            if any(delete.applies_to(file) for delete in new for file in removed):
+                raise FilesChanged(f"{metadata.ref}: a writer {changes} deletes of files that compaction has rewritten")
 
     def _check_row_counts(self, removed: Sequence[ListedFile], added: Sequence[Entry]) -> None:
         """Raise `InvariantViolated` when rows appeared, or more rows are missing than deletes can name."""
@@ -265,18 +266,17 @@ class SmallTable:
             )
         listed = self.files.manifests(metadata.current_snapshot)
         reason = _unsupported_feature(metadata, listed)
-        if reason is None and not self._only_planned_deletes(with_live_content(listed, ManifestContent.DELETES)):
+        if reason is None and not self._only_position_deletes(with_live_content(listed, ManifestContent.DELETES)):
             reason = "rows by delete files"
         if reason is not None:
             raise CommitConflict(f"{metadata.ref}: since compaction was planned a writer changed {reason}")
         return metadata.current_snapshot, listed
 
-    def _only_planned_deletes(self, manifests: Sequence[ManifestFile]) -> bool:
-        """Return whether all their delete files were live in the planned snapshot."""
+    def _only_position_deletes(self, manifests: Sequence[ManifestFile]) -> bool:
+        """Return whether all their delete files are position deletes, of which the planned snapshot had some too."""
         if self.deletes is None:
             return not manifests
-        planned_paths = {file.path for file in self._live_deletes(self.listed)}
-        return planned_paths.issuperset(file.path for file in self.deletes.live(manifests))
+        return all(file.content == _POSITION_DELETES for file in self.deletes.live(manifests))
 
     def _live_data(self, listed: Sequence[ManifestFile]) -> list[ListedFile]:
         return self.data.live(with_live_content(listed, ManifestContent.DATA))

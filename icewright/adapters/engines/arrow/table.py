@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from icewright.adapters.engines.arrow.tasks import FileSlice, SortField
+from icewright.core.errors import CommitConflict
 from icewright.core.steps import RewriteDataFiles
 
 
@@ -23,6 +24,10 @@ class FileGroup:
 
 
 RewrittenGroup = tuple[FileGroup, Sequence[Mapping[str, Any]]]  # a group and its output files as REST JSON
+
+
+class FilesChanged(CommitConflict):
+    """A concurrent commit changed some of the rewritten files or deletes of them: other groups may be committed."""
 
 
 class RewriteTable(Protocol):
@@ -72,7 +77,8 @@ class RewriteTable(Protocol):
     def commit(self, groups: Sequence[RewrittenGroup], *, starting_sequence: bool, job_id: str) -> None:
         """Replace the files of the groups by their outputs, in one snapshot.
 
-        Validates that no concurrent commit conflicts with the plan. Deletes the outputs when the commit fails.
+        Raises `CommitConflict`, and leaves the outputs, when a concurrent commit conflicts with the plan;
+        `FilesChanged` when it is one for some groups alone.
         """
         ...
 
