@@ -12,7 +12,7 @@ import pytest
 
 from icewright.adapters.files.inventory import read_inventory
 from icewright.adapters.files.local import LocalStorage
-from icewright.core.errors import MetadataUnreadable
+from icewright.core.errors import MetadataUnreadable, Refused
 
 THEN = datetime(2026, 11, 1, 12, 30, tzinfo=UTC)
 KEYS = ["w/t/data/a b.parquet", "w/t/data/a+b.parquet", "w/t/é%25.parquet", "w/t_archive/x.parquet", "other/y"]
@@ -31,7 +31,9 @@ def found(path: Path, location: str = "s3://lake/w/t") -> list[dict[str, Any]]:
     return [row for batch in batches for row in batch.to_pylist()]
 
 
-@pytest.mark.parametrize("form", ["raw.csv", "raw.csv.gz", "plain.csv", "times.parquet", "texts.parquet"])
+@pytest.mark.parametrize(
+    "form", ["raw.csv", "raw.csv.gz", "plain.csv", "times.parquet", "dashes.parquet", "texts.parquet"]
+)
 def test_every_form(form: str, tmp_path: Path) -> None:
     """Keys below the location come out as paths with bytes and time; siblings and other buckets do not."""
     path = tmp_path / form
@@ -45,6 +47,8 @@ def test_every_form(form: str, tmp_path: Path) -> None:
             frame.with_columns(pl.col("last_modified").dt.strftime("%Y-%m-%dT%H:%M:%SZ")).write_csv(path)
         case "times.parquet":
             frame.write_parquet(path)
+        case "dashes.parquet":
+            frame.rename({"last_modified": "Last-Modified"}).write_parquet(path)
         case "texts.parquet":
             frame.with_columns(pl.col("last_modified").dt.strftime("%Y-%m-%dT%H:%M:%S.000Z")).write_parquet(path)
     assert found(path) == [{"path": f"s3://lake/{key}", "bytes": 11, "modified": THEN} for key in KEYS[:3]]
@@ -68,7 +72,7 @@ def test_a_time_that_cannot_be_read_is_unknown(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"PAR1 but broken", b""])
 def test_what_is_no_inventory(content: bytes, tmp_path: Path) -> None:
-    """A broken file, a folder without any and a file without the columns are errors that name the file."""
+    """A broken file, one of another place or without the columns and a folder without any are errors with the name."""
     (tmp_path / "broken.parquet").write_bytes(content)
     with pytest.raises(MetadataUnreadable, match=r"broken\.parquet"):
         found(tmp_path / "broken.parquet")
@@ -78,6 +82,9 @@ def test_what_is_no_inventory(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "secrets.csv").write_text("key,size,last_modified_date\nroot:hush\n", encoding="utf-8")
     with pytest.raises(MetadataUnreadable, match=r"secrets\.csv: not a readable inventory \(ArrowInvalid\)"):
         found(tmp_path / "secrets.csv")  # and none of its lines is quoted
+    pl.DataFrame({"key": ["w/other"], "size": [1], "last_modified": [THEN]}).write_parquet(tmp_path / "other.parquet")
+    with pytest.raises(Refused, match="no file below s3://lake/w/t"):
+        found(tmp_path / "other.parquet")
     pl.DataFrame({"name": ["w/t/a"]}).write_parquet(tmp_path / "columns.parquet")
     with pytest.raises(MetadataUnreadable, match="key, size"):
         found(tmp_path / "columns.parquet")

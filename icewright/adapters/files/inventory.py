@@ -18,7 +18,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from icewright.adapters.files.storage import LISTED, UNNAMEABLE, displayed
-from icewright.core.errors import MetadataUnreadable
+from icewright.core.errors import MetadataUnreadable, Refused
 from icewright.core.paths import split
 from icewright.ports import Storage, ignore
 
@@ -32,16 +32,19 @@ def read_inventory(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the files below `location`, spelt as it is; keys that no object can be asked for by go to `unnamed`.
 
-    Raises `MetadataUnreadable` when there is no inventory at `path`, or a column is missing.
+    Raises `MetadataUnreadable` when there is no inventory at `path`, or a column is missing, and `Refused` when no file
+    is below `location`: a table has its metadata, so the inventory is of another place, or older than the table.
     """
     place = split(location)
     prefix = place.path.strip("/") + "/"
     root = location[: len(location) - len(place.path.lstrip("/"))].rstrip("/")
+    found = False
     for one in _files(storage, path):
         for batch in _batches(storage, one):
             frame = _columns(batch, one)
             here = pl.col("bucket").is_null() | (pl.col("bucket") == place.authority)
             own = frame.filter(here & pl.col("key").str.starts_with(prefix))
+            found = found or own.height > 0
             unnameable = pl.col("key").str.contains(UNNAMEABLE)
             for key in own.filter(unnameable)["key"]:
                 unnamed(displayed(f"{root}/{key}"))
@@ -51,6 +54,9 @@ def read_inventory(
                 modified=pl.col("modified").dt.truncate("1s"),  # the precision of the store's own listings
             )
             yield from files.to_arrow().cast(LISTED).to_batches()
+    if not found:
+        reason = f"{path} has no file below {location}: name an inventory of this place that was made since then"
+        raise Refused(reason, "inventory_elsewhere")
 
 
 def _files(storage: Storage, path: str) -> Sequence[str]:
@@ -64,7 +70,7 @@ def _files(storage: Storage, path: str) -> Sequence[str]:
 
 
 def _batches(storage: Storage, path: str) -> Iterator[pl.DataFrame]:
-    """Yield `key`, `size`, a time and perhaps `bucket`, named in lower case, as the file has them; keys are decoded."""
+    """Yield `key`, `size`, a time and perhaps `bucket`, in lower case with underscores; keys are decoded."""
     content = storage.read(path)
     try:
         if path.lower().endswith(".parquet"):
@@ -88,7 +94,7 @@ def _batches(storage: Storage, path: str) -> Iterator[pl.DataFrame]:
 
 
 def _with_lower_names(frame: pl.DataFrame) -> pl.DataFrame:
-    return frame.rename(str.lower)
+    return frame.rename(lambda name: name.lower().replace("-", "_"))
 
 
 def _columns(frame: pl.DataFrame, path: str) -> pl.DataFrame:
