@@ -21,7 +21,7 @@ from benchmarks.kit.child import Child
 from benchmarks.kit.lake import NAMESPACE, Lake
 from benchmarks.kit.procedures import MEBIBYTE, rewrite_data_files
 from benchmarks.kit.wide_rows import SHAPES, Shape, Written
-from icewright.core.policy import TASK_MEMORY
+from icewright.core.rewriting import TASK_MEMORY
 
 _SQL = {"long": "BIGINT", "string": "STRING", "double": "DOUBLE"}
 _TARGET_MIB = 10_000  # one file

@@ -30,7 +30,7 @@ from icewright.core.runs import JobState, OperationState
 from icewright.core.table import TableRef
 from icewright.flow.cycle import look, run_cycle
 from icewright.flow.detect import detect
-from icewright.flow.evaluate import evaluate_and_record, read_facts
+from icewright.flow.evaluate import evaluate_and_record, measure
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
 from icewright.flow.queue import plan_now
@@ -177,7 +177,7 @@ class Ours:
         """Load the metadata and read the facts, with an empty manifest cache or as the last question left it."""
         ref = TableRef("lake", ("bench",), table)
         with self._application({}, fresh=fresh) as app, profiled(profile), measured() as found:
-            facts, _ = read_facts(app.runtime, app.runtime.catalog(ref).load(ref))
+            facts, _ = measure(app.runtime, app.runtime.policy(), app.runtime.catalog(ref).load(ref))
         return found.answer(rows=sorted((p.values[0], p.data_files, p.data_bytes) for p in facts.partitions))
 
     @contextmanager

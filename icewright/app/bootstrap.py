@@ -46,7 +46,7 @@ from icewright.core.events.directory import CatalogEntry, Directory
 from icewright.core.layering import Policy, PolicyRule
 from icewright.core.paths import is_location, local_path
 from icewright.core.polaris import Served
-from icewright.core.policy import KERNEL
+from icewright.core.rewriting import KERNEL
 from icewright.core.steps import Kernel
 from icewright.core.table import TableRef
 from icewright.flow.alert import Alerting

@@ -52,8 +52,8 @@ def build_engines(
     failing = lambda: failing_catalogs(store.breakers.list(), clock.now())  # noqa: E731
     calls = CatalogCalls({name: entry.scope.timeout for name, entry in config.catalogs.items()})
     aliases = {alias for entry in config.catalogs.values() for alias in entry.aliases}
-    state, deadly = store.registrations, store.tables.deadly
-    registry = TableRegistry(catalogs, files, state, clock, calls, places, aliases, failing, deadly)
+    state, together, deadly = store.registrations, store.reading_together, store.tables.deadly
+    registry = TableRegistry(catalogs, files, state, clock, calls, places, aliases, failing, together, deadly)
     guard = DeletionGuard(registry, allowed, partial(_spelling, policy))
     deletion, pinned = Deletion(files, store.ledger, clock), partial(_pinned, store)
     return Engines(

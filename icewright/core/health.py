@@ -11,8 +11,9 @@ from icewright.core.cost import expected_files
 from icewright.core.effective import Knobs
 from icewright.core.partition_filter import admitted
 from icewright.core.partitions import small_partitions
-from icewright.core.policy import DELETE_RATIO_THRESHOLD, MEGABYTE, MIN_INPUT_FILES, MIN_MANIFESTS
+from icewright.core.policy import MEGABYTE
 from icewright.core.retention import Expiry
+from icewright.core.rewriting import DELETE_RATIO_THRESHOLD, MIN_INPUT_FILES, MIN_MANIFESTS
 from icewright.core.table import ManifestContent, PartitionFacts, TableFacts
 
 WEIGHTS: Mapping[str, int] = {"small_files": 35, "deletes": 25, "manifests": 15, "snapshots": 15, "orphans": 10}

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 
 from icewright.core.effective import Knobs
-from icewright.core.policy import HOT_MAX_HOURS, HOT_MINUTES, HOT_PARTITIONS
+from icewright.core.rewriting import HOT_MAX_HOURS, HOT_MINUTES, HOT_PARTITIONS
 from icewright.core.table import PartitionFacts, TableMetadata
 
 _RHYTHM_COMMITS = 3  # that a rhythm is measured by

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from icewright.core import policy
+from icewright.core import rewriting
 from icewright.core.effective import Knobs
 from icewright.core.ordering import Ordering
 from icewright.core.partitions import PartitionKey
@@ -48,7 +48,7 @@ class Kernels:
 
 def kernels(facts: TableFacts, partitions: Sequence[PartitionFacts], knobs: Knobs, order: str | None) -> Kernels:
     """Choose the engine of each partition; properties of the table concern all partitions."""
-    setting = knobs[policy.KERNEL]
+    setting = knobs[rewriting.KERNEL]
     if setting == Kernel.SPARK:
         return Kernels({p.key: Kernel.SPARK for p in partitions}, ("kernel spark: compact.engine says so",))
     table_reason = next(_table_reasons(facts, order), None)

@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Generic, TypeVar, cast
 
 T = TypeVar("T")
+YEARS_HOURS = 24 * 366 * 20  # the longest time that a knob may say: far beyond it arithmetic on times would overflow
 UNSET = "unset"  # in place of a value: the knob has none
 _PATTERN = re.compile(r"[a-z_.*?]+")
 
@@ -102,9 +103,9 @@ class Knob(Generic[T]):
 class SettingRegistry:
     """Knobs by name, in the order of their declaration; each method declares one."""
 
-    def __init__(self, longest_hours: int) -> None:
+    def __init__(self) -> None:
         self.knobs: dict[str, Knob[Any]] = {}
-        self._longest = {"hours": longest_hours, "minutes": longest_hours * 60, "seconds": longest_hours * 3600}
+        self._longest = {"hours": YEARS_HOURS, "minutes": YEARS_HOURS * 60, "seconds": YEARS_HOURS * 3600}
 
     def knob(self, name: str, kind: ValueKind, default: T, text: str, **more: Any) -> Knob[T]:  # noqa: ANN401
         """Declare a knob of any kind."""

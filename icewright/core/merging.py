@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from icewright.core import policy
+from icewright.core import rewriting
 from icewright.core.cost import REWRITES, expected_files, reading_gb_hours, spark_gb_hours
 from icewright.core.effective import Knobs
 from icewright.core.hotness import RATE_KNOWN_AFTER, history_span, is_whole_table, last_written, quiet_time
@@ -138,20 +138,20 @@ def merge_value(merge: Merge, partition: PartitionFacts, facts: TableFacts, knob
     `value.payback_days`; in one that is written, the files are merged again when `compact.growth` times as much has
     arrived, at the rate of the files that no rewrite has taken yet.
     """
-    payback = timedelta(days=knobs[policy.PAYBACK])
+    payback = timedelta(days=knobs[rewriting.PAYBACK])
     horizon = payback
     if not (settled or merge.final or history_span(facts.metadata) < RATE_KNOWN_AFTER):
         horizon = min(payback, _until_next(merge, partition, facts.metadata, knobs))
         if not is_whole_table(partition, facts.metadata):
-            horizon = min(horizon, timedelta(hours=knobs[policy.HOT_MAX_HOURS]))
-    queries = knobs[policy.READS_PER_DAY] * (horizon / timedelta(days=1))
-    requests = _REQUESTS_PER_FILE * knobs[policy.REQUEST_PRICE] / max(1e-9, knobs[policy.GB_HOUR_PRICE])
+            horizon = min(horizon, timedelta(hours=knobs[rewriting.HOT_MAX_HOURS]))
+    queries = knobs[rewriting.READS_PER_DAY] * (horizon / timedelta(days=1))
+    requests = _REQUESTS_PER_FILE * knobs[rewriting.REQUEST_PRICE] / max(1e-9, knobs[rewriting.GB_HOUR_PRICE])
     return queries * merge.saved * (reading_gb_hours(1) + requests)
 
 
 def rewrite_gb_hours(files: int, size: int, knobs: Knobs) -> float:
     """Return the GB-hours that a rewrite of so many files and bytes adds to a call that runs anyway."""
-    speed = REWRITES[Kernel.SPARK if knobs[policy.KERNEL] == Kernel.SPARK else Kernel.ARROW]
+    speed = REWRITES[Kernel.SPARK if knobs[rewriting.KERNEL] == Kernel.SPARK else Kernel.ARROW]
     return spark_gb_hours(speed.seconds(files, size) - speed.call)
 
 
@@ -161,6 +161,6 @@ def _until_next(merge: Merge, partition: PartitionFacts, metadata: TableMetadata
     span = last - first if first is not None and last is not None else timedelta(0)
     if not span or partition.writes < 2:  # noqa: PLR2004 - one commit has no rate
         rhythm = history_span(metadata) / max(1, len(metadata.snapshots) - 1)
-        return knobs[policy.GROWTH] * max(rhythm, timedelta(minutes=knobs[policy.HOT_MINUTES]))
+        return knobs[rewriting.GROWTH] * max(rhythm, timedelta(minutes=knobs[rewriting.HOT_MINUTES]))
     arrived = size_classes(partition)[0]
-    return span * (knobs[policy.GROWTH] * merge.bytes / max(1, arrived.bytes))
+    return span * (knobs[rewriting.GROWTH] * merge.bytes / max(1, arrived.bytes))

@@ -13,7 +13,7 @@ from typing import Any
 
 from icewright.core.effective import Knobs
 from icewright.core.partitions import EPOCH
-from icewright.core.policy import WHERE
+from icewright.core.rewriting import WHERE
 from icewright.core.table import PartitionFacts, PartitionField, TableFacts, columns
 
 _Truths = frozenset[bool | None]  # the values that a condition may have for a row, None for SQL's null

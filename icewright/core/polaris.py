@@ -13,19 +13,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from icewright.core.knob import Knob
-from icewright.core.policy import (
-    ENABLED,
-    KNOBS,
-    MAX_CONCURRENT_GROUPS,
-    MAX_REF_AGE,
-    MEGABYTE,
-    MIN_SNAPSHOTS,
-    ORPHAN_AGE,
-    RETENTION,
-    STRATEGY,
-    TARGET_FILE_SIZE,
-    Operation,
-)
+from icewright.core.policy import ENABLED, KNOBS, MAX_REF_AGE, MEGABYTE, MIN_SNAPSHOTS, ORPHAN_AGE, RETENTION, Operation
+from icewright.core.rewriting import MAX_CONCURRENT_GROUPS, STRATEGY, TARGET_FILE_SIZE
 
 _TYPES: Mapping[str, tuple[Operation, ...]] = {
     "system.data-compaction": (Operation.COMPACT, Operation.REWRITE_DELETES),

@@ -1,4 +1,7 @@
-"""Every knob once: name, kind, default, unit, bounds and help. Everything that shows a knob is made from here."""
+"""Every knob once: name, kind, default, unit, bounds and help. Everything that shows a knob is made from here.
+
+Those of operations that write files anew are in `rewriting`.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, TypeVar
 
+from icewright.core import rewriting
 from icewright.core.cadence import Cadence
-from icewright.core.knob import Knob, SettingRegistry, ValueKind, check_names
+from icewright.core.knob import YEARS_HOURS, Knob, SettingRegistry, ValueKind, check_names
 from icewright.core.operation import ON_POOL as ON_POOL  # noqa: PLC0414 - settings and operations are imported together
 from icewright.core.operation import ORDERS as ORDERS  # noqa: PLC0414
 from icewright.core.operation import Operation as Operation  # noqa: PLC0414
@@ -18,9 +22,8 @@ from icewright.core.windows import parse_windows
 T = TypeVar("T")
 
 MEGABYTE = 1024 * 1024
-YEARS_HOURS = 24 * 366 * 20  # the longest time that a knob may say: far beyond it arithmetic on times would overflow
 
-_DECLARED = SettingRegistry(YEARS_HOURS)
+_DECLARED = SettingRegistry()
 _knob, _integer, _number_knob = _DECLARED.knob, _DECLARED.integer, _DECLARED.number
 _flag, _choice = _DECLARED.flag, _DECLARED.choice
 
@@ -104,134 +107,7 @@ ROWS_DAYS: Knob[int | None] = _knob(
     maximum=YEARS_HOURS // 24,
 )
 
-TARGET_FILE_SIZE: Knob[float | str] = _knob(
-    "compact.target_file_size_mb",
-    ValueKind.NUMBER,
-    512.0,
-    "size that rewritten data files aim at; auto: 128 to 1024 by the size of the partition",
-    unit="MB",
-    minimum=0.001,
-    maximum=1_000_000,
-    also="auto",
-    also_range=(128, 1024),
-)
-MIN_FILE_SIZE_RATIO = _number_knob(
-    "compact.min_file_size_ratio", 0.75, "a file below this share of the target is a candidate", maximum=1
-)
-MAX_FILE_SIZE_RATIO = _number_knob(
-    "compact.max_file_size_ratio", 1.8, "a file above this share of the target is a candidate", minimum=1, maximum=100
-)
-MIN_INPUT_FILES = _integer("compact.min_input_files", 5, "candidates that make a partition worth rewriting", minimum=2)
-MAX_GROUP_SIZE = _integer(
-    "compact.max_file_group_size_mb", 10240, "bytes rewritten by one Spark job", unit="MB", maximum=10**9
-)
-MAX_CONCURRENT_GROUPS = _integer(
-    "compact.max_concurrent_file_group_rewrites", 5, "file groups of one table rewritten at the same time", maximum=1000
-)
-GROWTH = _number_knob(
-    "compact.growth",
-    4,
-    "files are merged into files this many times as large as the largest of them (twice in settled partitions): each "
-    "byte is rewritten at most log(target / arriving size) times to this base",
-    minimum=2,
-    maximum=100,
-)
-STRATEGY = _choice("compact.strategy", "binpack", ("binpack", "sort", "zorder"), "how rows are laid out")
-KERNEL = _choice(
-    "compact.engine",
-    "auto",
-    ("auto", "arrow", "spark"),
-    "who rewrites rows: Arrow in tasks of Spark, or Spark's own path; auto: Arrow wherever its result is the same",
-)
-_TASK_MEMORY = "memory of a task that rewrites as Arrow; what needs more is left to Spark's own path"
-TASK_MEMORY = _integer("compact.task_memory_mb", 512, _TASK_MEMORY, unit="MB", minimum=256, maximum=10**6)
-SORT_ORDER: Knob[str | None] = _knob(
-    "compact.sort_order", ValueKind.TEXT, None, "columns to sort or z-order by; unset: the table's sort order"
-)
-APPLY_DELETES = _flag("compact.apply_deletes", "whether tables with delete files are compacted, the deletes applied")
-DELETE_FILE_THRESHOLD = _integer(
-    "compact.delete_file_threshold", 10, "delete files on one data file that make its partition worth rewriting"
-)
-DELETE_RATIO_THRESHOLD = _number_knob(
-    "compact.delete_ratio_threshold", 0.3, "share of deleted rows that makes a partition worth rewriting", maximum=1
-)
-REMOVE_DANGLING = _flag("compact.remove_dangling_deletes", "drop delete files that apply to nothing any more")
-PARTIAL_PROGRESS = _flag(
-    "compact.partial_progress", "commit file groups as they finish, so that a failure keeps the rest"
-)
-PARTIAL_FROM = _integer(
-    "compact.partial_progress_from_mb",
-    1024,
-    "calls that rewrite less commit once: they are done sooner than Iceberg's commits between groups",
-    unit="MB",
-    minimum=0,
-    maximum=10**9,
-)
-MAX_COMMITS = _integer("compact.max_commits", 10, "commits of one compaction with partial progress", maximum=1000)
-MAX_FAILED_COMMITS = _integer("compact.max_failed_commits", 3, "failed commits that end a compaction", minimum=0)
-WHERE: Knob[str | None] = _knob(
-    "compact.where", ValueKind.TEXT, None, "predicate that the rewritten rows must match (SQL)"
-)
-HOT_PARTITIONS = _choice(
-    "compact.hot_partitions", "skip", ("skip", "include"), "what to do with partitions being written"
-)
-HOT_MINUTES = _integer(
-    "compact.hot_minutes",
-    60,
-    "a partition written within this time, or within two beats of its own rhythm, is hot",
-    unit="minutes",
-    minimum=0,
-)
-HOT_MAX_HOURS = _integer(
-    "compact.hot_max_hours",
-    24,
-    "a partition that has been written for longer is not hot: it would never cool",
-    unit="hours",
-)
-MAX_OVERLAP = _number_knob(
-    "compact.max_overlap",
-    0.5,
-    "share of overlapping pairs of files that makes a partition worth sorting anew (strategies sort and zorder)",
-    maximum=1,
-)
-MAX_CALL_SIZE = _integer(
-    "compact.max_call_size_mb", 102_400, "bytes of the partitions of one call to Spark", unit="MB", maximum=10**9
-)
-
-READS_PER_DAY = _number_knob(
-    "value.reads_per_day", 3, "whole reads of a table a day by which the value of a merge is reckoned", maximum=10**6
-)
-PAYBACK = _number_knob(
-    "value.payback_days", 30, "time within which a merge of settled files must pay", unit="days", maximum=3660
-)
-MIN_RETURN = _number_knob("value.min_return", 4, "least value of a merge as a multiple of its cost", maximum=1000)
-GB_HOUR_PRICE = _number_knob("value.gb_hour_price", 0.02, "price of a GB-hour of memory", maximum=10**6)
-REQUEST_PRICE = _number_knob("value.request_price", 4e-7, "price of a read request to the storage", maximum=1000)
-
-MIN_DELETE_FILES = _integer("rewrite_deletes.min_delete_files", 5, "position delete files that make a partition due")
-MIN_EQUALITY_DELETES = _integer(
-    "rewrite_deletes.min_equality_delete_files",
-    20,
-    "equality delete files that make a partition due: they become deletion vectors (v3) or position deletes (v2)",
-)
-DANGLING = _flag("rewrite_deletes.dangling", "whether delete files that apply to nothing make a table due")
-
-MIN_MANIFESTS = _integer("rewrite_manifests.min_manifests", 5, "manifests that make a table due", minimum=2)
-TARGET_MANIFEST = _number_knob(
-    "rewrite_manifests.target_manifest_mb", 8, "size that manifests aim at", unit="MB", minimum=0.001, maximum=10_000
-)
-_SORT = "partition fields, separated by commas, that order the entries; unset: all, in the order of the spec"
-MANIFEST_SORT: Knob[str | None] = _knob("rewrite_manifests.sort_by", ValueKind.TEXT, None, _SORT)
-MANIFEST_SPEC: Knob[int | None] = _knob(
-    "rewrite_manifests.spec_id", ValueKind.INTEGER, None, "rewrite the manifests of this spec alone", minimum=0
-)
-MANIFEST_CACHING = _flag("rewrite_manifests.use_caching", "Spark's option of the same name", default=False)
-MANIFEST_ENGINE = _choice(
-    "rewrite_manifests.engine",
-    "auto",
-    ("auto", "service", "spark"),
-    "auto: in-service for format v1 and v2, else Spark",
-)
+_DECLARED.knobs.update(rewriting.DECLARED.knobs)  # in the order in which people read them
 
 POINTS: Mapping[Cadence, Knob[int]] = {
     cadence: _integer(

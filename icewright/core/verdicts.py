@@ -27,18 +27,20 @@ from icewright.core.policy import (
     ENABLED,
     EVALUATE_COOLDOWN,
     IMPORTANCE,
-    MAX_FILE_SIZE_RATIO,
     MEGABYTE,
-    MIN_FILE_SIZE_RATIO,
-    MIN_RETURN,
     ORDER,
     ROWS_COLUMN,
-    TARGET_FILE_SIZE,
-    TARGET_MANIFEST,
     WINDOWS,
     Operation,
 )
 from icewright.core.retention import Expiry
+from icewright.core.rewriting import (
+    MAX_FILE_SIZE_RATIO,
+    MIN_FILE_SIZE_RATIO,
+    MIN_RETURN,
+    TARGET_FILE_SIZE,
+    TARGET_MANIFEST,
+)
 from icewright.core.runs import History, LastRun
 from icewright.core.sortedness import ordering_columns
 from icewright.core.steps import (

@@ -33,22 +33,23 @@ RETRY_MISSING = timedelta(hours=1)  # after which a missing table is evaluated a
 CLAIM = timedelta(minutes=2)  # after which another process may evaluate what this one has not
 
 
-def read_facts(runtime: Runtime, metadata: TableMetadata) -> tuple[TableFacts, Knobs]:
-    """Return the facts and settings of a table whose metadata is loaded."""
-    return _read(runtime, runtime.policy(), metadata)
+def with_pins(runtime: Runtime, facts: TableFacts) -> TableFacts:
+    """Return the facts with the snapshots that readers have pinned by now."""
+    pins = runtime.store.pins.list(facts.ref, facts.metadata.table_uuid)
+    return replace(facts, holds=tuple(pin.hold() for pin in pins))
 
 
-def _read(
+def measure(
     runtime: Runtime, policy: Policy, metadata: TableMetadata, measured: TableFacts | None = None
 ) -> tuple[TableFacts, Knobs]:
+    """Return the facts of a table, without pins, and its settings; facts that were `measured` before may do."""
     knobs = policy.knobs_for(metadata.ref, metadata)
     sizes = thresholds(knobs, metadata.sort_order)
     if measured is not None and (measured.metadata, measured.thresholds) == (metadata, sizes):
         facts = measured
     else:
         facts = runtime.files.facts(metadata, sizes)
-    pins = runtime.store.pins.list(metadata.ref, metadata.table_uuid)
-    return replace(facts, holds=tuple(pin.hold() for pin in pins)), knobs
+    return facts, knobs
 
 
 def evaluate_table(runtime: Runtime, ref: TableRef, now: datetime) -> Evaluation:
@@ -60,12 +61,16 @@ def _evaluate(
     runtime: Runtime, policy: Policy, ref: TableRef, now: datetime, measured: TableFacts | None = None
 ) -> Evaluation:
     metadata = runtime.catalog(ref).load(ref)
-    facts, knobs = _read(runtime, policy, metadata, measured)
-    registration = runtime.store.registrations.get(ref, metadata.table_uuid)
+    facts, knobs = measure(runtime, policy, metadata, measured)
+    store = runtime.store
+    with store.reading_together():
+        facts = with_pins(runtime, facts)
+        registration = store.registrations.get(ref, metadata.table_uuid)
+        sharing = tuple(store.tables.sharing(ref, metadata.location))
+        history, typical = store.runs.history(ref, metadata.table_uuid), runtime.calibration()
     unseen = unseen_snapshots(metadata, None if registration is None else registration.seen)
-    sharing = tuple(runtime.store.tables.sharing(ref, metadata.location))
     facts = replace(facts, outside=runtime.files.outside(metadata, unseen), sharing=sharing)
-    return evaluate(facts, knobs, runtime.store.runs.history(ref, metadata.table_uuid), now, runtime.calibration())
+    return evaluate(facts, knobs, history, now, typical)
 
 
 def evaluate_and_record(
@@ -110,9 +115,11 @@ def _record_unreadable(runtime: Runtime, ref: TableRef, error: Exception, now: d
 
 def _reevaluate_sharing(runtime: Runtime, facts: TableFacts, now: datetime) -> None:
     """Schedule the evaluation of tables that do not know yet that this one shares their location."""
-    before, sharing, location = runtime.store.tables.get(facts.ref), facts.sharing, facts.metadata.location
-    if sharing and (before is None or before.location != location):
-        runtime.store.tables.schedule_evaluation(sharing, now)
+    if not facts.sharing:
+        return
+    before = runtime.store.tables.get(facts.ref)
+    if before is None or before.location != facts.metadata.location:
+        runtime.store.tables.schedule_evaluation(facts.sharing, now)
 
 
 def maintained(

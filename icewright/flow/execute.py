@@ -133,9 +133,10 @@ def _set_limits(lease: Lease, knobs: Knobs, closing: datetime | None = None) -> 
 
 def _blocked(runtime: Runtime, request: Request, knobs: Knobs) -> str | None:
     """Return why the job may not start now, though it was planned; None when it may."""
-    if (pause := runtime.store.fleet.get()) is not None:
+    with runtime.store.reading_together():
+        pause, row = runtime.store.fleet.get(), runtime.store.tables.get(request.ref)
+    if pause is not None:
         return str(pause)
-    row = runtime.store.tables.get(request.ref)
     if row is not None and row.paused and not request.force:
         return f"paused: {row.paused}"
     return None if request.manual else closed(knobs[WINDOWS], runtime.clock.now())

@@ -55,7 +55,7 @@ from icewright.core.table import TableFacts, TableMetadata, TableRef
 from icewright.core.verdicts import verdict
 from icewright.core.words import count
 from icewright.flow.breakers import record_fault
-from icewright.flow.evaluate import read_facts
+from icewright.flow.evaluate import measure, with_pins
 from icewright.flow.lease import Lease
 from icewright.flow.runtime import Runtime
 from icewright.ports import LedgerState, SnapshotPin, StepRequest, Unfinished
@@ -223,12 +223,14 @@ class OperationRunner:
     def _attempt(self) -> Outcome:
         request, runtime, now = self.request, self.runtime, self.runtime.clock.now()
         metadata = load(runtime, request)
-        facts, knobs = read_facts(runtime, metadata)
+        facts, knobs = measure(runtime, runtime.policy(), metadata)
+        with runtime.store.reading_together():
+            facts = with_pins(runtime, facts)
+            history = runtime.store.runs.history(request.ref, metadata.table_uuid)
+            typical, manual = runtime.calibration(), request.manual
         self.facts_before = self.facts_before or facts
-        history = runtime.store.runs.history(request.ref, metadata.table_uuid)
-        if request.manual:
+        if manual:
             history = {operation: last.as_asked() for operation, last in history.items()}
-        typical, manual = runtime.calibration(), request.manual
         judgement = verdict(self.operation, facts, knobs, history, now, manual=manual, typical=typical)
         if not isinstance(judgement, Due):
             self.notes = list(judgement.notes) if isinstance(judgement, NotDue) else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from icewright.ports.access import AccessStore, AuditLog, IdempotencyKeys
@@ -19,11 +20,18 @@ from icewright.ports.views import PolicyRules, Views
 class Store(Protocol):
     """The parts of the state store, each a port of its own. Functions that need one part take that part.
 
-    A call of a part is a transaction of its own; no transaction spans two calls. All raise `StoreUnavailable`. Methods
-    that claim work for this process (`claim*`, `enqueue`, `dequeue`, `acquire`) raise `SchemaMismatch` when the store
-    has the schema of another version of this program; heartbeats and results of work that was claimed before are
+    A call of a part is a transaction of its own, but for reads in `reading_together`. All raise `StoreUnavailable`.
+    Methods that claim work for this process (`claim*`, `enqueue`, `dequeue`, `acquire`) raise `SchemaMismatch` when the
+    store has the schema of another version of this program; heartbeats and results of work that was claimed before are
     recorded.
     """
+
+    def reading_together(self) -> AbstractContextManager[None]:
+        """Let all reads of this thread share one transaction until the block ends.
+
+        The block neither writes to the store, which raises `RuntimeError`, nor waits for anything else.
+        """
+        ...
 
     def change_token(self) -> Hashable | None:
         """Return a value that changes with every commit of any process; None where no cheap one exists."""

@@ -16,7 +16,8 @@ from pyroaring import BitMap64
 from icewright.adapters.engines.arrow.kernel import rewrite
 from icewright.adapters.engines.arrow.tasks import Bin, BinResult, BinWritten, DeleteFile, DeleteKind, FileSlice, Layout
 from icewright.adapters.engines.arrow.types import Field, arrow_schema
-from icewright.core.policy import MEGABYTE, TASK_MEMORY
+from icewright.core.policy import MEGABYTE
+from icewright.core.rewriting import TASK_MEMORY
 
 MEMORY = 256 << 20
 DEFAULT_MEMORY = TASK_MEMORY.default * MEGABYTE

@@ -17,7 +17,8 @@ from icewright.app.web.application import Settings
 from icewright.core.alerts import AlertRule, RuleTerms, Severity, default_terms
 from icewright.core.capacity import MAX_WAIT, CatalogLimits
 from icewright.core.errors import ConfigError
-from icewright.core.policy import ENABLED, KNOBS, MIN_INPUT_FILES, ORDER, ORPHAN_AGE, ORPHAN_MODE, RETENTION, Operation
+from icewright.core.policy import ENABLED, KNOBS, ORDER, ORPHAN_AGE, ORPHAN_MODE, RETENTION, Operation
+from icewright.core.rewriting import MIN_INPUT_FILES
 from icewright.core.table import TableRef
 
 LAKE = 'catalogs: {lake: {type: sql, properties: {uri: "sqlite:////data/catalog.db", warehouse: "file:///data/"}}}\n'

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from icewright.adapters.store.schema import TABLES
 from icewright.adapters.store.sql import SqlStore
 from icewright.adapters.store.statements import namespace_text
-from icewright.core.errors import SchemaMismatch
+from icewright.core.errors import SchemaMismatch, StoreUnavailable
 from icewright.core.runs import FileAction, JobState
 from icewright.ports import LeaseStatus, LedgerState, Store
 from icewright.testing import NOW, REF
@@ -118,6 +118,23 @@ def test_an_older_evaluation_overwrites_no_newer_one(store: SqlStore) -> None:
         store.tables.record_evaluation(evaluated(), NOW)
     begun[0].result()
     assert (table_row(store).evaluated_location, table_row(store).evaluated_at) == ("m2", later)
+
+
+def test_reads_of_one_thread_share_a_transaction_and_others_do_not(store: SqlStore) -> None:
+    """In the block a thread begins one transaction and writes nothing; other threads write, as do later blocks."""
+    begun: list[sa.Connection] = []
+    sa.event.listen(store.engine, "begin", begun.append)
+    with store.reading_together(), store.reading_together():
+        assert (store.fleet.get(), store.rules.list(), store.breakers.list()) == (None, [], [])
+        assert len(begun) == 1
+        with pytest.raises(RuntimeError, match="before it ends"):
+            store.activity.record("x", NOW)
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(store.activity.record, "elsewhere", NOW).result()
+    with pytest.raises(StoreUnavailable), store.reading_together():
+        store.db.reading().__enter__().exec_driver_sql("select broken")
+    store.activity.record("later", NOW)
+    assert [event["kind"] for event in store.activity.list()] == ["later", "elsewhere"]
 
 
 def test_the_ledger_as_parquet(store: SqlStore, tmp_path: Path) -> None:

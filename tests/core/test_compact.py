@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from icewright.core import policy
+from icewright.core import rewriting
 from icewright.core.effective import Knobs
 from icewright.core.errors import ConfigError
 from icewright.core.operations import compact
@@ -268,7 +268,7 @@ def test_deletes_and_the_starting_sequence_number(keys: int, positions: int) -> 
 def test_options_are_longs(value: float) -> None:
     """Whatever group size the knob takes is a number that Spark can read."""
     try:
-        found = knobs({policy.MAX_GROUP_SIZE.name: value})
+        found = knobs({rewriting.MAX_GROUP_SIZE.name: value})
     except ConfigError:
         return
     _, (step,) = _due(facts(partition()), found)

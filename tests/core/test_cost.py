@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from icewright.core import cost, policy
+from icewright.core import cost, rewriting
 from icewright.core.cost import calibrated, expected_files, learned, predicted, typical_factors
 from icewright.core.effective import Knobs
 from icewright.core.health import files_to_save
@@ -88,10 +88,10 @@ def _partitions(draw: st.DrawFn, sizes: Thresholds) -> PartitionFacts:
 def _knobs(draw: st.DrawFn) -> Knobs:
     return knobs(
         {
-            policy.TARGET_FILE_SIZE.name: draw(st.sampled_from([0.001, 1, 100, 512])),
-            policy.MIN_FILE_SIZE_RATIO.name: draw(st.sampled_from([0, 0.1, 0.5, 0.75, 0.99, 1])),
-            policy.MAX_FILE_SIZE_RATIO.name: draw(st.sampled_from([1, 1.01, 1.1, 1.8, 10])),
-            policy.MIN_INPUT_FILES.name: draw(st.integers(2, 6)),
+            rewriting.TARGET_FILE_SIZE.name: draw(st.sampled_from([0.001, 1, 100, 512])),
+            rewriting.MIN_FILE_SIZE_RATIO.name: draw(st.sampled_from([0, 0.1, 0.5, 0.75, 0.99, 1])),
+            rewriting.MAX_FILE_SIZE_RATIO.name: draw(st.sampled_from([1, 1.01, 1.1, 1.8, 10])),
+            rewriting.MIN_INPUT_FILES.name: draw(st.integers(2, 6)),
         }
     )
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icewright.core import policy
+from icewright.core import policy, rewriting
 from icewright.core.effective import Knobs
 from icewright.core.guardrails import Bound, Guardrail, parse_guardrail
 from icewright.core.knob import Knob
@@ -19,7 +19,7 @@ from icewright.core.table import TableRef
 from icewright.testing import metadata
 
 ORDERS = TableRef("lake", ("sales", "eu"), "orders")
-LEAST = policy.MIN_INPUT_FILES.name
+LEAST = rewriting.MIN_INPUT_FILES.name
 HOURS = policy.RETENTION.name
 
 
@@ -59,7 +59,7 @@ def test_levels_in_their_order() -> None:
         ("catalog", 13),
         ("platform", 14),
     ]
-    assert found[policy.MIN_INPUT_FILES] == 2
+    assert found[rewriting.MIN_INPUT_FILES] == 2
 
 
 @pytest.mark.parametrize("stronger", range(len(LEVELS) - 1))
@@ -67,7 +67,7 @@ def test_levels_in_their_order() -> None:
 def test_a_closer_level_wins_wherever_it_stands(stronger: int, later: bool) -> None:
     """Neither the order in the file nor the store lets a wider level win over a closer one."""
     rules = [_rule(LEVELS[stronger][0], 2), _rule(LEVELS[stronger + 1][0], 3, source="store")]
-    assert _found(*(rules if later else rules[::-1]))[policy.MIN_INPUT_FILES] == 2
+    assert _found(*(rules if later else rules[::-1]))[rewriting.MIN_INPUT_FILES] == 2
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_of_equals_the_later_wins() -> None:
 @pytest.mark.parametrize("match", ["pond", "lake.eu", "lake.sales.us", "lake.sales.eu.orders.x", "lake.sales.eu.order"])
 def test_rules_of_others_do_not_hold(match: str) -> None:
     """A rule that names another catalog, namespace or table says nothing."""
-    assert not _found(_rule(match, 2)).is_set(policy.MIN_INPUT_FILES)
+    assert not _found(_rule(match, 2)).is_set(rewriting.MIN_INPUT_FILES)
 
 
 @pytest.mark.parametrize(
@@ -152,10 +152,10 @@ def test_lists_of_wildcards(patterns: str, name: str, expected: bool) -> None:
 def test_a_preset_stands_behind_the_settings_beside_it(preset: str) -> None:
     """What a rule says itself beats the preset it names; the preset beats every wider level."""
     own = PolicyRule(("lake",), {"preset": preset, HOURS: 12.0})
-    found = _found(_rule("", 900.0, knob=policy.TARGET_FILE_SIZE.name), own)
+    found = _found(_rule("", 900.0, knob=rewriting.TARGET_FILE_SIZE.name), own)
     assert found[policy.RETENTION] == 12
-    assert _values(found, policy.TARGET_FILE_SIZE.name) == [256, 900.0]
-    assert preset in found.origins[policy.TARGET_FILE_SIZE.name][0].rule
+    assert _values(found, rewriting.TARGET_FILE_SIZE.name) == [256, 900.0]
+    assert preset in found.origins[rewriting.TARGET_FILE_SIZE.name][0].rule
     assert found[policy.PRESET] == preset
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from icewright.core import policy
+from icewright.core import rewriting
 from icewright.core.layering import Policy, parse_pattern
 from icewright.core.layering import PolicyRule as OurRule
 from icewright.core.polaris import PolarisPolicy, Served, served
@@ -118,7 +118,7 @@ def test_other_policies_are_not_ours_and_the_tables_own_counts() -> None:
 def test_their_level() -> None:
     """Weaker than what the table's rules and properties say, stronger than those of its namespace."""
     ref = TableRef("lake", ("sales",), "orders")
-    name = policy.MIN_INPUT_FILES.name
+    name = rewriting.MIN_INPUT_FILES.name
     rules = tuple(OurRule(parse_pattern(m), {name: n}) for n, m in ((9, "lake.sales"), (8, "lake.sales.orders")))
     asked: list[TableRef] = []
 

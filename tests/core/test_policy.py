@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from icewright.core import policy
+from icewright.core import knob, policy, rewriting
 from icewright.core.effective import Knobs, Origin
 from icewright.core.guardrails import parse_guardrail
 from icewright.core.knob import Knob, ValueKind
@@ -27,21 +27,21 @@ TIMED = sorted(n for n, k in KNOBS.items() if k.unit in {"hours", "minutes", "se
 @pytest.mark.parametrize(
     ("knob", "value", "expected"),
     [
-        (policy.MIN_INPUT_FILES, 7, 7),
-        (policy.MIN_INPUT_FILES, "7", 7),
-        (policy.MIN_INPUT_FILES, " 7 ", 7),
-        (policy.MIN_INPUT_FILES, 7.0, 7),
-        (policy.MIN_INPUT_FILES, "1e3", 1000),
-        (policy.HOT_MINUTES, 0, 0),
-        (policy.DELETE_RATIO_THRESHOLD, 0, 0),
-        (policy.DELETE_RATIO_THRESHOLD, "0.25", 0.25),
-        (policy.DELETE_RATIO_THRESHOLD, 1, 1),
-        (policy.APPLY_DELETES, True, True),
-        (policy.APPLY_DELETES, "false", False),
-        (policy.APPLY_DELETES, " TRUE ", True),
-        (policy.STRATEGY, "zorder", "zorder"),
-        (policy.SORT_ORDER, "id, `a b` desc", "id, `a b` desc"),
-        (policy.SORT_ORDER, None, None),
+        (rewriting.MIN_INPUT_FILES, 7, 7),
+        (rewriting.MIN_INPUT_FILES, "7", 7),
+        (rewriting.MIN_INPUT_FILES, " 7 ", 7),
+        (rewriting.MIN_INPUT_FILES, 7.0, 7),
+        (rewriting.MIN_INPUT_FILES, "1e3", 1000),
+        (rewriting.HOT_MINUTES, 0, 0),
+        (rewriting.DELETE_RATIO_THRESHOLD, 0, 0),
+        (rewriting.DELETE_RATIO_THRESHOLD, "0.25", 0.25),
+        (rewriting.DELETE_RATIO_THRESHOLD, 1, 1),
+        (rewriting.APPLY_DELETES, True, True),
+        (rewriting.APPLY_DELETES, "false", False),
+        (rewriting.APPLY_DELETES, " TRUE ", True),
+        (rewriting.STRATEGY, "zorder", "zorder"),
+        (rewriting.SORT_ORDER, "id, `a b` desc", "id, `a b` desc"),
+        (rewriting.SORT_ORDER, None, None),
         (policy.MAX_REF_AGE, None, None),
         (policy.MAX_REF_AGE, 24, 24),
         (policy.EQUAL_SCHEMES, {"oss": "s3"}, {"oss": "s3"}),
@@ -63,27 +63,27 @@ def test_right_values(knob: Knob[Any], value: object, expected: object) -> None:
 @pytest.mark.parametrize(
     ("knob", "value", "message"),
     [
-        (policy.MIN_INPUT_FILES, 1, "1 is not a whole number of at least 2"),
-        (policy.MIN_INPUT_FILES, "many", "'many' is not a whole number of at least 2"),
-        (policy.MIN_INPUT_FILES, 2.5, "2.5 is not a whole number of at least 2"),
-        (policy.MIN_INPUT_FILES, True, "True is not a whole number of at least 2"),
-        (policy.MIN_INPUT_FILES, None, "None is not a whole number of at least 2"),
-        (policy.MIN_INPUT_FILES, [5], "[5] is not a whole number of at least 2"),
+        (rewriting.MIN_INPUT_FILES, 1, "1 is not a whole number of at least 2"),
+        (rewriting.MIN_INPUT_FILES, "many", "'many' is not a whole number of at least 2"),
+        (rewriting.MIN_INPUT_FILES, 2.5, "2.5 is not a whole number of at least 2"),
+        (rewriting.MIN_INPUT_FILES, True, "True is not a whole number of at least 2"),
+        (rewriting.MIN_INPUT_FILES, None, "None is not a whole number of at least 2"),
+        (rewriting.MIN_INPUT_FILES, [5], "[5] is not a whole number of at least 2"),
         (policy.RETRIES, 11, "11 is not a whole number from 0 to 10"),
         (policy.RETRIES, -1, "-1 is not a whole number from 0 to 10"),
         (AT_LEAST, -1, "-1 is not a number of at least 0 (minutes)"),
         (policy.ORPHAN_AGE, 23, "23 is not a whole number from 24 to 175680 (hours)"),
-        (policy.DELETE_RATIO_THRESHOLD, 1.01, "1.01 is not a number from 0 to 1"),
-        (policy.DELETE_RATIO_THRESHOLD, -0.1, "-0.1 is not a number from 0 to 1"),
-        (policy.DELETE_RATIO_THRESHOLD, "nan", "'nan' is not a number from 0 to 1"),
-        (policy.DELETE_RATIO_THRESHOLD, float("inf"), "inf is not a number from 0 to 1"),
-        (policy.APPLY_DELETES, "perhaps", "'perhaps' is not true or false"),
-        (policy.APPLY_DELETES, 1, "1 is not true or false"),
-        (policy.APPLY_DELETES, None, "None is not true or false"),
-        (policy.STRATEGY, "random", "'random' is not one of binpack, sort, zorder"),
-        (policy.STRATEGY, ["sort"], "['sort'] is not one of binpack, sort, zorder"),
-        (policy.SORT_ORDER, "  ", "'  ' is not a text"),
-        (policy.WHERE, 5, "5 is not a text"),
+        (rewriting.DELETE_RATIO_THRESHOLD, 1.01, "1.01 is not a number from 0 to 1"),
+        (rewriting.DELETE_RATIO_THRESHOLD, -0.1, "-0.1 is not a number from 0 to 1"),
+        (rewriting.DELETE_RATIO_THRESHOLD, "nan", "'nan' is not a number from 0 to 1"),
+        (rewriting.DELETE_RATIO_THRESHOLD, float("inf"), "inf is not a number from 0 to 1"),
+        (rewriting.APPLY_DELETES, "perhaps", "'perhaps' is not true or false"),
+        (rewriting.APPLY_DELETES, 1, "1 is not true or false"),
+        (rewriting.APPLY_DELETES, None, "None is not true or false"),
+        (rewriting.STRATEGY, "random", "'random' is not one of binpack, sort, zorder"),
+        (rewriting.STRATEGY, ["sort"], "['sort'] is not one of binpack, sort, zorder"),
+        (rewriting.SORT_ORDER, "  ", "'  ' is not a text"),
+        (rewriting.WHERE, 5, "5 is not a text"),
         (policy.EQUAL_SCHEMES, "s3a", "'s3a' is not a mapping"),
         (policy.EQUAL_SCHEMES, "s3a=", "'s3a=' is not a mapping"),
         (policy.EQUAL_SCHEMES, 5, "5 is not a mapping"),
@@ -126,14 +126,14 @@ def test_whatever_is_accepted_as_a_time_can_be_reckoned_with(name: str) -> None:
 @pytest.mark.parametrize(
     ("knob", "number", "expected"),
     [
-        (policy.RETENTION, LONG_MAX / 3_600_000, policy.YEARS_HOURS),
+        (policy.RETENTION, LONG_MAX / 3_600_000, knob.YEARS_HOURS),
         (policy.RETENTION, 0.25, 1),
         (policy.RETENTION, 36.5, 36.5),
-        (policy.MAX_REF_AGE, LONG_MAX / 3_600_000, policy.YEARS_HOURS),
+        (policy.MAX_REF_AGE, LONG_MAX / 3_600_000, knob.YEARS_HOURS),
         (policy.MIN_SNAPSHOTS, 2**31 - 1, 10**9),
         (policy.MIN_SNAPSHOTS, 0, 1),
-        (policy.MIN_INPUT_FILES, 4.6, 5),
-        (policy.MAX_GROUP_SIZE, 10**6, 10**6),
+        (rewriting.MIN_INPUT_FILES, 4.6, 5),
+        (rewriting.MAX_GROUP_SIZE, 10**6, 10**6),
         (AT_MOST, -3, -3),
     ],
 )
@@ -210,26 +210,26 @@ def test_an_earlier_name_of_a_setting_is_accepted() -> None:
     assert parse_guardrail("g", "compact.kernel in auto, spark").knob == "compact.engine"
     rule = PolicyRule((), {policy.PROPERTIES_ALLOW.name: "compact.kernel"})
     table = metadata(properties={"icewright.compact.kernel": "spark"})
-    assert Policy((rule,)).knobs_for(table.ref, table)[policy.KERNEL] == "spark"
+    assert Policy((rule,)).knobs_for(table.ref, table)[rewriting.KERNEL] == "spark"
 
 
 def test_specified_defaults() -> None:
     """The defaults that the specification names; orphan removal only reports until somebody says otherwise."""
     nothing = Knobs()
     expected: dict[Knob[Any], object] = {
-        policy.TARGET_FILE_SIZE: 512,
-        policy.MIN_FILE_SIZE_RATIO: 0.75,
-        policy.MAX_FILE_SIZE_RATIO: 1.8,
-        policy.MIN_INPUT_FILES: 5,
-        policy.MAX_GROUP_SIZE: 10240,
-        policy.DELETE_RATIO_THRESHOLD: 0.3,
-        policy.HOT_MINUTES: 60,
+        rewriting.TARGET_FILE_SIZE: 512,
+        rewriting.MIN_FILE_SIZE_RATIO: 0.75,
+        rewriting.MAX_FILE_SIZE_RATIO: 1.8,
+        rewriting.MIN_INPUT_FILES: 5,
+        rewriting.MAX_GROUP_SIZE: 10240,
+        rewriting.DELETE_RATIO_THRESHOLD: 0.3,
+        rewriting.HOT_MINUTES: 60,
         policy.RETENTION: 168,
         policy.MIN_SNAPSHOTS: 5,
         policy.ORPHAN_AGE: 72,
         policy.ORPHAN_MODE: "report",
-        policy.MIN_MANIFESTS: 5,
-        policy.TARGET_MANIFEST: 8,
+        rewriting.MIN_MANIFESTS: 5,
+        rewriting.TARGET_MANIFEST: 8,
         policy.DELETION_DELAY: 24,
         policy.OUTSIDE: "keep",
     }
@@ -239,8 +239,8 @@ def test_specified_defaults() -> None:
 
 def test_the_strongest_origin_says_the_value() -> None:
     """A knob's value is that of its first origin; what nobody sets has its default."""
-    found = Knobs({policy.STRATEGY.name: (Origin("table", "t", "sort"), Origin("platform", "p", "zorder"))})
-    assert found[policy.STRATEGY] == "sort"
-    assert found.is_set(policy.STRATEGY)
-    assert found[policy.MIN_INPUT_FILES] == 5
-    assert not found.is_set(policy.MIN_INPUT_FILES)
+    found = Knobs({rewriting.STRATEGY.name: (Origin("table", "t", "sort"), Origin("platform", "p", "zorder"))})
+    assert found[rewriting.STRATEGY] == "sort"
+    assert found.is_set(rewriting.STRATEGY)
+    assert found[rewriting.MIN_INPUT_FILES] == 5
+    assert not found.is_set(rewriting.MIN_INPUT_FILES)

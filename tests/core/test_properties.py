@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from icewright.core import policy
+from icewright.core import knob, policy, rewriting
 from icewright.core.effective import Knobs
 from icewright.core.errors import ConfigError
 from icewright.core.guardrails import parse_guardrail
@@ -42,9 +42,9 @@ def _ignored(found: Knobs) -> list[tuple[str, str]]:
         ("history.expire.max-snapshot-age-ms", "1", policy.RETENTION.name, 1),
         ("history.expire.min-snapshots-to-keep", "12", policy.MIN_SNAPSHOTS.name, 12),
         ("history.expire.max-ref-age-ms", "172800000", policy.MAX_REF_AGE.name, 48),
-        ("write.target-file-size-bytes", "134217728", policy.TARGET_FILE_SIZE.name, 128),
-        ("commit.manifest.target-size-bytes", "4194304", policy.TARGET_MANIFEST.name, 4),
-        ("icewright.compact.min_input_files", "3", policy.MIN_INPUT_FILES.name, 3),
+        ("write.target-file-size-bytes", "134217728", rewriting.TARGET_FILE_SIZE.name, 128),
+        ("commit.manifest.target-size-bytes", "4194304", rewriting.TARGET_MANIFEST.name, 4),
+        ("icewright.compact.min_input_files", "3", rewriting.MIN_INPUT_FILES.name, 3),
         ("icewright.compact.enabled", "false", "compact.enabled", False),
         ("icewright.expire_snapshots.reader_pins", "a=1", policy.READER_PINS.name, {"a": "1"}),
     ],
@@ -87,11 +87,11 @@ def test_all_faults_at_once_leave_the_table_alone() -> None:
 @pytest.mark.parametrize(
     ("name", "knob", "most"),
     [
-        ("history.expire.max-snapshot-age-ms", policy.RETENTION, policy.YEARS_HOURS),
-        ("history.expire.max-ref-age-ms", policy.MAX_REF_AGE, policy.YEARS_HOURS),
+        ("history.expire.max-snapshot-age-ms", policy.RETENTION, knob.YEARS_HOURS),
+        ("history.expire.max-ref-age-ms", policy.MAX_REF_AGE, knob.YEARS_HOURS),
         ("history.expire.min-snapshots-to-keep", policy.MIN_SNAPSHOTS, 10**9),
-        ("write.target-file-size-bytes", policy.TARGET_FILE_SIZE, 1_000_000),
-        ("commit.manifest.target-size-bytes", policy.TARGET_MANIFEST, 10_000),
+        ("write.target-file-size-bytes", rewriting.TARGET_FILE_SIZE, 1_000_000),
+        ("commit.manifest.target-size-bytes", rewriting.TARGET_MANIFEST, 10_000),
     ],
 )
 @pytest.mark.cases(89)
@@ -119,7 +119,7 @@ def test_a_property_beats_the_preset_beside_it(preset_first: bool) -> None:
     """A preset named by a property fills in what the other properties leave open, whatever their order."""
     pairs = [("icewright.preset", "streaming"), ("icewright.compact.target_file_size_mb", "100")]
     found = _knobs(dict(pairs if preset_first else pairs[::-1]))
-    assert found[policy.TARGET_FILE_SIZE] == 100
+    assert found[rewriting.TARGET_FILE_SIZE] == 100
     assert found[policy.RETENTION] == 48
 
 
@@ -169,7 +169,7 @@ HARMFUL = {
 def test_a_property_that_could_harm_others_is_ignored(name: str) -> None:
     """It changes nothing and stops nothing: the other properties hold, and it is named with the remedy."""
     found = _knobs({f"icewright.{name}": HARMFUL[name], "icewright.compact.min_input_files": "7"})
-    assert found.origins.keys() == {policy.MIN_INPUT_FILES.name}
+    assert found.origins.keys() == {rewriting.MIN_INPUT_FILES.name}
     assert _ignored(found) == [(f"icewright.{name}", name)]
     assert found.ignored[0].value == HARMFUL[name]
     assert ("rules alone" if name == "properties.allow" else f"properties.allow: {name}") in found.ignored[0].reason
@@ -278,7 +278,7 @@ def test_windows_of_a_table_hold_where_no_rule_sets_them(rules: tuple[PolicyRule
 def test_a_preset_that_a_property_names_sets_what_a_property_may() -> None:
     """The rest of it is ignored by name, whatever the preset holds."""
     found = _knobs({"icewright.preset": "compliance"})
-    assert (found[policy.RETENTION], found[policy.HOT_PARTITIONS]) == (20, "include")
+    assert (found[policy.RETENTION], found[rewriting.HOT_PARTITIONS]) == (20, "include")
     assert (found[policy.ORPHAN_MODE], found[policy.DELETION_DELAY]) == ("report", 24)
     names = (
         "deletion.delay_hours",

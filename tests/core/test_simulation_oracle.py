@@ -14,7 +14,8 @@ from icewright.core.capacity import Limits
 from icewright.core.cost import REWRITES, expected_files, reading_gb_hours, spark_gb_hours
 from icewright.core.effective import Knobs
 from icewright.core.layering import Policy
-from icewright.core.policy import MEGABYTE, READS_PER_DAY
+from icewright.core.policy import MEGABYTE
+from icewright.core.rewriting import READS_PER_DAY
 from icewright.core.simulation.fleet import FLEETS, fleet
 from icewright.core.simulation.oracle import least_gb_hours
 from icewright.core.simulation.run import Slots, Span, simulate

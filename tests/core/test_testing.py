@@ -15,7 +15,8 @@ from icewright.core.errors import (
     ConfigError,
     MetadataUnreadable,
 )
-from icewright.core.policy import MIN_INPUT_FILES, Operation
+from icewright.core.policy import Operation
+from icewright.core.rewriting import MIN_INPUT_FILES
 from icewright.core.runs import FileAction, Outcome, failed
 from icewright.core.steps import RewriteManifests
 from icewright.core.table import MAIN, ManifestContent, RefKind, SnapshotRef, StatisticsFile, TableMetadata, TableRef

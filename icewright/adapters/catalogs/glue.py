@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from icewright.adapters.catalogs.glue_client import GlueClient
-from icewright.adapters.catalogs.metadata_cache import MetadataCache
+from icewright.adapters.catalogs.metadata_files import MetadataFileCatalog
 from icewright.adapters.catalogs.outcome import RequestOutcomeUnknown
 from icewright.adapters.catalogs.parameters import (
     MetastoreEntry,
@@ -19,12 +19,12 @@ from icewright.adapters.catalogs.parameters import (
     not_found,
     swap_pointer,
 )
-from icewright.adapters.catalogs.staging import MetadataFiles, restorable, settled, write_metadata
+from icewright.adapters.catalogs.staging import settled, write_metadata
 from icewright.adapters.catalogs.translate.glue import GlueCatalogProperties
-from icewright.core.allowlist import Allowlist, require_inside
+from icewright.core.allowlist import require_inside
 from icewright.core.errors import CommitConflict, CommitStateUnknown, IcewrightError, TableNotFound
 from icewright.core.table import TableMetadata, TableRef
-from icewright.ports import Change, Clock, Dataset, Pointer, RestoreSnapshots
+from icewright.ports import Change, Dataset, Pointer
 
 PARALLEL = 8  # databases that are listed at the same time; boto3 keeps ten connections
 # what an entry and the request to replace it have in common: the columns are for people, and do not change here
@@ -35,15 +35,11 @@ _UPDATABLE_FIELDS = (
 
 
 @dataclass
-class GlueCatalog:
+class GlueCatalog(MetadataFileCatalog):
     """The Data Catalog of one account and region. Thread-safe."""
 
     properties: GlueCatalogProperties
-    files: MetadataFiles
-    clock: Clock
-    environment: Allowlist | None = None
     _client: GlueClient = field(init=False)
-    _memo: MetadataCache = field(default_factory=MetadataCache, init=False)
 
     def __post_init__(self) -> None:
         self._client = GlueClient(self.properties, self.clock)
@@ -51,11 +47,6 @@ class GlueCatalog:
     def close(self) -> None:
         """Close the client's connections to AWS."""
         self._client.close()
-
-    @property
-    def name(self) -> str:
-        """Return the catalog's name, which engines use too."""
-        return self.properties.name
 
     def pointers(self) -> Sequence[Pointer]:
         """Return every Iceberg table of every database, by the parameters in the listings."""
@@ -77,17 +68,6 @@ class GlueCatalog:
     def neighbours(self) -> Sequence[Pointer]:
         """Return None: every database is in this catalog, and Glue shows no other account's tables."""
         return ()
-
-    def neighbour(self, pointer: Pointer) -> TableMetadata:
-        """Return the metadata of a file that the catalog does not name, as `Catalog.neighbour` says."""
-        return self._stored(pointer.ref, pointer.metadata_location)
-
-    def _stored(self, ref: TableRef, location: str) -> TableMetadata:
-        return self._memo.parsed(ref, location, self.files.size(location), self.files.read)
-
-    def restorable(self, base: TableMetadata, change: RestoreSnapshots) -> str:
-        """Return what the change cannot restore, by the table's metadata file."""
-        return restorable(self.files, base, change)
 
     def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
         """Write the next metadata file and replace the entry if it still has the version that names the file of `base`.

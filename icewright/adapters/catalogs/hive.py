@@ -13,7 +13,7 @@ from thrift.Thrift import TException
 
 from icewright.adapters.catalogs.hive_client import HiveClient, error_text
 from icewright.adapters.catalogs.hive_lock import Lock, locked
-from icewright.adapters.catalogs.metadata_cache import MetadataCache
+from icewright.adapters.catalogs.metadata_files import MetadataFileCatalog
 from icewright.adapters.catalogs.outcome import RequestOutcomeUnknown
 from icewright.adapters.catalogs.parameters import (
     LOCATION,
@@ -25,12 +25,12 @@ from icewright.adapters.catalogs.parameters import (
     not_found,
     swap_pointer,
 )
-from icewright.adapters.catalogs.staging import MetadataFiles, restorable, settled, write_metadata
+from icewright.adapters.catalogs.staging import settled, write_metadata
 from icewright.adapters.catalogs.translate.hive import LOCK_ENABLED, HiveCatalogProperties
-from icewright.core.allowlist import Allowlist, require_inside
+from icewright.core.allowlist import require_inside
 from icewright.core.errors import CommitConflict, CommitStateUnknown, IcewrightError, TableNotFound
 from icewright.core.table import MAIN, TableMetadata, TableRef
-from icewright.ports import AddSnapshot, Change, Clock, Dataset, Pointer, RestoreSnapshots
+from icewright.ports import AddSnapshot, Change, Dataset, Pointer
 from icewright.ports.work import progress
 
 PARALLEL = 4  # connections that list at the same time
@@ -43,26 +43,17 @@ _NO_STATISTICS = "DO_NOT_UPDATE_STATS"  # else the metastore lists the table's f
 
 
 @dataclass
-class HiveCatalog:
+class HiveCatalog(MetadataFileCatalog):
     """The Catalog port over a Hive metastore. Thread-safe."""
 
     properties: HiveCatalogProperties
-    files: MetadataFiles
-    clock: Clock
-    environment: Allowlist | None = None
     _client: HiveClient = field(init=False)
-    _memo: MetadataCache = field(default_factory=MetadataCache, init=False)
 
     def __post_init__(self) -> None:
         self._client = HiveClient(self.properties, self.clock)
 
     def close(self) -> None:
         """Do nothing: each call closes its own connection."""
-
-    @property
-    def name(self) -> str:
-        """Return the catalog's name, which engines use too."""
-        return self.properties.name
 
     def pointers(self) -> Sequence[Pointer]:
         """Return every Iceberg table of every database, requested in batches."""
@@ -86,17 +77,6 @@ class HiveCatalog:
     def neighbours(self) -> Sequence[Pointer]:
         """Return None: every database of the metastore is in this catalog."""
         return ()
-
-    def neighbour(self, pointer: Pointer) -> TableMetadata:
-        """Return the metadata of a file that the catalog does not name, as `Catalog.neighbour` says."""
-        return self._stored(pointer.ref, pointer.metadata_location)
-
-    def _stored(self, ref: TableRef, location: str) -> TableMetadata:
-        return self._memo.parsed(ref, location, self.files.size(location), self.files.read)
-
-    def restorable(self, base: TableMetadata, change: RestoreSnapshots) -> str:
-        """Return what the change cannot restore, by the table's metadata file."""
-        return restorable(self.files, base, change)
 
     def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
         """Write the next metadata file and alter the table under its lock, if the table still names the file of `base`.

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, assert_never
 
-from icewright.adapters.catalogs.metadata_cache import MetadataCache
+from icewright.adapters.catalogs.metadata_files import MetadataFileCatalog
 from icewright.adapters.catalogs.nessie_client import NessieClient, NotThere
-from icewright.adapters.catalogs.staging import MetadataFiles, Staged, restorable, write_metadata
+from icewright.adapters.catalogs.staging import Staged, write_metadata
 from icewright.adapters.catalogs.translate.nessie import NessieCatalogProperties
 from icewright.adapters.metadata.parsing import parse
-from icewright.core.allowlist import Allowlist, require_inside
+from icewright.core.allowlist import require_inside
 from icewright.core.errors import (
     AccessDenied,
     CatalogUnavailable,
@@ -29,7 +29,7 @@ from icewright.core.errors import (
 from icewright.core.table import TableMetadata, TableRef
 from icewright.core.vacuum import Commit, Content, GcConfig, Key, Reference
 from icewright.core.words import count
-from icewright.ports import AddSnapshot, Change, Clock, Pointer, RemoveSnapshots, RestoreSnapshots, SetRefs
+from icewright.ports import AddSnapshot, Change, Pointer, RemoveSnapshots, RestoreSnapshots, SetRefs
 
 _MAX_COMMITS = 5000  # since the last listing; after more, all tables are listed again
 _NO_SNAPSHOT = -1
@@ -44,15 +44,11 @@ class _BranchListing:
 
 
 @dataclass
-class NessieCatalog:
+class NessieCatalog(MetadataFileCatalog):
     """The Catalog port over one branch or tag of a Nessie server. Thread-safe."""
 
     properties: NessieCatalogProperties
-    files: MetadataFiles
-    clock: Clock
-    environment: Allowlist | None = None
     _client: NessieClient = field(init=False)
-    _memo: MetadataCache = field(default_factory=MetadataCache, init=False)
     _served: dict[TableRef, tuple[TableMetadata, TableMetadata]] = field(default_factory=dict, init=False)
     _listings: dict[str, _BranchListing] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
@@ -62,11 +58,6 @@ class NessieCatalog:
 
     def close(self) -> None:
         """Do nothing: connections end with their threads."""
-
-    @property
-    def name(self) -> str:
-        """Return the catalog's name, which engines use too."""
-        return self.properties.name
 
     @property
     def branch(self) -> str:
@@ -142,14 +133,6 @@ class NessieCatalog:
                     ref = TableRef(f"{self.name}@{reference.name}", key[:-1], key[-1])
                     pointers.append(Pointer(ref, content.metadata_location))
         return pointers
-
-    def neighbour(self, pointer: Pointer) -> TableMetadata:
-        """Return the stored metadata of a table of another branch or tag."""
-        return self._stored(pointer.ref, pointer.metadata_location)
-
-    def restorable(self, base: TableMetadata, change: RestoreSnapshots) -> str:
-        """Return what the change cannot restore, by the table's metadata file."""
-        return restorable(self.files, base, change)
 
     def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
         """Write the next metadata file and commit it to the branch, if the table is still at `base`."""
@@ -258,9 +241,6 @@ class NessieCatalog:
     def _no_branch(self, error: NotThere) -> CatalogUnavailable:
         where = f"catalogs.{self.name}.properties.ref"
         return CatalogUnavailable(f"catalog {self.name} has no branch {self.branch} ({error}): correct {where}")
-
-    def _stored(self, ref: TableRef, location: str) -> TableMetadata:
-        return self._memo.parsed(ref, location, self.files.size(location), self.files.read)
 
     def _ref(self, key: Key) -> TableRef:
         return TableRef(self.name, key[:-1], key[-1])

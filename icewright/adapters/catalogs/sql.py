@@ -12,13 +12,13 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from icewright.adapters.catalogs.metadata_cache import MetadataCache
-from icewright.adapters.catalogs.staging import MetadataFiles, restorable, write_metadata
+from icewright.adapters.catalogs.metadata_files import MetadataFileCatalog
+from icewright.adapters.catalogs.staging import write_metadata
 from icewright.adapters.catalogs.translate import SqlCatalogProperties
-from icewright.core.allowlist import Allowlist, require_inside
+from icewright.core.allowlist import require_inside
 from icewright.core.errors import CatalogUnavailable, CommitConflict, CommitStateUnknown, TableNotFound
 from icewright.core.table import TableMetadata, TableRef
-from icewright.ports import Change, Clock, Pointer, RestoreSnapshots
+from icewright.ports import Change, Pointer
 
 _TABLES = sa.table(
     "iceberg_tables",
@@ -39,15 +39,11 @@ _PAGE = 500  # rows fetched at once: one at a time takes longer, and all at once
 
 
 @dataclass
-class SqlCatalog:
+class SqlCatalog(MetadataFileCatalog):
     """The Catalog port over a SQLite or PostgreSQL database. Thread-safe."""
 
     properties: SqlCatalogProperties
-    files: MetadataFiles
-    clock: Clock
-    environment: Allowlist | None = None
     _engine: sa.Engine = field(init=False)
-    _memo: MetadataCache = field(default_factory=MetadataCache, init=False)
     _listed: Mapping[str, Pointer] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -56,11 +52,6 @@ class SqlCatalog:
     def close(self) -> None:
         """Close the connections to the database."""
         self._engine.dispose()
-
-    @property
-    def name(self) -> str:
-        """Return the catalog's name, which engines use too."""
-        return self.properties.name
 
     def pointers(self) -> Sequence[Pointer]:
         """Return every table by one query, without views and tables that have no metadata."""
@@ -75,10 +66,6 @@ class SqlCatalog:
             row for page in self._pages(_TABLES.c.catalog_name != self.name, _TABLES.c.catalog_name) for row in page
         )
         return [Pointer(TableRef(catalog, _namespace(space), name), at) for space, name, at, catalog in rows if at]
-
-    def neighbour(self, pointer: Pointer) -> TableMetadata:
-        """Return the metadata of a table of another catalog in the same database."""
-        return self._stored(pointer.ref, pointer.metadata_location)
 
     def _pages(self, whose: sa.ColumnElement[bool], *more: sa.ColumnClause[Any]) -> Iterator[Sequence[Sequence[str]]]:
         """Return namespace, name, metadata file and `more` of the tables of some catalogs."""
@@ -100,13 +87,6 @@ class SqlCatalog:
     def load(self, ref: TableRef) -> TableMetadata:
         """Load the current metadata of a table. Raises `TableNotFound`, `MetadataUnreadable`."""
         return self._stored(ref, self._location(ref))
-
-    def _stored(self, ref: TableRef, location: str) -> TableMetadata:
-        return self._memo.parsed(ref, location, self.files.size(location), self.files.read)
-
-    def restorable(self, base: TableMetadata, change: RestoreSnapshots) -> str:
-        """Return what the change cannot restore, by the table's metadata file."""
-        return restorable(self.files, base, change)
 
     def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
         """Write the next metadata file and swap the pointer if it still names the file of `base`.

@@ -216,6 +216,7 @@ class Database:
     def __init__(self, engine: sa.Engine) -> None:
         self.engine = engine
         self._reader = engine.execution_options(**{READS: True})
+        self._shared = threading.local()
 
     @contextmanager
     def begin(self) -> Iterator[sa.Connection]:
@@ -223,6 +224,8 @@ class Database:
 
         Raises `StoreUnavailable` for every error of the database, and `LeaseLost` in a thread whose work was abandoned.
         """
+        if getattr(self._shared, "connection", None) is not None:
+            raise RuntimeError("reads that share a transaction are followed by a write before it ends")
         progress()  # what an abandoned thread brings back is not recorded
         with (
             self.engine.get_execution_options().get(_WRITE_LOCK, nullcontext()),
@@ -249,8 +252,19 @@ class Database:
             return _schema_fault(connection)
 
     def reading(self) -> AbstractContextManager[sa.Connection]:
-        """Begin a transaction that only reads one state of the store, without waiting for writers."""
-        return _transaction(self._reader)
+        """Begin a transaction that only reads, or join that of `reading_together`; it does not wait for writers."""
+        shared: sa.Connection | None = getattr(self._shared, "connection", None)
+        return _transaction(self._reader) if shared is None else nullcontext(shared)
+
+    @contextmanager
+    def reading_together(self) -> Iterator[None]:
+        """Let all reads of this thread share one transaction. Raises `RuntimeError` for a write before it ends."""
+        with self.reading() as connection:
+            earlier, self._shared.connection = getattr(self._shared, "connection", None), connection
+            try:
+                yield
+            finally:
+                self._shared.connection = earlier
 
     def change_token(self) -> Hashable | None:
         """Return a value that changes with every commit of any process; None where no cheap one exists."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -54,6 +55,10 @@ class SqlStore:
     def engine(self) -> sa.Engine:
         """Return the SQLAlchemy engine of the database."""
         return self.db.engine
+
+    def reading_together(self) -> AbstractContextManager[None]:
+        """Let all reads of this thread share one transaction."""
+        return self.db.reading_together()
 
     def change_token(self) -> Hashable | None:
         """Return a value that changes with every commit of any process; None where no cheap one exists."""

@@ -25,7 +25,7 @@ from icewright.core.describe import facts_summary
 from icewright.core.runs import JobState
 from icewright.core.table import TableRef
 from icewright.flow.cycle import CycleResult, run_cycle
-from icewright.flow.evaluate import read_facts
+from icewright.flow.evaluate import measure
 
 MOST_CYCLES = 6
 HEALTHY: tuple[Callable[[Lake], Rot], ...] = (
@@ -178,7 +178,7 @@ def _refs(spark: Any) -> dict[str, Fingerprint]:  # noqa: ANN401 - a SparkSessio
 def _state(app: Application, name: str) -> State:
     ref = TableRef.parse(name)
     metadata = app.runtime.catalog(ref).load(ref)
-    summary = facts_summary(read_facts(app.runtime, metadata)[0])
+    summary = facts_summary(measure(app.runtime, app.runtime.policy(), metadata)[0])
     evaluation, snapshot = app.runtime.store.tables.evaluation(ref), metadata.current_snapshot
     return State(
         files=summary["files"],

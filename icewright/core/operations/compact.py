@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from icewright.core import policy
+from icewright.core import policy, rewriting
 from icewright.core.cost import (
     DELETE_FILE_BYTES,
     OPEN_COST_MB,
@@ -88,14 +88,14 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
     """Return Due when at least one partition is worth rewriting now."""
     if facts.metadata.current_snapshot is None:
         return NotDue("no current snapshot")
-    if facts.delete_files and not knobs[policy.APPLY_DELETES]:
+    if facts.delete_files and not knobs[rewriting.APPLY_DELETES]:
         return NotDue("compaction skipped: delete manifests present and apply_deletes is disabled")
     if last is not None and last.left(facts.metadata, knobs) and not _settled_since(facts, knobs, last, now):
         return NotDue(f"{NOTHING}: the last run left the table as it is")
     choice = choose(facts, knobs, last, now)
     if not choice.due:
         return NotDue("; ".join([NOTHING, *_left_out(facts, choice)]), choice.revisit)
-    strategy = knobs[policy.STRATEGY]
+    strategy = knobs[rewriting.STRATEGY]
     order = written_order(knobs, facts.metadata.sort_order)
     if strategy != "binpack" and order is None:
         return Blocked(f"strategy {strategy} needs compact.sort_order, or a sort order on the table")
@@ -142,7 +142,7 @@ def choose(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime)
         cost = rewrite_gb_hours(rewrite.files, rewrite.bytes, knobs)
         if rewrite.cause is not Cause.DELETES and rewritten_in_vain(partition, knobs, last, settled=settled):
             stuck.append(partition)
-        elif rewrite.value is not None and rewrite.value < knobs[policy.MIN_RETURN] * cost:
+        elif rewrite.value is not None and rewrite.value < knobs[rewriting.MIN_RETURN] * cost:
             unpaid.append((partition, rewrite.value, cost))
         else:
             due.append(rewrite)
@@ -157,8 +157,8 @@ def _rewrite(partition: PartitionFacts, facts: TableFacts, knobs: Knobs, *, sett
     if _deletes_due(partition, knobs):
         return PartitionRewrite(Cause.DELETES, partition, partition.data_files, partition.data_bytes, saved)
     sizes = facts.thresholds.of(partition.data_bytes)
-    growth = min(FINAL_GROWTH, knobs[policy.GROWTH]) if settled else knobs[policy.GROWTH]
-    merge = best_merge(partition, sizes, growth, knobs[policy.MIN_INPUT_FILES])
+    growth = min(FINAL_GROWTH, knobs[rewriting.GROWTH]) if settled else knobs[rewriting.GROWTH]
+    merge = best_merge(partition, sizes, growth, knobs[rewriting.MIN_INPUT_FILES])
     if merge is None:
         return None
     value = merge_value(merge, partition, facts, knobs, settled=settled)
@@ -170,9 +170,9 @@ def _deletes_due(partition: PartitionFacts, knobs: Knobs) -> bool:
     if not partition.delete_files:
         return False
     ratio = max(partition.deleted_ratio, partition.max_delete_ratio_of_a_file)
-    if ratio >= knobs[policy.DELETE_RATIO_THRESHOLD]:
+    if ratio >= knobs[rewriting.DELETE_RATIO_THRESHOLD]:
         return True
-    return partition.max_deletes_of_a_file >= knobs[policy.DELETE_FILE_THRESHOLD] and not _merging_deletes_mends(
+    return partition.max_deletes_of_a_file >= knobs[rewriting.DELETE_FILE_THRESHOLD] and not _merging_deletes_mends(
         partition, knobs
     )
 
@@ -181,8 +181,8 @@ def _merging_deletes_mends(partition: PartitionFacts, knobs: Knobs) -> bool:
     """Return whether `rewrite_deletes` leaves each data file few delete files, for less than the data would take."""
     return (
         knobs[policy.ENABLED[Operation.REWRITE_DELETES]]
-        and partition.equality_delete_files < knobs[policy.DELETE_FILE_THRESHOLD]
-        and partition.mergeable_deletes >= max(knobs[policy.MIN_DELETE_FILES], partition.position_delete_files)
+        and partition.equality_delete_files < knobs[rewriting.DELETE_FILE_THRESHOLD]
+        and partition.mergeable_deletes >= max(knobs[rewriting.MIN_DELETE_FILES], partition.position_delete_files)
         and spark_cost(partition.data_bytes) > 2 * spark_cost(partition.position_delete_files * DELETE_FILE_BYTES)
     )
 
@@ -191,7 +191,7 @@ def _order_due(partition: PartitionFacts, facts: TableFacts, knobs: Knobs) -> bo
     """Return whether too many files overlap; a partition of one target's worth becomes one file, which is sorted."""
     if partition.overlap is None or partition.data_bytes <= facts.thresholds.of(partition.data_bytes).target_bytes:
         return False
-    return partition.overlap > knobs[policy.MAX_OVERLAP]
+    return partition.overlap > knobs[rewriting.MAX_OVERLAP]
 
 
 def _due(facts: TableFacts, knobs: Knobs, choice: Choice, order: str | None) -> Due | Blocked:
@@ -203,7 +203,7 @@ def _due(facts: TableFacts, knobs: Knobs, choice: Choice, order: str | None) -> 
     steps: list[RewriteDataFiles] = []
     inexpressible = 0
     groups = _groups(facts, choice, engines)
-    max_bytes = knobs[policy.MAX_CALL_SIZE] * MEGABYTE
+    max_bytes = knobs[rewriting.MAX_CALL_SIZE] * MEGABYTE
     for batch in _batches(groups, max_bytes):
         where = partitions_predicate(facts.metadata, [rewrite.partition for rewrite in batch])
         if where is None:
@@ -263,8 +263,8 @@ def _step(
 ) -> RewriteDataFiles:
     return RewriteDataFiles(
         where=where,
-        user_where=knobs[policy.WHERE],
-        strategy="binpack" if knobs[policy.STRATEGY] == "binpack" else "sort",
+        user_where=knobs[rewriting.WHERE],
+        strategy="binpack" if knobs[rewriting.STRATEGY] == "binpack" else "sort",
         sort_order=order,
         options=_options(facts, knobs, batch),
         partitions=tuple(rewrite.partition.key for rewrite in batch),
@@ -272,8 +272,8 @@ def _step(
         files=sum(rewrite.files for rewrite in batch),
         bytes=sum(rewrite.bytes for rewrite in batch),
         kernel=engines.of(rewrite.partition for rewrite in batch),
-        may_fall_back=knobs[policy.KERNEL] == "auto",
-        memory_bytes=knobs[policy.TASK_MEMORY] * MEGABYTE,
+        may_fall_back=knobs[rewriting.KERNEL] == "auto",
+        memory_bytes=knobs[rewriting.TASK_MEMORY] * MEGABYTE,
     )
 
 
@@ -346,10 +346,10 @@ def _named(facts: TableFacts, partitions: Sequence[PartitionFacts]) -> str:
 
 def written_order(knobs: Knobs, table_order: str | None) -> str | None:
     """Return the policy's order, else the table's own, as Spark's procedure takes it; none for binpack."""
-    order = knobs[policy.SORT_ORDER] or table_order
-    if knobs[policy.STRATEGY] == "binpack" or order is None:
+    order = knobs[rewriting.SORT_ORDER] or table_order
+    if knobs[rewriting.STRATEGY] == "binpack" or order is None:
         return None
-    zorder = knobs[policy.STRATEGY] == "zorder" and not order.lower().startswith("zorder(")
+    zorder = knobs[rewriting.STRATEGY] == "zorder" and not order.lower().startswith("zorder(")
     return f"zorder({order})" if zorder else order
 
 
@@ -361,16 +361,16 @@ def _options(facts: TableFacts, knobs: Knobs, batch: Sequence[PartitionRewrite])
         sizes = sizes.scaled(_target_for_live_rows(sizes.target_bytes, batch))
     below = max(rewrite.below or sizes.min_bytes for rewrite in batch)
     rewritten = sum(rewrite.bytes for rewrite in batch)
-    partial = knobs[policy.PARTIAL_PROGRESS] and rewritten >= knobs[policy.PARTIAL_FROM] * MEGABYTE
+    partial = knobs[rewriting.PARTIAL_PROGRESS] and rewritten >= knobs[rewriting.PARTIAL_FROM] * MEGABYTE
     old_deletes = any(p.equality_delete_files or p.position_delete_files for p in facts.partitions)
     options = {
         "target-file-size-bytes": sizes.target_bytes,
         "min-file-size-bytes": min(below, sizes.min_bytes),
         "max-file-size-bytes": sizes.max_bytes,
-        "min-input-files": knobs[policy.MIN_INPUT_FILES],
-        "max-file-group-size-bytes": knobs[policy.MAX_GROUP_SIZE] * MEGABYTE,
-        "max-concurrent-file-group-rewrites": knobs[policy.MAX_CONCURRENT_GROUPS],
-        "remove-dangling-deletes": str(knobs[policy.REMOVE_DANGLING] and facts.delete_files > 0).lower(),
+        "min-input-files": knobs[rewriting.MIN_INPUT_FILES],
+        "max-file-group-size-bytes": knobs[rewriting.MAX_GROUP_SIZE] * MEGABYTE,
+        "max-concurrent-file-group-rewrites": knobs[rewriting.MAX_CONCURRENT_GROUPS],
+        "remove-dangling-deletes": str(knobs[rewriting.REMOVE_DANGLING] and facts.delete_files > 0).lower(),
         "partial-progress.enabled": str(partial).lower(),
         # An equality delete committed meanwhile would lose its effect on outputs of the starting sequence number
         # (iceberg issue 10312); without it such a commit conflicts and is planned again. Position deletes of a whole
@@ -378,14 +378,14 @@ def _options(facts: TableFacts, knobs: Knobs, batch: Sequence[PartitionRewrite])
         "use-starting-sequence-number": str(not old_deletes).lower(),
     }
     if partial:
-        options["partial-progress.max-commits"] = knobs[policy.MAX_COMMITS]
-        options["partial-progress.max-failed-commits"] = knobs[policy.MAX_FAILED_COMMITS]
+        options["partial-progress.max-commits"] = knobs[rewriting.MAX_COMMITS]
+        options["partial-progress.max-failed-commits"] = knobs[rewriting.MAX_FAILED_COMMITS]
     if cause is Cause.ORDER:
         options["rewrite-all"] = "true"
     elif cause is Cause.DELETES:
         options["delete-file-threshold"] = 1
-    elif knobs[policy.DELETE_RATIO_THRESHOLD] > 0:
-        options["delete-ratio-threshold"] = knobs[policy.DELETE_RATIO_THRESHOLD]
+    elif knobs[rewriting.DELETE_RATIO_THRESHOLD] > 0:
+        options["delete-ratio-threshold"] = knobs[rewriting.DELETE_RATIO_THRESHOLD]
     return {name: str(value) for name, value in options.items()}
 
 

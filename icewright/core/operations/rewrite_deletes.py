@@ -6,15 +6,9 @@ from datetime import datetime
 
 from icewright.core.cost import OPEN_COST_MB, conversion_gb_hours, spark_cost
 from icewright.core.effective import Knobs
-from icewright.core.policy import (
-    DANGLING,
-    MEGABYTE,
-    MIN_DELETE_FILES,
-    MIN_EQUALITY_DELETES,
-    TASK_MEMORY,
-    Operation,
-)
+from icewright.core.policy import MEGABYTE, Operation
 from icewright.core.predicates import partitions_predicate
+from icewright.core.rewriting import DANGLING, MIN_DELETE_FILES, MIN_EQUALITY_DELETES, TASK_MEMORY
 from icewright.core.runs import LastRun
 from icewright.core.steps import ConvertEqualityDeletes, Due, NotDue, RewritePositionDeletes, Step, Verdict, Work
 from icewright.core.table import PartitionFacts, TableFacts

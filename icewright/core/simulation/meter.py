@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from icewright.core.cost import reading_gb_hours
-from icewright.core.policy import READS_PER_DAY
+from icewright.core.rewriting import READS_PER_DAY
 from icewright.core.simulation.table import FilesDeleted, SimulatedTable
 
 _SECONDS_PER_DAY = 86_400

@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from icewright.core.cost import REWRITES, reading_gb_hours, spark_gb_hours
 from icewright.core.effective import Knobs
 from icewright.core.partitions import PartitionKey
-from icewright.core.policy import MEGABYTE, READS_PER_DAY
+from icewright.core.policy import MEGABYTE
+from icewright.core.rewriting import READS_PER_DAY
 from icewright.core.simulation.cron import night
 from icewright.core.simulation.run import Span
 from icewright.core.simulation.table import SimulatedTable

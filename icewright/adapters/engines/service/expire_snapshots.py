@@ -109,7 +109,6 @@ class ExpireInService:
         self._require_unpinned(base, step)
         if not step.delete_files:
             return _NO_FILES
-        self.guard.in_allowed_place(base)
         surroundings = self.guard.around(base)
         strange = strange_metadata_beside(self.deletion.files, base, surroundings.former_versions)
         read, clock = self.deletion.files.read, self.deletion.clock

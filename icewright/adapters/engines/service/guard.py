@@ -55,11 +55,14 @@ class DeletionGuard:
         """Return the table's places and all other tables, as catalogs and store have them now.
 
         Raises `CatalogUnavailable` when a catalog does not answer, as its tables are then unknown, and `Refused` when
-        the table is registered twice or another format maintains it, unless the caller is `adopting` what is left.
+        the table is registered twice, lies outside of `allowed_locations` or is maintained by another format, unless the
+        caller is `adopting` what is left.
         """
+        spelling = self.spelling(metadata.ref)
         if not adopting:
+            self._in_allowed_place(metadata, spelling)
             self.require_iceberg_alone(metadata)
-        surroundings = self.registry.around(metadata, self.spelling(metadata.ref))
+        surroundings = self.registry.around(metadata, spelling)
 
         def counts(other: Other) -> bool:
             could_be_dead = other.pointer is None or other.is_dataset
@@ -77,7 +80,10 @@ class DeletionGuard:
 
     def in_allowed_place(self, metadata: TableMetadata) -> None:
         """Raise `Refused` if the table lies outside of `allowed_locations`: its files could not be deleted."""
-        if not self._allows(metadata.ref, metadata.location, self.spelling(metadata.ref)):
+        self._in_allowed_place(metadata, self.spelling(metadata.ref))
+
+    def _in_allowed_place(self, metadata: TableMetadata, spelling: Spelling) -> None:
+        if not self._allows(metadata.ref, metadata.location, spelling):
             catalog = metadata.ref.catalog
             raise Refused(
                 f"{metadata.ref}: {metadata.location} lies outside the allowed_locations of catalog {catalog}: add its "

@@ -49,7 +49,6 @@ class TableProof:
         if not gc_enabled(current.properties):
             raise Refused(f"{current.ref}: gc.enabled is false now: nothing is deleted", "gc_disabled")
         self._require_unpinned(current)
-        self.guard.in_allowed_place(current)
         surroundings = self.guard.around(current)
         files = self.guard.registry.files
         strange = strange_metadata_beside(files, current, surroundings.former_versions)

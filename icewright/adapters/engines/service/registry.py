@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property, partial
@@ -111,6 +112,7 @@ class TableRegistry:
     declared: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by catalog: the places of its tables
     aliases: Collection[str] = ()  # other names of these catalogs, such as earlier ones
     failing: Callable[[], Mapping[str, str]] = dict  # catalogs that are known not to answer, each with the error
+    reading_together: Callable[[], AbstractContextManager[None]] = nullcontext  # one transaction for several reads
     deadly: Callable[[], Mapping[TableRef, str]] = dict  # tables whose evaluation ended a process, each with the reason
     _problems: dict[Pointer, tuple[str, datetime]] = field(default_factory=dict, init=False)
     _canonical: Mapping[str, str] = field(default_factory=dict, init=False)
@@ -126,8 +128,9 @@ class TableRegistry:
 
         Raises `CatalogUnavailable` when a catalog does not answer whose tables could share places with this one.
         """
-        registered = {one.key: one for one in self.registrations.list()}
-        pointers, datasets = self._pointers(metadata, spelling, registered)
+        with self.reading_together():
+            registered, failing = {one.key: one for one in self.registrations.list()}, self.failing()
+        pointers, datasets = self._pointers(metadata, spelling, registered, failing)
         keys = {(one.ref, one.metadata_location): one.key for one in registered.values()}
         unread = [p for p in pointers if (p.ref, p.metadata_location) not in keys and p.ref != metadata.ref]
         read, problems = self._read_all(unread, pointers, registered)
@@ -159,7 +162,11 @@ class TableRegistry:
         return self._load(other.pointer, self.catalogs[other.via])
 
     def _pointers(
-        self, metadata: TableMetadata, spelling: Spelling, registered: Mapping[tuple[TableRef, str], Registration]
+        self,
+        metadata: TableMetadata,
+        spelling: Spelling,
+        registered: Mapping[tuple[TableRef, str], Registration],
+        failing: Mapping[str, str],
     ) -> tuple[dict[Pointer, str], list[Dataset]]:
         """Return every table that a catalog or its server names now, with the catalog that shows it, and all datasets.
 
@@ -168,7 +175,6 @@ class TableRegistry:
         datasets: list[Dataset] = []
         configured: dict[Pointer, str] = {}
         neighbours: dict[Pointer, str] = {}
-        failing = self.failing()
         for name, catalog in self.catalogs.items():
             own = name == metadata.ref.catalog
             problem = None if own else failing.get(name)  # it may hang, so no second request

@@ -163,7 +163,6 @@ class BranchVacuum:
         started = clock.now()
         base = self._base(table)
         self._may_touch(work.survey, table)
-        self.guard.in_allowed_place(base)
         surroundings = self.guard.around(base)
         roots, notes = self.guard.roots(base, surroundings)
         in_time(base, started, self.storage_time(base.location))
@@ -268,7 +267,6 @@ class BranchVacuum:
     def judged(self, table: LiveTable, files: pl.DataFrame) -> Judgement:
         """Return the files that no table of another catalog needs now."""
         base = self._base(table)
-        self.guard.in_allowed_place(base)
         surroundings = self.guard.around(base)
         return self.guard.judge(base, surroundings, files, own=self.guard.roots(base, surroundings)[0])
 

@@ -20,7 +20,7 @@ from icewright.app.web.pages.urls import table_url, with_query
 from icewright.app.web.problems import Problem
 from icewright.core.errors import IcewrightError
 from icewright.core.permissions import DELETING, Action, place_of
-from icewright.core.policy import HOT_MINUTES
+from icewright.core.rewriting import HOT_MINUTES
 from icewright.core.table import TableRef
 from icewright.ports.views import WaitingItem
 
