@@ -65,7 +65,7 @@ def build_engines(
         orphans=RemoveOrphansInService(deletion, guard, pinned, storage_time),
         manifests=RewriteManifestsInService(files, clock),
         conversion=ConvertInService(files, clock),
-        environments={name: c.environment for name, c in config.catalogs.items() if c.environment is not None},
+        allowlists={name: c.environment for name, c in config.catalogs.items() if c.environment is not None},
         vacuums=_vacuums(catalogs, deletion, guard, policy, pinned, storage_time),
     )
 

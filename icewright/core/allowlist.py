@@ -46,21 +46,21 @@ class _Table(Protocol):
     def properties(self) -> Mapping[str, str]: ...
 
 
-def require_inside(environment: Allowlist | None, catalog: str, table: _Table, files: Iterable[str] = ()) -> None:
+def require_inside(allowlist: Allowlist | None, catalog: str, table: _Table, files: Iterable[str] = ()) -> None:
     """Raise `Refused` when a location or file of a table lies outside of its catalog's allowlist."""
     write_paths = [v for k, v in table.properties.items() if k.startswith("write.") and k.endswith(".path") and v]
     places = (table.location, table.metadata_location, *write_paths, *files)
-    if environment is not None and (outside := environment.outside(places)):
+    if allowlist is not None and (outside := allowlist.outside(places)):
         raise Refused(
             f"{table.ref}: {outside[0]} lies outside of catalogs.{catalog}.environment.locations: nothing is done to it"
         )
 
 
-def require_hosts(environment: Allowlist | None, catalog: str, write_paths: Mapping[str, object]) -> None:
+def require_hosts(allowlist: Allowlist | None, catalog: str, write_paths: Mapping[str, object]) -> None:
     """Raise `Refused` when properties from a server name a host that the allowlist does not declare."""
-    for key, value in write_paths.items() if environment is not None else ():
+    for key, value in write_paths.items() if allowlist is not None else ():
         address = urlsplit(str(value)) if str(value).lower().startswith(("http://", "https://")) else None
-        if environment is not None and address is not None and not environment.knows_host(address.hostname or ""):
+        if allowlist is not None and address is not None and not allowlist.knows_host(address.hostname or ""):
             raise Refused(
                 f"catalog {catalog}: its server says {key} with the host {address.hostname}, which is not in "
                 f"catalogs.{catalog}.environment.hosts: it is not asked"

@@ -88,7 +88,7 @@ class Candidate:
 
     ref: TableRef
     table_uuid: str
-    wishes: Mapping[Operation, DueOperation]
+    due_operations: Mapping[Operation, DueOperation]
     importance: str = "normal"
     order: str = "canonical"
     windows: str | None = None
@@ -206,7 +206,7 @@ class Room:
             if shut is None and over_budget is None:
                 waits_for_slot = True
                 self._operations[operation] += 1
-                self._running[f"pool {candidate.pool}"] += candidate.wishes[operation].on_pool
+                self._running[f"pool {candidate.pool}"] += candidate.due_operations[operation].on_pool
         if admitted:
             self._begin(candidate)
         elif waits_for_slot:
@@ -216,11 +216,11 @@ class Room:
 
     def _take(self, candidate: Candidate, operation: Operation, before: Sequence[Operation]) -> None:
         """Use the limits for one more operation of a job."""
-        wish = candidate.wishes[operation]
+        due = candidate.due_operations[operation]
         self._operations[operation] += 1
-        for place in self._places(candidate.ref, candidate.pool, on_pool=wish.on_pool):
-            self._spent[place] += wish.cost
-        if wish.on_pool and not any(candidate.wishes[op].on_pool for op in before):
+        for place in self._places(candidate.ref, candidate.pool, on_pool=due.on_pool):
+            self._spent[place] += due.cost
+        if due.on_pool and not any(candidate.due_operations[op].on_pool for op in before):
             self._running[f"pool {candidate.pool}"] += 1
 
     def _begin(self, candidate: Candidate) -> None:
@@ -233,11 +233,11 @@ class Room:
             self._running[place] += 1
 
     def _put_budgets_aside(self, candidate: Candidate, operation: Operation) -> None:
-        wish = candidate.wishes[operation]
-        for place in self._places(candidate.ref, candidate.pool, on_pool=wish.on_pool):
+        due = candidate.due_operations[operation]
+        for place in self._places(candidate.ref, candidate.pool, on_pool=due.on_pool):
             if place not in self._put_aside:
                 self._put_aside.add(place)
-                self._spent[place] += wish.cost
+                self._spent[place] += due.cost
 
     def _job_refused(self, candidate: Candidate) -> str | None:
         limits = self._limits
@@ -252,11 +252,11 @@ class Room:
         self, candidate: Candidate, operation: Operation, before: Sequence[Operation], *, overdue: bool = False
     ) -> str | None:
         """Return why the operation does not fit into a job that has the operations `before` it."""
-        wishes = candidate.wishes
+        due_operations = candidate.due_operations
         most = self._limits.per_operation.get(operation, self._limits.total)
         if self._operations[operation] >= most:
             return f"limit per_operation.{operation} ({most}) reached"
-        new_on_pool = wishes[operation].on_pool and not any(wishes[op].on_pool for op in before)
+        new_on_pool = due_operations[operation].on_pool and not any(due_operations[op].on_pool for op in before)
         full = self._full(f"pool {candidate.pool}") if new_on_pool else None
         return full or self._over_budget(candidate, operation, overdue=overdue)
 
@@ -274,15 +274,15 @@ class Room:
         Work above a day's budget runs first of a day, or, if it is overdue, while any of the budget is left: it would
         never run otherwise.
         """
-        wish = candidate.wishes[operation]
-        for place in self._places(candidate.ref, candidate.pool, on_pool=wish.on_pool):
+        due = candidate.due_operations[operation]
+        for place in self._places(candidate.ref, candidate.pool, on_pool=due.on_pool):
             bounds, spent = self._bounds.get(place), self._spent[place]
             budget = None if bounds is None else bounds.gb_hours_per_day
             if budget is None or spent <= 0:
                 continue
-            if self._lends and place.startswith(_SHARE) and wish.cost <= self._lent:
+            if self._lends and place.startswith(_SHARE) and due.cost <= self._lent:
                 continue
-            if spent >= budget if overdue and wish.cost > budget else spent + wish.cost > budget:
+            if spent >= budget if overdue and due.cost > budget else spent + due.cost > budget:
                 return f"the budget of {place} ({budget:g} GB-hours a day) has no room until 00:00 UTC"
         return None
 
@@ -293,7 +293,7 @@ class Room:
         return sum(budget * self._day_share - self._spent[name] for name, budget in budgets.items() if budget)
 
     def _places(self, ref: TableRef, pool: str, *, on_pool: bool) -> Sequence[str]:
-        """Return what bounds work on a table, and what it is called in reasons."""
+        """Return the names, as reasons show them, of the catalog and the pool whose limits apply to work on a table."""
         share = self._share(ref.parts[:-1])
         return (f"catalog {ref.catalog}", *(() if share is None else (share,)), *((f"pool {pool}",) if on_pool else ()))
 

@@ -61,7 +61,7 @@ def source_offsets(first: Mapping[int, str], path: str, batch: str | None) -> li
 
 
 def snapshot_to_pin(metadata: TableMetadata, sources: Iterable[SourceOffsets], *, available_now: bool) -> int:
-    """Return the snapshot that is to be pinned for a stream: the one that all that it needs comes after.
+    """Return the snapshot to pin for a stream: the oldest that it needs, from which all the others come.
 
     Raises `UsageError` when the table has not what the stream needs.
     """

@@ -56,13 +56,13 @@ class MaintenancePlan:
     deferred: tuple[Deferred, ...]
 
 
-def score(wish: DueOperation, importance: str, waited: timedelta, heat: float = 1.0) -> float:
+def score(due: DueOperation, importance: str, waited: timedelta, heat: float = 1.0) -> float:
     """Return benefit per cost, weighted by importance and heat, growing with the time waited.
 
     Not relative to the other candidates: one alone scores as it would among many. Failures do not enter.
     """
     ageing = 1.0 + max(timedelta(0), waited) / AGEING
-    return wish.benefit * IMPORTANCES[importance] * heat * ageing / max(wish.cost, LEAST_COST)
+    return due.benefit * IMPORTANCES[importance] * heat * ageing / max(due.cost, LEAST_COST)
 
 
 def heat_factor(queries_per_day: float) -> float:
@@ -98,12 +98,12 @@ def make_plan(
         scores: dict[Operation, float] = {}
         late: dict[Operation, timedelta] = {}
         shut = candidate.blocked or closed(candidate.windows, now)
-        for operation, wish in candidate.wishes.items():
-            points = score(wish, candidate.importance, wish.waited(now), candidate.heat)
-            reason = candidate.blocked or wish.blocked or _cooling(wish, now) or shut
+        for operation, due in candidate.due_operations.items():
+            points = score(due, candidate.importance, due.waited(now), candidate.heat)
+            reason = candidate.blocked or due.blocked or _cooling(due, now) or shut
             if reason is None:
                 scores[operation] = points
-                if (over := wish.waited(now) - limits.max_wait[candidate.importance]) >= timedelta(0):
+                if (over := due.waited(now) - limits.max_wait[candidate.importance]) >= timedelta(0):
                     late[operation] = over
             else:
                 deferred.append(Deferred(candidate.ref, operation, reason, points))
@@ -114,10 +114,10 @@ def make_plan(
     return MaintenancePlan(jobs, (*queued, *deferred))
 
 
-def _cooling(wish: DueOperation, now: datetime) -> str | None:
-    if wish.cooled is None or now >= wish.cooled:
+def _cooling(due: DueOperation, now: datetime) -> str | None:
+    if due.cooled is None or now >= due.cooled:
         return None
-    return f"cooling down until {wish.cooled:%Y-%m-%d %H:%M} UTC"
+    return f"cooling down until {due.cooled:%Y-%m-%d %H:%M} UTC"
 
 
 def _admit(waiting: Sequence[_Waiting], room: Room, now: datetime) -> tuple[tuple[PlannedJob, ...], list[Deferred]]:
@@ -165,12 +165,12 @@ def _with_wait(reason: str, item: _Waiting, operation: Operation, now: datetime)
     """Return the reason, with how long an operation that is overdue has waited."""
     if operation not in item.late:
         return reason
-    return f"{reason}; waited {item.candidate.wishes[operation].waited(now) // timedelta(hours=1)} hours"
+    return f"{reason}; waited {item.candidate.due_operations[operation].waited(now) // timedelta(hours=1)} hours"
 
 
 def _job(item: _Waiting, operations: tuple[Operation, ...], now: datetime, priority: Priority) -> PlannedJob:
     candidate = item.candidate
-    chosen = [candidate.wishes[op] for op in operations]
+    chosen = [candidate.due_operations[op] for op in operations]
     return PlannedJob(
         candidate.ref,
         candidate.table_uuid,

@@ -93,7 +93,7 @@ def _with_catalog_settings(
     pause: FleetPause | None,
 ) -> Candidate:
     """Return the candidate with its pool and the reason that blocks it, without operations that the cycle has tried."""
-    due = {op: operation for op, operation in candidate.wishes.items() if (candidate.ref, op) not in without}
+    due = {op: operation for op, operation in candidate.due_operations.items() if (candidate.ref, op) not in without}
     scope, blocked = runtime.scopes[candidate.ref.catalog], candidate.blocked
     if candidate.ref in running:
         blocked = "held by another job of this pass"
@@ -102,7 +102,7 @@ def _with_catalog_settings(
         blocked = f"catalog {name} is not enabled: set catalogs.{name}.enabled to true"
     if pause is not None:
         blocked = str(pause)
-    return replace(candidate, pool=scope.pool, blocked=blocked, wishes=due)
+    return replace(candidate, pool=scope.pool, blocked=blocked, due_operations=due)
 
 
 def _without_unavailable(
@@ -133,9 +133,9 @@ def _without_unavailable(
     return [
         replace(
             candidate,
-            wishes={
+            due_operations={
                 op: replace(due_operation, blocked=blocked(candidate, due_operation))
-                for op, due_operation in candidate.wishes.items()
+                for op, due_operation in candidate.due_operations.items()
             },
         )
         for candidate in candidates

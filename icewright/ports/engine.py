@@ -105,7 +105,7 @@ class Engine(Protocol):
     A dry run changes nothing, and its `files` are exactly those that the real run would rewrite or delete.
     """
 
-    def run(self, assignment: StepRequest) -> Outcome:
+    def run(self, request: StepRequest) -> Outcome:
         """Run the step, or with `dry_run` return what it would do."""
         ...
 

@@ -179,17 +179,17 @@ def _ref(name: str, raw: Mapping[str, Any]) -> table.SnapshotRef:
 
 @dataclass
 class FunctionEngine:
-    """An engine that calls a function; `assignments`, `resumed` and `probes` record the calls in order."""
+    """An engine that calls a function; `requests`, `resumed` and `probes` record the calls in order."""
 
-    function: Callable[[StepRequest], Outcome] = lambda assignment: committed(assignment.operation, "done", {})
-    assignments: list[StepRequest] = field(default_factory=list)
+    function: Callable[[StepRequest], Outcome] = lambda request: committed(request.operation, "done", {})
+    requests: list[StepRequest] = field(default_factory=list)
     resumed: list[Unfinished] = field(default_factory=list)
     probes: list[Probe] = field(default_factory=list)
 
-    def run(self, assignment: StepRequest) -> Outcome:
+    def run(self, request: StepRequest) -> Outcome:
         """Return the function's result; its errors are passed on."""
-        self.assignments.append(assignment)
-        return self.function(assignment)
+        self.requests.append(request)
+        return self.function(request)
 
     def resume(self, unfinished: Unfinished) -> Outcome:
         """Claim that every planned deletion was done."""

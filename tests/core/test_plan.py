@@ -87,8 +87,8 @@ def test_nothing_starves() -> None:
 @pytest.mark.parametrize(("minutes", "runs"), [(1, False), (0, True), (-1, True)])
 def test_cooldowns(operation: Operation, minutes: int, runs: bool) -> None:
     """Until the cooldown is over the operation is deferred, without a place in the queue; then it runs."""
-    wish = due(operation, cooled=NOW + timedelta(minutes=minutes))
-    plan = make_plan([candidate("t", wishes={operation: wish})], Limits(), NOW)
+    due_operation = due(operation, cooled=NOW + timedelta(minutes=minutes))
+    plan = make_plan([candidate("t", due_operations={operation: due_operation})], Limits(), NOW)
     assert bool(plan.jobs) is runs
     assert [(d.operation, d.position) for d in plan.deferred] == ([] if runs else [(operation, None)])
     assert all(d.reason == "cooling down until 2026-11-21 12:01 UTC" for d in plan.deferred)
@@ -96,8 +96,8 @@ def test_cooldowns(operation: Operation, minutes: int, runs: bool) -> None:
 
 def test_one_operation_cools_another_runs() -> None:
     """A due operation runs alone: it neither waits for one that cools down nor drags it along."""
-    wishes = {COMPACT: due(cooled=NOW + HOUR), EXPIRE: due(EXPIRE)}
-    (job,) = (plan := make_plan([candidate("t", wishes=wishes)], Limits(), NOW)).jobs
+    due_operations = {COMPACT: due(cooled=NOW + HOUR), EXPIRE: due(EXPIRE)}
+    (job,) = (plan := make_plan([candidate("t", due_operations=due_operations)], Limits(), NOW)).jobs
     assert job.operations == (EXPIRE,)
     assert [d.operation for d in plan.deferred] == [COMPACT]
 
@@ -129,7 +129,7 @@ def test_limits_of_pools() -> None:
     """A pool takes so many jobs; what needs no pool does not count, nor wait."""
     active = Active(RUNNING, "default", (COMPACT,), on_pool=True)
     limits = Limits(9, pools={"default": PoolLimits(2)})
-    crowd = [candidate("a", wishes=POOLED), candidate("b", wishes=POOLED), candidate("c", EXPIRE)]
+    crowd = [candidate("a", due_operations=POOLED), candidate("b", due_operations=POOLED), candidate("c", EXPIRE)]
     plan = make_plan(crowd, limits, NOW, Usage((active,)))
     assert [job.ref.name for job in plan.jobs] == ["a", "c"]
     assert [(d.ref.name, d.reason, d.position) for d in plan.deferred] == [
@@ -168,7 +168,7 @@ def test_budgets(pool: float | None, catalog: float | None, spent: float, active
     limits = Limits(9, {}, 9, 9, {"default": PoolLimits(9, pool)}, {"lake": CatalogLimits(None, catalog)})
     jobs = (Active(RUNNING, "default", (COMPACT,), on_pool=True, cost=active),)
     usage = Usage(jobs, {"default": spent}, {"lake": spent})
-    plan = make_plan([candidate("a", wishes=POOLED), candidate("b", wishes=POOLED)], limits, NOW, usage)
+    plan = make_plan([candidate("a", due_operations=POOLED), candidate("b", due_operations=POOLED)], limits, NOW, usage)
     assert len(plan.jobs) == admitted
     said = "GB-hours a day) has no room until 00:00 UTC"
     assert all(d.reason.endswith(said) for d in plan.deferred)
@@ -235,5 +235,5 @@ def test_one_job_for_a_table(order: str, operations: tuple[Operation, ...]) -> N
 
 def test_nothing_due_is_nothing_planned() -> None:
     """No candidates, or one without anything due, make an empty plan."""
-    assert make_plan([], Limits(), NOW) == make_plan([candidate(wishes={})], Limits(), NOW)
+    assert make_plan([], Limits(), NOW) == make_plan([candidate(due_operations={})], Limits(), NOW)
     assert make_plan([], Limits(), NOW).jobs == ()

@@ -109,7 +109,7 @@ def test_no_budget_is_ever_passed(candidates: list[Candidate], limits: Limits, u
 
 def _wishes(candidates: list[Candidate], job: PlannedJob) -> list[DueOperation]:
     (found,) = (c for c in candidates if c.ref == job.ref)
-    return [found.wishes[op] for op in job.operations]
+    return [found.due_operations[op] for op in job.operations]
 
 
 def _within(budget: float | None, taken: float, costs: list[float]) -> None:
@@ -129,7 +129,7 @@ def test_everything_due_starts_or_waits_with_a_reason(
     plan = make_plan(candidates, limits, NOW, usage)
     planned = [(job.ref, op) for job in plan.jobs for op in job.operations]
     deferred = [(d.ref, d.operation) for d in plan.deferred]
-    assert Counter(planned + deferred) == Counter((c.ref, op) for c in candidates for op in c.wishes)
+    assert Counter(planned + deferred) == Counter((c.ref, op) for c in candidates for op in c.due_operations)
     assert max(Counter(job.ref for job in plan.jobs).values(), default=1) == 1
     assert all(d.reason for d in plan.deferred)
     positions = {d.ref: d.position for d in plan.deferred if d.position is not None}

@@ -73,8 +73,8 @@ def test_more_important_tables_wait_less(importance: str) -> None:
     hours = MAX_WAIT[importance] / HOUR
     for late in (False, True):
         cold = replace(table("cold", hours if late else hours - 0.1), importance=importance)
-        cooled = replace(cold.wishes[COMPACT], cooled=NOW - 5 * HOUR)
-        for candidate, first in ((cold, late), (replace(cold, wishes={COMPACT: cooled}), False)):
+        cooled = replace(cold.due_operations[COMPACT], cooled=NOW - 5 * HOUR)
+        for candidate, first in ((cold, late), (replace(cold, due_operations={COMPACT: cooled}), False)):
             (job, *_) = make_plan([*HOT, candidate], Limits(1), NOW).jobs
             assert (job.ref.name == "cold") is first
 
@@ -102,12 +102,14 @@ def test_a_quarter_of_the_slots(total: int, running: int, overdue: int) -> None:
 def test_an_overdue_operation_waits_for_no_other_of_its_table() -> None:
     """Though compaction has no room, the overdue expiry after it runs; what is not overdue keeps its order."""
     both = table("cold", 30, COMPACT, EXPIRE)
-    fresh = replace(both.wishes[EXPIRE], since=NOW)
+    fresh = replace(both.due_operations[EXPIRE], since=NOW)
     limits, usage = Limits(4, {COMPACT: 1}), Usage((busy("old"),))
     (job,) = (plan := make_plan([both], limits, NOW, usage)).jobs
     assert (job.operations, job.priority) == ((EXPIRE,), Priority.OVERDUE)
     assert [d.reason for d in plan.deferred] == ["limit per_operation.compact (1) reached; waited 30 hours"]
-    assert make_plan([replace(both, wishes={**both.wishes, EXPIRE: fresh})], limits, NOW, usage).jobs == ()
+    assert (
+        make_plan([replace(both, due_operations={**both.due_operations, EXPIRE: fresh})], limits, NOW, usage).jobs == ()
+    )
 
 
 @pytest.mark.parametrize(
@@ -142,7 +144,10 @@ class _Waits:
         return [
             replace(
                 one,
-                wishes={op: replace(wish, since=self.since[ref, op]) for op, wish in one.wishes.items()},
+                due_operations={
+                    op: replace(due_operation, since=self.since[ref, op])
+                    for op, due_operation in one.due_operations.items()
+                },
                 blocked="held by a job" if ref in running else None,
             )
             for ref, one in self.tables.items()
@@ -160,7 +165,7 @@ def _fleets(draw: st.DrawFn) -> _Waits:
         }
         importance = draw(st.sampled_from(sorted(IMPORTANCES)))
         tables[ref] = Candidate(ref, ref.name, found, importance, pool=draw(st.sampled_from(["small", "large"])))
-    return _Waits(tables, {(ref, op): NOW for ref, one in tables.items() for op in one.wishes})
+    return _Waits(tables, {(ref, op): NOW for ref, one in tables.items() for op in one.due_operations})
 
 
 BUDGETS = st.none() | st.integers(4, 12)

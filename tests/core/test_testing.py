@@ -191,8 +191,8 @@ def test_a_catalog_that_is_down_answers_nothing(
 def test_an_engine_is_a_function() -> None:
     """The function answers; what was asked is kept in order."""
 
-    def answer(assignment: StepRequest) -> Outcome:
-        return failed(assignment.operation, "no")
+    def answer(request: StepRequest) -> Outcome:
+        return failed(request.operation, "no")
 
     step = RewriteManifests(((0, ManifestContent.DATA),), 1, by_spark=False, use_caching=False)
     asked = StepRequest("j", Operation.REWRITE_MANIFESTS, step, metadata())
@@ -200,7 +200,7 @@ def test_an_engine_is_a_function() -> None:
     engine = FunctionEngine(answer)
     assert engine.run(asked).reason == "no"
     assert engine.resume(left).metrics == {"files_deleted": 1}
-    assert (engine.assignments, engine.resumed) == ([asked], [left])
+    assert (engine.requests, engine.resumed) == ([asked], [left])
     assert FunctionEngine().run(asked).operation is Operation.REWRITE_MANIFESTS
 
 

@@ -215,30 +215,30 @@ class Bench:
     @property
     def asked(self) -> list[tuple[str, Operation]]:
         """What the engine was asked to do, in order."""
-        return [(a.base.ref.name, a.operation) for a in self.engine.assignments]
+        return [(a.base.ref.name, a.operation) for a in self.engine.requests]
 
     def events(self, kind: str) -> list[Mapping[str, Any]]:
         """What was told of a kind."""
         return [details for told, details in self.told if told == kind]
 
-    def _work(self, assignment: StepRequest) -> Outcome:
+    def _work(self, request: StepRequest) -> Outcome:
         """Do as if: commit, and let the facts be better."""
-        self.before(assignment)
-        ref, step = assignment.base.ref, assignment.step
+        self.before(request)
+        ref, step = request.base.ref, request.step
         change: Change | None = None
-        if not assignment.dry_run:
+        if not request.dry_run:
             if isinstance(step, ExpireSnapshots):
                 change = RemoveSnapshots(frozenset(step.snapshot_ids), frozenset(step.remove_refs))
             elif not isinstance(step, RemoveOrphans):
-                change = AddSnapshot(self.replacement(assignment.base), "main")
+                change = AddSnapshot(self.replacement(request.base), "main")
         if change is not None:
-            self.catalogs[ref.catalog].commit(assignment.base, change)
+            self.catalogs[ref.catalog].commit(request.base, change)
             if isinstance(step, RewriteDataFiles):
                 self.files.partitions[ref] = (partition(files=1, mb=500),)
             elif isinstance(change, AddSnapshot):
                 self.files.manifests_of[ref] = (manifests(1),)
-        self.after(assignment)
-        return committed(assignment.operation, "done", {"n": 1})
+        self.after(request)
+        return committed(request.operation, "done", {"n": 1})
 
     def replacement(self, base: TableMetadata) -> dict[str, Any]:
         """A snapshot that rewrites what was there."""

@@ -103,10 +103,10 @@ def test_a_verification_that_failed(bench: Bench) -> None:
     """Its own rule, of the highest severity, in place of the pause's."""
     bench.rot(bench.table())
 
-    def after(assignment: StepRequest) -> None:
-        now = bench.catalog.load(assignment.base.ref)
+    def after(request: StepRequest) -> None:
+        now = bench.catalog.load(request.base.ref)
         last = replace(now.snapshots[-1], summary={**now.snapshots[-1].summary, "added-records": "9"})
-        bench.catalog.concurrently(assignment.base.ref, snapshots=(*now.snapshots[:-1], last))
+        bench.catalog.concurrently(request.base.ref, snapshots=(*now.snapshots[:-1], last))
 
     bench.after = after
     bench.run(COMPACT)

@@ -145,7 +145,7 @@ def test_a_pool_that_is_away_stops_its_own_work_alone(bench: Bench) -> None:
     assert EXPIRE in {operation for _, operation in bench.asked}
     broken[0] = False
     bench.clock.advance(minutes=6)
-    bench.engine.assignments.clear()
+    bench.engine.requests.clear()
     planned = plan_now(bench.runtime(), ["lake"])
     assert len([job for job in planned.jobs if COMPACT in job.operations]) == 1, "one probe"
     serve(bench)

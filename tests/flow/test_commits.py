@@ -40,7 +40,7 @@ def test_a_lost_commit_is_planned_again(bench: Bench) -> None:
     result = bench.run(EXPIRE)
     assert states(result) == {EXPIRE: COMMITTED}
     assert bench.clock.slept == [0.05, 0.1, 0.2]
-    assert len({a.base.metadata_location for a in bench.engine.assignments}) == 4
+    assert len({a.base.metadata_location for a in bench.engine.requests}) == 4
     assert bench.catalog.load(ref).properties == {"left": "1"}
 
 
@@ -82,9 +82,9 @@ def test_an_unknown_commit_state_cleans_nothing(bench: Bench, landed: bool) -> N
     """The reply was lost: no second try; if the table shows that it landed, planned deletions are finished."""
     ref = bench.table()
 
-    def before(assignment: StepRequest) -> None:
+    def before(request: StepRequest) -> None:
         files = [FileAction("s3://lake/sales/orders/data/1", 1, "data")]
-        bench.store.ledger.plan(assignment.job_id, ref, files, LedgerState.PLANNED, bench.clock.now())
+        bench.store.ledger.plan(request.job_id, ref, files, LedgerState.PLANNED, bench.clock.now())
         if not landed:
             raise CommitStateUnknown("the reply was lost")
 
@@ -124,12 +124,12 @@ def test_a_lost_commit_in_the_second_step_keeps_the_first(bench: Bench) -> None:
     bench.files.partitions[REF] = (small, dead)
     errors: list[IcewrightError] = [CommitConflict("a writer")]
 
-    def before(assignment: StepRequest) -> None:
+    def before(request: StepRequest) -> None:
         if len(bench.asked) == 2:
             raise_next(errors)
 
-    def after(assignment: StepRequest) -> None:
-        step = assignment.step
+    def after(request: StepRequest) -> None:
+        step = request.step
         assert isinstance(step, RewriteDataFiles)
         bench.files.partitions[REF] = (partition("eu", files=1, mb=500),) if step.by_deletes else (dead,)
 
@@ -145,12 +145,12 @@ def test_what_an_earlier_operation_committed_proves_nothing_of_a_later_one(bench
     bench.rot(ref)
     snapshots = len(bench.catalog.load(ref).snapshots)
 
-    def before(assignment: StepRequest) -> None:
-        if assignment.operation is EXPIRE:
+    def before(request: StepRequest) -> None:
+        if request.operation is EXPIRE:
             raise CommitStateUnknown("the reply was lost")
         base = bench.catalog.load(ref)
         marked = bench.replacement(base)
-        marked["summary"][JOB_ID] = assignment.job_id
+        marked["summary"][JOB_ID] = request.job_id
         bench.catalog.commit(base, AddSnapshot(marked, "main"))
         raise CommitStateUnknown("the reply was lost")
 

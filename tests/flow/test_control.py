@@ -18,9 +18,9 @@ from tests.flow.bench import COMPACT, EXPIRE, MANIFESTS, Bench, job_states, stat
 FILES = [FileAction(f"s3://lake/sales/orders/data/{number}", 1, "data") for number in range(3)]
 
 
-def planned(bench: Bench, assignment: StepRequest) -> None:
+def planned(bench: Bench, request: StepRequest) -> None:
     """Write deletions down, as an expiry does before it commits."""
-    bench.store.ledger.plan(assignment.job_id, assignment.base.ref, FILES, LedgerState.PLANNED, bench.clock.now())
+    bench.store.ledger.plan(request.job_id, request.base.ref, FILES, LedgerState.PLANNED, bench.clock.now())
 
 
 def finishing(bench: Bench) -> list[str]:
@@ -41,8 +41,8 @@ def test_cancel_between_operations(bench: Bench) -> None:
     """The operation that runs ends in peace, those after it are put off, and the table is free again."""
     bench.rot(bench.table())
 
-    def after(assignment: StepRequest) -> None:
-        bench.store.jobs.request_cancel(assignment.job_id, bench.clock.now())
+    def after(request: StepRequest) -> None:
+        bench.store.jobs.request_cancel(request.job_id, bench.clock.now())
 
     bench.after = after
     result = bench.run(COMPACT, MANIFESTS, EXPIRE)
@@ -54,10 +54,10 @@ def test_cancel_between_operations(bench: Bench) -> None:
     assert bench.store.jobs.count_consecutive(REF, JobState.FAILED) == 0
 
 
-def stopped(assignment: StepRequest) -> bool:
+def stopped(request: StepRequest) -> bool:
     """Whether the engine is told to stop."""
     try:
-        assignment.check()
+        request.check()
     except (Cancelled, LeaseLost):
         return True
     return False
@@ -68,10 +68,10 @@ def test_the_engine_hears_of_a_cancel(bench: Bench) -> None:
     bench.table()
     heard: list[bool] = []
 
-    def before(assignment: StepRequest) -> None:
-        heard.append(stopped(assignment))
-        bench.store.jobs.request_cancel(assignment.job_id, bench.clock.now())
-        heard.append(stopped(assignment))
+    def before(request: StepRequest) -> None:
+        heard.append(stopped(request))
+        bench.store.jobs.request_cancel(request.job_id, bench.clock.now())
+        heard.append(stopped(request))
 
     bench.before = before
     bench.run(EXPIRE)
@@ -96,10 +96,10 @@ def test_the_engine_hears_of_the_time_out(bench: Bench) -> None:
     bench.settings["execute.timeout_seconds"] = 60
     heard: list[bool] = []
 
-    def before(assignment: StepRequest) -> None:
-        heard.append(stopped(assignment))
+    def before(request: StepRequest) -> None:
+        heard.append(stopped(request))
         bench.clock.advance(seconds=61)
-        heard.append(stopped(assignment))
+        heard.append(stopped(request))
 
     bench.before = before
     bench.run(EXPIRE)
@@ -127,9 +127,9 @@ def test_the_engine_hears_of_a_lost_lease(bench: Bench) -> None:
     bench.table()
     heard: list[bool] = []
 
-    def before(assignment: StepRequest) -> None:
+    def before(request: StepRequest) -> None:
         bench.store.jobs.end_interrupted(bench.clock.now() + timedelta(hours=1), lambda _: False)
-        heard.append(stopped(assignment))
+        heard.append(stopped(request))
 
     bench.before = before
     bench.run(EXPIRE)
@@ -142,9 +142,9 @@ def test_a_lost_lease_does_not_abort_the_pass(bench: Bench) -> None:
     bench.rot(bench.table("a"))
     bench.table("b")
 
-    def before(assignment: StepRequest) -> None:
-        if assignment.base.ref.name == "a":
-            bench.store.jobs.finish(assignment.job_id, JobState.INTERRUPTED, "", bench.clock.now())
+    def before(request: StepRequest) -> None:
+        if request.base.ref.name == "a":
+            bench.store.jobs.finish(request.job_id, JobState.INTERRUPTED, "", bench.clock.now())
             raise LeaseLost("another process owns the table")
 
     bench.before = before
@@ -254,8 +254,8 @@ def test_an_unexpected_error_in_one_job_does_not_abort_the_pass(bench: Bench) ->
     for name in ("a", "b", "c"):
         bench.table(name)
 
-    def before(assignment: StepRequest) -> None:
-        if assignment.base.ref.name == "b":
+    def before(request: StepRequest) -> None:
+        if request.base.ref.name == "b":
             raise ValueError("a bug")
 
     bench.before = before

@@ -184,7 +184,7 @@ def test_a_dry_run_writes_nothing(bench: Bench) -> None:
     assert (result.due, result.run) == (2, 2)
     assert all(job.dry_run and job.job_id is None for job in result.jobs)
     assert bench.asked
-    assert all(assignment.dry_run for assignment in bench.engine.assignments)
+    assert all(request.dry_run for request in bench.engine.requests)
     assert before == bench.catalog.tables
     assert not bench.store.jobs.list()
     assert not bench.store.ledger.unfinished(bench.clock.now())

@@ -38,8 +38,8 @@ def test_a_failing_operation_does_not_stop_the_next(bench: Bench) -> None:
     """The job is partial then, with a result for each operation and the error in its summary."""
     bench.rot(bench.table())
 
-    def before(assignment: StepRequest) -> None:
-        if assignment.operation is COMPACT:
+    def before(request: StepRequest) -> None:
+        if request.operation is COMPACT:
             raise MetadataUnreadable("a manifest is missing")
 
     bench.before = before
@@ -54,7 +54,7 @@ def test_each_operation_sees_the_table_as_it_then_is(bench: Bench) -> None:
     """The second operation's base is what the first one left, and its own commit is no conflict."""
     bench.rot(bench.table())
     result = bench.run(COMPACT, EXPIRE)
-    first, second = bench.engine.assignments
+    first, second = bench.engine.requests
     assert first.base.metadata_location != second.base.metadata_location
     assert first.base.metadata_location in second.base.metadata_log
     assert result.state is JobState.SUCCEEDED
@@ -82,8 +82,8 @@ def test_the_table_is_replaced_while_the_job_runs(bench: Bench) -> None:
     """What was planned on the earlier table is not done to the later one, and the table is not held."""
     bench.rot(bench.table())
 
-    def after(assignment: StepRequest) -> None:
-        if assignment.operation is COMPACT:
+    def after(request: StepRequest) -> None:
+        if request.operation is COMPACT:
             bench.table(table_uuid="another")
 
     bench.after = after
@@ -203,8 +203,8 @@ def test_jobs_on_different_tables_do_not_hinder_one_another(bench: Bench) -> Non
     for number in range(6):
         bench.table(f"t{number}")
 
-    def before(assignment: StepRequest) -> None:
-        if assignment.base.ref.name == "t3":
+    def before(request: StepRequest) -> None:
+        if request.base.ref.name == "t3":
             raise MetadataUnreadable("broken")
 
     bench.before = before

@@ -30,7 +30,7 @@ def pin(snapshot_id: int, reader: str = "reader x", hours: float = 1) -> Snapsho
 
 def expired(bench: Bench) -> tuple[int, ...]:
     """What the engine was last asked to expire."""
-    step = bench.engine.assignments[-1].step
+    step = bench.engine.requests[-1].step
     assert isinstance(step, ExpireSnapshots)
     return step.snapshot_ids
 
@@ -55,9 +55,9 @@ def test_a_rewrite_holds_the_snapshot_that_it_began_on(bench: Bench, fault: Exce
     made = table(bench)
     seen: list[list[SnapshotPin]] = []
 
-    def before(assignment: StepRequest) -> None:
+    def before(request: StepRequest) -> None:
         seen.append(list(bench.store.pins.list(REF, made.table_uuid)))
-        if fault is not None and assignment.operation is Operation.COMPACT:
+        if fault is not None and request.operation is Operation.COMPACT:
             raise fault
 
     bench.before = before

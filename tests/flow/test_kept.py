@@ -22,9 +22,9 @@ def failing(bench: Bench, *errors: IcewrightError) -> Callable[[StepRequest], No
     """An engine that commits something, tells it, and raises; after the last error it works."""
     waiting = list(errors)
 
-    def before(assignment: StepRequest) -> None:
-        if assignment.operation is COMPACT and waiting:
-            assignment.on_partial_result(SOME)
+    def before(request: StepRequest) -> None:
+        if request.operation is COMPACT and waiting:
+            request.on_partial_result(SOME)
             raise waiting.pop(0)
 
     return before
@@ -57,8 +57,8 @@ def test_a_stopped_job_that_did_nothing_says_so(bench: Bench) -> None:
     """Files that were left uncommitted are in the run's notes."""
     bench.rot(bench.table())
 
-    def before(assignment: StepRequest) -> None:
-        assignment.on_partial_result(
+    def before(request: StepRequest) -> None:
+        request.on_partial_result(
             skipped(COMPACT, "nothing was committed", notes=("2 uncommitted files are in the ledger",))
         )
         raise Cancelled("somebody asked it to stop")
@@ -86,15 +86,15 @@ def test_lost_attempts_are_charged_and_compared_with_the_first_prediction(bench:
     bench.rot(ref)
     lost = skipped(COMPACT, "nothing was committed", metrics={"gb_hours": 0.25, "files_left": 3})
 
-    def before(assignment: StepRequest) -> None:
-        assignment.on_partial_result(lost)
+    def before(request: StepRequest) -> None:
+        request.on_partial_result(lost)
         bench.before = lambda _: None
         bench.files.partitions[ref] = (partition(files=100, mb=1),)
         raise CommitConflict("a writer was first")
 
     bench.before = before
     works = bench.engine.function
-    bench.engine.function = lambda assignment: replace(works(assignment), metrics=METRICS)
+    bench.engine.function = lambda request: replace(works(request), metrics=METRICS)
     (outcome,) = bench.run(COMPACT).outcomes
     assert outcome.state is OperationState.COMMITTED
     assert outcome.metrics["gb_hours"] == 0.25 + METRICS["gb_hours"]
@@ -114,13 +114,13 @@ def test_what_was_kept_is_verified(bench: Bench) -> None:
     """A commit that lost rows pauses the table also when the step failed afterwards."""
     bench.rot(ref := bench.table())
 
-    def before(assignment: StepRequest) -> None:
+    def before(request: StepRequest) -> None:
         now = bench.catalog.load(ref)
         head = now.snapshots[-1]
         summary = {"operation": "replace", "added-records": "1", "deleted-records": "9"}
         lost = replace(head, snapshot_id=999, operation="replace", summary=summary)
         bench.catalog.concurrently(ref, snapshots=(*now.snapshots, lost))
-        assignment.on_partial_result(SOME)
+        request.on_partial_result(SOME)
         raise EngineUnavailable("Spark died")
 
     bench.before = before

@@ -36,8 +36,8 @@ def _due(bench: Bench) -> Due:
     return found
 
 
-def _fails(assignment: StepRequest) -> Outcome:
-    return failed(assignment.operation, "no space left on device")
+def _fails(request: StepRequest) -> Outcome:
+    return failed(request.operation, "no space left on device")
 
 
 def _loses(_assignment: StepRequest) -> Outcome:
@@ -56,7 +56,7 @@ def works(bench: Bench) -> Callable[[StepRequest], Outcome]:
     bench.settings["impact.planning"] = False
     bench.table()
     ordinary = bench.engine.function
-    return lambda assignment: replace(ordinary(assignment), metrics={"gb_hours": TAKEN})
+    return lambda request: replace(ordinary(request), metrics={"gb_hours": TAKEN})
 
 
 @pytest.mark.parametrize("then", [_fails, _loses])
@@ -94,7 +94,7 @@ def test_a_commit_whose_reply_was_lost_unlearns_nothing(bench: Bench, works: Cal
         _due(bench)
         bench.run(COMPACT, manual=False)
     known = _due(bench)
-    bench.engine.function = lambda assignment: committed(assignment.operation, "it landed", {})
+    bench.engine.function = lambda request: committed(request.operation, "it landed", {})
     bench.run(COMPACT, manual=False)
     assert _due(bench).factors.cost == pytest.approx(known.factors.cost, rel=1e-5)
 
@@ -105,7 +105,7 @@ def test_a_run_that_saved_less_makes_the_next_worth_less(bench: Bench) -> None:
     bench.table()
     first = _due(bench)
     little = {"files_merged": first.files / 2, "files_written": first.files / 4}
-    bench.engine.function = lambda assignment: committed(assignment.operation, "half of it", little)
+    bench.engine.function = lambda request: committed(request.operation, "half of it", little)
     bench.run(COMPACT, manual=False)
     less = _due(bench)
     assert (less.benefit, less.files) == pytest.approx((first.benefit / 2, first.files / 2), rel=1e-5)
@@ -113,7 +113,7 @@ def test_a_run_that_saved_less_makes_the_next_worth_less(bench: Bench) -> None:
     bench.run(COMPACT, manual=False)
     assert _due(bench).benefit == less.benefit
     as_said = {"files_merged": less.files + 1, "files_written": 1}
-    bench.engine.function = lambda assignment: committed(assignment.operation, "as was said", as_said)
+    bench.engine.function = lambda request: committed(request.operation, "as was said", as_said)
     bench.run(COMPACT, manual=False)
     assert _due(bench).benefit == pytest.approx(less.benefit, rel=1e-5)
 
@@ -122,9 +122,9 @@ def test_work_that_came_to_nothing_has_cost_its_time(bench: Bench) -> None:
     """It counts against the day's budget; the job has failed all the same, and not in part."""
     bench.rot(bench.table())
 
-    def fails(assignment: StepRequest) -> Outcome:
+    def fails(request: StepRequest) -> Outcome:
         lost = {"gb_hours": TAKEN, "duration_ms": 1000.0}
-        assignment.on_partial_result(skipped(assignment.operation, "nothing was committed", metrics=lost))
+        request.on_partial_result(skipped(request.operation, "nothing was committed", metrics=lost))
         raise MetadataUnreadable("no space left on device")
 
     bench.engine.function = fails

@@ -241,8 +241,8 @@ def test_a_pass_begins_nothing_outside_of_windows(bench: Bench) -> None:
     bench.limits = Limits(total=4, per_worker=1)
     bench.settings |= {"windows": "11:00-12:05"}  # it is 12:00
 
-    def long(assignment: StepRequest) -> None:
-        waits = bench.store.tables.get(second if assignment.base.ref == first else first)
+    def long(request: StepRequest) -> None:
+        waits = bench.store.tables.get(second if request.base.ref == first else first)
         assert waits is not None
         if len(bench.asked) == 1:
             assert queue_manual_job(bench.runtime(), waits, (COMPACT,), {})
@@ -281,7 +281,7 @@ def test_knobs_of_one_job_do_not_outlive_it(bench: Bench) -> None:
     assert execute_taken(runtime, job).state is JobState.SUCCEEDED
     (candidate,) = bench.store.planning.candidates(["lake"])
     assert candidate.importance == "normal"
-    assert EXPIRE in candidate.wishes
+    assert EXPIRE in candidate.due_operations
 
 
 def test_one_read_that_failed_makes_nobody_wait_anew(bench: Bench) -> None:
@@ -297,4 +297,4 @@ def test_one_read_that_failed_makes_nobody_wait_anew(bench: Bench) -> None:
     del bench.files.broken[ref]
     assert evaluate_and_record(bench.runtime(), ref, bench.clock.now()) is not None
     (after,) = bench.store.planning.candidates(["lake"])
-    assert after.wishes[EXPIRE].since == before.wishes[EXPIRE].since
+    assert after.due_operations[EXPIRE].since == before.due_operations[EXPIRE].since

@@ -40,10 +40,10 @@ def _left(bench: Bench) -> None:
     bench.scopes["lake"] = Scope(enabled=True, tables="other-*")
 
 
-def cancel(bench: Bench, assignment: StepRequest) -> None:
+def cancel(bench: Bench, request: StepRequest) -> None:
     """Somebody cancels the job while it works."""
-    bench.store.jobs.request_cancel(assignment.job_id, bench.clock.now())
-    assignment.check()
+    bench.store.jobs.request_cancel(request.job_id, bench.clock.now())
+    request.check()
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_a_cancelled_job_puts_off_what_it_had_not_begun(bench: Bench) -> None:
     runtime = looked(bench)
     planning = Planning(runtime)
     assert planning.due() == 1
-    bench.before = lambda assignment: cancel(bench, assignment)
+    bench.before = lambda request: cancel(bench, request)
     deferral = {COMPACT: OperationState.DEFERRED, EXPIRE: OperationState.DEFERRED}
     assert [states(result) for result in rounds(bench, runtime, planning)] == [deferral]
     assert len(bench.asked) == 1
@@ -201,7 +201,7 @@ def test_what_somebody_cancelled_does_not_begin_again_at_once(bench: Bench) -> N
     runtime = looked(bench)
     planning = Planning(runtime)
     assert planning.due() == 1
-    bench.before = lambda assignment: cancel(bench, assignment)
+    bench.before = lambda request: cancel(bench, request)
     assert [result.state for result in rounds(bench, runtime, planning)] == [JobState.CANCELLED]
     assert len(bench.asked) == 1
 
@@ -211,7 +211,7 @@ def test_a_job_that_a_service_stops_begins_again(bench: Bench) -> None:
     bench.table()
     runtime = looked(bench)
     assert Planning(runtime).due() == 1
-    bench.before = lambda assignment: assignment.check()
+    bench.before = lambda request: request.check()
     (job,) = taken(bench, runtime)
     stopping = bench.runtime(stopping=lambda: True)
     assert execute_taken(stopping, job).state is JobState.CANCELLED

@@ -80,7 +80,7 @@ class GlueCatalog(MetadataFileCatalog):
         except TableNotFound as error:
             raise CommitConflict(f"{base.ref}: the table is gone since {base.metadata_location}") from error
         must_be_current(base, entry.get("Parameters"))
-        require_inside(self.environment, self.name, base)
+        require_inside(self.allowlist, self.name, base)
         new = write_metadata(self.files, base, change, self.clock.now())
         if new is None:
             return base

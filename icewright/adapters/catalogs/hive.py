@@ -85,7 +85,7 @@ class HiveCatalog(MetadataFileCatalog):
         The new file is deleted unless the table may still come to name it.
         """
         must_be_current(base, self._current(base).parameters)
-        require_inside(self.environment, self.name, base)
+        require_inside(self.allowlist, self.name, base)
         new = write_metadata(self.files, base, change, self.clock.now())
         if new is None:
             return base

@@ -28,7 +28,7 @@ class MetadataFileCatalog:
     properties: CatalogProperties
     files: MetadataFiles
     clock: Clock
-    environment: Allowlist | None = None
+    allowlist: Allowlist | None = None
     _memo: MetadataCache = field(default_factory=MetadataCache, init=False)
 
     @property

@@ -196,7 +196,7 @@ class NessieCatalog(MetadataFileCatalog):
         return self._commit(replace(reference, hash=hash_), content, base, change)
 
     def _commit(self, branch: Reference, content: Content, base: TableMetadata, change: Change) -> TableMetadata:
-        require_inside(self.environment, self.name, base)
+        require_inside(self.allowlist, self.name, base)
         new = write_metadata(self.files, base, change, self.clock.now())
         if new is None:
             return base

@@ -28,31 +28,31 @@ if TYPE_CHECKING:  # a client is loaded with the first catalog of its type: they
 
 
 def open_catalog(
-    properties: CatalogProperties, files: MetadataFiles, clock: Clock, environment: Allowlist | None = None
+    properties: CatalogProperties, files: MetadataFiles, clock: Clock, allowlist: Allowlist | None = None
 ) -> AnyCatalog:
     """Return the catalog that the properties configure; commits outside of the allowlist are refused."""
     match properties:
         case SqlCatalogProperties():
             from icewright.adapters.catalogs.sql import SqlCatalog
 
-            return SqlCatalog(properties, files, clock, environment)
+            return SqlCatalog(properties, files, clock, allowlist)
         case NessieCatalogProperties():
             from icewright.adapters.catalogs.nessie import NessieCatalog
 
-            return NessieCatalog(properties, files, clock, environment)
+            return NessieCatalog(properties, files, clock, allowlist)
         case RestCatalogProperties():
             from icewright.adapters.catalogs.rest import RestCatalog
 
-            return RestCatalog(properties, files, clock, environment)
+            return RestCatalog(properties, files, clock, allowlist)
         case HiveCatalogProperties():
             with requires_extra("hive", f"catalog {properties.name}"):
                 from icewright.adapters.catalogs.hive import HiveCatalog
 
-            return HiveCatalog(properties, files, clock, environment)
+            return HiveCatalog(properties, files, clock, allowlist)
         case GlueCatalogProperties():
             with requires_extra("glue", f"catalog {properties.name}"):
                 from icewright.adapters.catalogs.glue import GlueCatalog
 
-            return GlueCatalog(properties, files, clock, environment)
+            return GlueCatalog(properties, files, clock, allowlist)
         case _:
             assert_never(properties)

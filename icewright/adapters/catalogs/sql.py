@@ -94,7 +94,7 @@ class SqlCatalog(MetadataFileCatalog):
         The compare-and-set on the metadata location covers all of the metadata: a concurrent change of any ref,
         snapshot or property is a conflict.
         """
-        require_inside(self.environment, self.name, base)
+        require_inside(self.allowlist, self.name, base)
         new = write_metadata(self.files, base, change, self.clock.now())
         if new is None:
             return self._current(base)

@@ -63,37 +63,37 @@ class Engines:
     orphans: RemoveOrphansInService
     manifests: RewriteManifestsInService
     conversion: ConvertInService
-    environments: Mapping[str, Allowlist] = field(default_factory=dict)  # of the catalogs that declare one
+    allowlists: Mapping[str, Allowlist] = field(default_factory=dict)  # of the catalogs that declare one
     vacuums: Mapping[str, BranchVacuum] = field(default_factory=dict)  # of catalogs with branches
 
-    def run(self, assignment: StepRequest) -> Outcome:
+    def run(self, request: StepRequest) -> Outcome:
         """Run the step, or with `dry_run` return what it would do."""
-        self._require_in_environment(assignment.base)
-        if not isinstance(assignment.step, RemoveOrphans):  # its guard looks when it scans
-            self.expire.guard.require_iceberg_alone(assignment.base)
-        if isinstance(assignment.step, (ExpireSnapshots, ExpireRows, TagRecoveryPoints)):
-            self._require_same_time(assignment.base)
-        catalog = self.catalogs[assignment.base.ref.catalog]
-        match assignment.step:
+        self._require_allowed(request.base)
+        if not isinstance(request.step, RemoveOrphans):  # its guard looks when it scans
+            self.expire.guard.require_iceberg_alone(request.base)
+        if isinstance(request.step, (ExpireSnapshots, ExpireRows, TagRecoveryPoints)):
+            self._require_same_time(request.base)
+        catalog = self.catalogs[request.base.ref.catalog]
+        match request.step:
             case ExpireRows() | RewriteDataFiles() | RewritePositionDeletes() as step:
-                return self.spark.run(catalog, assignment, step)
+                return self.spark.run(catalog, request, step)
             case RewriteManifests(by_spark=True) as step:
-                return self.spark.run(catalog, assignment, step)
-            case ExpireSnapshots(by_spark=True) as step if not assignment.dry_run:
-                base = catalog.load(assignment.base.ref)
-                self._require_unprotected(catalog, step, base, automatic=assignment.automatic)
-                return self.spark.run(catalog, assignment, step)
+                return self.spark.run(catalog, request, step)
+            case ExpireSnapshots(by_spark=True) as step if not request.dry_run:
+                base = catalog.load(request.base.ref)
+                self._require_unprotected(catalog, step, base, automatic=request.automatic)
+                return self.spark.run(catalog, request, step)
             case ConvertEqualityDeletes() as step:
-                return _costed(self.conversion.run(catalog, assignment, step))
+                return _costed(self.conversion.run(catalog, request, step))
             case RewriteManifests() as step:
-                return _costed(self.manifests.run(catalog, assignment, step))
+                return _costed(self.manifests.run(catalog, request, step))
             case TagRecoveryPoints() as step:
-                return _costed(RecoveryPointsInService(self.orphans.deletion.clock).run(catalog, assignment, step))
+                return _costed(RecoveryPointsInService(self.orphans.deletion.clock).run(catalog, request, step))
             case ExpireSnapshots() as step:
-                return _costed(self.expire.run(catalog, assignment, step))
+                return _costed(self.expire.run(catalog, request, step))
             case RemoveOrphans() as step:
-                return _costed(self.orphans.run(catalog, assignment, step))
-        assert_never(assignment.step)
+                return _costed(self.orphans.run(catalog, request, step))
+        assert_never(request.step)
 
     def resume(self, unfinished: Unfinished) -> Outcome:
         """Finish planned deletions of any operation, after the same proof."""
@@ -104,7 +104,7 @@ class Engines:
             raise TableReplaced(
                 f"{unfinished.ref} was replaced: the deletions that job {unfinished.job_id} planned are void"
             )
-        self._require_in_environment(base)
+        self._require_allowed(base)
         notes = self._restore_lost_refs(unfinished)
         orphans = Operation.REMOVE_ORPHANS in unfinished.operations
         operation = Operation.REMOVE_ORPHANS if orphans else Operation.EXPIRE_SNAPSHOTS
@@ -156,21 +156,21 @@ class Engines:
 
     def repair(self, request: RepairRequest) -> RepairPlan:
         """Repair what is provably right, or return what that would be."""
-        self._require_in_environment(request.base)
+        self._require_allowed(request.base)
         self.expire.guard.require_iceberg_alone(request.base)
         deletion, catalog = self.orphans.deletion, self.catalogs[request.base.ref.catalog]
         return TableRepair(deletion.files, deletion.clock, catalog, request).run()
 
     def probe(self, probe: Probe) -> Sequence[float]:
         """Return the query's seconds on each of the snapshots."""
-        self._require_in_environment(probe.table)
+        self._require_allowed(probe.table)
         return self.spark.probe(probe)
 
     def _require_unprotected(
         self, catalog: Catalog, step: ExpireSnapshots, base: TableMetadata, *, automatic: bool
     ) -> None:
         """Raise `Refused` if a deletion by Spark would touch a protected file: Spark checks no single file."""
-        self._require_in_environment(base)
+        self._require_allowed(base)
         if step.delete_files and step.delay:
             raise Refused(
                 f"{base.ref}: Spark deletes files at once: set deletion.delay_hours to 0, or expire_snapshots.engine "
@@ -188,8 +188,8 @@ class Engines:
             )
         ids = set(step.snapshot_ids) & set(base.by_id)
         planned = self.expire.planned(catalog, base, step, ids, automatic=automatic)
-        environment, name = self.environments.get(base.ref.catalog), base.ref.catalog
-        require_inside(environment, name, base, [*(file.path for file in planned.files), *planned.stays])
+        allowlist, name = self.allowlists.get(base.ref.catalog), base.ref.catalog
+        require_inside(allowlist, name, base, [*(file.path for file in planned.files), *planned.stays])
         if planned.stays:
             raise Refused(
                 f"{base.ref}: Spark would delete {count(len(planned.stays), 'file')} that must stay "
@@ -202,9 +202,9 @@ class Engines:
         folder = base.metadata_location.rpartition("/")[0]
         in_time(base, self.orphans.deletion.clock.now(), self.orphans.storage_time(folder))
 
-    def _require_in_environment(self, base: TableMetadata) -> None:
+    def _require_allowed(self, base: TableMetadata) -> None:
         """Raise `Refused` before a step touches a table outside of its catalog's allowlist."""
-        require_inside(self.environments.get(base.ref.catalog), base.ref.catalog, base)
+        require_inside(self.allowlists.get(base.ref.catalog), base.ref.catalog, base)
 
 
 def _costed(outcome: Outcome) -> Outcome:

@@ -153,7 +153,7 @@ def _candidate(row: Any, due: Mapping[Operation, DueOperation]) -> Candidate:  #
     return Candidate(
         ref=ref_of(row),
         table_uuid=row.table_uuid,
-        wishes=due,
+        due_operations=due,
         importance=row.importance,
         order=row.run_order,
         windows=row.windows,

@@ -70,7 +70,7 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
 
 
 def _too_large(found: Sequence[ManifestFacts], facts: TableFacts, *, by_spark: bool) -> list[ManifestFacts]:
-    """Return those with manifests to split; Spark splits by the table's property, and none that suit this."""
+    """Return the groups with manifests far above the target; none where Spark would aim at a larger size."""
     target = facts.metadata.properties.get("commit.manifest.target-size-bytes", "")
     spark_target = int(target) if target.isdecimal() else SPARK_TARGET_BYTES
     if by_spark and spark_target > facts.thresholds.manifest_target_bytes:

@@ -41,8 +41,8 @@ class SimulatedQueue:
         cooling = []
         for number, candidate in due.items():
             if not self.add(number, candidate, now):
-                cools = [w.cooled for w in candidate.wishes.values() if w.cooled is not None and w.cooled > now]
-                cooling += [(number, min(cools))] if len(cools) == len(candidate.wishes) else []
+                cools = [w.cooled for w in candidate.due_operations.values() if w.cooled is not None and w.cooled > now]
+                cooling += [(number, min(cools))] if len(cools) == len(candidate.due_operations) else []
         return cooling
 
     def add(self, number: int, candidate: Candidate, now: datetime) -> bool:
@@ -50,14 +50,14 @@ class SimulatedQueue:
 
         Return whether it was added.
         """
-        wishes = {op: w for op, w in candidate.wishes.items() if w.cooled is None or now >= w.cooled}
-        if not wishes or opens(candidate.windows, now) is not None:
+        due_operations = {op: w for op, w in candidate.due_operations.items() if w.cooled is None or now >= w.cooled}
+        if not due_operations or opens(candidate.windows, now) is not None:
             return False
-        points = max(score(w, candidate.importance, w.waited(now), candidate.heat) for w in wishes.values())
-        longest = max(w.waited(now) for w in wishes.values())
+        points = max(score(w, candidate.importance, w.waited(now), candidate.heat) for w in due_operations.values())
+        longest = max(w.waited(now) for w in due_operations.values())
         insort(self._overdue_at, (now - longest + self._limits.max_wait[candidate.importance], number))
-        first = next(op for op in ORDERS[candidate.order] if op in wishes)
-        wanted = (candidate.order, *((op, w.on_pool) for op, w in wishes.items()))
+        first = next(op for op in ORDERS[candidate.order] if op in due_operations)
+        wanted = (candidate.order, *((op, w.on_pool) for op, w in due_operations.items()))
         key = (candidate.ref.catalog, candidate.pool, first, wanted)
         insort(self._alike.setdefault(key, []), (points, -number))
         return True

@@ -239,7 +239,7 @@ class SimulatedService:
 def _candidate(evaluation: Evaluation, known: _Known, number: int) -> Candidate:
     """Return the table as a candidate of the plan; its number stands for its uuid."""
     terms = evaluation.terms
-    wishes = {
+    due_operations = {
         op: DueOperation(
             d.benefit, d.cost, d.why, known.since[op], any(map(on_pool, d.work.steps)), terms.cooled.get(op)
         )
@@ -248,7 +248,7 @@ def _candidate(evaluation: Evaluation, known: _Known, number: int) -> Candidate:
     return Candidate(
         evaluation.facts.ref,
         str(number),
-        wishes,
+        due_operations,
         importance=terms.importance,
         order=terms.order,
         windows=terms.windows,

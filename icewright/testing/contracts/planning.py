@@ -63,9 +63,9 @@ class PlanningStateTests(StoreSuite):
         old = metadata([1000 - hours for hours in range(10)], ref=REF)
         store.tables.record_evaluation(evaluate(facts(partition(files=10, mb=1), of=old), policy_knobs, {}, NOW), NOW)
         (actual,) = store.planning.candidates(["lake"])
-        assert actual.wishes.keys() >= {COMPACT, EXPIRE}
-        assert (actual.wishes[COMPACT].on_pool, actual.wishes[EXPIRE].on_pool) == (True, False)
-        assert {wish.since for wish in actual.wishes.values()} == {NOW}
+        assert actual.due_operations.keys() >= {COMPACT, EXPIRE}
+        assert (actual.due_operations[COMPACT].on_pool, actual.due_operations[EXPIRE].on_pool) == (True, False)
+        assert {due_operation.since for due_operation in actual.due_operations.values()} == {NOW}
         assert (actual.importance, actual.windows, actual.heat, actual.blocked) == ("high", "sat", 1, None)
         store.planning.record_deferred([Deferred(REF, COMPACT, "global limit (1) reached", 3.0, 1)])
         store.planning.record_deferred([Deferred(REF, COMPACT, "global limit (1) reached", 3.0, 1)])
@@ -82,7 +82,11 @@ class PlanningStateTests(StoreSuite):
         due, spared = knobs({"compact.min_input_files": 2}), knobs({"compact.enabled": False})
 
         def since() -> Mapping[Operation, datetime]:
-            return {op: wish.since for c in store.planning.candidates(["lake"]) for op, wish in c.wishes.items()}
+            return {
+                op: due_operation.since
+                for c in store.planning.candidates(["lake"])
+                for op, due_operation in c.due_operations.items()
+            }
 
         moments = [NOW + timedelta(hours=hours) for hours in range(4)]
         for now in moments[:2]:

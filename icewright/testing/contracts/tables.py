@@ -98,7 +98,7 @@ class TableStateTests(StoreSuite):
         store.tables.record_evaluation(evaluated(now=later), later)
         assert (table_row(store).error, table_row(store).due_since) == (None, NOW)
         (candidate,) = store.planning.candidates(["lake"])
-        assert {wish.since for wish in candidate.wishes.values()} == {NOW}
+        assert {due.since for due in candidate.due_operations.values()} == {NOW}
 
     def test_an_unreadable_table_is_tried_again_soon_and_then_more_and_more_seldom(self, store: Store) -> None:
         """After half a minute, then after twice as long as since the last try, up to an hour; a success begins anew."""

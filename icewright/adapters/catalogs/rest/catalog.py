@@ -50,7 +50,7 @@ class RestCatalog:
     properties: RestCatalogProperties
     files: CatalogFiles
     clock: Clock
-    environment: Allowlist | None = None
+    allowlist: Allowlist | None = None
     policies: RestPolicies = field(init=False)
     _client: RestClient = field(init=False)
     _credentials: CredentialStore = field(init=False)
@@ -62,7 +62,7 @@ class RestCatalog:
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def __post_init__(self) -> None:
-        self._client = RestClient(self.properties, self.clock, self.environment)
+        self._client = RestClient(self.properties, self.clock, self.allowlist)
         self._credentials = CredentialStore(self.clock, self._renew)
         self.policies = RestPolicies(self._client, self.clock)
 
@@ -140,7 +140,7 @@ class RestCatalog:
 
     def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
         """Commit the change under requirements on the table's uuid and on every ref of `base`."""
-        require_inside(self.environment, self.name, base)
+        require_inside(self.allowlist, self.name, base)
         after = self._committing(base.ref).run(base, change)
         with self._lock:
             self._load_cache.pop(base.ref, None)
@@ -230,7 +230,7 @@ class RestCatalog:
     ) -> None:
         """Store vended credentials, unless they lead to an undeclared host."""
         for properties in (config, *(credential.config for credential in credentials)):
-            require_hosts(self.environment, self.name, properties)
+            require_hosts(self.allowlist, self.name, properties)
         self._credentials.keep(ref, location, self._storage(), config, credentials)
 
     def _storage(self) -> Mapping[str, str]:

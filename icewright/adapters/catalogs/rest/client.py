@@ -97,7 +97,7 @@ class RestClient:
 
     properties: RestCatalogProperties
     clock: Clock
-    environment: Allowlist | None = None
+    allowlist: Allowlist | None = None
     _connected: _Client | None = field(default=None, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
@@ -204,7 +204,7 @@ class RestClient:
                 client = self._translating_errors(
                     lambda: _Client(self.properties.name, **pyiceberg_properties(self.properties))
                 )
-                require_hosts(self.environment, self.properties.name, client.properties)
+                require_hosts(self.allowlist, self.properties.name, client.properties)
                 self._connected = client
             return self._connected
 

@@ -60,15 +60,15 @@ class SparkEngine:
     ledger: DeletionLedger
     clock: Clock
 
-    def run(self, catalog: Catalog, assignment: StepRequest, step: SparkStep) -> Outcome:
+    def run(self, catalog: Catalog, request: StepRequest, step: SparkStep) -> Outcome:
         """Run the step, or list the files that it would rewrite."""
-        base = assignment.base
-        if assignment.dry_run:
-            return self._preview(assignment, step)
+        base = request.base
+        if request.dry_run:
+            return self._preview(request, step)
         texts = _statements(base, step)
         pool = self.pools[base.ref.catalog]
         app_id = pool.application().app_id  # the start of Spark is not part of the step's cost
-        work, started = self._work(catalog, assignment, step), self.clock.now()
+        work, started = self._work(catalog, request, step), self.clock.now()
         began: list[datetime] = []  # nor is the wait for a slot
 
         def begun(session: SparkSession) -> StepResult:
@@ -76,16 +76,16 @@ class SparkEngine:
             return work(session)
 
         try:
-            answer = pool.run(begun, f"icewright-{assignment.job_id}", assignment.check)
+            answer = pool.run(begun, f"icewright-{request.job_id}", request.check)
         except (StatementFailed, IcewrightError) as error:
             times = self._times(began[0], None) if began else {}
-            self._report_partial_result(catalog, assignment, step, app_id, started, times)
+            self._report_partial_result(catalog, request, step, app_id, started, times)
             raise _translated_error(base, error) from error
         after = catalog.load(base.ref)
         done = effect(self.files, base, after, app_id, _operations(step))
         times = self._times(began[0], answer.gb_hours)
         if failure := _nothing_done(base, answer, done):
-            self._report_partial_result(catalog, assignment, step, app_id, started, times)
+            self._report_partial_result(catalog, request, step, app_id, started, times)
             raise failure
         outcome = _outcome(step, answer.rows, done, base, after, times)
         return replace(outcome, statements=texts, notes=(*outcome.notes, *answer.notes))
@@ -96,9 +96,9 @@ class SparkEngine:
 
         return timed(self.pools[probe.table.ref.catalog], self.clock, probe)
 
-    def _work(self, catalog: Catalog, assignment: StepRequest, step: SparkStep) -> Work:
+    def _work(self, catalog: Catalog, request: StepRequest, step: SparkStep) -> Work:
         """Return the step's work: SQL statements, or Arrow with statements for what Arrow refuses."""
-        base, pool = assignment.base, self.pools[assignment.base.ref.catalog]
+        base, pool = request.base, self.pools[request.base.ref.catalog]
         by_spark = statements(_statements(base, step))
         if not isinstance(step, RewriteDataFiles) or step.kernel is Kernel.SPARK:
             return by_spark
@@ -107,7 +107,7 @@ class SparkEngine:
             if (against := pool.no_arrow()) is not None:
                 return _fall_back_to_spark(step, [against], StepResult(()), by_spark, session)
             table = self._table(catalog, base, step, session, pool.application().app_id)
-            done = ArrowRewrite(session, table, step, assignment.job_id, assignment.check, assignment.on_progress).run()
+            done = ArrowRewrite(session, table, step, request.job_id, request.check, request.on_progress).run()
             answer = StepResult((done.row,), trouble="; ".join(done.failures[:_SHOWN]) or None, notes=done.notes)
             if done.unsupported:
                 return _fall_back_to_spark(step, done.unsupported, answer, by_spark, session)
@@ -129,37 +129,37 @@ class SparkEngine:
     def _report_partial_result(
         self,
         catalog: Catalog,
-        assignment: StepRequest,
+        request: StepRequest,
         step: SparkStep,
         app_id: str,
         started: datetime,
         times: Mapping[str, float],
     ) -> None:
         """Report committed groups of a failed step as a partial result, and record uncommitted files in the ledger."""
-        base, notes, statements = assignment.base, list[str](), _statements(assignment.base, step)
+        base, notes, statements = request.base, list[str](), _statements(request.base, step)
         try:
             now = catalog.load(base.ref)
             if now.table_uuid != base.table_uuid:
                 return
             done = effect(self.files, base, now, app_id, _operations(step))
             uncommitted = left_behind(self.files, now, started)
-            self.ledger.plan(assignment.job_id, base.ref, uncommitted, LedgerState.LEFT, self.clock.now())
+            self.ledger.plan(request.job_id, base.ref, uncommitted, LedgerState.LEFT, self.clock.now())
         except IcewrightError as error:  # the caller reports the first failure
             reason = f"what it left could not be read: {error}"
-            assignment.on_partial_result(skipped(assignment.operation, reason, statements=statements, metrics=times))
+            request.on_partial_result(skipped(request.operation, reason, statements=statements, metrics=times))
             return
         if uncommitted:
             notes = [f"{count(len(uncommitted), 'uncommitted file')} in the ledger: orphan removal takes them in time"]
         if not done.snapshots:
-            outcome = skipped(assignment.operation, "nothing was committed", notes=tuple(notes), metrics=times)
-            assignment.on_partial_result(replace(outcome, statements=statements))
+            outcome = skipped(request.operation, "nothing was committed", notes=tuple(notes), metrics=times)
+            request.on_partial_result(replace(outcome, statements=statements))
             return
         if isinstance(step, RewriteDataFiles):
             outcome = _compacted(step, done, times, files_left=0)
         else:
             summary = f"committed {count(len(done.snapshots), 'snapshot')} before it failed"
-            outcome = committed(assignment.operation, summary, times, done.removed)
-        assignment.on_partial_result(replace(outcome, notes=tuple(notes), statements=statements))
+            outcome = committed(request.operation, summary, times, done.removed)
+        request.on_partial_result(replace(outcome, notes=tuple(notes), statements=statements))
 
     def _times(self, started: datetime, gb_hours: float | None) -> dict[str, float]:
         """Return the step's duration and GB-hours; wall time times memory where Spark does not report task times."""
@@ -167,25 +167,25 @@ class SparkEngine:
         hours = cost.gb_hours(seconds, cost.SPARK_MEMORY_GB) if gb_hours is None else gb_hours
         return {"duration_ms": round(seconds * 1000), "gb_hours": round(hours, 9)}
 
-    def _preview(self, assignment: StepRequest, step: SparkStep) -> Outcome:
+    def _preview(self, request: StepRequest, step: SparkStep) -> Outcome:
         actions: tuple[FileAction, ...] = ()
         notes: tuple[str, ...] = ()
         match step:
             case ExpireRows():
-                actions = self.files.aged(assignment.base, step)
+                actions = self.files.aged(request.base, step)
             case RewriteDataFiles() | RewritePositionDeletes():
-                actions = self.files.candidates(assignment.base, step)
+                actions = self.files.candidates(request.base, step)
                 if isinstance(step, RewriteDataFiles) and step.user_where is not None:
                     notes = ("compact.where narrows these to files that may hold such rows",)
             case RewriteManifests():
-                snapshot = assignment.base.current_snapshot
+                snapshot = request.base.current_snapshot
                 listed = self.files.manifests(snapshot) if snapshot else ()
                 actions = tuple(FileAction(m.path, m.length, "manifest") for m in listed if step.takes(m))
             case ExpireSnapshots():
                 raise ProcedureFailed("Spark's expire_snapshots has no dry run: set expire_snapshots.engine to service")
         summary = f"would rewrite {count(len(actions), 'file')}"
-        statements = _statements(assignment.base, step)
-        return committed(assignment.operation, summary, {}, actions, statements=statements, notes=notes)
+        statements = _statements(request.base, step)
+        return committed(request.operation, summary, {}, actions, statements=statements, notes=notes)
 
 
 def _operations(step: Step) -> tuple[str, ...]:
