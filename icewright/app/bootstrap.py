@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from icewright.adapters.catalogs.opening import AnyCatalog
     from icewright.adapters.catalogs.rest import RestCatalog
     from icewright.adapters.engines.dispatch import Engines
-    from icewright.adapters.files.storage import Lender
+    from icewright.adapters.files.storage import CredentialSource
     from icewright.adapters.files.tables import IcebergFiles
     from icewright.ports import Storage
 
@@ -125,7 +125,7 @@ class Application:
         yield "commits", commits
 
 
-def _files(config: Config, grants: Callable[[str], VendedCredentials | None]) -> IcebergFiles:
+def _files(config: Config, credentials: Callable[[str], VendedCredentials | None]) -> IcebergFiles:
     from icewright.adapters.files.cache import Cache  # noqa: PLC0415 - Arrow and Polars take long to load
     from icewright.adapters.files.local import LocalStorage  # noqa: PLC0415
     from icewright.adapters.files.manifests import ENTRY, ManifestReader  # noqa: PLC0415
@@ -133,7 +133,10 @@ def _files(config: Config, grants: Callable[[str], VendedCredentials | None]) ->
     from icewright.adapters.files.tables import IcebergFiles  # noqa: PLC0415
 
     storage = Storages(
-        LocalStorage(), partial(_open_bucket, config), grants, lambda path: is_allowed(config.catalogs.values(), path)
+        LocalStorage(),
+        partial(_open_bucket, config),
+        credentials,
+        lambda path: is_allowed(config.catalogs.values(), path),
     )
     return IcebergFiles(storage, ManifestReader(storage, Cache(config.cache_folder, config.cache_bytes, ENTRY)))
 
@@ -150,10 +153,10 @@ def _metadata_files(entry: CatalogConfig, files: MetadataFiles) -> MetadataFiles
     return ObjectStoreFiles(files, entry.name) if in_object_stores else files
 
 
-def _open_bucket(config: Config, root: str, lender: Lender | None = None) -> Storage:
+def _open_bucket(config: Config, root: str, vended: CredentialSource | None = None) -> Storage:
     from icewright.adapters.files.objects import bucket_storage  # noqa: PLC0415 - obstore and Arrow take long to load
 
-    return bucket_storage(_stores(config))(root, lender)
+    return bucket_storage(_stores(config))(root, vended)
 
 
 def _catalogs_without_arrow(config: Config) -> tuple[PolicyRule, ...]:

@@ -120,7 +120,7 @@ def test_the_clock_of_the_storage(place: Place) -> None:
 @pytest.mark.cases(112)
 def test_the_clock_outside_of_the_fence(place: Place) -> None:
     """Nothing is written where nothing may be."""
-    fenced = Storages(place.storage.local, place.storage.bucket, fence=lambda _: False)
+    fenced = Storages(place.storage.local, place.storage.bucket, allows=lambda _: False)
     place.write("x")
     with pytest.raises(Refused, match="environment"):
         fenced.time(place.location)

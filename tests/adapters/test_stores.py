@@ -169,7 +169,7 @@ def test_the_fence_holds(tmp_path: Path) -> None:
     (outside / "precious").write_text("x")
     (inside / "link").symlink_to(outside)
     storages = Storages(
-        LocalStorage(), bucket_storage([]), fence=lambda path: path.removeprefix("file://").startswith(f"{inside}/")
+        LocalStorage(), bucket_storage([]), allows=lambda path: path.removeprefix("file://").startswith(f"{inside}/")
     )
     with pytest.raises(Refused, match="environment"):
         storages.write(f"{outside}/new", b"x")

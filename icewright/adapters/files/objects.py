@@ -15,7 +15,7 @@ from obstore.exceptions import BaseError, PermissionDeniedError, Unauthenticated
 from obstore.store import ObjectStore
 
 from icewright.adapters.files.object_listing import PAGE, ObjectListing
-from icewright.adapters.files.storage import UNNAMEABLE, Lender, time_by_probe
+from icewright.adapters.files.storage import UNNAMEABLE, CredentialSource, time_by_probe
 from icewright.adapters.files.stores import store_of
 from icewright.adapters.read_limits import read_limits
 from icewright.core.errors import AccessDenied, FileMissing, FolderMissing, StorageUnavailable, UnsupportedTable
@@ -30,16 +30,18 @@ _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|The specified bucket do
 _MIN_FILES_PER_PAGE = 16  # listing a page costs about as much as this number of single requests
 
 
-def bucket_storage(places: Sequence[tuple[str, Mapping[str, str]]]) -> Callable[[str, Lender | None], Storage]:
+def bucket_storage(
+    places: Sequence[tuple[str, Mapping[str, str]]],
+) -> Callable[[str, CredentialSource | None], Storage]:
     """Return a function that opens a bucket's storage by the properties of the catalog that the bucket belongs to.
 
     `places` are locations with the properties of their catalog; what a catalog lends for the files comes on top.
     """
 
-    def opened(root: str, lender: Lender | None = None) -> Storage:
+    def opened(root: str, vended: CredentialSource | None = None) -> Storage:
         here = split(root)
         own = [properties for place, properties in places if split(place).authority == here.authority]
-        return ObjectStorage(root, store_of(root, own[0] if own else {}, lender))
+        return ObjectStorage(root, store_of(root, own[0] if own else {}, vended))
 
     return opened
 

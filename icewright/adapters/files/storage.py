@@ -14,7 +14,7 @@ from icewright.core.paths import local_path, split
 from icewright.ports import DeleteReport, FileStat, SizeLimit, Storage, VendedCredentials, ignore
 from icewright.ports.work import progress
 
-_FENCED = "outside of the environment that the catalogs declare"
+_NOT_ALLOWED = "outside of the environment that the catalogs declare"
 LISTED = pa.schema([("path", pa.string()), ("bytes", pa.int64()), ("modified", pa.timestamp("us", "UTC"))])
 # in a key of an object store: an empty part, which a slash at either end makes too, `.` or `..`; a control character
 UNNAMEABLE = r"(?:^|/)\.{0,2}(?:/|$)|[\x00-\x1f\x7f]"
@@ -47,7 +47,7 @@ def listed(paths: Sequence[str], sizes: Sequence[int], microseconds: Sequence[in
     return pa.RecordBatch.from_arrays([pa.array(paths, pa.string()), pa.array(sizes, pa.int64()), times], schema=LISTED)
 
 
-Lender = Callable[[], VendedCredentials | None]  # called whenever a request needs credentials
+CredentialSource = Callable[[], VendedCredentials | None]  # called whenever a request needs credentials
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,11 @@ class Storages:
     """
 
     local: Storage
-    bucket: Callable[[str, Lender | None], Storage]  # opens the store of `scheme://bucket`; raises `UnsupportedTable`
-    grants: Callable[[str], VendedCredentials | None] = lambda _: None  # what a catalog lends for a path
-    fence: Callable[[str], bool] = lambda _: True  # whether a file may be written or deleted at all
+    bucket: Callable[
+        [str, CredentialSource | None], Storage
+    ]  # opens the store of `scheme://bucket`; raises `UnsupportedTable`
+    credentials: Callable[[str], VendedCredentials | None] = lambda _: None  # that a catalog vends for a path
+    allows: Callable[[str], bool] = lambda _: True  # whether a file may be written or deleted at all
     _open: dict[tuple[str, str], Storage] = field(default_factory=dict, init=False)
 
     def of(self, path: str) -> Storage:
@@ -69,34 +71,30 @@ class Storages:
             return self.local
         place = split(path)
         root = f"{place.scheme}://{place.authority}"
-        grant = self.grants(path)
-        opened = (root, "" if grant is None else grant.prefix)
+        vended = self.credentials(path)
+        opened = (root, "" if vended is None else vended.prefix)
         if opened not in self._open:
-            self._open[opened] = self.bucket(root, None if grant is None else lambda: self.grants(path))
+            self._open[opened] = self.bucket(root, None if vended is None else lambda: self.credentials(path))
         return self._open[opened]
 
     def read(self, path: str, limit: SizeLimit | None = None) -> bytes:
-        """Return the content of a file, from the storage that has its path."""
         content = self.of(path).read(path, limit)
         progress()
         return content
 
     def read_range(self, path: str, start: int, length: int) -> bytes:
-        """Return a part of a file, from the storage that has its path."""
         content = self.of(path).read_range(path, start, length)
         progress()
         return content
 
     def write(self, path: str, content: bytes) -> None:
-        """Write a new file atomically, to the storage that has its path."""
         if not self._inside(path):
-            raise Refused(f"{path}: {_FENCED}: it is not written")
+            raise Refused(f"{path}: {_NOT_ALLOWED}: it is not written")
         progress()
         self.of(path).write(path, content)
         progress()  # raises in an abandoned thread, before a catalog commits the file
 
     def size(self, path: str) -> int | None:
-        """Return the length in bytes, None when there is no such file."""
         return self.of(path).size(path)
 
     def stat(self, paths: Sequence[str], concurrency: int) -> Mapping[str, FileStat | None]:
@@ -108,13 +106,11 @@ class Storages:
         return stats
 
     def time(self, location: str) -> datetime:
-        """Return the clock of the location's storage."""
         if not self._inside(f"{location.rstrip('/')}/x"):
-            raise Refused(f"{location}: {_FENCED}: no file is written there to read the storage's clock")
+            raise Refused(f"{location}: {_NOT_ALLOWED}: no file is written there to read the storage's clock")
         return self.of(location).time(location)
 
     def canonical(self, folder: str) -> str:
-        """Return the folder without the links that lead to it; object stores have none."""
         return folder if local_path(folder) is None else self.local.canonical(folder)
 
     def canonicals(self, folders: Iterable[str]) -> Mapping[str, str]:
@@ -126,7 +122,7 @@ class Storages:
     def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:
         """Delete files, those of one storage together and in their order."""
         deleted: list[str] = []
-        failures = {path: f"{_FENCED}: it is kept" for path in paths if not self._inside(path)}
+        failures = {path: f"{_NOT_ALLOWED}: it is kept" for path in paths if not self._inside(path)}
         for storage, own in self._by_storage([path for path in paths if path not in failures], failures):
             report = storage.delete(own, concurrency)
             deleted += report.deleted
@@ -134,22 +130,20 @@ class Storages:
         return DeleteReport(tuple(deleted), failures)
 
     def tidy(self, paths: Sequence[str], stop: str) -> None:
-        """Remove folders that the deletion left empty, where there are folders."""
         here = self.of(stop)
         for storage, own in self._by_storage(paths, {}):
             if storage is here:
                 storage.tidy(own, stop)
 
     def listing(self, location: str, unnamed: Callable[[str], None] = ignore) -> Iterator[pa.RecordBatch]:
-        """Return all files below a location."""
         for batch in self.of(location).listing(location, unnamed):
             progress()
             yield batch
 
     def _inside(self, path: str) -> bool:
-        """Return whether the path lies inside the fence, and so does the target of its links."""
+        """Return whether the path lies inside the allowlist, and so does the target of its links."""
         folder, _, name = path.rpartition("/")
-        return self.fence(path) and (local_path(path) is None or self.fence(f"{self.local.canonical(folder)}{name}"))
+        return self.allows(path) and (local_path(path) is None or self.allows(f"{self.local.canonical(folder)}{name}"))
 
     def _by_storage(self, paths: Sequence[str], unknown: dict[str, str]) -> list[tuple[Storage, list[str]]]:
         """Return the paths by their storage; paths of unknown storage are added to `unknown` with the reason."""

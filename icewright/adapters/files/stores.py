@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from obstore.store import AzureStore, GCSStore, ObjectStore, S3Store
 
-from icewright.adapters.files.storage import Lender
+from icewright.adapters.files.storage import CredentialSource
 from icewright.core.errors import StorageUnavailable, UnsupportedTable
 from icewright.core.paths import split
 
@@ -39,17 +39,17 @@ _AZURE_SETTINGS = {
 _RETRY: Any = {"max_retries": 8, "retry_timeout": timedelta(seconds=120)}
 
 
-def store_of(root: str, properties: Mapping[str, str], lender: Lender | None = None) -> ObjectStore:
-    """Return the store of `scheme://bucket`. `lender` gives credentials whenever the last ones are about to expire."""
+def store_of(root: str, properties: Mapping[str, str], vended: CredentialSource | None = None) -> ObjectStore:
+    """Return the store of `scheme://bucket`. `vended` gives credentials whenever the last ones are about to expire."""
     place = split(root)
-    first = lender() if lender is not None else None
+    first = vended() if vended is not None else None
     merged = {**properties, **(first.properties if first is not None else {})}
     if place.scheme in _S3:
-        return _s3(place.authority, merged, lender)
+        return _s3(place.authority, merged, vended)
     if place.scheme in _GCS:
-        return _gcs(place.authority, merged, lender)
+        return _gcs(place.authority, merged, vended)
     if place.scheme in _AZURE:
-        return _azure(place.authority, merged, lender)
+        return _azure(place.authority, merged, vended)
     raise UnsupportedTable(f"{root}: only local files, S3, Google Cloud Storage and Azure are supported")
 
 
@@ -63,16 +63,16 @@ def _client(endpoint: str) -> ClientConfig:
     return {"allow_http": endpoint.startswith("http://"), "timeout": timedelta(seconds=60)}
 
 
-def _s3(bucket: str, properties: Mapping[str, str], lender: Lender | None) -> ObjectStore:
+def _s3(bucket: str, properties: Mapping[str, str], vended: CredentialSource | None) -> ObjectStore:
     config = settings(_S3_SETTINGS, properties)
     endpoint = config.get("endpoint", "")
     virtual = properties.get("s3.force-virtual-addressing", "false").lower() == "true"
     virtual |= properties.get("s3.path-style-access", "true").lower() == "false"
     config["virtual_hosted_style_request"] = virtual or not endpoint
     provider: Any = None
-    if lender is not None:
+    if vended is not None:
         config = {k: v for k, v in config.items() if k not in ("access_key_id", "secret_access_key", "session_token")}
-        provider = _credential_provider(lender, _s3_credentials)
+        provider = _credential_provider(vended, _s3_credentials)
     return S3Store(
         bucket,
         config=cast("S3Config", config),
@@ -82,11 +82,11 @@ def _s3(bucket: str, properties: Mapping[str, str], lender: Lender | None) -> Ob
     )
 
 
-def _gcs(bucket: str, properties: Mapping[str, str], lender: Lender | None) -> ObjectStore:
+def _gcs(bucket: str, properties: Mapping[str, str], vended: CredentialSource | None) -> ObjectStore:
     config = settings(_GCS_SETTINGS, properties)
     provider: Any = None
-    if lender is not None:
-        provider = _credential_provider(lender, _gcs_credentials)
+    if vended is not None:
+        provider = _credential_provider(vended, _gcs_credentials)
     elif token := properties.get("gcs.oauth2.token"):
         provider = lambda: {"token": token, "expires_at": None}  # noqa: E731
     return GCSStore(
@@ -98,7 +98,7 @@ def _gcs(bucket: str, properties: Mapping[str, str], lender: Lender | None) -> O
     )
 
 
-def _azure(authority: str, properties: Mapping[str, str], lender: Lender | None) -> ObjectStore:
+def _azure(authority: str, properties: Mapping[str, str], vended: CredentialSource | None) -> ObjectStore:
     """Return the store of `container@account.dfs.core.windows.net`, the authority of abfs locations."""
     container, _, host = authority.partition("@")
     config = settings(_AZURE_SETTINGS, properties)
@@ -109,9 +109,9 @@ def _azure(authority: str, properties: Mapping[str, str], lender: Lender | None)
         raise UnsupportedTable(f"{authority}: no Azure account: give adls.account-name, or container@account in paths")
     config.setdefault("sas_key", properties.get(f"adls.sas-token.{account}"))
     provider: Any = None
-    if lender is not None:
+    if vended is not None:
         config.pop("sas_key")
-        provider = _credential_provider(lender, lambda vended: {"sas_token": _sas(vended, account)})
+        provider = _credential_provider(vended, lambda vended: {"sas_token": _sas(vended, account)})
     return AzureStore(
         container,
         config=cast("AzureConfig", {k: v for k, v in config.items() if v is not None}),
@@ -122,15 +122,15 @@ def _azure(authority: str, properties: Mapping[str, str], lender: Lender | None)
 
 
 def _credential_provider(
-    lender: Lender, to_config: Callable[[Mapping[str, str]], dict[str, Any]]
+    vended: CredentialSource, to_config: Callable[[Mapping[str, str]], dict[str, Any]]
 ) -> Callable[[], dict[str, Any]]:
     """Return obstore's credential provider, which obstore calls again when the last credentials expire."""
 
     def credentials() -> dict[str, Any]:
-        grant = lender()
-        if grant is None:
-            raise StorageUnavailable("the catalog lends no credentials for these files any more")
-        return {**to_config(grant.properties), "expires_at": grant.expires}
+        current = vended()
+        if current is None:
+            raise StorageUnavailable("the catalog vends no credentials for these files any more")
+        return {**to_config(current.properties), "expires_at": current.expires}
 
     return credentials
 

@@ -48,51 +48,39 @@ class IcebergFiles:
     )
 
     def read(self, path: str, limit: SizeLimit | None = None) -> bytes:
-        """Return the content of a file. Raises `FileMissing`."""
         return self.storage.read(path, limit)
 
     def read_range(self, path: str, start: int, length: int) -> bytes:
-        """Return a part of a file. Raises `FileMissing`."""
         return self.storage.read_range(path, start, length)
 
     def write(self, path: str, content: bytes) -> None:
-        """Write a new file atomically."""
         self.storage.write(path, content)
 
     def size(self, path: str) -> int | None:
-        """Return the length in bytes, None when there is no such file."""
         return self.storage.size(path)
 
     def stat(self, paths: Sequence[str], concurrency: int) -> Mapping[str, FileStat | None]:
-        """Return length and time of many files."""
         return self.storage.stat(paths, concurrency)
 
     def time(self, location: str) -> datetime:
-        """Return the clock of the location's storage."""
         return self.storage.time(location)
 
     def canonical(self, folder: str) -> str:
-        """Return the folder without the links that lead to it."""
         return self.storage.canonical(folder)
 
     def canonicals(self, folders: Iterable[str]) -> Mapping[str, str]:
-        """Return the canonical form of many folders at once."""
         return self.storage.canonicals(folders)
 
     def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:
-        """Delete files; missing ones count as deleted."""
         return self.storage.delete(paths, concurrency)
 
     def tidy(self, paths: Sequence[str], stop: str) -> None:
-        """Remove folders that the deletion left empty."""
         self.storage.tidy(paths, stop)
 
     def listing(self, location: str, unnamed: Callable[[str], None] = ignore) -> Iterator[pa.RecordBatch]:
-        """Return all files below a location."""
         return self.storage.listing(location, unnamed)
 
     def inventory(self, path: str, location: str, unnamed: Callable[[str], None] = ignore) -> Iterator[pa.RecordBatch]:
-        """Return the files below a location that an inventory lists."""
         return read_inventory(self.storage, path, location, unnamed)
 
     def facts(self, metadata: TableMetadata, thresholds: Thresholds) -> TableFacts:
@@ -108,7 +96,6 @@ class IcebergFiles:
         return facts
 
     def history(self, metadata: TableMetadata) -> TableHistory:
-        """Return the log of main's snapshots, and all schemas, from the metadata file."""
         return read_history(self.storage.read(metadata.metadata_location), metadata.metadata_location)
 
     def _counted(self, metadata: TableMetadata, thresholds: Thresholds) -> TableFacts:
@@ -124,25 +111,21 @@ class IcebergFiles:
     def candidates(
         self, metadata: TableMetadata, step: RewriteDataFiles | RewritePositionDeletes | ConvertEqualityDeletes
     ) -> tuple[FileAction, ...]:
-        """Return the files of the step's partitions that Spark's planner takes."""
         snapshot = metadata.current_snapshot
         if snapshot is None:
             return ()
         return rewrite_candidates(metadata, self.entries(self.manifests(snapshot)), step)
 
     def aged(self, metadata: TableMetadata, step: ExpireRows) -> tuple[FileAction, ...]:
-        """Return the data files that hold rows older than the step's day."""
         snapshot = metadata.current_snapshot
         return () if snapshot is None else aged(self.reader, metadata, self.manifests(snapshot), step)
 
     def avro(self, path: str) -> AvroFile:
-        """Return the header and the decompressed records of an Avro file."""
         one = container(self.storage, path)
         with readable([path]):
             return AvroFile(one.meta, one.records, one.body())
 
     def manifests(self, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
-        """Return the rows of the snapshot's manifest list."""
         return self.reader.manifests(snapshot)
 
     def outside(self, metadata: TableMetadata, snapshots: Sequence[Snapshot]) -> tuple[str, ...]:
@@ -170,7 +153,6 @@ class IcebergFiles:
         return time.perf_counter() - started
 
     def manifest_lists(self, snapshots: Sequence[Snapshot], *, totals: bool = False) -> pa.Table:
-        """Return the manifests that the snapshots list, each once."""
         return self.reader.manifest_lists(snapshots, totals=totals).to_arrow()
 
     def entries(self, manifests: Sequence[ManifestFile]) -> pa.Table:
@@ -186,7 +168,6 @@ class IcebergFiles:
         return entries
 
     def live_files(self, manifests: Sequence[ManifestFile]) -> Iterator[pa.RecordBatch]:
-        """Yield the files that are live in the manifests, chunk by chunk."""
         for frame in self.reader.live_files(manifests):
             yield from frame.to_arrow().to_batches()
 

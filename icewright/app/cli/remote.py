@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from icewright.app.cli.backend import Document, JobFilter, RunRequest, TableFilter, removed_settings
 from icewright.app.cli.base import parse_since
@@ -15,6 +15,7 @@ from icewright.core.layering import parse_settings
 from icewright.core.policy import Operation
 from icewright.core.selection import TableSelection
 
+T = TypeVar("T")
 _UNLIMITED = 1_000_000  # tables that are listed where no limit is given
 _EXPLAINED = ("table", "paused", "error", "health", "verdicts", "ignored_properties")
 _RUN = ("operation", "state", "reason", "summary", "metrics", "notes", "statements", "partitions")
@@ -29,8 +30,11 @@ class RemoteBackend:
     def _client(self) -> Client:
         return Client(self._url, server_token())
 
+    def _ask(self, question: Callable[[Client], T]) -> T:
+        with self._client() as client:
+            return question(client)
+
     def tables(self, criteria: TableFilter) -> Document:
-        """Return the service's tables that pass the filter."""
         order: Literal["asc", "desc"] = "asc" if criteria.sort in ("name", "health") else "desc"
         filters = {"catalog": criteria.catalog, "namespace": criteria.namespace, "due": criteria.operation}
         with self._client() as client:
@@ -39,24 +43,19 @@ class RemoteBackend:
         return {"tables": tables, "errors": []}
 
     def explain(self, table: str | None, namespace: str | None) -> list[Document]:
-        """Return the verdicts of the service's last evaluations."""
         with self._client() as client:
             names = [table] if table is not None else [t["table"] for t in client.tables(namespace=namespace)]
             return [{name: t[name] for name in _EXPLAINED} for t in map(client.table, names)]
 
     def advise(self, table: str | None) -> list[Document]:
-        """Return the advice of the service's last evaluations."""
         with self._client() as client:
             names = [table] if table is not None else [t["table"] for t in client.tables()]
             return [{"table": t["table"], "advice": t["facts"].get("advice", [])} for t in map(client.table, names)]
 
     def plan(self, catalog: str | None) -> Document:
-        """Return the plan that the service makes now."""
-        with self._client() as client:
-            return client.plan(catalog)
+        return self._ask(lambda client: client.plan(catalog))
 
     def run(self, request: RunRequest) -> Document:
-        """Queue a job for the service's workers and wait for its end."""
         settings = parse_settings("--set", request.settings)
         with self._client() as client:
             document = client.start(
@@ -69,7 +68,6 @@ class RemoteBackend:
         return document
 
     def history(self, criteria: JobFilter) -> list[Document]:
-        """Return the service's jobs that pass the filter."""
         since = None if criteria.since is None else parse_since(criteria.since, datetime.now(UTC))  # noqa: TID251 - an age counts from this machine's time
         filters = {"state": list(criteria.states) or None, "operation": criteria.operation}
         with self._client() as client:
@@ -79,18 +77,14 @@ class RemoteBackend:
         ]
 
     def show(self, job: str) -> Document:
-        """Return a job of the service with its files."""
         with self._client() as client:
             document = client.job(job)
             return document | {"files": list(client.files(document["job_id"]))}
 
     def cancel(self, job: str) -> Document:
-        """Ask a job of the service to stop."""
-        with self._client() as client:
-            return client.cancel(job)
+        return self._ask(lambda client: client.cancel(job))
 
     def pause(self, table: str, reason: str | None) -> Document:
-        """Pause or resume a table of the service."""
         with self._client() as client:
             was_paused = client.table(table)["paused"]
             if reason is None:
@@ -107,14 +101,11 @@ class RemoteBackend:
         reason: str | None = None,
         operations: Sequence[Operation] = (),
     ) -> Document:
-        """Pause, resume, cancel or run the selected tables of the service, or count them."""
         more: dict[str, Any] = {"reason": reason} if action == "pause" else {}
         more |= {"operations": list(operations)} if action == "run" else {}
-        with self._client() as client:
-            return client.bulk(action, _selected(selection) | more, expected)
+        return self._ask(lambda client: client.bulk(action, _selected(selection) | more, expected))
 
     def run_many(self, selection: TableSelection, request: RunRequest, counted: Document) -> list[Document]:
-        """Queue a job on each counted table, and wait for all; a dry run goes from table to table."""
         if request.dry_run:
             return [self.run(replace(request, table=table)) for table in counted["tables"]]
         settings = parse_settings("--set", request.settings)
@@ -135,32 +126,22 @@ class RemoteBackend:
         return finished + refused
 
     def fleet(self) -> Document:
-        """Return the service's pause and processes."""
         with self._client() as client:
             return {"paused": client.fleet()["paused"], "processes": list(client.processes())}
 
     def pause_fleet(self, reason: str, *, cancel_running: bool) -> Document:
-        """Pause everything by the service."""
-        with self._client() as client:
-            return client.pause_fleet(reason, cancel_running=cancel_running)
+        return self._ask(lambda client: client.pause_fleet(reason, cancel_running=cancel_running))
 
     def resume_fleet(self) -> Document:
-        """End the pause of everything by the service."""
-        with self._client() as client:
-            return client.resume_fleet()
+        return self._ask(lambda client: client.resume_fleet())
 
     def drain(self, process: str) -> Document:
-        """Ask a process of the service's store to drain."""
-        with self._client() as client:
-            return client.drain(process)
+        return self._ask(lambda client: client.drain(process))
 
     def knobs(self, table: str) -> Document:
-        """Return the knobs of a table of the service."""
-        with self._client() as client:
-            return client.knobs(table)
+        return self._ask(lambda client: client.knobs(table))
 
     def set_rule(self, scope: str, settings: Mapping[str, str]) -> Mapping[str, Any]:
-        """Add knobs to the service's stored rule."""
         new = parse_settings("config set", settings)
         with self._client() as client:
             old = client.rule(scope)
@@ -169,7 +150,6 @@ class RemoteBackend:
         return new
 
     def unset_rule(self, scope: str, knobs: Sequence[str]) -> Mapping[str, Any]:
-        """Remove knobs from the service's stored rule."""
         with self._client() as client:
             old = client.rule(scope) or {"settings": {}, "version": 0}
             removed = removed_settings(scope, old["settings"], knobs)
@@ -180,19 +160,13 @@ class RemoteBackend:
         return removed
 
     def undo(self, job: str, *, dry_run: bool) -> Document:
-        """Undo a job of the service."""
-        with self._client() as client:
-            return client.undo(job, dry_run=dry_run)
+        return self._ask(lambda client: client.undo(job, dry_run=dry_run))
 
     def deletions(self, table: str | None, catalog: str | None) -> list[Document]:
-        """Return the service's planned deletions."""
-        with self._client() as client:
-            return list(client.deletions(table=table, catalog=catalog))
+        return self._ask(lambda client: list(client.deletions(table=table, catalog=catalog)))
 
     def give_up(self, job: str) -> Document:
-        """Drop the planned deletions of a job of the service."""
-        with self._client() as client:
-            return client.give_up(job)
+        return self._ask(lambda client: client.give_up(job))
 
 
 def _selected(selection: TableSelection) -> Document:
