@@ -21,8 +21,8 @@ ML, BI = ("lake", "ml"), ("lake", "bi")
 def due(name: str, benefit: float = 10, cost: float = 1, days: int = 0) -> Candidate:
     """A table such as `ml.a` whose compaction is due."""
     namespace, _, table = name.rpartition(".")
-    wish = DueOperation(benefit, cost, "due", NOW - timedelta(days=days))
-    return Candidate(TableRef("lake", tuple(namespace.split(".")), table), name, {COMPACT: wish})
+    due_operation = DueOperation(benefit, cost, "due", NOW - timedelta(days=days))
+    return Candidate(TableRef("lake", tuple(namespace.split(".")), table), name, {COMPACT: due_operation})
 
 
 def begun(plan: MaintenancePlan) -> list[str]:

@@ -55,8 +55,8 @@ class DeletionGuard:
         """Return the table's places and all other tables, as catalogs and store have them now.
 
         Raises `CatalogUnavailable` when a catalog does not answer, as its tables are then unknown, and `Refused` when
-        the table is registered twice, lies outside of `allowed_locations` or is maintained by another format, unless the
-        caller is `adopting` what is left.
+        the table is registered twice, lies outside of `allowed_locations` or is maintained by another format, unless
+        the caller is `adopting` what is left.
         """
         spelling = self.spelling(metadata.ref)
         if not adopting:
