@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from icewright.core.policy import TASK_MEMORY
+from icewright.core.rewriting import TASK_MEMORY
 
 _OVERHEAD, _PYTHON = "spark.executor.memoryOverhead", "spark.executor.pyspark.memory"
 _FACTORS = ("spark.executor.memoryOverheadFactor", "spark.kubernetes.memoryOverheadFactor")
