@@ -14,6 +14,7 @@ from icewright.core.errors import IcewrightError, StoreUnavailable
 from icewright.core.runs import later
 from icewright.flow.runtime import Listener
 from icewright.ports import Clock
+from icewright.ports.work import SupervisedWork
 
 MOST_BACKOFF = timedelta(minutes=5)
 MOST_BACKOFF_OF_STORE = timedelta(seconds=5)  # asking a store that is away costs little, and all work waits for it
@@ -27,17 +28,19 @@ class Loop:
     pause: timedelta
     body: Callable[[], int]
     wakes: Sequence[Loop] = ()  # loops to wake when this one did something
-    bound: timedelta = timedelta(minutes=10)  # that a round may last
+    bound: timedelta = timedelta(minutes=10)  # that a round may go on without progress
     failures: int = 0  # in a row
     error: str | None = None
     retry_after: timedelta | None = None  # since the last round, which failed
     last: datetime | None = None  # end of the last round
     wake: threading.Event = field(default_factory=threading.Event)
+    running: bool = False  # a round, and not the pause between two
+    work: SupervisedWork = field(default_factory=lambda: SupervisedWork("a loop"))
 
     @property
-    def stuck_after(self) -> timedelta:
-        """Return the time without a finished round after which the loop counts as stuck."""
-        return max(self.bound, 10 * self.pause)
+    def stuck(self) -> bool:
+        """Return whether a round makes no progress; a long one that deletes files or writes to the store does."""
+        return self.running and self.work.idle_seconds() >= self.bound.total_seconds()
 
     def record_failure(self, error: Exception, now: datetime) -> None:
         """Record that a round failed, which is a finished one too; the wait doubles with each failure in a row."""
@@ -96,15 +99,18 @@ class LoopThreads:
         return {loop.name: max(0.0, (now - (loop.last or now) - loop.pause).total_seconds()) for loop in self.loops}
 
     def stuck(self) -> list[str]:
-        """Return the names of the loops that are stuck."""
-        now = self._clock.now()
-        return [loop.name for loop in self.loops if now - (loop.last or now) > loop.stuck_after]
+        """Return the loops that are stuck, each with the place where its thread is."""
+        return [f"{loop.name} in {loop.work.call_site()}" for loop in self.loops if loop.stuck]
 
     def _run(self, loop: Loop) -> None:
-        while not self._stop.is_set():
-            loop.wake.clear()
-            delay = loop.pause if not self._run_round(loop) else timedelta(0)
-            loop.wake.wait((loop.retry_after or delay).total_seconds())
+        with loop.work.attached():
+            while not self._stop.is_set():
+                loop.wake.clear()
+                loop.work.progress()
+                loop.running = True
+                done = self._run_round(loop)
+                loop.running = False
+                loop.wake.wait((loop.retry_after or (timedelta(0) if done else loop.pause)).total_seconds())
 
     def _run_round(self, loop: Loop) -> int:
         """Run one round and return how much it did; an error is reported, and the loop goes on."""

@@ -30,7 +30,6 @@ from icewright.ports import ProcessRow
 from icewright.ports.work import WorkState
 
 HEARTBEAT = timedelta(seconds=10)
-DELETIONS = timedelta(hours=2)  # that the deletions which a round of reconciliation finishes may last
 IDLE_SHOWN = timedelta(seconds=60)  # without progress, after which a process reports a job or an evaluation
 _SECOND = timedelta(seconds=1)
 
@@ -63,7 +62,7 @@ class Service:
                 detect,
                 evaluate,
                 self._plan,
-                Loop("reconcile", 15 * _SECOND, self._reconciler.due, bound=DELETIONS),
+                Loop("reconcile", 15 * _SECOND, self._reconciler.due),
             ]
             loops += [self._archive(self._app.archiving)] if self._app.archiving is not None else []
             loops += [Loop("alerts", 10 * _SECOND, lambda: alert_due(runtime, self._app.alerting))]
@@ -78,7 +77,8 @@ class Service:
         return loops
 
     def _archive(self, archiving: Archiving) -> Loop:
-        return Loop("archive", timedelta(hours=1), lambda: archive_due(self._runtime, archiving))
+        archive = partial(archive_due, self._runtime, archiving)
+        return Loop("archive", timedelta(hours=1), archive, bound=timedelta(hours=2))  # PyIceberg shows no progress
 
     def _lags(self) -> Mapping[str, float]:
         return self.loops.lags()
@@ -152,8 +152,8 @@ class Service:
         return [*self._app.store_faults(), *self.stuck_loops()]
 
     def stuck_loops(self) -> list[str]:
-        """Return the loops that have not come round within their bounds, which only a new process mends."""
-        return [f"the loop {name} has stopped" for name in self.loops.stuck()]
+        """Return the loops that make no progress, which only a new process mends."""
+        return [f"the loop {name} makes no progress" for name in self.loops.stuck()]
 
     def start(self) -> None:
         """Start the threads of all loops."""

@@ -12,6 +12,7 @@ import pytest
 from icewright.adapters.clock import SharedClock
 from icewright.app.loops import Loop, LoopThreads
 from icewright.core.errors import StorageUnavailable, StoreUnavailable
+from icewright.ports.work import SupervisedWork
 from icewright.testing import NOW, FixedClock
 
 SOON = timedelta(milliseconds=1)
@@ -123,14 +124,30 @@ def test_work_wakes_the_next_loop_and_is_looked_for_again_at_once() -> None:
 
 
 def test_a_loop_that_hangs_is_seen() -> None:
-    """One that has not come round for long is named, so that a probe can restart the process."""
-    clock, free = FixedClock(), threading.Event()
-    loops = LoopThreads([Loop("hangs", SOON, lambda: int(free.wait(10)) * 0)], clock, Told(), silent)
+    """A round without progress is named with its place, so that a probe can restart the process; a long one is not."""
+    clock, began, free, seconds = FixedClock(), threading.Event(), threading.Event(), [0.0]
+
+    def hangs() -> int:
+        began.set()
+        return int(free.wait(10)) * 0
+
+    work = SupervisedWork("a loop", lambda: seconds[0])
+    loops = LoopThreads([Loop("hangs", NEVER, hangs, work=work)], clock, Told(), silent)
     loops.start()
-    assert loops.stuck() == []
-    clock.advance(minutes=11)
-    assert loops.stuck() == ["hangs"]
+    assert began.wait(10)
+    for _ in range(5):
+        seconds[0] += 599
+        assert loops.stuck() == []
+        work.progress()
+    clock.advance(minutes=71)
+    seconds[0] += 601
+    (stuck,) = loops.stuck()
+    assert stuck.startswith("hangs in icewright.app.loops.")
     assert loops.state()["hangs"]["lag_seconds"] == pytest.approx(660, abs=1)
+    free.set()
+    until(lambda: not loops.loops[0].running)
+    seconds[0] += 3599  # the pause until the next round
+    assert loops.stuck() == []
     free.set()
     loops.stop(timedelta(minutes=1))
 
