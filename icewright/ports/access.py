@@ -109,8 +109,8 @@ class AccessStore(Protocol):
 class AuditLog(Protocol):
     """The audit log of changes and refusals. Changes stay; old refusals are pruned, as strangers cause them at will."""
 
-    def append(self, entry: AuditRow) -> None:
-        """Append an entry; durable when the call returns. Not to be repeated: each call adds one."""
+    def append(self, *entries: AuditRow) -> None:
+        """Append entries, all or none; durable when the call returns. Not to be repeated: each call adds them."""
         ...
 
     def entries(

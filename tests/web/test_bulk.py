@@ -71,6 +71,29 @@ def test_many_tables_are_changed_only_by_their_count(fleet: Served) -> None:
     assert client.post(f"{API}/tables/pause", json={}).status_code == 422
 
 
+def test_each_table_of_a_change_has_its_entry_in_the_audit_log(fleet: Served) -> None:
+    """So the owner of one place sees who paused, started or cancelled something in it, and nothing of others."""
+    client = fleet.client(fleet.app(access=Access(required=True)))
+    admin, owner = bearer(fleet, "admin"), bearer(fleet, "owner", "lake.hr")
+    bodies: dict[str, dict[str, Any]] = {
+        "pause": {"reason": "migration"},
+        "resume": {},
+        "run": {"operations": ["compact"]},
+        "cancel": {},
+    }
+    for path, body in bodies.items():
+        body |= {"all": True, "expected": 3}
+        assert client.post(f"{API}/tables/{path}", json=body, headers=admin).json()["changed"]
+    entries = client.get(f"{API}/audit", headers=admin).json()["items"]
+    assert sorted((entry["target"], entry["action"]) for entry in entries) == sorted(
+        (name, action) for name in NAMES for action in ("jobs.cancel", "jobs.run", "tables.pause", "tables.pause")
+    )
+    own = client.get(f"{API}/audit", headers=owner).json()["items"]
+    assert {entry["target"] for entry in own} == {NAMES[0]}
+    assert [entry["details"].get("reason") for entry in own] == [None, None, None, "migration"]
+    assert {entry["details"]["selection"] for entry in own} == {"all tables"}
+
+
 def test_a_selection_holds_only_what_the_caller_may_change(fleet: Served) -> None:
     """All means all of one's own; the whole fleet and its processes are for those whose role holds everywhere."""
     client = fleet.client(fleet.app(access=Access(required=True)))

@@ -84,17 +84,15 @@ class SqlAudit(AuditLog):
 
     db: Database
 
-    def append(self, entry: AuditRow) -> None:
-        values = {name: getattr(entry, name) for name in AuditRow.__dataclass_fields__ if name not in ("id", "place")}
-        if entry.place:
-            catalog, *namespace = entry.place
-            values |= {"catalog": catalog, "namespace": json.dumps(namespace, ensure_ascii=False)}
-        values["details"] = dict(entry.details)
+    def append(self, *entries: AuditRow) -> None:
+        if not entries:
+            return
         with self.db.begin() as connection:
-            added = connection.execute(sa.insert(AUDIT).values(**values)).inserted_primary_key
-            if entry.refused and added is not None and added[0] % _PRUNED_EVERY == 0:
+            connection.execute(sa.insert(AUDIT), [_values(entry) for entry in entries])
+            last = connection.execute(sa.select(sa.func.max(AUDIT.c.id))).scalar_one()
+            if entries[0].refused and last % _PRUNED_EVERY == 0:
                 # strangers cause refusals as often as they like; changes are never pruned
-                same = AUDIT.c.refused & ((AUDIT.c.via == "") if entry.via == "" else (AUDIT.c.via != ""))
+                same = AUDIT.c.refused & ((AUDIT.c.via == "") if entries[0].via == "" else (AUDIT.c.via != ""))
                 newest = sa.select(AUDIT.c.id).where(same).order_by(AUDIT.c.id.desc())
                 oldest_kept = newest.offset(MAX_REFUSALS - 1).limit(1).scalar_subquery()
                 connection.execute(sa.delete(AUDIT).where(same, AUDIT.c.id < oldest_kept))
@@ -153,6 +151,13 @@ def _columns(row: Any) -> dict[str, Any]:  # noqa: ANN401 - a result row
 
 def _token(row: Any) -> TokenRow:  # noqa: ANN401 - a result row
     return TokenRow(**{**_columns(row), "grants": _grants_from_json(row.grants)})
+
+
+def _values(entry: AuditRow) -> dict[str, Any]:
+    values = {name: getattr(entry, name) for name in AuditRow.__dataclass_fields__ if name not in ("id", "place")}
+    catalog, *namespace = entry.place or (None,)
+    path = json.dumps(namespace, ensure_ascii=False) if entry.place else None
+    return {**values, "details": dict(entry.details), "catalog": catalog, "namespace": path}
 
 
 def _entry(row: Any) -> AuditRow:  # noqa: ANN401 - a result row

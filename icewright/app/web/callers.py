@@ -80,6 +80,12 @@ class Caller:
         """Record a change by the caller in the audit log."""
         self._audit(action or self.action, target, place, refused=False, **details)
 
+    def audit_tables(self, refs: Sequence[TableRef], action: Action | None = None, **details: Any) -> None:  # noqa: ANN401
+        """Record a change of many tables, an entry for each: whoever may see a table sees what was done to it."""
+        whose = action or self.action
+        rows = [self._audit_row(whose, str(ref), place_of(ref), refused=False, **details) for ref in refs]
+        self.app.runtime.store.audit.append(*rows)
+
     def table(self, name: str, *actions: Action) -> TableRow:
         """Return a visible table after checking the permissions, by default the caller's action. Raises `Problem`."""
         try:
@@ -106,19 +112,28 @@ class Caller:
         return job
 
     def _audit(self, action: Action, target: str, place: Place, *, refused: bool, **details: Any) -> None:  # noqa: ANN401
+        self.app.runtime.store.audit.append(self._audit_row(action, target, place, refused=refused, **details))
+
+    def _audit_row(
+        self,
+        action: Action,
+        target: str,
+        place: Place,
+        *,
+        refused: bool,
+        **details: Any,  # noqa: ANN401
+    ) -> AuditRow:
         request_id = self.request.scope.get("state", {}).get("request_id")
-        self.app.runtime.store.audit.append(
-            AuditRow(
-                at=self.app.runtime.clock.now(),
-                actor=self.principal.name,
-                via=str(self.principal.via),
-                action=str(action),
-                target=target[:LONGEST],
-                place=place or None,
-                refused=refused,
-                source=client_address(self.request),
-                details={**details, "request_id": request_id},
-            )
+        return AuditRow(
+            at=self.app.runtime.clock.now(),
+            actor=self.principal.name,
+            via=str(self.principal.via),
+            action=str(action),
+            target=target[:LONGEST],
+            place=place or None,
+            refused=refused,
+            source=client_address(self.request),
+            details={**details, "request_id": request_id},
         )
 
 

@@ -26,7 +26,7 @@ def pause(body: models.BulkPauseRequest, caller: Annotated[Caller, needs(Action.
     if body.expected is None:
         return _bulk(rows)
     pause_tables(caller.runtime, rows, body.reason)
-    caller.audit(str(body.selection()), (), tables=len(rows), reason=body.reason)
+    caller.audit_tables([row.ref for row in rows], selection=str(body.selection()), reason=body.reason)
     return _bulk(rows, changed=True)
 
 
@@ -37,7 +37,7 @@ def resume(body: models.BulkRequest, caller: Annotated[Caller, needs(Action.TABL
     if body.expected is None:
         return _bulk(rows)
     pause_tables(caller.runtime, rows, None)
-    caller.audit(str(body.selection()), (), tables=len(rows), resumed=True)
+    caller.audit_tables([row.ref for row in rows], selection=str(body.selection()), resumed=True)
     return _bulk(rows, changed=True)
 
 
@@ -48,7 +48,8 @@ def cancel(body: models.BulkRequest, caller: Annotated[Caller, needs(Action.JOBS
     if body.expected is None:
         return _bulk(rows)
     job_ids = cancel_jobs(caller.runtime, rows)
-    caller.audit(str(body.selection()), (), tables=len(rows), jobs=len(job_ids))
+    cancelled = [row.ref for row in rows if row.held_by in job_ids]
+    caller.audit_tables(cancelled, selection=str(body.selection()))
     return _bulk(rows, changed=True, jobs=job_ids)
 
 
@@ -64,7 +65,8 @@ def run(body: models.BulkRunRequest, caller: Annotated[Caller, needs(Action.JOBS
         raise Problem(409, str(paused))
     job_ids, refused = queue_jobs(caller.runtime, rows, body.operations, knobs, force=body.force)
     operations = [str(operation) for operation in body.operations]
-    caller.audit(str(body.selection()), (), actions[-1], operations=operations, set=knobs, jobs=len(job_ids))
+    queued = [row.ref for row in rows if str(row.ref) not in refused]
+    caller.audit_tables(queued, actions[-1], selection=str(body.selection()), operations=operations, set=knobs)
     return _bulk(rows, changed=True, jobs=job_ids, refused=refused)
 
 
