@@ -110,7 +110,7 @@ def _start(unit: str, value: Any, more: int = 0) -> datetime | None:  # noqa: AN
             case "day":
                 return datetime.combine(value, time()) + timedelta(days=more)
         return datetime.combine(EPOCH, time()) + timedelta(hours=value + more)
-    except (ValueError, OverflowError):
+    except (ValueError, OverflowError, TypeError):  # a distant day is no date
         return None
 
 

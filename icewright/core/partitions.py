@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta, tzinfo
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -14,6 +14,43 @@ from icewright.core.table import PartitionSpec, TableFacts, TableMetadata
 
 PartitionKey = tuple[int, tuple[Any, ...]]  # spec id and partition tuple
 EPOCH = date(1970, 1, 1)
+_MIDNIGHT = datetime(1970, 1, 1)  # noqa: DTZ001 - of timestamps without a zone
+_DAY, _MICROSECOND = timedelta(days=1), timedelta(microseconds=1)
+_CYCLE_YEARS, _CYCLE_DAYS = 400, 146_097  # after which the calendar repeats
+
+
+@dataclass(frozen=True, slots=True)
+class DistantTime:
+    """A date, or a moment in UTC, beyond the years 1 to 9999, which Iceberg and Spark have and Python has not."""
+
+    number: int  # days or microseconds since 1970
+    unit: str  # "days" or "microseconds"
+
+    def __str__(self) -> str:
+        """Return it as Spark's literals have it, such as `+10000-01-01`."""
+        days, micros = (self.number, 0) if self.unit == "days" else divmod(self.number, _DAY // _MICROSECOND)
+        cycles, day = divmod(days, _CYCLE_DAYS)
+        moment = _MIDNIGHT + timedelta(days=day, microseconds=micros)
+        text = f"{moment.year + cycles * _CYCLE_YEARS:+05d}{moment:-%m-%d}"
+        return text if self.unit == "days" else f"{text} {moment:%H:%M:%S.%f}"
+
+
+def date_of(days: int) -> date | DistantTime:
+    """Return the date so many days after 1970-01-01."""
+    try:
+        return EPOCH + timedelta(days=days)
+    except OverflowError:
+        return DistantTime(days, "days")
+
+
+def moment_of(micros: int, zone: tzinfo | None) -> datetime | DistantTime:
+    """Return the moment so many microseconds after 1970, in UTC with a zone, else without."""
+    try:
+        return _MIDNIGHT.replace(tzinfo=zone) + timedelta(microseconds=micros)
+    except OverflowError:
+        return DistantTime(micros, "microseconds")
+
+
 _LEAST_PARTITIONS = 50  # below which the number of partitions harms no reader
 _TINY = 0.25  # of the target size: a partition below holds one small file, however well it is compacted
 
@@ -43,7 +80,7 @@ def small_partitions(facts: TableFacts) -> SmallPartitions | None:
 def partition_key(spec: PartitionSpec, text: str) -> PartitionKey:
     """Return the partition of this text; days are dates whatever form their writer stored."""
     values = tuple(
-        EPOCH + timedelta(days=value) if field.transform == "day" and isinstance(value, int) else value
+        date_of(value) if field.transform == "day" and isinstance(value, int) else value
         for field, value in zip(spec.fields, partition_values(text), strict=True)
     )
     return spec.spec_id, values
@@ -83,6 +120,8 @@ def _tagged(value: Any) -> Any:  # noqa: ANN401 - any partition value
             return {"decimal": str(value)}
         case bytes():
             return {"binary": value.hex()}
+        case DistantTime(number, unit):
+            return {unit: number}
     return value
 
 
@@ -105,4 +144,6 @@ def _untagged(value: Any) -> Any:  # noqa: ANN401 - any partition value
             return UUID(text_value)
         case "binary":
             return bytes.fromhex(text_value)
+        case "days" | "microseconds":
+            return DistantTime(text_value, tag)
     raise ValueError(f"unknown tag {tag} in a partition tuple")

@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+from icewright.core.partitions import DistantTime
 from icewright.core.table import PartitionFacts, PartitionField, TableMetadata, columns
 
 _PARAMETERISED = re.compile(r"(bucket|truncate)\[(\d+)\]")
@@ -43,6 +44,8 @@ def literal(value: Any) -> str | None:  # noqa: ANN401 - one line for each type 
             return f"timestamp'{value.isoformat(sep=' ')}'"
         case date():
             return f"date'{value.isoformat()}'"
+        case DistantTime():
+            return f"{'date' if value.unit == 'days' else 'timestamp'}'{value}'"
         case UUID() | time() | bytes():
             return None
     return None

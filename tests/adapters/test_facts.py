@@ -20,6 +20,8 @@ from icewright.adapters.files.cache import Cache
 from icewright.adapters.files.facts import table_facts
 from icewright.adapters.files.local import LocalStorage
 from icewright.adapters.files.manifests import ENTRY, ManifestReader
+from icewright.core.partitions import partition_name, partition_text, partition_values
+from icewright.core.predicates import partitions_predicate
 from icewright.core.table import (
     FileHistogram,
     PartitionFacts,
@@ -283,6 +285,32 @@ def test_the_table_says_what_merging_makes(
     bed.add(data("x", "a"), data("y", "a"), sequence=1)
     bed.add(*(position(name, "a", of=of) for name, of in deletes), sequence=2)
     assert only(bed.facts(**more)).mergeable_deletes == mergeable
+
+
+@pytest.mark.parametrize(
+    ("kind", "transform", "number", "name", "predicate"),
+    [
+        (t.DateType(), "identity", 2_932_897, "+10000-01-01", "date'+10000-01-01'"),
+        (t.DateType(), "identity", -719_529, "-0001-12-31", "date'-0001-12-31'"),
+        (t.DateType(), "identity", 2**31 - 1, "+5881580-07-11", "date'+5881580-07-11'"),
+        (t.DateType(), "day", 2_932_897, "+10000-01-01", "`lake`.system.days(`c1`) = date'+10000-01-01'"),
+        (t.IntegerType(), "day", 2_932_897, "+10000-01-01", "`lake`.system.days(`c1`) = date'+10000-01-01'"),
+        (t.TimestampType(), "identity", 253_402_300_800_000_001, "+10000-01-01 00:00:00.000001", "timestamp'+10000-01"),
+        (t.TimestamptzType(), "identity", -62_167_219_200_000_001, "-0001-12-31 23:59:59.999999", "timestamp'-0001-12"),
+    ],
+)
+def test_years_that_python_lacks_are_partitions(
+    tmp_path: Path, kind: t.PrimitiveType, transform: str, number: int, name: str, predicate: str
+) -> None:
+    """One row of a distant year, as timestamps in a wrong unit make them, takes no table out of maintenance."""
+    bed = Bed(tmp_path, (FLAT, PartitionSpec(1, (PartitionField(1, 1000, "p1", transform),))))
+    bed.by_p = Partitioned(tmp_path, (kind,), 1)
+    bed.add(data("x", number), data("y", number), sequence=1)
+    found = bed.facts(schema={"schema-id": 0, "fields": [{"id": 1, "name": "c1", "type": str(kind)}]})
+    assert only(found).data_files == 2
+    key = only(found).key
+    assert (partition_name(found.metadata, key), partition_values(partition_text(key[1]))) == (f"p1={name}", key[1])
+    assert predicate in (partitions_predicate(found.metadata, found.partitions) or "")
 
 
 @pytest.mark.cases(85)

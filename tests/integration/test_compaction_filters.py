@@ -40,6 +40,8 @@ _VALUES = {
         "part timestamp",
         ("timestamp'1969-12-31 23:59:59'", "timestamp'2026-01-31 05:59:59'", "timestamp'2026-01-31 06:00:00'", "NULL"),
     ),
+    "distant date": ("part", "part date", ("date'+10000-01-01'", "date'-0001-06-01'", "date'2026-01-01'", "NULL")),
+    "distant day": ("days(part)", "part date", ("date'+10000-01-01'", "date'-0001-06-01'", "date'2026-01-01'", "NULL")),
     "float": ("part", "part float", ("float(0.1)", "float(-1.5)", "NULL", "float(2)")),
     "double": ("part", "part double", ("0.1D", "-1.5D", "NULL", "1e300D")),
     "decimal": ("part", "part decimal(20, 3)", ("-0.001", "12345678901234567.125", "NULL", "1")),
