@@ -49,6 +49,7 @@ from icewright.core.table import split_name
 from icewright.core.words import kind, near
 from icewright.flow.runtime import Scope
 
+_VACUUM_HOURS = 24  # between two vacuums of a Nessie catalog, by default
 _REFERENCE = re.compile(r"\$\{(env|file):([^}]+)\}")
 _SECTIONS = (
     *("state", "catalogs", "pools", "detect", "limits", "policy", "guardrails", "cache", "reading", "ledger"),
@@ -275,6 +276,7 @@ class _Reader:
                     parsed.pool,
                     timedelta(seconds=parsed.detect_interval_seconds or detect.interval_seconds),
                     timedelta(seconds=detect.timeout_seconds),
+                    _vacuum_every(parsed),
                 ),
                 allowed_locations=tuple(allowed if allowed is not None else _warehouse(parsed.type, properties)),
                 pool=parsed.pool,
@@ -340,6 +342,12 @@ class _Reader:
         except ConfigError as error:
             self.faults += error.faults
             return None
+
+
+def _vacuum_every(catalog: CatalogSection) -> timedelta | None:
+    """Return the time between two vacuums of a catalog with branches; None: by command alone."""
+    hours = _VACUUM_HOURS if catalog.vacuum_every_hours is None else catalog.vacuum_every_hours
+    return timedelta(hours=hours) if hours and catalog.type == "nessie" else None
 
 
 def limits_of(section: LimitsSection, pools: Mapping[str, PoolConfig], catalogs: Mapping[str, CatalogConfig]) -> Limits:

@@ -61,6 +61,7 @@ class CatalogSection(Section):
     environment: EnvironmentSection = Field(default_factory=EnvironmentSection)
     pool: str = "default"
     detect_interval_seconds: Annotated[int, Field(ge=1)] | None = None
+    vacuum_every_hours: Annotated[int, Field(ge=0)] | None = None
     max_concurrent: Annotated[int, Field(ge=1)] | None = None
     gb_hours_per_day: Annotated[float, Field(gt=0, strict=False)] | None = None
     aliases: list[str] = Field(default_factory=list)

@@ -26,12 +26,14 @@ from icewright.flow.evaluate import Evaluator
 from icewright.flow.events import read_reports
 from icewright.flow.queue import Planning
 from icewright.flow.reconcile import Reconciler
+from icewright.flow.vacuum import vacuum_due
 from icewright.ports import ProcessRow
 from icewright.ports.work import WorkState
 
 HEARTBEAT = timedelta(seconds=10)
 IDLE_SHOWN = timedelta(seconds=60)  # without progress, after which a process reports a job or an evaluation
 _SECOND = timedelta(seconds=1)
+_COMMIT_SCAN = timedelta(hours=1)  # of a large repository, which shows no progress
 
 
 class Service:
@@ -65,6 +67,8 @@ class Service:
                 Loop("reconcile", 15 * _SECOND, self._reconciler.due),
             ]
             loops += [self._archive(self._app.archiving)] if self._app.archiving is not None else []
+            if any(scope.vacuum_every is not None for scope in runtime.scopes.values()):
+                loops.append(Loop("vacuum", 60 * _SECOND, self._vacuum, bound=_COMMIT_SCAN))
             loops += [Loop("alerts", 10 * _SECOND, lambda: alert_due(runtime, self._app.alerting))]
             loops += [Loop("heat", timedelta(hours=1), self._decay_query_rates)]
             if self._app.reports:
@@ -75,6 +79,10 @@ class Service:
             self._plan.wakes = (self._take,)
             loops.append(self._take)
         return loops
+
+    def _vacuum(self) -> int:
+        """Vacuum what is due; only the next round tries again what failed."""
+        return sum(not result.errors for result in vacuum_due(self._runtime, sorted(self._runtime.scopes)))
 
     def _archive(self, archiving: Archiving) -> Loop:
         archive = partial(archive_due, self._runtime, archiving)

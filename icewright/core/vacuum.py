@@ -22,6 +22,11 @@ UNSUPPORTED = (
 DEFAULT_CUTOFF = timedelta(days=5)
 LEAST_GRACE = timedelta(hours=24)
 _DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", re.IGNORECASE)
+BY_VACUUM = "nessie.vacuum"  # among the properties of a table as a catalog with branches serves it: whether it may act
+_COLLECTED_BY = {
+    "true": ": vacuum of the catalog does it, which sees all branches",
+    "false": ": its user keeps all files, from vacuum of the catalog too",
+}
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 Key = tuple[str, ...]  # a table's name: namespaces, then the table
@@ -197,6 +202,11 @@ def _whole_number(text: str | None) -> int | None:
 def gc_enabled(properties: Mapping[str, str]) -> bool:
     """Return whether the table lets anybody delete its files: where it says nothing or, as Java reads it, `true`."""
     return properties.get("gc.enabled", "true").lower() == "true"
+
+
+def collected_by(properties: Mapping[str, str]) -> str:
+    """Return who may delete the files of a table whose catalog has branches, as the end of a sentence; else blank."""
+    return _COLLECTED_BY.get(properties.get(BY_VACUUM, ""), "")
 
 
 def forbidden_by_user(properties: Mapping[str, str]) -> bool:

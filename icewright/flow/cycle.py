@@ -16,6 +16,7 @@ from icewright.flow.execute import JobResult, execute
 from icewright.flow.operation import Request
 from icewright.flow.queue import plan_now
 from icewright.flow.runtime import Runtime
+from icewright.flow.vacuum import vacuum_due
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ def run_cycle(runtime: Runtime, catalogs: Sequence[str], *, dry_run: bool = Fals
     due = {job.ref for job in plan.jobs} | {waiting.ref for waiting in plan.deferred}
     runtime.emit("evaluated", {"due": len(due)})
     jobs, plan = _run_plans(runtime, catalogs, plan, dry_run=dry_run)
+    vacuums = vacuum_due(runtime, [name for name in catalogs if name not in dict(detected.errors)], dry_run=dry_run)
+    jobs += [job for result in vacuums for job in result.jobs]
     rows = [row for name in catalogs for row in runtime.store.tables.list(name) if not row.dropped]
     unreadable = [(str(row.ref), row.error) for row in rows if row.error]
     result = CycleResult(
@@ -48,7 +51,7 @@ def run_cycle(runtime: Runtime, catalogs: Sequence[str], *, dry_run: bool = Fals
         run=len({job.ref for job in jobs if job.dry_run or job.job_id is not None}),
         jobs=tuple(jobs),
         deferred=plan.deferred,
-        errors=(*detected.errors, *unreadable),
+        errors=(*detected.errors, *unreadable, *(error for result in vacuums for error in result.errors)),
     )
     runtime.store.activity.record(
         "scan_finished",

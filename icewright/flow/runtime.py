@@ -29,6 +29,7 @@ class Scope:
     pool: str = "default"
     interval: timedelta = timedelta(seconds=60)
     timeout: timedelta = timedelta(seconds=300)
+    vacuum_every: timedelta | None = None  # of a catalog with branches; None: by command alone
     archive: str = ""  # the namespace of the archive, whose tables are always in scope
 
     def holds(self, ref: TableRef) -> bool:

@@ -23,8 +23,10 @@ from icewright.core.errors import (
     UsageError,
 )
 from icewright.core.layering import Policy, PolicyRule
-from icewright.core.policy import ORPHAN_MODE, TIMEOUT, Operation
+from icewright.core.policy import ORPHAN_MODE, TIMEOUT, WINDOWS, Operation
 from icewright.core.runs import VERIFICATION_FAILED, JobState, OperationState, Outcome, failed, job_state
+from icewright.core.table import TableRef
+from icewright.core.windows import closed
 from icewright.flow.detect import detect
 from icewright.flow.execute import JobResult, execute
 from icewright.flow.lease import Lease, lease_heartbeat
@@ -112,9 +114,36 @@ def vacuum(runtime: Runtime, catalog: str, *, dry_run: bool = False, allowed: Al
             else _branched(runtime, catalog, branched, dry_run)
         )
     if not dry_run:
+        runtime.store.catalogs.record_vacuumed(catalog, runtime.clock.now())
         details = {"state": str(result.state), "files": result.files, "bytes": result.bytes}
         runtime.store.activity.record("vacuumed", runtime.clock.now(), None, catalog=catalog, **details)
     return result
+
+
+def vacuum_due(runtime: Runtime, catalogs: Sequence[str], *, dry_run: bool = False) -> list[VacuumResult]:
+    """Vacuum each enabled catalog with branches that was last vacuumed long enough ago; return the results.
+
+    A vacuum that the cut-off policy refuses is tried again after the same time, one that fails with the next call.
+    """
+    if runtime.store.fleet.get() is not None:
+        return []
+    last = {row.name: row.vacuumed_at for row in runtime.store.catalogs.list()}
+    results = []
+    for name in catalogs:
+        every, ended, now = runtime.scopes[name].vacuum_every, last.get(name), runtime.clock.now()
+        if every is None or not runtime.scopes[name].enabled or (ended is not None and now - ended < every):
+            continue
+        if closed(runtime.policy().knobs_for(TableRef(name, (), ""), None)[WINDOWS], now) is not None:
+            continue
+        try:
+            results.append(vacuum(runtime, name, dry_run=dry_run))
+        except IcewrightError as error:
+            if isinstance(error, Refused) and not dry_run:
+                runtime.store.catalogs.record_vacuumed(name, now)
+            runtime.emit("vacuum_failed", {"catalog": name, "error": str(error)})
+            counts = Counts(num_partial_failures=1)
+            results.append(VacuumResult(name, dry_run, (), counts, errors=((name, str(error)),)))
+    return results
 
 
 @contextmanager
@@ -184,7 +213,9 @@ def _branched(runtime: Runtime, catalog: str, branched: Vacuum, dry_run: bool) -
     if not dry_run:
         _record_listing(runtime, catalog, survey)
     jobs = [
-        _vacuum_table(runtime, branched, VacuumOf(table, survey, "dry-run", dry_run), counts) for table in survey.tables
+        _vacuum_table(runtime, branched, VacuumOf(table, survey, "dry-run", dry_run), counts)
+        for table in survey.tables
+        if runtime.scopes[catalog].holds(table.ref)
     ]
     result = _result(catalog, counts, jobs, dry_run=dry_run)
     if instant is not None and not dry_run and not counts.num_partial_failures:

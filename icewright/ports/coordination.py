@@ -50,6 +50,10 @@ class CatalogSchedule(Protocol):
         """Record that vacuum has applied this instant (ISO 8601) as the catalog's cut-off."""
         ...
 
+    def record_vacuumed(self, name: str, now: datetime) -> None:
+        """Record that a vacuum of the catalog has ended. May be repeated."""
+        ...
+
     def commit_reports_read_up_to(self, catalog: str) -> int | None:
         """Return the snapshot id up to which the catalog's table of commit reports was read, or None."""
         ...

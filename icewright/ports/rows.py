@@ -79,6 +79,7 @@ class CatalogRow:
     error: str | None
     policy: str | None  # fingerprint of the policy that was last applied to its tables
     vacuumed: str | None  # the cut-off instant that vacuum applied last
+    vacuumed_at: datetime | None = None  # the end of the last vacuum
 
     def is_abandoned(self, configured: Container[str], now: datetime) -> bool:
         """Return whether no process maintains the catalog: it is not configured here, and its listing is overdue."""

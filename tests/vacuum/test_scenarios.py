@@ -9,12 +9,22 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from icewright.core.effective import Knobs
 from icewright.core.errors import Refused
+from icewright.core.operations import expire_snapshots
 from icewright.core.runs import JobState
+from icewright.core.steps import why
+from icewright.core.table import TableRef
 from icewright.core.vacuum import EMPTY, NONE, PER_REF, UNSUPPORTED
+from icewright.core.verdicts import thresholds
+from icewright.flow.cycle import run_cycle
 from tests.vacuuming import GRACE, NessieWorkspace, summaries
 
 pytestmark = pytest.mark.external
+
+VACUUM_ALONE = (
+    "policy:\n  - {set: {compact.enabled: false, rewrite_manifests.enabled: false, deletion.delay_hours: 0}}\n"
+)
 
 
 def _moment(workspace: NessieWorkspace) -> datetime:
@@ -206,8 +216,35 @@ def test_max_snapshot_age_lengthens_the_cutoff_for_one_table(workspace: NessieWo
     assert "1 day" in result.cutoff
 
 
+@pytest.mark.cases(146, 149)
+def test_a_cycle_vacuums_by_itself_once_a_day(workspace: NessieWorkspace) -> None:
+    """Over all branches and tags the files go that the dry run named, and no table is vacuumed again the same day."""
+    workspace.rest_table("t", 2)
+    workspace.branch("dev")
+    workspace.rest_append("t", 7, "dev")
+    for number in (3, 4):
+        workspace.rest_append("t", number)
+    workspace.cutoff(_moment(workspace))
+    before = workspace.files()
+
+    def cycle(*, dry_run: bool = False) -> set[str]:
+        with workspace.opened(extra=VACUUM_ALONE) as app:
+            jobs = run_cycle(app.runtime, ["lake"], dry_run=dry_run).jobs
+            return {f.path.removeprefix("s3://lake/") for job in jobs for o in job.outcomes for f in o.files}
+
+    named = cycle(dry_run=True)
+    assert named == cycle() == before - workspace.files() != set()
+    assert workspace.rest_rows("t", "dev") == [0, 1, 7]
+    assert cycle() == set()
+    workspace.rest_append("t", 5)
+    workspace.clock.advance(days=1)
+    workspace.cutoff("PT24H")
+    assert cycle() == before - workspace.files() - named != set()
+
+
+@pytest.mark.cases(148)
 def test_gc_enabled_of_a_user_keeps_everything(workspace: NessieWorkspace) -> None:
-    """Nessie's own default of the same property does not."""
+    """Nessie's own default of the same property does not, and the verdict tells who deletes the files."""
     said = workspace.native_table("said", **{"write.metadata.delete-after-commit.enabled": "true"})
     default = workspace.native_table("default")
     for number in (1, 2, 3):
@@ -218,6 +255,17 @@ def test_gc_enabled_of_a_user_keeps_everything(workspace: NessieWorkspace) -> No
     workspace.vacuum()
     assert {f for f in workspace.files() if "/said/" in f} == before
     assert [len(workspace.metadata(name)["snapshots"]) for name in ("said", "default")] == [3, 1]
+    with workspace.opened() as app:
+        catalog = app.runtime.catalogs["lake"]
+        reasons = {}
+        for name in ("said", "default"):
+            metadata = catalog.load(TableRef("lake", (workspace.space,), name))
+            found = app.runtime.files.facts(metadata, thresholds(Knobs()))
+            reasons[name] = why(expire_snapshots.evaluate(found, Knobs(), None, workspace.now()))
+    assert reasons == {
+        "said": "gc.enabled is false on the table: its user keeps all files, from vacuum of the catalog too",
+        "default": "gc.enabled is false on the table: vacuum of the catalog does it, which sees all branches",
+    }
 
 
 def test_a_policy_keeps_a_table(workspace: NessieWorkspace) -> None:

@@ -27,7 +27,7 @@ from icewright.core.errors import (
     TableNotFound,
 )
 from icewright.core.table import TableMetadata, TableRef
-from icewright.core.vacuum import Commit, Content, GcConfig, Key, Reference
+from icewright.core.vacuum import BY_VACUUM, Commit, Content, GcConfig, Key, Reference, forbidden_by_user
 from icewright.core.words import count
 from icewright.ports import AddSnapshot, Change, Pointer, RemoveSnapshots, RestoreSnapshots, SetRefs
 
@@ -111,7 +111,9 @@ class NessieCatalog(MetadataFileCatalog):
         stored = self._stored(ref, content.metadata_location)
         seen_locations = self._served.get(ref)
         if seen_locations is None or seen_locations[0] is not stored:
-            seen_locations = (stored, replace(stored, properties={**stored.properties, "gc.enabled": "false"}))
+            by_vacuum = "false" if forbidden_by_user(stored.properties) else "true"
+            properties = {**stored.properties, "gc.enabled": "false", BY_VACUUM: by_vacuum}
+            seen_locations = (stored, replace(stored, properties=properties))
             self._served[ref] = seen_locations
         return seen_locations[1]
 

@@ -72,16 +72,19 @@ class SqlCatalogs(CatalogSchedule):
             connection.execute(sa.update(CATALOGS).where(CATALOGS.c.name.in_(names), not_due).values(detect_at=now))
 
     def record_policy_applied(self, name: str, fingerprint: str, now: datetime) -> None:
-        with self.db.begin() as connection:
-            insert = dialect_insert(connection, CATALOGS).values(
-                name=name, detect_at=now, failures=0, policy=fingerprint
-            )
-            connection.execute(insert.on_conflict_do_update(index_elements=["name"], set_={"policy": fingerprint}))
+        self._record(name, now, policy=fingerprint)
 
     def record_cutoff_applied(self, name: str, instant: str, now: datetime) -> None:
+        self._record(name, now, vacuumed=instant)
+
+    def record_vacuumed(self, name: str, now: datetime) -> None:
+        self._record(name, now, vacuumed_at=now)
+
+    def _record(self, name: str, now: datetime, **values: object) -> None:
+        """Set columns of a catalog, also of one that nobody has listed yet."""
         with self.db.begin() as connection:
-            insert = dialect_insert(connection, CATALOGS).values(name=name, detect_at=now, failures=0, vacuumed=instant)
-            connection.execute(insert.on_conflict_do_update(index_elements=["name"], set_={"vacuumed": instant}))
+            insert = dialect_insert(connection, CATALOGS).values(name=name, detect_at=now, failures=0, **values)
+            connection.execute(insert.on_conflict_do_update(index_elements=["name"], set_=values))
 
     def commit_reports_read_up_to(self, catalog: str) -> int | None:
         with self.db.begin() as connection:

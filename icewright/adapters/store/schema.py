@@ -223,6 +223,7 @@ CATALOGS = sa.Table(
     sa.Column("policy", sa.Text),  # fingerprint of the policy that was last applied to its tables
     sa.Column("reported", sa.BigInteger),  # the snapshot up to which its table of commit reports was read
     sa.Column("vacuumed", sa.Text),  # the cut-off instant that vacuum applied last
+    sa.Column("vacuumed_at", Moment),  # the end of the last vacuum
 )
 
 LEASES = sa.Table(  # rights of one process at a time, such as planning

@@ -30,7 +30,7 @@ from icewright.core.retention import Expiry, plan_expiry, unused_schemas
 from icewright.core.runs import LastRun
 from icewright.core.steps import SWITCHED_OFF, Blocked, Due, ExpireSnapshots, NotDue, Verdict, Work
 from icewright.core.table import SnapshotHold, TableFacts, TableMetadata
-from icewright.core.vacuum import gc_enabled
+from icewright.core.vacuum import collected_by, gc_enabled
 from icewright.core.writer_state import WriterStateRule
 
 NOTHING = "no snapshots to expire"
@@ -72,7 +72,7 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
     """Return Due when at least one snapshot or ref may go."""
     metadata = facts.metadata
     if not gc_enabled(metadata.properties):
-        return Blocked(f"gc.{SWITCHED_OFF} on the table")
+        return Blocked(f"gc.{SWITCHED_OFF} on the table{collected_by(metadata.properties)}")
     unused = _unused(facts) if knobs[CLEAN_METADATA] else 0
     if not metadata.snapshots and not unused:
         return NotDue("no current snapshot")

@@ -11,7 +11,7 @@ from icewright.core.policy import Operation
 from icewright.core.runs import REFUSED, LastRun
 from icewright.core.steps import SWITCHED_OFF, Blocked, Due, NotDue, RemoveOrphans, Verdict, Work
 from icewright.core.table import TableFacts
-from icewright.core.vacuum import gc_enabled
+from icewright.core.vacuum import collected_by, gc_enabled
 
 START_HOURS, LEAST_HOURS, MOST_HOURS = 7 * 24, 24, 90 * 24  # what `auto` begins with, and its bounds
 MANY = 0.01  # share of orphans that asks for more scans
@@ -20,7 +20,7 @@ MANY = 0.01  # share of orphans that asks for more scans
 def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime) -> Verdict:
     """Return Due when the last scan is `every_hours` ago, or a first finding waits for its confirmation."""
     if not gc_enabled(facts.metadata.properties):
-        return Blocked(f"gc.{SWITCHED_OFF} on the table")
+        return Blocked(f"gc.{SWITCHED_OFF} on the table{collected_by(facts.metadata.properties)}")
     if facts.sharing:
         others = ", ".join(map(str, facts.sharing))
         return Blocked(

@@ -1,0 +1,96 @@
+"""When a catalog with branches is vacuumed by itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+import pytest
+
+from icewright.core.errors import CatalogUnavailable, IcewrightError, Refused
+from icewright.core.runs import Outcome
+from icewright.core.vacuum import CutoffPolicy
+from icewright.flow.runtime import Scope
+from icewright.flow.vacuum import vacuum_due
+from icewright.ports import FleetPause, Survey, VacuumOf
+from tests.flow.bench import Bench
+
+DAY = timedelta(days=1)
+
+
+@dataclass
+class Branches:
+    """A catalog with branches and no tables, or one whose survey fails."""
+
+    fault: IcewrightError | None = None
+    surveys: list[datetime] = field(default_factory=list)
+
+    def survey(self, now: datetime) -> Survey:
+        """Look at nothing."""
+        self.surveys.append(now)
+        if self.fault is not None:
+            raise self.fault
+        return Survey(CutoffPolicy(DAY, None, DAY, "test"), now, (), ())
+
+    def expire(self, work: VacuumOf) -> Outcome:
+        """There is no table."""
+        raise NotImplementedError
+
+    def sweep(self, work: VacuumOf) -> Outcome:
+        """There is no table."""
+        raise NotImplementedError
+
+
+def vacuumed(bench: Bench, branches: Branches, *, enabled: bool = True, every: timedelta | None = DAY) -> bool:
+    """Whether the catalog was surveyed now."""
+    before = len(branches.surveys)
+    bench.scopes["lake"] = Scope(enabled, vacuum_every=every)
+    vacuum_due(bench.runtime(vacuums={"lake": branches}), ["lake"])
+    return len(branches.surveys) > before
+
+
+def test_a_catalog_is_vacuumed_once_in_its_time(bench: Bench) -> None:
+    """At first sight, and again when the time since the last vacuum is over."""
+    branches = Branches()
+    found = []
+    for _ in range(4):
+        found.append(vacuumed(bench, branches))
+        bench.clock.advance(hours=13)
+    assert found == [True, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("settings", "enabled", "every"),
+    [
+        pytest.param({}, False, DAY, id="not enabled"),
+        pytest.param({}, True, None, id="by command alone"),
+        pytest.param({"windows": "mon 01:00-02:00"}, True, DAY, id="outside of its window"),
+    ],
+)
+def test_a_catalog_that_may_not_be_vacuumed_now(
+    bench: Bench, settings: dict[str, object], enabled: bool, every: timedelta | None
+) -> None:
+    """Nothing of it is looked at."""
+    bench.settings |= settings
+    assert not vacuumed(bench, Branches(), enabled=enabled, every=every)
+
+
+def test_nothing_is_vacuumed_while_everything_is_paused(bench: Bench) -> None:
+    """The pause holds for vacuum as for jobs."""
+    bench.store.fleet.begin(FleetPause("a migration", "me", bench.clock.now()))
+    assert not vacuumed(bench, Branches())
+    bench.store.fleet.end()
+    assert vacuumed(bench, Branches())
+
+
+@pytest.mark.parametrize(
+    ("fault", "again"), [(Refused("the cut-off is NONE"), False), (CatalogUnavailable("it does not answer"), True)]
+)
+def test_a_refused_vacuum_waits_and_a_failed_one_is_tried_again(
+    bench: Bench, fault: IcewrightError, again: bool
+) -> None:
+    """A policy stays what it is; a server comes back. Neither ends the round of other catalogs."""
+    branches = Branches(fault)
+    assert vacuumed(bench, branches)
+    assert [kind for kind, _ in bench.told if kind == "vacuum_failed"] == ["vacuum_failed"]
+    assert vacuumed(bench, branches) is again
