@@ -1,7 +1,8 @@
 """Checks that every file which any snapshot of a table needs exists and is what its entry says.
 
 One listing of the table's places answers for the existence of nearly all files; what it does not show is asked for one
-by one. Deeper levels decode all manifests, and read the footers of the files.
+by one. Manifests are read while the listing goes on; only hashes of their files stay in memory, and manifests with
+files that the listing does not show are read again. Deeper levels decode all manifests, and read footers.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from functools import cache, cached_property, partial
 from typing import TypeVar
 
 import polars as pl
@@ -17,7 +19,14 @@ import polars as pl
 from icewright.adapters.engines.service.content_faults import check_content, puffin_blobs
 from icewright.adapters.engines.service.entry_faults import ContentFile, EntryFaults
 from icewright.adapters.engines.service.listing import hashed
-from icewright.adapters.engines.service.reachable import as_files, content_of, lists_of, manifests_of, statistics_of
+from icewright.adapters.engines.service.reachable import (
+    Canonical,
+    as_files,
+    content_of,
+    lists_of,
+    manifests_of,
+    statistics_of,
+)
 from icewright.core.errors import FolderMissing, MetadataUnreadable
 from icewright.core.integrity import CheckLevel, FileFault, FileFaultKind, IntegrityReport
 from icewright.core.table import Snapshot, TableMetadata
@@ -27,6 +36,7 @@ from icewright.ports.work import WorkerThreads
 _SLICE = 16  # manifests that are read together
 _CONCURRENCY = 16
 _NO_FILES = pl.DataFrame(schema={"hash": pl.UInt64, "listed": pl.Int64})
+_DIFFERS = pl.col("listed").is_null() | (pl.col("bytes") != pl.col("listed")).fill_null(value=False)
 Item = TypeVar("Item")
 
 
@@ -38,6 +48,7 @@ class IntegrityCheck:
     metadata: TableMetadata
     level: CheckLevel = CheckLevel.EXISTS
     _listed: pl.DataFrame = field(default_factory=_NO_FILES.clone, init=False)
+    _named: list[pl.DataFrame] = field(default_factory=list, init=False)  # hashes and bytes of content files, by slice
     _manifests: list[pl.DataFrame] = field(default_factory=list, init=False)
     _checked: int = field(default=0, init=False)
     _suspects: dict[str, tuple[int | None, str]] = field(default_factory=dict, init=False)  # bytes, kind by path
@@ -47,15 +58,21 @@ class IntegrityCheck:
     def run(self, catalog: Catalog) -> IntegrityReport:
         """Check the table's files. What went with its snapshots during the check is no fault."""
         metadata = self.metadata
-        self._list_places()
-        self._compare(lists_of(metadata.snapshots))
-        self._compare(statistics_of(metadata))
-        _each(metadata.snapshots, self._read_lists, self._list_is_unreadable)
-        manifests = pl.concat(self._manifests).unique("path") if self._manifests else pl.DataFrame()
-        if manifests.height:
-            self._compare(as_files(manifests))
-        for start in range(0, manifests.height, _SLICE):
-            _each(list(manifests[start : start + _SLICE].iter_slices(1)), self._read, self._manifest_is_unreadable)
+        with WorkerThreads(1) as pool:
+            listing = pool.submit(self._list_places)
+            _each(metadata.snapshots, self._read_lists, self._list_is_unreadable)
+            manifests = pl.concat(self._manifests).unique("path") if self._manifests else pl.DataFrame()
+            slices = [list(part.iter_slices(1)) for part in manifests.iter_slices(_SLICE)]
+            for number, part in enumerate(slices):
+                _each(part, partial(self._hash, number), self._manifest_is_unreadable)
+            self._listed = listing.result()
+        small = [lists_of(metadata.snapshots), statistics_of(metadata)]
+        for files in [*small, as_files(manifests)] if manifests.height else small:
+            self._checked += files.height
+            self._compare(files)
+        for number in sorted(self._differing()):
+            readable = [m for m in slices[number] if m["path"].item() not in self._unreadable]
+            _each(readable, self._read, self._manifest_is_unreadable)
         faults = self._faults()
         if self.level.includes(CheckLevel.ENTRIES):
             faults += self._deeper_faults({fault.path for fault in faults})
@@ -65,19 +82,41 @@ class IntegrityCheck:
             metadata.ref, metadata.metadata_location, self.level, len(metadata.snapshots), self._checked, lasting
         )
 
-    def _list_places(self) -> None:
-        """List the table's location and write paths; only hashes of paths are kept, with the bytes of the files."""
+    @cached_property
+    def _canonical(self) -> Canonical:
+        """Return the function that resolves links in folders, which asks for each folder once in a check."""
+        return cache(self.files.canonical)
+
+    def _list_places(self) -> pl.DataFrame:
+        """List the table's location and write paths; only hashes of paths stay, with the bytes of the files."""
+        listed = _NO_FILES.clone()
         for place in (self.metadata.location, *self.metadata.write_paths):
             try:
                 for batch in self.files.listing(place):
-                    frame = hashed(pl.DataFrame(pl.from_arrow(batch)), self.files.canonical)
-                    self._listed.extend(frame.select("hash", pl.col("bytes").alias("listed")))
+                    frame = hashed(pl.DataFrame(pl.from_arrow(batch)), self._canonical)
+                    listed.extend(frame.select("hash", pl.col("bytes").alias("listed")))
             except FolderMissing:  # each of its files is asked for
                 continue
-        self._listed = self._listed.unique("hash")
+        return listed.unique("hash")
 
     def _read_lists(self, snapshots: Sequence[Snapshot]) -> None:
         self._manifests.append(manifests_of(self.files, snapshots))
+
+    def _hash(self, number: int, manifests: Sequence[pl.DataFrame]) -> None:
+        found = [
+            hashed(frame, self._canonical).select("hash", "bytes", slice=pl.lit(number, pl.UInt32))
+            for frame in content_of(self.files, pl.concat(manifests))
+        ]
+        self._checked += sum(frame.height for frame in found)
+        self._named += found
+
+    def _differing(self) -> set[int]:
+        """Return the numbers of the slices with content files that the listing does not show as they are named."""
+        if not self._named:
+            return set()
+        joined = pl.concat(self._named).join(self._listed, on="hash", how="left")
+        self._named.clear()
+        return set(joined.filter(_DIFFERS)["slice"])
 
     def _read(self, manifests: Sequence[pl.DataFrame]) -> None:
         before = len(self._suspects)
@@ -93,13 +132,11 @@ class IntegrityCheck:
         self._unreadable[manifest["path"].item()] = "manifest", str(error)
 
     def _compare(self, files: pl.DataFrame) -> None:
-        """Count files, and note those that the listing does not show with the length that is expected."""
-        self._checked += files.height
+        """Note files that the listing does not show with the length that is expected."""
         if not files.height:
             return
-        joined = hashed(files, self.files.canonical).join(self._listed, on="hash", how="left")
-        differs = pl.col("listed").is_null() | (pl.col("bytes") != pl.col("listed")).fill_null(value=False)
-        for path, size, kind in joined.filter(differs).select("path", "bytes", "kind").iter_rows():
+        joined = hashed(files, self._canonical).join(self._listed, on="hash", how="left")
+        for path, size, kind in joined.filter(_DIFFERS).select("path", "bytes", "kind").iter_rows():
             self._suspects[path] = size, kind
 
     def _faults(self) -> list[FileFault]:
