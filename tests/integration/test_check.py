@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from icewright.core.integrity import CheckLevel, FileFaultKind
+from icewright.core.repair import RepairKind
 from icewright.flow.detect import detect
 from icewright.flow.repair import repair
 from tests.cases.tampering import in_map, rewrite, tamper_manifest
@@ -102,6 +103,11 @@ def test_spark_reads_a_repaired_table(version: int, bench: Bench, new_name: Call
     assert {version: after[version] for version in before} == before
     assert bench.lake.catalog.load_table(name).scan().to_arrow().num_rows == after["main"][0]
     insert(bench, quoted, f"({ROW.format(id=6)})")
+    head = bench.metadata(name).current_snapshot
+    assert head is not None
+    (folder / str(head.manifest_list).rsplit("/", 1)[1]).unlink()
+    assert [action.kind for action in repair(bench.runtime, bench.ref(name)).plan.actions] == [RepairKind.REBUILD]
+    bench.sql(f"REFRESH TABLE {quoted}")
     bench.sql(f"DELETE FROM {quoted} WHERE id = 2")  # noqa: S608 - quoted
     assert bench.read(name)["main"][0] == after["main"][0]
 

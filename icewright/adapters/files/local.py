@@ -66,6 +66,8 @@ class LocalStorage:
                 out.write(content)
                 out.flush()
                 os.fsync(out.fileno())
+            with suppress(FileNotFoundError):  # Hadoop's checksum of a lost file under this name
+                target.with_name(f".{target.name}.crc").unlink()
             fresh.rename(target)
         except OSError as error:
             with suppress(OSError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import fastavro
@@ -72,14 +72,7 @@ def manifest_list(
     sequence: int,
 ) -> bytes:
     """Return the content of a manifest list: new manifests first, as Iceberg orders them, then those carried over."""
-    new = []
-    for manifest in written:
-        least = manifest.row[516]  # None: added files have the sequence number of this commit
-        values = {**manifest.row, 503: snapshot_id, 515: sequence, 516: sequence if least is None else least}
-        record = {name: values.get(i) for i, name in rows.names.items()}
-        aliases = {"added_data_files_count": 504, "existing_data_files_count": 505, "deleted_data_files_count": 506}
-        record |= {name: values[i] for name, i in aliases.items() if name in record}
-        new.append(record)
+    new = [_record(rows, manifest, snapshot_id, sequence) for manifest in written]
     header = {
         "snapshot-id": str(snapshot_id),
         "parent-snapshot-id": "null" if parent_id is None else str(parent_id),
@@ -89,6 +82,19 @@ def manifest_list(
         header["sequence-number"] = str(sequence)
     parsed = fastavro.parse_schema(plain_schema(rows.schema))
     return container(rows.schema, header, [encoded(parsed, record) for record in [*new, *carried_over]])
+
+
+def with_written(rows: Records, written: Sequence[WrittenManifest], snapshot_id: int, sequence: int) -> Records:
+    """Return a list with manifests of a snapshot before those that it has."""
+    return replace(rows, records=[*(_record(rows, one, snapshot_id, sequence) for one in written), *rows.records])
+
+
+def _record(rows: Records, manifest: WrittenManifest, snapshot_id: int, sequence: int) -> Record:
+    least = manifest.row[516]  # None: added files have the sequence number of this commit
+    values = {**manifest.row, 503: snapshot_id, 515: sequence, 516: sequence if least is None else least}
+    record = {name: values.get(i) for i, name in rows.names.items()}
+    aliases = {"added_data_files_count": 504, "existing_data_files_count": 505, "deleted_data_files_count": 506}
+    return record | {name: values[i] for name, i in aliases.items() if name in record}
 
 
 def new_snapshot_id(metadata: TableMetadata) -> int:

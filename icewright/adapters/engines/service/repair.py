@@ -1,8 +1,9 @@
 """Repairs of a table's metadata, each only where it is provably right.
 
-A lost manifest list is written again under its own name, so that nothing else changes: the list of a snapshot that was
-made from it, without what that one added, is it, if the counts of its snapshot's summary agree. All else is a new
-snapshot of main, with manifests in which counts and bounds are right, or from which lost files are gone.
+A lost manifest list is written again under its own name, so that nothing else changes. It is the list of a snapshot
+that was made from it, without what that one added, or that of the snapshot before, with the manifests that only the
+lost one can have named; the counts of its snapshot's summary must agree. All else is a new snapshot of main, with
+manifests in which counts and bounds are right, or from which lost files are gone.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from icewright.adapters.engines.service import manifest_list_files as lists
+from icewright.adapters.engines.service.own_manifests import added_by, avro_files
 from icewright.adapters.engines.service.repair_main import MainRepair
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.integrity import FileFault
+from icewright.core.paths import key
 from icewright.core.repair import RepairAction, RepairKind, RepairPlan, Unrepaired, ordered, proposed
 from icewright.core.table import Snapshot
 from icewright.core.words import count
@@ -58,12 +62,12 @@ class TableRepair:
     def _rebuild_lists(self, lost: Mapping[str, FileFault]) -> None:
         base = self.request.base
         newest_first = sorted(base.snapshots, key=lambda s: (s.sequence_number, s.timestamp), reverse=True)
-        for snapshot in newest_first:
+        missing = [s for s in newest_first if (at := s.manifest_list or "") in lost and self.files.size(at) is None]
+        for snapshot in (*missing, *reversed(missing)):  # each may need one that comes after it, or one before
             path = snapshot.manifest_list or ""
-            if path not in lost or self.files.size(path) is not None:
+            if snapshot.snapshot_id in self._rebuilt:
                 continue
-            if (rows := self._rows_before_children(snapshot)) is None:
-                self._leave([lost[path]], "no snapshot that was made from it tells provably what the list had")
+            if (rows := self._rows_before_children(snapshot) or self._rows_of_append(snapshot)) is None:
                 continue
             self._rebuilt[snapshot.snapshot_id] = rows
             detail = f"written again with {count(len(rows.records), 'manifest')}"
@@ -72,6 +76,8 @@ class TableRepair:
                 self.request.check()
                 ids = snapshot.snapshot_id, snapshot.parent_id, snapshot.sequence_number
                 self.files.write(path, lists.manifest_list(rows, rows.records, [], base, *ids))
+        unproved = [lost[s.manifest_list or ""] for s in missing if s.snapshot_id not in self._rebuilt]
+        self._leave(unproved, "neither the snapshot before nor one made from it proves what the list had")
 
     def _rows_before_children(self, snapshot: Snapshot) -> lists.Records | None:
         """Return what the snapshot listed; None where no snapshot that was made from it proves it."""
@@ -88,6 +94,29 @@ class TableRepair:
             if only_added and _has_totals(rest, snapshot):
                 return rest
         return None
+
+    def _rows_of_append(self, snapshot: Snapshot) -> lists.Records | None:
+        """Return what a snapshot lists that added files to the one before; None where nothing proves which."""
+        base = self.request.base
+        parent = base.by_id.get(snapshot.parent_id or 0)
+        hands_out_row_ids = base.format_version > 2  # noqa: PLR2004 - the list does, from format v3 on
+        if parent is None or parent.manifest_list is None or snapshot.operation != "append" or hands_out_row_ids:
+            return None
+        try:
+            before = self._rebuilt.get(parent.snapshot_id) or self._list(parent.manifest_list)
+        except MetadataUnreadable:
+            return None
+        others = {key(before.value(row, lists.PATH)) for row in before.records}
+        candidates = {path: size for path, size in self._avro_files.items() if key(path) not in others}
+        own = added_by(self.files, base, snapshot, candidates)
+        rows = lists.with_written(before, own, snapshot.snapshot_id, snapshot.sequence_number)
+        added = {"added-data-files": sum(m.entries for m in own), "added-records": sum(m.row[512] for m in own)}
+        stated = all(snapshot.summary.get(name) == str(number) for name, number in added.items())
+        return rows if own and stated and _has_totals(rows, snapshot) else None
+
+    @cached_property
+    def _avro_files(self) -> Mapping[str, int]:
+        return avro_files(self.files, self.request.base)
 
     def _list(self, path: str) -> lists.Records:
         return lists.read_list(self.files, path, self.request.base.format_version)
