@@ -192,13 +192,7 @@ _DECLARED = (
         _spread(lambda m: m.overdue, AGES),
     ),
     Declared("icewright_verdicts", _G, (*_LABELS, "verdict"), "verdicts of the last evaluations", _verdicts),
-    Declared(
-        "icewright_deferred",
-        _G,
-        _LABELS,
-        "due operations that the last plan left waiting",
-        _deferred,
-    ),
+    Declared("icewright_deferred", _G, _LABELS, "due operations that the last plan left waiting", _deferred),
     Declared(
         "icewright_due_age_seconds",
         _G,

@@ -36,8 +36,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 FRESH = timedelta(seconds=10)  # scrapes within this time share one read of the store
 SILENT = timedelta(minutes=2)  # a process without a heartbeat for so long is not counted
 _FAMILIES: Mapping[
-    MetricKind,
-    type[CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily | GaugeHistogramMetricFamily],
+    MetricKind, type[CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily | GaugeHistogramMetricFamily]
 ] = {
     MetricKind.COUNTER: CounterMetricFamily,
     MetricKind.GAUGE: GaugeMetricFamily,

@@ -84,10 +84,7 @@ RULES: Mapping[AlertRule, RuleKind] = {
         Severity.WARNING,
         "a table's health is below so many points for so many hours",
         "`icewright explain TABLE` says what waits and why; more room for jobs, or a higher importance, brings it on",
-        parameters=(
-            Parameter("below", 50, "points of health", most=100),
-            Parameter("hours", 6, "how long", least=0),
-        ),
+        parameters=(Parameter("below", 50, "points of health", most=100), Parameter("hours", 6, "how long", least=0)),
     ),
     AlertRule.STALE: RuleKind(
         Severity.WARNING,
@@ -134,10 +131,7 @@ RULES: Mapping[AlertRule, RuleKind] = {
         Severity.CRITICAL,
         "a loop of the service failed so many times in a row, or did not come round for so many minutes",
         "the service's log has the errors of the loop",
-        parameters=(
-            Parameter("failures", 3, "in a row"),
-            Parameter("minutes", 30, "without a round"),
-        ),
+        parameters=(Parameter("failures", 3, "in a row"), Parameter("minutes", 30, "without a round")),
     ),
     AlertRule.JOB_STALLED: RuleKind(
         Severity.WARNING,

@@ -32,10 +32,7 @@ _REMOVED_FILES: Mapping[
     Operation.COMPACT: {"files_merged": 1, "files_written": -1, "delete_files_removed": 1},
     Operation.REWRITE_DELETES: {"files_rewritten": 1, "files_written": -1},
     Operation.REWRITE_MANIFESTS: {"manifests_rewritten": 1, "manifests_written": -1},
-    Operation.EXPIRE_SNAPSHOTS: {
-        "files_deleted": 1,
-        "files_failed": 1,
-    },  # failed ones are retried
+    Operation.EXPIRE_SNAPSHOTS: {"files_deleted": 1, "files_failed": 1},  # failed ones are retried
 }
 
 

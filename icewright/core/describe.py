@@ -76,11 +76,7 @@ def facts_document(facts: TableFacts) -> dict[str, Any]:
 
 def verdict_document(operation: str, verdict: Verdict) -> dict[str, Any]:
     """Return one verdict; a due verdict has its benefit, its cost and the number of its steps."""
-    document: dict[str, Any] = {
-        "operation": operation,
-        "verdict": VERDICT_NAMES[type(verdict)],
-        "reason": why(verdict),
-    }
+    document: dict[str, Any] = {"operation": operation, "verdict": VERDICT_NAMES[type(verdict)], "reason": why(verdict)}
     if isinstance(verdict, Due):
         document |= {
             "benefit_mb": round(verdict.benefit, 3),

@@ -88,15 +88,9 @@ def _after(merge: Merge, classes: Sequence[SizeClass], live: float, sizes: Thres
     outputs, written = merge.files - merge.saved, int(merge.bytes * live)
     small = [c for c in classes if c.largest >= merge.below]
     if outputs and (each := written // outputs) < sizes.min_bytes:
-        same = next(
-            (c for c in small if c.largest.bit_length() == each.bit_length()),
-            SizeClass(0, 0, 0),
-        )
+        same = next((c for c in small if c.largest.bit_length() == each.bit_length()), SizeClass(0, 0, 0))
         merged = SizeClass(same.files + outputs, same.bytes + written, max(same.largest, each))
-        small = sorted(
-            [*(c for c in small if c is not same), merged],
-            key=lambda c: c.largest,
-        )
+        small = sorted([*(c for c in small if c is not same), merged], key=lambda c: c.largest)
     return tuple(small)
 
 

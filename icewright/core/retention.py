@@ -279,11 +279,7 @@ def unused_schemas(metadata: TableMetadata, snapshots: Iterable[Snapshot]) -> fr
 
 
 def _outlived(
-    ref: SnapshotRef,
-    metadata: TableMetadata,
-    now: datetime,
-    default: timedelta | None,
-    writers: WriterStateRule | None,
+    ref: SnapshotRef, metadata: TableMetadata, now: datetime, default: timedelta | None, writers: WriterStateRule | None
 ) -> bool:
     """Return whether a ref is past its age, and no writer's state on it has to stay."""
     limit = ref.max_ref_age if ref.max_ref_age is not None else default

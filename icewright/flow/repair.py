@@ -46,12 +46,7 @@ class RepairResult:
 
 
 def repair(
-    runtime: Runtime,
-    ref: TableRef,
-    *,
-    drop_lost: bool = False,
-    dry_run: bool = False,
-    approved_rows: int | None = None,
+    runtime: Runtime, ref: TableRef, *, drop_lost: bool = False, dry_run: bool = False, approved_rows: int | None = None
 ) -> RepairResult:
     """Check a table to its footers and repair what is provably right, or return what that would be.
 

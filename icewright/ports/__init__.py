@@ -1,34 +1,11 @@
 """The interfaces between the flow and the adapters. The meaning of each call and error is part of the port."""
 
 from icewright.ports.access import AccessStore, AuditLog, IdempotencyKeys
-from icewright.ports.alerts import (
-    AlertStore,
-    Notifier,
-    PendingDelivery,
-    QueueBacklog,
-)
-from icewright.ports.archive import (
-    Archive,
-    Batch,
-    OldHistory,
-)
+from icewright.ports.alerts import AlertStore, Notifier, PendingDelivery, QueueBacklog
+from icewright.ports.archive import Archive, Batch, OldHistory
 from icewright.ports.coordination import Breakers, CatalogSchedule, FleetPauses, Leases, ProcessRegistry
-from icewright.ports.engine import (
-    Adoptable,
-    Engine,
-    Intent,
-    Probe,
-    RepairRequest,
-    StepRequest,
-    Unfinished,
-)
-from icewright.ports.events import (
-    ActivityLog,
-    CommitReports,
-    EventInbox,
-    NewReports,
-    Receipt,
-)
+from icewright.ports.engine import Adoptable, Engine, Intent, Probe, RepairRequest, StepRequest, Unfinished
+from icewright.ports.events import ActivityLog, CommitReports, EventInbox, NewReports, Receipt
 from icewright.ports.jobs import JOB_LEASE, JobQueue, PlanningState, RunHistory
 from icewright.ports.lake import (
     AddSnapshot,
@@ -52,12 +29,7 @@ from icewright.ports.lake import (
     ignore,
 )
 from icewright.ports.ledger import DeletionLedger
-from icewright.ports.measures import (
-    Distribution,
-    MeasureReader,
-    Measures,
-    QueueMeasure,
-)
+from icewright.ports.measures import Distribution, MeasureReader, Measures, QueueMeasure
 from icewright.ports.rows import (
     MANUAL,
     WAITING,

@@ -97,10 +97,7 @@ class GlueClient:
         for attempt in range(1, _TRIES + 1):
             try:
                 self._client(retries=False).update_table(
-                    DatabaseName=database,
-                    TableInput=entry,
-                    SkipArchive=self.properties.skip_archive,
-                    VersionId=version,
+                    DatabaseName=database, TableInput=entry, SkipArchive=self.properties.skip_archive, VersionId=version
                 )
             except ClientError as error:
                 if _code(error) not in _RETRYABLE or attempt == _TRIES:

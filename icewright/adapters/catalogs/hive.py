@@ -116,9 +116,7 @@ class HiveCatalog(MetadataFileCatalog):
         context = ttypes.EnvironmentContext(properties={_NO_STATISTICS: "true", **expected})
         database, name = flat(base.ref)
         try:
-            self._client.once(
-                lambda hive: hive.alter_table_with_environment_context(database, name, table, context),
-            )
+            self._client.once(lambda hive: hive.alter_table_with_environment_context(database, name, table, context))
         except ttypes.InvalidOperationException as error:
             raise CommitConflict(f"{base.ref}: the metastore refused the commit ({error_text(error)})") from error
         except RequestOutcomeUnknown as error:

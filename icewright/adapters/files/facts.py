@@ -9,12 +9,7 @@ import polars as pl
 import pyarrow as pa
 
 from icewright.adapters.files.bounds import Measured
-from icewright.adapters.files.manifests import (
-    DATA,
-    DELETED,
-    EQUALITY_DELETES,
-    POSITION_DELETES,
-)
+from icewright.adapters.files.manifests import DATA, DELETED, EQUALITY_DELETES, POSITION_DELETES
 from icewright.core.partitions import PartitionKey, partition_key, partition_text
 from icewright.core.policy import MEGABYTE
 from icewright.core.runs import FileAction
@@ -193,11 +188,7 @@ def _deletes(applying: pl.LazyFrame, metadata: TableMetadata) -> pl.LazyFrame:
         .group_by([*_KEY, "referenced"])
         .agg(n=pl.len(), ratio=pl.col("records").sum() / pl.col("file_records").first())
         .group_by(_KEY)
-        .agg(
-            most=pl.col("n").max(),
-            most_ratio=pl.col("ratio").max(),
-            shared=pl.col("n").filter(pl.col("n") > 1).sum(),
-        )
+        .agg(most=pl.col("n").max(), most_ratio=pl.col("ratio").max(), shared=pl.col("n").filter(pl.col("n") > 1).sum())
     )
     plain = pl.col("position") & ~pl.col("vector")
     to_vectors = metadata.format_version > _NO_VECTORS

@@ -17,7 +17,7 @@ from icewright.adapters.files.manifests import ManifestReader, listed
 from icewright.adapters.files.outside import outside_folders
 from icewright.adapters.files.reading import container, readable
 from icewright.adapters.lru_cache import LRUCache
-from icewright.adapters.metadata.history import read_history
+from icewright.adapters.metadata.parsing import read_history
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.restore import TableHistory
 from icewright.core.runs import FileAction

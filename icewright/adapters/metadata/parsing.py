@@ -8,11 +8,12 @@ from typing import Any
 
 import msgspec
 
-from icewright.adapters.metadata.document import Json, SpecObject, text_of
+from icewright.adapters.metadata.document import Editor, Json, SpecObject, decode, text_of
 from icewright.adapters.read_limits import read_limits
 from icewright.core.errors import MetadataTooLarge, MetadataUnreadable
 from icewright.core.paths import stray_local_file
 from icewright.core.predicates import column_names, quoted
+from icewright.core.restore import TableHistory
 from icewright.core.table import (
     MAIN,
     PartitionField,
@@ -170,6 +171,17 @@ def _parse(ref: TableRef, location: str, length: int, decoded: _Metadata) -> Tab
         schema_ids=tuple(s["schema-id"] for s in decoded.schemas or () if "schema-id" in s),
         log_since=time_of(log[0].timestamp_ms) if log and log[0].timestamp_ms is not None else None,
     )
+
+
+def read_history(content: bytes, location: str) -> TableHistory:
+    """Return the history in a metadata file. Raises `MetadataUnreadable`."""
+    document = Editor(decode(content, location))
+    try:
+        entries = sorted((time_of(e["timestamp-ms"]), e["snapshot-id"]) for e in document.get("snapshot-log", []))
+        schemas = document.get("schemas", []) or [document.get("schema", {})]
+        return TableHistory(tuple(entries), {schema.get("schema-id", 0): schema for schema in schemas})
+    except (AttributeError, KeyError, TypeError, OverflowError) as error:
+        raise MetadataUnreadable(f"{location}: not as the spec has it ({type(error).__name__}: {error})") from error
 
 
 def time_of(milliseconds: int) -> datetime:

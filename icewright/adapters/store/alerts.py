@@ -12,13 +12,7 @@ import sqlalchemy as sa
 from icewright.adapters.store.database import Database, dialect_insert
 from icewright.adapters.store.measures import IS_BLOCKING
 from icewright.adapters.store.schema import ALERTS, JOBS, RUNS, TABLES, TELLINGS, VERDICTS
-from icewright.adapters.store.statements import (
-    SAME_TABLE,
-    chunks,
-    name_columns,
-    namespace_of,
-    ref_of,
-)
+from icewright.adapters.store.statements import SAME_TABLE, chunks, name_columns, namespace_of, ref_of
 from icewright.core.alerts import Alert, AlertChange, AlertRule, Begin, Delivery, Forget, Raise, Resolve, Severity
 from icewright.core.conditions import Failure, TableInputs
 from icewright.core.policy import Operation

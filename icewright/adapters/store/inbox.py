@@ -11,10 +11,7 @@ import sqlalchemy as sa
 
 from icewright.adapters.store.database import Database, dialect_insert
 from icewright.adapters.store.schema import CATALOGS, RECEIVED, SCANS, TABLES, Moment
-from icewright.adapters.store.statements import (
-    chunks,
-    ref_of,
-)
+from icewright.adapters.store.statements import chunks, ref_of
 from icewright.adapters.store.table_names import by_location, by_name
 from icewright.core.events.model import CommitReported, Event, Message, MetadataChanged, ScanReported, TableTouched
 from icewright.core.heat import REMEMBERED, queries_per_day

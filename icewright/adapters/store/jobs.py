@@ -15,13 +15,7 @@ import sqlalchemy as sa
 
 from icewright.adapters.store.database import Database
 from icewright.adapters.store.schema import FLEET_PAUSE, JOBS, PINS, PROCESSES, TABLES, Moment
-from icewright.adapters.store.statements import (
-    SAME_TABLE,
-    add_totals,
-    of_table,
-    ref_of,
-    table_row,
-)
+from icewright.adapters.store.statements import SAME_TABLE, add_totals, of_table, ref_of, table_row
 from icewright.core.capacity import Priority
 from icewright.core.errors import FaultOwner
 from icewright.core.plan import PlannedJob

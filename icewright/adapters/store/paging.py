@@ -13,9 +13,7 @@ from icewright.adapters.store.schema import TABLES
 from icewright.adapters.store.statements import namespace_of
 from icewright.core.errors import UsageError
 from icewright.core.permissions import VisibilityFilter, covers
-from icewright.ports.views import (
-    After,
-)
+from icewright.ports.views import After
 
 _INTEGER_LIMIT = 2**63  # above the largest integer of the databases
 

@@ -14,10 +14,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from icewright.adapters.store.database import Database, dialect_insert
 from icewright.adapters.store.schema import ADOPTIONS, REGISTRATIONS, Moment
-from icewright.adapters.store.statements import (
-    name_columns,
-    namespace_of,
-)
+from icewright.adapters.store.statements import name_columns, namespace_of
 from icewright.core.table import TableRef
 from icewright.ports import Registration, Registrations
 

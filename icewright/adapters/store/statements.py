@@ -10,13 +10,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from icewright.adapters.store.database import dialect_insert
-from icewright.adapters.store.schema import (
-    JOBS,
-    REMOVALS,
-    TABLES,
-    TOTALS,
-    VERDICTS,
-)
+from icewright.adapters.store.schema import JOBS, REMOVALS, TABLES, TOTALS, VERDICTS
 from icewright.core.table import TableRef
 from icewright.core.tally import Total
 

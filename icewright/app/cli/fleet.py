@@ -113,14 +113,7 @@ def status(as_json: Json = False) -> None:
     else:
         echo(f"[yellow]everything is paused[/] by {escape(pause['author'])}: {escape(pause['reason'])}")
     lines = [
-        (
-            p["holder"],
-            p["kind"],
-            _state(p),
-            output.moment(p["heartbeat"]),
-            p["slots"],
-            p["details"].get("busy", 0),
-        )
+        (p["holder"], p["kind"], _state(p), output.moment(p["heartbeat"]), p["slots"], p["details"].get("busy", 0))
         for p in document["processes"]
     ]
     columns = (

@@ -42,8 +42,7 @@ def restore(
         str | None, typer.Argument(metavar="[TABLE]", help="catalog.namespace.table", autocompletion=complete_table)
     ] = None,
     namespace: Annotated[
-        str | None,
-        typer.Option("--namespace", metavar="CATALOG.NAMESPACE", help="Restore all tables of a namespace."),
+        str | None, typer.Option("--namespace", metavar="CATALOG.NAMESPACE", help="Restore all tables of a namespace.")
     ] = None,
     dry_run: DryRun = False,
     yes: Yes = False,

@@ -39,10 +39,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - each is an option, given by its name
     tables: Annotated[
         int | None,
         typer.Option(
-            "--tables",
-            min=1,
-            max=_MAX_TABLES,
-            help="Of a generated fleet; default: 1000, or as many as it has.",
+            "--tables", min=1, max=_MAX_TABLES, help="Of a generated fleet; default: 1000, or as many as it has."
         ),
     ] = None,
     days: Annotated[

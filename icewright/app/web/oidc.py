@@ -64,10 +64,7 @@ def login(
     metadata = _metadata(oidc)
     with _client(oidc, request) as client:
         url, _ = client.create_authorization_url(
-            metadata["authorization_endpoint"],
-            state=attempt.state,
-            nonce=attempt.nonce,
-            code_verifier=attempt.verifier,
+            metadata["authorization_endpoint"], state=attempt.state, nonce=attempt.nonce, code_verifier=attempt.verifier
         )
     response = RedirectResponse(url, 302)
     set_cookie(response, request, PENDING, f"{attempt.secret}.{local_path(next_path)}", _SECONDS)

@@ -9,13 +9,7 @@ from datetime import datetime
 from icewright.core.cost import OPEN_COST_MB, service_cost, spark_cost
 from icewright.core.effective import Knobs
 from icewright.core.policy import CHECK_TOTALS, MEGABYTE, Operation
-from icewright.core.rewriting import (
-    MANIFEST_CACHING,
-    MANIFEST_ENGINE,
-    MANIFEST_SORT,
-    MANIFEST_SPEC,
-    MIN_MANIFESTS,
-)
+from icewright.core.rewriting import MANIFEST_CACHING, MANIFEST_ENGINE, MANIFEST_SORT, MANIFEST_SPEC, MIN_MANIFESTS
 from icewright.core.runs import LastRun
 from icewright.core.steps import Blocked, Due, NotDue, RewriteManifests, Unsupported, Verdict, Work
 from icewright.core.table import ManifestContent, ManifestFacts, TableFacts

@@ -6,9 +6,7 @@ from datetime import timedelta
 
 from icewright.core.layering import PolicyRule
 from icewright.core.permissions import Grant, Role
-from icewright.ports import (
-    Store,
-)
+from icewright.ports import Store
 from icewright.ports.access import Answered, AuditRow, SessionRow, TokenRow
 from icewright.testing import NOW
 from icewright.testing.contracts.cases import StoreSuite

@@ -13,13 +13,7 @@ from icewright.core.plan import PlannedJob
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState, OperationState, Outcome
 from icewright.core.table import TableRef
-from icewright.ports import (
-    PendingDelivery,
-    Pointer,
-    QueueBacklog,
-    RunRow,
-    Store,
-)
+from icewright.ports import PendingDelivery, Pointer, QueueBacklog, RunRow, Store
 from icewright.testing import NOW, REF
 from icewright.testing.contracts.cases import COMPACT, EXPIRE, ME, StoreSuite, at_once
 

@@ -16,13 +16,7 @@ from icewright.core.policy import Operation
 from icewright.core.runs import OperationState, Outcome, committed
 from icewright.core.table import TableRef
 from icewright.core.verdicts import Evaluation, evaluate
-from icewright.ports import (
-    Pointer,
-    RunRow,
-    Store,
-    TableRow,
-    Trigger,
-)
+from icewright.ports import Pointer, RunRow, Store, TableRow, Trigger
 from icewright.testing import NOW, REF, facts, metadata
 
 _Result = TypeVar("_Result")

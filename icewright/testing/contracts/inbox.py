@@ -11,11 +11,7 @@ from icewright.core.effective import Knobs
 from icewright.core.events.model import Event, Message, MetadataChanged, ScanReported, TableTouched
 from icewright.core.table import TableRef
 from icewright.core.verdicts import evaluate
-from icewright.ports import (
-    Pointer,
-    Receipt,
-    Store,
-)
+from icewright.ports import Pointer, Receipt, Store
 from icewright.testing import NOW, REF, facts, metadata
 from icewright.testing.contracts.cases import StoreSuite
 

@@ -14,12 +14,7 @@ from icewright.core.capacity import Priority
 from icewright.core.runs import JobState
 from icewright.core.table import TableRef
 from icewright.core.tally import Total
-from icewright.ports import (
-    JOB_LEASE,
-    LeaseStatus,
-    Store,
-    Trigger,
-)
+from icewright.ports import JOB_LEASE, LeaseStatus, Store, Trigger
 from icewright.testing import NOW, REF
 from icewright.testing.contracts.cases import (
     EXPIRE,

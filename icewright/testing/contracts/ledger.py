@@ -12,11 +12,7 @@ import pytest
 from icewright.core.errors import UsageError
 from icewright.core.runs import FileAction, JobState
 from icewright.core.table import TableRef
-from icewright.ports import (
-    LedgerState,
-    Removal,
-    Store,
-)
+from icewright.ports import LedgerState, Removal, Store
 from icewright.ports.views import DeletionQuery
 from icewright.testing import NOW, REF
 from icewright.testing.contracts.cases import COMPACT, EXPIRE, OTHER, StoreSuite, begin_expiry, record_tables, start_job
@@ -197,7 +193,7 @@ class DeletionLedgerTests(StoreSuite):
         plan_files(store, now=NOW - timedelta(hours=2))
         plan_files(store, ref=OTHER, now=NOW + timedelta(hours=2))
         assert store.ledger.later_deletions(first, NOW + timedelta(hours=1)) == {
-            later: dict.fromkeys(PATHS, LedgerState.PLANNED),
+            later: dict.fromkeys(PATHS, LedgerState.PLANNED)
         }
         store.ledger.claim(later, PATHS[:2])
         store.ledger.record(later, {PATHS[0]: LedgerState.DELETED}, NOW)

@@ -13,9 +13,7 @@ from icewright.core.policy import Operation
 from icewright.core.runs import JobState, PartitionChange
 from icewright.core.table import TableRef
 from icewright.core.verdicts import evaluate
-from icewright.ports import (
-    Store,
-)
+from icewright.ports import Store
 from icewright.testing import NOW, REF, facts, knobs, metadata, partition
 from icewright.testing.contracts.cases import (
     COMPACT,

@@ -10,13 +10,7 @@ import pytest
 from icewright.core.policy import Operation
 from icewright.core.runs import FileAction, JobState
 from icewright.core.table import TableRef
-from icewright.ports import (
-    LedgerState,
-    Pointer,
-    Registration,
-    SnapshotPin,
-    Store,
-)
+from icewright.ports import LedgerState, Pointer, Registration, SnapshotPin, Store
 from icewright.testing import NOW, REF
 from icewright.testing.contracts.cases import (
     EXPIRE,

@@ -9,12 +9,7 @@ from typing import Any
 from icewright.adapters.engines.arrow.key_sequences import Bounds
 from icewright.adapters.engines.arrow.live_files import only_data_file
 from icewright.adapters.engines.arrow.tasks import DeleteFile, DeleteKind
-from icewright.adapters.engines.service.manifest_files import (
-    Entry,
-    ManifestWriter,
-    model_for_deletes,
-    read_manifest,
-)
+from icewright.adapters.engines.service.manifest_files import Entry, ManifestWriter, model_for_deletes, read_manifest
 from icewright.core.errors import MetadataUnreadable, UnsupportedTable
 from icewright.core.table import ManifestContent, ManifestFile, TableMetadata
 from icewright.ports import TableFiles
@@ -103,11 +98,7 @@ class LiveFiles:
         return [file for manifest in manifests for file in self._deletes[manifest.path]]
 
     def data(
-        self,
-        listed: Sequence[ManifestFile],
-        key_ids: frozenset[int],
-        before: int,
-        places: frozenset[Partition] | None,
+        self, listed: Sequence[ManifestFile], key_ids: frozenset[int], before: int, places: frozenset[Partition] | None
     ) -> list[LiveData]:
         """Return the live data files of sequence numbers below `before`, with the bounds of the columns `key_ids`.
 

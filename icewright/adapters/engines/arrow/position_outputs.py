@@ -14,12 +14,7 @@ from icewright.adapters.engines.arrow.live_deletes import POSITION_DELETES, Live
 from icewright.adapters.engines.arrow.opening import Opener
 from icewright.adapters.engines.arrow.position_scan import file_slice, positions_by
 from icewright.adapters.engines.arrow.tasks import Layout
-from icewright.adapters.engines.arrow.vectors import (
-    DELETED_PATH,
-    DELETED_POSITION,
-    position_delete_file,
-    puffin_file,
-)
+from icewright.adapters.engines.arrow.vectors import DELETED_PATH, DELETED_POSITION, position_delete_file, puffin_file
 from icewright.core.table import TableMetadata
 from icewright.ports import TableFiles
 
@@ -173,10 +168,7 @@ class PositionOutputs:
             record[_REFERENCED] = members[0].file.path
         bounds = (
             (min(positions), min(p.min() for p in positions.values())),
-            (
-                max(positions),
-                max(p.max() for p in positions.values()),
-            ),
+            (max(positions), max(p.max() for p in positions.values())),
         )
         for number, (path, position) in zip((_LOWER, _UPPER), bounds, strict=True):
             values = {DELETED_PATH: path.encode(), DELETED_POSITION: position.to_bytes(8, "little", signed=True)}

@@ -15,13 +15,7 @@ from typing import Any
 import msgspec
 
 from icewright.adapters.engines.service.avro_records import decoded, names_by_id, plain_schema, readable
-from icewright.adapters.engines.service.manifest_files import (
-    ADDED,
-    DELETED,
-    EXISTING,
-    partition_schema,
-    read_manifest,
-)
+from icewright.adapters.engines.service.manifest_files import ADDED, DELETED, EXISTING, partition_schema, read_manifest
 from icewright.adapters.engines.service.manifest_list_files import read_list
 from icewright.adapters.engines.service.partition_bounds import partition_fields, uncovered
 from icewright.adapters.engines.service.reachable import CONTENT_KINDS

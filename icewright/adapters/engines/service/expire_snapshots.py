@@ -193,12 +193,7 @@ class ExpireInService:
             raise CommitConflict(f"{base.ref}: somebody pinned a snapshot that was about to go")
 
     def _deleted(
-        self,
-        catalog: Catalog,
-        request: StepRequest,
-        step: ExpireSnapshots,
-        planned: PlannedExpiry,
-        started: datetime,
+        self, catalog: Catalog, request: StepRequest, step: ExpireSnapshots, planned: PlannedExpiry, started: datetime
     ) -> DeletionResult:
         if not planned.files:
             return DeletionResult(())

@@ -133,10 +133,7 @@ class RemoveOrphansInService:
             raise doubts.moved(moved)
         in_time(base, clock.now(), self.storage_time(base.location))
         invalid_names: list[str] = []
-        with (
-            closing(LocationListing(base, step.older_than, files.canonical)) as listing,
-            WorkerThreads(1) as meanwhile,
-        ):
+        with closing(LocationListing(base, step.older_than, files.canonical)) as listing, WorkerThreads(1) as meanwhile:
             early = meanwhile.submit(self._reached, base, step)
             for root in roots:
                 for batch in self._listed(root, step, invalid_names.append):

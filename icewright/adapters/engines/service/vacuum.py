@@ -121,10 +121,7 @@ class BranchVacuum:
             work.check()
             try:
                 after = self.catalog.expire(
-                    head.reference,
-                    head.content,
-                    metadata,
-                    RemoveSnapshots(frozenset(expiry.snapshot_ids), frozenset()),
+                    head.reference, head.content, metadata, RemoveSnapshots(frozenset(expiry.snapshot_ids), frozenset())
                 )
             except CommitConflict:
                 if attempt == _ATTEMPTS:

@@ -98,9 +98,7 @@ def effect(
         one[f"bytes_{which}"] += size
     changes = [
         PartitionChange(
-            partition_name(after, key),
-            f"{key[0]} {partition_text(key[1])}",
-            *(counts[key][name] for name in _COUNTS),
+            partition_name(after, key), f"{key[0]} {partition_text(key[1])}", *(counts[key][name] for name in _COUNTS)
         )
         for key in sorted(counts, key=repr)
     ]

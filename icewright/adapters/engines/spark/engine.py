@@ -16,13 +16,7 @@ from icewright.adapters.engines.spark import procedures
 from icewright.adapters.engines.spark.effect import Effect, effect, left_behind
 from icewright.adapters.engines.spark.pool import SparkPool, StatementFailed, StepResult, Work, statements
 from icewright.core import cost
-from icewright.core.errors import (
-    CommitConflict,
-    EngineUnavailable,
-    IcewrightError,
-    Refused,
-    TerminalError,
-)
+from icewright.core.errors import CommitConflict, EngineUnavailable, IcewrightError, Refused, TerminalError
 from icewright.core.operations import compact
 from icewright.core.partitions import partition_name
 from icewright.core.policy import Operation
