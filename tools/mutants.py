@@ -35,7 +35,10 @@ TYPES, SURVIVED = "caught by type check", "survived"
 COLUMNS = (TYPES, "killed", "timeout", SURVIVED)
 
 _CASES = ("tests/cases/",)
-_OTHERS = ("tests/cases/test_open_world.py", "tests/cases/test_neighbours.py", "tests/cases/test_two_catalogs.py")
+_OTHERS = (
+    *("tests/cases/test_open_world.py", "tests/cases/test_neighbours.py", "tests/cases/test_two_catalogs.py"),
+    *("tests/cases/test_gone_catalogs.py", "tests/cases/test_other_formats.py"),
+)
 _COMMITS = ("tests/contracts/test_catalog_commit.py", "tests/contracts/test_catalog_races.py")
 _SERVICE = "adapters/engines/service"
 MODULES: Mapping[str, tuple[str, ...]] = {  # each with a small set of fast tests that notices what goes wrong in it
@@ -65,6 +68,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {  # each with a small set of fast test
         "tests/cases/test_elsewhere.py",
         "tests/cases/test_refusals.py",
         "tests/cases/test_orphan_doubts.py",
+        "tests/cases/test_attack.py",
     ),
     f"{_SERVICE}/registry.py": _OTHERS,
     f"{_SERVICE}/deletion.py": (
@@ -72,7 +76,11 @@ MODULES: Mapping[str, tuple[str, ...]] = {  # each with a small set of fast test
         "tests/cases/test_refusals.py",
         "tests/cases/test_stopped.py",
     ),
-    f"{_SERVICE}/doubts.py": ("tests/cases/test_orphan_doubts.py", "tests/cases/test_orphan_ages.py"),
+    f"{_SERVICE}/doubts.py": (
+        "tests/cases/test_orphan_doubts.py",
+        "tests/cases/test_orphan_ages.py",
+        "tests/cases/test_refusals.py",
+    ),
     f"{_SERVICE}/remove_orphans.py": (
         "tests/cases/test_orphan_doubts.py",
         "tests/cases/test_orphan_ages.py",

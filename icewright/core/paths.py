@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
+_REMOTE = re.compile(r"(?!file:)[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _SLASHES = re.compile(r"/{2,}")
 _SCHEMES: Mapping[str, str] = (
     {"s3a": "s3", "s3n": "s3", "gcs": "gs", "": "file"}
@@ -65,7 +66,7 @@ def stray_local_file(owner: str, paths: Iterable[str]) -> str | None:
     """
     if "://" not in owner or local_path(owner) is not None:
         return None
-    suspects = (path for path in paths if "://" not in path or path[:7].lower() == "file://")
+    suspects = (path for path in paths if _REMOTE.match(path) is None)
     return next((path for path in suspects if local_path(path) is not None), None)
 
 

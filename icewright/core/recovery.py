@@ -53,9 +53,8 @@ class PointPlan:
 
 def point_of(ref: SnapshotRef) -> RecoveryPoint | None:
     """Return the recovery point that a ref is; None when it is not Icewright's, or not any more."""
-    prefix, _, rest = ref.name.partition("-")
-    cadence, _, label = rest.partition("-")
-    if prefix != PREFIX or cadence not in set(Cadence):
+    _, cadence, label = (*ref.name.split("-", 2), "", "")[:3]
+    if cadence not in set(Cadence):
         return None
     time = Cadence(cadence).parse(label)
     point = None if time is None else RecoveryPoint(Cadence(cadence), time, ref.snapshot_id)
@@ -86,7 +85,7 @@ def plan_points(
     present = points(metadata)
     for cadence in Cadence:
         known = [p for p in present if p.cadence is cadence]
-        if not (count := counts.get(cadence, 0)):
+        if not (count := counts.get(cadence)):
             retire += known
             continue
         times = cadence.newest(count, now - LATE_COMMITS)
@@ -105,8 +104,7 @@ def plan_points(
             known.append(point)
         covering = max((p.time for p in known if p.time <= times[0]), default=times[0])
         retire += [p for p in known if p.time < covering]
-    fresh = set(make) - set(retire)
-    return PointPlan(tuple(p for p in make if p in fresh), tuple(p for p in retire if p.name in names), tuple(taken))
+    return PointPlan(tuple(make), tuple(retire), tuple(taken))
 
 
 def next_time(counts: Mapping[Cadence, int], now: datetime) -> datetime | None:

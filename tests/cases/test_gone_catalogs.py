@@ -88,6 +88,7 @@ def test_tables_of_a_catalog_that_left_the_configuration_lose_nothing(
     with opened(workspace, without_pond()) as alone:
         done = maintained(alone)
         assert "(whose catalog is not configured any more)" in str(done)
+        assert f"`icewright adopt lake.{SOURCE}`" in str(done)
         assert reads(other) == before
         adopt(alone.app.runtime, ref(SOURCE))
         assert any(one.files for one in maintained(alone))

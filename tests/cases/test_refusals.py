@@ -133,9 +133,11 @@ def test_a_clock_ahead_of_the_storages(workspace: Workspace, operation: Operatio
     """Nine days ahead, what is of today looks old: nothing goes by its age, and the reason says both times."""
     folder = workspace.table()
     workspace.plant(folder, "data/orphan.parquet")
-    before = workspace.metadata()
-    ahead(workspace, 9 * 24).refused(operation, "[clock_skew]", "2026-11-21", recovery_points__daily=30)
-    assert workspace.metadata() == before
+    before, files = workspace.metadata(), workspace.files()
+    refused = ahead(workspace, 9 * 24).run(operation, recovery_points__daily=30)
+    assert (refused.state, "2026-11-21" in refused.reason) == (OperationState.SKIPPED, True)
+    assert refused.reason.endswith("[clock_skew]")
+    assert (workspace.metadata(), workspace.files()) == (before, files)
     assert ahead(workspace, 0.9).run(operation, recovery_points__daily=30).state is OperationState.COMMITTED
 
 

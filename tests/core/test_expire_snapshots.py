@@ -15,7 +15,7 @@ from icewright.core.policy import WRITER_STATE_DAYS, WRITER_STATE_KEYS, Operatio
 from icewright.core.steps import Blocked, Due, ExpireSnapshots, NotDue, RetainedSnapshot, Verdict
 from icewright.core.table import RefKind, SnapshotHold, SnapshotRef, TableMetadata
 from icewright.core.writer_state import WriterStateRule
-from icewright.testing import NOW, facts, knobs, metadata, spec
+from icewright.testing import NOW, facts, knobs, lineage, metadata, spec
 
 WEEK = 168
 MANY = [WEEK + 10 - i for i in range(10)]
@@ -73,9 +73,10 @@ def test_few_expired_snapshots_wait_for_more(ages: list[float], share: float, wa
 def test_a_ref_that_is_outlived_waits_for_nothing() -> None:
     """It would keep its name, and its snapshots, longer than its owner said."""
     tag = SnapshotRef("tmp", RefKind.TAG, 4, max_ref_age=timedelta(hours=1))
-    verdict = _verdict(metadata([5, 4, 3, 2], refs=(tag,)), knobs({"expire_snapshots.min_share": 0.9}))
+    few = knobs({"expire_snapshots.min_share": 0.9, "expire_snapshots.min_snapshots_to_keep": 1})
+    verdict = _verdict(metadata([WEEK + 3, 4, 3, 2], refs=(tag,)), few)
     assert isinstance(verdict, Due)
-    assert (verdict.postponed, _step(verdict).remove_refs) == (None, ("tmp",))
+    assert (verdict.postponed, _step(verdict).remove_refs, _step(verdict).snapshot_ids) == (None, ("tmp",), (1,))
 
 
 @pytest.mark.cases(18)
@@ -215,6 +216,7 @@ def _tagged(count: int) -> TableMetadata:
         (0, ()),
         (2, ("old ones stay: 1 for head of tag v1, 1 for head of tag v2",)),
         (3, ("old ones stay: 1 for head of tag v1, 1 for head of tag v2, 1 for head of tag v3",)),
+        (4, ("old ones stay: 1 for head of tag v1, 1 for head of tag v2, 1 for head of tag v3 and 1 more",)),
         (5, ("old ones stay: 1 for head of tag v1, 1 for head of tag v2, 1 for head of tag v3 and 2 more",)),
     ],
 )
@@ -248,3 +250,17 @@ def test_where_the_policy_looks_for_states_of_writers(keys: str | None, patterns
     """Patterns stand with commas between; blanks among them are no patterns."""
     found = knobs({WRITER_STATE_DAYS.name: 3} | ({WRITER_STATE_KEYS.name: keys} if keys else {}))
     assert expire_snapshots.writer_state_rule(found) == WriterStateRule(timedelta(days=3), patterns)
+
+
+def test_the_states_of_writers_reach_the_step() -> None:
+    """One that stays keeps newer ones too; one that is past its days is lost, and both are told."""
+    line = lineage([24 * age for age in (90, 40, 20, 10, 1)])
+    states = {1: {"flink.job-id": "old", "flink.max-committed-checkpoint-id": "1"}}
+    states[3] = {"flink.job-id": "new", "flink.max-committed-checkpoint-id": "6"}
+    of = metadata(snapshots=tuple(replace(s, writer_properties=states.get(s.snapshot_id, {})) for s in line))
+    verdict = _verdict(of, knobs({"expire_snapshots.min_snapshots_to_keep": 1}))
+    assert isinstance(verdict, Due)
+    assert _step(verdict).snapshot_ids == (1, 2)
+    (lost,) = _step(verdict).lost_writers
+    assert verdict.why.endswith(f"; {lost}")
+    assert "; snapshots stay for Flink job new, checkpoint 6" in verdict.why

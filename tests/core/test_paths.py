@@ -76,7 +76,10 @@ def test_one_spelling_stands_for_all(text: str, expected: Location) -> None:
         ("s3://b/t/m.json", ["file:/etc/passwd"], "file:/etc/passwd"),
         ("s3://b/t/m.json", ["file://localhost/etc/passwd"], "file://localhost/etc/passwd"),
         ("s3://b/t/m.json", ["s3a://b/t/1.avro", "gs://c/file:///x"], None),
+        ("s3://b/t/m.json", ["file:/x://../../etc/passwd"], "file:/x://../../etc/passwd"),
+        ("s3://b/t/m.json", ["/x://../../etc/passwd"], "/x://../../etc/passwd"),
         ("s3://b/t/m.json", ["file://nas/share"], None),
+        ("hdfs:/t/m.json", ["/t/1.avro"], None),  # both by the default file system
         ("s3://b/t/m.json", [], None),
         ("file:///t/m.json", ["file:///etc/passwd"], None),
         ("/t/m.json", ["/etc/passwd"], None),

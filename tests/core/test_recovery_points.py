@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 from icewright.core.cadence import Cadence
 from icewright.core.operations.recovery_points import evaluate
 from icewright.core.policy import Operation
-from icewright.core.recovery import LATE_COMMITS, PointPlan, RecoveryPoint, plan_points, point_of, points
+from icewright.core.recovery import (
+    LATE_COMMITS,
+    PointPlan,
+    RecoveryPoint,
+    next_time,
+    plan_points,
+    point_of,
+    points,
+)
 from icewright.core.runs import LastRun, OperationState
 from icewright.core.simulation.table import SimulatedTable
 from icewright.core.simulation.work import begin
@@ -146,6 +154,44 @@ def test_a_name_that_others_use_stays_theirs() -> None:
     found = evaluate(facts(of=of), knobs({"recovery_points.hourly": 1}), None, NOW + LATE_COMMITS)
     assert isinstance(found, NotDue)
     assert found.notes == (f"tag {theirs.name} is not Icewright's, and stays as it is",)
+
+
+def test_the_proof_of_a_tag_stays_what_it_is() -> None:
+    """Later versions of Icewright know the tags of earlier ones by it."""
+    assert POINT.tag.max_ref_age == timedelta(days=94816829, seconds=24951, microseconds=944000)
+
+
+@pytest.mark.parametrize(
+    ("counts", "minutes", "following"),
+    [
+        ({}, 0, None),
+        ({Cadence.HOURLY: 0}, 0, None),
+        ({Cadence.HOURLY: 1}, 30, HOUR + LATE_COMMITS),
+        ({Cadence.HOURLY: 1}, 1, LATE_COMMITS),  # the last hour's commits may still land
+        ({Cadence.HOURLY: 1}, 2, HOUR + LATE_COMMITS),
+        ({Cadence.HOURLY: 1}, 59, HOUR + LATE_COMMITS),
+        ({Cadence.HOURLY: 0, Cadence.DAILY: 1}, 30, 12 * HOUR + LATE_COMMITS),
+    ],
+)
+def test_when_the_next_point_may_be_made(
+    counts: Mapping[Cadence, int], minutes: int, following: timedelta | None
+) -> None:
+    """After the next of the times that is asked for, and what may land late."""
+    found = next_time(counts, NOW + timedelta(minutes=minutes))
+    assert found == (None if following is None else NOW + following)
+
+
+def test_what_is_not_made_hinders_no_other_point() -> None:
+    """Neither a cadence without a count, nor a name that others use, nor another branch before main."""
+    branch = SnapshotRef("a", RefKind.BRANCH, 1)
+    theirs = SnapshotRef("icewright-weekly-2026-W47", RefKind.TAG, 1)
+    of = metadata([30, 2.5, 1.5], refs=[branch, SnapshotRef(MAIN, RefKind.BRANCH, 3), theirs])
+    plan = plan_points(of, {Cadence.HOURLY: 0, Cadence.DAILY: 1, Cadence.WEEKLY: 1}, NOW + LATE_COMMITS, None)
+    assert [(p.cadence, p.snapshot_id) for p in plan.make] == [(Cadence.DAILY, 1)]
+    taken = SnapshotRef("icewright-hourly-2026-11-21T10", RefKind.BRANCH, 1)
+    of = metadata([30, 2.5, 1.5], refs=[branch, SnapshotRef(MAIN, RefKind.BRANCH, 3), taken])
+    plan = plan_points(of, {Cadence.HOURLY: 3}, NOW + LATE_COMMITS, None)
+    assert ([p.snapshot_id for p in plan.make], plan.taken) == ([3], (taken.name,))
 
 
 def test_after_a_rollback_the_states_of_both_lines_have_points() -> None:

@@ -71,8 +71,8 @@ class Engines:
         self._require_allowed(request.base)
         if not isinstance(request.step, RemoveOrphans):  # its guard looks when it scans
             self.expire.guard.require_iceberg_alone(request.base)
-        if isinstance(request.step, (ExpireSnapshots, ExpireRows, TagRecoveryPoints)):
-            self._require_same_time(request.base)
+        if isinstance(request.step, (ExpireSnapshots, ExpireRows, TagRecoveryPoints)) and not request.dry_run:
+            self._require_same_time(request.base)  # writes a file for a moment
         catalog = self.catalogs[request.base.ref.catalog]
         match request.step:
             case ExpireRows() | RewriteDataFiles() | RewritePositionDeletes() as step:

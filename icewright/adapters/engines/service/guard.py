@@ -176,7 +176,8 @@ class DeletionGuard:
     def _reached_by(self, other: Other, files: pl.DataFrame, own: TableMetadata) -> dict[str, str]:
         """Return those of the files that the other table reaches; all of them where nobody can tell."""
         if other.is_dataset or other.unlisted:
-            return dict.fromkeys(files["path"], f"{other} may read them")
+            remedy = f"; if that one is gone for good, `icewright adopt {own.ref}`" if other.unlisted else ""
+            return dict.fromkeys(files["path"], f"{other} may read them{remedy}")
         try:
             metadata = self.registry.metadata_of(other)
             free = sets.unreached(files, sets.reached(self.registry.files, metadata), self.registry.files.canonical)
