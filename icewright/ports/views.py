@@ -32,6 +32,7 @@ class TableSort(enum.StrEnum):
     EVALUATED = "evaluated_at"
     SUCCEEDED = "succeeded_at"
     DUE_SINCE = "due_since"
+    NEXT = "evaluate_at"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +12,9 @@ import pytest
 
 from icewright.app.cli import main
 from icewright.app.web.identity import Access
+from icewright.app.web.pages.urls import table_url
 from icewright.app.web.running import serving
+from icewright.core.policy import Operation
 from icewright.core.table import TableRef
 from icewright.flow.evaluate import evaluate_and_record
 from icewright.ports import ProcessRow
@@ -178,6 +181,43 @@ def test_a_process_is_drained_by_its_id(fleet: Served, command: Any) -> None:
     assert "takes no more jobs" in command("drain", "host.1:7")
     assert "draining" in command("status")
     assert "no process" in command("drain", "other", code=2)
+
+
+def test_pages_run_an_operation_on_the_selected_tables(fleet: Served) -> None:
+    """Nothing starts before the confirmation, which says that an operation deletes and carries the selection."""
+    client, store = fleet.client(), fleet.bench.store
+    page = client.get("/tables", headers=BROWSER).text
+    assert f'form="change" name="pick" value="{NAMES[1]}"' in page
+    fields = {"csrf": token_of(client, "/tables"), "pick": NAMES[1:], "action": "run", "operation": "expire_snapshots"}
+    asked = client.post("/do/bulk", data=fields, headers={**BROWSER, **FORM}).text
+    assert "Run 2 tables" in asked
+    assert "deletes files or rows" in asked
+    assert [f'name="pick" value="{name}"' in asked for name in NAMES] == [False, True, True]
+    assert store.jobs.list() == []
+    client.post("/do/bulk", data={**fields, "expected": "2"}, headers={**BROWSER, **FORM})
+    assert {(str(job.ref), job.operations) for job in store.jobs.list()} == {
+        (name, (Operation.EXPIRE_SNAPSHOTS,)) for name in NAMES[1:]
+    }
+    wrong = client.post("/do/bulk", data={**fields, "operation": "destroy"}, headers={**BROWSER, **FORM})
+    assert "no operation is chosen" in wrong.text
+
+
+def test_the_queue_says_what_waits_and_what_comes_next(fleet: Served) -> None:
+    """Due operations are grouped by table, each with what it is worth; then the tables that are evaluated next."""
+    client, store = fleet.client(), fleet.bench.store
+    now = fleet.bench.clock.now()
+    soon, paused_one = TableRef.parse(NAMES[1]), TableRef.parse(NAMES[2])
+    store.tables.schedule_evaluation([soon, paused_one], now)
+    store.tables.pause(paused_one, "migration")
+    waiting, _, following = client.get("/queue", headers=BROWSER).text.partition("Next evaluations")
+    waiting = waiting.partition(">Waiting<")[2]
+    for name in NAMES:
+        due = store.views.list_waiting(None, None, 50, TableRef.parse(name)).items
+        assert waiting.count(f'href="{table_url(name)}"') == (1 if due else 0)
+    assert re.search(r"spares each full read [\d.]+ .B for [\d.<]+ GB-hours", waiting)
+    assert re.search(r"frees storage that counts as [\d.]+ .B of reads, for [\d.<]+ GB-hours", waiting)
+    assert re.search(rf'with the next pass</td><th[^>]*><a class="cell" href="{table_url(NAMES[1])}"', following)
+    assert table_url(NAMES[2]) not in following
 
 
 def test_pages_change_many_tables_after_a_count(fleet: Served) -> None:

@@ -51,6 +51,7 @@ _SORTS: Mapping[TableSort, tuple[sa.ColumnElement[Any], type]] = {
     TableSort.EVALUATED: (TABLES.c.evaluated_at, datetime),
     TableSort.SUCCEEDED: (TABLES.c.succeeded_at, datetime),
     TableSort.DUE_SINCE: (TABLES.c.due_since, datetime),
+    TableSort.NEXT: (TABLES.c.evaluate_at, datetime),
 }
 
 _OPEN = (JobState.RUNNING, JobState.QUEUED)

@@ -18,7 +18,7 @@ from icewright.app.web.pages.render import Crumb, redirect, render_page
 from icewright.app.web.pages.urls import table_url
 from icewright.app.web.problems import Problem
 from icewright.core.errors import CommitConflict, TerminalError, UsageError
-from icewright.core.permissions import Action
+from icewright.core.permissions import DELETING, Action
 from icewright.core.policy import Operation
 from icewright.core.table import TableRef
 
@@ -108,27 +108,38 @@ def resume(submission: Annotated[Submission, submitted(Action.TABLES_PAUSE)]) ->
 def bulk(submission: Annotated[Submission, submitted(Action.TABLES_PAUSE)]) -> Response:
     """Show how many tables a change is about, or change them once confirmed."""
     form, caller = submission.form, submission.caller
-    action, names, reason = form.one("action"), form.one("tables").split(), form.one("reason").strip()
+    action, reason, operation = form.one("action"), form.one("reason").strip(), form.one("operation")
+    names = [*form.all("pick"), *form.one("tables").split()]
     selected: dict[str, Any] = {"tables": names, "catalog": form.one("catalog") or None}
     if not names and not form.one("catalog"):
         selected["all"] = True
     if (expected := form.one("expected")).isdecimal():
         selected["expected"] = int(expected)
     try:
-        result = _bulk(caller, action, selected, reason or "paused on the tables page")
+        result = _bulk(caller, action, operation, selected, reason or "paused on the tables page")
     except Problem as problem:
         return _redirect_or_raise(problem, "/tables")
     except ValidationError:
-        return redirect("/tables", "The names or the reason are too long.", "bad")
+        return redirect("/tables", "The names or the reason are too long, or no operation is chosen.", "bad")
     if not result.changed:
-        fields = {"action": action, "tables": " ".join(names), "catalog": form.one("catalog"), "reason": reason}
-        return render_page(caller, "bulk.html", result=result, fields=fields, crumbs=[Crumb("Tables", "/tables")])
-    changed = f"Cancelled {len(result.jobs)} jobs" if action == "cancel" else f"{action.capitalize()}d"
+        fields = {"action": action, "operation": operation, "catalog": form.one("catalog"), "reason": reason}
+        context: dict[str, Any] = {
+            "names": names,
+            "deletes": operation in DELETING,
+            "crumbs": [Crumb("Tables", "/tables")],
+        }
+        return render_page(caller, "bulk.html", result=result, fields=fields, **context)
+    changed = {"cancel": f"Cancelled {len(result.jobs)} jobs", "run": f"Started {len(result.jobs)} jobs"}.get(
+        action, f"{action.capitalize()}d"
+    )
     return redirect("/tables", f"{changed}: {result.count} tables.")
 
 
-def _bulk(caller: Caller, action: str, selected: Mapping[str, Any], reason: str) -> models.Bulk:
+def _bulk(caller: Caller, action: str, operation: str, selected: Mapping[str, Any], reason: str) -> models.Bulk:
     match action:
+        case "run":
+            body = models.BulkRunRequest.model_validate({**selected, "operations": [operation]})
+            return api.bulk.run(body, replace(caller, action=Action.JOBS_RUN))
         case "pause":
             return api.bulk.pause(models.BulkPauseRequest(**selected, reason=reason), caller)
         case "resume":

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter
 from starlette.responses import Response
 
 from icewright.app.web import api
+from icewright.app.web.api import models
 from icewright.app.web.callers import Caller, needs
 from icewright.app.web.pages.listing import PAGE, ListParams, pager
 from icewright.app.web.pages.live import Fragment, stream_fragments
 from icewright.app.web.pages.render import render_fragment, render_page
 from icewright.core.permissions import Action
+from icewright.ports.views import STATES, TableSort
 
 router = APIRouter()
 PATH = "/queue"
 _REFRESH_SECONDS = 2.0
+_NEXT = 10  # tables whose next evaluation is shown
+_NOT_EVALUATED = ("busy", "paused", "dropped")  # as long as they are in that state
 
 Reader = Annotated[Caller, needs(Action.PLAN_READ)]
 
@@ -39,4 +44,15 @@ def live(caller: Reader) -> Response:
 def _context(caller: Caller) -> dict[str, Any]:
     params = ListParams(caller.request.query_params)
     queue = api.jobs.queue(caller, limit=PAGE, cursor=params.text("cursor"))
-    return {"queue": queue, "pager": pager(PATH, {}, params, len(queue.waiting), queue.next, queue.total)}
+    waiting: dict[str, list[models.Waiting]] = {}
+    for item in queue.waiting:
+        waiting.setdefault(item.table, []).append(item)
+    tables = replace(caller, action=Action.TABLES_READ)
+    states: Any = [state for state in STATES if state not in _NOT_EVALUATED]
+    following = api.tables.tables(tables, state=states, sort=TableSort.NEXT, limit=_NEXT).items
+    return {
+        "queue": queue,
+        "waiting": waiting,
+        "following": [table for table in following if table.evaluate_at is not None],
+        "pager": pager(PATH, {}, params, len(queue.waiting), queue.next, queue.total),
+    }
