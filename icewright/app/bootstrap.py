@@ -30,6 +30,7 @@ from icewright.adapters.read_limits import ReadLimits, set_read_limits
 from icewright.adapters.store.database import (
     check_address,
     is_current,
+    is_new,
     is_writable,
     newest_revision,
     open_database,
@@ -291,10 +292,10 @@ def read_config(path: Any, *, without_catalogs: bool = False) -> Config:  # noqa
 
 
 def open_store(config: Config) -> SqlStore:
-    """Open the state store. SQLite is migrated here; a shared database only by `icewright db upgrade`."""
+    """Open the state store. A new one is made here; an older one is migrated, if it is shared only by `db upgrade`."""
     engine = open_database(config.state)
     if not is_current(engine):
-        if engine.dialect.name != "sqlite":
+        if engine.dialect.name != "sqlite" and not is_new(engine):
             engine.dispose()
             raise ConfigError(["state: the database has an older shape; run `icewright db upgrade`"])
         upgrade(engine)

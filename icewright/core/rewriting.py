@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from icewright.core.knob import Knob, SettingRegistry, ValueKind
+from icewright.core.probes import check_predicate
 
 DECLARED = SettingRegistry()
 _knob, _integer, _number_knob = DECLARED.knob, DECLARED.integer, DECLARED.number
@@ -74,7 +75,11 @@ PARTIAL_FROM = _integer(
 MAX_COMMITS = _integer("compact.max_commits", 10, "commits of one compaction with partial progress", maximum=1000)
 MAX_FAILED_COMMITS = _integer("compact.max_failed_commits", 3, "failed commits that end a compaction", minimum=0)
 WHERE: Knob[str | None] = _knob(
-    "compact.where", ValueKind.TEXT, None, "predicate that the rewritten rows must match (SQL)"
+    "compact.where",
+    ValueKind.TEXT,
+    None,
+    "predicate that the rewritten rows must match (SQL)",
+    check=check_predicate,
 )
 HOT_PARTITIONS = _choice(
     "compact.hot_partitions", "skip", ("skip", "include"), "what to do with partitions being written"

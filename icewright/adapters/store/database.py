@@ -19,6 +19,7 @@ from sqlalchemy.exc import TimeoutError as NoConnection
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random
 
 from icewright.adapters.store.change_token import ChangeTokens
+from icewright.adapters.store.schema import JOBS
 from icewright.core.addresses import address_fault
 from icewright.core.errors import ConfigError, SchemaMismatch, StoreUnavailable
 from icewright.ports.work import progress
@@ -31,6 +32,7 @@ _WRITE_LOCK = "icewright_write_lock"  # option of an engine: the lock of the thr
 _CHANGE_TOKENS = "icewright_change_tokens"  # option of an engine: the source of its change tokens
 _REVISION = sa.text("SELECT version_num FROM alembic_version")
 _LOCK_CONFLICTS = ("40P01", "55P03")  # deadlock_detected, lock_not_available
+_MIGRATION_LOCK = 0x1CE  # of PostgreSQL's advisory locks
 _MIGRATION_ATTEMPTS = 20
 _MIGRATIONS = Path(__file__).parent / "migrations"
 
@@ -136,6 +138,10 @@ def _migrate_once(engine: sa.Engine, revision: str) -> None:
 
     with engine.connect() as connection, _without_foreign_keys(connection), connection.begin():
         if engine.dialect.name == "postgresql":
+            connection.exec_driver_sql("SET LOCAL lock_timeout = '5s'")
+            connection.exec_driver_sql(
+                f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})"
+            )  # one at a time, of no table too
             _lock_tables(connection)
         command.upgrade(_alembic(connection), revision)
 
@@ -144,7 +150,6 @@ def _lock_tables(connection: sa.Connection) -> None:
     """Lock all tables of the store, the revision first: it is what every claim of work reads first."""
     names = sorted(sa.inspect(connection).get_table_names(), key=lambda name: (name != "alembic_version", name))
     if names:
-        connection.exec_driver_sql("SET LOCAL lock_timeout = '5s'")
         quoted = ", ".join(map(connection.dialect.identifier_preparer.quote, names))
         connection.exec_driver_sql(f"LOCK TABLE {quoted} IN ACCESS EXCLUSIVE MODE")
 
@@ -183,6 +188,15 @@ def is_current(engine: sa.Engine) -> bool:
                 return False
             revision = connection.exec_driver_sql("select version_num from alembic_version").scalar()
             return bool(revision == newest_revision())
+    except SQLAlchemyError as error:
+        raise unavailable(engine, error) from error
+
+
+def is_new(engine: sa.Engine) -> bool:
+    """Return whether the database has no table of the store; a catalog may have tables in it."""
+    try:
+        with engine.begin() as connection:
+            return {"alembic_version", *JOBS.metadata.tables}.isdisjoint(sa.inspect(connection).get_table_names())
     except SQLAlchemyError as error:
         raise unavailable(engine, error) from error
 
