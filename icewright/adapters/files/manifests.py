@@ -12,9 +12,9 @@ import pyarrow as pa
 from icewright.adapters.files import avro
 from icewright.adapters.files.cache import Cache
 from icewright.adapters.files.manifest_lists import SCHEMA, read_list, read_lists
+from icewright.adapters.files.partitions import partition_texts
 from icewright.adapters.files.reading import container, pinpointed, readable
 from icewright.core.errors import MetadataUnreadable
-from icewright.core.partitions import partition_text
 from icewright.core.table import ManifestContent, ManifestFile, Snapshot
 from icewright.ports import Storage
 from icewright.ports.work import WorkerThreads
@@ -127,7 +127,7 @@ class ManifestReader:
                 body, records = avro.joined(c for _, c in group), sum(c.records for _, c in group)
                 raw = avro.read(schema, records, body, (_STATUS, _PATH, _BYTES, _PARTITION, _LOWER, _UPPER))
             specs = pl.Series("spec_id", [m.spec_id for m, c in group for _ in range(c.records)], pl.Int32)
-            texts = _partition_texts(raw[str(_PARTITION)]).alias("partition")
+            texts = partition_texts(raw[str(_PARTITION)]).alias("partition")
             frames.append(
                 raw.with_columns(specs, texts)
                 .filter(pl.col(str(_STATUS)) != DELETED)
@@ -267,7 +267,7 @@ def _entries(schema: bytes, containers: Sequence[avro.Container]) -> pa.RecordBa
         _content(),
         _path(),
         _format(),
-        _partition_texts(raw[str(_PARTITION)]).alias("partition"),
+        partition_texts(raw[str(_PARTITION)]).alias("partition"),
         pl.col(str(_RECORDS)).cast(pl.Int64).alias("records"),
         _bytes(),
         pl.col(str(_REFERENCED)).cast(pl.String).alias("referenced"),
@@ -326,15 +326,3 @@ def _inherit(table: pa.Table, manifests: Sequence[ManifestFile], counts: Sequenc
         pl.coalesce("snapshot_id", "_snapshot").alias("snapshot_id"),
     ).drop("_sequence", "_snapshot")
     return frame.to_arrow()
-
-
-def _partition_texts(tuples: pl.Series) -> pl.Series:
-    """Return partition tuples (structs, or nothing without partitions) as text, each distinct one converted once."""
-    if not isinstance(tuples.dtype, pl.Struct) or not tuples.dtype.fields:
-        return pl.Series("partition", ["[]"] * len(tuples), pl.String)
-    frame = pl.DataFrame([tuples.struct.field(f.name).alias(str(i)) for i, f in enumerate(tuples.dtype.fields)])
-    keys = list(frame.columns)
-    distinct = frame.unique(maintain_order=True)
-    texts = pl.Series("partition", [partition_text(row) for row in distinct.iter_rows()], pl.String)
-    joined = frame.join(distinct.with_columns(texts), on=keys, how="left", nulls_equal=True, maintain_order="left")
-    return joined["partition"]
