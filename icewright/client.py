@@ -126,6 +126,10 @@ class Client:
         """Undo a job, or report what an undo would restore."""
         return self._document("POST", f"/jobs/{_segment(job_id)}/undo", json={"dry_run": dry_run})
 
+    def vacuum(self, catalog: str, *, dry_run: bool = False) -> Document:
+        """Start a vacuum of a catalog, or report what it would do."""
+        return self._document("POST", f"/catalogs/{_segment(catalog)}/vacuum", json={"dry_run": dry_run})
+
     def give_up(self, job_id: str) -> Document:
         """Drop the planned deletions of a job; its files stay."""
         return self._document("POST", f"/jobs/{_segment(job_id)}/give-up")

@@ -111,20 +111,9 @@ def cycle_document(result: CycleResult) -> dict[str, Any]:
 
 
 def vacuum_document(result: VacuumResult) -> dict[str, Any]:
-    """Return the sums, metrics, jobs and errors of a vacuum of a catalog."""
-    return {
-        "catalog": result.catalog,
-        "state": str(result.state),
-        "dry_run": result.dry_run,
-        "reason": result.reason,
-        "cutoff": result.cutoff,
-        "deleted_files_count": result.files,
-        "deleted_files_total_size_mb": result.megabytes,
-        "deleted_bytes": result.bytes,
-        "metrics": asdict(result.counts),
-        "jobs": [job_document(job) for job in result.jobs],
-        "errors": [{"subject": subject, "error": error} for subject, error in result.errors],
-    }
+    """Return the answer of a vacuum of a catalog, with its jobs."""
+    jobs = [job_document(job) for job in result.jobs]
+    return {**result.answer(), "dry_run": result.dry_run, "jobs": jobs}
 
 
 def alert_document(alert: Alert) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -84,6 +84,20 @@ class VacuumResult:
         """Return the deleted bytes as whole megabytes."""
         return round(self.bytes / _MEGABYTE)
 
+    def answer(self) -> dict[str, Any]:
+        """Return the result without its jobs, as every output and the activity log have it."""
+        return {
+            "catalog": self.catalog,
+            "state": str(self.state),
+            "reason": self.reason,
+            "cutoff": self.cutoff,
+            "deleted_files_count": self.files,
+            "deleted_files_total_size_mb": self.megabytes,
+            "deleted_bytes": self.bytes,
+            "metrics": asdict(self.counts),
+            "errors": [{"subject": subject, "error": error} for subject, error in self.errors],
+        }
+
     @property
     def state(self) -> JobState:
         """Return the state of the vacuum as a whole."""
@@ -115,8 +129,7 @@ def vacuum(runtime: Runtime, catalog: str, *, dry_run: bool = False, allowed: Al
         )
     if not dry_run:
         runtime.store.catalogs.record_vacuumed(catalog, runtime.clock.now())
-        details = {"state": str(result.state), "files": result.files, "bytes": result.bytes}
-        runtime.store.activity.record("vacuumed", runtime.clock.now(), None, catalog=catalog, **details)
+        runtime.store.activity.record("vacuumed", runtime.clock.now(), None, **result.answer())
     return result
 
 

@@ -31,6 +31,7 @@ BODIES: Mapping[tuple[str, str], Any] = {
     ("post", "/tables/cancel"): {"catalog": "lake"},
     ("post", "/tables/run"): {"tables": ["lake.sales.*"], "operations": ["compact"]},
     ("post", "/fleet/pause"): {"reason": "x"},
+    ("post", "/catalogs/{catalog}/vacuum"): {"dry_run": True},
     ("post", "/jobs/{job_id}/undo"): {"dry_run": True},
     ("put", "/tables/{name}/pins/{reader}"): {"snapshot_id": 1},
     ("put", "/policies/{scope}"): {"set": {"compact.min_input_files": 9}},
@@ -40,6 +41,7 @@ BODIES: Mapping[tuple[str, str], Any] = {
 PLACES = {
     "name": "lake.sales.orders",
     "reader": "r",
+    "catalog": "lake",
     "scope": "lake.sales",
     "job_id": "JOB",
     "token_id": "none",

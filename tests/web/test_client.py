@@ -19,6 +19,7 @@ from icewright.core.guardrails import parse_guardrail
 from icewright.flow.execute import execute_taken
 from tests.web.conftest import HERE, Served
 from tests.web.test_access import bearer
+from tests.web.test_vacuums import vacuum_ended
 
 NAME = "lake.sales.orders"
 
@@ -97,6 +98,9 @@ def test_commands(
     (ignored,) = said("explain", NAME, "--json")["ignored_properties"]
     assert ignored["property"] == "icewright.remove_orphans.mode"
     job = served.job()
-    assert said("history", "--json")["jobs"][0]["job_id"] == job
+    assert said("vacuum", "lake", "--dry-run", "--json")["metrics"]["num_tables"] == 1
+    assert "The service vacuums lake" in said("vacuum", "lake", "--yes")
+    vacuum_ended()
+    assert job in [found["job_id"] for found in said("history", "--json")["jobs"]]
     assert said("show", job, "--json")["state"] == "succeeded"
     assert "does not run" in said("cancel", job, code=2)

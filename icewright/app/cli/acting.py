@@ -139,19 +139,10 @@ def vacuum(
     Old snapshots of all tables expire, and files that nothing reaches are deleted. On a terminal the command asks
     for confirmation first.
     """
-    from icewright.app.documents import vacuum_document
-    from icewright.flow.reconcile import reconcile_interrupted
-    from icewright.flow.vacuum import vacuum as vacuum_catalog
-
     if not dry_run:
         question = f"Expire snapshots and delete files of all tables of {catalog}?"
         confirm(question, yes=yes or not sys.stdin.isatty())
-    with output.progress() as listener, open_application(listener=listener) as opened:
-        select_catalogs(opened, catalog)
-        for line in [] if dry_run else reconcile_interrupted(opened.runtime):
-            output.note(line)
-        result = vacuum_catalog(opened.runtime, catalog, dry_run=dry_run)
-    document = vacuum_document(result)
+    document = backend().vacuum(catalog, dry_run=dry_run)
     if as_json:
         output.print_json(document)
     else:

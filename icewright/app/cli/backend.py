@@ -137,6 +137,10 @@ class Backend(Protocol):
         """Restore what a job expired and drop its planned deletions."""
         ...
 
+    def vacuum(self, catalog: str, *, dry_run: bool) -> Document:
+        """Vacuum a catalog; a service answers `started`, and goes on by itself."""
+        ...
+
     def deletions(self, table: str | None, catalog: str | None) -> list[Document]:
         """Return the files that wait to be deleted, by job."""
         ...

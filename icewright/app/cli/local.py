@@ -16,6 +16,7 @@ from icewright.app.documents import (
     plan_document,
     removal_document,
     undo_document,
+    vacuum_document,
     waiting_document,
 )
 from icewright.core.describe import evaluation_document, ignored_document, knobs_document
@@ -34,6 +35,7 @@ from icewright.flow.queue import plan_now
 from icewright.flow.reconcile import end_interrupted, reconcile_interrupted
 from icewright.flow.undo import give_up, undo
 from icewright.flow.undoable import ended_job
+from icewright.flow.vacuum import vacuum
 from icewright.ports import JobRow, TableRow
 from icewright.ports.views import PAGE, STATES, JobQuery, TableItem, TableQuery, TableSort, every_item
 
@@ -221,6 +223,14 @@ class LocalBackend:
             for line in [] if dry_run else end_interrupted(app.runtime):
                 output.note(line)
             return undo_document(undo(app.runtime, job, dry_run=dry_run))
+
+    def vacuum(self, catalog: str, *, dry_run: bool) -> Document:
+        """Vacuum the catalog after the work of interrupted jobs has been finished."""
+        with output.progress() as listener, open_application(listener=listener) as app:
+            select_catalogs(app, catalog)
+            for line in [] if dry_run else reconcile_interrupted(app.runtime):
+                output.note(line)
+            return vacuum_document(vacuum(app.runtime, catalog, dry_run=dry_run))
 
     def deletions(self, table: str | None, catalog: str | None) -> list[Document]:
         """Return the planned deletions of the state store."""

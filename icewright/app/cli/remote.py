@@ -162,6 +162,9 @@ class RemoteBackend:
     def undo(self, job: str, *, dry_run: bool) -> Document:
         return self._ask(lambda client: client.undo(job, dry_run=dry_run))
 
+    def vacuum(self, catalog: str, *, dry_run: bool) -> Document:
+        return self._ask(lambda client: client.vacuum(catalog, dry_run=dry_run))
+
     def deletions(self, table: str | None, catalog: str | None) -> list[Document]:
         return self._ask(lambda client: list(client.deletions(table=table, catalog=catalog)))
 

@@ -373,6 +373,9 @@ def show_alerts(alerts: Documents) -> None:
 
 def show_vacuum(document: Mapping[str, Any]) -> None:
     """Print the sums, metrics, tables and errors of a vacuum."""
+    if document["state"] == "started":
+        echo(f"The service vacuums {escape(document['catalog'])}: `icewright history` lists the jobs.")
+        return
     sums = ("deleted_files_count", "deleted_files_total_size_mb")
     rows(f"Vacuum of {document['catalog']}", sums, [[document[name] for name in sums]])
     rows("Metrics", (Column("metric"), Column("value", right=True)), list(document["metrics"].items()))

@@ -35,7 +35,7 @@ _KINDS = (
     "catalog_failed",
     "reports_failed",
 )
-_OWN = ("operation", "state", "summary")  # shown apart from other details
+_OWN = ("operation", "state", "summary", "metrics")  # shown apart from other details, or by the API alone
 _BAD = ("catalog_failed", "reports_failed", "paused")
 
 Reader = Annotated[Caller, needs(Action.JOBS_READ)]
