@@ -135,6 +135,19 @@ def test_what_is_lost_is_dropped_only_when_a_person_says_so(workspace: Workspace
     assert (summary["operation"], summary["deleted-records"], summary["total-records"]) == ("delete", "1", "3")
 
 
+def test_a_file_that_lies_elsewhere_is_not_lost(workspace: Workspace) -> None:
+    """The repair says where, and drops nothing; put back, the table has no fault."""
+    folder = grown(workspace)
+    before = workspace.metadata()
+    path = min(folder.glob("data/**/*.parquet"))
+    moved = path.rename(folder / "data" / path.name)
+    done = go(workspace, drop_lost=True)
+    assert [one.reason for one in done.plan.unrepaired] == [f"a file of this name is file://{moved}: put it back"]
+    assert (done.plan.actions, workspace.metadata()) == ((), before)
+    moved.rename(path)
+    assert faults_of_main(workspace) == ()
+
+
 def _longer(path: Path) -> None:
     path.write_bytes(path.read_bytes() + b"x")
 

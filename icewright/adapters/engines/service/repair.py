@@ -8,22 +8,26 @@ manifests in which counts and bounds are right, or from which lost files are gon
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+import polars as pl
+
 from icewright.adapters.engines.service import manifest_list_files as lists
 from icewright.adapters.engines.service.own_manifests import added_by, avro_files
 from icewright.adapters.engines.service.repair_main import MainRepair
-from icewright.core.errors import MetadataUnreadable
-from icewright.core.integrity import FileFault
+from icewright.core.errors import FolderMissing, MetadataUnreadable
+from icewright.core.integrity import FileFault, FileFaultKind
 from icewright.core.paths import key
-from icewright.core.repair import RepairAction, RepairKind, RepairPlan, Unrepaired, ordered, proposed
+from icewright.core.repair import LISTS, RepairAction, RepairKind, RepairPlan, Unrepaired, ordered, proposed
 from icewright.core.table import Snapshot
 from icewright.core.words import count
 from icewright.ports import Catalog, Clock, RepairRequest, TableFiles
 
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _TOTALS = "total-data-files", "total-delete-files", "total-records"
 
 
@@ -42,8 +46,9 @@ class TableRepair:
     def run(self) -> RepairPlan:
         """Repair what can be repaired. Raises `CommitConflict` when main has changed since `base`."""
         kinds = defaultdict[RepairKind, list[FileFault]](list)
+        moved = self._moved()
         for fault in self.request.faults:
-            choice = proposed(self.request.base, fault, drop_lost=self.request.drop_lost)
+            choice = moved.get(fault.path) or proposed(self.request.base, fault, drop_lost=self.request.drop_lost)
             if isinstance(choice, RepairKind):
                 kinds[choice].append(fault)
             else:
@@ -55,6 +60,29 @@ class TableRepair:
             self._actions += main.actions
             self._unrepaired += main.unrepaired
         return RepairPlan(ordered(self._actions), tuple(self._unrepaired))
+
+    def _moved(self) -> Mapping[str, str]:
+        """Return for each missing file whose name lies elsewhere in the table's places where: it is not lost.
+
+        Only of names with a UUID, which no two files share.
+        """
+        missing = {
+            fault.path.rpartition("/")[2]: fault.path
+            for fault in self.request.faults
+            if fault.kind is FileFaultKind.MISSING and fault.file != LISTS
+        }
+        names, found = [name for name in missing if _UUID.search(name)], {}
+        for place in (self.request.base.location, *self.request.base.write_paths) if names else ():
+            try:
+                for batch in self.files.listing(place):
+                    frame = pl.DataFrame(pl.from_arrow(batch)).select(
+                        "path", pl.col("path").str.split("/").list.last().alias("name")
+                    )
+                    for path, name in frame.filter(pl.col("name").is_in(names)).iter_rows():
+                        found[missing[name]] = f"a file of this name is {path}: put it back"
+            except FolderMissing:
+                continue
+        return found
 
     def _leave(self, faults: Sequence[FileFault], reason: str) -> None:
         self._unrepaired += [Unrepaired(fault, reason) for fault in faults]
