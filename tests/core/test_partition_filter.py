@@ -61,7 +61,6 @@ NUMBER, TEXT, DAY, DATE = ("n", "identity"), ("s", "identity"), ("t", "day"), ("
         (NUMBER, 0, "n > 0.5", False),
         (NUMBER, 0, "n = '1'", True),  # Spark casts the text; Python does not try
         (NUMBER, 0, "n <=> 1", True),  # unknown here
-        (NUMBER, 0, "n = 1; n = 2", True),  # refused by the engine
         (NUMBER, 0, "n = ", True),
         (("n", "void"), None, "n = 1", True),  # a void field says nothing
         (("n", "bucket[4]"), 1, "n = 1", True),
