@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -13,6 +15,7 @@ import pytest
 from icewright.app.demo.craft import Craft
 from icewright.core.policy import Operation
 from icewright.core.runs import OperationState
+from icewright.core.table import Snapshot, TableMetadata
 from icewright.flow.breakers import record_failure
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
@@ -227,3 +230,29 @@ def test_a_table_that_nobody_here_can_read_hinders_no_other(workspace: Workspace
     folder = workspace.table()
     workspace.register("sales.remote", location)
     workspace.removes(workspace.plant(folder, "data/orphan.parquet"))
+
+
+@pytest.mark.cases(115)
+def test_a_table_whose_manifest_lists_hang_hinders_only_those_that_could_share_its_place(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its metadata is read, and then nothing returns: deletions elsewhere go on, those around it are refused."""
+    folder, released = workspace.table(), threading.Event()
+    workspace.table("sales.around")
+    workspace.table("sales.hung", place="warehouse/sales/around/inner")
+    engine: Any = workspace.app.runtime.engine
+    files = engine.orphans.guard.registry.files
+    outside = type(files).outside
+
+    def hanging(self: object, metadata: TableMetadata, snapshots: Sequence[Snapshot]) -> tuple[str, ...]:
+        if metadata.ref.name == "hung":
+            assert released.wait(20), "somebody waits for it"
+        return outside(self, metadata, snapshots)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(type(files), "outside", hanging)
+    monkeypatch.setattr("icewright.adapters.engines.service.registry._READ_LIMIT", timedelta(milliseconds=200))
+    try:
+        workspace.removes(workspace.plant(folder, "data/orphan.parquet"))
+        workspace.refused(ORPHANS, "sales.hung", name="sales.around")
+    finally:
+        released.set()

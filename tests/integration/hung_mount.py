@@ -1,6 +1,7 @@
 """Run `icewright` with reads of some files that hang in the kernel, as on a mount whose server is gone.
 
-HUNG_READS names work and a part of a path, such as `job /ops/metrics/,evaluation /ops/unread/`. Such a read opens a
+HUNG_READS names work and a part of a path, such as `job /ops/metrics/,evaluation /ops/unread/`; a blank name of work
+stands for every thread. Such a read opens a
 FIFO instead, which blocks until somebody writes to it; where there is no FIFO nothing hangs.
 """
 
@@ -21,7 +22,8 @@ _read = LocalStorage.read
 
 def _hanging_read(self: LocalStorage, path: str, limit: SizeLimit | None = None) -> bytes:
     work = current_work()
-    if work is not None and _fifo.exists() and any(kind in work.name and part in path for kind, part in _hung):
+    name = "" if work is None else work.name
+    if _fifo.exists() and any(kind in name and part in path for kind, part in _hung):
         _fifo.read_bytes()
     return _read(self, path, limit)
 

@@ -159,7 +159,8 @@ class TableRegistry:
         if other.pointer is None:
             location = other.registration.metadata_location
             return parse(other.registration.ref, location, self.files.read(location))
-        return self._load(other.pointer, self.catalogs[other.via])
+        load = partial(_load, other.pointer, self.catalogs[other.via])
+        return self.calls.read(other.pointer.ref, load, self.calls.limits[other.via])
 
     def _pointers(
         self,
@@ -231,11 +232,6 @@ class TableRegistry:
         other_places = [self.place(folder, spelling) for folder in other_folders]
         return not declared or any(a.may_meet(b) for a in own_places for b in other_places)
 
-    def _load(self, pointer: Pointer, catalog: Catalog, limit: timedelta | None = None) -> TableMetadata:
-        own = pointer.ref.catalog == catalog.name
-        load = partial(catalog.load, pointer.ref) if own else partial(catalog.neighbour, pointer)
-        return self.calls.read(pointer.ref, load, limit or self.calls.limits[catalog.name])
-
     def _read(self, metadata: TableMetadata, registered: Mapping[tuple[TableRef, str], Registration]) -> Registration:
         """Return a table's registration by its metadata, with the folders of files that its new snapshots need."""
         last = registered.get((metadata.ref, metadata.table_uuid))
@@ -258,8 +254,10 @@ class TableRegistry:
         problems = {p: recent.get(p) or deadly[p.ref] for p in pointers if p in recent or p.ref in deadly}
 
         def read(pointer: Pointer) -> Registration | IcewrightError:
-            try:
-                one = self._read(self._load(pointer, self.catalogs[pointers_via[pointer]], _READ_LIMIT), registered)
+            catalog = self.catalogs[pointers_via[pointer]]
+            try:  # one that hangs must not hold up the deletions of all other tables
+                reading = lambda: self._read(_load(pointer, catalog), registered)  # noqa: E731
+                one = self.calls.read(pointer.ref, reading, _READ_LIMIT)
             except _UNREADABLE as error:
                 return error
             return replace(one, metadata_location=pointer.metadata_location)
@@ -315,6 +313,10 @@ class TableRegistry:
             self.registrations.adopted(metadata.table_uuid),
             tuple(one.metadata_location for one in own[1:]),
         )
+
+
+def _load(pointer: Pointer, catalog: Catalog) -> TableMetadata:
+    return catalog.load(pointer.ref) if pointer.ref.catalog == catalog.name else catalog.neighbour(pointer)
 
 
 def _listing(catalog: Catalog) -> tuple[Sequence[Pointer], Sequence[Dataset]]:
