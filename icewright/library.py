@@ -28,6 +28,7 @@ from icewright.flow.evaluate import evaluate_now
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
 from icewright.flow.reconcile import reconcile_interrupted
+from icewright.flow.repair import RepairResult, repair
 from icewright.flow.restore import RestoreResult, restore
 from icewright.ports.views import PAGE, JobQuery, TableQuery, every_item
 
@@ -286,6 +287,18 @@ class TableHandle:
             reconcile_interrupted(runtime)
         (result,) = restore(runtime, [self.ref], to, dry_run=dry_run)
         return result
+
+    def repair(self, *, drop_lost: bool = False, dry_run: bool = False) -> RepairResult:
+        """Repair what is provably right of what a check to the footers finds, as `icewright repair` does.
+
+        `drop_lost` lets main go on without files that are lost. The state before keeps a tag. Raises the errors of
+        `check`, and `Refused` while another job works on the table.
+        """
+        runtime = self._app.runtime
+        known_table(self._app, str(self.ref))
+        if not dry_run:
+            reconcile_interrupted(runtime)
+        return repair(runtime, self.ref, drop_lost=drop_lost, dry_run=dry_run)
 
     def run(
         self, *operations: str, dry_run: bool = False, force: bool = False, settings: Mapping[str, str] | None = None

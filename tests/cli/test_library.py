@@ -48,6 +48,7 @@ def test_a_table_is_explained_maintained_and_remembered(opened: Icewright) -> No
     assert table.health().facts["snapshots"] < health.facts["snapshots"]
     (job,) = table.history()
     assert (job.job_id, job.state, job.operations) == (done.job_id, "succeeded", ("expire_snapshots",))
+    assert [table.repair(dry_run=dry_run).summary for dry_run in (True, False)] == ["no fault", "no fault"]
 
 
 def test_rows_go_where_data_goes(opened: Icewright) -> None:
