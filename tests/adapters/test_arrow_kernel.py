@@ -424,6 +424,10 @@ def test_metrics_of_many_columns() -> None:
         *["none"] * 2,
         "truncate(16)",
     ]
+    assert {
+        one.mode
+        for one in leaves([*fields[1:], column(999, "c", "int"), column(998, "d", "int"), ROW_ID, LAST_UPDATED], {}, [])
+    } == {"truncate(16)"}
     assert {one.mode for one in leaves(fields, {"write.metadata.metrics.default": "counts"}, [])} == {"counts"}
     assert {one.mode for one in leaves(fields[:1], {"write.metadata.metrics.column.s.i2": "Full"}, [])} == {
         "truncate(16)",

@@ -344,7 +344,8 @@ def _mode(names: Sequence[str], number: int, fields: Sequence[Field], properties
     """The column's metrics mode; what is no mode is the default's (Iceberg's MetricsConfig)."""
     default = _valid(properties.get(_DEFAULT), "truncate(16)")
     limit = properties.get("write.metadata.metrics.max-inferred-column-defaults")
-    if limit is not None and number not in _first(fields, int(limit)):
+    columns = _first([f for f in fields if f["id"] not in (_ROW, _UPDATED)], 1000)
+    if limit is not None and len(columns) > int(limit) and number not in columns[: int(limit)]:
         default = "none"
     return _valid(properties.get(_COLUMN + ".".join(names)), default)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from random import Random
@@ -83,11 +84,20 @@ def value(kind: IcebergType, random: Random, *, required: bool = False) -> Any:
 class Evolving:
     """A table and its writers; each step takes a number by which it chooses, and says whether it did anything."""
 
-    def __init__(self, bench: Bench, name: str, columns: tuple[str, ...], version: int, *, partitioned: bool) -> None:
+    def __init__(
+        self,
+        bench: Bench,
+        name: str,
+        columns: tuple[str, ...],
+        version: int,
+        *,
+        partitioned: bool,
+        written: Mapping[str, str],
+    ) -> None:
         self.bench, self.name, self.version = bench, name, version
         self.number = 0
         listed = ", ".join(["id int", "part string", *(f"c{number} {kind}" for number, kind in enumerate(columns))])
-        properties = {"write.delete.mode": "merge-on-read", "write.update.mode": "merge-on-read"}
+        properties = {"write.delete.mode": "merge-on-read", "write.update.mode": "merge-on-read", **written}
         self.quoted = create(bench, name, listed, "part" if partitioned else "", properties, version=version)
 
     def _columns(self, pick: int) -> dict[str, list[Any]]:

@@ -39,6 +39,18 @@ class Plan:
     columns: tuple[str, ...]
     steps: tuple[tuple[str, int], ...]
     order: str | None
+    written: tuple[tuple[str, str], ...]  # properties by which files are written
+
+
+_MODES = ("none", "counts", "full", "truncate(1)", "Truncate(16)", "truncate(0)", "wrong")
+_WRITTEN = (
+    *(("write.metadata.metrics.default", mode) for mode in _MODES),
+    *(("write.metadata.metrics.column.c0", mode) for mode in _MODES),
+    *(("write.metadata.metrics.max-inferred-column-defaults", most) for most in ("1", "3")),
+    *(("write.parquet.compression-codec", codec) for codec in ("gzip", "snappy", "uncompressed", "zstd")),
+    ("write.parquet.dict-encoding-enabled.column.c0", "false"),
+    ("write.parquet.page-row-limit", "2"),
+)
 
 
 def plans() -> st.SearchStrategy[Plan]:
@@ -51,6 +63,7 @@ def plans() -> st.SearchStrategy[Plan]:
         columns=st.lists(st.sampled_from(COLUMNS), min_size=1, max_size=5).map(tuple),
         steps=st.lists(st.tuples(st.sampled_from(kinds), st.integers(0, 97)), min_size=1, max_size=4).map(tuple),
         order=st.sampled_from((None, None, "id DESC NULLS FIRST", "part, id")),
+        written=st.lists(st.sampled_from(_WRITTEN), max_size=3).map(tuple),
     )
 
 
@@ -70,7 +83,8 @@ def check(bench: Bench, plan: Plan) -> Counter[str]:
     """Play the history, then compact copies of the table by both kernels; what happened."""
     name = f"test.evolving_{next(_NUMBERS)}"
     happened: Counter[str] = Counter()
-    table = Evolving(bench, name, plan.columns, plan.version, partitioned=plan.partitioned)
+    written = dict(plan.written)
+    table = Evolving(bench, name, plan.columns, plan.version, partitioned=plan.partitioned, written=written)
     try:
         for kind, pick in (("append", 0), ("append", 2), *plan.steps):
             happened[kind] += getattr(table, kind)(pick)

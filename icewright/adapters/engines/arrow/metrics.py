@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from icewright.adapters.engines.arrow.types import Field
+from icewright.adapters.engines.arrow.types import LAST_UPDATED, ROW_ID, Field
 
 Bounds = tuple[bytes, bytes]  # the lowest and the highest value
 
@@ -20,6 +20,7 @@ _MAX_INFERRED = "write.metadata.metrics.max-inferred-column-defaults"
 _TRUNCATE = re.compile(r"truncate\((\d+)\)")
 _MODES = re.compile(r"none|counts|full|truncate\(0*[1-9]\d*\)")
 _FALLBACK = "truncate(16)"
+_LINEAGE = (ROW_ID["id"], LAST_UPDATED["id"])  # columns of no schema, which count towards no limit
 _MAX_CODE_POINT = 0x10FFFF
 _SURROGATES = range(0xD800, 0xE000)
 
@@ -52,7 +53,10 @@ def leaves(fields: Sequence[Field], properties: Mapping[str, str], sorted_by: Se
     columns = list(_primitives(fields))
     default = _mode(properties.get(_DEFAULT), _FALLBACK) if _DEFAULT in properties else None
     limit = int(properties.get(_MAX_INFERRED, "100"))
-    inferred = {leaf.id for leaf in columns} if default is not None else _first_columns(fields, limit)
+    inferred = {leaf.id for leaf in columns}
+    if default is None:
+        own = _first_columns([field for field in fields if field["id"] not in _LINEAGE])
+        inferred = inferred if len(own) <= limit else set(own[:limit])
     result = []
     for leaf in columns:
         mode = (default or _FALLBACK) if leaf.id in inferred else "none"
@@ -95,15 +99,15 @@ def _paths_of(kind: Any, number: int, path: str) -> Iterator[tuple[str, int]]:  
         yield from _paths_of(kind["value"], kind["value-id"], f"{path}.key_value.value")
 
 
-def _first_columns(fields: Sequence[Field], limit: int) -> set[int]:
-    """Return the ids of the first `limit` primitive columns, by level inside each struct (Iceberg's MetricsConfig)."""
+def _first_columns(fields: Sequence[Field]) -> list[int]:
+    """Return the ids of all primitive columns, by level inside each struct (Iceberg's MetricsConfig)."""
     ids: list[int] = []
     stack = [[(field["type"], field["id"]) for field in fields]]
     while stack:
         level = stack.pop(0)
         ids += [number for kind, number in level if isinstance(kind, str)]
         stack[:0] = [_children(kind) for kind, _ in level if not isinstance(kind, str)]
-    return set(ids[:limit])
+    return ids
 
 
 def _children(kind: Any) -> list[tuple[Any, int]]:  # noqa: ANN401 - the spec's JSON of a nested type
