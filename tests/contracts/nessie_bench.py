@@ -110,7 +110,7 @@ def _described(location: str) -> dict[str, Any]:
 class NessieBench(Bench):
     """The bench over the server whose API is at `uri`."""
 
-    overlaid: ClassVar[dict[str, str]] = {"gc.enabled": "false"}
+    overlaid: ClassVar[dict[str, str]] = {"gc.enabled": "false", "nessie.vacuum": "true"}
 
     def __post_init__(self) -> None:
         self.nessie = nessie_catalog(self.name, {"uri": self.uri, "warehouse": f"file://{self.warehouse}"})

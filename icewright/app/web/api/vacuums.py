@@ -9,6 +9,7 @@ from fastapi import Response
 from pydantic import BaseModel, Field
 
 from icewright.app.documents import vacuum_document
+from icewright.app.web.api.models.common import RequestBody
 from icewright.app.web.callers import Caller, api_router, needs
 from icewright.app.web.problems import Problem, documented
 from icewright.core.errors import IcewrightError
@@ -21,7 +22,7 @@ _EVENT = "vacuumed"
 _LOOKED_AT = 1000  # events of vacuums, of which the newest of the catalog is the answer
 
 
-class VacuumRequest(BaseModel):
+class VacuumRequest(RequestBody):
     """Whether a vacuum changes anything or only answers what it would do."""
 
     dry_run: bool = Field(default=False, description="true: answer with what a vacuum would do")
