@@ -27,6 +27,7 @@ import psutil
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
+from benchmarks.kit.background import beside
 from benchmarks.kit.contained import CONFIG, Proxy, Store, Writers, jumping_clock, made, serving
 from benchmarks.kit.lake import local
 from icewright.app.bootstrap import read_config, upgrade_store
@@ -167,9 +168,9 @@ def state_read_only(world: World) -> Iterator[set[str]]:
 @contextmanager
 def killed_jvm(world: World) -> Iterator[set[str]]:
     """Whatever Spark a service has, or starts, is killed within a second."""
-    done, killed = threading.Event(), list[int]()
+    killed: list[int] = []
 
-    def kill() -> None:
+    def kill(done: threading.Event) -> None:
         while not done.wait(1):
             for child in [child for service in world.services for child in service.children(recursive=True)]:
                 with suppress(psutil.Error):
@@ -177,14 +178,9 @@ def killed_jvm(world: World) -> Iterator[set[str]]:
                         child.kill()
                         killed.append(child.pid)
 
-    thread = threading.Thread(target=kill)
-    thread.start()
-    world.writers.commit(*world.writers.spark)
-    try:
+    with beside(kill):
+        world.writers.commit(*world.writers.spark)
         yield {world.writers.spark[1]}
-    finally:
-        done.set()
-        thread.join()
     assert killed, "no service had a Spark"
 
 

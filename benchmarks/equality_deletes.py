@@ -10,11 +10,12 @@ import argparse
 import json
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from benchmarks.kit.background import beside
 from benchmarks.kit.bench import Bench, bench, options
 from benchmarks.kit.child import Child
 from benchmarks.kit.lake import NAMESPACE, Saved
@@ -62,23 +63,15 @@ class Stream:
         folder = self.sides.lake.folder(self.name)
         return Upserts(folder, files, self.rows, self.keys, 0, self.written, TOGETHER)
 
-    @contextmanager
-    def flowing(self) -> Iterator[None]:
+    def flowing(self) -> AbstractContextManager[None]:
         """Commit every 5 seconds while the block runs, and at least once."""
-        ended = threading.Event()
 
-        def write() -> None:
+        def write(ended: threading.Event) -> None:
             self._commit(TOGETHER)
             while not ended.wait(EVERY_SECONDS):
                 self._commit(TOGETHER)
 
-        thread = threading.Thread(target=write)
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join()
+        return beside(write)
 
     def expected(self) -> list[int]:
         """The number of rows that the commits leave, the sum of their ids and that of squares of their remainders."""

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -23,6 +23,7 @@ from uuid import UUID
 import psutil
 import sqlalchemy as sa
 
+from benchmarks.kit.background import beside
 from benchmarks.kit.fleet import ROWS
 from benchmarks.kit.lake import NAMESPACE, Lake, local
 from benchmarks.kit.layouts import LAYOUTS
@@ -136,25 +137,17 @@ class Writers:
     commits: list[tuple[datetime, str]] = field(default_factory=list)
     last: dict[str, datetime] = field(default_factory=dict)
 
-    @contextmanager
-    def writing(self) -> Iterator[None]:
+    def writing(self) -> AbstractContextManager[None]:
         """Write as long as the block lasts."""
-        stop = threading.Event()
 
-        def write() -> None:
+        def write(stop: threading.Event) -> None:
             began = time.monotonic()
             for number in range(10**9):
                 if stop.wait(max(0.0, began + number / self.per_second - time.monotonic())):
                     return
                 self.commit(*(self.spark if number % 20 == 0 else self.tables[number % len(self.tables)]))
 
-        thread = threading.Thread(target=write)
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join()
+        return beside(write)
 
     def commit(self, lake: NamedLake, table: str) -> None:
         """Commit to a table, unless nobody may touch it now."""

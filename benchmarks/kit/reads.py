@@ -10,7 +10,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+
+from benchmarks.kit.background import beside
 
 _OPENED, _CLOSED_UNWRITTEN, _FOLDER, _LOST = 0x20, 0x10, 0x40000000, 0x4000
 _EVENT = struct.Struct("iIII")
@@ -43,14 +46,9 @@ class Watch:
     def counted(self) -> Iterator[Reads]:
         """Count while the block lasts; the numbers are whole at its end."""
         self._read(Reads())  # what happened before
-        found, ended = Reads(), threading.Event()
-        thread = threading.Thread(target=self._follow, args=(found, ended))
-        thread.start()
-        try:
+        found = Reads()
+        with beside(partial(self._follow, found)):
             yield found
-        finally:
-            ended.set()
-            thread.join()
 
     def _follow(self, found: Reads, ended: threading.Event) -> None:
         while self._read(found) or not ended.is_set():

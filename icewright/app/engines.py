@@ -18,7 +18,7 @@ from icewright.adapters.engines.service.nessie_live import NessieLiveSet
 from icewright.adapters.engines.service.registry import TableRegistry
 from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInService
 from icewright.adapters.engines.service.rewrite_manifests import RewriteManifestsInService
-from icewright.adapters.engines.service.vacuum import BranchVacuum, whole_catalog
+from icewright.adapters.engines.service.vacuum import BranchVacuum
 from icewright.adapters.engines.spark.engine import SparkEngine
 from icewright.adapters.engines.spark.pool import SparkPool
 from icewright.adapters.files.tables import IcebergFiles
@@ -90,7 +90,7 @@ def _vacuums(
                 deletion,
                 replace(guard, ignoring=frozenset(same_server)),
                 NessieLiveSet(catalog, deletion.clock, lambda ref, read: policy().knobs_for(ref, read), pinned),
-                lambda name=name: policy().knobs_for(whole_catalog(name), None),  # type: ignore[misc]
+                lambda name=name: policy().knobs_of_catalog(name),  # type: ignore[misc]
                 storage_time,
             )
     return vacuums

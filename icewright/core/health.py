@@ -64,12 +64,11 @@ def _score(share: float) -> int:
 
 
 def _small_files(facts: TableFacts, knobs: Knobs, now: datetime) -> HealthPart:
-    least = knobs[MIN_INPUT_FILES]
-    excess = sum(files_to_save(p, facts) for p in admitted(facts, knobs, now) if p.candidate_files >= least)
-    total = facts.data_files
     if (small := small_partitions(facts)) is not None:  # no rewrite helps readers, who open them all the same
         behind = f"{small.files} data files in {small.partitions} small partitions where {small.enough} would do"
         return HealthPart(_score(small.enough / small.files), f"{behind}: see the advice on partitions")
+    least, total = knobs[MIN_INPUT_FILES], facts.data_files
+    excess = sum(files_to_save(p, facts) for p in admitted(facts, knobs, now) if p.candidate_files >= least)
     return HealthPart(
         _score(1 - excess / total) if total else 100, f"{excess} of {total} data files could be merged away"
     )

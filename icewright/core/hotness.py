@@ -36,7 +36,7 @@ def hot_until(partition: PartitionFacts, metadata: TableMetadata, knobs: Knobs) 
 
 def is_whole_table(partition: PartitionFacts, metadata: TableMetadata) -> bool:
     """Return whether the partition is the whole table: its spec has no field."""
-    return all(field.transform == "void" for field in metadata.spec(partition.spec_id).fields)
+    return metadata.spec(partition.spec_id).is_unpartitioned
 
 
 def last_written(metadata: TableMetadata) -> datetime | None:

@@ -49,6 +49,10 @@ class Policy:
         rules = [(r.match, _sorted_items(r.settings), r.source) for r in self.rules]
         return sha256(repr((rules, self.guardrails, _sorted_items(self.command))).encode()).hexdigest()[:16]
 
+    def knobs_of_catalog(self, catalog: str) -> Knobs:
+        """Return the knobs of a catalog as a whole: those that the rules of the platform and the catalog set."""
+        return self.knobs_for(TableRef(catalog, (), ""), None)
+
     def knobs_for(self, ref: TableRef, metadata: TableMetadata | None) -> Knobs:
         """Return the knobs of one table with their origins; without metadata, only those set by the rules.
 

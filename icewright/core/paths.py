@@ -101,6 +101,12 @@ def same_place(one: Location, other: Location, schemes: Mapping[str, str], autho
     return local or (agree(one.scheme, other.scheme, schemes) and agree(one.authority, other.authority, authorities))
 
 
+def data_folder(location: str, properties: Mapping[str, str]) -> str:
+    """Return the folder for new data files of a table, without a slash at its end."""
+    named = (properties.get(name) for name in ("write.data.path", "write.folder-storage.path"))
+    return next((path for path in named if path), f"{location}/data").rstrip("/")
+
+
 def metadata_folder(location: str, properties: Mapping[str, str]) -> str:
     """Return the folder for new metadata files of a table, without a slash at its end."""
     return (properties.get("write.metadata.path") or f"{location}/metadata").rstrip("/")

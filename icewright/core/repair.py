@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from icewright.core.integrity import FileFault, FileFaultKind
-from icewright.core.table import TableMetadata
+from icewright.core.table import FORMAT_V3, TableMetadata
 
 LISTS, MANIFESTS, DATA = "manifest list", "manifest", "data"  # what a fault calls a file
 LOST = {FileFaultKind.MISSING, FileFaultKind.WRONG_LENGTH}
@@ -63,7 +63,7 @@ def proposed(metadata: TableMetadata, fault: FileFault, *, drop_lost: bool) -> R
         return RepairKind.REBUILD
     if metadata.current_snapshot_id not in fault.snapshot_ids:
         return "main does not need it; snapshots never change, and the fault goes when those that need it expire"
-    if metadata.format_version > 2:  # noqa: PLR2004 - row ids are handed out by the manifest list
+    if metadata.format_version >= FORMAT_V3:  # whose manifest lists hand out row ids
         return "manifests of format v3 are not written by a repair"
     misstated = fault.kind in _MISSTATED or (fault.kind is FileFaultKind.WRONG_OFFSETS and fault.file in _CONTENT)
     if misstated and fault.file in (MANIFESTS, *_CONTENT):

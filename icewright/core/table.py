@@ -20,6 +20,7 @@ _PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 
 MAIN = "main"
 _SPELLING = Spelling()
+FORMAT_V3 = 3  # the version from which on position deletes are vectors, and rows have ids
 # `write.folder-storage.path` is the older name of the first
 WRITE_PATHS = ("write.data.path", "write.folder-storage.path", "write.object-storage.path", "write.metadata.path")
 
@@ -121,6 +122,11 @@ class PartitionSpec:
 
     spec_id: int
     fields: tuple[PartitionField, ...]
+
+    @property
+    def is_unpartitioned(self) -> bool:
+        """Return whether its partition tuples tell nothing: there is no field, or all are void."""
+        return all(field.transform == "void" for field in self.fields)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,6 @@ from icewright.core.errors import (
 from icewright.core.layering import Policy, PolicyRule
 from icewright.core.policy import ORPHAN_MODE, TIMEOUT, WINDOWS, Operation
 from icewright.core.runs import VERIFICATION_FAILED, JobState, OperationState, Outcome, failed, job_state
-from icewright.core.table import TableRef
 from icewright.core.windows import closed
 from icewright.flow.detect import detect
 from icewright.flow.execute import JobResult, execute
@@ -146,7 +145,7 @@ def vacuum_due(runtime: Runtime, catalogs: Sequence[str], *, dry_run: bool = Fal
         every, ended, now = runtime.scopes[name].vacuum_every, last.get(name), runtime.clock.now()
         if every is None or not runtime.scopes[name].enabled or (ended is not None and now - ended < every):
             continue
-        if closed(runtime.policy().knobs_for(TableRef(name, (), ""), None)[WINDOWS], now) is not None:
+        if closed(runtime.policy().knobs_of_catalog(name)[WINDOWS], now) is not None:
             continue
         try:
             results.append(vacuum(runtime, name, dry_run=dry_run))
@@ -154,9 +153,13 @@ def vacuum_due(runtime: Runtime, catalogs: Sequence[str], *, dry_run: bool = Fal
             if isinstance(error, Refused) and not dry_run:
                 runtime.store.catalogs.record_vacuumed(name, now)
             runtime.emit("vacuum_failed", {"catalog": name, "error": str(error)})
-            counts = Counts(num_partial_failures=1)
-            results.append(VacuumResult(name, dry_run, (), counts, errors=((name, str(error)),)))
+            results.append(_unvacuumed(name, str(error), dry_run=dry_run))
     return results
+
+
+def _unvacuumed(catalog: str, error: str, *, dry_run: bool) -> VacuumResult:
+    """Return the result for a catalog that could not be looked at."""
+    return VacuumResult(catalog, dry_run, (), Counts(num_partial_failures=1), errors=((catalog, error),))
 
 
 @contextmanager
@@ -176,7 +179,7 @@ def _each_table(runtime: Runtime, catalog: str, *, dry_run: bool) -> VacuumResul
     """Run expiry and orphan removal on every table in scope, past cooldowns and cadence."""
     detected = detect(runtime, [catalog])
     if error := dict(detected.errors).get(catalog):
-        return VacuumResult(catalog, dry_run, (), Counts(num_partial_failures=1), errors=((catalog, error),))
+        return _unvacuumed(catalog, error, dry_run=dry_run)
     scope = runtime.scopes[catalog]
     counts, jobs, deleting = Counts(), [], _with_deletion(runtime)
     for row in runtime.store.tables.list(catalog):

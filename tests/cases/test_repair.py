@@ -18,7 +18,7 @@ from icewright.flow.repair import RepairResult, repair
 from icewright.ports import SetRefs
 from tests.cases.conftest import ground, workspace
 from tests.cases.test_integrity import DEEPER_FAULTS
-from tests.cases.test_restore import hooked
+from tests.cases.test_restore import crash_at, hooked
 from tests.cases.workspace import BY_PART, NAME, Workspace, ref
 
 pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
@@ -226,20 +226,8 @@ def test_a_crash_leaves_the_table_as_it_was_or_repaired(
     rows = workspace.read()
     DEEPER_FAULTS["a lower bound is too high"][1](folder)
     workspace.detect()
-    seen: list[Any] = []
-
-    def crash(commit_: Any, base: Any, change: Any) -> Any:
-        seen.append(change)
-        strikes = moment // 2 == len(seen) - 1
-        if strikes and not moment % 2:
-            raise KeyboardInterrupt
-        done = commit_(base, change)
-        if strikes:
-            raise KeyboardInterrupt
-        return done
-
     with monkeypatch.context() as patched:
-        hooked(patched, workspace, crash)
+        hooked(patched, workspace, crash_at(1 + moment // 2, before=not moment % 2))
         with pytest.raises(KeyboardInterrupt):
             repair(workspace.app.runtime, ref(NAME))
     reconcile_interrupted(workspace.app.runtime)

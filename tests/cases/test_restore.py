@@ -146,6 +146,22 @@ def hooked(monkeypatch: pytest.MonkeyPatch, workspace: Workspace, hook: Any) -> 
     )
 
 
+def crash_at(number: int, *, before: bool) -> Any:
+    """The hook of a process that ends at its commit of this number, before or after it is made."""
+    seen: list[Any] = []
+
+    def crash(commit_: Any, base: Any, change: Any) -> Any:
+        seen.append(change)
+        if before and len(seen) == number:
+            raise KeyboardInterrupt
+        done = commit_(base, change)
+        if len(seen) == number:
+            raise KeyboardInterrupt
+        return done
+
+    return crash
+
+
 def test_a_writer_in_between_loses_nothing(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     """A commit that moves main before the restore's stops it, and stays; the set ends there and says so."""
     workspace.table(hours=AGES)
@@ -215,20 +231,9 @@ def test_a_crash_leaves_each_table_whole(workspace: Workspace, monkeypatch: pyte
         workspace.table(name, hours=AGES)
     to = (workspace.clock.now() - timedelta(hours=4)).isoformat()
     before = {name: workspace.read(name)["main"] for name in (NAME, OTHER)}
-    seen: list[Any] = []
-
-    def crash(commit_: Any, base: Any, change: Any) -> Any:
-        seen.append(change)
-        strikes = place.endswith("first") is (len(seen) == 1)
-        if strikes and place.startswith("before"):
-            raise KeyboardInterrupt
-        done = commit_(base, change)
-        if strikes:
-            raise KeyboardInterrupt
-        return done
-
+    number = 1 if place.endswith("first") else 2
     with monkeypatch.context() as patched:
-        hooked(patched, workspace, crash)
+        hooked(patched, workspace, crash_at(number, before=place.startswith("before")))
         with pytest.raises(KeyboardInterrupt):
             go(workspace, to, NAME, OTHER)
     restored = {"before the first": 0, "after the first": 1, "before the second": 1, "after the second": 2}[place]

@@ -16,6 +16,7 @@ from icewright.core.runs import FileAction
 from icewright.core.sizes import SizeClass
 from icewright.core.steps import ConvertEqualityDeletes, RewriteDataFiles, RewritePositionDeletes
 from icewright.core.table import (
+    FORMAT_V3,
     FileHistogram,
     ManifestContent,
     ManifestFacts,
@@ -28,7 +29,6 @@ from icewright.core.table import (
 
 _KEY = ["spec_id", "partition"]
 _SMALL_MANIFEST = 0.75  # of the target, as for data files
-_NO_VECTORS = 2  # the last format version whose position deletes are Parquet files
 _LARGE_MANIFEST = 2  # times the target, so that it makes two of about the target
 _LEAST_TO_SPLIT = 100  # entries: below, the header with the table's schema may be what is large, and no split ends that
 
@@ -174,7 +174,7 @@ def _applying(live: pl.LazyFrame, metadata: TableMetadata) -> pl.LazyFrame:
 
 def _unpartitioned(metadata: TableMetadata) -> list[int]:
     """Return the specs whose equality deletes apply to all partitions."""
-    return [s.spec_id for s in metadata.specs if all(f.transform == "void" for f in s.fields)]
+    return [spec.spec_id for spec in metadata.specs if spec.is_unpartitioned]
 
 
 def _deletes(applying: pl.LazyFrame, metadata: TableMetadata) -> pl.LazyFrame:
@@ -191,7 +191,7 @@ def _deletes(applying: pl.LazyFrame, metadata: TableMetadata) -> pl.LazyFrame:
         .agg(most=pl.col("n").max(), most_ratio=pl.col("ratio").max(), shared=pl.col("n").filter(pl.col("n") > 1).sum())
     )
     plain = pl.col("position") & ~pl.col("vector")
-    to_vectors = metadata.format_version > _NO_VECTORS
+    to_vectors = metadata.format_version >= FORMAT_V3
     by_partition = to_vectors or metadata.properties.get("write.delete.granularity", "").lower() == "partition"
     least = 1 if to_vectors else 2
     wide = plain & pl.col("applies") & (pl.lit(by_partition) | ~pl.col("scoped"))

@@ -12,11 +12,10 @@ from typing import Any, assert_never
 from icewright.adapters.metadata.document import OF_SNAPSHOT, Document, Editor
 from icewright.adapters.metadata.restoring import restore
 from icewright.core.errors import Refused
-from icewright.core.table import MAIN, SnapshotRef
+from icewright.core.table import FORMAT_V3, MAIN, SnapshotRef
 from icewright.ports import AddSnapshot, Change, RemoveSnapshots, RestoreSnapshots, SetRefs
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_ROW_LINEAGE = 3  # the format version from which on snapshots say which row ids they use
 METADATA_LOG = 100  # Iceberg's default of write.metadata.previous-versions-max
 
 
@@ -79,7 +78,7 @@ def _remove_snapshots(new: Editor, change: RemoveSnapshots) -> None:
 
 def _add_snapshot(new: Editor, change: AddSnapshot) -> None:
     snapshot = dict(change.snapshot)
-    if new.get("format-version", 1) >= _ROW_LINEAGE:  # the snapshot adds no rows: it rewrites metadata or delete files
+    if new.get("format-version", 1) >= FORMAT_V3:  # the snapshot adds no rows: it rewrites metadata or delete files
         snapshot = {"first-row-id": new.get("next-row-id", 0), "added-rows": 0} | snapshot
     new.set("snapshots", [*new.items("snapshots"), snapshot])
     if "sequence-number" in snapshot:

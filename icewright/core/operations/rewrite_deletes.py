@@ -11,7 +11,7 @@ from icewright.core.predicates import partitions_predicate
 from icewright.core.rewriting import DANGLING, MIN_DELETE_FILES, MIN_EQUALITY_DELETES, TASK_MEMORY
 from icewright.core.runs import LastRun
 from icewright.core.steps import ConvertEqualityDeletes, Due, NotDue, RewritePositionDeletes, Step, Verdict, Work
-from icewright.core.table import PartitionFacts, TableFacts
+from icewright.core.table import FORMAT_V3, PartitionFacts, TableFacts
 from icewright.core.words import count
 
 
@@ -53,7 +53,7 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
         steps.append(ConvertEqualityDeletes(keys, files, knobs[TASK_MEMORY] * MEGABYTE))
         removed += files
         cost += conversion_gb_hours(files, sum(p.data_files for p in converted))
-        kind = "deletion vectors" if facts.metadata.format_version > 2 else "position deletes"  # noqa: PLR2004 - v3 has them
+        kind = "deletion vectors" if facts.metadata.format_version >= FORMAT_V3 else "position deletes"
         why.append(f"{files} equality delete files in {count(len(converted), 'partition')}, which become {kind}")
     work = Work(Operation.REWRITE_DELETES, tuple(steps), notes)
     return Due(work, OPEN_COST_MB * removed, cost, "; ".join((*why, *notes)), files=removed, per_file=OPEN_COST_MB)

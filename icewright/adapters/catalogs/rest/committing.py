@@ -30,7 +30,7 @@ from icewright.core.errors import (
     TableNotFound,
 )
 from icewright.core.runs import backoff
-from icewright.core.table import SnapshotRef, TableMetadata, TableRef
+from icewright.core.table import FORMAT_V3, SnapshotRef, TableMetadata, TableRef
 from icewright.ports import AddSnapshot, Change, Clock, RemoveSnapshots, RestoreSnapshots, SetRefs
 from icewright.ports.work import progress
 
@@ -38,7 +38,6 @@ _OK, _NOT_FOUND, _CONFLICT = 200, 404, 409
 _RETRYABLE = frozenset({429, 503})  # the server did nothing: the request may be repeated
 _UNKNOWN_FROM = 500
 _TRIES = 4  # of a request that the server did not want to hear
-_ROW_LINEAGE = 3  # the format version from which on snapshots say which row ids they use
 _MAX_LOADS = 3  # at the table after a lost reply
 _LONGEST_WAIT = timedelta(seconds=30)
 
@@ -67,7 +66,7 @@ class Committing:
         """Commit `change` to `base`; see `Catalog.commit`."""
         if isinstance(change, RestoreSnapshots):
             return self._restore_snapshots(base, change)
-        if isinstance(change, AddSnapshot) and base.format_version >= _ROW_LINEAGE:
+        if isinstance(change, AddSnapshot) and base.format_version >= FORMAT_V3:
             change = self._with_row_ids(base, change)
         request = {"requirements": commits.requirements(base, change), "updates": commits.updates(base, change)}
         self._require_unchanged(base)
@@ -254,7 +253,7 @@ class Committing:
             now, document = self.document(after.ref)
             if ref.name in {r.name for r in now.refs}:
                 return
-            next_row_id = Editor(document).get("next-row-id", None) if now.format_version > 2 else None  # noqa: PLR2004 - format v3
+            next_row_id = Editor(document).get("next-row-id", None) if now.format_version >= FORMAT_V3 else None
             millis = max(int(self.clock.now().timestamp() * 1000), int(now.last_updated.timestamp() * 1000))
             try:
                 got = self._posted(after.ref, commits.put_back(now, next_row_id, ref, snapshot, millis))

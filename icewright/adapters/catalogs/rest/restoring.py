@@ -21,10 +21,10 @@ import msgspec
 from icewright.adapters.metadata.document import Document, Editor
 from icewright.adapters.metadata.restoring import missing, restore, since, undefined
 from icewright.core.errors import Refused
+from icewright.core.table import FORMAT_V3
 from icewright.ports import RestoreSnapshots
 
 Json = dict[str, Any]
-_ROW_LINEAGE = 3  # the format version from which on snapshots have row ids
 
 
 def updates(document: Document, change: RestoreSnapshots) -> list[Json]:
@@ -65,7 +65,7 @@ def left_out(document: Document, change: RestoreSnapshots) -> str:
         return f"nothing: {error}"
     if change.history and (log := Editor(document).get("snapshot-log", [])) and log[0] not in change.history[:-1]:
         notes.append(f"time travel to before {since(log)}: REST servers take no history back")
-    if snapshots and Editor(document).get("format-version", 1) >= _ROW_LINEAGE:
+    if snapshots and Editor(document).get("format-version", 1) >= FORMAT_V3:
         notes.append("first-row-id and added-rows of the snapshots: the server gives new ones, and rows keep their ids")
     return "; ".join(notes)
 
@@ -89,7 +89,7 @@ def _addable(document: Document, change: RestoreSnapshots) -> list[Mapping[str, 
 def _added(now: Editor, snapshots: Sequence[Mapping[str, Any]]) -> tuple[list[Json], list[Json]]:
     """Return the updates that add the snapshots, and the updates that must come last."""
     version, last = now.get("format-version", 1), now.get("last-sequence-number", 0)
-    rows = {"first-row-id": now.get("next-row-id", 0), "added-rows": 0} if version >= _ROW_LINEAGE else {}
+    rows = {"first-row-id": now.get("next-row-id", 0), "added-rows": 0} if version >= FORMAT_V3 else {}
     blank = {**snapshots[0], **rows, "timestamp-ms": now.get("last-updated-ms", 0)}
     blank.pop("parent-snapshot-id", None)
     bare: list[Json] = []

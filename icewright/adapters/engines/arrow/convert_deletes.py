@@ -35,13 +35,12 @@ from icewright.core.paths import local_path
 from icewright.core.policy import Operation
 from icewright.core.runs import JOB_ID, FileAction, Outcome, backoff, committed, skipped
 from icewright.core.steps import ConvertEqualityDeletes
-from icewright.core.table import ManifestContent, ManifestFile, Snapshot, TableMetadata, columns
+from icewright.core.table import FORMAT_V3, ManifestContent, ManifestFile, Snapshot, TableMetadata, columns
 from icewright.ports import Catalog, Clock, StepRequest, TableFiles
 from icewright.ports.work import progress
 
 ATTEMPTS = 10  # of the commit, each on top of what writers have committed since the one before
 _MANIFEST_BYTES = 8 << 20  # Iceberg's default of commit.manifest.target-size-bytes
-_ROW_LINEAGE = 3  # the format version of deletion vectors and of row ids
 UNSUPPORTED = "equality_deletes_unsupported"
 
 
@@ -165,7 +164,7 @@ class Conversion:
     ) -> None:
         """Commit manifests of delete files without the removed ones and with the new ones."""
         replacing = Replacing(self.files, self.clock, self.catalog, metadata, current, listed)
-        if metadata.format_version >= _ROW_LINEAGE and replacing.lacks_row_ids():
+        if metadata.format_version >= FORMAT_V3 and replacing.lacks_row_ids():
             raise UnsupportedTable(
                 f"{metadata.ref}: the rows have no ids since the table became format v3: any commit of a writer gives "
                 "them ids, and then its equality deletes can be converted"
@@ -231,7 +230,7 @@ class Conversion:
                 raise InvariantViolated(f"{self.base.ref}: position {last} is beyond the {file.records} rows of {path}")
 
     def _new_scan(self, chosen: Sequence[LiveDelete]) -> PositionScan:
-        everywhere = frozenset(s.spec_id for s in self.base.specs if all(f.transform == "void" for f in s.fields))
+        everywhere = frozenset(spec.spec_id for spec in self.base.specs if spec.is_unpartitioned)
         return PositionScan(self._layout, self._opener, self.base, chosen, everywhere, self._check)
 
     @cached_property

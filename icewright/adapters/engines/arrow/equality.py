@@ -63,16 +63,9 @@ class EqualityDeletes:
         index = self.index
         if not self.counts[-1]:
             return pl.Series(dtype=pl.UInt32)
-        frame = key_frame([columns[top["id"]] for top, _, _ in index.key_columns], index.key_columns)
-        hashes = frame.hash_rows(index.seed)
-        first = index.hashes.search_sorted(hashes, side="left").clip(0, len(index.hashes) - 1)
-        rows = (index.hashes.gather(first) == hashes).arg_true()
-        first = first.gather(rows)
-        # an index has one key for each hash, so the first key of a hash represents all
-        equal = equal_rows(frame.gather(rows), index.keys.gather(first))
-        last = index.hashes.search_sorted(hashes.gather(rows), side="right")
-        applies = self.counts.gather(last) > self.counts.gather(first)
-        return rows.filter(equal & applies)
+        rows, first = find_keys(columns, index.key_columns, index.keys, index.hashes, index.seed)
+        last = index.hashes.search_sorted(index.hashes.gather(first), side="right")
+        return rows.filter(self.counts.gather(last) > self.counts.gather(first))
 
 
 def read_equality_index(layout: Layout, opener: Opener, ids: Sequence[int], paths: Sequence[str]) -> EqualityIndex:
@@ -132,6 +125,26 @@ def _sorted_index(
         if equal_rows(keys.gather(repeated), keys.gather(repeated + 1)).all():
             return EqualityIndex(key_columns, keys, hashes, file_numbers, numbers, seed)
         seed += 1
+
+
+def find_keys(
+    columns: Mapping[int, pa.Array],
+    key_columns: tuple[KeyColumn, ...],
+    keys: pl.DataFrame,
+    hashes: pl.Series,
+    seed: int,
+) -> tuple[pl.Series, pl.Series]:
+    """Return the numbers of the rows whose keys are among `keys`, and the first place of each there.
+
+    `columns` are by field id. `keys` are sorted by their hashes, and those of one hash are equal.
+    """
+    frame = key_frame([columns[top["id"]] for top, _, _ in key_columns], key_columns)
+    wanted = frame.hash_rows(seed)
+    first = hashes.search_sorted(wanted, side="left").clip(0, len(hashes) - 1)
+    rows = (hashes.gather(first) == wanted).arg_true()
+    first = first.gather(rows)
+    equal = equal_rows(frame.gather(rows), keys.gather(first))
+    return rows.filter(equal), first.filter(equal)
 
 
 def equal_rows(left: pl.DataFrame, right: pl.DataFrame) -> pl.Series:

@@ -11,9 +11,8 @@ import pyarrow as pa
 
 from icewright.adapters.engines.arrow.equality import (
     KeyColumn,
-    equal_rows,
+    find_keys,
     key_columns_of,
-    key_frame,
     read_keys,
     top_columns,
 )
@@ -56,13 +55,8 @@ class KeySequences:
 
         `columns` are by field id. Null equals null, NaN equals NaN, and zero is not minus zero, as in Iceberg's reader.
         """
-        frame = key_frame([columns[top["id"]] for top, _, _ in self.key_columns], self.key_columns)
-        hashes = frame.hash_rows(self.seed)
-        at = self.hashes.search_sorted(hashes, side="left").clip(0, len(self.hashes) - 1)
-        rows = (self.hashes.gather(at) == hashes).arg_true()
-        at = at.gather(rows)
-        equal = equal_rows(frame.gather(rows), self.keys.gather(at))
-        return rows.filter(equal & (self.sequences.gather(at) > sequence))
+        rows, at = find_keys(columns, self.key_columns, self.keys, self.hashes, self.seed)
+        return rows.filter(self.sequences.gather(at) > sequence)
 
     def may_match(self, sequence: int, bounds: Bounds) -> bool:
         """Return whether a file of this sequence number and these bounds may hold a row that a delete names."""

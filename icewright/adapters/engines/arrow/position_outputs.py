@@ -15,10 +15,10 @@ from icewright.adapters.engines.arrow.opening import Opener
 from icewright.adapters.engines.arrow.position_scan import file_slice, positions_by
 from icewright.adapters.engines.arrow.tasks import Layout
 from icewright.adapters.engines.arrow.vectors import DELETED_PATH, DELETED_POSITION, position_delete_file, puffin_file
-from icewright.core.table import TableMetadata
+from icewright.core.paths import data_folder
+from icewright.core.table import FORMAT_V3, TableMetadata
 from icewright.ports import TableFiles
 
-_VECTORS = 3  # the format version from which on position deletes are vectors
 _PATH, _FORMAT, _RECORDS, _BYTES, _LOWER, _UPPER, _CONTENT = 100, 101, 103, 104, 125, 128, 134
 _REFERENCED, _OFFSET, _LENGTH = 143, 144, 145
 
@@ -64,7 +64,7 @@ class PositionOutputs:
     @property
     def vectors(self) -> bool:
         """Return whether the table has deletion vectors."""
-        return self.base.format_version >= _VECTORS
+        return self.base.format_version >= FORMAT_V3
 
     @property
     def kind(self) -> str:
@@ -92,15 +92,15 @@ class PositionOutputs:
         for (path, seen), applying in fresh.items():
             self.check()
             self._merged[path, seen] = self._merge(marked[path], matched[path], applying, cache)
-        chosen = [self._merged[key] for key in keys if self._merged[key].new_rows]
-        wanted = frozenset(key for key in keys if self._merged[key].new_rows)
+        wanted = {key: one for key in keys if (one := self._merged[key]).new_rows}
+        chosen = list(wanted.values())
         # entries of an earlier version of the table may stand in other manifests by now
         now = {(d.path, d.offset): d for d in deletes}
         self.replaced = tuple(now[d.path, d.offset] for one in chosen for d in one.replaced)
-        if wanted != self._for:
+        if wanted.keys() != self._for:
             self.discard()
             self.made = tuple(self._vectors(chosen) if self.vectors else self._position_deletes(chosen))
-            self._for = wanted
+            self._for = frozenset(wanted)
             self.rows = sum(one.new_rows for one in chosen)
 
     def discard(self) -> None:
@@ -177,9 +177,7 @@ class PositionOutputs:
         return PositionOutput(record, first.partition, first.values, rows, len(content))
 
     def _write(self, ending: str, content: bytes) -> str:
-        settings = map(self.base.properties.get, ("write.data.path", "write.folder-storage.path"))
-        folder = next((path for path in settings if path), f"{self.base.location}/data").rstrip("/")
-        path = f"{folder}/icewright-{uuid4()}-deletes.{ending}"
+        path = f"{data_folder(self.base.location, self.base.properties)}/icewright-{uuid4()}-deletes.{ending}"
         self._paths.append(path)
         self.files.write(path, content)
         self.written_bytes += len(content)

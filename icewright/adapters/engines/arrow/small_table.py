@@ -36,6 +36,7 @@ from icewright.core.errors import (
     MetadataUnreadable,
     TableReplaced,
 )
+from icewright.core.paths import data_folder
 from icewright.core.runs import JOB_ID
 from icewright.core.steps import RewriteDataFiles
 from icewright.core.table import ManifestContent, ManifestFile, Snapshot, TableMetadata, columns
@@ -304,13 +305,11 @@ class SmallTable:
 
     def _partition_folder(self, file: ListedFile) -> str | None:
         """Return the folder for new files of a file's partition; None when its path has no partition folders."""
-        settings = map(self.properties.get, ("write.data.path", "write.folder-storage.path"))
-        data_path = next((path for path in settings if path), f"{self.location}/data")
         names = [field.name for field in self.base.spec(self.base.default_spec_id).fields]
         folders = file.path.split("/")[-len(names) - 1 : -1]
         if [unquote_plus(folder.partition("=")[0]) for folder in folders] != names:
             return None
-        return "/".join((data_path.rstrip("/"), *folders))
+        return "/".join((data_folder(self.location, self.properties), *folders))
 
     def _constants(self, file: ListedFile) -> Mapping[int, Any]:
         """Return identity partition values by source field id."""

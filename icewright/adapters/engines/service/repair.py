@@ -23,7 +23,7 @@ from icewright.core.errors import FolderMissing, MetadataUnreadable
 from icewright.core.integrity import FileFault, FileFaultKind
 from icewright.core.paths import key
 from icewright.core.repair import LISTS, RepairAction, RepairKind, RepairPlan, Unrepaired, ordered, proposed
-from icewright.core.table import Snapshot
+from icewright.core.table import FORMAT_V3, Snapshot
 from icewright.core.words import count
 from icewright.ports import Catalog, Clock, RepairRequest, TableFiles
 
@@ -127,7 +127,7 @@ class TableRepair:
         """Return what a snapshot lists that added files to the one before; None where nothing proves which."""
         base = self.request.base
         parent = base.by_id.get(snapshot.parent_id or 0)
-        hands_out_row_ids = base.format_version > 2  # noqa: PLR2004 - the list does, from format v3 on
+        hands_out_row_ids = base.format_version >= FORMAT_V3
         if parent is None or parent.manifest_list is None or snapshot.operation != "append" or hands_out_row_ids:
             return None
         try:

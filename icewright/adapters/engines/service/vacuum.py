@@ -38,7 +38,7 @@ from icewright.core.policy import (
 from icewright.core.retention import Expiry
 from icewright.core.runs import FileAction, Outcome, backoff, committed, skipped
 from icewright.core.steps import ExpireSnapshots
-from icewright.core.table import TableMetadata, TableRef
+from icewright.core.table import TableMetadata
 from icewright.core.vacuum import CutoffPolicy, resolve
 from icewright.core.verify import expiry_violations
 from icewright.core.words import count
@@ -384,8 +384,3 @@ def _step(expiry: Expiry, work: VacuumOf) -> ExpireSnapshots:
         max_concurrent_deletes=CONCURRENT_DELETES,
         by_spark=False,
     )
-
-
-def whole_catalog(name: str) -> TableRef:
-    """Return the reference under which a policy's settings for a whole catalog are found."""
-    return TableRef(name, (), "")

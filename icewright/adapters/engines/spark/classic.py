@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from icewright.adapters.engines.spark.memory import overhead
+from icewright.adapters.engines.spark.memory import megabytes, overhead
 from icewright.core import cost
 from icewright.core.errors import EngineUnavailable
 
@@ -35,8 +34,7 @@ _LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0
 _DAEMON = {"spark.python.daemon.module": "icewright.adapters.engines.arrow.daemon"}
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _QUICKER_FORKS = "-Djdk.lang.Process.launchMechanism=VFORK"  # Hadoop calls `chmod` for each file that it writes here
-_MEMORY = re.compile(r"(\d+)\s*([kmgt]?)b?", re.IGNORECASE)
-_GIGABYTES = {"k": 2.0**-20, "m": 2.0**-10, "g": 1.0, "t": 2.0**10, "": 2.0**-30}
+_BYTE = 2.0**-20  # in MiB
 _SECONDS_TO_END = 30
 
 
@@ -233,8 +231,8 @@ def _listed(sequence: Any) -> list[Any]:  # noqa: ANN401 - a Scala Seq
 
 
 def _gigabytes(text: str) -> float:
-    match = _MEMORY.fullmatch(text.strip())
-    return int(match[1]) * _GIGABYTES[match[2].lower()] if match else 1.0
+    size = megabytes(text, bare=_BYTE)
+    return 1.0 if size is None else size / 1024
 
 
 def _variables(master: str, java: Path, python: str) -> dict[str, str]:

@@ -11,7 +11,7 @@ _OVERHEAD, _PYTHON = "spark.executor.memoryOverhead", "spark.executor.pyspark.me
 _FACTORS = ("spark.executor.memoryOverheadFactor", "spark.kubernetes.memoryOverheadFactor")
 _JVM_MB = 384  # that Spark reckons with at least
 _SIZE = re.compile(r"(\d+)\s*([kmgt]?)b?", re.IGNORECASE)
-_MEGABYTES = {"k": 2.0**-10, "": 1.0, "m": 1.0, "g": 2.0**10, "t": 2.0**20}  # these settings are in MiB without a unit
+_MEGABYTES = {"k": 2.0**-10, "m": 1.0, "g": 2.0**10, "t": 2.0**20}
 
 
 def overhead(master: str, conf: Mapping[str, str]) -> dict[str, str]:
@@ -28,10 +28,10 @@ def shortage(master: str, conf: Mapping[str, str]) -> str | None:
     """Return why the pool's settings may end its executors, with the remedy; None when they do not."""
     if not _in_containers(master) or _OVERHEAD in overhead(master, conf):
         return None
-    given = sum(_megabytes(conf[name]) for name in (_OVERHEAD, _PYTHON) if name in conf)
+    given = sum(megabytes(conf[name]) or 0.0 for name in (_OVERHEAD, _PYTHON) if name in conf)
     if _OVERHEAD not in conf:
         factor = next((float(conf[name]) for name in _FACTORS if name in conf), 0.1)
-        given += max(_JVM_MB, factor * _megabytes(conf.get("spark.executor.memory", "1g")))
+        given += max(_JVM_MB, factor * (megabytes(conf.get("spark.executor.memory", "1g")) or 0.0))
     needed = _needed(conf)
     if given >= needed:
         return None
@@ -54,6 +54,7 @@ def _tasks(conf: Mapping[str, str]) -> int:
     return max(1, int(conf.get("spark.executor.cores", "1")) // int(conf.get("spark.task.cpus", "1")))
 
 
-def _megabytes(text: str) -> float:
+def megabytes(text: str, bare: float = 1.0) -> float | None:
+    """Return a size as Spark's settings have it, in MiB; `bare` is that of a number without a unit. None for others."""
     match = _SIZE.fullmatch(text.strip())
-    return int(match[1]) * _MEGABYTES[match[2].lower()] if match else 0.0
+    return int(match[1]) * _MEGABYTES.get(match[2].lower(), bare) if match else None
