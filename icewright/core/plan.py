@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from math import log2
+from math import inf, log2
 
 from icewright.core.capacity import Active, Candidate, DueOperation, Limits, Priority, Room, Usage
 from icewright.core.policy import ORDERS, Operation
@@ -158,6 +158,7 @@ def _admit(waiting: Sequence[_Waiting], room: Room, now: datetime) -> tuple[tupl
     room.lend()  # what nothing else could use
     for item, priority in beyond_share:
         add(item, *room.admit(item.candidate, item.operations), priority)
+    jobs.sort(key=lambda job: -job.score if job.priority is Priority.VALUE else -inf)  # what was lent came last
     return tuple(jobs), queued
 
 

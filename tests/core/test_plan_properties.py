@@ -148,6 +148,16 @@ def test_the_order_of_candidates_does_not_matter(candidates: list[Candidate], li
     }
 
 
+def test_jobs_that_borrow_a_share_come_in_order_of_their_score_too() -> None:
+    """A job that runs on a lent share is planned last and stands where its score puts it."""
+    due = {benefit: {Operation.COMPACT: DueOperation(benefit, 1, "due", NOW, False, None)} for benefit in (1, 9)}
+    own, borrower = (
+        Candidate(TableRef("lake", (space,), "t"), space, due[benefit]) for space, benefit in (("m", 1), ("n", 9))
+    )
+    plan = make_plan([own, borrower], Limits(2, {}, 2, namespaces={("lake", "n"): CatalogLimits(0, None)}), NOW)
+    assert [job.ref for job in plan.jobs] == [borrower.ref, own.ref]
+
+
 @settings(max_examples=50, deadline=None)
 @given(_candidates(), LIMITS)
 def test_jobs_come_best_first_in_canonical_order(candidates: list[Candidate], limits: Limits) -> None:
