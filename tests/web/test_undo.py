@@ -14,14 +14,17 @@ from fastapi.testclient import TestClient
 from icewright.app.cli import main
 from icewright.app.web.app_state import ServiceStatus
 from icewright.app.web.application import Settings, create_app
+from icewright.app.web.pages.urls import table_url
 from icewright.app.web.running import serving
 from icewright.client import Client
 from icewright.core.errors import CommitStateUnknown, UsageError
+from icewright.core.table import TableRef
+from icewright.flow.evaluate import evaluate_and_record
 from icewright.flow.undoable import removed_snapshots
 from icewright.ports import LedgerState
 from tests.cases.conftest import ground, workspace
 from tests.cases.test_undo import expired, history, settled, states
-from tests.cases.workspace import EXPIRE, NAME, Workspace
+from tests.cases.workspace import EXPIRE, KNOBS_OF, NAME, Workspace
 from tests.faults.interceptors import Call, tapped
 from tests.web.conftest import HERE
 from tests.web.test_events import problem
@@ -156,6 +159,33 @@ def test_the_page_asks_before_it_undoes(workspace: Workspace, client: TestClient
     assert "Operations" not in theirs
     again = client.post("/do/undo", data=form, headers=BROWSER)
     assert "is undone already" in again.text
+
+
+def test_the_page_asks_before_it_deletes(workspace: Workspace, client: TestClient) -> None:
+    """It shows the files and their size first; only the button of that page starts the run, of all that was chosen."""
+    ref, runtime = TableRef.parse(TABLE), workspace.app.runtime
+    rule = {"set": {**KNOBS_OF[EXPIRE], "deletion.delay_hours": 24}}
+    assert client.put(f"{API}/policies/{TABLE}", json=rule).status_code in (200, 201)
+    workspace.detect()
+    evaluate_and_record(runtime, ref, runtime.clock.now())
+    csrf = token_of(client, table_url(ref))
+    form = {"csrf": csrf, "table": TABLE, "operation": ["compact", EXPIRE], "how": "run", "key": "k"}
+    asks = client.post("/do/run", data=form, headers=BROWSER)
+    assert asks.status_code == 200
+    assert "Run now?" in asks.text
+    assert re.search(r"bytes deleted</dt><dd>[1-9]", asks.text)
+    assert "avro</td>" in asks.text
+    assert "Compact starts too" in asks.text
+    for how in ("", "anything"):
+        client.post("/do/run", data=form | {"how": how}, headers=BROWSER)
+    jobs = runtime.store.jobs
+    assert jobs.list() == []
+    fields = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', asks.text.rpartition("<form")[2])
+    operations = [text for name, text in fields if name == "operation"]
+    done = client.post("/do/run", data=dict(fields) | {"operation": operations}, headers=BROWSER)
+    assert "it waits for a worker" in done.text
+    (job,) = jobs.list()
+    assert job.operations == ("compact", EXPIRE)
 
 
 def test_the_page_says_why_not(workspace: Workspace, client: TestClient) -> None:

@@ -28,6 +28,8 @@ def test_a_job_from_its_start_to_its_end(site: Site, desk: Opener) -> None:
     page.goto(table_url(SESSIONS))
     page.get_by_label("Remove orphans").check()
     page.get_by_role("button", name="Run now").click()
+    expect(page.locator("h1")).to_have_text("Run now?")
+    page.get_by_role("button", name="Run now").click()
     expect(page.get_by_role("status")).to_contain_text("Started")
     assert "/jobs/" in page.url
     (job,) = site.store.jobs.list(SESSIONS, 1)

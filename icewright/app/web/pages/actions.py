@@ -18,7 +18,7 @@ from icewright.app.web.pages.render import Crumb, redirect, render_page
 from icewright.app.web.pages.urls import table_url
 from icewright.app.web.problems import Problem
 from icewright.core.errors import CommitConflict, TerminalError, UsageError
-from icewright.core.permissions import DELETING, Action
+from icewright.core.permissions import DELETING, Action, needed
 from icewright.core.policy import Operation
 from icewright.core.table import TableRef
 
@@ -29,21 +29,29 @@ _REASON = "paused on the table's page"
 
 @router.post("/run")
 def run(submission: Annotated[Submission, submitted(Action.JOBS_DRY_RUN)]) -> Response:
-    """Start operations, or show the report of a dry run."""
-    table, form = _table(submission), submission.form
-    back = table_url(table)
+    """Start operations once whatever deletes is confirmed, or show the report of a dry run."""
+    table, form, caller = _table(submission), submission.form, submission.caller
+    back, how = table_url(table), form.one("how")
     operations = [op for op in Operation if op in form.all("operation")]
     if not operations:
         return redirect(back, "Choose at least one operation.", "warn")
-    dry_run = form.one("how") == "dry_run"
-    body = models.JobRequest(operations=operations, dry_run=dry_run, force=form.one("force") == "yes")
+    deleting = [op for op in operations if op in DELETING and how not in ("dry_run", "confirmed")]
+    if deleting:
+        caller.table(table, *needed(operations))  # whoever may not run them is not asked
+    dry_run = how == "dry_run" or bool(deleting)
+    body = models.JobRequest(operations=deleting or operations, dry_run=dry_run, force=form.one("force") == "yes")
     try:
-        started = api.triggers.start(table, body, Response(), submission.caller, form.one("key")[:200] or None)
+        started = api.triggers.start(table, body, Response(), caller, form.one("key")[:200] or None)
     except Problem as problem:
         return _redirect_or_raise(problem, back)
     if dry_run:
-        crumbs = [Crumb("Tables", "/tables"), Crumb(table, back)]
-        return render_page(submission.caller, "dry_run.html", started=started, crumbs=crumbs)
+        fields = [("how", "confirmed"), ("key", form.one("key")), ("force", form.one("force"))]
+        context: dict[str, Any] = {
+            "confirmed": [*fields, *(("operation", str(op)) for op in operations)] if deleting else [],
+            "others": [op for op in operations if op not in DELETING],
+            "crumbs": [Crumb("Tables", "/tables"), Crumb(table, back)],
+        }
+        return render_page(caller, "dry_run.html", started=started, **context)
     message = f"Started {', '.join(str(op).replace('_', ' ') for op in operations)}: {started.summary}."
     return redirect(f"/jobs/{started.job_id}", message)
 
