@@ -38,7 +38,7 @@ RICH = [due(f"ml.{letter}", benefit=100) for letter in "abcd"]
     [
         pytest.param(2, [*RICH, due("bi.x")], ["ml.a", "bi.x"], id="a poorer namespace has its own slot"),
         pytest.param(2, RICH, ["ml.a", "ml.b"], id="nobody else waits"),
-        pytest.param(3, [*RICH, due("bi.x")], ["ml.a", "bi.x", "ml.b"], id="what is left goes to the best"),
+        pytest.param(3, [*RICH, due("bi.x")], ["ml.a", "ml.b", "bi.x"], id="what is left goes to the best"),
         pytest.param(2, [*RICH, due("other.x")], ["ml.a", "other.x"], id="a namespace without a share has no bound"),
         pytest.param(2, [*RICH, due("bi.deep.x")], ["ml.a", "bi.deep.x"], id="namespaces below belong to it"),
         pytest.param(2, [due("ml.old", days=3), *RICH, due("bi.x")], ["ml.old", "bi.x"], id="overdue within its share"),
