@@ -244,7 +244,6 @@ ALWAYS: Mapping[str, Any] = {"compact.partial_progress_from_mb": 0}
         ({**ALWAYS, "compact.partial_progress": False}, "partial-progress.max-commits", None),
         ({"compact.delete_ratio_threshold": 0.1}, "delete-ratio-threshold", "0.1"),
         ({"compact.delete_ratio_threshold": 0}, "delete-ratio-threshold", None),
-        ({}, "use-starting-sequence-number", "true"),
     ],
 )
 def test_every_knob_reaches_spark(named: Mapping[str, Any], option: str, value: str | None) -> None:
@@ -254,10 +253,10 @@ def test_every_knob_reaches_spark(named: Mapping[str, Any], option: str, value: 
     assert step.options.get(option) == value
 
 
-@pytest.mark.cases(20, 33, 137)
-@pytest.mark.parametrize(("keys", "positions"), [(1, 0), (0, 1)])
+@pytest.mark.cases(20, 33, 137, 144)
+@pytest.mark.parametrize(("keys", "positions"), [(0, 0), (1, 0), (0, 1)])
 def test_deletes_and_the_starting_sequence_number(keys: int, positions: int) -> None:
-    """With such deletes about, outputs take a new sequence number: late deletes conflict, and applied ones go."""
+    """Outputs take a new sequence number, whatever deletes are about: late ones conflict, and applied ones go."""
     with_deletes = partition("us", files=1, equality_delete_files=keys, position_delete_files=positions)
     _, (step,) = _due(facts(partition("eu"), with_deletes, of=REGIONS))
     assert step.options["use-starting-sequence-number"] == "false"

@@ -362,7 +362,6 @@ def _options(facts: TableFacts, knobs: Knobs, batch: Sequence[PartitionRewrite])
     below = max(rewrite.below or sizes.min_bytes for rewrite in batch)
     rewritten = sum(rewrite.bytes for rewrite in batch)
     partial = knobs[rewriting.PARTIAL_PROGRESS] and rewritten >= knobs[rewriting.PARTIAL_FROM] * MEGABYTE
-    old_deletes = any(p.equality_delete_files or p.position_delete_files for p in facts.partitions)
     options = {
         "target-file-size-bytes": sizes.target_bytes,
         "min-file-size-bytes": min(below, sizes.min_bytes),
@@ -372,10 +371,9 @@ def _options(facts: TableFacts, knobs: Knobs, batch: Sequence[PartitionRewrite])
         "max-concurrent-file-group-rewrites": knobs[rewriting.MAX_CONCURRENT_GROUPS],
         "remove-dangling-deletes": str(knobs[rewriting.REMOVE_DANGLING] and facts.delete_files > 0).lower(),
         "partial-progress.enabled": str(partial).lower(),
-        # An equality delete committed meanwhile would lose its effect on outputs of the starting sequence number
-        # (iceberg issue 10312); without it such a commit conflicts and is planned again. Position deletes of a whole
-        # partition that are as old as the plan would seem to apply to such outputs, and stay for good.
-        "use-starting-sequence-number": str(not old_deletes).lower(),
+        # Iceberg's commit may drop an equality delete that came meanwhile and applies to outputs of the starting
+        # sequence number (its issue 10312); without it such a commit conflicts. Arrow has its own way for these.
+        "use-starting-sequence-number": "false",
     }
     if partial:
         options["partial-progress.max-commits"] = knobs[rewriting.MAX_COMMITS]

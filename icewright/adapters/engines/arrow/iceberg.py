@@ -15,13 +15,14 @@ from icewright.core.errors import CommitConflict
 from icewright.core.predicates import quoted
 from icewright.core.runs import JOB_ID
 from icewright.core.steps import RewriteDataFiles
-from icewright.core.table import TableRef
+from icewright.core.table import MAIN, TableRef
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 _CONFLICTS = {"CommitFailedException": CommitConflict, "ValidationException": FilesChanged}
+_ATTEMPTS = 5  # of a commit with the starting sequence number, each on the latest metadata
 _NOT_JSON = ("NaN", "Infinity", "-Infinity")  # Iceberg's JSON parser of partition values rejects these
 
 
@@ -52,6 +53,7 @@ class _Java:
         self.actions = iceberg.spark.actions.SparkActions.get
         self.activate = spark.classic.SparkSession.setActiveSession
         self.hash_set = java.java.util.HashSet
+        self.metadata = iceberg.TableMetadata.buildFrom
 
     def plain(self, value: Any) -> Any:  # noqa: ANN401 - a Java map or collection
         """Return a Java map or collection as Python values, in one call."""
@@ -148,7 +150,7 @@ class IcebergTable:
         """Replace the files of the groups by their outputs through Iceberg's RewriteDataFilesCommitManager."""
         from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - the service starts without a JVM
 
-        committer = self._java.committer(self._table, self._snapshot, starting_sequence, {JOB_ID: job_id})
+        properties = {JOB_ID: job_id}
         spec_id = int(self._spec.specId())
         groups, specs = self._java.hash_set(), self._table.specs()
         try:
@@ -164,11 +166,46 @@ class IcebergTable:
             self.discard(str(entry["file-path"]) for _, entries in done for entry in entries)
             raise
         try:
-            committer.commitFileGroups(groups)
+            if starting_sequence:
+                self._commit_with_starting_sequence(groups, properties)
+            else:
+                self._java.committer(self._table, self._snapshot, False, properties).commitFileGroups(groups)
         except Py4JJavaError as error:
-            if conflict := _CONFLICTS.get(str(error.java_exception.getClass().getSimpleName())):
+            if conflict := _CONFLICTS.get(_simple_name(error)):
                 raise conflict(telling(str(error))) from error
             raise  # what the table does not refer to is left to orphan removal
+
+    def _commit_with_starting_sequence(self, groups: Any, properties: Mapping[str, str]) -> None:  # noqa: ANN401
+        """Commit outputs that are as old as the plan, so that equality deletes of later commits apply to them.
+
+        Iceberg's commit would drop such deletes where all data beside the outputs is newer (its issue 10312). So the
+        snapshot is looked at before it is committed, on exactly the metadata that it was made for.
+        """
+        from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - the service starts without a JVM
+
+        sequence = int(self._table.snapshot(self._snapshot).sequenceNumber())
+        rewrite = self._table.newRewrite().validateFromSnapshot(self._snapshot).dataSequenceNumber(sequence)
+        for group in _iterate(groups):
+            for file in (*_iterate(group.rewrittenFiles()), *_iterate(group.danglingDVs())):
+                rewrite.deleteFile(file)
+            for file in _iterate(group.addedFiles()):
+                rewrite.addFile(file)
+        for name, value in properties.items():
+            rewrite.set(name, value)
+        operations = self._table.operations()
+        for attempt in range(_ATTEMPTS):
+            snapshot = rewrite.apply()
+            base = operations.current()
+            dropped = _iterate(snapshot.removedDeleteFiles(self._table.io()))
+            if any(f.equalityFieldIds() is not None and int(f.dataSequenceNumber()) > sequence for f in dropped):
+                raise FilesChanged(f"{self._name}: equality deletes came that the commit would drop")
+            try:
+                operations.commit(base, self._java.metadata(base).setBranchSnapshot(snapshot, MAIN).build())
+            except Py4JJavaError as error:
+                if _simple_name(error) != "CommitFailedException" or attempt == _ATTEMPTS - 1:
+                    raise
+            else:
+                return
 
     def discard(self, paths: Iterable[str]) -> None:
         """Delete outputs that will not be committed."""
@@ -234,6 +271,10 @@ class IcebergTable:
         """Return the fields of the partition spec."""
         fields: Sequence[Mapping[str, Any]] = json.loads(self._java.spec_json(self._spec))["fields"]
         return fields
+
+
+def _simple_name(error: Any) -> str:  # noqa: ANN401 - a Py4JJavaError
+    return str(error.java_exception.getClass().getSimpleName())
 
 
 def _iterate(iterable: Any) -> Iterator[Any]:  # noqa: ANN401 - a Java iterable, which py4j may not convert

@@ -197,10 +197,8 @@ class ArrowRewrite:
 
         Their outputs are deleted.
         """
-        self.check()
-        sequence = self._option("use-starting-sequence-number") != "false"
         try:
-            self.table.commit(groups, starting_sequence=sequence, job_id=self.job_id)
+            self._commit_beside_writers(groups)
         except CommitConflict as error:
             if not isinstance(error, FilesChanged) or len(groups) == 1 or next(conflicts, None) is None:
                 self.table.discard(str(entry["file-path"]) for _, entries in groups for entry in entries)
@@ -213,6 +211,21 @@ class ArrowRewrite:
         files = {"files_rewritten": self.result.row[_DONE], "files_written": self.result.row[_ADDED]}
         self.progress({"groups": self._groups, "groups_done": self._committed, **files})
         return []
+
+    def _commit_beside_writers(self, groups: Sequence[RewrittenGroup]) -> None:
+        """Commit outputs as new as the commit; where writers changed the files' rows, as old as the plan.
+
+        Newer outputs leave delete files behind that name none of them. Equality deletes that came after the plan,
+        such as an upsert stream writes at each commit, apply to older outputs alone.
+        """
+        for starting_sequence in (False, True):
+            self.check()
+            try:
+                return self.table.commit(groups, starting_sequence=starting_sequence, job_id=self.job_id)
+            except FilesChanged:
+                if starting_sequence:
+                    raise
+        return None
 
     def _layout(self, groups: Sequence[FileGroup]) -> Layout:
         table = self.table

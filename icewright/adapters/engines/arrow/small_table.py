@@ -47,7 +47,7 @@ _FORMAT_VERSION = 2  # version 1 has no sequence numbers, version 3 has row ids
 _MANIFEST_BYTES = 8 << 20  # Iceberg's default of commit.manifest.target-size-bytes
 _RETRIES, _WAIT_MS, _MOST_WAIT_MS = 4, 100, 60_000  # Iceberg's defaults of commit.retry.*
 _PLACED_BY = ("write.location-provider.impl", "write.py-location-provider.impl")
-_DATA, _POSITION_DELETES = 0, 1  # content types of files
+_DATA, _POSITION_DELETES, _EQUALITY_DELETES = 0, 1, 2  # content types of files
 
 
 @dataclass
@@ -63,7 +63,7 @@ class SmallTable:
     app_id: str  # of the Spark application that runs the tasks
     storage_properties: Callable[[], Mapping[str, str]]  # FileIO properties for files that are not local
     data: LiveFileReader
-    deletes: LiveFileReader | None  # None without delete manifests
+    deletes: LiveFileReader | None  # None until there are delete manifests
     drop_dangling: bool
     _current: TableMetadata = field(init=False)
 
@@ -185,7 +185,7 @@ class SmallTable:
         removed = [file for file in live if file.path in rewritten_paths]
         if len(removed) != sum(len(group.files) for group, _ in groups):
             raise FilesChanged(f"{metadata.ref}: a writer removed files that compaction has rewritten")
-        self._check_deletes(metadata, listed, removed)
+        self._check_deletes(metadata, listed, removed, starting_sequence=starting_sequence)
         remaining = [file for file in live if file.path not in rewritten_paths]
         dangling = self._dangling(listed, remaining)
         replacing = Replacing(self.files, self.clock, self.catalog, metadata, current, listed)
@@ -223,12 +223,24 @@ class SmallTable:
         return commit
 
     def _check_deletes(
-        self, metadata: TableMetadata, listed: Sequence[ManifestFile], removed: Sequence[ListedFile]
+        self,
+        metadata: TableMetadata,
+        listed: Sequence[ManifestFile],
+        removed: Sequence[ListedFile],
+        *,
+        starting_sequence: bool,
     ) -> None:
-        """Raise `CommitConflict` when a delete file of the rewritten files came, or one that was applied is gone."""
+        """Raise `FilesChanged` when a delete file of the rewritten files came, or one that was applied is gone.
+
+        Equality deletes that came apply to outputs of the starting sequence number as they do to the rewritten files.
+        """
         planned, live = ({delete.path: delete for delete in self._live_deletes(m)} for m in (self.listed, listed))
         for changes, before, after in (("added", planned, live), ("dropped", live, planned)):
-            new = [delete for path, delete in after.items() if path not in before]
+            new = [
+                delete
+                for path, delete in after.items()
+                if path not in before and not (starting_sequence and delete.content == _EQUALITY_DELETES)
+            ]
             if any(delete.applies_to(file) for delete in new for file in removed):
                 raise FilesChanged(f"{metadata.ref}: a writer {changes} deletes of files that compaction has rewritten")
 
@@ -249,7 +261,11 @@ class SmallTable:
         """
         if not self.drop_dangling:
             return []
-        return [file for file in self._live_deletes(listed) if not any(file.applies_to(data) for data in remaining)]
+        return [
+            file
+            for file in self._live_deletes(listed)
+            if file.content == _POSITION_DELETES and not any(file.applies_to(data) for data in remaining)
+        ]
 
     def _validated_current(self, metadata: TableMetadata) -> tuple[Snapshot, Sequence[ManifestFile]]:
         """Return the current snapshot and its manifests. Raises unless a rewrite of the plan is still valid on them."""
@@ -267,17 +283,15 @@ class SmallTable:
             )
         listed = self.files.manifests(metadata.current_snapshot)
         reason = _unsupported_feature(metadata, listed)
-        if reason is None and not self._only_position_deletes(with_live_content(listed, ManifestContent.DELETES)):
-            reason = "rows by delete files"
+        if reason is None and self.deletes is None:  # the planned snapshot had none
+            deletes = _manifest_reader(self.files, metadata, listed, ManifestContent.DELETES)
+            if _same_partitions(self.data, deletes):
+                self.deletes = deletes
+            else:
+                reason = "rows by delete files"
         if reason is not None:
             raise CommitConflict(f"{metadata.ref}: since compaction was planned a writer changed {reason}")
         return metadata.current_snapshot, listed
-
-    def _only_position_deletes(self, manifests: Sequence[ManifestFile]) -> bool:
-        """Return whether all their delete files are position deletes, of which the planned snapshot had some too."""
-        if self.deletes is None:
-            return not manifests
-        return all(file.content == _POSITION_DELETES for file in self.deletes.live(manifests))
 
     def _live_data(self, listed: Sequence[ManifestFile]) -> list[ListedFile]:
         return self.data.live(with_live_content(listed, ManifestContent.DATA))
@@ -344,13 +358,18 @@ def small_table(
     data, deletes = (_manifest_reader(files, base, listed, content) for content in ManifestContent)
     if data is None or not data.writer.says(REQUIRED_FIELDS):
         return None
-    if deletes is not None and deletes.writer.partition_shape != data.writer.partition_shape:
-        return None  # the partitions of data and deletes cannot be compared
+    if not _same_partitions(data, deletes):
+        return None
     drop_dangling = step.options.get("remove-dangling-deletes") == "true"
     table = SmallTable(
         files, clock, catalog, base, planned, listed, app_id, storage_properties, data, deletes, drop_dangling
     )
     return table if table.is_plain_parquet() else None
+
+
+def _same_partitions(data: LiveFileReader, deletes: LiveFileReader | None) -> bool:
+    """Return whether the partitions of data and deletes can be compared."""
+    return deletes is None or deletes.writer.partition_shape == data.writer.partition_shape
 
 
 def _manifest_reader(

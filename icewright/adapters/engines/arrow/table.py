@@ -77,6 +77,8 @@ class RewriteTable(Protocol):
     def commit(self, groups: Sequence[RewrittenGroup], *, starting_sequence: bool, job_id: str) -> None:
         """Replace the files of the groups by their outputs, in one snapshot.
 
+        With `starting_sequence` outputs are as old as the planned snapshot: equality deletes that came later apply to
+        them, and do not conflict. Without, outputs are as new as the commit.
         Raises `CommitConflict`, and leaves the outputs, when a concurrent commit conflicts with the plan;
         `FilesChanged` when it is one for some groups alone.
         """
