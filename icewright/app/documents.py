@@ -119,6 +119,7 @@ def vacuum_document(result: VacuumResult) -> dict[str, Any]:
 def alert_document(alert: Alert) -> dict[str, Any]:
     """Return an alert with its deliveries to channels."""
     return {
+        "id": alert.id,
         "rule": str(alert.rule),
         "severity": str(alert.severity),
         "subject": alert.subject,
@@ -128,6 +129,7 @@ def alert_document(alert: Alert) -> dict[str, Any]:
         "raised_at": alert.raised_at,
         "resolved_at": alert.resolved_at,
         "tellings": [asdict(telling) for telling in alert.tellings],
+        "acknowledgement": asdict(alert.acknowledgement) if alert.acknowledgement else None,
     }
 
 

@@ -210,6 +210,16 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True)
+class Acknowledgement:
+    """Who takes care of an alert; until `silent_until` no channel is told that the alert, or its successor, began."""
+
+    author: str
+    at: datetime
+    note: str = ""
+    silent_until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Alert:
     """An alert as stored; without `raised_at` the condition has not lasted long enough yet."""
 
@@ -224,6 +234,7 @@ class Alert:
     resolved_at: datetime | None = None
     ref: TableRef | None = None
     tellings: tuple[Delivery, ...] = ()
+    acknowledgement: Acknowledgement | None = None
 
     @property
     def catalog(self) -> str | None:

@@ -43,6 +43,7 @@ class Action(enum.StrEnum):
     TABLES_PAUSE = "tables.pause"
     TABLES_PIN = "tables.pin"
     ALERTS_TEST = "alerts.test"
+    ALERTS_ACKNOWLEDGE = "alerts.acknowledge"
     JOBS_DELETE = "jobs.delete"
     JOBS_UNDO = "jobs.undo"
     POLICIES_CHANGE = "policies.change"
@@ -80,6 +81,7 @@ PERMISSIONS: Mapping[Action, Permission] = {
     ),
     Action.TABLES_PIN: Permission(_WORKERS, "hold snapshots for readers, and release them"),
     Action.ALERTS_TEST: Permission(_WORKERS, "send a test message to the channels"),
+    Action.ALERTS_ACKNOWLEDGE: Permission(_WORKERS, "acknowledge alerts, and silence them for a time"),
     Action.JOBS_DELETE: Permission(_OWNERS, f"start operations that delete: {', '.join(sorted(DELETING))}"),
     Action.JOBS_UNDO: Permission(_OWNERS, "undo jobs, and give up deletions that wait"),
     Action.POLICIES_CHANGE: Permission(_OWNERS, "change policy rules, or knobs of other operations for one run"),

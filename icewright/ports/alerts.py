@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from icewright.core.alerts import Alert, AlertChange, Severity
+from icewright.core.alerts import Acknowledgement, Alert, AlertChange, Severity
 from icewright.core.conditions import Failure, TableInputs
 from icewright.core.table import TableRef
 
@@ -81,15 +81,20 @@ class AlertStore(Protocol):
     def record_changes(self, changes: Sequence[AlertChange], channels: Sequence[str], now: datetime) -> None:
         """Record changes of alerts and, in the same transaction, the deliveries that these channels are owed.
 
-        A new channel is owed every open alert. A channel that was owed an alert is owed its end. May be repeated.
+        A new channel is owed every open alert. A channel that was owed an alert is owed its end, unless a silence kept
+        the beginning from it. A new alert inherits the silence of the last one of its key. May be repeated.
         """
+        ...
+
+    def acknowledge(self, alert_id: int, acknowledgement: Acknowledgement | None) -> bool:
+        """Set or withdraw the acknowledgement of an open alert; return whether there is such an alert."""
         ...
 
     def claim_deliveries(self, channels: Sequence[str], now: datetime, until: datetime) -> Sequence[PendingDelivery]:
         """Claim pending deliveries of these channels for this process, until the claim expires.
 
         Each channel gets the deliveries of one alert key in order: the end after the beginning, the next alert after
-        the end.
+        the end. A beginning waits until the silence of its alert is over.
         """
         ...
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from icewright.app.bootstrap import application, read_config
 from icewright.app.demo.rot import metrics
 from tests.cli.workspace import Workspace
 from tests.servers.loopback import free_port
@@ -74,6 +75,33 @@ def test_from_a_pass_to_the_channel(workspace: Workspace, service: str, taken: l
     assert TOKEN not in said.out + said.err + shown
     events = [json.loads(line) for line in said.err.splitlines()]
     assert [e["rule"] for e in events if e["event"] == "alert_resolved"] == ["table_paused"]
+
+
+@pytest.mark.external
+def test_an_alert_is_silenced(workspace: Workspace, service: str, taken: list[dict[str, Any]]) -> None:
+    """Who takes care of it, with which note and until when, is listed and audited; its channels hear nothing."""
+    workspace.make(partial(metrics, commits=3, rows_per_file=2))
+    workspace("pause", NAME)
+    workspace("cycle")
+    (alert,) = workspace("alerts", "--json").json["alerts"]
+    said = workspace("acknowledge", str(alert["id"]), "--note", "a deploy", "--silence", "8")
+    assert "table_paused of lake.ops.metrics is acknowledged, and silent until" in said.out
+    assert "a deploy" in workspace("alerts").out
+    workspace.write(f"alerts: {{channels: ['{service}']}}\n")
+    workspace("cycle")
+    assert taken == []
+    withdrawn = workspace("acknowledge", str(alert["id"]), "--withdraw", "--json").json
+    assert (withdrawn["id"], withdrawn["acknowledgement"]) == (alert["id"], None)
+    workspace("cycle")
+    assert [message["title"] for message in taken] == [f"[warning] table_paused: {NAME}"]
+    missing = workspace("acknowledge", "4711")
+    assert (missing.code, "there is no open alert 4711" in missing.err) == (2, True)
+    with application(read_config(workspace.path), kind="test") as app:
+        entries = app.runtime.store.audit.entries(None, None, 10)
+    assert [(entry.action, entry.details) for entry in entries] == [
+        ("alerts.acknowledge", {"withdrawn": True}),
+        ("alerts.acknowledge", {"note": "a deploy", "silent_until": entries[1].details["silent_until"]}),
+    ]
 
 
 @pytest.mark.external

@@ -27,7 +27,8 @@ from icewright.core.permissions import (
 from icewright.core.policy import Operation
 
 A = Action
-WORK = {A.JOBS_DRY_RUN, A.JOBS_RUN, A.JOBS_CANCEL, A.TABLES_PAUSE, A.TABLES_PIN, A.ALERTS_TEST}
+WORK = {A.JOBS_DRY_RUN, A.JOBS_RUN, A.JOBS_CANCEL, A.TABLES_PAUSE, A.TABLES_PIN}
+WORK |= {A.ALERTS_TEST, A.ALERTS_ACKNOWLEDGE}
 OWN = {A.JOBS_DELETE, A.JOBS_UNDO, A.POLICIES_CHANGE, A.CATALOGS_VACUUM, A.AUDIT_READ}
 RULE = {A.TOKENS_MANAGE}
 MAY = {  # said once more, as the specification says it

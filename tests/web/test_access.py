@@ -34,6 +34,7 @@ BODIES: Mapping[tuple[str, str], Any] = {
     ("post", "/catalogs/{catalog}/vacuum"): {"dry_run": True},
     ("post", "/jobs/{job_id}/undo"): {"dry_run": True},
     ("put", "/tables/{name}/pins/{reader}"): {"snapshot_id": 1},
+    ("put", "/alerts/{alert_id}/acknowledgement"): {"note": "x"},
     ("put", "/policies/{scope}"): {"set": {"compact.min_input_files": 9}},
     ("post", "/policies/{scope}/preview"): {"set": {"compact.min_input_files": 9}},
     ("post", "/tokens"): {"name": "x", "role": "viewer"},
@@ -46,6 +47,7 @@ PLACES = {
     "job_id": "JOB",
     "token_id": "none",
     "process": "none",
+    "alert_id": "1",
 }
 
 

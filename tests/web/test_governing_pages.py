@@ -15,6 +15,7 @@ from icewright.app.web.identity import COOKIE, Access
 from icewright.app.web.pages import policy_form
 from icewright.app.web.pages.simulations import Simulated, SimulationRequest, Simulations
 from icewright.app.web.problems import Problem
+from icewright.core.alerts import AlertRule, Begin, Condition, Severity
 from icewright.core.guardrails import parse_guardrail
 from icewright.core.permissions import Action, Grant, Principal, Role, Via
 from icewright.core.policy import KNOBS
@@ -44,6 +45,7 @@ FORMS = {
     "/do/policy/simulate": Action.POLICIES_PREVIEW,
     "/do/simulate": Action.POLICIES_PREVIEW,
     "/do/alerts/test": Action.ALERTS_TEST,
+    "/do/alerts/acknowledge": Action.ALERTS_ACKNOWLEDGE,
     "/do/token/create": Action.TOKENS_MANAGE,
     "/do/token/revoke": Action.TOKENS_MANAGE,
 }
@@ -69,6 +71,36 @@ def token_of_bearer(client: Any, headers: dict[str, str]) -> str:
     """What the forms bring of somebody who has a token."""
     page = client.get("/policies/edit", headers=headers).text
     return str(page.partition('name="csrf" value="')[2].partition('"')[0])
+
+
+def test_who_acknowledges_which_alert(served: Served) -> None:
+    """Whoever works on the table, nobody who does not see it; what is everybody's, only who may everywhere."""
+    store, now = served.bench.store, served.bench.clock.now()
+    client = served.client(served.app(access=Access(required=True)), host=ELSEWHERE)
+    about = Condition(AlertRule.JOB_FAILED, str(served.ref), "no space", served.ref)
+    ours = Condition(AlertRule.NO_DETECTION, "lake", "nothing")
+    store.alerts.record_changes([Begin(one, Severity.WARNING, raised=True) for one in (about, ours)], (), now)
+    table_alert, catalog_alert = sorted(alert.id for alert in store.alerts.list())
+    inside, outside = bearer(served, "operator", "lake.sales"), bearer(served, "operator", "lake.hr")
+    body = {"note": "mine", "silent_hours": 2}
+    for headers, alert_id, status in (
+        (outside, table_alert, 404),
+        (inside, catalog_alert, 404),
+        (inside, 4711, 404),
+        (bearer(served, "viewer"), table_alert, 403),
+        (inside, table_alert, 200),
+        (bearer(served, "operator"), catalog_alert, 200),
+    ):
+        url = f"/api/v1/alerts/{alert_id}/acknowledgement"
+        assert client.put(url, json=body, headers=headers).status_code == status, (alert_id, status)
+    alerts = client.get("/api/v1/alerts", headers=inside).json()
+    assert [(one["id"], one["acknowledgement"]["note"]) for one in alerts] == [(table_alert, "mine")]
+    assert client.put(url, json={"silent_hours": 721}, headers=inside).status_code == 422
+    url = f"/api/v1/alerts/{table_alert}/acknowledgement"
+    assert client.delete(url, headers=inside).json()["acknowledgement"] is None
+    done = [entry for entry in store.audit.entries(None, None, 10) if not entry.refused]
+    assert [entry.target for entry in done] == [f"alert {about.key}", f"alert {ours.key}", f"alert {about.key}"]
+    assert done[2].details["silent_until"] == (now + timedelta(hours=2)).isoformat()
 
 
 @pytest.mark.parametrize("path", FORMS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -13,7 +13,18 @@ from icewright.adapters.store.database import Database, dialect_insert
 from icewright.adapters.store.measures import IS_BLOCKING
 from icewright.adapters.store.schema import ALERTS, JOBS, RUNS, TABLES, TELLINGS, VERDICTS
 from icewright.adapters.store.statements import SAME_TABLE, chunks, name_columns, namespace_of, ref_of
-from icewright.core.alerts import Alert, AlertChange, AlertRule, Begin, Delivery, Forget, Raise, Resolve, Severity
+from icewright.core.alerts import (
+    Acknowledgement,
+    Alert,
+    AlertChange,
+    AlertRule,
+    Begin,
+    Delivery,
+    Forget,
+    Raise,
+    Resolve,
+    Severity,
+)
 from icewright.core.conditions import Failure, TableInputs
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState, OperationState
@@ -157,9 +168,23 @@ class SqlAlerts(AlertStore):
             _resolve(connection, [c.alert.id for c in changes if isinstance(c, Resolve)], now)
             _add_open_deliveries(connection, channels, now)
 
+    def acknowledge(self, alert_id: int, acknowledgement: Acknowledgement | None) -> bool:
+        given = acknowledgement
+        values = {
+            "acknowledged_by": given and given.author,
+            "acknowledged_at": given and given.at,
+            "note": given and given.note,
+            "silent_until": given and given.silent_until,
+        }
+        with self.db.begin() as connection:
+            change = sa.update(ALERTS).where(ALERTS.c.id == alert_id, _OPEN, _RAISED).values(**values)
+            return connection.execute(change).rowcount == 1
+
     def claim_deliveries(self, channels: Sequence[str], now: datetime, until: datetime) -> Sequence[PendingDelivery]:
         pending = (TELLINGS.c.told_at.is_(None), TELLINGS.c.try_at <= now, TELLINGS.c.channel.in_(channels))
-        claim = sa.update(TELLINGS).where(*pending, ~_earlier_undelivered()).values(try_at=until)
+        silent = TELLINGS.c.alert_id.in_(sa.select(ALERTS.c.id).where(ALERTS.c.silent_until > now))
+        silenced = silent & ~TELLINGS.c.resolved
+        claim = sa.update(TELLINGS).where(*pending, ~silenced, ~_earlier_undelivered()).values(try_at=until)
         columns = (TELLINGS.c.alert_id, TELLINGS.c.channel, TELLINGS.c.resolved, TELLINGS.c.failures)
         with self.db.claiming() as connection:
             rows = connection.execute(claim.returning(*columns)).all()
@@ -206,19 +231,28 @@ def _insert_alerts(connection: sa.Connection, changes: Iterable[Begin], now: dat
         table_name = (
             {f"of_{name}": value for name, value in name_columns(condition.ref).items()} if condition.ref else _NO_TABLE
         )
-        values = {
+        values: dict[str, Any] = {
             "key": condition.key,
             "rule": condition.rule,
             "subject": condition.subject,
             "message": condition.message,
         }
-        raised_at = now if change.raised else None
-        rows.append({**table_name, **values, "severity": change.severity, "since": now, "raised_at": raised_at})
+        values |= {"severity": change.severity, "since": now, "raised_at": now if change.raised else None}
+        rows.append({**table_name, **values, "of_key": condition.key})
     if not rows:
         return
     table = sa.select(TABLES.c.id).where(*(column == sa.bindparam(f"of_{column.name}") for column in _NAME))
-    insert = dialect_insert(connection, ALERTS).values(table_id=table.scalar_subquery())
+    insert = dialect_insert(connection, ALERTS).values(table_id=table.scalar_subquery(), **_inherited_silence(now))
     connection.execute(insert.on_conflict_do_nothing(index_elements=["key"], index_where=_OPEN), rows)
+
+
+def _inherited_silence(now: datetime) -> Mapping[str, sa.ScalarSelect[Any]]:
+    """Return the acknowledgement of the last alert of the key, while its silence lasts."""
+    earlier = ALERTS.alias("before")
+    of_key = sa.select(sa.func.max(earlier.c.id)).where(earlier.c.key == sa.bindparam("of_key")).scalar_subquery()
+    columns = (ALERTS.c.acknowledged_by, ALERTS.c.acknowledged_at, ALERTS.c.note, ALERTS.c.silent_until)
+    silent = (ALERTS.c.id == of_key, ALERTS.c.silent_until > now)
+    return {column.name: sa.select(column).where(*silent).scalar_subquery() for column in columns}
 
 
 _NO_TABLE = {f"of_{column.name}": None for column in _NAME}
@@ -234,10 +268,12 @@ def _add_open_deliveries(connection: sa.Connection, channels: Sequence[str], now
 
 
 def _resolve(connection: sa.Connection, ids: Sequence[int], now: datetime) -> None:
-    """End alerts, and add a delivery for each channel that is owed the beginning."""
+    """End alerts, and add a delivery for each channel that is owed the beginning, which no silence kept from it."""
     for chunk in chunks(ids):
         resolve = sa.update(ALERTS).where(ALERTS.c.id.in_(chunk), _OPEN, _RAISED).values(resolved_at=now)
         resolved_ids = connection.execute(resolve.returning(ALERTS.c.id)).scalars().all()
+        silent = sa.select(ALERTS.c.id).where(ALERTS.c.id.in_(resolved_ids), ALERTS.c.silent_until > now)
+        connection.execute(sa.delete(TELLINGS).where(TELLINGS.c.alert_id.in_(silent), TELLINGS.c.told_at.is_(None)))
         owed = TELLINGS.alias("begun")
         columns = {"alert_id": owed.c.alert_id, **_delivery_columns(owed.c.channel, resolved=True, now=now)}
         deliveries = sa.select(*columns.values()).where(owed.c.alert_id.in_(resolved_ids), ~owed.c.resolved)
@@ -279,4 +315,7 @@ def _alert(row: Any, deliveries: Sequence[Delivery] = ()) -> Alert:  # noqa: ANN
         resolved_at=row.resolved_at,
         ref=TableRef(row.catalog, namespace_of(row.namespace), row.name) if row.catalog is not None else None,
         tellings=tuple(deliveries),
+        acknowledgement=Acknowledgement(row.acknowledged_by, row.acknowledged_at, row.note, row.silent_until)
+        if row.acknowledged_at is not None
+        else None,
     )

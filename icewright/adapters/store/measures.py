@@ -57,7 +57,7 @@ class SqlMeasures(MeasureReader):
                 due_since=due_since,
                 queue=_queue(connection),
                 alerts=_counts(connection, _open_alerts()),
-                untold={channel: count for (channel,), count in _counts(connection, _pending_deliveries()).items()},
+                untold={channel: count for (channel,), count in _counts(connection, _pending_deliveries(now)).items()},
                 totals={Total(*row[:-1]): row[-1] for row in connection.execute(sa.select(TOTALS))},
                 **tables,
             )
@@ -150,9 +150,10 @@ def _open_alerts() -> sa.Select[Any]:
     return sa.select(*columns, sa.func.count()).where(*raised).group_by(*columns)
 
 
-def _pending_deliveries() -> sa.Select[Any]:
-    waiting = sa.select(TELLINGS.c.channel, sa.func.count()).where(TELLINGS.c.told_at.is_(None))
-    return waiting.group_by(TELLINGS.c.channel)
+def _pending_deliveries(now: datetime) -> sa.Select[Any]:
+    silent = sa.select(ALERTS.c.id).where(ALERTS.c.silent_until > now)
+    waiting = sa.select(TELLINGS.c.channel, sa.func.count()).group_by(TELLINGS.c.channel)
+    return waiting.where(TELLINGS.c.told_at.is_(None), TELLINGS.c.resolved | TELLINGS.c.alert_id.not_in(silent))
 
 
 def _counts(connection: sa.Connection, query: sa.Select[Any]) -> Mapping[Any, int]:

@@ -308,6 +308,10 @@ ALERTS = sa.Table(
     sa.Column("since", Moment, nullable=False),  # when the condition was first seen
     sa.Column("raised_at", Moment),  # when it had lasted as long as its rule requires
     sa.Column("resolved_at", Moment),
+    sa.Column("acknowledged_by", sa.Text),
+    sa.Column("acknowledged_at", Moment),
+    sa.Column("note", sa.Text),  # of who acknowledged it
+    sa.Column("silent_until", Moment),
     sa.Index("ix_alerts_key_id", "key", "id"),
     sa.Index("ix_alerts_raised_at", "raised_at"),
     sqlite_autoincrement=True,  # ids are never reused, as the archive keeps them

@@ -1,4 +1,4 @@
-"""Commands that change tables or jobs: cycle, run, vacuum, undo, give-up, pin, unpin, adopt."""
+"""Commands that change tables, jobs or alerts: cycle, run, vacuum, undo, give-up, pin, unpin, adopt, acknowledge."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from icewright.app.cli.base import (
     Table,
     Yes,
     app,
+    audit,
     confirm,
     exit_code,
     known_table,
@@ -36,6 +37,7 @@ from icewright.app.cli.fleet import AllTables, Tables, WholeCatalog, ask_about, 
 from icewright.app.output import echo, escape
 from icewright.core.errors import UsageError
 from icewright.core.paths import split
+from icewright.core.permissions import Action, place_of
 from icewright.core.words import count
 
 if TYPE_CHECKING:
@@ -237,6 +239,43 @@ def unpin(table: Table, reader: Reader, as_json: Json = False) -> None:
     print_document(
         {"table": str(row.ref), "reader": name}, as_json, f"{reader} holds no snapshot of {row.ref} any more"
     )
+
+
+@app.command()
+def acknowledge(
+    alert: Annotated[
+        int, typer.Argument(metavar="ALERT", help="The id of an open alert; `icewright alerts` lists them.")
+    ],
+    note: Annotated[str, typer.Option("--note", metavar="TEXT", help="Shown wherever the alert is shown.")] = "",
+    silence: Annotated[
+        int | None,
+        typer.Option("--silence", metavar="HOURS", min=1, max=720, help="Tell no channel about it for so long."),
+    ] = None,
+    withdraw: Annotated[bool, typer.Option("--withdraw", help="End the acknowledgement and its silence.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Say that you take care of an alert, and silence it for a time.
+
+    A silence also holds when the alert ends and begins again.
+    """
+    from icewright.app.documents import alert_document
+    from icewright.core.alerts import Acknowledgement
+
+    with open_application(without_catalogs=True) as opened:
+        runtime = opened.runtime
+        now, alerts = runtime.clock.now(), runtime.store.alerts
+        found = next((one for one in alerts.list() if one.id == alert), None)
+        until = now + timedelta(hours=silence) if silence else None
+        ends = until.isoformat() if until else None
+        given = None if withdraw else Acknowledgement(runtime.trigger.actor, now, note.strip(), until)
+        if found is None or not alerts.acknowledge(alert, given):
+            raise UsageError(f"there is no open alert {alert}; `icewright alerts` lists them")
+        details = {"withdrawn": True} if given is None else {"note": given.note, "silent_until": ends}
+        place = place_of(found.ref) if found.ref else None
+        audit(runtime, Action.ALERTS_ACKNOWLEDGE, f"alert {found.key}", place, **details)
+    silent = f", and silent until {output.moment(until)} UTC" if until else ""
+    text = f"{found.rule} of {found.subject} is {'not acknowledged any more' if withdraw else f'acknowledged{silent}'}"
+    print_document(alert_document(replace(found, acknowledgement=given)), as_json, text)
 
 
 def _reader_name(reader: str) -> str:

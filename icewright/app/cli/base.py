@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from icewright.core.guardrails import Guardrail
     from icewright.core.policy import Operation
     from icewright.core.runs import JobState
+    from icewright.flow.runtime import Runtime
     from icewright.ports import TableRow
 
 #: The commands in the order in which `--help` lists them, by purpose.
@@ -40,6 +41,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
         "history",
         "show",
         "alerts",
+        "acknowledge",
         "deletions",
         "pins",
     ),
@@ -272,6 +274,24 @@ def confirm(question: str, *, yes: bool) -> None:
     """Ask for confirmation on standard error, unless `yes` is set; exit with code 1 on any other answer."""
     if not yes and not typer.confirm(question, err=True):
         raise typer.Exit(1)
+
+
+def audit(runtime: Runtime, action: str, target: str, place: Sequence[str] | None, **details: object) -> None:
+    """Write a change by the command line to the audit log."""
+    from icewright.ports.access import AuditRow
+
+    entry = AuditRow(
+        at=runtime.clock.now(),
+        actor=runtime.trigger.actor,
+        via="local",
+        action=action,
+        target=target,
+        place=tuple(place) if place else None,
+        refused=False,
+        source="command line",
+        details=details,
+    )
+    runtime.store.audit.append(entry)
 
 
 def exit_code(states: Sequence[JobState | str]) -> int:

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from icewright.app import output
-from icewright.app.cli.base import Json, open_application, token_app
+from icewright.app.cli.base import Json, audit, open_application, token_app
 from icewright.core.errors import UsageError
-from icewright.core.permissions import Role
+from icewright.core.permissions import Action, Role
 
 if TYPE_CHECKING:
     from icewright.core.permissions import Grant
-    from icewright.flow.runtime import Runtime
     from icewright.ports.access import TokenRow
+
+_ACTION = Action.TOKENS_MANAGE
 
 
 @token_app.command("create")
@@ -37,7 +38,7 @@ def token_create(
         actor = runtime.trigger.actor
         text, row = new_token([new_grant], name.strip() or f"{role} by {actor}", actor, runtime.clock.now(), days)
         runtime.store.access.add_token(row)
-        _audit(runtime, row.id, name=row.name, role=str(new_grant.role), scope=scope or [])
+        audit(runtime, _ACTION, f"token {row.id}", None, name=row.name, role=str(new_grant.role), scope=scope or [])
     if as_json:
         output.print_json(_document(row) | {"token": text})
     else:
@@ -85,28 +86,11 @@ def token_revoke(
         now = runtime.clock.now()
         if not runtime.store.access.revoke_token(token, now):
             raise UsageError(f"there is no valid token {token}; `icewright token list` shows their ids")
-        _audit(runtime, token, revoked=True)
+        audit(runtime, _ACTION, f"token {token}", None, revoked=True)
     if as_json:
         output.print_json({"id": token, "revoked": now})
     else:
         output.echo(f"token {output.escape(token)} is revoked")
-
-
-def _audit(runtime: Runtime, token: str, **details: object) -> None:
-    from icewright.ports.access import AuditRow
-
-    entry = AuditRow(
-        at=runtime.clock.now(),
-        actor=runtime.trigger.actor,
-        via="local",
-        action="tokens.manage",
-        target=f"token {token}",
-        place=None,
-        refused=False,
-        source="command line",
-        details=details,
-    )
-    runtime.store.audit.append(entry)
 
 
 def _grants(grants: tuple[Grant, ...]) -> str:

@@ -359,16 +359,26 @@ def show_alerts(alerts: Documents) -> None:
         channels = {t["channel"] for t in alert["tellings"] if not t["resolved"] and t["told_at"]}
         notified = ", ".join(sorted(channels)) or None
         raised = f"{moment(alert['raised_at'])}{over}"
-        lines.append((alert["severity"], alert["rule"], alert["subject"], raised, notified, alert["message"]))
+        number = alert["id"], alert["severity"], alert["rule"], alert["subject"]
+        lines.append((*number, raised, notified, _acknowledged(alert), alert["message"]))
     columns = (
+        Column("id", right=True),
         Column("severity"),
         Column("rule"),
         Column("subject", wrap=True),
         Column("raised (UTC)", rank=1),
         Column("notified", wrap=True, rank=2),
+        Column("acknowledged", wrap=True, rank=1),
         "message",
     )
     rows("Alerts", columns, lines)
+
+
+def _acknowledged(alert: Mapping[str, Any]) -> str | None:
+    if (given := alert["acknowledgement"]) is None:
+        return None
+    silent = f", silent until {moment(given['silent_until'])}" if given["silent_until"] else ""
+    return f"by {given['author']}{silent}{': ' if given['note'] else ''}{given['note']}"
 
 
 def show_vacuum(document: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from threading import Barrier
 
-from icewright.core.alerts import Alert, AlertRule, Begin, Condition, Forget, Raise, Resolve, Severity
+from icewright.core.alerts import Acknowledgement, Alert, AlertRule, Begin, Condition, Forget, Raise, Resolve, Severity
 from icewright.core.plan import PlannedJob
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState, OperationState, Outcome
@@ -198,6 +198,44 @@ class AlertStoreTests(StoreSuite):
             store.alerts.mark_delivered(deliveries, now)
         down, failed = AlertRule.CATALOG_UNREACHABLE, AlertRule.JOB_FAILED
         assert heard == [(down, False), (failed, False), (failed, True), (failed, False)]
+
+    def test_a_silence_keeps_beginnings_back(self, store: Store) -> None:
+        """A silent alert tells its beginning when the silence is over, if it is still open then."""
+        alert = raised(store, SLACK)
+        given = Acknowledgement("ann", NOW, "☃ a deploy", NOW + HOUR)
+        assert store.alerts.acknowledge(alert.id, given)
+        assert [one.acknowledgement for one in store.alerts.list()] == [given]
+        assert delivered_to(claimed(store, SLACK, now=NOW + HOUR - MINUTE)) == []
+        assert delivered_to(claimed(store, SLACK, now=NOW + HOUR)) == [(SLACK, False)]
+
+    def test_a_silence_holds_for_the_key(self, store: Store) -> None:
+        """An alert that ends and begins again stays silent; what a channel was told before is ended there."""
+        alert = raised(store, SLACK)
+        store.alerts.mark_delivered(claimed(store, SLACK), NOW)
+        assert store.alerts.acknowledge(alert.id, Acknowledgement("ann", NOW, "", NOW + HOUR))
+        for minutes in (1, 2):
+            (current,) = store.alerts.unresolved()
+            now = NOW + minutes * MINUTE
+            store.alerts.record_changes([Resolve(current)], [SLACK], now)
+            store.alerts.record_changes([beginning()], [SLACK], now)
+        (current,) = store.alerts.unresolved()
+        assert (current.id > alert.id, current.acknowledgement) == (True, Acknowledgement("ann", NOW, "", NOW + HOUR))
+        heard = claimed(store, SLACK, now=NOW + 3 * MINUTE)
+        assert [(telling.alert.id, telling.resolved) for telling in heard] == [(alert.id, True)]
+        store.alerts.mark_delivered(heard, NOW + 3 * MINUTE)
+        assert [telling.alert.id for telling in claimed(store, SLACK, now=NOW + HOUR)] == [current.id]
+
+    def test_an_acknowledgement_is_withdrawn(self, store: Store) -> None:
+        """The silence ends with it; without a silence it is not that of the next alert; ended alerts have none."""
+        alert = raised(store, SLACK)
+        assert store.alerts.acknowledge(alert.id, Acknowledgement("ann", NOW, "", NOW + HOUR))
+        assert store.alerts.acknowledge(alert.id, None)
+        assert delivered_to(claimed(store, SLACK)) == [(SLACK, False)]
+        assert store.alerts.acknowledge(alert.id, Acknowledgement("ann", NOW))
+        store.alerts.record_changes([Resolve(alert)], [SLACK], NOW)
+        assert not store.alerts.acknowledge(alert.id, None)
+        store.alerts.record_changes([beginning()], [SLACK], NOW)
+        assert [one.acknowledgement for one in store.alerts.unresolved()] == [None]
 
     def test_channels_come_and_go(self, store: Store) -> None:
         """A new channel is owed open alerts and no resolved ones; a channel that is gone delays nobody."""

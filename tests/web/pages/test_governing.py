@@ -7,6 +7,8 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
+from icewright.core.alerts import AlertRule, Begin, Condition, Severity
+from icewright.testing import NOW
 from tests.web.pages.conftest import CLICKS, EVENTS, Opener, Site
 from tests.web.pages.test_every_page import WIDER, faults
 from tests.web.pages.test_flows import log_in
@@ -175,6 +177,27 @@ def test_alerts_and_their_channels(site: Site, desk: Opener) -> None:
     assert page.locator("main b").count() == 0
     page.get_by_role("button", name="Send a test message").click()
     expect(page.get_by_role("status")).to_contain_text("No channel is configured")
+
+
+def test_an_alert_is_acknowledged(site: Site, desk: Opener) -> None:
+    """With a note, and silence for a time; what is being filled in outlives what changes meanwhile."""
+    page = desk(site.local).page
+    page.goto("/alerts")
+    row = page.locator("tbody tr", has_text="no space")
+    expect(page.locator("[data-live-state]")).to_have_text("live")
+    row.locator("summary").click()
+    row.get_by_label("Note").fill("<i>ann</i> looks")
+    changed = Condition(AlertRule.NO_DETECTION, "elsewhere", "nothing for long")
+    site.store.alerts.record_changes([Begin(changed, Severity.CRITICAL, raised=True)], (), NOW)
+    expect(page.locator("tbody")).to_contain_text("nothing for long")
+    row.get_by_label("Silence").select_option("8")
+    row.get_by_role("button", name="Acknowledge").click()
+    expect(page.get_by_role("status")).to_contain_text("Acknowledged and silenced for 8 h")
+    expect(row).to_contain_text("“<i>ann</i> looks”; silent, ends in")
+    row.locator("summary").click()
+    row.get_by_role("button", name="Withdraw").click()
+    expect(page.get_by_role("status")).to_contain_text("Withdrawn")
+    expect(row).not_to_contain_text("Acknowledged by")
 
 
 def test_activity_follows(site: Site, desk: Opener) -> None:

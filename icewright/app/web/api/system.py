@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
-from fastapi import Query
+from fastapi import Path, Query
 from pydantic import BaseModel, Field
 
+from icewright.app.web.api.models.common import RequestBody, Text
 from icewright.app.web.api.paging import Limit
 from icewright.app.web.callers import Caller, api_router, needs
-from icewright.core.alerts import Alert, Severity
+from icewright.app.web.problems import Problem, documented
+from icewright.core.alerts import Acknowledgement, Alert, Severity
 from icewright.core.errors import ChannelUnavailable
 from icewright.core.permissions import Action, place_of, sees, touches
 
 router = api_router("system")
+
+AlertId = Annotated[int, Path(description="as `GET /alerts` names it", ge=0, lt=1 << 63)]
 
 
 class CatalogModel(BaseModel):
@@ -77,6 +82,25 @@ class AlertModel(BaseModel):
     raised_at: datetime | None
     resolved_at: datetime | None
     told: list[str] = Field(description="channels, by name")
+    acknowledgement: AcknowledgementModel | None
+
+
+class AcknowledgementModel(BaseModel):
+    """Who takes care of an alert."""
+
+    author: str
+    at: datetime
+    note: str
+    silent_until: datetime | None = Field(description="until then no channel is told that the alert begins")
+
+
+class AcknowledgementRequest(RequestBody):
+    """A request to acknowledge an alert; with hours, no channel is told about it for so long."""
+
+    note: Text = ""
+    silent_hours: Annotated[int, Field(ge=1, le=24 * 30)] | None = Field(
+        None, description="for how long channels are left in silence, also when the alert ends and begins again"
+    )
 
 
 class Tested(BaseModel):
@@ -163,12 +187,7 @@ def alerts(
 ) -> list[AlertModel]:
     """Return alerts, newest first; scoped callers see alerts of their tables."""
     rows = caller.runtime.store.alerts.list(resolved=resolved)
-    visible = [
-        alert
-        for alert in rows
-        if caller.visibility is None or (alert.ref and sees(caller.visibility, place_of(alert.ref)))
-    ]
-    return [_alert(alert) for alert in visible[:limit]]
+    return [_alert(alert) for alert in rows if _sees(caller, alert)][:limit]
 
 
 @router.post("/alerts/test", summary="Send a test message", tags=["alerts"])
@@ -190,6 +209,45 @@ def test(caller: Annotated[Caller, needs(Action.ALERTS_TEST)]) -> list[Tested]:
     return results
 
 
+@router.put(
+    "/alerts/{alert_id}/acknowledgement", summary="Acknowledge an alert", tags=["alerts"], responses=documented(404)
+)
+def acknowledge(
+    alert_id: AlertId, body: AcknowledgementRequest, caller: Annotated[Caller, needs(Action.ALERTS_ACKNOWLEDGE)]
+) -> AlertModel:
+    """Note who takes care of an open alert, and silence it for a time; replaces an earlier acknowledgement."""
+    now = caller.runtime.clock.now()
+    until = now + timedelta(hours=body.silent_hours) if body.silent_hours else None
+    given = Acknowledgement(caller.principal.name, now, body.note.strip(), until)
+    return _acknowledge(caller, alert_id, given, note=given.note, silent_until=until and until.isoformat())
+
+
+@router.delete("/alerts/{alert_id}/acknowledgement", summary="Withdraw it", tags=["alerts"], responses=documented(404))
+def withdraw(alert_id: AlertId, caller: Annotated[Caller, needs(Action.ALERTS_ACKNOWLEDGE)]) -> AlertModel:
+    """Withdraw the acknowledgement of an open alert, with its silence."""
+    return _acknowledge(caller, alert_id, None, withdrawn=True)
+
+
+def _acknowledge(caller: Caller, alert_id: int, given: Acknowledgement | None, **details: Any) -> AlertModel:  # noqa: ANN401
+    store = caller.runtime.store.alerts
+    alert = next((one for one in store.list() if one.id == alert_id), None)
+    missing = Problem(404, f"there is no open alert {alert_id}, or it is not yours to see")
+    if alert is None or not _sees(caller, alert):
+        raise missing
+    place = place_of(alert.ref) if alert.ref else ()
+    caller.require(place, f"alert {alert.key}")
+    if not store.acknowledge(alert_id, given):
+        raise missing  # it has just ended
+    caller.audit(f"alert {alert.key}", place, **details)
+    return _alert(replace(alert, acknowledgement=given))
+
+
+def _sees(caller: Caller, alert: Alert) -> bool:
+    """Return whether the alert is about a table that the caller sees, or the caller sees everything."""
+    sight = caller.principal.sight(Action.ALERTS_READ)
+    return sight is None or (alert.ref is not None and sees(sight, place_of(alert.ref)))
+
+
 def _alert(alert: Alert) -> AlertModel:
     names = ("id", "severity", "subject", "message", "since", "raised_at", "resolved_at")
     notified = sorted({telling.channel for telling in alert.tellings if not telling.resolved and telling.told_at})
@@ -198,4 +256,5 @@ def _alert(alert: Alert) -> AlertModel:
         rule=str(alert.rule),
         table=str(alert.ref) if alert.ref else None,
         told=notified,
+        acknowledgement=AcknowledgementModel(**asdict(alert.acknowledgement)) if alert.acknowledgement else None,
     )

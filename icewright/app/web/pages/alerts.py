@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter
+from pydantic import ValidationError
 from starlette.responses import Response
 
 from icewright.app.web import api
@@ -16,13 +18,15 @@ from icewright.app.web.pages.render import redirect, render_fragment, render_pag
 from icewright.app.web.pages.urls import with_query
 from icewright.app.web.problems import Problem
 from icewright.core.alerts import Severity
-from icewright.core.permissions import Action
+from icewright.core.permissions import Action, place_of
+from icewright.core.table import TableRef
 
 router = APIRouter()
 PATH = "/alerts"
 _SHOWS = (("", "Open"), ("past", "Past"))
 _MOST = 500
 _EVERY = 3.0  # seconds
+_SILENCES = ((1, "1 hour"), (8, "8 hours"), (24, "a day"), (168, "a week"))
 
 Reader = Annotated[Caller, needs(Action.ALERTS_READ)]
 
@@ -60,6 +64,32 @@ def test(submission: Annotated[Submission, submitted(Action.ALERTS_TEST)]) -> Re
     return redirect(PATH, f"Sent to {', '.join(result.channel for result in results)}.")
 
 
+@router.post("/do/alerts/acknowledge")
+def acknowledge(submission: Annotated[Submission, submitted(Action.ALERTS_ACKNOWLEDGE)]) -> Response:
+    """Acknowledge an alert, silence it for a time, or withdraw both."""
+    form = submission.form
+    if not form.one("alert").isdecimal():
+        raise Problem(404, "there is no such alert")
+    alert_id = int(form.one("alert"))
+    try:
+        if form.one("how") == "withdraw":
+            api.system.withdraw(alert_id, submission.caller)
+            return redirect(PATH, "Withdrawn: channels are told about it again.")
+        hours = form.one("silent_hours")
+        body = api.system.AcknowledgementRequest.model_validate(
+            {"note": form.one("note"), "silent_hours": hours or None}
+        )
+        alert = api.system.acknowledge(alert_id, body, submission.caller)
+    except ValidationError:
+        return redirect(PATH, "The note is too long, or the silence is.", "bad")
+    except Problem as problem:
+        if problem.status != HTTPStatus.NOT_FOUND:
+            raise
+        return redirect(PATH, "That alert has ended.", "warn")
+    silent = f" and silenced for {hours} h" if hours else ""
+    return redirect(PATH, f"Acknowledged{silent}: {alert.rule.replace('_', ' ')} of {alert.subject}.")
+
+
 def _context(caller: Caller) -> dict[str, Any]:
     params = ListParams(caller.request.query_params)
     show = params.text("show") or ""
@@ -70,4 +100,10 @@ def _context(caller: Caller) -> dict[str, Any]:
     matching = [
         alert for alert in rows if (alert.resolved_at is not None) == bool(show) and severity in (None, alert.severity)
     ]
-    return {"alerts": matching, "show": show, "severity": severity, "most": _MOST}
+    may = {alert.id: _may_acknowledge(caller, alert) for alert in matching if alert.resolved_at is None}
+    return {"alerts": matching, "show": show, "severity": severity, "most": _MOST, "may": may, "silences": _SILENCES}
+
+
+def _may_acknowledge(caller: Caller, alert: api.system.AlertModel) -> bool:
+    place = place_of(TableRef.parse(alert.table)) if alert.table else ()
+    return caller.principal.may(Action.ALERTS_ACKNOWLEDGE, place)

@@ -34,12 +34,20 @@ function aged() {
 }
 setInterval(aged, 10000);
 
-// A part that follows: what was opened in it stays open, and what has the focus keeps it.
+// A part that follows: what was opened in it stays open, what was filled in stays, and what has the focus keeps it.
+const FIELDS = ":is(input, select)[data-focus]";
+
 function replaced(part, html) {
   const open = new Set([...part.querySelectorAll("details[open][data-key]")].map((one) => one.dataset.key));
   const scrolls = new Map([...part.querySelectorAll("[data-keep]")].map((one) => [one.dataset.keep, one.scrollTop]));
   const focus = part.contains(document.activeElement) ? document.activeElement.dataset.focus : undefined;
+  const fields = new Map([...part.querySelectorAll(FIELDS)].map((one) => [one.dataset.focus, one]));
   part.innerHTML = html;
+  for (const one of part.querySelectorAll(FIELDS)) {
+    const before = fields.get(one.dataset.focus);
+    if (before?.type === "checkbox") one.checked = before.checked;
+    else if (before) one.value = before.value;
+  }
   for (const one of part.querySelectorAll("details[data-key]")) if (open.has(one.dataset.key)) one.open = true;
   for (const one of part.querySelectorAll("[data-keep]")) one.scrollTop = scrolls.get(one.dataset.keep) ?? 0;
   if (focus) part.querySelector(`[data-focus="${CSS.escape(focus)}"]`)?.focus();
