@@ -22,6 +22,15 @@ class _Overdue(Exception):
     """Raised when a call has not returned in time; the message says why nobody waits any more."""
 
 
+@dataclass(eq=False, slots=True)
+class _Running:
+    """A call, and the thread that waits for its answer."""
+
+    thread: threading.Thread
+    began: float
+    overdue: bool = False
+
+
 @dataclass
 class CatalogCalls:
     """Calls catalogs in threads, and waits for their answers for a limited time. Thread-safe.
@@ -31,7 +40,9 @@ class CatalogCalls:
     """
 
     limits: Mapping[str, timedelta]  # by catalog
-    _overdue: dict[str | TableRef, threading.Thread] = field(default_factory=dict, init=False)
+    _running: dict[str | TableRef, _Running] = field(
+        default_factory=dict, init=False
+    )  # the oldest calls, or overdue ones
 
     def ask(self, catalog: str, call: Callable[[], T], failing: Callable[[], str | None] = lambda: None) -> T:
         """Return the answer of a catalog, or raise what the call raises.
@@ -46,7 +57,8 @@ class CatalogCalls:
     def read(self, ref: TableRef, read: Callable[[], T], limit: timedelta) -> T:
         """Return what is read of a table, or raise what reading raises; a file that hangs costs its table alone.
 
-        Raises `StorageHangs` when the call does not return within the limit.
+        Raises `StorageHangs` when the call does not return within the limit. The limit counts from the begin of the
+        oldest read of the table that has not returned, so that a file that hangs is waited for once, by all together.
         """
         try:
             return self._call(ref, read, limit)
@@ -61,7 +73,10 @@ class CatalogCalls:
         setting: str = "",
         failing: Callable[[], str | None] = lambda: None,
     ) -> T:
-        if key in self._overdue and self._overdue[key].is_alive():
+        oldest = self._running.get(key)
+        if oldest is not None and not oldest.thread.is_alive():
+            oldest = None
+        if oldest is not None and oldest.overdue:
             raise _Overdue("has not answered an earlier request yet")
         answer: Future[T] = Future()
 
@@ -71,9 +86,12 @@ class CatalogCalls:
             except BaseException as error:  # noqa: BLE001 - raised again for the caller
                 answer.set_exception(error)
 
-        thread = threading.Thread(target=run, name=f"ask {key}", daemon=True)
-        thread.start()
-        until = time.monotonic() + limit.total_seconds()
+        running = _Running(threading.Thread(target=run, name=f"ask {key}", daemon=True), time.monotonic())
+        running.thread.start()
+        if oldest is None:
+            self._running[key] = oldest = running
+        began = oldest.began if isinstance(key, TableRef) else running.began
+        until = began + limit.total_seconds()
         while True:
             with suppress(TimeoutError):
                 return answer.result(min(_LOOK_SECONDS, max(0.0, until - time.monotonic())))
@@ -85,5 +103,6 @@ class CatalogCalls:
                 reason = f"does not answer: {error}"
             else:
                 continue
-            self._overdue[key] = thread
+            running.overdue = True
+            self._running[key] = running
             raise _Overdue(reason)

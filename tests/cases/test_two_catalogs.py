@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import pytest
 
 from icewright.app.demo.craft import Craft
 from icewright.core.policy import Operation
 from icewright.core.runs import OperationState
-from icewright.core.table import Snapshot, TableMetadata
+from icewright.core.table import Snapshot, TableMetadata, TableRef
 from icewright.flow.breakers import record_failure
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
@@ -254,5 +254,31 @@ def test_a_table_whose_manifest_lists_hang_hinders_only_those_that_could_share_i
     try:
         workspace.removes(workspace.plant(folder, "data/orphan.parquet"))
         workspace.refused(ORPHANS, "sales.hung", name="sales.around")
+    finally:
+        released.set()
+
+
+@pytest.mark.cases(115)
+def test_a_place_that_hangs_is_not_waited_for_table_by_table(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After as many reads of the place as begin together hang, a deletion elsewhere waits for no further one."""
+    folder, released, begun = workspace.table(), threading.Event(), []
+    for number in range(40):
+        workspace.register(f"sales.hung{number}", f"file://{workspace.home}/away/t{number}/metadata/v1.metadata.json")
+    registry = cast("Any", workspace.app.runtime.engine).orphans.guard.registry
+    load = type(registry.catalogs["lake"]).load
+
+    def hanging(self: object, table: TableRef) -> TableMetadata:
+        if table.name.startswith("hung"):
+            begun.append(table.name)
+            released.wait(20)
+        return load(self, table)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(type(registry.catalogs["lake"]), "load", hanging)
+    monkeypatch.setattr("icewright.adapters.engines.service.registry._READ_LIMIT", timedelta(milliseconds=200))
+    try:
+        workspace.removes(workspace.plant(folder, "data/orphan.parquet"))
+        assert len(begun) < 16
     finally:
         released.set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -342,6 +343,29 @@ def test_a_read_that_hangs_costs_its_table_alone(freed: threading.Event) -> None
         with suppress(StorageHangs):
             assert calls.read(REF, lambda: 3, timedelta(hours=1)) == 3
             return
+
+
+@pytest.mark.cases(115)
+def test_a_read_that_hangs_is_waited_for_once(freed: threading.Event) -> None:
+    """Who comes while others wait for the table waits no longer than they do."""
+    calls, began, hangs = CatalogCalls({}), time.monotonic(), threading.Event()
+
+    def hang() -> None:
+        hangs.set()
+        freed.wait(60)
+
+    def read() -> None:
+        with pytest.raises(StorageHangs):
+            calls.read(REF, hang, timedelta(seconds=2))
+
+    first = threading.Thread(target=read)
+    first.start()
+    assert hangs.wait(60)
+    time.sleep(max(0.0, began + 1.5 - time.monotonic()))
+    before = time.monotonic()
+    read()
+    assert time.monotonic() - before < 1.5
+    first.join()
 
 
 @pytest.fixture

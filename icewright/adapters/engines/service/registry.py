@@ -7,6 +7,7 @@ are read. So a job queries the store and each catalog's list of tables, instead 
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,7 @@ from datetime import datetime, timedelta
 from functools import cached_property, partial
 
 from icewright.adapters.metadata.parsing import parse
+from icewright.core.breakers import storage_place
 from icewright.core.errors import (
     AccessDenied,
     CatalogUnavailable,
@@ -252,14 +254,19 @@ class TableRegistry:
             }
         deadly = self.deadly() if pointers else {}
         problems = {p: recent.get(p) or deadly[p.ref] for p in pointers if p in recent or p.ref in deadly}
+        failures: Counter[str] = Counter()  # in a row, by storage place
 
         def read(pointer: Pointer) -> Registration | IcewrightError:
-            catalog = self.catalogs[pointers_via[pointer]]
+            catalog, storage = self.catalogs[pointers_via[pointer]], storage_place(pointer.metadata_location)
+            if failures[storage] >= _READERS:  # the place is away, and to wait for each of its tables takes hours
+                return StorageUnavailable(f"{pointer.ref} was not read, as {storage} does not answer for other tables")
             try:  # one that hangs must not hold up the deletions of all other tables
                 reading = lambda: self._read(_load(pointer, catalog), registered)  # noqa: E731
                 one = self.calls.read(pointer.ref, reading, _READ_LIMIT)
             except _UNREADABLE as error:
+                failures[storage] = failures[storage] + 1 if isinstance(error, StorageUnavailable) else 0
                 return error
+            failures[storage] = 0
             return replace(one, metadata_location=pointer.metadata_location)
 
         to_read = [pointer for pointer in pointers if pointer not in problems]
