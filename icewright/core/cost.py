@@ -75,11 +75,6 @@ def spark_gb_hours(seconds: float) -> float:
     return gb_hours(seconds, SPARK_MEMORY_GB)
 
 
-def reading_gb_hours(opens: float) -> float:
-    """Return the GB-hours of readers that open so many files."""
-    return opens * OPEN_COST_MB / READ_MB_PER_GB_HOUR
-
-
 def predicted(due: Due) -> dict[str, float]:
     """Return the metrics that record a run's prediction, by which the next prediction is corrected."""
     metrics = {"gb_hours_predicted": round(due.cost, 9), "cost_factor": round(due.factors.cost, 6)}

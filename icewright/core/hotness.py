@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from itertools import islice
 
 from icewright.core.effective import Knobs
 from icewright.core.rewriting import HOT_MAX_HOURS, HOT_MINUTES, HOT_PARTITIONS
-from icewright.core.table import PartitionFacts, TableMetadata
+from icewright.core.table import PartitionFacts, Snapshot, TableMetadata
 
 _RHYTHM_COMMITS = 3  # that a rhythm is measured by
 _SILENT_BEATS = 2  # after which the writer is taken to have moved on
 _SLOWEST = 4  # times `hot_minutes`: a longer silence is no writing, however regular
 _RECENT_COMMITS = 20  # the newest of writers, which are examined
-RATE_KNOWN_AFTER = timedelta(hours=4)  # of history needed to predict when files will be rewritten again
+_RATE_KNOWN_AFTER = timedelta(hours=4)
 _DELETES_ROWS = "row-level delete"
 
 
@@ -61,13 +62,25 @@ def quiet_time(partition: PartitionFacts, knobs: Knobs) -> timedelta:
 
 
 def is_append_stream(metadata: TableMetadata) -> bool:
-    """Return whether writers have appended for some hours, and the last snapshots took nothing away but whole files.
+    """Return whether writers only append, as far as a history of some length tells, or take away whole files.
 
     A rewrite of settled files does not conflict with such writers. Deletes of rows and overwrites may name the very
     files that are rewritten: of the two commits one would be lost.
     """
-    if history_span(metadata) < RATE_KNOWN_AFTER:
+    if not is_rate_known(metadata):
         return False
-    writers = islice((s for s in reversed(metadata.snapshots) if s.operation != "replace"), _RECENT_COMMITS)
-    operations = [_DELETES_ROWS if "added-delete-files" in s.summary else s.operation for s in writers]
+    operations = [
+        _DELETES_ROWS if "added-delete-files" in s.summary else s.operation for s in _recent_commits(metadata)
+    ]
     return "append" in operations and all(operation in ("append", "delete") for operation in operations)
+
+
+def is_rate_known(metadata: TableMetadata) -> bool:
+    """Return whether the history tells how fast files arrive: it spans some hours or has enough commits."""
+    return history_span(metadata) >= _RATE_KNOWN_AFTER or len(_recent_commits(metadata)) == _RECENT_COMMITS
+
+
+def _recent_commits(metadata: TableMetadata) -> Sequence[Snapshot]:
+    """Return the newest commits of writers, the newest first."""
+    writers = (s for s in reversed(metadata.snapshots) if s.operation != "replace")
+    return tuple(islice(writers, _RECENT_COMMITS))

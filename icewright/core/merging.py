@@ -7,14 +7,14 @@ is taken. So each byte is rewritten at most log(target / arriving size) times to
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from icewright.core import rewriting
-from icewright.core.cost import REWRITES, expected_files, reading_gb_hours, spark_gb_hours
+from icewright.core.cost import OPEN_COST_MB, READ_MB_PER_GB_HOUR, REWRITES, expected_files, spark_gb_hours
 from icewright.core.effective import Knobs
-from icewright.core.hotness import RATE_KNOWN_AFTER, history_span, is_whole_table, last_written, quiet_time
+from icewright.core.hotness import history_span, is_rate_known, is_whole_table, last_written, quiet_time
 from icewright.core.runs import LastRun
 from icewright.core.sizes import SizeClass
 from icewright.core.steps import Kernel
@@ -37,8 +37,33 @@ class Merge:
     final: bool  # the outputs are large enough to be left alone for good
 
 
-def best_merge(partition: PartitionFacts, sizes: Thresholds, growth: float, least_files: int) -> Merge | None:
+Pays = Callable[[Merge, Merge], bool]  # whether the files that only the first of two merges takes are worth taking
+
+
+def worthwhile_merge(partition: PartitionFacts, facts: TableFacts, knobs: Knobs, *, settled: bool) -> Merge | None:
+    """Return the merge that the settings allow, of all size classes that pay for themselves; None if there is none.
+
+    Larger files that are taken along are written again for each time that smaller ones arrive. They wait until they
+    are so many that their own readers pay for it.
+    """
+
+    def pays(larger: Merge, smaller: Merge) -> bool:
+        value = merge_value(larger, partition, facts, knobs, settled=settled)
+        added = value * (larger.saved - smaller.saved) / max(1, larger.saved)
+        cost = rewrite_gb_hours(larger.files - smaller.files, larger.bytes - smaller.bytes, knobs)
+        return added >= knobs[rewriting.MIN_RETURN] * cost
+
+    sizes = facts.thresholds.of(partition.data_bytes)
+    growth = min(FINAL_GROWTH, knobs[rewriting.GROWTH]) if settled else knobs[rewriting.GROWTH]
+    return best_merge(partition, sizes, growth, knobs[rewriting.MIN_INPUT_FILES], pays)
+
+
+def best_merge(
+    partition: PartitionFacts, sizes: Thresholds, growth: float, least_files: int, pays: Pays
+) -> Merge | None:
     """Return the merge of the most size classes, from the smallest up, that keeps to the growth; None if none does.
+
+    A class is taken along only where that `pays`.
 
     Sizes are planned on live rows: deleted ones are not written again. As in Iceberg's planner a group needs
     `least_files`, or two files with more than one target's worth. Files that the next pass would merge with the outputs
@@ -47,21 +72,24 @@ def best_merge(partition: PartitionFacts, sizes: Thresholds, growth: float, leas
     growth = min(growth, _SAME_SIZE_RATIO * least_files)  # a policy that asks for two files means two of one size
     live = 1.0 - partition.deleted_ratio
     classes = size_classes(partition)
-    merge = _merge_of_classes(classes, live, sizes, growth, least_files)
+    merge = _merge_of_classes(classes, live, sizes, growth, least_files, pays)
     while merge is not None:
-        next_merge = _merge_of_classes(_after(merge, classes, live, sizes), 1.0, sizes, growth, least_files)
+        next_merge = _merge_of_classes(_after(merge, classes, live, sizes), 1.0, sizes, growth, least_files, pays)
         if next_merge is None or next_merge.below <= merge.below:  # it would take no more files
             break
         taken = [size_class for size_class in classes if size_class.largest < next_merge.below]
         files, size = sum(c.files for c in taken), sum(c.bytes for c in taken)
-        merge = _merge(files, size, next_merge.below, live, sizes)
+        larger = _merge(files, size, next_merge.below, live, sizes)
+        if not pays(larger, merge):
+            break
+        merge = larger
     return merge
 
 
 def _merge_of_classes(
-    classes: Sequence[SizeClass], live: float, sizes: Thresholds, growth: float, least_files: int
+    classes: Sequence[SizeClass], live: float, sizes: Thresholds, growth: float, least_files: int, pays: Pays
 ) -> Merge | None:
-    """Return the merge of the most classes that keeps to the growth, with `live` as the share of rows that stay."""
+    """Return the merge of the most classes that keeps to the growth and pays; `live` is the share of rows that stay."""
     best: Merge | None = None
     files = size = 0
     for number, size_class in enumerate(classes, 1):
@@ -72,7 +100,7 @@ def _merge_of_classes(
         merge = _merge(files, size, below, live, sizes)
         needed = min(FINAL_GROWTH, growth) if merge.final else growth
         if merge.saved > 0 and int(size * live) >= needed * live * size_class.largest * (files - merge.saved):
-            best = merge
+            best = merge if best is None or pays(merge, best) else best
     return best
 
 
@@ -134,13 +162,18 @@ def merge_value(merge: Merge, partition: PartitionFacts, facts: TableFacts, knob
     """
     payback = timedelta(days=knobs[rewriting.PAYBACK])
     horizon = payback
-    if not (settled or merge.final or history_span(facts.metadata) < RATE_KNOWN_AFTER):
+    if not (settled or merge.final or not is_rate_known(facts.metadata)):
         horizon = min(payback, _until_next(merge, partition, facts.metadata, knobs))
         if not is_whole_table(partition, facts.metadata):
             horizon = min(horizon, timedelta(hours=knobs[rewriting.HOT_MAX_HOURS]))
     queries = knobs[rewriting.READS_PER_DAY] * (horizon / timedelta(days=1))
+    return queries * merge.saved * opening_gb_hours(knobs)
+
+
+def opening_gb_hours(knobs: Knobs) -> float:
+    """Return the GB-hours of a reader that opens a file, with what the requests for it cost."""
     requests = _REQUESTS_PER_FILE * knobs[rewriting.REQUEST_PRICE] / max(1e-9, knobs[rewriting.GB_HOUR_PRICE])
-    return queries * merge.saved * (reading_gb_hours(1) + requests)
+    return OPEN_COST_MB / READ_MB_PER_GB_HOUR + requests
 
 
 def rewrite_gb_hours(files: int, size: int, knobs: Knobs) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from itertools import groupby
 from math import log
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from icewright.core.cost import expected_files
 from icewright.core.effective import Knobs
 from icewright.core.hotness import is_append_stream
-from icewright.core.merging import best_merge
+from icewright.core.merging import Merge, best_merge, worthwhile_merge
 from icewright.core.operations import compact
 from icewright.core.policy import MEGABYTE, Operation
 from icewright.core.runs import LastRun, OperationState
@@ -44,6 +45,10 @@ def of_sizes(*mb: float, deleted: float = 0.0) -> PartitionFacts:
     )
 
 
+def _any(_larger: Merge, _smaller: Merge) -> bool:
+    return True
+
+
 @pytest.mark.parametrize(
     ("mb", "merged"),
     [
@@ -59,7 +64,7 @@ def of_sizes(*mb: float, deleted: float = 0.0) -> PartitionFacts:
 )
 def test_files_become_several_times_as_large(mb: Sequence[float], merged: int | None) -> None:
     """The classes from the smallest up are merged as far as the outputs are several times as large as their inputs."""
-    merge = best_merge(of_sizes(*mb), SIZES, GROWTH, 5)
+    merge = best_merge(of_sizes(*mb), SIZES, GROWTH, 5, _any)
     assert (merge.files if merge else None) == merged
 
 
@@ -69,13 +74,13 @@ def test_files_become_several_times_as_large(mb: Sequence[float], merged: int | 
 def test_a_second_pass_finds_nothing(mb: list[float], growth: float, deleted: float) -> None:
     """After a merge the same rule finds nothing, whatever the sizes and however many rows are dead."""
     before = of_sizes(*mb, deleted=deleted)
-    merge = best_merge(before, SIZES, growth, 5)
+    merge = best_merge(before, SIZES, growth, 5, _any)
     if merge is None:
         return
     written = int(merge.bytes * (1 - before.deleted_ratio))
     count = expected_files(written, SIZES.target_bytes, SIZES.min_bytes, SIZES.max_bytes)
     kept = [one for one in mb if int(one * MEGABYTE) >= merge.below]
-    assert best_merge(of_sizes(*kept, *[written / count / MEGABYTE] * count), SIZES, growth, 5) is None
+    assert best_merge(of_sizes(*kept, *[written / count / MEGABYTE] * count), SIZES, growth, 5, _any) is None
 
 
 @pytest.mark.cases(130)
@@ -87,7 +92,7 @@ def test_bytes_are_rewritten_a_few_times(mb: float, at_once: int) -> None:
     rewritten = 0.0
     for _ in range(1000 // at_once):
         files += [mb] * at_once
-        if merge := best_merge(of_sizes(*files), SIZES, GROWTH, 5):
+        if merge := best_merge(of_sizes(*files), SIZES, GROWTH, 5, _any):
             rewritten += merge.bytes / MEGABYTE
             count = expected_files(merge.bytes, SIZES.target_bytes, SIZES.min_bytes, SIZES.max_bytes)
             kept = [one for one in files if int(one * MEGABYTE) >= merge.below]
@@ -140,6 +145,31 @@ def test_a_hot_partition_of_a_stream_is_merged(operation: str, due: bool) -> Non
     assert isinstance(found, Due) is due
     reason = found.why if isinstance(found, Due) else found.reason if isinstance(found, NotDue) else ""
     assert ("their writers only append" if due else "hot, left to the writer") in reason
+
+
+@pytest.mark.parametrize(("larger", "merged"), [(3, 24), (12, 36)])
+def test_larger_files_wait_until_they_pay_for_themselves(larger: int, merged: int) -> None:
+    """Of a stream, a few files that merges have left are not written again with the next small ones; many are."""
+    snapshots = tuple(snapshot(n, age=48 - n) for n in range(1, 48))
+    whole = of_sizes(*[2] * 24, *[48] * larger)
+    arrived = replace(whole, first_write=NOW - timedelta(hours=3), last_write=NOW, writes=12)
+    table = facts(arrived, of=metadata(snapshots=snapshots))
+    merge = worthwhile_merge(arrived, table, Knobs(), settled=False)
+    assert merge is not None
+    assert merge.files == merged
+    asked = worthwhile_merge(arrived, table, knobs({"value.min_return": 0}), settled=False)
+    assert asked is not None
+    assert asked.files == 24 + larger
+
+
+@pytest.mark.cases(131)
+@pytest.mark.parametrize(("commits", "due"), [(20, True), (19, False)])
+def test_many_commits_tell_of_a_stream_before_hours_have_passed(commits: int, due: bool) -> None:
+    """A new stream is merged as soon as it has committed so often that its rate is known."""
+    snapshots = tuple(snapshot(n, age=(commits - n) / 60) for n in range(1, commits + 1))
+    table = metadata(snapshots=snapshots, specs=(spec(region="identity"),))
+    hot = partition("eu", files=400, mb=1, last_write=NOW, first_write=NOW - timedelta(hours=1), writes=commits)
+    assert isinstance(compact.evaluate(facts(hot, of=table), Knobs(), None, NOW), Due) is due
 
 
 def test_what_does_not_pay_is_not_due() -> None:

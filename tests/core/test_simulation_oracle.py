@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icewright.core.capacity import Limits
-from icewright.core.cost import REWRITES, expected_files, reading_gb_hours, spark_gb_hours
+from icewright.core.cost import REWRITES, expected_files, spark_gb_hours
 from icewright.core.effective import Knobs
 from icewright.core.layering import Policy
+from icewright.core.merging import opening_gb_hours
 from icewright.core.policy import MEGABYTE
 from icewright.core.rewriting import READS_PER_DAY
 from icewright.core.simulation.fleet import FLEETS, fleet
@@ -27,7 +28,7 @@ from icewright.core.verdicts import thresholds
 
 BEGIN = datetime(2026, 1, 5, tzinfo=UTC)
 HOURS = 24 * 10
-OPEN = reading_gb_hours(READS_PER_DAY.default / 24)  # of a file, for an hour
+OPEN = READS_PER_DAY.default / 24 * opening_gb_hours(Knobs())  # of a file, for an hour
 SIZES = thresholds(Knobs())
 DAYS = {"monthly-trickle": 15, "hourly-200mb": 15, "daily-stream": 2, "gdpr": 4}
 FROM_ORACLE = 2.0  # times its cost, at most

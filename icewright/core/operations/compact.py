@@ -20,14 +20,7 @@ from icewright.core.effective import Knobs
 from icewright.core.health import files_to_save
 from icewright.core.hotness import hot_until, is_append_stream
 from icewright.core.kernel import Kernels, kernels
-from icewright.core.merging import (
-    FINAL_GROWTH,
-    best_merge,
-    merge_value,
-    rewrite_gb_hours,
-    rewritten_in_vain,
-    settles_at,
-)
+from icewright.core.merging import merge_value, rewrite_gb_hours, rewritten_in_vain, settles_at, worthwhile_merge
 from icewright.core.partition_filter import admitted
 from icewright.core.partitions import partition_name
 from icewright.core.policy import MEGABYTE, Operation
@@ -156,9 +149,7 @@ def _rewrite(partition: PartitionFacts, facts: TableFacts, knobs: Knobs, *, sett
         return PartitionRewrite(Cause.ORDER, partition, partition.data_files, partition.data_bytes, saved)
     if _deletes_due(partition, knobs):
         return PartitionRewrite(Cause.DELETES, partition, partition.data_files, partition.data_bytes, saved)
-    sizes = facts.thresholds.of(partition.data_bytes)
-    growth = min(FINAL_GROWTH, knobs[rewriting.GROWTH]) if settled else knobs[rewriting.GROWTH]
-    merge = best_merge(partition, sizes, growth, knobs[rewriting.MIN_INPUT_FILES])
+    merge = worthwhile_merge(partition, facts, knobs, settled=settled)
     if merge is None:
         return None
     value = merge_value(merge, partition, facts, knobs, settled=settled)

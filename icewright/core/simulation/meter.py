@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from icewright.core.cost import reading_gb_hours
+from icewright.core.effective import Knobs
+from icewright.core.merging import opening_gb_hours
 from icewright.core.rewriting import READS_PER_DAY
 from icewright.core.simulation.table import FilesDeleted, SimulatedTable
 
@@ -109,7 +110,7 @@ class Meter:
         known = [s.health for s in self.series if s.health is not None]
         return Result(
             gb_hours=work,
-            total_gb_hours=work + reading_gb_hours(opened),
+            total_gb_hours=work + opened * opening_gb_hours(Knobs()),
             average_files=self._file_seconds / seconds,
             final_files=self._files,
             average_health=sum(known) / len(known) if known else None,

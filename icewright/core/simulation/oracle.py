@@ -17,8 +17,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from icewright.core.cost import REWRITES, reading_gb_hours, spark_gb_hours
+from icewright.core.cost import REWRITES, spark_gb_hours
 from icewright.core.effective import Knobs
+from icewright.core.merging import opening_gb_hours
 from icewright.core.partitions import PartitionKey
 from icewright.core.policy import MEGABYTE
 from icewright.core.rewriting import READS_PER_DAY
@@ -35,7 +36,7 @@ _SIZES = thresholds(Knobs())
 _SECOND = spark_gb_hours(1)
 _CALL = _SECOND * min(speed.call for speed in REWRITES.values())
 _FILE = _SECOND * min(speed.file for speed in REWRITES.values())
-_OPEN = reading_gb_hours(READS_PER_DAY.default / 86_400)  # of a file, for each second
+_OPEN = READS_PER_DAY.default / 86_400 * opening_gb_hours(Knobs())  # of a file, for each second
 _BYTE = _SECOND / MEGABYTE / max(speed.mb_per_second for speed in REWRITES.values())
 
 
