@@ -80,9 +80,10 @@ def execute(runtime: Runtime, request: Request) -> JobResult:
     reason = _out_of_bounds(runtime, request) or _blocked(runtime, request, knobs)  # the plan may be old
     if reason is not None:
         return no_job(JobState.SKIPPED, reason)
-    pool = runtime.scopes[request.ref.catalog].pool
+    pool, command = runtime.scopes[request.ref.catalog].pool, runtime.policy().command
+    options = {"set": dict(command)} if command else None
     job_id = runtime.store.jobs.claim(
-        request.ref, metadata.table_uuid, operations, runtime.trigger, runtime.clock.now(), pool
+        request.ref, metadata.table_uuid, operations, runtime.trigger, runtime.clock.now(), pool, options
     )
     if job_id is None:
         return no_job(JobState.SKIPPED, "another job holds the table")

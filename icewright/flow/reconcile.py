@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
+from icewright.core.effective import Knobs
 from icewright.core.errors import IcewrightError, TableNotFound, TableReplaced
-from icewright.core.policy import ENABLED, Operation
+from icewright.core.policy import ENABLED, ORPHAN_MODE, OUTSIDE, Operation
 from icewright.core.runs import JobState
 from icewright.core.table import TableRef
 from icewright.flow.breakers import forget_unused, pause_after_failures
@@ -90,9 +91,10 @@ def _resume_deletions(runtime: Runtime, unfinished: Unfinished) -> tuple[bool, s
         for row in map(runtime.store.tables.get, {former_ref, unfinished.ref}):
             if row is not None and row.paused:  # perhaps for a broken invariant: a rollback may need the files
                 return False, f"{waiting}: the table is paused ({row.paused})"
-        if _orphan_removal_disabled(runtime, unfinished):
-            return False, f"{waiting}: orphans of the table are not removed any more"
-        outcome = runtime.engine.resume(unfinished)
+        knobs = _knobs(runtime, unfinished)
+        if knobs is not None and (why := _orphans_stay(runtime, unfinished, knobs)):
+            return False, f"{waiting}: {why}; `icewright give-up {unfinished.job_id}` drops them"
+        outcome = runtime.engine.resume(unfinished, outside=knobs is None or knobs[OUTSIDE] == "delete")
     except (TableNotFound, TableReplaced) as error:  # the table was dropped, replaced or renamed
         if _may_be_renamed(runtime, unfinished):
             return False, f"{waiting}: {error}; the table may have a name that was not read yet"
@@ -142,15 +144,30 @@ def _may_be_renamed(runtime: Runtime, unfinished: Unfinished) -> bool:
     return any(uuids.get((row.ref, row.metadata_location), uuid) == uuid for row in rows if not row.dropped)
 
 
-def _orphan_removal_disabled(runtime: Runtime, unfinished: Unfinished) -> bool:
-    """Return whether the files are orphans of a table on which orphan removal is switched off by now.
+def _knobs(runtime: Runtime, unfinished: Unfinished) -> Knobs | None:
+    """Return the table's settings as they are now, with those that the job was given; None where branches are vacuumed.
+
+    What the policy allowed when the files were planned, it need not allow any more.
+    """
+    ref, job = unfinished.ref, runtime.store.jobs.get(unfinished.job_id)
+    if ref.catalog in runtime.vacuums:
+        return None
+    policy, own = runtime.policy(), job.options.get("set", {}) if job is not None else {}
+    policy = replace(policy, command={**own, **policy.command})
+    return policy.knobs_for(ref, runtime.catalogs[ref.catalog].load(ref))
+
+
+def _orphans_stay(runtime: Runtime, unfinished: Unfinished, knobs: Knobs) -> str:
+    """Return why orphans of a table are not removed any more; blank when they are.
 
     Files of a job that also expired snapshots are always deleted, as a commit has released them.
     """
-    ref, job = unfinished.ref, runtime.store.jobs.get(unfinished.job_id)
-    manual = job is not None and job.trigger == MANUAL
-    if manual or unfinished.operations != (Operation.REMOVE_ORPHANS,) or ref.catalog in runtime.vacuums:
-        return False
-    scope, metadata = runtime.scopes[ref.catalog], runtime.catalogs[ref.catalog].load(ref)
-    enabled = runtime.policy().knobs_for(ref, metadata)[ENABLED[Operation.REMOVE_ORPHANS]]
-    return not (enabled and scope.enabled and scope.holds(ref))
+    if unfinished.operations != (Operation.REMOVE_ORPHANS,):
+        return ""
+    if knobs[ORPHAN_MODE] == "report":
+        return f"{ORPHAN_MODE.name} is report now"
+    job, scope = runtime.store.jobs.get(unfinished.job_id), runtime.scopes[unfinished.ref.catalog]
+    if job is not None and job.trigger == MANUAL:
+        return ""
+    removed = knobs[ENABLED[Operation.REMOVE_ORPHANS]] and scope.enabled and scope.holds(unfinished.ref)
+    return "" if removed else "orphans of the table are not removed any more"

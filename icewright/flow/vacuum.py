@@ -22,9 +22,10 @@ from icewright.core.errors import (
     Refused,
     UsageError,
 )
-from icewright.core.layering import Policy, PolicyRule
+from icewright.core.layering import Policy
 from icewright.core.policy import ORPHAN_MODE, TIMEOUT, WINDOWS, Operation
 from icewright.core.runs import VERIFICATION_FAILED, JobState, OperationState, Outcome, failed, job_state
+from icewright.core.table import TableMetadata
 from icewright.core.windows import closed
 from icewright.flow.detect import detect
 from icewright.flow.execute import JobResult, execute
@@ -181,13 +182,14 @@ def _each_table(runtime: Runtime, catalog: str, *, dry_run: bool) -> VacuumResul
     if error := dict(detected.errors).get(catalog):
         return _unvacuumed(catalog, error, dry_run=dry_run)
     scope = runtime.scopes[catalog]
-    counts, jobs, deleting = Counts(), [], _with_deletion(runtime)
+    counts, jobs = Counts(), []
     for row in runtime.store.tables.list(catalog):
         if row.dropped or not scope.holds(row.ref):
             continue
         counts.num_tables += 1
         try:
             metadata = runtime.catalog(row.ref).load(row.ref)
+            deleting = _with_deletion(runtime, metadata)
             counts.num_total_snapshots += len(metadata.snapshots)
         except IcewrightError as unreadable:
             counts.failure(unreadable)
@@ -199,13 +201,14 @@ def _each_table(runtime: Runtime, catalog: str, *, dry_run: bool) -> VacuumResul
     return _result(catalog, counts, jobs, dry_run=dry_run)
 
 
-def _with_deletion(runtime: Runtime) -> Runtime:
-    """Return the runtime with orphan removal in mode `delete`, by a rule that every configured rule overrides."""
-    rule = PolicyRule((), {ORPHAN_MODE.name: "delete"}, "vacuum")
+def _with_deletion(runtime: Runtime, metadata: TableMetadata) -> Runtime:
+    """Return the runtime with orphan removal in mode `delete` for a table, unless a rule sets the mode."""
+    if runtime.policy().knobs_for(metadata.ref, metadata).is_set(ORPHAN_MODE):
+        return runtime
 
     def policy() -> Policy:
         configured = runtime.policy()
-        return replace(configured, rules=(rule, *configured.rules))
+        return replace(configured, command={ORPHAN_MODE.name: "delete", **configured.command})
 
     return replace(runtime, policy=policy)
 

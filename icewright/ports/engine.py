@@ -109,8 +109,11 @@ class Engine(Protocol):
         """Run the step, or with `dry_run` return what it would do."""
         ...
 
-    def resume(self, unfinished: Unfinished) -> Outcome:
-        """Finish the planned deletions of a job that ended early, after a fresh proof."""
+    def resume(self, unfinished: Unfinished, *, outside: bool = True) -> Outcome:
+        """Finish the planned deletions of a job that has ended, after a fresh proof.
+
+        `outside`: those in places of no table are deleted too.
+        """
         ...
 
     def adoptable(self, ref: TableRef) -> Adoptable:

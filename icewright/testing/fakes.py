@@ -191,7 +191,7 @@ class FunctionEngine:
         self.requests.append(request)
         return self.function(request)
 
-    def resume(self, unfinished: Unfinished) -> Outcome:
+    def resume(self, unfinished: Unfinished, *, outside: bool = True) -> Outcome:  # noqa: ARG002
         """Claim that every planned deletion was done."""
         self.resumed.append(unfinished)
         return committed(unfinished.operations[-1], "resumed", {"files_deleted": len(unfinished.files)})

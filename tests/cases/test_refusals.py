@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from icewright.core.errors import AccessDenied
 from icewright.core.policy import Operation
 from icewright.core.runs import FileAction, JobState, OperationState
 from icewright.flow.adopt import adopt
@@ -16,7 +20,9 @@ from icewright.flow.cycle import run_cycle
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
 from icewright.flow.reconcile import reconcile_interrupted
+from icewright.flow.vacuum import vacuum
 from icewright.ports import WAITING, LedgerState
+from tests.cases.test_open_world import ROWS, later
 from tests.cases.workspace import EXPIRE, NAME, ORPHANS, Workspace, edit, ref
 
 AUTOMATIC = {"remove_orphans.mode": "delete", "deletion.delay_hours": 0, "remove_orphans.max_delete_ratio": 1}
@@ -122,8 +128,14 @@ def test_debris_blocks_nothing(workspace: Workspace, content: bytes) -> None:
 
 def ahead(workspace: Workspace, hours: float) -> Workspace:
     """The same house, with a clock that is so far ahead of the storage's."""
-    behind, engines = workspace.clock.now() - timedelta(hours=hours), workspace.app.engines
-    skewed = replace(engines, orphans=replace(engines.orphans, storage_time=lambda _: behind))
+    behind = workspace.clock.now() - timedelta(hours=hours)
+    return with_storage_time(workspace, lambda _: behind)
+
+
+def with_storage_time(workspace: Workspace, storage_time: Callable[[str], datetime]) -> Workspace:
+    """The same house, with another clock of the storage."""
+    engines = workspace.app.engines
+    skewed = replace(engines, orphans=replace(engines.orphans, storage_time=storage_time))
     return replace(workspace, app=replace(workspace.app, runtime=replace(workspace.app.runtime, engine=skewed)))
 
 
@@ -154,15 +166,102 @@ def test_a_clock_that_goes_ahead_while_files_wait(workspace: Workspace) -> None:
     assert workspace.files(folder) < files
 
 
-def test_orphans_wait_where_a_policy_removes_none_any_more(workspace: Workspace) -> None:
-    """What an automatic run planned stays as long as the policy says so, and goes when it allows it again."""
+def allow(workspace: Workspace, **settings: object) -> None:
+    """A person sets the table's rule in the store."""
+    rules, scope = workspace.app.runtime.store.rules, ref(NAME).parts
+    version = next((rule.version for rule in rules.versions(scope)), 0)
+    named = {name.replace("__", "."): value for name, value in settings.items()}
+    assert rules.put(scope, named, "me", workspace.clock.now(), version) is not None
+
+
+@pytest.mark.parametrize("forbids", [{"remove_orphans__mode": "report"}, {"remove_orphans__enabled": False}])
+def test_orphans_wait_where_a_policy_removes_none_any_more(workspace: Workspace, forbids: dict[str, object]) -> None:
+    """What was planned under a policy stays as long as it says otherwise, and goes when it allows it again."""
     (orphan,) = workspace.plant(workspace.table(), "data/orphan.parquet", days=9)
-    by_itself(workspace, deletion__delay_hours=24)
+    allow(workspace, remove_orphans__mode="delete", remove_orphans__max_delete_ratio=1)
+    workspace.detect()
+    execute(workspace.app.runtime, Request(ref(NAME), (ORPHANS,)))
     workspace.clock.advance(hours=25)
-    (waits,) = reconcile_interrupted(workspace.runtime({"remove_orphans.enabled": False}))
-    assert ("orphans of the table are not removed any more" in waits, orphan.exists()) == (True, True)
-    reconcile_interrupted(workspace.runtime(AUTOMATIC))
+    allow(workspace, **{"remove_orphans__mode": "delete", **forbids})
+    (waits,) = reconcile_interrupted(workspace.app.runtime)
+    assert ("icewright give-up" in waits, orphan.exists()) == (True, True)
+    allow(workspace, remove_orphans__mode="delete")
+    reconcile_interrupted(workspace.app.runtime)
     assert not orphan.exists()
+
+
+@pytest.mark.parametrize("how", ["--set", "vacuum"])
+def test_orphans_that_a_person_had_removed_against_the_policy_do_not_wait_for_it(
+    workspace: Workspace, how: str
+) -> None:
+    """The mode of that command holds for the job to its end, as the policy's own is `report` all the time."""
+    (orphan,) = workspace.plant(workspace.table(), "data/orphan.parquet", days=9)
+    if how == "vacuum":
+        vacuum(workspace.app.runtime, "lake")
+    else:
+        workspace.job(ORPHANS, deletion__delay_hours=24)
+    workspace.clock.advance(hours=25)
+    assert orphan.exists()
+    reconcile_interrupted(workspace.app.runtime)
+    assert not orphan.exists()
+
+
+def test_files_in_nobodys_place_wait_no_longer_than_a_policy_lets_them_go(workspace: Workspace) -> None:
+    """The rule that let them go is taken back while they wait: they stay, and the other files of the plan go."""
+    landing = workspace.home / "landing" / "a.parquet"
+    landing.parent.mkdir()
+    pq.write_table(ROWS, landing)
+    table = workspace.icebergs["lake"].create_table(NAME, ROWS.schema)
+    table.add_files([f"file://{landing}"])
+    table.overwrite(ROWS)
+    later(workspace)
+    expiry = {"expire_snapshots__retention_hours": 24, "expire_snapshots__min_snapshots_to_keep": 1}
+    allow(workspace, **expiry, expire_snapshots__outside_location="delete")
+    workspace.detect()
+    (outcome,) = execute(workspace.app.runtime, Request(ref(NAME), (EXPIRE,), manual=True)).outcomes
+    planned = {Path(file.path.removeprefix("file://")) for file in outcome.files}
+    assert landing in planned
+    allow(workspace, **expiry)
+    workspace.clock.advance(hours=25)
+    reconcile_interrupted(workspace.app.runtime)
+    assert {path for path in planned if path.exists()} == {landing}
+
+
+@pytest.mark.parametrize(
+    ("operation", "goes_on"),
+    [
+        (ORPHANS, {"remove_orphans__mode": "report"}),
+        (EXPIRE, {"expire_snapshots__delete_files": False}),
+        (Operation.RECOVERY_POINTS, {"recovery_points__daily": 30}),
+    ],
+)
+def test_storage_that_may_only_be_read(workspace: Workspace, operation: Operation, goes_on: dict[str, object]) -> None:
+    """What deletes there is refused with the reason, in a dry run of orphan removal too; everything else goes on."""
+    workspace.plant(workspace.table(), "data/orphan.parquet")
+    read_only = with_storage_time(workspace, denied)
+    if operation is not Operation.RECOVERY_POINTS:
+        read_only.refused(operation, "[read_only_storage]")
+    assert read_only.run(operation, **goes_on).state is OperationState.COMMITTED
+
+
+def denied(_: str) -> datetime:
+    """A storage where nothing may be written, not even to read its clock."""
+    raise AccessDenied("file:///x may not be written: give this process the right to")
+
+
+@pytest.mark.cases(112)
+def test_rows_that_only_look_old(workspace: Workspace) -> None:
+    """No row is deleted by a clock that is ahead of the storage's, or where the storage's clock cannot be read."""
+    rows = pa.table({"at": pa.array([workspace.clock.now() - timedelta(days=32)], pa.timestamp("us", "UTC"))})
+    workspace.icebergs["lake"].create_table(NAME, rows.schema).append(rows)
+    before = workspace.metadata()
+    for house, code in (
+        (ahead(workspace, 3), "clock_skew"),
+        (with_storage_time(workspace, denied), "read_only_storage"),
+    ):
+        refused = house.run(Operation.EXPIRE_ROWS)
+        assert (refused.state, refused.reason[-len(code) - 1 : -1]) == (OperationState.SKIPPED, code), refused
+    assert workspace.metadata() == before
 
 
 def test_the_storage_says_its_own_time(workspace: Workspace) -> None:
@@ -249,7 +348,7 @@ def test_a_deletion_that_failed_is_tried_again_until_the_file_is_gone(workspace:
         job, base.ref, [FileAction(f"file://{stuck}", None, "data")], LedgerState.PLANNED, workspace.clock.now()
     )
     store.jobs.finish(job, JobState.PARTIAL, "", workspace.clock.now())
-    runtime = replace(workspace.app.runtime, process_has_ended=lambda _: True)
+    runtime = replace(workspace.runtime(AUTOMATIC), process_has_ended=lambda _: True)
     reconcile_interrupted(runtime)
     (waiting,) = store.ledger.pending()
     assert (waiting.failed, bool(waiting.reason)) == (1, True)

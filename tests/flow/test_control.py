@@ -27,7 +27,7 @@ def finishing(bench: Bench) -> list[str]:
     """Let the engine finish what was planned, and say so in the ledger; returns the jobs that it finished."""
     finished: list[str] = []
 
-    def resume(unfinished: Unfinished) -> Outcome:
+    def resume(unfinished: Unfinished, *, outside: bool = True) -> Outcome:
         finished.append(unfinished.job_id)
         states = {f.path: LedgerState.DELETED for f in unfinished.files}
         bench.store.ledger.record(unfinished.job_id, states, bench.clock.now())
@@ -232,10 +232,10 @@ def test_settling_finishes_what_was_planned(bench: Bench) -> None:
     finished = finishing(bench)
     resume = bench.engine.resume
 
-    def gone(unfinished: Unfinished) -> Outcome:
+    def gone(unfinished: Unfinished, *, outside: bool = True) -> Outcome:
         if unfinished.ref.name == "b":
             raise TableNotFound(f"{unfinished.ref} is gone")
-        return resume(unfinished)
+        return resume(unfinished, outside=outside)
 
     bench.engine.resume = gone  # type: ignore[method-assign]
     assert reconcile_interrupted(bench.runtime()) == []

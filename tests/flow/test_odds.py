@@ -184,7 +184,7 @@ def test_one_odd_table_keeps_no_others_deletions_waiting(bench: Bench) -> None:
         _planned(bench, EXPIRE, ref=ref)
     resumed = []
 
-    def resume(unfinished: Unfinished) -> Any:
+    def resume(unfinished: Unfinished, **_: bool) -> Any:
         resumed.append(unfinished.ref)
         raise ValueError("a fault of ours")
 
@@ -211,13 +211,13 @@ def test_orphans_wait_where_nobody_removes_them_any_more(
     bench.table()
     looked(bench)
     _planned(bench, *operations, kind=kind)
-    bench.settings = {}
+    bench.settings = {"remove_orphans.mode": "delete"}
     properties = {"icewright.remove_orphans.enabled": said}
     bench.catalog.put(replace(bench.catalog.load(REF), properties=properties))
     bench.enabled = enabled
     asked = []
 
-    def resume(unfinished: Unfinished) -> Any:
+    def resume(unfinished: Unfinished, **_: bool) -> Any:
         asked.append(unfinished.operations)
         raise StorageUnavailable("away")
 

@@ -72,7 +72,9 @@ class Engines:
         if not isinstance(request.step, RemoveOrphans):  # its guard looks when it scans
             self.expire.guard.require_iceberg_alone(request.base)
         if isinstance(request.step, (ExpireSnapshots, ExpireRows, TagRecoveryPoints)) and not request.dry_run:
-            self._require_same_time(request.base)  # writes a file for a moment
+            only_metadata = isinstance(request.step, ExpireSnapshots) and not request.step.delete_files
+            deletes = not (only_metadata or isinstance(request.step, TagRecoveryPoints))
+            self._require_same_time(request.base, deletes=deletes)  # writes a file for a moment
         catalog = self.catalogs[request.base.ref.catalog]
         match request.step:
             case ExpireRows() | RewriteDataFiles() | RewritePositionDeletes() as step:
@@ -95,7 +97,7 @@ class Engines:
                 return _costed(self.orphans.run(catalog, request, step))
         assert_never(request.step)
 
-    def resume(self, unfinished: Unfinished) -> Outcome:
+    def resume(self, unfinished: Unfinished, *, outside: bool = True) -> Outcome:
         """Finish planned deletions of any operation, after the same proof."""
         if vacuum := self.vacuums.get(unfinished.ref.catalog):
             return vacuum.resume(unfinished, vacuum.deletion.clock.now())
@@ -108,11 +110,11 @@ class Engines:
         notes = self._restore_lost_refs(unfinished)
         orphans = Operation.REMOVE_ORPHANS in unfinished.operations
         operation = Operation.REMOVE_ORPHANS if orphans else Operation.EXPIRE_SNAPSHOTS
-        deleted = self._finished(base, unfinished, scanned=orphans)
+        deleted = self._finished(base, unfinished, scanned=orphans, outside=outside)
         summary = f"finished deleting {count(len(deleted.files), 'file')} of job {unfinished.job_id}"
         return committed(operation, "; ".join((*notes, summary)), deleted.metrics, deleted.files, notes=deleted.notes)
 
-    def _finished(self, base: TableMetadata, unfinished: Unfinished, *, scanned: bool) -> DeletionResult:
+    def _finished(self, base: TableMetadata, unfinished: Unfinished, *, scanned: bool, outside: bool) -> DeletionResult:
         """Delete what an ended run planned, after the same proof as in the run."""
         if not unfinished.files:
             return DeletionResult(())
@@ -128,6 +130,7 @@ class Engines:
             unfinished.planned_at,
             scanned=scanned,
             finishing=True,
+            outside=outside,
         )
         return deletion.finish(unfinished.job_id, base.location, unfinished.files, proof, RESUME_CONCURRENCY)
 
@@ -197,10 +200,10 @@ class Engines:
                 "spark_deletes_all",
             )
 
-    def _require_same_time(self, base: TableMetadata) -> None:
+    def _require_same_time(self, base: TableMetadata, *, deletes: bool = True) -> None:
         """Raise `Refused` before a rule about age acts by a clock that is ahead of the storage's."""
         folder = base.metadata_location.rpartition("/")[0]
-        in_time(base, self.orphans.deletion.clock.now(), self.orphans.storage_time(folder))
+        in_time(base, folder, self.orphans.deletion.clock.now(), self.orphans.storage_time, deletes=deletes)
 
     def _require_allowed(self, base: TableMetadata) -> None:
         """Raise `Refused` before a step touches a table outside of its catalog's allowlist."""

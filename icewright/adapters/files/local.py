@@ -72,7 +72,7 @@ class LocalStorage:
         except OSError as error:
             with suppress(OSError):
                 fresh.unlink()
-            if isinstance(error, PermissionError):
+            if isinstance(error, PermissionError) or error.errno == errno.EROFS:
                 raise AccessDenied(f"{path} may not be written: give this process the right to") from error
             raise StorageUnavailable(f"{path} could not be written: {error.strerror}") from error
 

@@ -7,11 +7,12 @@ Iceberg tables would create there, need a person's confirmation (`icewright adop
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 import polars as pl
 
-from icewright.core.errors import Refused
+from icewright.core.errors import AccessDenied, Refused
 from icewright.core.table import TableMetadata
 
 _WRITTEN_BY_TABLES = (
@@ -68,8 +69,29 @@ def _created(metadata: TableMetadata) -> datetime | None:
     return min([*times, metadata.log_since] if metadata.log_since is not None else times)
 
 
-def in_time(metadata: TableMetadata, ours: datetime, storages: datetime) -> None:
-    """Raise `Refused` when our clock is so far ahead of the storage's that young files look old."""
+def in_time(
+    metadata: TableMetadata,
+    folder: str,
+    ours: datetime,
+    storage_time: Callable[[str], datetime],
+    *,
+    deletes: bool = True,
+) -> None:
+    """Raise `Refused` when our clock is so far ahead of the storage's that young files look old.
+
+    Its clock is read by a file that is written to `folder` and deleted again. Where that is denied, what `deletes` is
+    refused too, and anything else goes on by our clock.
+    """
+    try:
+        storages = storage_time(folder)
+    except AccessDenied as error:
+        if not deletes:
+            return
+        raise Refused(
+            f"{metadata.ref}: nothing can be deleted where nothing may be written ({error}): grant the right to write "
+            f"and delete below {folder}, or disable the operations that delete for this table",
+            "read_only_storage",
+        ) from error
     if ours - storages > _MAX_SKEW:
         raise Refused(
             f"{metadata.ref}: the clock here says {ours:%Y-%m-%d %H:%M} UTC and that of the storage "

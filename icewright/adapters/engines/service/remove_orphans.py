@@ -131,7 +131,7 @@ class RemoveOrphansInService:
         doubts = Doubts(base, adopted) if automatic and step.mode != "report" else None
         if doubts is not None and (moved := self.guard.moved(roots, surroundings)):
             raise doubts.moved(moved)
-        in_time(base, clock.now(), self.storage_time(base.location))
+        in_time(base, base.location, clock.now(), self.storage_time, deletes=step.mode != "report")
         invalid_names: list[str] = []
         with closing(LocationListing(base, step.older_than, files.canonical)) as listing, WorkerThreads(1) as meanwhile:
             early = meanwhile.submit(self._reached, base, step)

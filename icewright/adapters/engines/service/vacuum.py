@@ -162,7 +162,7 @@ class BranchVacuum:
         self._may_touch(work.survey, table)
         surroundings = self.guard.around(base)
         roots, notes = self.guard.roots(base, surroundings)
-        in_time(base, started, self.storage_time(base.location))
+        in_time(base, base.location, started, self.storage_time)
         with closing(LocationListing(base, started - work.survey.policy.grace, files.canonical)) as listing:
             for root in roots:
                 for batch in files.listing(root):
