@@ -12,7 +12,7 @@ from icewright.app import alerting, sections
 from icewright.app.reference import pages
 from icewright.core import cost
 from icewright.core.policy import Operation
-from icewright.core.simulation import costs
+from icewright.core.simulation import work
 
 DOCS = Path(__file__).parent.parent / "docs"
 SECTIONS: dict[str, type[BaseModel]] = {
@@ -52,12 +52,12 @@ def test_configuration_page_names_every_key(prefix: str) -> None:
 def test_simulation_page_says_what_work_takes() -> None:
     """The page has the numbers that simulations reckon with."""
     text = " ".join((DOCS / "how-to" / "simulate.md").read_text(encoding="utf-8").split())
-    orphans, idle = costs.spark_orphans, costs.IDLE_SECONDS
+    orphans, idle = work.spark_orphans, work.IDLE_SECONDS
     said = [
         *(f"{r.call:g} s, {r.file:g} s a file and 1 s for each {r.mb_per_second:g} MB" for r in cost.REWRITES.values()),
         *(
             f"{of(0):g} s and {of(1) - of(0):.2g} s a {one}"
-            for one, of in (("manifest", costs.spark_manifests), ("snapshot", costs.spark_expiry))
+            for one, of in (("manifest", work.spark_manifests), ("snapshot", work.spark_expiry))
         ),
         f"{orphans(0):g} s and 1 s for each {1 / (orphans(1) - orphans(0)):,.0f} files",
         f"{cost.SERVICE_JOB_SECONDS:g} s and 1 s for each {cost.SERVICE_FILES_PER_SECOND:,.0f} files",

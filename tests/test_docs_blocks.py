@@ -23,8 +23,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from icewright import Icewright
 from icewright.app.bootstrap import pyiceberg_catalog_properties, read_config
 from icewright.app.cli import app
-from icewright.app.demo.ops import ledger, metrics
-from icewright.app.demo.web import clicks
+from icewright.app.demo.tables import clicks, ledger, metrics
 from tests.cli.test_pins import checkpoint
 from tests.cli.workspace import Workspace
 

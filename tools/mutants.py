@@ -95,8 +95,12 @@ MODULES: Mapping[str, tuple[str, ...]] = {  # each with a small set of fast test
     "adapters/store/ledger.py": ("tests/contracts/test_store.py", "tests/contracts/test_undo_store.py"),
     "adapters/catalogs/staging.py": _COMMITS,
     "adapters/catalogs/sql.py": ("tests/contracts/test_catalog.py", *_COMMITS),
-    "adapters/metadata/changes.py": ("tests/adapters/test_metadata.py", *_COMMITS),
-    "adapters/metadata/restoring.py": ("tests/contracts/test_catalog_restore.py", "tests/cases/test_undo.py"),
+    "adapters/metadata/changes.py": (
+        "tests/adapters/test_metadata.py",
+        "tests/contracts/test_catalog_restore.py",
+        "tests/cases/test_undo.py",
+        *_COMMITS,
+    ),
 }
 
 

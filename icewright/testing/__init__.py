@@ -21,24 +21,3 @@ from icewright.testing.builders import (
     spec,
 )
 from icewright.testing.fakes import FixedClock, FunctionEngine, MemoryCatalog
-
-__all__ = [
-    "LOCATION",
-    "NOW",
-    "REF",
-    "SCHEMA",
-    "UUID",
-    "FixedClock",
-    "FunctionEngine",
-    "MemoryCatalog",
-    "check_policy",
-    "facts",
-    "histogram",
-    "knobs",
-    "lineage",
-    "manifests",
-    "metadata",
-    "partition",
-    "snapshot",
-    "spec",
-]

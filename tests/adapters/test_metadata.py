@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from icewright.adapters.catalogs.metadata_cache import MetadataCache
+from icewright.adapters.catalogs.metadata_files import MetadataCache
 from icewright.adapters.metadata.changes import changed
 from icewright.adapters.metadata.document import decode, encode, next_location
 from icewright.adapters.metadata.parsing import parse

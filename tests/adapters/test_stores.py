@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from obstore.store import AzureStore, GCSStore, S3Store
 
-from icewright.adapters.catalogs.rest.answers import StorageCredential
+from icewright.adapters.catalogs.rest.client import StorageCredential
 from icewright.adapters.catalogs.rest.credentials import CredentialStore
 from icewright.adapters.catalogs.translate import (
     pyiceberg_properties,

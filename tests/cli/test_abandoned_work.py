@@ -11,7 +11,7 @@ import pytest
 
 from icewright.adapters.files import local
 from icewright.app.bootstrap import application, read_config
-from icewright.app.demo.ops import metrics
+from icewright.app.demo.tables import metrics
 from icewright.app.worker import Worker
 from icewright.core.runs import JobState
 from icewright.flow.cycle import look

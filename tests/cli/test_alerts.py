@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from icewright.app.bootstrap import application, read_config
-from icewright.app.demo.rot import metrics
+from icewright.app.demo.tables import metrics
 from tests.cli.workspace import Workspace
 from tests.servers.loopback import free_port
 

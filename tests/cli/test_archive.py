@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from icewright.app.bootstrap import application, pyiceberg_catalog_properties, read_config
-from icewright.app.demo.rot import ledger
+from icewright.app.demo.tables import ledger
 from icewright.app.service import Service
 from icewright.ports.archive import SOURCES
 from tests.cli.workspace import Workspace

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from icewright.app.cli import main
-from icewright.app.demo.rot import events, ledger, metrics, sessions, uploads
+from icewright.app.demo.tables import events, ledger, metrics, sessions, uploads
 from icewright.core.policy import Operation
 from icewright.core.runs import FileAction, JobState
 from icewright.core.table import TableRef

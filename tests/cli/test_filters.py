@@ -9,7 +9,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from icewright.app.bootstrap import pyiceberg_catalog_properties, read_config
 from icewright.app.cli.base import complete_table
-from icewright.app.demo.rot import metrics, sessions
+from icewright.app.demo.tables import metrics, sessions
 from tests.cli.workspace import Workspace
 
 pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test

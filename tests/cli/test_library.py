@@ -12,8 +12,7 @@ import pytest
 
 import icewright
 from icewright import Icewright
-from icewright.app.demo.ops import metrics
-from icewright.app.demo.web import events
+from icewright.app.demo.tables import events, metrics
 from icewright.core.errors import ConfigError, UsageError
 from tests.cli.workspace import Workspace
 

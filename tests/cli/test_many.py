@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from icewright.app.demo.rot import metrics
+from icewright.app.demo.tables import metrics
 from tests.cli.workspace import Workspace
 
 pytestmark = pytest.mark.external  # makes a lakehouse for each test

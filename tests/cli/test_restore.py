@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from icewright.app.demo.rot import metrics
+from icewright.app.demo.tables import metrics
 from tests.cli.workspace import Workspace
 
 pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from icewright.app.demo.rot import clicks, events, ledger, metrics, shared, uploads
+from icewright.app.demo.tables import clicks, events, ledger, metrics, shared, uploads
 from icewright.core.words import count
 from tests.cli.workspace import Workspace
 

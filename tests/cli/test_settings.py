@@ -10,7 +10,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 import icewright
 from icewright.adapters.store.database import newest_revision
 from icewright.app.bootstrap import pyiceberg_catalog_properties, read_config
-from icewright.app.demo.rot import metrics
+from icewright.app.demo.tables import metrics
 from tests.cli.workspace import Workspace
 
 pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test

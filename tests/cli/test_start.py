@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from icewright.app.demo.rot import sessions
+from icewright.app.demo.tables import sessions
 from tests.cli.workspace import Workspace
 
 HEAVY = {

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from icewright.app.demo.rot import uploads
+from icewright.app.demo.tables import uploads
 from tests.cli.workspace import Workspace
 
 pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test

@@ -17,7 +17,7 @@ from icewright.adapters.store.database import open_database
 from icewright.adapters.store.sql import SqlStore
 from icewright.app.bootstrap import pyiceberg_catalog_properties, read_config
 from icewright.app.cli import main
-from icewright.app.demo.rot import Lake, Rot
+from icewright.app.demo.lake import Lake, Rot
 from tests.configuration import CONFIG
 
 

@@ -10,9 +10,8 @@ from typing import Any, ClassVar
 import requests
 from pyiceberg.catalog.glue import GlueCatalog as PyIcebergCatalog
 
-from icewright.adapters.catalogs.glue import GlueCatalog
-from icewright.adapters.catalogs.glue_client import GlueClient
-from icewright.adapters.catalogs.outcome import RequestOutcomeUnknown
+from icewright.adapters.catalogs.glue import GlueCatalog, GlueClient
+from icewright.adapters.catalogs.staging import RequestOutcomeUnknown
 from icewright.adapters.catalogs.translate import glue_catalog, pyiceberg_properties
 from icewright.adapters.files.local import LocalStorage
 from icewright.core.errors import CatalogUnavailable

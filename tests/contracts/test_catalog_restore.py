@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.table import Table
 
 from icewright.adapters.catalogs.rest import restoring
-from icewright.adapters.metadata.restoring import restoration
+from icewright.adapters.metadata.changes import restoration
 from icewright.app.demo.craft import Craft
 from icewright.core.errors import CommitConflict, InvariantViolated, Refused
 from icewright.core.table import MAIN, TableMetadata

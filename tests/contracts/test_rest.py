@@ -13,7 +13,7 @@ import requests
 from icewright.adapters.catalogs.rest import RestCatalog
 from icewright.adapters.catalogs.translate import rest_catalog
 from icewright.adapters.files.local import LocalStorage
-from icewright.adapters.metadata.restoring import restoration
+from icewright.adapters.metadata.changes import restoration
 from icewright.core.allowlist import Allowlist
 from icewright.core.errors import (
     CatalogUnavailable,

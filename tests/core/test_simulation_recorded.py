@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from icewright.core.simulation.recorded import writes_of
+from icewright.core.simulation.trace import writes_of
 from icewright.core.table import Snapshot, TableMetadata
 from icewright.testing import NOW, metadata, spec
 

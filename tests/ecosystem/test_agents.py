@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from mcp import ClientSession, StdioServerParameters, stdio_client
 
-from icewright.app.demo.rot import metrics
+from icewright.app.demo.tables import metrics
 from tests.cli.workspace import Workspace
 
 LOOKING = {"tables", "health", "explain", "plan", "history", "job", "dry_run"}

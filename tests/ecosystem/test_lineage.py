@@ -14,7 +14,7 @@ from uuid import UUID
 import jsonschema
 import pytest
 
-from icewright.app.demo.rot import metrics
+from icewright.app.demo.tables import metrics
 from icewright.app.lineage import LineageSender, open_transport
 from icewright.app.sections import OpenLineageSection
 from icewright.core.errors import TableNotFound

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from icewright.app.demo.rot import metrics
+from icewright.app.demo.tables import metrics
 from tests.cli.workspace import Workspace
 
 HERE = Path(__file__).parent

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icewright.app.bootstrap import Application
-from icewright.app.demo.rot import Lake
+from icewright.app.demo.lake import Lake
 from icewright.core.paths import key, local_path
 from icewright.core.policy import KNOBS, Operation
 from icewright.core.predicates import quoted

@@ -14,7 +14,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from icewright.adapters.catalogs.translate import SqlCatalogProperties, pyiceberg_properties
 from icewright.adapters.engines.spark.pool import SparkPool
 from icewright.app.bootstrap import application, read_config
-from icewright.app.demo.rot import Lake
+from icewright.app.demo.lake import Lake
 from tests.integration.bench import CONFIG, Bench
 
 _COUNTER = itertools.count(1)

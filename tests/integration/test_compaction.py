@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from pyspark.sql import Row
 
-from icewright.app.demo import rot
+from icewright.app.demo import tables
 from icewright.core.policy import Operation
 from icewright.core.runs import OperationState
 from icewright.core.steps import Due
@@ -33,19 +33,19 @@ def deletes(live: frozenset[tuple[int, str]]) -> int:
 
 
 def _orders(bench: Bench, name: str) -> None:
-    rot.orders(bench.lake, name, commits=3, rows_per_file=60)
+    tables.orders(bench.lake, name, commits=3, rows_per_file=60)
 
 
 def _payments(bench: Bench, name: str) -> None:
-    rot.payments(bench.lake, name, checkpoints=9, rows_per_file=40)
+    tables.payments(bench.lake, name, checkpoints=9, rows_per_file=40)
 
 
 def _customers(bench: Bench, name: str) -> None:
-    rot.customers(bench.lake, name, commits=4, rows_per_file=8)
+    tables.customers(bench.lake, name, commits=4, rows_per_file=8)
 
 
 def _clicks(bench: Bench, name: str) -> None:
-    rot.clicks(bench.lake, name, commits=20, rows_per_file=5)
+    tables.clicks(bench.lake, name, commits=20, rows_per_file=5)
 
 
 @pytest.mark.cases(20, 24, 27, 30, 41)
@@ -68,7 +68,7 @@ def test_rows_are_kept_and_it_comes_to_rest(
 def test_deletion_vectors_go_with_their_files(bench: Bench, new_name: Callable[[str], str]) -> None:
     """Compacted v3 files lose their deletion vectors, rows keep their ids, and an emptied group leaves no file."""
     name = new_name("vectors")
-    rot.returns(bench.lake, name, size=300)
+    tables.returns(bench.lake, name, size=300)
     quoted = bench.lake.quoted(name)
     bench.sql(f"DELETE FROM {quoted} WHERE reason = 'wrong' AND return_id % 2 = 0")  # noqa: S608 - quoted
     bench.sql(f"DELETE FROM {quoted} WHERE reason = 'wrong' AND return_id % 2 = 1")  # noqa: S608 - quoted
@@ -85,7 +85,7 @@ def test_deletion_vectors_go_with_their_files(bench: Bench, new_name: Callable[[
 def test_equality_deletes_beyond_the_partition(bench: Bench, new_name: Callable[[str], str]) -> None:
     """A global equality delete outlives the rewriting of the old spec's files alone."""
     name = new_name("global")
-    rot.payments(bench.lake, name, checkpoints=9, rows_per_file=40)
+    tables.payments(bench.lake, name, checkpoints=9, rows_per_file=40)
     with bench.lake.catalog.load_table(name).update_spec() as spec:
         spec.add_identity("method")
     insert(

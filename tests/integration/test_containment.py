@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 
 from icewright.adapters.store.sql import SqlStore
-from icewright.app.demo.ops import metrics
-from icewright.app.demo.web import events
+from icewright.app.demo.tables import events, metrics
 from icewright.core.runs import JobState, OperationState
 from icewright.core.table import TableRef
 from tests.cli.workspace import Workspace

@@ -14,10 +14,10 @@ from pyiceberg.manifest import DataFileContent, FileFormat, ManifestEntry, Manif
 from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRefType
 
-from icewright.app.demo import ops, rot, shop
+from icewright.app.demo import tables
 from icewright.app.demo.files import local
+from icewright.app.demo.lake import Lake, Rot
 from icewright.app.demo.proof import Fingerprint, fingerprint, fingerprints
-from icewright.app.demo.rot import Lake, Rot
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 
@@ -48,7 +48,7 @@ def said() -> list[str]:
 @pytest.fixture(scope="module")
 def rots(lake: Lake, said: list[str]) -> tuple[Rot, ...]:
     """Every table of the demo, made once."""
-    return rot.build(lake, said.append)
+    return tables.build(lake, said.append)
 
 
 @pytest.fixture(scope="module")
@@ -214,8 +214,8 @@ def test_payments_obey_equality_deletes(lake: Lake, load: Callable[[str], Table]
     assert sorted(map(tuple, read)) == sorted(expected)
     ids = [row[0] for row in read]
     assert len(ids) == len(set(ids)) == 12 * 40 - 3
-    assert shop.PAYMENT_BACK in ids
-    assert not {shop.PAYMENT_GONE, *shop.PAYMENTS_GONE_BY_ORDER} & set(ids)
+    assert tables.PAYMENT_BACK in ids
+    assert not {tables.PAYMENT_GONE, *tables.PAYMENTS_GONE_BY_ORDER} & set(ids)
 
 
 def test_returns_have_deletion_vectors(load: Callable[[str], Table]) -> None:
@@ -248,10 +248,10 @@ def test_metrics_have_a_pinned_history(lake: Lake, load: Callable[[str], Table])
     assert ages[0] == pytest.approx(timedelta(days=30), abs=timedelta(seconds=1))
     assert sum(kinds(table).values()) == 3
     assert len(list(lake.folder("ops.metrics").glob("data/*.parquet"))) == 400
-    tag, branch = table.refs()[ops.METRICS_TAG], table.refs()[ops.METRICS_BRANCH]
+    tag, branch = table.refs()[tables.METRICS_TAG], table.refs()[tables.METRICS_BRANCH]
     assert tag.snapshot_ref_type == SnapshotRefType.TAG
-    assert branch.min_snapshots_to_keep == ops.METRICS_BRANCH_KEEPS
-    for name in (ops.METRICS_TAG, ops.METRICS_BRANCH):
+    assert branch.min_snapshots_to_keep == tables.METRICS_BRANCH_KEEPS
+    for name in (tables.METRICS_TAG, tables.METRICS_BRANCH):
         seen = fingerprint(lake.spark(), "lake.ops.metrics", name)
         assert seen.rows == table.scan().use_ref(name).to_arrow().num_rows == 300
         assert seen == fingerprint(lake.spark(), "lake.ops.metrics", table.refs()[name].snapshot_id)
@@ -320,9 +320,9 @@ def test_made_up_tables_can_be_maintained(lake: Lake, new_name: Callable[[str], 
     """Iceberg's own procedures work on crafted and back-dated tables and change no row."""
     stream, history, orders = (new_name(stem) for stem in ("clicks", "metrics", "orders"))
     made = [
-        rot.clicks(lake, stream, commits=24, rows_per_file=20),
-        rot.metrics(lake, history, commits=24, rows_per_file=20),
-        rot.orders(lake, orders, commits=2, rows_per_file=100),
+        tables.clicks(lake, stream, commits=24, rows_per_file=20),
+        tables.metrics(lake, history, commits=24, rows_per_file=20),
+        tables.orders(lake, orders, commits=2, rows_per_file=100),
     ]
     spark = lake.spark()
     before = fingerprints(spark, [one.name for one in made])
@@ -337,7 +337,7 @@ def test_made_up_tables_can_be_maintained(lake: Lake, new_name: Callable[[str], 
     ).collect()[0]
     assert rewritten["rewritten_delete_files_count"] > 0
     assert fingerprints(spark, before) == before
-    assert fingerprint(spark, f"lake.{history}", ops.METRICS_TAG).rows > 0
+    assert fingerprint(spark, f"lake.{history}", tables.METRICS_TAG).rows > 0
 
 
 def test_same_seed_same_table(tmp_path: Path) -> None:
@@ -353,7 +353,7 @@ def test_same_seed_same_table(tmp_path: Path) -> None:
         home.mkdir()
         catalog = SqlCatalog("lake", uri=f"sqlite:///{home}/catalog.db", warehouse=f"file://{home}")
         lake = Lake(catalog, never, home, now, seed)
-        rot.clicks(lake, commits=3, rows_per_file=5)
+        tables.clicks(lake, commits=3, rows_per_file=5)
         table = catalog.load_table("web.clicks")
         made.append((table.metadata.table_uuid, [s.snapshot_id for s in table.snapshots()], table.scan().to_arrow()))
         catalog.close()

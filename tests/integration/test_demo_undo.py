@@ -10,9 +10,9 @@ from itertools import count
 import pytest
 
 from icewright.app.bootstrap import Application, application, read_config
-from icewright.app.demo import rot
+from icewright.app.demo import tables
 from icewright.app.demo.files import local
-from icewright.app.demo.rot import Lake
+from icewright.app.demo.lake import Lake
 from icewright.core.runs import OperationState
 from icewright.flow.detect import detect
 from icewright.flow.execute import execute
@@ -62,7 +62,7 @@ def expired(bench: Bench, name: str) -> str | None:
 
 def test_the_demos_tables_are_as_before_their_expiry(lake: Lake, bench: Bench) -> None:
     """Each expiry is undone whole; then tables take turns, and a process dies at each step of an undo."""
-    names = [one.name.removeprefix("lake.") for one in rot.build(lake, lambda _: None)]
+    names = [one.name.removeprefix("lake.") for one in tables.build(lake, lambda _: None)]
     assert len(names) == 12
     before = {name: versions(lake, name) for name in names}
     jobs = {name: job for name in names if (job := expired(bench, name)) is not None}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from icewright.app.demo import rot
+from icewright.app.demo import tables
 from icewright.core.policy import Operation
 from icewright.core.runs import OperationState, Outcome
 from icewright.core.table import SnapshotRef
@@ -89,25 +89,25 @@ def pyiceberg_reads(bench: Bench, name: str) -> None:
 
 
 def _clicks(bench: Bench, name: str) -> None:
-    rot.clicks(bench.lake, name, commits=16, rows_per_file=5)
+    tables.clicks(bench.lake, name, commits=16, rows_per_file=5)
 
 
 def _orders(bench: Bench, name: str) -> None:
-    rot.orders(bench.lake, name, commits=3, rows_per_file=60)
+    tables.orders(bench.lake, name, commits=3, rows_per_file=60)
     bench.call("rewrite_data_files", name, "options => map('rewrite-all', 'true')")
 
 
 def _returns(bench: Bench, name: str) -> None:
-    rot.returns(bench.lake, name, size=400)
+    tables.returns(bench.lake, name, size=400)
     bench.call("rewrite_data_files", name, "options => map('rewrite-all', 'true'), where => 'reason = \"late\"'")
 
 
 def _customers(bench: Bench, name: str) -> None:
-    rot.customers(bench.lake, name, commits=4, rows_per_file=8)
+    tables.customers(bench.lake, name, commits=4, rows_per_file=8)
 
 
 def _payments(bench: Bench, name: str) -> None:
-    rot.payments(bench.lake, name, checkpoints=9, rows_per_file=40)
+    tables.payments(bench.lake, name, checkpoints=9, rows_per_file=40)
     bench.call("rewrite_data_files", name, "options => map('rewrite-all', 'true', 'remove-dangling-deletes', 'true')")
 
 
@@ -137,7 +137,7 @@ def test_expires_as_spark_does(
 def test_tag_and_branch_hold_what_they_need(bench: Bench, new_name: Callable[[str], str]) -> None:
     """A tag keeps its snapshot, a branch as many of its own as it asks for, and all their files."""
     name = new_name("metrics")
-    rot.metrics(bench.lake, name, commits=24, rows_per_file=4)
+    tables.metrics(bench.lake, name, commits=24, rows_per_file=4)
     kept = check(bench, name, 2, 1)
     assert len(kept.snapshots) == 1 + 1 + 3
     assert {r.name for r in kept.refs} == {"main", "quarter-end", "backtest"}
@@ -179,7 +179,7 @@ def test_statistics_go_with_their_snapshot(bench: Bench, new_name: Callable[[str
 def test_nothing_to_expire_commits_nothing(bench: Bench, new_name: Callable[[str], str]) -> None:
     """With as many snapshots to keep as there are, with young ones, or with none at all, the table stays as it is."""
     name, empty = new_name("young"), new_name("empty")
-    rot.clicks(bench.lake, name, commits=4, rows_per_file=2)
+    tables.clicks(bench.lake, name, commits=4, rows_per_file=2)
     bench.lake.identifier(empty)
     bench.sql(f"CREATE TABLE {bench.lake.quoted(empty)} (id int) USING iceberg")
     for table, hours, keep in ((name, 1, 4), (name, 1, 99), (name, 24 * 30, 1), (empty, 1, 1)):
@@ -193,7 +193,7 @@ def test_nothing_to_expire_commits_nothing(bench: Bench, new_name: Callable[[str
 def test_unreadable_history_deletes_nothing(victim: str, bench: Bench, new_name: Callable[[str], str]) -> None:
     """When a file that a kept snapshot needs is missing or cut short, the run fails and names it."""
     name = new_name("broken")
-    rot.clicks(bench.lake, name, commits=6, rows_per_file=2)
+    tables.clicks(bench.lake, name, commits=6, rows_per_file=2)
     snapshot = bench.lake.catalog.load_table(name).current_snapshot()
     assert snapshot
     manifests = snapshot.manifests(bench.lake.catalog.load_table(name).io)
@@ -214,7 +214,7 @@ def test_unreadable_history_deletes_nothing(victim: str, bench: Bench, new_name:
 def test_gc_disabled_expires_nothing(bench: Bench, new_name: Callable[[str], str]) -> None:
     """Under gc.enabled=false nothing is expired, whatever the knobs say."""
     name = new_name("ledger")
-    rot.ledger(bench.lake, name, commits=8, rows_per_file=2)
+    tables.ledger(bench.lake, name, commits=8, rows_per_file=2)
     before, files = bench.metadata(name), bench.files(name)
     done = by_us(bench, name, 1, 1)
     assert done.state is OperationState.SKIPPED
@@ -225,7 +225,7 @@ def test_gc_disabled_expires_nothing(bench: Bench, new_name: Callable[[str], str
 def test_expiry_by_the_tables_own_properties(bench: Bench, new_name: Callable[[str], str]) -> None:
     """`history.expire.*` on the table mean to us what they mean to Spark's procedure without arguments."""
     name = new_name("own")
-    rot.clicks(bench.lake, name, commits=12, rows_per_file=2)
+    tables.clicks(bench.lake, name, commits=12, rows_per_file=2)
     bench.sql(
         f"ALTER TABLE {bench.lake.quoted(name)} SET TBLPROPERTIES ('history.expire.max-snapshot-age-ms' = '360000000', "
         "'history.expire.min-snapshots-to-keep' = '3')"
@@ -244,7 +244,7 @@ def test_expiry_by_the_tables_own_properties(bench: Bench, new_name: Callable[[s
 def test_spark_expires_what_was_planned(bench: Bench, new_name: Callable[[str], str]) -> None:
     """With `engine: spark` Spark takes the planned snapshots alone: none that a reader pinned or a tag names."""
     name = new_name("metrics")
-    rot.metrics(bench.lake, name, commits=24, rows_per_file=4)
+    tables.metrics(bench.lake, name, commits=24, rows_per_file=4)
     knobs: dict[str, Any] = {
         "deletion.delay_hours": 0,
         "expire_snapshots.retention_hours": 2,

@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
-from icewright.app.demo import shop, web
+from icewright.app.demo import tables
 from icewright.core.policy import Operation
 from icewright.core.runs import OperationState, Outcome
 from tests.integration.bench import Bench
@@ -42,19 +42,19 @@ def compact(bench: Bench, name: str, kernel: str = "auto") -> Outcome:
 
 
 def _orders(bench: Bench, name: str) -> None:
-    shop.orders(bench.lake, name, commits=3, rows_per_file=60)
+    tables.orders(bench.lake, name, commits=3, rows_per_file=60)
 
 
 def _payments(bench: Bench, name: str) -> None:
-    shop.payments(bench.lake, name, checkpoints=9, rows_per_file=40)
+    tables.payments(bench.lake, name, checkpoints=9, rows_per_file=40)
 
 
 def _clicks(bench: Bench, name: str) -> None:
-    web.clicks(bench.lake, name, commits=20, rows_per_file=5)
+    tables.clicks(bench.lake, name, commits=20, rows_per_file=5)
 
 
 def _returns(bench: Bench, name: str) -> None:
-    shop.returns(bench.lake, name, size=300)
+    tables.returns(bench.lake, name, size=300)
 
 
 @pytest.mark.parametrize("build", [_orders, nightly(_payments), nightly(_clicks), nightly(_returns)])

@@ -16,7 +16,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import FixedType, IntegerType, NestedField, TimeType, UUIDType
 
-from icewright.app.demo import rot
+from icewright.app.demo import tables
 from icewright.core.errors import CommitConflict
 from icewright.core.policy import MEGABYTE, Operation
 from icewright.core.runs import OperationState
@@ -88,19 +88,19 @@ def check(bench: Bench, name: str, filters: Mapping[str, object] | None = None) 
 
 
 def _events(bench: Bench, name: str) -> None:
-    rot.events(bench.lake, name, manifests=10, rows_per_file=4)
+    tables.events(bench.lake, name, manifests=10, rows_per_file=4)
 
 
 def _orders(bench: Bench, name: str) -> None:
-    rot.orders(bench.lake, name, commits=4, rows_per_file=40)
+    tables.orders(bench.lake, name, commits=4, rows_per_file=40)
 
 
 def _payments(bench: Bench, name: str) -> None:
-    rot.payments(bench.lake, name, checkpoints=9, rows_per_file=40)
+    tables.payments(bench.lake, name, checkpoints=9, rows_per_file=40)
 
 
 def _customers(bench: Bench, name: str) -> None:
-    rot.customers(bench.lake, name, commits=4, rows_per_file=8)
+    tables.customers(bench.lake, name, commits=4, rows_per_file=8)
 
 
 def _v1(bench: Bench, name: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from icewright.app.demo import rot
+from icewright.app.demo import tables
 from icewright.core.policy import Operation
 from icewright.core.runs import OperationState
 from tests.integration.bench import Bench, make_old, paths, spark_time
@@ -44,11 +44,11 @@ def check(bench: Bench, name: str, planted: set[Path]) -> None:
 
 
 def _orders(bench: Bench, name: str) -> None:
-    rot.orders(bench.lake, name, commits=2, rows_per_file=30)
+    tables.orders(bench.lake, name, commits=2, rows_per_file=30)
 
 
 def _returns(bench: Bench, name: str) -> None:
-    rot.returns(bench.lake, name, size=200)
+    tables.returns(bench.lake, name, size=200)
 
 
 def _gzipped(bench: Bench, name: str) -> None:
@@ -145,7 +145,7 @@ def test_files_in_other_places_are_live(key: str, bench: Bench, new_name: Callab
 def test_leftovers_of_an_expiry_are_found(bench: Bench, new_name: Callable[[str], str]) -> None:
     """Files that an expiry forgot, as after a crash, are orphans; with the expiry's files gone nothing live is."""
     name = new_name("leftovers")
-    rot.metrics(bench.lake, name, commits=12, rows_per_file=3)
+    tables.metrics(bench.lake, name, commits=12, rows_per_file=3)
     make_old(bench.folder(name))
     knobs = {
         "deletion.delay_hours": 0,

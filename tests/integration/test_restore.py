@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from icewright.adapters.metadata.restoring import restoration
-from icewright.app.demo import rot
+from icewright.adapters.metadata.changes import restoration
+from icewright.app.demo import tables
 from icewright.app.demo.files import local
 from icewright.core.table import MAIN
 from icewright.flow.detect import detect
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.spark
 
 
 def _returns(bench: Bench, name: str) -> None:
-    rot.returns(bench.lake, name, size=200)
+    tables.returns(bench.lake, name, size=200)
 
 
 def _seen(bench: Bench, name: str) -> dict[str, Any]:

@@ -19,8 +19,7 @@ from sqlalchemy.engine import make_url
 
 from icewright.adapters.store.database import open_database, upgrade
 from icewright.app.bootstrap import Application, application, read_config
-from icewright.app.demo.ops import metrics
-from icewright.app.demo.web import events
+from icewright.app.demo.tables import events, metrics
 from icewright.app.service import Service, running
 from icewright.core.runs import JobState
 from tests.cli.workspace import Workspace

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from icewright.app.demo.rot import clicks
+from icewright.app.demo.tables import clicks
 from tests.cli.workspace import Workspace
 
 PROGRAM = """

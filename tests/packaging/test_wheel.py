@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from icewright import __version__
-from icewright.app.demo.rot import metrics
+from icewright.app.demo.tables import metrics
 from tests.cli.workspace import Workspace
 
 ROOT = Path(__file__).parent.parent.parent

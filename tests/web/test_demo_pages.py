@@ -11,7 +11,7 @@ import pytest
 
 from icewright.app.bootstrap import application, read_config
 from icewright.app.demo.live import pages
-from icewright.app.demo.rot import events
+from icewright.app.demo.tables import events
 from icewright.app.environment import has_display
 from tests.cli.workspace import Workspace
 

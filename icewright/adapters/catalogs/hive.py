@@ -11,12 +11,10 @@ from typing import Any
 import msgspec
 from thrift.Thrift import TException
 
-from icewright.adapters.catalogs.hive_client import HiveClient, error_text
-from icewright.adapters.catalogs.hive_lock import Lock, locked
-from icewright.adapters.catalogs.metadata_files import MetadataFileCatalog
-from icewright.adapters.catalogs.outcome import RequestOutcomeUnknown
-from icewright.adapters.catalogs.parameters import (
+from icewright.adapters.catalogs.hive_client import HiveClient, Lock, error_text, locked
+from icewright.adapters.catalogs.metadata_files import (
     LOCATION,
+    MetadataFileCatalog,
     MetastoreEntry,
     divided,
     flat,
@@ -25,7 +23,7 @@ from icewright.adapters.catalogs.parameters import (
     not_found,
     swap_pointer,
 )
-from icewright.adapters.catalogs.staging import settled, write_metadata
+from icewright.adapters.catalogs.staging import RequestOutcomeUnknown, settled, write_metadata
 from icewright.adapters.catalogs.translate.hive import LOCK_ENABLED, HiveCatalogProperties
 from icewright.core.allowlist import require_inside
 from icewright.core.errors import CommitConflict, CommitStateUnknown, IcewrightError, TableNotFound

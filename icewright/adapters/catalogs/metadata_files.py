@@ -2,14 +2,119 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from icewright.adapters.catalogs.metadata_cache import MetadataCache
 from icewright.adapters.catalogs.staging import MetadataFiles, restorable
+from icewright.adapters.lru_cache import LRUCache
+from icewright.adapters.metadata.parsing import parse
 from icewright.core.allowlist import Allowlist
+from icewright.core.errors import CommitConflict, TableNotFound, UnsupportedTable
 from icewright.core.table import TableMetadata, TableRef
-from icewright.ports import Clock, Pointer, RestoreSnapshots
+from icewright.ports import Clock, Dataset, Pointer, RestoreSnapshots
+
+
+class MetadataCache:
+    """Cache the most recently used metadata files, parsed; a metadata file never changes under its name.
+
+    The newest file stays whatever its size, older ones while all together have at most `max_bytes`.
+    """
+
+    def __init__(self, max_bytes: int = 64 << 20) -> None:
+        self._cache = LRUCache[tuple[TableRef, str, object], TableMetadata](max_bytes, _length, newest=True)
+
+    def cached(self, ref: TableRef, location: str, mark: object) -> TableMetadata | None:
+        """Return the parsed file if `mark`, its length or checksum, is unchanged; else None."""
+        return self._cache.get((ref, location, mark))
+
+    def parsed(self, ref: TableRef, location: str, mark: object | None, read: Callable[[str], bytes]) -> TableMetadata:
+        """Return the parsed file from the cache, or read by `read`. Raises what reading and parsing raise.
+
+        Without a mark the file is read, and its length is the mark from then on.
+        """
+        if mark is not None and (cached := self.cached(ref, location, mark)):
+            return cached
+        metadata = parse(ref, location, read(location))
+        self._cache.put((ref, location, metadata.metadata_length if mark is None else mark), metadata)
+        return metadata
+
+
+def _length(metadata: TableMetadata) -> int:
+    return metadata.metadata_length
+
+
+LOCATION = "metadata_location"
+PREVIOUS = "previous_metadata_location"
+_PATH = "path"  # the SerDe parameter in which Spark writes the folder of a table of its own formats
+_TYPE, _ICEBERG = "table_type", "ICEBERG"
+_KEY = "encryption.key-id"
+
+Parameters = Mapping[str, str] | None
+_PLACEHOLDER = "__PLACEHOLDER__"  # Spark's, in place of a location that the metastore shall not check
+
+
+@dataclass(frozen=True, slots=True)
+class MetastoreEntry:
+    """A table of any format as a metastore lists it."""
+
+    ref: TableRef
+    parameters: Parameters
+    location: str | None  # of its storage descriptor, which a view may lack
+    serde: Parameters = None
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """Return where the metastore, or Spark for tables of its own formats, says that the files lie."""
+        folders = (self.location, (self.serde or {}).get(_PATH))
+        return tuple(f for f in dict.fromkeys(folders) if f and _PLACEHOLDER not in f)
+
+
+def divided(entries: Iterable[MetastoreEntry]) -> tuple[list[Pointer], list[Dataset]]:
+    """Return Iceberg's tables, and the tables of other formats that have a folder.
+
+    A table of Iceberg that is being created, and names no metadata yet, counts as one of another format.
+    """
+    pointers: list[Pointer] = []
+    datasets: list[Dataset] = []
+    for entry in entries:
+        if location := location_of(entry.parameters):
+            pointers.append(Pointer(entry.ref, location))
+        elif entry.folders:
+            datasets.append(Dataset(entry.ref, entry.folders))
+    return pointers, datasets
+
+
+def location_of(parameters: Parameters) -> str | None:
+    """Return the metadata file of an Iceberg table; None for views, other formats and tables in creation."""
+    if not parameters or parameters.get(_TYPE, "").upper() != _ICEBERG:
+        return None
+    return parameters.get(LOCATION) or None
+
+
+def flat(ref: TableRef) -> tuple[str, str]:
+    """Return database and name. Raises `TableNotFound` for a nested namespace, which no metastore has."""
+    if len(ref.namespace) != 1:
+        raise not_found(ref)
+    return ref.namespace[0], ref.name
+
+
+def not_found(ref: TableRef) -> TableNotFound:
+    """Return the error for a table that does not exist."""
+    return TableNotFound(f"{ref}: the catalog does not know this table; `icewright tables` lists what it knows")
+
+
+def must_be_current(base: TableMetadata, parameters: Parameters) -> None:
+    """Raise `CommitConflict` unless the entry names the file of `base`, `UnsupportedTable` where it is encrypted."""
+    if location_of(parameters) != base.metadata_location:
+        raise CommitConflict(f"{base.ref}: somebody else committed since {base.metadata_location}")
+    if parameters and parameters.get(_KEY):
+        raise UnsupportedTable(f"{base.ref}: it is encrypted: its catalog keeps a checksum that Spark alone can write")
+
+
+def swap_pointer(parameters: Parameters, base: TableMetadata, location: str) -> dict[str, str]:
+    """Return the parameters with `location` in place of the file of `base`."""
+    return {**(parameters or {}), _TYPE: _ICEBERG, LOCATION: location, PREVIOUS: base.metadata_location}
 
 
 class CatalogProperties(Protocol):

@@ -9,15 +9,19 @@ from typing import Protocol
 
 import msgspec
 
-from icewright.adapters.metadata.changes import changed
+from icewright.adapters.metadata.changes import changed, left_out
 from icewright.adapters.metadata.document import decode, encode, next_location
 from icewright.adapters.metadata.parsing import parse
-from icewright.adapters.metadata.restoring import left_out
 from icewright.core.errors import CommitConflict, CommitStateUnknown, IcewrightError, MetadataUnreadable
 from icewright.core.paths import local_path
 from icewright.core.runs import backoff
 from icewright.core.table import TableMetadata, TableRef
 from icewright.ports import Change, Clock, RestoreSnapshots
+
+
+class RequestOutcomeUnknown(Exception):
+    """Raised when a request may have reached the server and no answer came back: the commit may have been made."""
+
 
 _IDS = ("current-schema-id", "default-spec-id", "default-sort-order-id")
 _MAX_LOADS = 3  # at the table after a lost reply

@@ -1,4 +1,4 @@
-"""Avro object container files, read into columns of requested fields only.
+"""Avro object container files from storage, read into columns of requested fields only; errors name the broken file.
 
 Blocks of one writer schema are inflated here and joined into one block, which Polars then decodes in one call: the cost
 of parsing a schema, and of small blocks (PyIceberg writes one per record), is paid once instead of per file. Nested
@@ -11,10 +11,11 @@ from __future__ import annotations
 import io
 import json
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import polars as pl
 import pyarrow as pa
@@ -23,6 +24,8 @@ from isal import igzip_lib, isal_zlib
 
 from icewright.adapters.read_limits import read_limits
 from icewright.core.avro_values import read_varint, varint
+from icewright.core.errors import MetadataTooLarge, MetadataUnreadable
+from icewright.ports import Storage
 
 # how the decompressors say that a block is broken, a length that makes no sense among it
 _BROKEN: tuple[type[Exception], ...] = (
@@ -276,3 +279,54 @@ def _flat(schema: bytes) -> _Flat:
         fields[number] = one | {"name": f"unknown_{number}" if field_id is None else str(field_id)}
         ids |= set() if field_id is None else {int(field_id)}
     return _Flat(json.dumps(parsed | {"fields": fields}).encode(), frozenset(ids))
+
+
+T = TypeVar("T")
+Item = TypeVar("Item")
+
+
+def container(storage: Storage, path: str, length: int = 0) -> Container:
+    """Return the parsed container. Raises `MetadataUnreadable`, also when its length differs from the listed one."""
+    content = storage.read(path, read_limits().manifest)
+    if length and length != len(content):
+        raise MetadataUnreadable(f"{path} has {len(content)} bytes where its manifest list says {length}")
+    try:
+        return parse(content)
+    except ValueError as error:
+        raise MetadataUnreadable(f"{path}: {error}") from error
+
+
+@contextmanager
+def readable(paths: Iterable[str]) -> Iterator[None]:
+    """Translate every error of the decoder into `MetadataUnreadable` with the paths of the files."""
+    try:
+        yield
+    except TooLarge as error:
+        limit = read_limits().manifest
+        problem = f"the records inflate to more than {limit.max_bytes} bytes"
+        raise MetadataTooLarge(_names(paths), problem, limit.setting) from error
+    except (
+        pl.exceptions.PolarsError,
+        pl.exceptions.PanicException,  # how Polars meets a schema that makes no sense
+        LookupError,
+        OSError,
+        StopIteration,
+        ValueError,
+    ) as error:
+        raise MetadataUnreadable(
+            f"{_names(paths)}: not readable as Iceberg metadata ({type(error).__name__}: {error})"
+        ) from error
+
+
+def _names(paths: Iterable[str]) -> str:
+    return ", ".join(list(paths)[:3])
+
+
+def pinpointed(read: Callable[[Sequence[Item]], T], items: Sequence[Item], alone: Callable[[Item], object]) -> T:
+    """Return the result of `read` on all items; when it fails, read each alone, so that the error names one item."""
+    try:
+        return read(items)
+    except MetadataUnreadable:
+        for item in items if len(items) > 1 else ():
+            alone(item)
+        raise

@@ -11,7 +11,7 @@ from hashlib import blake2b
 import polars as pl
 
 from icewright.adapters.files import avro
-from icewright.adapters.files.reading import container, pinpointed, readable
+from icewright.adapters.files.avro import container, pinpointed, readable
 from icewright.core.avro_values import Skip, skipper
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.paths import stray_local_file

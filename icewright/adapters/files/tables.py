@@ -10,20 +10,52 @@ from datetime import datetime
 import polars as pl
 import pyarrow as pa
 
+from icewright.adapters.files.avro import container, readable
 from icewright.adapters.files.bounds import aged, measured
 from icewright.adapters.files.facts import rewrite_candidates, table_facts
 from icewright.adapters.files.inventory import read_inventory
 from icewright.adapters.files.manifests import ManifestReader, listed
-from icewright.adapters.files.outside import outside_folders
-from icewright.adapters.files.reading import container, readable
 from icewright.adapters.lru_cache import LRUCache
 from icewright.adapters.metadata.parsing import read_history
 from icewright.core.errors import MetadataUnreadable
+from icewright.core.places import Spelling
 from icewright.core.restore import TableHistory
 from icewright.core.runs import FileAction
 from icewright.core.steps import ConvertEqualityDeletes, ExpireRows, RewriteDataFiles, RewritePositionDeletes
 from icewright.core.table import ManifestFile, Snapshot, TableFacts, TableMetadata, Thresholds
 from icewright.ports import AvroFile, DeleteReport, FileStat, SizeLimit, Storage, ignore
+
+_ROOT = 2  # slashes of the topmost folder of a store
+_MAX_FOLDERS = 200  # folders stored for a table; of more folders, their parents are stored
+_SPELLING = Spelling()
+
+
+def outside_folders(paths: pl.Series, metadata: TableMetadata, canonical: Callable[[str], str]) -> tuple[str, ...]:
+    """Return the folders, without a slash at the end, of paths in neither the table's location nor its write paths.
+
+    `canonical` resolves links: a link below the location may lead into another table's folder.
+    """
+    folders = paths.str.extract(r"^(.*)/[^/]*$").drop_nulls().unique().sort()
+    real = {folder: canonical(folder) for folder in folders}
+    own = [canonical(place).rstrip("/") + "/" for place in (metadata.location, *metadata.write_paths)]
+    # nearly all files are spelt as the places are
+    beyond = [folder for folder, leads in real.items() if not any(f"{leads}/".startswith(place) for place in own)]
+    places = [_SPELLING.place(place) for place in own]
+    strange = [f for f in beyond if not any(_SPELLING.place(real[f]).within(place) for place in places)]
+    return _merged_upwards(strange)
+
+
+def _merged_upwards(folders: list[str]) -> tuple[str, ...]:
+    """Return the folders, or their parents where there are too many: the claim gets wider, never narrower."""
+    while len(folders) > _MAX_FOLDERS:
+        above = sorted(
+            {folder.rpartition("/")[0] for folder in folders if _SPELLING.place(folder).folder.count("/") > _ROOT}
+        )
+        if not above or above == folders:
+            break
+        folders = above
+    return tuple(folders)
+
 
 _FACTS_CACHE_BYTES = 32_000_000  # bytes, about, with the metadata that they are of
 _PARTITION = 400

@@ -1,4 +1,4 @@
-"""Application of catalog changes to metadata files.
+"""Application of catalog changes to metadata files, and the restoring of what an expiry removed.
 
 Changes edit the JSON itself and not a client's model, so that fields of a newer spec survive a commit. Other fields and
 snapshots are copied as bytes: a file of 250 MB costs little more than itself.
@@ -6,14 +6,181 @@ snapshots are copied as bytes: a file of 250 MB costs little more than itself.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_never
 
-from icewright.adapters.metadata.document import OF_SNAPSHOT, Document, Editor
-from icewright.adapters.metadata.restoring import restore
+import msgspec
+
+from icewright.adapters.metadata.document import OF_SNAPSHOT, Document, Editor, decode
+from icewright.adapters.metadata.parsing import time_of
 from icewright.core.errors import Refused
 from icewright.core.table import FORMAT_V3, MAIN, SnapshotRef
 from icewright.ports import AddSnapshot, Change, RemoveSnapshots, RestoreSnapshots, SetRefs
+
+Json = Mapping[str, Any]
+_STATISTICS = ("statistics", "partition-statistics")
+_GAP = "other snapshots of that time are gone"
+_DEFINITIONS = (("partition-specs", "spec-id", "partition spec"), ("schemas", "schema-id", "schema"))
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """The result of a restore: whether it changed the metadata, and what it left out."""
+
+    anything: bool
+    left_out: tuple[str, ...]  # what did not come back and why, as sentences
+
+
+def restoration(content: bytes, location: str, change: RemoveSnapshots) -> RestoreSnapshots:
+    """Return the change that restores what `change` removes from the metadata file. Raises `MetadataUnreadable`."""
+    old = Editor(decode(content, location))
+    removed = change.snapshot_ids
+    snapshots, statistics, partition_statistics = (
+        tuple(msgspec.json.decode(item) for item in old.items(name) if OF_SNAPSHOT.decode(item).snapshot_id in removed)
+        for name in ("snapshots", *_STATISTICS)
+    )
+    log = old.get("snapshot-log", [])
+    last = max((place for place, entry in enumerate(log) if entry["snapshot-id"] in removed), default=-1)
+    return RestoreSnapshots(
+        table_uuid=old.get("table-uuid", ""),
+        snapshots=snapshots,
+        refs={name: ref for name, ref in old.get("refs", {}).items() if name in change.refs},
+        statistics=statistics,
+        partition_statistics=partition_statistics,
+        specs=tuple(spec for spec in old.get("partition-specs", []) if spec.get("spec-id") in change.specs),
+        schemas=tuple(schema for schema in old.get("schemas", []) if schema.get("schema-id") in change.schemas),
+        history=tuple(log[: last + 2]) if last >= 0 else (),
+    )
+
+
+def left_out(document: Document, change: RestoreSnapshots) -> str:
+    """Return a text on what `restore` would leave out; it begins with `nothing:` when it would refuse."""
+    try:
+        return "; ".join(restore(Editor(dict(document)), change).left_out)
+    except Refused as error:
+        return f"nothing: {error}"
+
+
+def missing(document: Document, change: RestoreSnapshots) -> list[Json]:
+    """Return the snapshots to restore that the metadata lacks, in the order of their commits.
+
+    Raises `Refused` when the metadata is another table's by now.
+    """
+    editor = Editor(document)
+    where, uuid = editor.get("location", ""), editor.get("table-uuid", "")
+    if change.table_uuid and uuid != change.table_uuid:
+        raise Refused(f"{where}: it is another table now (uuid {uuid}, not {change.table_uuid})")
+    present = {OF_SNAPSHOT.decode(item).snapshot_id for item in editor.items("snapshots")}
+    absent = [snapshot for snapshot in change.snapshots if snapshot["snapshot-id"] not in present]
+    last = editor.get("last-sequence-number", 0)
+    for snapshot in absent:
+        if (snapshot.get("sequence-number") or 0) > last:
+            raise Refused(f"{where}: snapshot {snapshot['snapshot-id']} is newer than the table, which began anew")
+    return absent
+
+
+def undefined(document: Document, change: RestoreSnapshots) -> dict[str, list[Json]]:
+    """Return the partition specs and schemas to restore that the metadata lacks, by the field that holds them.
+
+    Raises `Refused` when an id has another meaning by now: the snapshots could not be read by it.
+    """
+    editor = Editor(document)
+    absent_by_field: dict[str, list[Json]] = {}
+    for (name, key, kind), definitions in zip(_DEFINITIONS, (change.specs, change.schemas), strict=True):
+        present = {item.get(key): item for item in editor.get(name, [])}
+        for item in definitions:
+            if item[key] in present and _plain(present[item[key]]) != _plain(item):
+                where = editor.get("location", "")
+                raise Refused(f"{where}: {kind} {item[key]}, by which the snapshots are read, is another one now")
+        if absent := [item for item in definitions if item[key] not in present]:
+            absent_by_field[name] = absent
+    return absent_by_field
+
+
+def restore(new: Editor, change: RestoreSnapshots) -> Restored:
+    """Restore the missing objects. Raises `Refused` when the snapshots would differ from the removed ones."""
+    before = dict(new.document)
+    if absent := missing(new.document, change):
+        for name, items in undefined(new.document, change).items():
+            new.set(name, [*new.items(name), *_raw(items)])
+        new.set("snapshots", _merged(new.items("snapshots"), absent))
+    present = {OF_SNAPSHOT.decode(item).snapshot_id for item in new.items("snapshots")}
+    for name, files in zip(_STATISTICS, (change.statistics, change.partition_statistics), strict=True):
+        present_statistics = {OF_SNAPSHOT.decode(item).snapshot_id for item in new.items(name)}
+        if absent_files := [file for file in files if file["snapshot-id"] in present - present_statistics]:
+            new.set(name, [*_raw(absent_files), *new.items(name)])
+    notes = [*_restore_refs(new, change, present), *_restore_history(new, change.history, present)]
+    return Restored(new.document != before, tuple(notes))
+
+
+def _merged(present: Sequence[msgspec.Raw], restored: Sequence[Json]) -> list[msgspec.Raw]:
+    """Merge restored snapshots among the present ones by the order of commits, without reordering either."""
+    pending = [(OF_SNAPSHOT.decode(item).place, item) for item in _raw(restored)]
+    pending.reverse()
+    merged: list[msgspec.Raw] = []
+    for item in present:
+        place = OF_SNAPSHOT.decode(item).place
+        while pending and pending[-1][0] <= place:
+            merged.append(pending.pop()[1])
+        merged.append(item)
+    return [*merged, *(item for _, item in reversed(pending))]
+
+
+def _restore_refs(new: Editor, change: RestoreSnapshots, present: AbstractSet[int]) -> list[str]:
+    current = new.get("current-snapshot-id", None)
+    implied = {MAIN: {"snapshot-id": current, "type": "branch"}} if current in present else {}
+    refs = new.get("refs", implied)
+    restored, notes = {}, []
+    for name, ref in change.refs.items():
+        label = f"{ref.get('type', 'ref')} {name}"
+        if name in refs:
+            if _plain(refs[name]) != _plain(ref):
+                notes.append(f"{label}, as somebody has set {name} on snapshot {refs[name]['snapshot-id']} since")
+        elif ref["snapshot-id"] not in present:
+            notes.append(f"{label}, as its snapshot {ref['snapshot-id']} is gone by another commit")
+        else:
+            restored[name] = ref
+    if restored:
+        new.set("refs", {**refs, **restored})
+    return notes
+
+
+def _restore_history(new: Editor, history: Sequence[Json], present: AbstractSet[int]) -> list[str]:
+    """Restore entries of the snapshot log up to the first gap: past it time travel would read a wrong snapshot."""
+    log = new.get("snapshot-log", [])
+    *removed, first_retained = history or ({},)
+    if not removed or (log and log[0] in removed):
+        return []
+    restored: list[Json] = []
+    if log and log[0] == first_retained:
+        for entry in removed:
+            if entry["snapshot-id"] in present:
+                restored.append(entry)
+            else:
+                restored.clear()
+        if restored:
+            new.set("snapshot-log", [*restored, *log])
+    if len(restored) == len(removed):
+        return []
+    return [f"time travel to before {since(restored or log or [first_retained])}: {_GAP}"]
+
+
+def since(log: Sequence[Json]) -> str:
+    """Return the time of the first entry of a snapshot log, in ISO format."""
+    return time_of(log[0]["timestamp-ms"]).isoformat(timespec="seconds")
+
+
+def _plain(item: Json) -> dict[str, Any]:
+    """Return an object without the empty fields that writers may leave out."""
+    return {key: value for key, value in item.items() if value not in (None, [], {})}
+
+
+def _raw(items: Iterable[Json]) -> list[msgspec.Raw]:
+    return [msgspec.Raw(msgspec.json.encode(item)) for item in items]
+
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 METADATA_LOG = 100  # Iceberg's default of write.metadata.previous-versions-max

@@ -1,4 +1,4 @@
-"""Tokens, sessions, the audit log and idempotency keys."""
+"""Tokens, sessions, the audit log, idempotency keys, and policy rules with all their versions."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from typing import Any
 import sqlalchemy as sa
 
 from icewright.adapters.store.database import Database, dialect_insert
-from icewright.adapters.store.paging import visible
-from icewright.adapters.store.schema import AUDIT, REQUESTS, SESSIONS, TOKENS
+from icewright.adapters.store.schema import AUDIT, POLICIES, REQUESTS, SESSIONS, TOKENS
+from icewright.adapters.store.statements import visible
+from icewright.core.layering import PolicyRule
 from icewright.core.permissions import Grant, Role, VisibilityFilter
-from icewright.ports import AccessStore, AuditLog, IdempotencyKeys
+from icewright.core.policy import RENAMED
+from icewright.ports import AccessStore, AuditLog, IdempotencyKeys, PolicyRules
 from icewright.ports.access import Answered, AuditRow, SessionRow, TokenRow
+from icewright.ports.views import RuleVersion
 
 _KEY_LIFETIME = timedelta(days=1)  # how long a key keeps a request from being done twice
 
@@ -164,3 +167,41 @@ def _entry(row: Any) -> AuditRow:  # noqa: ANN401 - a result row
     columns = _columns(row)
     catalog, namespace = columns.pop("catalog"), columns.pop("namespace")
     return AuditRow(**columns, place=None if catalog is None else (catalog, *json.loads(namespace)))
+
+
+_RULES = sa.select(POLICIES.c.scope, POLICIES.c.settings).order_by(POLICIES.c.id)
+
+
+@dataclass
+class SqlRules(PolicyRules):
+    """The PolicyRules port on a database."""
+
+    db: Database
+
+    def list(self) -> Sequence[PolicyRule]:
+        with self.db.reading() as connection:
+            newest = {tuple(scope): settings for scope, settings in connection.execute(_RULES)}
+        return [
+            PolicyRule(scope, {RENAMED.get(name, name): value for name, value in settings.items()}, "store")
+            for scope, settings in newest.items()
+        ]
+
+    def put(
+        self, match: tuple[str, ...], settings: Mapping[str, Any], author: str, now: datetime, expected: int | None
+    ) -> int | None:
+        with self.db.begin() as connection:
+            if connection.dialect.name == "postgresql":  # two writers would choose the same version
+                connection.exec_driver_sql("LOCK TABLE policies IN EXCLUSIVE MODE")
+            rows = connection.execute(sa.select(POLICIES.c.scope, POLICIES.c.version)).all()
+            current = max((row.version for row in rows if tuple(row.scope) == match), default=0)
+            if expected is not None and expected != current:
+                return None
+            values = {"scope": list(match), "settings": dict(settings), "author": author, "at": now}
+            connection.execute(sa.insert(POLICIES).values(**values, version=current + 1))
+        return current + 1
+
+    def versions(self, match: tuple[str, ...] | None = None) -> Sequence[RuleVersion]:
+        with self.db.reading() as connection:
+            rows = connection.execute(sa.select(POLICIES).order_by(POLICIES.c.id.desc())).all()
+        versions = [RuleVersion(tuple(r.scope), r.settings, r.author, r.at, r.version) for r in rows]
+        return [rule for rule in versions if match is None or rule.match == match]

@@ -1,4 +1,4 @@
-"""Opening the store's database: pragmas, transactions and migrations."""
+"""Opening the store's database: pragmas, transactions, migrations, and tokens that tell whether it has changed."""
 
 from __future__ import annotations
 
@@ -18,14 +18,52 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as NoConnection
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random
 
-from icewright.adapters.store.change_token import ChangeTokens
 from icewright.adapters.store.schema import JOBS
 from icewright.core.addresses import address_fault
 from icewright.core.errors import ConfigError, SchemaMismatch, StoreUnavailable
 from icewright.ports.work import progress
 
-if TYPE_CHECKING:  # Alembic takes half a second to load, and only migrations need it
+if TYPE_CHECKING:
     from alembic.config import Config
+
+
+class ChangeTokens:
+    """Change tokens of an SQLite database: two are equal when nobody committed in between.
+
+    SQLite counts for each connection the commits of all others, other processes included, so a connection that itself
+    changes nothing is queried. A new connection has a new count: its tokens differ from all earlier ones.
+    """
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+        self._lock = threading.Lock()
+        self._connection: tuple[object, sqlite3.Connection] | None = None
+        sa.event.listen(engine, "engine_disposed", self._disconnect)
+
+    def now(self) -> Hashable:
+        """Return the current change token. Passes on the database's errors."""
+        with self._lock:
+            mark, connection = self._connection or self._connect()
+            try:
+                ((version,),) = connection.execute("pragma data_version")
+            except sqlite3.Error:
+                self._connection = None
+                raise
+            return mark, version
+
+    def _connect(self) -> tuple[object, sqlite3.Connection]:
+        fairy = self._engine.raw_connection()
+        fairy.detach()  # the pool replaces it
+        assert isinstance(fairy.dbapi_connection, sqlite3.Connection)  # noqa: S101 - for types
+        self._connection = object(), fairy.dbapi_connection
+        return self._connection
+
+    def _disconnect(self, _engine: sa.Engine) -> None:
+        with self._lock:
+            if self._connection is not None:
+                self._connection[1].close()
+                self._connection = None
+
 
 READS = "icewright_reads"  # option of a connection that only reads, and waits for no writer
 _WRITE_LOCK = "icewright_write_lock"  # option of an engine: the lock of the threads of this process that write

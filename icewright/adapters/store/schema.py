@@ -8,40 +8,6 @@ from icewright.adapters.store.schema_access import AUDIT, REQUESTS, SESSIONS, TO
 from icewright.adapters.store.schema_base import SCHEMA, Moment, row_id
 from icewright.adapters.store.schema_ledger import ADOPTIONS, DELETIONS, REGISTRATIONS, REMOVALS
 
-__all__ = [
-    "ADOPTIONS",
-    "ALERTS",
-    "ARCHIVES",
-    "AUDIT",
-    "BREAKERS",
-    "CATALOGS",
-    "DELETIONS",
-    "EVENTS",
-    "FACTS",
-    "FLEET_PAUSE",
-    "INTENDED",
-    "JOBS",
-    "LEASES",
-    "PINS",
-    "POLICIES",
-    "POOLS",
-    "PROCESSES",
-    "RECEIVED",
-    "REGISTRATIONS",
-    "REMOVALS",
-    "REQUESTS",
-    "RUNS",
-    "SCANS",
-    "SCHEMA",
-    "SESSIONS",
-    "TABLES",
-    "TELLINGS",
-    "TOKENS",
-    "TOTALS",
-    "VERDICTS",
-    "Moment",
-]
-
 TABLES = sa.Table(
     "tables",
     SCHEMA,

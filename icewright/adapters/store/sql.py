@@ -8,7 +8,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from icewright.adapters.store.access import SqlAccess, SqlAudit, SqlRequests
+from icewright.adapters.store.access import SqlAccess, SqlAudit, SqlRequests, SqlRules
 from icewright.adapters.store.alerts import SqlAlerts
 from icewright.adapters.store.coordination import SqlBreakers, SqlCatalogs, SqlFleetPauses, SqlLeases, SqlProcesses
 from icewright.adapters.store.database import Database
@@ -19,7 +19,6 @@ from icewright.adapters.store.ledger import SqlLedger
 from icewright.adapters.store.measures import SqlMeasures
 from icewright.adapters.store.planning import SqlPlanning
 from icewright.adapters.store.registrations import SqlRegistrations
-from icewright.adapters.store.rules import SqlRules
 from icewright.adapters.store.tables import SqlPins, SqlTables
 from icewright.adapters.store.views import SqlViews
 

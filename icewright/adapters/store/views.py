@@ -13,11 +13,9 @@ import sqlalchemy as sa
 from icewright.adapters.store.database import Database
 from icewright.adapters.store.jobs import job_of
 from icewright.adapters.store.ledger import PLANNED_BY, waiting_deletions, waiting_of
-from icewright.adapters.store.measures import STATE
-from icewright.adapters.store.overview import overview, trend
-from icewright.adapters.store.paging import Key, cursor, order_by, seek, visible
+from icewright.adapters.store.measures import STATE, overview, trend
 from icewright.adapters.store.schema import DELETIONS, EVENTS, JOBS, RUNS, TABLES, VERDICTS
-from icewright.adapters.store.statements import UNDONE_JOBS, of_table, ref_of
+from icewright.adapters.store.statements import UNDONE_JOBS, Key, cursor, of_table, order_by, ref_of, seek, visible
 from icewright.adapters.store.tables import table_of
 from icewright.core.permissions import VisibilityFilter
 from icewright.core.policy import Operation

@@ -8,23 +8,9 @@ from functools import cache
 import typer
 
 from icewright.app import output
-from icewright.app.cli import acting, fleet, reading, restoring, serving, settings, simulating, starting, tokens
+from icewright.app.cli import acting, fleet, reading, restoring, serving, settings, simulating
 from icewright.app.cli.base import app
 from icewright.core.errors import ConfigError, IcewrightError, UsageError
-
-__all__ = [
-    "acting",
-    "app",
-    "fleet",
-    "main",
-    "reading",
-    "restoring",
-    "serving",
-    "settings",
-    "simulating",
-    "starting",
-    "tokens",
-]
 
 # Building the parameters of all commands takes as long as a short command; a process builds them once.
 _command = cache(typer.main.get_command)

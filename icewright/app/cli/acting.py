@@ -64,7 +64,7 @@ def cycle(
 
     For cron, Airflow and Kubernetes jobs.
     """
-    from icewright.app.cli.archiving import archive_old_days
+    from icewright.app.cli.serving import archive_old_days
     from icewright.app.documents import cycle_document
     from icewright.flow.alert import alert_due
     from icewright.flow.cycle import run_cycle

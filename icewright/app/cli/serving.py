@@ -6,22 +6,53 @@ import os
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from icewright.app import output
 from icewright.app.cli.base import OPTIONS, Json, app, configuration, db_app, open_application
-from icewright.core.errors import StoreUnavailable, requires_extra
+from icewright.core.errors import IcewrightError, StoreUnavailable, UsageError, requires_extra
+from icewright.flow.archive import archive_batches, archive_due
+from icewright.ports.archive import SOURCES
 
 if TYPE_CHECKING:
     from icewright.app.bootstrap import Application
     from icewright.app.service import Service
     from icewright.flow.runtime import Listener
+
+
+def archive_history(app: Application, *, dry_run: bool) -> dict[str, Any]:
+    """Move history that is old enough into the archive, or count it; return the rows by source."""
+    archiving, section = app.archiving, app.config.archive
+    if archiving is None or section is None:
+        raise UsageError("there is no archive: write `archive: {catalog: NAME}` into the configuration")
+    before = app.runtime.clock.now() - archiving.after
+    rows: Counter[str] = Counter(archiving.history.waiting(before) if dry_run else {})
+    for batch in () if dry_run else archive_batches(app.runtime, archiving, before):
+        rows[batch.source] += batch.rows
+    place = f"{section.catalog}.{section.namespace}"
+    moved = {source: rows[source] for source in SOURCES}
+    return {"dry_run": dry_run, "archive": place, "before": before, "rows": moved}
+
+
+def archive_old_days(app: Application) -> bool:
+    """Archive all days that are old enough; return False, with a message, when that failed. The next cycle retries."""
+    if app.archiving is None:
+        return True
+    try:
+        while archive_due(app.runtime, app.archiving):
+            pass
+    except IcewrightError as error:
+        output.error(error)
+        return False
+    return True
+
 
 GRACE_SECONDS = 300  # for running jobs, once the process was asked to stop
 STORE_SECONDS, STORE_RETRY_SECONDS = 60, 2  # how long a start waits for its database, and between two tries
@@ -148,8 +179,6 @@ def archive(
     as_json: Json = False,
 ) -> None:
     """Move old history into the archive's Iceberg tables."""
-    from icewright.app.cli.archiving import archive_history
-
     with output.progress() as listener, open_application(listener=listener) as opened:
         document = archive_history(opened, dry_run=dry_run)
     if as_json:

@@ -1,18 +1,35 @@
-"""Commands that set up: config check, explain, set and unset; doctor; demo."""
+"""Commands that set up: init; config check, explain, set and unset; doctor; demo; token create, list, revoke."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from icewright.app import output
-from icewright.app.cli import views
+from icewright.app.cli import reading, views
 from icewright.app.cli.backend import backend
-from icewright.app.cli.base import OPTIONS, Json, Table, app, config_app, leave, open_application, split_settings
-from icewright.core.errors import ConfigError, requires_extra
+from icewright.app.cli.base import (
+    OPTIONS,
+    Json,
+    Table,
+    app,
+    audit,
+    config_app,
+    leave,
+    open_application,
+    split_settings,
+    token_app,
+)
+from icewright.core.errors import ConfigError, UsageError, requires_extra
+from icewright.core.permissions import Action, Role
 from icewright.core.words import count
+
+if TYPE_CHECKING:
+    from icewright.core.permissions import Grant
+    from icewright.ports.access import TokenRow
 
 Scope = Annotated[
     str, typer.Argument(metavar="SCOPE", help="platform, or a pattern: lake, lake.events-*, lake.sales.orders")
@@ -117,3 +134,144 @@ def demo(
         from icewright.app.demo.show import run_demo
 
     leave(run_demo(directory, once=once, as_json=as_json))
+
+
+FILE = "icewright.yaml"
+#: The properties that each type of catalog needs, with an example.
+QUESTIONS = {
+    "sql": {"uri": "sqlite:////data/catalog.db", "warehouse": "file:///data/warehouse"},
+    "rest": {"uri": "https://catalog.example.com", "warehouse": "prod"},
+    "nessie": {"uri": "https://nessie.example.com/api/v2", "warehouse": "s3://lake/warehouse"},
+    "hive": {"uri": "thrift://metastore:9083", "warehouse": "s3://lake/warehouse"},
+    "glue": {"warehouse": "s3://lake/warehouse", "client.region": "eu-central-1"},
+}
+
+
+@app.command()
+def init(
+    file: Annotated[Path, typer.Option("--file", metavar="FILE", help="The configuration to write.")] = Path(FILE),
+) -> None:
+    """Write a configuration for your catalog, step by step.
+
+    The catalog is not enabled, so that nothing runs by itself. The command checks the file and explains all tables.
+    """
+    from icewright.app.bootstrap import read_config
+
+    if file.exists():
+        raise UsageError(f"{file} exists already: edit it, or name another file with --file")
+    kind = typer.prompt(f"Type of the catalog ({', '.join(QUESTIONS)})", default="sql")
+    if kind not in QUESTIONS:
+        raise UsageError(f"there is no catalog type {kind}; there is: {', '.join(QUESTIONS)}")
+    name = typer.prompt("Name of the catalog, as your engines know it", default="lake")
+    properties = {key: typer.prompt(f"{key}, such as {example}") for key, example in QUESTIONS[kind].items()}
+    text = f"""\
+state: sqlite:///icewright.db # next to this file; PostgreSQL for several processes
+catalogs:
+  {json.dumps(name)}:
+    type: {kind}
+    enabled: false # true: Icewright maintains the tables by itself
+    properties: {json.dumps(properties)} # secrets as ${{env:NAME}} or ${{file:PATH}}
+"""
+    file.write_text(text, encoding="utf-8")
+    try:
+        read_config(file.resolve())
+    except ConfigError:
+        file.unlink()  # so that the next try is not refused
+        raise
+    OPTIONS.config = str(file)
+    output.echo(f"[green]wrote[/] {output.escape(file)}")
+    reading.explain()
+    output.echo("Next: `icewright doctor` checks storage and Spark, `icewright plan` shows what would run.")
+
+
+@token_app.command("create")
+def token_create(
+    role: Annotated[str, typer.Option("--role", metavar="ROLE", help=f"{', '.join(Role)}.")],
+    scope: Annotated[
+        list[str] | None,
+        typer.Option("--scope", metavar="PATTERN", help="A catalog or namespace, such as lake.sales; default: all."),
+    ] = None,
+    days: Annotated[int, typer.Option("--days", metavar="N", min=1, max=3660, help="Until the token expires.")] = 90,
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="The owner, as the audit log names it.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Create a token and print it; it is stored hashed and cannot be shown again."""
+    from icewright.app.tokens import new_token
+    from icewright.core.permissions import grant
+
+    with open_application(without_catalogs=True) as opened:
+        runtime, new_grant = opened.runtime, grant(role, scope or ())
+        actor = runtime.trigger.actor
+        text, row = new_token([new_grant], name.strip() or f"{role} by {actor}", actor, runtime.clock.now(), days)
+        runtime.store.access.add_token(row)
+        audit(
+            runtime,
+            Action.TOKENS_MANAGE,
+            f"token {row.id}",
+            None,
+            name=row.name,
+            role=str(new_grant.role),
+            scope=scope or [],
+        )
+    if as_json:
+        output.print_json(_document(row) | {"token": text})
+    else:
+        typer.echo(text)
+        output.note(f"{row.name}: {_grants(row.grants)}, until {output.moment(row.expires)} UTC")
+
+
+@token_app.command("list")
+def token_list(as_json: Json = False) -> None:
+    """List API tokens, without their secrets."""
+    with open_application(without_catalogs=True) as opened:
+        tokens, now = opened.runtime.store.access.tokens(), opened.runtime.clock.now()
+    if as_json:
+        output.print_json({"tokens": [_document(row) for row in tokens]})
+        return
+    lines = [
+        (
+            row.id,
+            row.name,
+            _grants(row.grants),
+            row.expires or "never",
+            row.used,
+            "" if row.holds(now) else "revoked" if row.revoked else "expired",
+        )
+        for row in tokens
+    ]
+    columns = (
+        output.Column("id"),
+        "name",
+        "grants",
+        output.Column("expires (UTC)"),
+        output.Column("used (UTC)", rank=1),
+        output.Column("state", rank=2),
+    )
+    output.rows("Tokens", columns, lines)
+
+
+@token_app.command("revoke")
+def token_revoke(
+    token: Annotated[str, typer.Argument(metavar="ID", help="As `token list` shows it.")], as_json: Json = False
+) -> None:
+    """Revoke a token; requests with it are refused from now on."""
+    with open_application(without_catalogs=True) as opened:
+        runtime = opened.runtime
+        now = runtime.clock.now()
+        if not runtime.store.access.revoke_token(token, now):
+            raise UsageError(f"there is no valid token {token}; `icewright token list` shows their ids")
+        audit(runtime, Action.TOKENS_MANAGE, f"token {token}", None, revoked=True)
+    if as_json:
+        output.print_json({"id": token, "revoked": now})
+    else:
+        output.echo(f"token {output.escape(token)} is revoked")
+
+
+def _grants(grants: tuple[Grant, ...]) -> str:
+    return "; ".join(f"{g.role} of {', '.join('.'.join(s) for s in g.scopes) or 'everything'}" for g in grants)
+
+
+def _document(row: TokenRow) -> dict[str, object]:
+    fields = ("id", "name", "author", "created", "expires", "revoked", "used")
+    grants = [{"role": str(g.role), "scope": [".".join(s) for s in g.scopes]} for g in row.grants]
+    return {**{name: getattr(row, name) for name in fields}, "grants": grants}

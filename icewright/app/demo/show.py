@@ -12,13 +12,10 @@ from typing import Any
 
 from icewright.app import logs, output
 from icewright.app.bootstrap import Application, application
-from icewright.app.demo import rot
+from icewright.app.demo.lake import CATALOG, DemoLocation, Lake, Rot, create_location
 from icewright.app.demo.live import live
-from icewright.app.demo.ops import METRICS_BRANCH, METRICS_TAG
-from icewright.app.demo.proof import Fingerprint, fingerprint, fingerprints
-from icewright.app.demo.rot import Lake, Rot
-from icewright.app.demo.serving import CATALOG, DemoLocation, create_location
-from icewright.app.demo.undoing import remember, show_undo
+from icewright.app.demo.proof import Fingerprint, fingerprint, fingerprints, remember, show_undo
+from icewright.app.demo.tables import METRICS_BRANCH, METRICS_TAG, TABLES, products, sessions
 from icewright.app.documents import cycle_document
 from icewright.app.output import Column, escape
 from icewright.core.describe import facts_summary
@@ -29,8 +26,8 @@ from icewright.flow.evaluate import measure
 
 MOST_CYCLES = 6
 HEALTHY: tuple[Callable[[Lake], Rot], ...] = (
-    rot.sessions,
-    rot.products,
+    sessions,
+    products,
 )  # created first: evaluated once and due for nothing
 _REFS = ((f"{CATALOG}.ops.metrics", METRICS_TAG), (f"{CATALOG}.ops.metrics", METRICS_BRANCH))
 _ORPHAN_AGE = timedelta(hours=72)
@@ -77,7 +74,7 @@ def _create_tables(app: Application, lake: Lake, console: Any) -> dict[Callable[
     """Create the healthy tables, evaluate them once, and create the others."""
     tables = {make: make(lake) for make in HEALTHY}
     run_cycle(app.runtime, [CATALOG])
-    for make in rot.TABLES:
+    for make in TABLES:
         if make not in tables:
             tables[make] = make(lake)
             console.print(f"  {escape(tables[make].name)}: {escape(tables[make].story)}")

@@ -11,9 +11,8 @@ from icewright.core.cost import spark_gb_hours
 from icewright.core.effective import Knobs, Origin
 from icewright.core.operations import expire_snapshots, remove_orphans
 from icewright.core.policy import EXPIRE_ENGINE, MEGABYTE, ORPHAN_MODE, Operation
-from icewright.core.simulation.costs import IDLE_SECONDS, spark_orphans
 from icewright.core.simulation.table import SimulatedTable
-from icewright.core.simulation.work import Begun, Done, begin
+from icewright.core.simulation.work import IDLE_SECONDS, Begun, Done, begin, spark_orphans
 from icewright.core.simulation.world import World
 from icewright.core.steps import Due, RewriteDataFiles, RewriteManifests, Step
 from icewright.core.table import ManifestContent

@@ -1,4 +1,4 @@
-"""Recorded commits, one JSON object a line, as the commits of a simulation."""
+"""Recorded commits as the commits of a simulation: from traces, one JSON object a line, or a table's snapshots."""
 
 from __future__ import annotations
 
@@ -12,7 +12,65 @@ from typing import Any
 
 from icewright.core.errors import ConfigError, UsageError
 from icewright.core.simulation.writes import OPERATIONS, Layout, Source, Write
-from icewright.core.table import TableRef
+from icewright.core.table import TableMetadata, TableRef
+
+_REWRITES = "replace"  # maintenance, which is what the simulation does itself
+_EPOCH = date(1970, 1, 1)
+
+
+def writes_of(metadata: TableMetadata) -> tuple[Write, ...]:
+    """Return the writers' commits in the order of time; the first brings all that the table held by then.
+
+    A summary does not name partitions: a commit goes to that of its day or hour where the table has such, else to
+    the whole table. What emptied partitions without writing is left out.
+    """
+    layout = _layout(metadata)
+    found: list[Write] = []
+    for snapshot in sorted(metadata.snapshots, key=lambda s: s.timestamp):
+        if snapshot.operation == _REWRITES:
+            continue
+        write = _write(snapshot.summary, snapshot.timestamp, layout, whole=not found)
+        if write.files or write.delete_files:
+            found.append(write)
+    return tuple(found)
+
+
+def _write(said: Mapping[str, str], at: datetime, layout: Layout, *, whole: bool) -> Write:
+    files = _summary_count(said, "total-data-files" if whole else "added-data-files")
+    size = _summary_count(said, "total-files-size" if whole else "added-files-size")
+    deletes = _summary_count(said, "total-delete-files" if whole else "added-delete-files")
+    replaces = files and not deletes and not whole and _summary_count(said, "deleted-data-files")
+    return Write(
+        at=at,
+        files=files,
+        bytes=max(size, files),
+        rows=_summary_count(said, "total-records" if whole else "added-records") or size // ROW_BYTES,
+        layout=layout,
+        values=_values(layout, at),
+        delete_files=deletes,
+        deleted_rows=_summary_count(said, "added-position-deletes") or DELETED_ROWS * deletes,
+        operation="overwrite" if replaces else "append",
+    )
+
+
+def _layout(metadata: TableMetadata) -> Layout:
+    fields = next((spec.fields for spec in metadata.specs if spec.spec_id == metadata.default_spec_id), ())
+    return next((((f.name, f.transform),) for f in fields if f.transform in ("day", "hour")), ())
+
+
+def _values(layout: Layout, at: datetime) -> tuple[object, ...]:
+    match layout:
+        case ((_, "day"),):
+            return (at.date(),)
+        case ((_, "hour"),):
+            return ((at.date() - _EPOCH).days * 24 + at.hour,)
+    return ()
+
+
+def _summary_count(said: Mapping[str, str], key: str) -> int:
+    text = said.get(key, "")
+    return int(text) if text.isascii() and text.isdecimal() else 0
+
 
 ROW_BYTES = 100  # of a commit that does not say its rows
 DELETED_ROWS = 1000  # that a delete file names where the commit does not say
@@ -21,7 +79,6 @@ EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo
 _COUNTS = ("files", "bytes", "rows", "delete_files", "deleted_rows")
 _KEYS = ("at", "table", "partition", "operation", *_COUNTS)
 _SHOWN = 20
-_EPOCH = date(1970, 1, 1)
 _DAY_OR_HOUR = re.compile(r"(\d{4}-\d{2}-\d{2})(?:-(\d{2}))?")
 
 

@@ -26,24 +26,3 @@ from icewright.testing.contracts.ledger import DeletionLedgerTests
 from icewright.testing.contracts.planning import PlanningStateTests, RunHistoryTests
 from icewright.testing.contracts.tables import RegistrationsTests, SnapshotPinsTests, TableStateTests
 from icewright.testing.contracts.views import ViewsTests
-
-__all__ = [
-    "AccessTests",
-    "AlertStoreTests",
-    "BreakersTests",
-    "CatalogScheduleTests",
-    "CatalogTests",
-    "DeletionLedgerTests",
-    "EventInboxTests",
-    "FleetPausesTests",
-    "JobQueueTests",
-    "LeasesTests",
-    "PlanningStateTests",
-    "PolicyRulesTests",
-    "ProcessRegistryTests",
-    "RegistrationsTests",
-    "RunHistoryTests",
-    "SnapshotPinsTests",
-    "TableStateTests",
-    "ViewsTests",
-]

@@ -16,8 +16,8 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 from pyiceberg.catalog.sql import SqlCatalog
 
 from icewright.app.bootstrap import Application, application, pyiceberg_catalog_properties, read_config
-from icewright.app.demo import rot
-from icewright.app.demo.rot import Lake
+from icewright.app.demo import tables
+from icewright.app.demo.lake import Lake
 from icewright.app.sections import AuthSection
 from icewright.app.tokens import new_token
 from icewright.app.web.app_state import ServiceStatus
@@ -139,9 +139,9 @@ def _lake(site: Site) -> None:
     """Three tables in files, looked at."""
     catalog = SqlCatalog("lake", **pyiceberg_catalog_properties(site.app.config.catalogs["lake"]))
     lake = Lake(catalog, no_spark, site.home / "warehouse", site.app.runtime.clock.now())
-    rot.clicks(lake, commits=40, rows_per_file=20)
-    rot.events(lake, manifests=24, rows_per_file=20)
-    rot.sessions(lake, rows_per_file=50)
+    tables.clicks(lake, commits=40, rows_per_file=20)
+    tables.events(lake, manifests=24, rows_per_file=20)
+    tables.sessions(lake, rows_per_file=50)
     table = catalog.load_table(("web", "clicks"))
     history = table.metadata.snapshots
     table.manage_snapshots().create_tag(history[10].snapshot_id, "month-end").create_branch(

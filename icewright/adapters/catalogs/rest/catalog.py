@@ -13,15 +13,22 @@ from uuid import UUID
 
 import msgspec
 
-from icewright.adapters.catalogs.metadata_cache import MetadataCache
-from icewright.adapters.catalogs.outcome import RequestOutcomeUnknown
-from icewright.adapters.catalogs.rest.answers import Loaded, StorageCredential, decode_credentials, loaded
-from icewright.adapters.catalogs.rest.client import PARALLEL, RestClient, RestResponse
+from icewright.adapters.catalogs.metadata_files import MetadataCache
+from icewright.adapters.catalogs.rest.client import (
+    PARALLEL,
+    Loaded,
+    RestClient,
+    RestResponse,
+    StorageCredential,
+    decode_credentials,
+    loaded,
+)
 from icewright.adapters.catalogs.rest.committing import Committing
 from icewright.adapters.catalogs.rest.credentials import CredentialStore
 from icewright.adapters.catalogs.rest.listing import TableListing
 from icewright.adapters.catalogs.rest.policies import RestPolicies
 from icewright.adapters.catalogs.rest.restoring import left_out
+from icewright.adapters.catalogs.staging import RequestOutcomeUnknown
 from icewright.adapters.catalogs.translate.rest import RestCatalogProperties
 from icewright.adapters.metadata.parsing import parse
 from icewright.core.allowlist import Allowlist, require_hosts, require_inside

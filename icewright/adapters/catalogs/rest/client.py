@@ -1,4 +1,4 @@
-"""Requests to a REST catalog: PyIceberg's client for configuration, auth and session, with time-outs and retries."""
+"""Requests to a REST catalog, and its answers about a table: PyIceberg's session with time-outs and retries."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from requests.adapters import HTTPAdapter
 from requests.exceptions import ConnectionError as Disconnected
 from requests.exceptions import ConnectTimeout, RequestException
 
-from icewright.adapters.catalogs.outcome import RequestOutcomeUnknown
+from icewright.adapters.catalogs.staging import RequestOutcomeUnknown
 from icewright.adapters.catalogs.translate.rest import DELEGATION, RestCatalogProperties, pyiceberg_properties
 from icewright.core.allowlist import Allowlist, require_hosts
-from icewright.core.errors import CatalogUnavailable, requires_extra
+from icewright.core.errors import CatalogUnavailable, MetadataUnreadable, requires_extra
 from icewright.core.runs import backoff
+from icewright.core.table import TableRef
 from icewright.ports import Clock
 
 PARALLEL = 8  # requests at the same time
@@ -252,3 +253,49 @@ def _retry_after(value: str | None, now: datetime) -> timedelta | None:
     except ValueError:
         return None
     return max(timedelta(0), (at if at.tzinfo else at.replace(tzinfo=UTC)) - now)
+
+
+class StorageCredential(msgspec.Struct, frozen=True):
+    """Credentials for the files below a prefix."""
+
+    prefix: str
+    config: Mapping[str, str] = {}
+
+
+class Credentials(msgspec.Struct, frozen=True, rename="kebab"):
+    """The response of the credentials endpoint."""
+
+    storage_credentials: tuple[StorageCredential, ...] = ()
+
+
+class Loaded(msgspec.Struct, frozen=True, rename="kebab"):
+    """A loaded or committed table; `metadata` holds the bytes of the response."""
+
+    metadata: msgspec.Raw = msgspec.Raw()
+    metadata_location: str | None = None
+    config: Mapping[str, str] | None = None
+    storage_credentials: tuple[StorageCredential, ...] | None = None
+
+
+# made at once: threads that are the first to decode a struct at the same time crash in msgspec
+_LOADED = msgspec.json.Decoder(Loaded)
+_CREDENTIALS = msgspec.json.Decoder(Credentials)
+
+
+def loaded(ref: TableRef, body: bytes, where: str) -> Loaded:
+    """Decode a load or commit response. Raises `MetadataUnreadable`."""
+    try:
+        answer = _LOADED.decode(body)
+    except msgspec.MsgspecError as error:
+        raise MetadataUnreadable(f"{ref}: {where} answers in a way that is not the spec's ({error})") from error
+    if not bytes(answer.metadata):
+        raise MetadataUnreadable(f"{ref}: {where} answers without the table's metadata")
+    return answer
+
+
+def decode_credentials(ref: TableRef, body: bytes, where: str) -> Credentials:
+    """Decode a response of the credentials endpoint. Raises `CatalogUnavailable`."""
+    try:
+        return _CREDENTIALS.decode(body)
+    except msgspec.MsgspecError as error:
+        raise CatalogUnavailable(f"{ref}: {where} lends credentials in a way that is not the spec's") from error

@@ -14,10 +14,9 @@ from typing import Protocol
 
 import msgspec
 
-from icewright.adapters.catalogs.outcome import RequestOutcomeUnknown
 from icewright.adapters.catalogs.rest import commits, restoring
-from icewright.adapters.catalogs.rest.answers import Loaded, loaded
-from icewright.adapters.catalogs.rest.client import RestClient, RestResponse
+from icewright.adapters.catalogs.rest.client import Loaded, RestClient, RestResponse, loaded
+from icewright.adapters.catalogs.staging import RequestOutcomeUnknown
 from icewright.adapters.metadata.document import Document, Editor, decode
 from icewright.adapters.metadata.parsing import parse
 from icewright.core.errors import (

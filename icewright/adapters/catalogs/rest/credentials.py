@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from icewright.adapters.catalogs.rest.answers import StorageCredential
+from icewright.adapters.catalogs.rest.client import StorageCredential
 from icewright.core.table import TableRef
 from icewright.ports import Clock, VendedCredentials
 

@@ -18,8 +18,8 @@ from uuid import uuid4
 
 import msgspec
 
+from icewright.adapters.metadata.changes import missing, restore, since, undefined
 from icewright.adapters.metadata.document import Document, Editor
-from icewright.adapters.metadata.restoring import missing, restore, since, undefined
 from icewright.core.errors import Refused
 from icewright.core.table import FORMAT_V3
 from icewright.ports import RestoreSnapshots

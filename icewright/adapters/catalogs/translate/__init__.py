@@ -17,26 +17,6 @@ from icewright.adapters.catalogs.translate.rest import RestCatalogProperties, re
 from icewright.adapters.catalogs.translate.sql import SqlCatalogProperties, sql_catalog
 from icewright.core.errors import ConfigError
 
-__all__ = [
-    "CatalogProperties",
-    "GlueCatalogProperties",
-    "HiveCatalogProperties",
-    "NessieCatalogProperties",
-    "RestCatalogProperties",
-    "SqlCatalogProperties",
-    "catalog_properties",
-    "driver_properties",
-    "glue_catalog",
-    "hive_catalog",
-    "hosts",
-    "nessie_catalog",
-    "pyiceberg_properties",
-    "rest_catalog",
-    "spark_conf",
-    "spark_packages",
-    "sql_catalog",
-]
-
 CatalogProperties = (
     SqlCatalogProperties
     | RestCatalogProperties

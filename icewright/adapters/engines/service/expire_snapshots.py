@@ -19,7 +19,7 @@ from icewright.adapters.engines.service.guard import DeletionGuard
 from icewright.adapters.engines.service.listing import strange_metadata_beside
 from icewright.adapters.engines.service.proof import TableProof
 from icewright.adapters.engines.service.successors import without_successor
-from icewright.adapters.metadata.restoring import restoration
+from icewright.adapters.metadata.changes import restoration
 from icewright.core.errors import Cancelled, CommitConflict, InvariantViolated, LeaseLost
 from icewright.core.operations.expire_snapshots import NOTHING
 from icewright.core.policy import Operation

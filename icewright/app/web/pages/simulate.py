@@ -26,8 +26,8 @@ from icewright.core.permissions import Action
 from icewright.core.policy import PRESET
 from icewright.core.presets import PRESETS
 from icewright.core.simulation.fleet import FLEET_NAMES
-from icewright.core.simulation.recorded import writes_of
 from icewright.core.simulation.run import Slots, Span
+from icewright.core.simulation.trace import writes_of
 from icewright.core.simulation.writes import Write
 from icewright.core.table import TableRef
 from icewright.flow.preview import with_rule
