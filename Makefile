@@ -43,7 +43,7 @@ lint: install ## style, types, walls and prose
 	$(BIN)/python -m tools.prose
 
 docs: install ## write the reference pages anew from the code
-	$(BIN)/python -m icewright.app.reference docs/reference
+	$(BIN)/python -m tools.reference docs/reference
 
 site: install ## build the documentation into build/site
 	$(BIN)/mkdocs build --strict

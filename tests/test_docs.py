@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from icewright.app import alerting, sections
-from icewright.app.reference import pages
+from icewright.app import sections
 from icewright.core import cost
 from icewright.core.policy import Operation
 from icewright.core.simulation import work
+from tools.reference import pages
 
 DOCS = Path(__file__).parent.parent / "docs"
 SECTIONS: dict[str, type[BaseModel]] = {
@@ -23,7 +23,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "cache": sections.CacheSection,
     "reading": sections.ReadingSection,
     "archive": sections.ArchiveSection,
-    "alerts": alerting.AlertsSection,
+    "alerts": sections.AlertsSection,
     "log": sections.LogSection,
     "server": sections.ServerSection,
     "events": sections.EventsSection,

@@ -13,13 +13,20 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from icewright.app.addresses import beside
-from icewright.app.alerting import AlertsConfig, read_alerts
 from icewright.app.dbt import with_dbt
-from icewright.app.entries import CatalogConfig, PoolConfig
+from icewright.app.entries import (
+    CatalogConfig,
+    PoolConfig,
+    ambiguous_aliases,
+    archive_faults,
+    open_to_others,
+    unclear_lineage,
+    wrong_groups,
+)
 from icewright.app.environment import user_cache
-from icewright.app.faults import ambiguous_aliases, archive_faults, open_to_others, unclear_lineage, wrong_groups
 from icewright.app.redaction import without
 from icewright.app.sections import (
+    AlertsConfig,
     ArchiveSection,
     AuthSection,
     CacheSection,
@@ -37,6 +44,7 @@ from icewright.app.sections import (
     ServerSection,
     default_limits_per_operation,
     fault,
+    read_alerts,
 )
 from icewright.app.strict_yaml import read_yaml
 from icewright.core.capacity import MAX_WAIT, CatalogLimits, Limits, PoolLimits

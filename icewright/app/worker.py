@@ -16,9 +16,8 @@ from icewright.core.breakers import UNAVAILABLE
 from icewright.core.errors import Cancelled, CatalogUnavailable, IcewrightError, LeaseLost
 from icewright.core.policy import TIMEOUT
 from icewright.core.table import TableRef
-from icewright.flow.abandon import end_abandoned_job
 from icewright.flow.breakers import failing_resources, hanging_call, record_wait
-from icewright.flow.execute import execute_taken
+from icewright.flow.execute import end_abandoned_job, execute_taken
 from icewright.flow.lease import Lease
 from icewright.flow.runtime import Runtime
 from icewright.ports import JobRow

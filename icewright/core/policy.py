@@ -11,11 +11,10 @@ from typing import Any, TypeVar
 
 from icewright.core import rewriting
 from icewright.core.cadence import Cadence
-from icewright.core.knob import YEARS_HOURS, Knob, SettingRegistry, ValueKind, check_names
+from icewright.core.knob import YEARS_HOURS, Knob, SettingRegistry, ValueKind, check_names, checked_probe
 from icewright.core.operation import ON_POOL as ON_POOL  # noqa: PLC0414 - settings and operations are imported together
 from icewright.core.operation import ORDERS as ORDERS  # noqa: PLC0414
 from icewright.core.operation import Operation as Operation  # noqa: PLC0414
-from icewright.core.probes import checked_probe
 from icewright.core.vacuum import check_cutoff
 from icewright.core.windows import parse_windows
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from icewright.core.knob import Knob, SettingRegistry, ValueKind
-from icewright.core.probes import check_predicate
+from icewright.core.knob import Knob, SettingRegistry, ValueKind, check_predicate
 
 DECLARED = SettingRegistry()
 _knob, _integer, _number_knob = DECLARED.knob, DECLARED.integer, DECLARED.number

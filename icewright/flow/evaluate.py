@@ -12,10 +12,10 @@ from datetime import datetime, timedelta
 from queue import Empty, SimpleQueue
 
 from icewright.core.breakers import FIRST_WAIT, PROBE_LIMIT, is_shared_fault
+from icewright.core.describe import MaintenanceStatus, table_status
 from icewright.core.effective import Knobs
 from icewright.core.errors import MetadataUnreadable, StorageHangs, TableNotFound
 from icewright.core.layering import Policy
-from icewright.core.maintenance_status import MaintenanceStatus, table_status
 from icewright.core.policy import ENABLED, EVALUATE_TIMEOUT, Operation
 from icewright.core.table import TableFacts, TableMetadata, TableRef
 from icewright.core.verdicts import Evaluation, evaluate, thresholds

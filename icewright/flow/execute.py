@@ -18,6 +18,7 @@ from icewright.core.errors import (
     IcewrightError,
     LeaseLost,
     StorageUnavailable,
+    StoreUnavailable,
     TableNotFound,
     TableReplaced,
 )
@@ -26,13 +27,14 @@ from icewright.core.runs import JobState, OperationState, Outcome, deferred, job
 from icewright.core.table import TableFacts, TableMetadata, TableRef
 from icewright.core.verdicts import Evaluation, thresholds
 from icewright.core.windows import closed, closes
-from icewright.flow.breakers import claim_probes, pause_after_failures, record_fault, record_success
+from icewright.flow.breakers import claim_probes, hanging_call, pause_after_failures, record_fault, record_success
 from icewright.flow.evaluate import evaluate_and_record
 from icewright.flow.impact import REWRITES, Measuring
 from icewright.flow.lease import Lease, NoLease, lease_heartbeat
 from icewright.flow.operation import OperationRunner, Request, Stop, load
 from icewright.flow.runtime import Runtime
 from icewright.ports import MANUAL, JobRow, RunRow
+from icewright.ports.work import WorkState
 
 
 @dataclass(frozen=True)
@@ -317,3 +319,34 @@ def _report_success(runtime: Runtime, result: JobResult, evaluation: Evaluation 
     pool = runtime.scopes[result.ref.catalog].pool if ON_POOL & worked else None
     with suppress(StorageUnavailable):  # the job has ended, even if the breakers are not recorded
         record_success(runtime, resources(result.ref, location, pool))
+
+
+HANGS_AFTER = 5.0  # seconds without progress, after which a thread is said to hang
+
+
+def end_abandoned_job(runtime: Runtime, job: JobRow, reason: Cancelled | LeaseLost, work: WorkState) -> None:
+    """End a job that was given up, release its table, and record the operations that it had not ended as deferred.
+
+    Where the thread of the work hangs, the call counts as a failure of what was called, for its breaker.
+    A job that does not hold its table any more keeps the end that others gave to it. May be repeated, as the store may
+    be away.
+    """
+    row = runtime.store.jobs.get(job.job_id)
+    if row is None or row.state is not JobState.RUNNING:
+        return
+    hangs = work.idle_seconds >= HANGS_AFTER
+    message = f"{reason}; its thread hangs in {work.site or 'a call outside of Icewright'}" if hangs else str(reason)
+    cancelled = isinstance(reason, Cancelled)
+    if not runtime.stopping():
+        ended = {run["operation"] for run in runtime.store.runs.list(job.job_id)}
+        remaining = [operation for operation in job.operations if operation not in ended]
+        defer(runtime, job.ref, remaining, job.job_id, "", message)
+    error = hanging_call(f"{job.ref}: {message}", work.site)
+    summary = f"{'cancelled' if cancelled else 'stopped'}: {message}"
+    state, now = JobState.CANCELLED if cancelled else JobState.INTERRUPTED, runtime.clock.now()
+    runtime.store.jobs.finish(job.job_id, state, summary, now, error.owner if hangs else None)
+    runtime.store.tables.schedule_evaluation([job.ref], now)
+    runtime.record_event("job_finished", job.ref, {"job_id": job.job_id, "state": state, "summary": summary})
+    if hangs:
+        with suppress(StoreUnavailable):  # the job has ended, even if the breaker is not recorded
+            record_fault(runtime, error, job.ref)

@@ -7,10 +7,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from icewright.core.breakers import Breaker, BreakerState, resources
-from icewright.core.capacity import Candidate, DueOperation, Limits
+from icewright.core.capacity import Candidate, DueOperation, Limits, Load, adapted
 from icewright.core.plan import MaintenancePlan, PlannedJob, make_plan
 from icewright.core.policy import Operation
-from icewright.core.pressure import Load, adapted
 from icewright.core.table import TableRef
 from icewright.flow.breakers import failing_resources, location_of
 from icewright.flow.runtime import Runtime

@@ -7,7 +7,7 @@ import io
 import fastavro
 import pytest
 
-from icewright.adapters.engines.service.avro_container import container
+from icewright.adapters.engines.service.avro_records import container
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 20_000])

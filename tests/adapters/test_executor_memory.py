@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from icewright.adapters.engines.spark.memory import overhead, shortage
+from icewright.adapters.engines.spark.classic import overhead, shortage
 
 YARN, K8S = "yarn", "k8s://https://kubernetes.default.svc:443"
 OVERHEAD, PYTHON, FACTOR = (

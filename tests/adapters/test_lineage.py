@@ -12,8 +12,7 @@ import pytest
 
 import icewright.adapters.metadata.document
 from icewright.adapters.metadata.document import decode, next_location, staged_by_us
-from icewright.adapters.metadata.lineage import Lineage, lineage
-from icewright.adapters.metadata.parsing import parse
+from icewright.adapters.metadata.parsing import Lineage, lineage, parse
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.table import TableRef
 

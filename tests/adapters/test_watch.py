@@ -9,7 +9,7 @@ from itertools import count, repeat
 
 import pytest
 
-from icewright.adapters.engines.spark.watch import watched
+from icewright.adapters.engines.spark.pool import watched
 from icewright.core.errors import Cancelled, IcewrightError, LeaseLost, StorageUnavailable
 from icewright.ports.work import SupervisedWork
 

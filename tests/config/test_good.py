@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from icewright.app.alerting import AlertsConfig
 from icewright.app.bootstrap import directory, read_config
 from icewright.app.config import Config
 from icewright.app.environment import find_config
+from icewright.app.sections import AlertsConfig
 from icewright.app.web.application import Settings
 from icewright.core.alerts import AlertRule, RuleTerms, Severity, default_terms
 from icewright.core.capacity import MAX_WAIT, CatalogLimits

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from icewright.core.maintenance_status import maintenance_status, table_status
+from icewright.core.describe import maintenance_status, table_status
 from icewright.core.policy import Operation
 from icewright.core.runs import LastRun, OperationState
 

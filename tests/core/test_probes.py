@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from icewright.core.knob import check_predicate, checked_probe
 from icewright.core.policy import PROBE
-from icewright.core.probes import check_predicate, checked_probe
 from icewright.core.rewriting import WHERE
 
 

@@ -15,10 +15,10 @@ from icewright.core.errors import InvariantViolated, StorageUnavailable
 from icewright.core.policy import Operation
 from icewright.core.runs import FileAction, JobState
 from icewright.core.table import TableRef
+from icewright.flow.bulk import queue_manual_job
 from icewright.flow.evaluate import evaluate_and_record, evaluate_due
 from icewright.flow.execute import execute, execute_taken
 from icewright.flow.lease import lease_heartbeat
-from icewright.flow.manual import queue_manual_job
 from icewright.flow.operation import Request
 from icewright.flow.queue import Planning
 from icewright.flow.reconcile import Reconciler, reconcile_interrupted

@@ -13,8 +13,8 @@ from sqlalchemy import QueuePool
 from icewright.core.capacity import Limits, PoolLimits
 from icewright.core.errors import CommitConflict, IcewrightError, MetadataUnreadable, StorageUnavailable
 from icewright.core.runs import JobState, OperationState
+from icewright.flow.bulk import queue_manual_job
 from icewright.flow.execute import JobResult, execute_taken
-from icewright.flow.manual import queue_manual_job
 from icewright.flow.queue import Planning, plan_now
 from icewright.flow.reconcile import Reconciler
 from icewright.flow.runtime import Runtime, Scope

@@ -16,9 +16,9 @@ from fastapi.testclient import TestClient
 
 from icewright.adapters.store.sql import SqlStore
 from icewright.app.tokens import digest
-from icewright.app.web.access import EventSenders
 from icewright.app.web.app_state import ServiceStatus
 from icewright.app.web.application import Settings, create_app
+from icewright.app.web.events import EventSenders
 from icewright.core.events.directory import CatalogEntry, Directory
 from icewright.core.permissions import Grant, Role
 from icewright.core.policy import Operation

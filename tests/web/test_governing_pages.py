@@ -13,7 +13,7 @@ import pytest
 from icewright.app.simulating import BEGIN, GeneratedFleet
 from icewright.app.web.identity import COOKIE, Access
 from icewright.app.web.pages import policy_form
-from icewright.app.web.pages.simulations import Simulated, SimulationRequest, Simulations
+from icewright.app.web.pages.simulate import Simulated, SimulationRequest, Simulations
 from icewright.app.web.problems import Problem
 from icewright.core.alerts import AlertRule, Begin, Condition, Severity
 from icewright.core.guardrails import parse_guardrail

@@ -14,9 +14,9 @@ import icewright
 from icewright.app.addresses import is_loopback
 from icewright.app.config import Config
 from icewright.app.web import api, events, oidc, pages, probes, problems
-from icewright.app.web.access import EventSenders
 from icewright.app.web.app_state import AppState, ServiceStatus
 from icewright.app.web.etags import ETagMiddleware
+from icewright.app.web.events import EventSenders
 from icewright.app.web.identity import Access, access_of
 from icewright.app.web.limits import BodyLimitMiddleware, PrincipalSlots, RateLimitMiddleware, TokenBuckets
 from icewright.app.web.response_cache import ResponseCache

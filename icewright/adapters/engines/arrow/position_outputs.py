@@ -9,12 +9,17 @@ from uuid import uuid4
 
 from pyroaring import BitMap64
 
-from icewright.adapters.engines.arrow.deletes import Deletes
+from icewright.adapters.engines.arrow.deletes import (
+    DELETED_PATH,
+    DELETED_POSITION,
+    Deletes,
+    position_delete_file,
+    puffin_file,
+)
 from icewright.adapters.engines.arrow.live_deletes import POSITION_DELETES, LiveData, LiveDelete, Partition
 from icewright.adapters.engines.arrow.opening import Opener
 from icewright.adapters.engines.arrow.position_scan import file_slice, positions_by
 from icewright.adapters.engines.arrow.tasks import Layout
-from icewright.adapters.engines.arrow.vectors import DELETED_PATH, DELETED_POSITION, position_delete_file, puffin_file
 from icewright.core.paths import data_folder
 from icewright.core.table import FORMAT_V3, TableMetadata
 from icewright.ports import TableFiles

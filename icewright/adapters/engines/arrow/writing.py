@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from icewright.adapters.engines.arrow.encoding import dictionary_pays
 from icewright.adapters.engines.arrow.metrics import Bounds, Leaf, column_paths, entry_metrics, leaves
 from icewright.adapters.engines.arrow.opening import Opener, first_line
 from icewright.adapters.engines.arrow.reading import offset
@@ -18,6 +18,41 @@ from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow
 from icewright.adapters.engines.arrow.tasks import Layout
 from icewright.adapters.engines.arrow.types import Field, arrow_schema
 from icewright.core.errors import TerminalError
+
+_SAMPLES, _SAMPLE_ROWS = 16, 512  # sampled slices of a row group, and rows of each at most
+_SAMPLE_BYTES = 16 << 20  # of all slices, about: counting distinct values copies them
+
+
+def dictionary_pays(column: pa.ChunkedArray, limit: int) -> bool:
+    """Return whether the dictionary of the column is estimated to stay within `limit` bytes.
+
+    The estimate assumes equally frequent values: a sample of n out of d distinct values has about n - n²/2d distinct
+    ones. Columns that Arrow cannot count, such as nested columns, have a dictionary.
+    """
+    if not len(column) or pa.types.is_nested(column.type):
+        return True
+    sample = _sample(column).drop_null()
+    if not len(sample):
+        return True
+    if isinstance(column.type, pa.BaseExtensionType):
+        sample = pa.chunked_array([chunk.storage for chunk in sample.chunks], column.type.storage_type)
+    sampled, distinct = len(sample), int(pc.count_distinct(sample).as_py())
+    width = float(sample.nbytes / sampled)
+    if sampled == len(column):
+        codes = sampled * math.ceil(math.log2(distinct + 1)) / 8
+        return distinct * width + codes < sampled * width
+    estimated = sampled**2 / (2 * max(sampled - distinct, 1))
+    return estimated * width <= limit
+
+
+def _sample(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    rows = max(1, min(_SAMPLE_ROWS, _SAMPLE_BYTES * len(column) // max(column.nbytes, 1) // _SAMPLES))
+    if len(column) <= _SAMPLES * rows:
+        return column
+    step = len(column) // _SAMPLES
+    chunks = [chunk for number in range(_SAMPLES) for chunk in column.slice(number * step, rows).chunks]
+    return pa.chunked_array(chunks, column.type)
+
 
 _CODECS = {"uncompressed": "NONE", "lz4_raw": "LZ4"}
 _LEVELS = {"ZSTD": 3, "GZIP": 6}  # defaults of parquet-java

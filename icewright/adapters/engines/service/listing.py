@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from icewright.adapters.engines.service.reachable import Canonical, with_key
 from icewright.adapters.engines.service.successors import Strange
-from icewright.adapters.metadata.lineage import lineage
+from icewright.adapters.metadata.parsing import lineage
 from icewright.core.errors import FolderMissing, Refused, UnsupportedTable
 from icewright.core.paths import key, metadata_folder
 from icewright.core.places import Spelling

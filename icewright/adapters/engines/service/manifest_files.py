@@ -17,9 +17,9 @@ from uuid import uuid4
 
 import fastavro
 
-from icewright.adapters.engines.service.avro_container import container
 from icewright.adapters.engines.service.avro_records import (
     VERSION_SEQUENCES,
+    container,
     decoded,
     encoded,
     names_by_id,

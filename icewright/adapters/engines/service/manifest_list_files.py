@@ -10,10 +10,10 @@ from typing import Any
 
 import fastavro
 
-from icewright.adapters.engines.service.avro_container import container
 from icewright.adapters.engines.service.avro_records import (
     VERSION_SEQUENCES,
     Record,
+    container,
     decoded,
     encoded,
     names_by_id,

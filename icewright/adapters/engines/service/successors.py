@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 
 from icewright.adapters.metadata.document import staged_by_us
-from icewright.adapters.metadata.lineage import Lineage, lineage
+from icewright.adapters.metadata.parsing import Lineage, lineage
 from icewright.core.errors import FileMissing, MetadataUnreadable, Refused
 from icewright.core.paths import key
 from icewright.core.runs import backoff

@@ -6,25 +6,128 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from icewright.adapters.engines.arrow.executors import environment_mismatch
 from icewright.adapters.engines.failures import telling
-from icewright.adapters.engines.spark.application import SparkApplication
-from icewright.adapters.engines.spark.classic import ClassicApplication
+from icewright.adapters.engines.spark.classic import ClassicApplication, shortage
 from icewright.adapters.engines.spark.connect import ConnectApplication
 from icewright.adapters.engines.spark.java import java_home
-from icewright.adapters.engines.spark.memory import shortage
-from icewright.adapters.engines.spark.watch import LOOK_SECONDS, watched
-from icewright.core.errors import EngineUnavailable, requires_extra
+from icewright.core.errors import Cancelled, EngineUnavailable, IcewrightError, LeaseLost, requires_extra
 from icewright.core.predicates import quoted
+from icewright.ports.work import current_work
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
+
+
+class SparkApplication(Protocol):
+    """A Spark application whose sessions are configured with the pool's catalogs."""
+
+    @property
+    def session(self) -> SparkSession:
+        """Return a session for a caller without a job."""
+        ...
+
+    @property
+    def app_id(self) -> str:
+        """Return the application's id, which Iceberg writes into snapshot summaries as `app-id`."""
+        ...
+
+    def alive(self) -> bool:
+        """Return whether the application accepts statements."""
+        ...
+
+    def marked(self, tag: str) -> AbstractContextManager[SparkSession]:
+        """Return a session for the statements of one job; `cancel` and `gb_hours` find them by the tag."""
+        ...
+
+    def cancel(self, tag: str) -> None:
+        """Cancel the tagged work that runs now. Never raises: a dead application runs nothing."""
+        ...
+
+    def quiet(self, tag: str) -> bool:
+        """Return whether no tagged task is active; a cancelled task continues for some seconds."""
+        ...
+
+    def gb_hours(self, tag: str) -> float | None:
+        """Return the memory that tagged tasks held times their run time; None if unknown."""
+        ...
+
+    def trouble(self, tag: str) -> str | None:
+        """Return why tagged tasks failed; None if none did."""
+        ...
+
+    def tasks(self) -> tuple[int, int, int] | None:
+        """Return cores, active tasks and pending tasks; None if Spark does not report them."""
+        ...
+
+    def stop(self) -> None:
+        """Stop or leave the application and free its resources in this process."""
+        ...
+
+
+LOOK_SECONDS = 1.0
+
+
+@contextmanager
+def watched(
+    check: Callable[[], None],
+    cancel: Callable[[], None],
+    every: float = LOOK_SECONDS,
+    tasks: Callable[[], tuple[int, int, int] | None] = lambda: None,
+) -> Iterator[None]:
+    """Poll `check` while the block runs; when it raises `Cancelled` or `LeaseLost`, call `cancel`.
+
+    `tasks` are the application's cores, active and pending tasks. A change of them is progress of the work, and so is a
+    task that runs, however long, as Spark itself gives up executors without heartbeats; None, for unknown, counts too.
+
+    The cancellation is repeated at every poll, as a procedure whose job was cancelled continues with the next job. The
+    error of `check` is raised at the end, also when the block ends without an error: with partial progress a procedure
+    returns the number of failed groups.
+    """
+    over, why = threading.Event(), list[IcewrightError]()
+    work, last = current_work(), _known(tasks)
+
+    def look() -> None:
+        nonlocal last
+        while not over.wait(every):
+            if work is not None and ((now := _known(tasks)) is None or now[1] or now != last):
+                last = now
+                work.progress()
+            if not why:
+                try:
+                    check()
+                except (Cancelled, LeaseLost) as error:
+                    why.append(error)
+                except IcewrightError:  # the store is away for a moment: the lease outlives some looks
+                    continue
+            if why:
+                cancel()
+
+    thread = threading.Thread(target=look, name="watch", daemon=True)
+    thread.start()
+    try:
+        yield
+    except Exception as error:
+        raise (why[0] if why else error) from error
+    finally:
+        over.set()
+        thread.join()
+    if why:
+        raise why[0]
+
+
+def _known(tasks: Callable[[], tuple[int, int, int] | None]) -> tuple[int, int, int] | None:
+    """Return the state of the application's tasks; None when the application does not tell, as it has died."""
+    try:
+        return tasks()
+    except Exception:  # noqa: BLE001 - the work meets the same error, and polling must go on
+        return None
 
 
 _FAILED = "failed_data_files_count"  # of what `rewrite_data_files` answers

@@ -13,8 +13,8 @@ from icewright.adapters.engines.failures import telling
 from icewright.adapters.engines.spark.pool import SparkPool, StatementFailed, StepResult, Work
 from icewright.adapters.engines.spark.predicate import OF_VALUES
 from icewright.core.errors import Cancelled, Refused, TerminalError
+from icewright.core.knob import TABLE
 from icewright.core.predicates import quoted
-from icewright.core.probes import TABLE
 from icewright.core.table import TableRef
 from icewright.ports import Clock, Probe
 

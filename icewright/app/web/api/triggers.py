@@ -16,7 +16,7 @@ from icewright.core.errors import IcewrightError
 from icewright.core.layering import parse_settings
 from icewright.core.permissions import Action, needed, place_of
 from icewright.core.table import TableRef
-from icewright.flow.manual import queue_manual_job, would_do
+from icewright.flow.bulk import queue_manual_job, would_do
 from icewright.ports import FleetPause, TableRow
 
 router = api_router("jobs", prefix="/tables")

@@ -21,7 +21,7 @@ from icewright.app.web.pages import (
     tables,
 )
 from icewright.app.web.pages.problem_pages import ProblemPageMiddleware
-from icewright.app.web.pages.simulations import Simulations
+from icewright.app.web.pages.simulate import Simulations
 
 router = APIRouter(include_in_schema=False)
 for module in (

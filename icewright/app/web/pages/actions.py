@@ -79,7 +79,7 @@ def undo(submission: Annotated[Submission, submitted(Action.JOBS_UNDO)]) -> Resp
     job = submission.caller.job(job_id)
     back, confirmed = f"/jobs/{job.job_id}", submission.form.one("how") == "undo"
     try:
-        undone = api.deletions.undo(job.job_id, models.UndoRequest(dry_run=not confirmed), submission.caller)
+        undone = api.jobs.undo(job.job_id, models.UndoRequest(dry_run=not confirmed), submission.caller)
     except (TerminalError, CommitConflict) as error:
         return redirect(back, f"{error}.", "bad")
     if undone.dry_run and not undone.already:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import multiprocessing
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from multiprocessing.connection import Connection
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter
 from starlette.responses import Response
 
 from icewright.app.plot import svg
-from icewright.app.simulating import BEGIN, CRON, MEASURES, GeneratedFleet, ReplayedFleet
+from icewright.app.simulating import BEGIN, CRON, MEASURES, GeneratedFleet, ReplayedFleet, simulate_all
 from icewright.app.web.callers import Caller, needs
 from icewright.app.web.pages import policy_form
 from icewright.app.web.pages.forms import Form, Submission, submitted
 from icewright.app.web.pages.listing import ListParams as Query
 from icewright.app.web.pages.render import HEADERS, Crumb, redirect, render_page
-from icewright.app.web.pages.simulations import Simulated, SimulationRequest, Simulations
 from icewright.app.web.pages.urls import with_query
 from icewright.app.web.problems import Problem
 from icewright.core.errors import ConfigError, IcewrightError, UsageError
@@ -26,12 +31,109 @@ from icewright.core.permissions import Action
 from icewright.core.policy import PRESET
 from icewright.core.presets import PRESETS
 from icewright.core.simulation.fleet import FLEET_NAMES
+from icewright.core.simulation.meter import Result
 from icewright.core.simulation.run import Slots, Span
 from icewright.core.simulation.trace import writes_of
 from icewright.core.simulation.writes import Write
 from icewright.core.table import TableRef
 from icewright.flow.preview import with_rule
 from icewright.ports.views import TableQuery
+
+SECONDS = 60.0  # time limit of a simulation
+_MAX_RESULTS = 16
+_POLL = 0.2
+
+
+@dataclass(frozen=True)
+class SimulationRequest:
+    """The policies, fleet and period of a simulation."""
+
+    origin: GeneratedFleet | ReplayedFleet
+    policies: Mapping[str, Policy | None]
+    span: Span
+    slots: Slots
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """The results of a simulation, visible to its owner."""
+
+    owner: str
+    title: str
+    description: str  # of the proposed policy
+    results: Mapping[str, Result]
+    query: Mapping[str, str]  # of the form
+
+
+@dataclass
+class Simulations:
+    """Runs simulations, and keeps the latest results in memory."""
+
+    _results: OrderedDict[str, Simulated] = field(default_factory=OrderedDict)
+    _busy: threading.Lock = field(default_factory=threading.Lock)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def run(
+        self, request: SimulationRequest, closing: threading.Event, seconds: float = SECONDS
+    ) -> Mapping[str, Result]:
+        """Return the results. Raises `Problem` when another simulation runs, or at the time limit."""
+        if not self._busy.acquire(blocking=False):
+            raise Problem(409, "another simulation runs: try again in a minute")
+        try:
+            return _run_in_child(request, closing.is_set, seconds)
+        finally:
+            self._busy.release()
+
+    def keep(self, simulated: Simulated) -> str:
+        """Keep results in memory, and return their id."""
+        simulation_id = secrets.token_urlsafe(9)
+        with self._lock:
+            self._results[simulation_id] = simulated
+            while len(self._results) > _MAX_RESULTS:
+                self._results.popitem(last=False)
+        return simulation_id
+
+    def get(self, simulation: str, owner: str) -> Simulated:
+        """Return kept results of the owner. Raises `Problem` 404."""
+        simulated = self._results.get(simulation)
+        if simulated is None or simulated.owner != owner:
+            raise Problem(404, "there is no such simulation any more: the last few are kept; run it again")
+        return simulated
+
+
+def _run_in_child(request: SimulationRequest, stopped: Callable[[], bool], seconds: float) -> Mapping[str, Result]:
+    context = multiprocessing.get_context("spawn")  # forking a threaded process would copy held locks
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_child_main, args=(sender, request), daemon=True)
+    process.start()
+    sender.close()
+    try:
+        deadline = time.monotonic() + seconds
+        while not receiver.poll(_POLL):
+            if stopped():
+                raise Problem(503, "the service stops")
+            if time.monotonic() >= deadline:
+                raise Problem(422, f"it took longer than {seconds:.0f} s: simulate fewer tables or days")
+        results: Mapping[str, Result] = receiver.recv()
+    except EOFError as error:
+        raise Problem(500, "the simulation ended without a result") from error
+    else:
+        return results
+    finally:
+        process.kill()
+        process.join()
+        receiver.close()
+
+
+def _child_main(to: Connection, request: SimulationRequest) -> None:
+    origin = request.origin
+    to.send(
+        simulate_all(
+            origin, origin.sources(), request.policies, request.span, request.slots, lambda _name, _share: None
+        )
+    )
+    to.close()
+
 
 router = APIRouter()
 PATH = "/policies/simulate"

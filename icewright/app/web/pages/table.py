@@ -13,7 +13,7 @@ from starlette.responses import Response
 from icewright.app.web import api
 from icewright.app.web.api import models
 from icewright.app.web.callers import Caller, needs
-from icewright.app.web.pages import charts, table_view, timeline
+from icewright.app.web.pages import charts, table_view
 from icewright.app.web.pages.listing import ListParams, TimeRange
 from icewright.app.web.pages.render import Crumb, render_page
 from icewright.app.web.pages.urls import table_url, with_query
@@ -102,7 +102,7 @@ def _health(caller: Caller, detail: models.TableDetail, waiting: Sequence[Waitin
 
 def _snapshots(caller: Caller, detail: models.TableDetail) -> dict[str, Any]:
     snapshots, fault = _read(lambda: api.tables.snapshots(detail.table, caller, limit=_SNAPSHOTS))
-    timeline_ = timeline.timeline_of(snapshots, caller.runtime.clock.now()) if snapshots is not None else None
+    timeline_ = table_view.timeline_of(snapshots, caller.runtime.clock.now()) if snapshots is not None else None
     return {"snapshots": snapshots, "line": timeline_, "fault": fault}
 
 

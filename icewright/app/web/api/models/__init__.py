@@ -1,24 +1,6 @@
 """Request and response bodies of the REST API."""
 
-from icewright.app.web.api.models.bulk import (
-    Bulk,
-    BulkPauseRequest,
-    BulkRequest,
-    BulkRunRequest,
-    Fleet,
-    FleetPauseRequest,
-)
 from icewright.app.web.api.models.common import RequestBody, Settings, Text
-from icewright.app.web.api.models.deletions import (
-    Deletions,
-    GivenUp,
-    Removed,
-    RemovedRef,
-    RemovedSnapshot,
-    Undone,
-    UndoRequest,
-    WaitingFiles,
-)
 from icewright.app.web.api.models.governing import (
     Audit,
     AuditEntry,
@@ -43,10 +25,18 @@ from icewright.app.web.api.models.governing import (
     Versions,
 )
 from icewright.app.web.api.models.jobs import (
+    Bulk,
+    BulkPauseRequest,
+    BulkRequest,
+    BulkRunRequest,
+    Deletions,
     Event,
     Events,
     File,
     Files,
+    Fleet,
+    FleetPauseRequest,
+    GivenUp,
     Job,
     JobDetail,
     JobRequest,
@@ -54,10 +44,16 @@ from icewright.app.web.api.models.jobs import (
     Plan,
     Planned,
     Queue,
+    Removed,
+    RemovedRef,
+    RemovedSnapshot,
     Run,
     Runs,
     Started,
+    Undone,
+    UndoRequest,
     Waiting,
+    WaitingFiles,
 )
 from icewright.app.web.api.models.tables import (
     IgnoredProperty,

@@ -1,4 +1,4 @@
-"""Bodies of jobs, runs, files, the queue and the plan."""
+"""Bodies of jobs, runs, files, the queue and the plan; of changes to many tables; of planned and undone deletions."""
 
 from __future__ import annotations
 
@@ -7,10 +7,158 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from icewright.app.web.api.models.common import RequestBody, Settings
-from icewright.app.web.api.models.deletions import Removed, WaitingFiles
+from icewright.app.web.api.models.common import RequestBody, Settings, Text
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState
+from icewright.core.selection import TableSelection
+
+
+class RemovedSnapshot(BaseModel):
+    """A snapshot that an expiry removed from the metadata."""
+
+    snapshot_id: int
+    parent_id: int | None
+    at: datetime = Field(description="when it was committed")
+    operation: str | None
+    summary: dict[str, str]
+
+
+class RemovedRef(BaseModel):
+    """A tag or branch that an expiry removed from the metadata."""
+
+    name: str
+    type: str | None
+    snapshot_id: int
+
+
+class Removed(BaseModel):
+    """What one commit of an expiry removed from the metadata."""
+
+    at: datetime
+    undone_at: datetime | None = Field(description="when an undo restored it; null: it was not restored")
+    metadata_location: str = Field(description="metadata file of the table before the commit")
+    snapshots: list[RemovedSnapshot]
+    refs: list[RemovedRef]
+
+
+class WaitingFiles(BaseModel):
+    """Files of a job that are still to be deleted."""
+
+    job_id: str
+    table: str
+    operations: list[Operation] = Field(description="operations that planned the deletion")
+    files: int
+    bytes: int = Field(description="sum of the known sizes")
+    failed: int = Field(description="files whose deletion failed so far")
+    planned_at: datetime
+    delete_after: datetime | None = Field(
+        description="when the first deletion is due; null: at the next reconciliation"
+    )
+    reason: str = Field(description="why the last deletion failed")
+
+
+class Deletions(BaseModel):
+    """A page of planned deletions, oldest job first."""
+
+    items: list[WaitingFiles]
+    next: str | None
+
+
+class UndoRequest(RequestBody):
+    """A request to undo a job."""
+
+    dry_run: bool = Field(False, description="report what an undo would restore, and change nothing")
+
+
+class Undone(BaseModel):
+    """What an undo brought back, or would bring back."""
+
+    job_id: str
+    table: str
+    dry_run: bool
+    already: bool = Field(description="an earlier undo restored everything")
+    undone_by: str | None = Field(description="the job that restored it; null when nothing was restored")
+    snapshots: list[RemovedSnapshot]
+    refs: list[str]
+    files: int = Field(description="planned deletions that are dropped")
+    bytes: int
+    not_restored: list[str] = Field(description="what cannot be restored, and why")
+    notes: list[str]
+    summary: str
+
+
+class GivenUp(BaseModel):
+    """Planned deletions that were dropped for good."""
+
+    job_id: str
+    table: str
+    files: int = Field(description="files that stay")
+
+
+_MOST_NAMES = 1000
+
+
+class BulkRequest(RequestBody):
+    """A selection of tables: by names and patterns, by catalog, or all."""
+
+    tables: Annotated[list[Text], Field(max_length=_MOST_NAMES)] = Field(
+        default_factory=list, description="names, and patterns such as lake.sales.*"
+    )
+    catalog: Text | None = Field(None, description="all tables of this catalog")
+    all: bool = Field(False, description="all tables that are yours to change")
+    expected: int | None = Field(
+        None, description="the count of an earlier response; without it nothing is changed, and the response counts"
+    )
+
+    def selection(self) -> TableSelection:
+        """Return the selection. Raises `UsageError` unless tables are selected in exactly one way."""
+        return TableSelection(tuple(self.tables), self.catalog, self.all)
+
+
+class BulkPauseRequest(BulkRequest):
+    """A request to pause many tables, with the reason."""
+
+    reason: Annotated[Text, Field(min_length=1)] = "by hand"
+
+
+class BulkRunRequest(BulkRequest):
+    """A request to start operations on many tables."""
+
+    operations: Annotated[list[Operation], Field(min_length=1, max_length=len(Operation))]
+    set: Settings = Field(default_factory=dict, description="knobs for these runs alone; guardrails hold")
+    force: bool = Field(False, description="start although a table is paused")
+
+
+class Bulk(BaseModel):
+    """The tables of a selection, and what was changed."""
+
+    count: int = Field(description="tables that are selected; for a cancellation, those with an open job")
+    changed: bool = Field(description="false: only counted")
+    tables: list[str] = Field(description="the selected tables, by name")
+    jobs: list[str] = Field(description="ids of the jobs that were started or cancelled")
+    refused: dict[str, str] = Field(description="tables on which no job could start, with the reason")
+
+
+class FleetPauseRequest(RequestBody):
+    """A request to pause everything, with the reason."""
+
+    reason: Annotated[Text, Field(min_length=1)] = "by hand"
+    cancel_running: bool = Field(False, description="ask running jobs to stop; without it they finish")
+
+
+class FleetPauseModel(BaseModel):
+    """The pause of the whole fleet."""
+
+    reason: str
+    author: str
+    since: datetime
+
+
+class Fleet(BaseModel):
+    """The pause of the whole fleet, or null while jobs may begin."""
+
+    paused: FleetPauseModel | None
+    cancelled: list[str] = Field(description="ids of the running jobs that this request asked to stop")
 
 
 class JobRequest(RequestBody):
