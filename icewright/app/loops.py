@@ -58,7 +58,6 @@ class RoundListener(Protocol):
 
     def __call__(self, loop: str, seconds: float, *, failed: bool = False) -> None:
         """Handle the end of a round of the loop."""
-        ...
 
 
 class LoopThreads:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -80,6 +80,14 @@ def note(text: object) -> None:
 def print_json(document: object) -> None:
     """Print one JSON document on standard output, and nothing else."""
     sys.stdout.write(printable_json(json.dumps(document, indent=2, default=_plain, ensure_ascii=False)) + "\n")
+
+
+def show(document: Any, as_json: bool, view: Callable[..., None], **options: Any) -> None:  # noqa: ANN401 - JSON
+    """Print a document as JSON, or as `view` shows it to people."""
+    if as_json:
+        print_json(document)
+    else:
+        view(document, **options)
 
 
 def printable_json(text: str) -> str:

@@ -68,7 +68,6 @@ class Evaluate(Protocol):
 
     def __call__(self, facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime) -> Verdict:
         """Return the operation's verdict on the facts."""
-        ...
 
 
 EVALUATE: Mapping[Operation, Evaluate] = {

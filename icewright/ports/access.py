@@ -71,39 +71,30 @@ class AccessStore(Protocol):
 
     def add_token(self, token: TokenRow) -> None:
         """Store a new API token. Not to be repeated: ids are unique."""
-        ...
 
     def token(self, token_id: str) -> TokenRow | None:
         """Return the API token of this id, or None."""
-        ...
 
     def tokens(self) -> Sequence[TokenRow]:
         """Return all API tokens, revoked and expired ones too, newest first."""
-        ...
 
     def record_token_use(self, token_id: str, now: datetime) -> None:
         """Record when an API token was last used. May be repeated."""
-        ...
 
     def revoke_token(self, token_id: str, now: datetime) -> bool:
         """Revoke an API token. Return False when no token of this id is active."""
-        ...
 
     def add_session(self, session: SessionRow) -> None:
         """Store a new session, and delete expired ones. Not to be repeated: digests are unique."""
-        ...
 
     def session(self, digest: str) -> SessionRow | None:
         """Return the session of this digest, expired or not, or None."""
-        ...
 
     def record_session_use(self, digest: str, now: datetime) -> None:
         """Record when a session was last used. May be repeated."""
-        ...
 
     def end_session(self, digest: str) -> None:
         """Delete a session, as its user logged out. May be repeated."""
-        ...
 
 
 class AuditLog(Protocol):
@@ -111,13 +102,11 @@ class AuditLog(Protocol):
 
     def append(self, *entries: AuditRow) -> None:
         """Append entries, all or none; durable when the call returns. Not to be repeated: each call adds them."""
-        ...
 
     def entries(
         self, sight: VisibilityFilter, before: int | None, limit: int, **equal: str | bool
     ) -> Sequence[AuditRow]:
         """Return entries, newest first, of ids below `before`, whose columns have the values of `equal`."""
-        ...
 
 
 class IdempotencyKeys(Protocol):
@@ -129,8 +118,6 @@ class IdempotencyKeys(Protocol):
         Otherwise returns the state of the first request with this key. A claim that was neither ended nor answered
         within a minute belongs to a dead process, and is given to the caller.
         """
-        ...
 
     def end(self, request_id: str, answer: Mapping[str, Any] | None) -> None:
         """Store the response under the key, or with None forget the key, as the request was refused."""
-        ...

@@ -17,7 +17,6 @@ class Notifier(Protocol):
 
     def send(self, title: str, body: str, severity: Severity) -> None:
         """Deliver a message. Raises `ChannelUnavailable`, which never names the channel's address."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,31 +51,24 @@ class AlertStore(Protocol):
 
         Unhealthy: a health of less than `below` points. Late: due and without a success since `overdue`.
         """
-        ...
 
     def failures(self, catalogs: Sequence[str]) -> Sequence[Failure]:
         """Return operations whose last run on a table failed; runs of an earlier uuid do not count."""
-        ...
 
     def unsupported(self, catalogs: Sequence[str]) -> Sequence[tuple[TableRef, str]]:
         """Return tables that no operation can maintain, each with a reason."""
-        ...
 
     def blocked(self, catalogs: Sequence[str]) -> Sequence[tuple[TableRef, str]]:
         """Return tables whose last evaluation blocked an operation, each with a reason; not those switched off."""
-        ...
 
     def backlog(self) -> QueueBacklog:
         """Return how many jobs are queued, and since when the oldest waits."""
-        ...
 
     def unresolved(self) -> Sequence[Alert]:
         """Return alerts that are not resolved, and conditions that may become alerts, oldest first."""
-        ...
 
     def list(self, *, resolved: bool = False, limit: int = 1000) -> Sequence[Alert]:
         """Return raised alerts with their deliveries, newest first; with `resolved` those that are over too."""
-        ...
 
     def record_changes(self, changes: Sequence[AlertChange], channels: Sequence[str], now: datetime) -> None:
         """Record changes of alerts and, in the same transaction, the deliveries that these channels are owed.
@@ -84,7 +76,6 @@ class AlertStore(Protocol):
         A new channel is owed every open alert. A channel that was owed an alert is owed its end, unless a silence kept
         the beginning from it. A new alert inherits the silence of the last one of its key. May be repeated.
         """
-        ...
 
     def acknowledge(self, alert_id: int, acknowledgement: Acknowledgement | None) -> bool:
         """Set or withdraw the acknowledgement of an open alert; return whether there is such an alert."""
@@ -96,12 +87,9 @@ class AlertStore(Protocol):
         Each channel gets the deliveries of one alert key in order: the end after the beginning, the next alert after
         the end. A beginning waits until the silence of its alert is over.
         """
-        ...
 
     def mark_delivered(self, deliveries: Sequence[PendingDelivery], now: datetime) -> None:
         """Record that the channel accepted these deliveries. May be repeated."""
-        ...
 
     def schedule_redelivery(self, deliveries: Sequence[PendingDelivery], try_at: datetime) -> None:
         """Count a failure of each delivery, and schedule its next attempt."""
-        ...

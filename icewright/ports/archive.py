@@ -38,30 +38,24 @@ class OldHistory(Protocol):
 
     def waiting(self, before: datetime) -> Mapping[str, int]:
         """Return how many rows of each source are old enough."""
-        ...
 
     def unfinished(self) -> Sequence[Batch]:
         """Return batches that were planned and not pruned, oldest first."""
-        ...
 
     def plan(self, source: str, before: datetime, now: datetime) -> Batch | None:
         """Record the next batch, of bounded size; None when nothing old enough is left.
 
         Raises `LeaseLost` when the source has an unfinished batch already: another process archives it.
         """
-        ...
 
     def rows(self, batch: Batch) -> pa.Table:
         """Return the rows of a batch: `batch`, `table_name` and the columns of the source."""
-        ...
 
     def written(self, batch: Batch) -> None:
         """Record that the archive has the batch. May be repeated."""
-        ...
 
     def prune(self, batch: Batch) -> None:
         """Delete the rows of a written batch. May be repeated."""
-        ...
 
 
 class Archive(Protocol):
@@ -75,8 +69,6 @@ class Archive(Protocol):
         then calling again settles it. Raises `CatalogUnavailable`, `StorageUnavailable`, and `InvariantViolated` when
         the table has a part of the batch.
         """
-        ...
 
     def close(self) -> None:
         """Close the catalog's connections; the archive is not used afterwards."""
-        ...

@@ -18,49 +18,39 @@ class CatalogSchedule(Protocol):
 
     def list(self) -> Sequence[CatalogRow]:
         """Return every catalog that was ever scheduled, by name."""
-        ...
 
     def claim(self, names: Sequence[str], holder: str, now: datetime, until: datetime) -> Sequence[CatalogRow]:
         """Claim the due ones of these catalogs for the process `holder`, until the claim expires.
 
         Of two processes that claim at the same time one gets each catalog. Names that are new are due at once.
         """
-        ...
 
     def record_read(self, name: str, began: datetime, now: datetime, detect_at: datetime) -> None:
         """Record that a catalog was listed, end its claim, and schedule the next listing.
 
         The next listing is earlier than `detect_at` where `detect_soon` asked for that after this one `began`.
         """
-        ...
 
     def record_failure(self, name: str, error: str, detect_at: datetime) -> None:
         """Record that a catalog could not be listed, end its claim, and schedule the next attempt."""
-        ...
 
     def detect_soon(self, names: Sequence[str], now: datetime) -> None:
         """Make these catalogs due to be listed at once, again where a listing is under way. May be repeated."""
-        ...
 
     def record_policy_applied(self, name: str, fingerprint: str, now: datetime) -> None:
         """Record that the catalog's tables were compared with the policy of this fingerprint."""
-        ...
 
     def record_cutoff_applied(self, name: str, instant: str, now: datetime) -> None:
         """Record that vacuum has applied this instant (ISO 8601) as the catalog's cut-off."""
-        ...
 
     def record_vacuumed(self, name: str, now: datetime) -> None:
         """Record that a vacuum of the catalog has ended. May be repeated."""
-        ...
 
     def commit_reports_read_up_to(self, catalog: str) -> int | None:
         """Return the snapshot id up to which the catalog's table of commit reports was read, or None."""
-        ...
 
     def record_commit_reports_read(self, catalog: str, snapshot_id: int | None, now: datetime) -> None:
         """Record the snapshot id up to which the catalog's table of commit reports was read."""
-        ...
 
 
 class Leases(Protocol):
@@ -68,11 +58,9 @@ class Leases(Protocol):
 
     def acquire(self, name: str, holder: str, now: datetime, until: datetime) -> str:
         """Acquire or renew a lease. Return the process that holds it now, or a blank when nobody does."""
-        ...
 
     def release(self, name: str, holder: str) -> None:
         """Release a lease of this holder; another holder's is left alone. May be repeated."""
-        ...
 
 
 class Breakers(Protocol):
@@ -80,22 +68,18 @@ class Breakers(Protocol):
 
     def list(self) -> Sequence[Breaker]:
         """Return the breakers of all resources that have failed since their last success, by resource."""
-        ...
 
     def record(self, breaker: Breaker) -> None:
         """Insert or replace the breaker of a resource. May be repeated."""
-        ...
 
     def claim_probe(self, resource: str, now: datetime, until: datetime) -> bool:
         """Claim the one probe of a resource whose `retry_at` has come. Return False when another one runs.
 
         A resource without a breaker needs no probe: then too the answer is False.
         """
-        ...
 
     def close(self, resource: str) -> bool:
         """Remove the breaker of a resource, as it answers. Return False when there was none. May be repeated."""
-        ...
 
 
 class FleetPauses(Protocol):
@@ -103,15 +87,12 @@ class FleetPauses(Protocol):
 
     def get(self) -> FleetPause | None:
         """Return the pause that is in force, or None."""
-        ...
 
     def begin(self, pause: FleetPause) -> None:
         """Pause the fleet: from now on `dequeue` returns no job and `claim` begins no operation. Replaces a pause."""
-        ...
 
     def end(self) -> bool:
         """Let jobs begin again. Return False when the fleet was not paused. May be repeated."""
-        ...
 
 
 class ProcessRegistry(Protocol):
@@ -119,29 +100,24 @@ class ProcessRegistry(Protocol):
 
     def list(self) -> Sequence[ProcessRow]:
         """Return the processes that have not deregistered, also those whose heartbeat has stopped, oldest first."""
-        ...
 
     def record_heartbeat(self, row: ProcessRow) -> bool:
         """Insert or update the heartbeat of a process; the start that was recorded first stays. May be repeated.
 
         Return whether somebody asked the process to drain.
         """
-        ...
 
     def request_drain(self, holder: str, now: datetime) -> bool:
         """Ask a process to take no more jobs: `dequeue` gives it none from now on, and it ends when its jobs have.
 
         Return False when no such process is registered. May be repeated.
         """
-        ...
 
     def deregister(self, holders: Sequence[str]) -> None:
         """Remove processes that have ended, and release the tables that they had claimed. May be repeated."""
-        ...
 
     def release_claims(self, dead: Callable[[str], bool], now: datetime) -> None:
         """Release the catalogs and tables that `dead` processes had claimed to read. May be repeated.
 
         A table counts the death (see `TableState.claim_evaluations`).
         """
-        ...

@@ -107,25 +107,21 @@ class Engine(Protocol):
 
     def run(self, request: StepRequest) -> Outcome:
         """Run the step, or with `dry_run` return what it would do."""
-        ...
 
     def resume(self, unfinished: Unfinished, *, outside: bool = True) -> Outcome:
         """Finish the planned deletions of a job that has ended, after a fresh proof.
 
         `outside`: those in places of no table are deleted too.
         """
-        ...
 
     def adoptable(self, ref: TableRef) -> Adoptable:
         """Return what a person may declare to be the table's own. Raises `Refused` if a live table owns part of it."""
-        ...
 
     def check(self, ref: TableRef, level: CheckLevel, snapshot_ids: frozenset[int] | None = None) -> IntegrityReport:
         """Check that the files of all snapshots, or of those named, exist and are what their entries say, by level.
 
         Raises the errors of loading the table, and `StorageUnavailable`.
         """
-        ...
 
     def repair(self, request: RepairRequest) -> RepairPlan:
         """Repair what is provably right, or with `dry_run` return what that would be; other faults stay, with reasons.
@@ -134,7 +130,6 @@ class Engine(Protocol):
         without what is dropped. Faults that are repaired already are passed over. Raises `CommitConflict` when the
         table has changed since `base`, `CommitStateUnknown`, and `UnsupportedTable`.
         """
-        ...
 
     def probe(self, probe: Probe) -> Sequence[float]:
         """Return the seconds that the query takes on each of the snapshots, in their order.
@@ -142,4 +137,3 @@ class Engine(Protocol):
         Raises `Refused` when the query is not one SELECT over the table alone, `Cancelled` when it takes too long, and
         the errors of the query.
         """
-        ...

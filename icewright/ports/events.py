@@ -31,11 +31,9 @@ class EventInbox(Protocol):
         Their catalogs are listed soon with `ask`, those of unknown tables always. Scans are summed by day: a table's
         queries per day are computed from those sums.
         """
-        ...
 
     def decay_query_rates(self, now: datetime) -> None:
         """Recompute the queries per day of tables that were read of late; call it about once an hour."""
-        ...
 
 
 class ActivityLog(Protocol):
@@ -43,11 +41,9 @@ class ActivityLog(Protocol):
 
     def record(self, kind: str, now: datetime, ref: TableRef | None = None, **details: Any) -> None:  # noqa: ANN401
         """Append an event. `job_id` among the details relates it to a job. Not to be repeated: each call adds one."""
-        ...
 
     def list(self, job_id: str | None = None, limit: int = 100) -> Sequence[Mapping[str, Any]]:
         """Return the newest `limit` events, newest first, or all events of a job, oldest first."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +63,6 @@ class CommitReports(Protocol):
 
         Raises `TableNotFound`, `CatalogUnavailable` and `MetadataUnreadable`.
         """
-        ...
 
     def close(self) -> None:
         """Close the connections to the source of reports."""
-        ...

@@ -28,7 +28,6 @@ class JobQueue(Protocol):
         self, planned: PlannedJob, trigger: Trigger, now: datetime, options: Mapping[str, Any] | None = None
     ) -> str | None:
         """Queue a job for a worker. Return its id, or None when the table is unknown, dropped or has an open job."""
-        ...
 
     def dequeue(self, holder: str, catalogs: Sequence[str], now: datetime, limit: int) -> Sequence[JobRow]:
         """Start at most `limit` queued jobs of these catalogs as jobs of the process `holder`.
@@ -37,11 +36,9 @@ class JobQueue(Protocol):
 
         Jobs that another process is taking at this moment are skipped, not waited for.
         """
-        ...
 
     def promote(self, queued_before: datetime) -> None:
         """Give jobs that were queued before then, and still are, priority over newer planned ones. May be repeated."""
-        ...
 
     def claim(
         self,
@@ -57,11 +54,9 @@ class JobQueue(Protocol):
 
         A queued job is cancelled to make room; a queued manual one only for another manual job.
         """
-        ...
 
     def heartbeat(self, job_id: str, now: datetime) -> LeaseStatus:
         """Renew the lease of a running job. Return whether the job still holds its table. May be repeated."""
-        ...
 
     def finish(
         self, job_id: str, state: JobState, summary: str, now: datetime, fault: FaultOwner | None = None
@@ -70,22 +65,18 @@ class JobQueue(Protocol):
 
         `fault` names who caused a failure or a deferral; None means the table, or nobody.
         """
-        ...
 
     def end_interrupted(self, now: datetime, dead: Callable[[str], bool]) -> Sequence[JobRow]:
         """End running jobs whose lease expired or whose holder is `dead`, and return them.
 
         In the same transaction their tables are released and become due for evaluation.
         """
-        ...
 
     def request_cancel(self, job_id: str, now: datetime) -> bool:
         """Ask a running job to stop, or end a queued one at once. Return False when the job has ended already."""
-        ...
 
     def queued(self, catalogs: Sequence[str]) -> Sequence[JobRow]:
         """Return the queued jobs on tables of these catalogs, oldest first."""
-        ...
 
     def count_consecutive(self, ref: TableRef, state: JobState) -> int:
         """Return how many of the table's newest jobs ended in this state in a row, 50 at most.
@@ -93,15 +84,12 @@ class JobQueue(Protocol):
         Cancelled jobs, jobs whose `fault` is not the table's, jobs before the table was last resumed, and jobs on an
         earlier table of the same name do not count.
         """
-        ...
 
     def get(self, job_id: str) -> JobRow | None:
         """Return the job of this id or of this unique prefix of an id, or None."""
-        ...
 
     def list(self, ref: TableRef | None = None, limit: int = 50) -> Sequence[JobRow]:
         """Return the newest jobs of one table, or of all tables, newest first."""
-        ...
 
 
 class PlanningState(Protocol):
@@ -112,27 +100,21 @@ class PlanningState(Protocol):
 
         Pool and scope are empty: they are configuration, which the store does not have.
         """
-        ...
 
     def usage(self, day: datetime) -> Usage:
         """Return the queued and running jobs, and the GB-hours spent since `day`, by pool and by catalog."""
-        ...
 
     def change_token(self) -> Hashable:
         """Return a value that changes with everything that `candidates`, `usage` and `pool_limits` depend on."""
-        ...
 
     def record_deferred(self, deferred: Sequence[Deferred]) -> None:
         """Replace the reasons and queue positions of due operations that did not start. May be repeated."""
-        ...
 
     def pool_limits(self) -> Mapping[str, int]:
         """Return the number of concurrent jobs of each pool whose limit was adapted, by name of the pool."""
-        ...
 
     def set_pool_limit(self, name: str, limit: int, now: datetime) -> None:
         """Set the number of concurrent jobs of a pool. May be repeated."""
-        ...
 
 
 class RunHistory(Protocol):
@@ -143,20 +125,15 @@ class RunHistory(Protocol):
 
         May be repeated: a run of the same job, operation and end is recorded once.
         """
-        ...
 
     def record_resumed(self, catalog: str, outcome: Outcome) -> None:
         """Add to the counters the work that a later process finished of an interrupted run. Not to be repeated."""
-        ...
 
     def list(self, job_id: str) -> Sequence[Mapping[str, Any]]:
         """Return the operations of a job in their order, with metrics, statements, and the table before and after."""
-        ...
 
     def history(self, ref: TableRef, table_uuid: str) -> History:
         """Return the last run of each operation on the table of this uuid; an earlier table's runs do not count."""
-        ...
 
     def work_done(self, since: datetime, most: int) -> Sequence[tuple[Operation, Mapping[str, float]]]:
         """Return the metrics of committed runs since then: the newest of each table, `most` of each operation."""
-        ...

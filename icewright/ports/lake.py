@@ -22,11 +22,9 @@ class Clock(Protocol):
 
     def now(self) -> datetime:
         """Return the time, aware, in UTC."""
-        ...
 
     def sleep(self, seconds: float) -> None:
         """Wait, as back-off between attempts."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,15 +109,12 @@ class Catalog(Protocol):
     @property
     def name(self) -> str:
         """Return the name under which engines know it too."""
-        ...
 
     def pointers(self) -> Sequence[Pointer]:
         """Return every table, views left out, by the cheapest means that the catalog has. Whole or not at all."""
-        ...
 
     def load(self, ref: TableRef) -> TableMetadata:
         """Return the current metadata. Raises `TableNotFound`, `MetadataUnreadable`."""
-        ...
 
     def neighbours(self) -> Sequence[Pointer]:
         """Return tables of the same server or database that this catalog does not list, under their catalogs' names.
@@ -128,18 +123,15 @@ class Catalog(Protocol):
         meanwhile is in at least one of both results. Tables that a server does not show, such as other warehouses of a
         REST server, are missing.
         """
-        ...
 
     def neighbour(self, pointer: Pointer) -> TableMetadata:
         """Return the metadata file of one of the neighbours, read where it lies. Raises `MetadataUnreadable`."""
-        ...
 
     def restorable(self, base: TableMetadata, change: RestoreSnapshots) -> str:
         """Return what the change cannot put back into `base` as it was, in words; blank when all of it returns.
 
         Begins with `nothing:` when the commit would be refused. Raises `MetadataUnreadable`.
         """
-        ...
 
     def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
         """Apply `change` to exactly `base` and return the new metadata; `base` itself when there is nothing to change.
@@ -149,7 +141,6 @@ class Catalog(Protocol):
         catalog cannot compare everything, objects that the commit dropped are restored before the conflict is raised;
         if that fails too, `InvariantViolated` is raised, and no file may be deleted.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +157,6 @@ class ListsDatasets(Protocol):
 
     def listing(self) -> tuple[Sequence[Pointer], Sequence[Dataset]]:
         """Return what `pointers` does, and the tables of all other formats that have a folder. Whole or not at all."""
-        ...
 
 
 @runtime_checkable
@@ -181,7 +171,6 @@ class Restoring(Protocol):
 
         Raises `InvariantViolated` when the refs are unknown or cannot be restored: no file may be deleted then.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,22 +224,18 @@ class Storage(Protocol):
         Raises `FileMissing`, `StorageUnavailable`, `AccessDenied`, `MetadataUnreadable` for what is no regular file,
         and `MetadataTooLarge` for a file above the limit, by default that of a metadata.json.
         """
-        ...
 
     def read_range(self, path: str, start: int, length: int) -> bytes:
         """Return up to `length` bytes of a regular file from an offset inside it; fewer where the file ends before.
 
         Raises `FileMissing`, `StorageUnavailable`, `AccessDenied`, and `MetadataUnreadable` for no regular file.
         """
-        ...
 
     def write(self, path: str, content: bytes) -> None:
         """Write a new file; it is durable when the call returns. Raises `StorageUnavailable`."""
-        ...
 
     def size(self, path: str) -> int | None:
         """Return the file's length in bytes, None when there is no such file."""
-        ...
 
     def stat(self, paths: Sequence[str], concurrency: int) -> Mapping[str, FileStat | None]:
         """Return length and time of many files, by few requests; None when there is no such file.
@@ -259,7 +244,6 @@ class Storage(Protocol):
         path that storage cannot address by name (see `listing`) is missing from the result, and `delete` reports why.
         Raises `AccessDenied`, and `StorageUnavailable` when storage does not answer for one of the others.
         """
-        ...
 
     def time(self, location: str) -> datetime:
         """Return the storage's own clock, from a hidden file that is written below the location and deleted again.
@@ -267,26 +251,21 @@ class Storage(Protocol):
         Raises `StorageUnavailable`, also when the file cannot be deleted, `AccessDenied`, and `Refused` where writing
         is not allowed.
         """
-        ...
 
     def canonical(self, folder: str) -> str:
         """Return the folder without the links that lead to it; as it is where storage knows no links."""
-        ...
 
     def canonicals(self, folders: Iterable[str]) -> Mapping[str, str]:
         """Return the same of many folders at once, by each of them: at less cost where folders lie in the same ones."""
-        ...
 
     def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:
         """Delete files; one that is missing already counts as deleted.
 
         A path that storage cannot address exactly as spelt is a failure: no other file is deleted in its place.
         """
-        ...
 
     def tidy(self, paths: Sequence[str], stop: str) -> None:
         """Remove folders that the deletion of `paths` left empty, below `stop`; nothing to do on object stores."""
-        ...
 
     def listing(self, location: str, unnamed: Callable[[str], None] = ignore) -> Iterator[pa.RecordBatch]:
         """Return all files below a location: `path` (string), `bytes` (int64), `modified` (timestamp, null = unknown).
@@ -296,7 +275,6 @@ class Storage(Protocol):
         that are not UTF-8 in file systems. Object stores give times in whole seconds, as for a single object. Raises
         `FolderMissing` where a file system has no such folder; an object store has no folders.
         """
-        ...
 
 
 class TableFiles(Storage, Protocol):
@@ -304,48 +282,38 @@ class TableFiles(Storage, Protocol):
 
     def inventory(self, path: str, location: str, unnamed: Callable[[str], None] = ignore) -> Iterator[pa.RecordBatch]:
         """Return the columns of `listing` from an inventory of the object store: a file or a folder of files."""
-        ...
 
     def facts(self, metadata: TableMetadata, thresholds: Thresholds) -> TableFacts:
         """Return the facts that the manifests of the current snapshot give. Never returns partial facts."""
-        ...
 
     def history(self, metadata: TableMetadata) -> TableHistory:
         """Return the log of main's snapshots, and all schemas, from the metadata file. Raises `MetadataUnreadable`."""
-        ...
 
     def candidates(
         self, metadata: TableMetadata, step: RewriteDataFiles | RewritePositionDeletes | ConvertEqualityDeletes
     ) -> tuple[FileAction, ...]:
         """Return the files of the step's partitions that are rewritten: by its options, as Spark's planner does."""
-        ...
 
     def aged(self, metadata: TableMetadata, step: ExpireRows) -> tuple[FileAction, ...]:
         """Return the data files that hold rows older than the step's day, as far as their bounds tell."""
-        ...
 
     def avro(self, path: str) -> AvroFile:
         """Return the header and the decompressed records of an Avro file."""
-        ...
 
     def manifests(self, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
         """Return the rows of the snapshot's manifest list."""
-        ...
 
     def outside(self, metadata: TableMetadata, snapshots: Sequence[Snapshot]) -> tuple[str, ...]:
         """Return the folders outside the table's location and write paths that hold files of the snapshots."""
-        ...
 
     def planning_seconds(self, snapshot: Snapshot) -> float:
         """Return the seconds to read the metadata of a full scan past every cache: manifest list and manifests."""
-        ...
 
     def manifest_lists(self, snapshots: Sequence[Snapshot], *, totals: bool = False) -> pa.Table:
         """Return the manifests that the snapshots list, each once; the columns are the fields of `ManifestFile`.
 
         `totals`: a list that names fewer live files than its snapshot's summary counts is `MetadataUnreadable`.
         """
-        ...
 
     def entries(self, manifests: Sequence[ManifestFile]) -> pa.Table:
         """Return the entries of the manifests, deleted ones too, with inherited values filled in.
@@ -353,11 +321,9 @@ class TableFiles(Storage, Protocol):
         Columns: status, snapshot_id, sequence_number, content, path, format, partition (canonical text), records,
         bytes, referenced, content_bytes, spec_id, and manifest: the index of the manifest in `manifests`.
         """
-        ...
 
     def live_files(self, manifests: Sequence[ManifestFile]) -> Iterator[pa.RecordBatch]:
         """Return the files that are live in the manifests: `path`, `bytes`, `content`, `format`, in bounded memory.
 
         A path may come more than once. Complete or an error: an unreadable manifest ends the iteration by raising.
         """
-        ...

@@ -70,4 +70,3 @@ class MeasureReader(Protocol):
 
     def read(self, now: datetime, points: Sequence[int], seconds: Sequence[int]) -> Measures:
         """Return all aggregates of one moment; `points` and `seconds` are the upper bounds of the histograms."""
-        ...

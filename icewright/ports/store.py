@@ -26,118 +26,33 @@ class Store(Protocol):
     recorded.
     """
 
+    tables: TableState  # listings of tables, their evaluations and when each is evaluated next
+    pins: SnapshotPins  # snapshots that readers and running rewrites need
+    registrations: Registrations  # every table and place that any catalog ever named
+    ledger: DeletionLedger  # files that jobs plan to delete, and their states
+    jobs: JobQueue  # jobs, queued, running and ended
+    planning: PlanningState  # the input of the planner, and the work that it left waiting
+    runs: RunHistory  # the operations that jobs ran
+    catalogs: CatalogSchedule  # the schedule of catalog listings
+    leases: Leases  # named leases, each of one process at a time
+    breakers: Breakers  # circuit breakers of catalogs, storage places and pools
+    fleet: FleetPauses  # the pause of the whole fleet
+    processes: ProcessRegistry  # services and workers that are alive
+    inbox: EventInbox  # events that other systems push
+    activity: ActivityLog  # the log of what happened, for people
+    alerts: AlertStore  # alerts and their deliveries to channels
+    measures: MeasureReader  # aggregates of everything, for metrics
+    views: Views  # lists for people, page by page
+    rules: PolicyRules  # policy rules, with all their versions
+    access: AccessStore  # API tokens and sessions of users
+    audit: AuditLog  # the audit log of changes and refusals
+    requests: IdempotencyKeys  # requests with an Idempotency-Key, each carried out once
+
     def reading_together(self) -> AbstractContextManager[None]:
         """Let all reads of this thread share one transaction until the block ends.
 
         The block neither writes to the store, which raises `RuntimeError`, nor waits for anything else.
         """
-        ...
 
     def change_token(self) -> Hashable | None:
         """Return a value that changes with every commit of any process; None where no cheap one exists."""
-        ...
-
-    @property
-    def tables(self) -> TableState:
-        """Tables: listings, evaluations and when each is evaluated next."""
-        ...
-
-    @property
-    def pins(self) -> SnapshotPins:
-        """Snapshots that readers and running rewrites need."""
-        ...
-
-    @property
-    def registrations(self) -> Registrations:
-        """Registrations of every table and place that any catalog ever named."""
-        ...
-
-    @property
-    def ledger(self) -> DeletionLedger:
-        """Files that jobs plan to delete, and their states."""
-        ...
-
-    @property
-    def jobs(self) -> JobQueue:
-        """Jobs, queued, running and ended."""
-        ...
-
-    @property
-    def planning(self) -> PlanningState:
-        """The input of the planner, and the work that it left waiting."""
-        ...
-
-    @property
-    def runs(self) -> RunHistory:
-        """The operations that jobs ran."""
-        ...
-
-    @property
-    def catalogs(self) -> CatalogSchedule:
-        """The schedule of catalog listings."""
-        ...
-
-    @property
-    def leases(self) -> Leases:
-        """Named leases, each of one process at a time."""
-        ...
-
-    @property
-    def breakers(self) -> Breakers:
-        """Circuit breakers of catalogs, storage places and pools."""
-        ...
-
-    @property
-    def fleet(self) -> FleetPauses:
-        """The pause of the whole fleet."""
-        ...
-
-    @property
-    def processes(self) -> ProcessRegistry:
-        """Services and workers that are alive."""
-        ...
-
-    @property
-    def inbox(self) -> EventInbox:
-        """Events that other systems push."""
-        ...
-
-    @property
-    def activity(self) -> ActivityLog:
-        """The log of what happened, for people."""
-        ...
-
-    @property
-    def alerts(self) -> AlertStore:
-        """Alerts and their deliveries to channels."""
-        ...
-
-    @property
-    def measures(self) -> MeasureReader:
-        """Aggregates of everything, for metrics."""
-        ...
-
-    @property
-    def views(self) -> Views:
-        """Lists for people, page by page."""
-        ...
-
-    @property
-    def rules(self) -> PolicyRules:
-        """Policy rules, with all their versions."""
-        ...
-
-    @property
-    def access(self) -> AccessStore:
-        """API tokens and sessions of users."""
-        ...
-
-    @property
-    def audit(self) -> AuditLog:
-        """The audit log of changes and refusals."""
-        ...
-
-    @property
-    def requests(self) -> IdempotencyKeys:
-        """Requests with an Idempotency-Key, each carried out once."""
-        ...

@@ -22,27 +22,21 @@ class Branched(Catalog, Protocol):
     @property
     def branch(self) -> str:
         """Return the branch or tag that `pointers`, `load` and `commit` are about."""
-        ...
 
     def gc_config(self) -> GcConfig | None:
         """Return the garbage collection settings that the catalog itself stores."""
-        ...
 
     def references(self) -> Sequence[Reference]:
         """Return every branch and tag of the catalog."""
-        ...
 
     def tables(self, reference: Reference, keys: Iterable[Key] | None = None) -> Mapping[Key, Content]:
         """Return the tables at the reference's hash, all or those of the keys."""
-        ...
 
     def log(self, reference: Reference) -> Iterator[Commit]:
         """Yield the reference's commits from its hash on, newest first."""
-        ...
 
     def read(self, content: Content) -> TableMetadata:
         """Return the metadata file of a version, as it is stored."""
-        ...
 
     def expire(
         self, reference: Reference, content: Content, base: TableMetadata, change: RemoveSnapshots
@@ -51,13 +45,11 @@ class Branched(Catalog, Protocol):
 
         Raises as `Catalog.commit` does.
         """
-        ...
 
     def put_back(
         self, reference: Reference, content: Content, base: TableMetadata, change: RestoreSnapshots
     ) -> TableMetadata:
         """Commit the undo of an expiry to the branch; return `base` itself when nothing is to be restored."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -113,15 +105,12 @@ class Vacuum(Protocol):
 
     def survey(self, now: datetime) -> Survey:
         """Identify the live contents. Raises `Refused` when the cut-off policy is faulty."""
-        ...
 
     def expire(self, work: VacuumOf) -> Outcome:
         """Remove old snapshots from the table's metadata, one commit for each branch that has some."""
-        ...
 
     def sweep(self, work: VacuumOf) -> Outcome:
         """Delete files in the table's locations that nothing live reaches and that are older than the grace.
 
         In a dry run old snapshots count as expired already.
         """
-        ...

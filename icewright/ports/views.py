@@ -228,45 +228,36 @@ class Views(Protocol):
         self, query: TableQuery, sight: VisibilityFilter, after: After | None, limit: int
     ) -> Page[TableItem]:
         """Return a page of tables; dropped ones only where their state is asked for."""
-        ...
 
     def table_item(self, ref: TableRef) -> TableItem | None:
         """Return one table as lists show it, or None."""
-        ...
 
     def list_jobs(self, query: JobQuery, sight: VisibilityFilter, after: After | None, limit: int) -> Page[JobItem]:
         """Return a page of jobs that match the query, newest first."""
-        ...
 
     def list_runs(
         self, query: RunQuery, sight: VisibilityFilter, after: After | None, limit: int
     ) -> Page[Mapping[str, Any]]:
         """Return a page of the operations of jobs, newest first."""
-        ...
 
     def list_queue(self, sight: VisibilityFilter, limit: int) -> Sequence[JobItem]:
         """Return the jobs that run, then those that wait for a worker, best first."""
-        ...
 
     def list_waiting(
         self, sight: VisibilityFilter, after: After | None, limit: int, ref: TableRef | None = None
     ) -> Page[WaitingItem]:
         """Return due operations that no job has, by their place in the queue; of one table, or of all."""
-        ...
 
     def list_files(self, job_id: str, after: After | None, limit: int) -> Page[Mapping[str, Any]]:
         """Return a page of the files of a job in the ledger."""
-        ...
 
     def list_deletions(
         self, query: DeletionQuery, sight: VisibilityFilter, after: After | None, limit: int
     ) -> Page[WaitingDeletions]:
         """Return a page of the files that wait to be deleted, those of the oldest job first."""
-        ...
 
     def list_events(self, job_id: str, after: After | None, limit: int) -> Page[Mapping[str, Any]]:
         """Return a page of the events of a job, oldest first."""
-        ...
 
     def list_activity(
         self,
@@ -282,18 +273,15 @@ class Views(Protocol):
 
         `search` is a part of the table's name or namespace.
         """
-        ...
 
     def overview(self, sight: VisibilityFilter, since: datetime) -> FleetOverview:
         """Return the overview; what was spent and saved counts from `since` on."""
-        ...
 
     def trend(self, sight: VisibilityFilter, since: datetime, step: TrendStep, query: RunQuery) -> Sequence[TrendPoint]:
         """Return what runs of a table, catalog or all cost and removed since then, by step and pool, oldest first.
 
         Steps without a run have no point.
         """
-        ...
 
 
 class PolicyRules(Protocol):
@@ -301,7 +289,6 @@ class PolicyRules(Protocol):
 
     def list(self) -> Sequence[PolicyRule]:
         """Return the newest version of each rule, in the order in which the rules were first set."""
-        ...
 
     def put(
         self, match: tuple[str, ...], settings: Mapping[str, Any], author: str, now: datetime, expected: int | None
@@ -310,8 +297,6 @@ class PolicyRules(Protocol):
 
         A compare-and-set: return None when the newest version is not `expected`, unless that is None.
         """
-        ...
 
     def versions(self, match: tuple[str, ...] | None = None) -> Sequence[RuleVersion]:
         """Return all versions of the rule with this pattern, or of all rules, newest first."""
-        ...

@@ -123,7 +123,6 @@ class CatalogProperties(Protocol):
     @property
     def name(self) -> str:
         """Return the catalog's name in the configuration."""
-        ...
 
 
 @dataclass

@@ -32,19 +32,15 @@ class MetadataFiles(Protocol):
 
     def read(self, path: str, /) -> bytes:
         """Return the content of a file."""
-        ...
 
     def size(self, path: str, /) -> int | None:
         """Return the length in bytes, None if the file does not exist."""
-        ...
 
     def write(self, path: str, content: bytes, /) -> None:
         """Write a new file; an existing file is never overwritten."""
-        ...
 
     def delete(self, paths: Sequence[str], concurrency: int, /) -> object:
         """Delete files; missing ones count as deleted."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

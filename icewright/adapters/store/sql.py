@@ -21,9 +21,10 @@ from icewright.adapters.store.planning import SqlPlanning
 from icewright.adapters.store.registrations import SqlRegistrations
 from icewright.adapters.store.tables import SqlPins, SqlTables
 from icewright.adapters.store.views import SqlViews
+from icewright.ports import Store
 
 
-class SqlStore:
+class SqlStore(Store):
     """The Store port: each part on the same database. `exports` is the folder of exported ledgers."""
 
     def __init__(self, engine: sa.Engine, exports: Path | None = None) -> None:
@@ -56,9 +57,7 @@ class SqlStore:
         return self.db.engine
 
     def reading_together(self) -> AbstractContextManager[None]:
-        """Let all reads of this thread share one transaction."""
         return self.db.reading_together()
 
     def change_token(self) -> Hashable | None:
-        """Return a value that changes with every commit of any process; None where no cheap one exists."""
         return self.db.change_token()

@@ -78,10 +78,7 @@ def cycle(
             alert_due(opened.runtime, opened.alerting)
         archived = dry_run or archive_old_days(opened)
     document = cycle_document(result)
-    if as_json:
-        output.print_json(document)
-    else:
-        views.show_cycle(document)
+    output.show(document, as_json, views.show_cycle)
     code = exit_code([job.state for job in result.jobs])
     if result.errors:
         code = 3 if result.tables else 1
@@ -145,10 +142,7 @@ def vacuum(
         question = f"Expire snapshots and delete files of all tables of {catalog}?"
         confirm(question, yes=yes or not sys.stdin.isatty())
     document = backend().vacuum(catalog, dry_run=dry_run)
-    if as_json:
-        output.print_json(document)
-    else:
-        views.show_vacuum(document)
+    output.show(document, as_json, views.show_vacuum)
     leave({"failed": 1, "partial": 3}.get(document["state"], 0))
 
 
@@ -159,10 +153,7 @@ def undo(job: Job, dry_run: DryRun = False, as_json: Json = False) -> None:
     The snapshots and refs that the job expired return to the table.
     """
     document = backend().undo(job, dry_run=dry_run)
-    if as_json:
-        output.print_json(document)
-    else:
-        views.show_undo(document)
+    output.show(document, as_json, views.show_undo)
 
 
 @app.command("give-up")

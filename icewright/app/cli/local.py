@@ -41,10 +41,10 @@ from icewright.ports.views import PAGE, STATES, JobQuery, TableItem, TableQuery,
 
 
 class LocalBackend:
-    """Runs commands in this process."""
+    """Runs commands in this process. Each method returns the JSON document of its command."""
 
     def tables(self, criteria: TableFilter) -> Document:
-        """Detect all tables, and return those that pass the filter."""
+        """Detect all tables; return those that pass the filter as `{"tables": [...], "errors": [...]}`."""
         query = _table_query(criteria)
         with open_application() as app:
             detected = detect(app.runtime, select_catalogs(app, criteria.catalog))
@@ -54,7 +54,7 @@ class LocalBackend:
         return {"tables": documents, "errors": list(detected.errors)}
 
     def explain(self, table: str | None, namespace: str | None) -> list[Document]:
-        """Evaluate one table, or all, and return the verdicts."""
+        """Evaluate one table, or all, and return each one's health, verdicts and ignored properties."""
         with open_application() as app:
             runtime = app.runtime
             if table is not None:
@@ -71,14 +71,14 @@ class LocalBackend:
         return [{"table": one["table"], "advice": one.get("advice", [])} for one in self.explain(table, None)]
 
     def plan(self, catalog: str | None) -> Document:
-        """Detect and evaluate changed tables, and plan without starting anything."""
+        """Detect and evaluate changed tables; return what would start now and what would wait."""
         with open_application() as app:
             catalogs = select_catalogs(app, catalog)
             funnel, _ = look(app.runtime, catalogs)
             return plan_document(funnel.tables, plan_now(app.runtime, catalogs))
 
     def run(self, request: RunRequest) -> Document:
-        """Reconcile interrupted jobs, then run the operations in this process."""
+        """Reconcile interrupted jobs, run the operations, and return the finished job, or what a dry run found."""
         command = parse_settings("--set", request.settings)
         with output.progress() as listener, open_application(command=command, listener=listener) as app:
             guardrails = app.runtime.policy().guardrails
@@ -95,7 +95,7 @@ class LocalBackend:
             return job_document(execute(app.runtime, job_request), files=request.files)
 
     def history(self, criteria: JobFilter) -> list[Document]:
-        """Return the jobs of the state store that pass the filter."""
+        """Return the jobs of the state store that pass the filter, newest first."""
         with open_application() as app:
             since = None if criteria.since is None else parse_since(criteria.since, app.runtime.clock.now())
             ref = known_table(app, criteria.table).ref if criteria.table else None
@@ -106,7 +106,7 @@ class LocalBackend:
         return [job_row_document(job) for job in jobs if since is None or (job.started or job.created) >= since]
 
     def show(self, job: str) -> Document:
-        """Return a job with its runs, removed snapshots, log and files."""
+        """Return a job with its runs, removed snapshots, waiting deletions, log and files."""
         with open_application() as app:
             store, row = app.runtime.store, _job(app, job)
             return job_row_document(row) | {
@@ -118,7 +118,7 @@ class LocalBackend:
             }
 
     def cancel(self, job: str) -> Document:
-        """Ask a job of the state store to stop before its next step."""
+        """Ask a job of the state store to stop before its next step; return at least its `job_id`."""
         with open_application() as app:
             row = _job(app, job)
             if not app.runtime.store.jobs.request_cancel(row.job_id, app.runtime.clock.now()):
@@ -126,7 +126,7 @@ class LocalBackend:
         return job_row_document(row)
 
     def pause(self, table: str, reason: str | None) -> Document:
-        """Pause or resume a table in the state store."""
+        """Pause a table, or resume it where there is no reason; return `table`, `paused` and `was_paused`."""
         with open_application() as app:
             row = known_table(app, table)
             app.runtime.store.tables.pause(row.ref, reason)
@@ -140,7 +140,7 @@ class LocalBackend:
         reason: str | None = None,
         operations: Sequence[Operation] = (),  # noqa: ARG002 - the service checks permissions by them
     ) -> Document:
-        """Pause, resume or cancel the selected tables of the state store, or count them."""
+        """Pause, resume or cancel the selected tables; without `expected` only return `count` and `tables`."""
         with open_application() as app:
             if selection.catalog is not None:
                 select_catalogs(app, selection.catalog)
@@ -155,7 +155,7 @@ class LocalBackend:
         return {"count": len(rows), "changed": expected is not None, "tables": names, "jobs": jobs, "refused": {}}
 
     def run_many(self, selection: TableSelection, request: RunRequest, counted: Document) -> list[Document]:  # noqa: ARG002
-        """Run the operations on one table after another in this process; a refusal stops no other table."""
+        """Run the operations on the counted tables, one after another; a refusal stops no other table."""
         documents = []
         for table in counted["tables"]:
             try:
@@ -168,30 +168,30 @@ class LocalBackend:
         return documents
 
     def fleet(self) -> Document:
-        """Return the fleet's pause and the processes from the state store."""
+        """Return the pause of the whole fleet and the processes, as `{"paused": ..., "processes": [...]}`."""
         with open_application() as app:
             processes = [asdict(row) for row in app.runtime.store.processes.list()]
             return {"paused": _fleet_pause(app), "processes": processes}
 
     def pause_fleet(self, reason: str, *, cancel_running: bool) -> Document:
-        """Pause everything by the state store."""
+        """Pause everything; return `paused`, and the ids of the running jobs that were `cancelled`."""
         with open_application() as app:
             cancelled = pause_fleet(app.runtime, reason, cancel_running=cancel_running)
             return {"paused": _fleet_pause(app), "cancelled": cancelled}
 
     def resume_fleet(self) -> Document:
-        """End the pause in the state store."""
+        """End the pause of everything."""
         with open_application() as app:
             app.runtime.store.fleet.end()
             return {"paused": _fleet_pause(app), "cancelled": []}
 
     def drain(self, process: str) -> Document:
-        """Record the request in the state store; the process reads it with its next heartbeat."""
+        """Ask a process, which reads it with its next heartbeat, to take no more jobs; return its id as `process`."""
         with open_application() as app:
             return {"process": drain_process(app.runtime, process).holder}
 
     def knobs(self, table: str) -> Document:
-        """Read the table's properties and resolve its knobs."""
+        """Read the table's properties; return every knob with the level and rule that set it."""
         with open_application() as app:
             row = known_table(app, table)
             metadata = app.runtime.catalog(row.ref).load(row.ref)
@@ -200,7 +200,7 @@ class LocalBackend:
         return {"table": str(row.ref), "knobs": knobs_document(knobs), "ignored_properties": ignored}
 
     def set_rule(self, scope: str, settings: Mapping[str, str]) -> Mapping[str, Any]:
-        """Add knobs to the stored rule, within the guardrails."""
+        """Add knobs to the stored rule of a scope, within the guardrails, and return them parsed."""
         with open_application() as app:
             match = _rule_pattern(app, scope)
             new = parse_settings("config set", settings, app.runtime.policy().guardrails)
@@ -208,7 +208,7 @@ class LocalBackend:
         return new
 
     def unset_rule(self, scope: str, knobs: Sequence[str]) -> Mapping[str, Any]:
-        """Remove knobs from the stored rule; a rule that sets nothing any more ends."""
+        """Remove knobs, or all where none is named, from the stored rule of a scope; return the removed ones."""
         with open_application() as app:
             match = _rule_pattern(app, scope)
             old = _stored_rule(app, match)
@@ -218,7 +218,7 @@ class LocalBackend:
         return removed
 
     def undo(self, job: str, *, dry_run: bool) -> Document:
-        """Undo a job after interrupted jobs have been ended."""
+        """End interrupted jobs, then restore what a job expired and drop its planned deletions."""
         with open_application() as app:
             for line in [] if dry_run else end_interrupted(app.runtime):
                 output.note(line)
@@ -233,7 +233,7 @@ class LocalBackend:
             return vacuum_document(vacuum(app.runtime, catalog, dry_run=dry_run))
 
     def deletions(self, table: str | None, catalog: str | None) -> list[Document]:
-        """Return the planned deletions of the state store."""
+        """Return the files that wait to be deleted, by job."""
         with open_application() as app:
             catalogs, store = select_catalogs(app, catalog), app.runtime.store
             ref = None if table is None else TableRef.parse(table)
@@ -243,7 +243,7 @@ class LocalBackend:
         return [waiting_document(w) for w in waiting if catalog is None or w.ref.catalog in catalogs]
 
     def give_up(self, job: str) -> Document:
-        """Drop the planned deletions of an ended job."""
+        """Drop the planned deletions of an ended job; return `job_id`, `table` and the number of `files`."""
         with open_application() as app:
             row = ended_job(app.runtime, job)
             return {"job_id": row.job_id, "table": str(row.ref), "files": give_up(app.runtime, row.job_id)}

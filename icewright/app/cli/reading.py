@@ -82,10 +82,7 @@ def health(table: Table, as_json: Json = False) -> None:
         maintenance = maintained(opened.runtime, row, evaluation.facts.metadata)
     states = {operation: asdict(state) for operation, state in maintenance.items()}
     document = {**evaluation_document(evaluation), "maintenance": states}
-    if as_json:
-        output.print_json(document)
-    else:
-        views.show_health(document)
+    output.show(document, as_json, views.show_health)
 
 
 @app.command()
@@ -126,10 +123,7 @@ def check(
     documents = [{**asdict(report), "table": str(report.ref)} for report in reports]
     for document in documents:
         del document["ref"]
-    if as_json:
-        output.print_json(documents)
-    else:
-        views.show_integrity(documents)
+    output.show(documents, as_json, views.show_integrity)
     leave(1 if any(report.faults for report in reports) else 0)
 
 
@@ -140,10 +134,7 @@ def advise(table: OptionalTable = None, as_json: Json = False) -> None:
     Nothing is changed: each line has what was seen, the remedy, and what comes of it.
     """
     documents = backend().advise(table)
-    if as_json:
-        output.print_json(documents)
-    else:
-        views.show_advice(documents)
+    output.show(documents, as_json, views.show_advice)
 
 
 @app.command()
@@ -169,10 +160,7 @@ def plan(
         document["jobs"] = [job for job in document["jobs"] if only in job["operations"]]
         document["deferred"] = [d for d in document["deferred"] if d["operation"] == only]
     document |= {part: document[part][:limit] for part in ("jobs", "deferred")}
-    if as_json:
-        output.print_json(document)
-    else:
-        views.show_plan(document)
+    output.show(document, as_json, views.show_plan)
 
 
 def _namespace(table: str) -> str:
@@ -212,10 +200,7 @@ def show(
 ) -> None:
     """Show one job: operations, metrics, changes, log and files."""
     document = backend().show(job)
-    if as_json:
-        output.print_json(document)
-    else:
-        views.show_job_detail(document, files=files)
+    output.show(document, as_json, views.show_job_detail, files=files)
 
 
 @app.command()

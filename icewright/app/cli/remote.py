@@ -22,7 +22,7 @@ _RUN = ("operation", "state", "reason", "summary", "metrics", "notes", "statemen
 
 
 class RemoteBackend:
-    """Asks the service at a URL; the token is that of ICEWRIGHT_TOKEN."""
+    """Does what `LocalBackend` does by the service at a URL; the token is that of ICEWRIGHT_TOKEN."""
 
     def __init__(self, url: str) -> None:
         self._url = url

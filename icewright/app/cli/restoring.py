@@ -72,10 +72,7 @@ def restore(
             confirm(f"Return {count(len(refs), 'table')} to {to}?", yes=False)
             results = carry_out(opened.runtime, [result.plan for result in results])
     documents = [restore_document(result) for result in results]
-    if as_json:
-        output.print_json(documents)
-    else:
-        views.show_restored(documents)
+    output.show(documents, as_json, views.show_restored)
 
 
 @app.command()
@@ -111,10 +108,7 @@ def repair(
             approved = result.plan.lost_rows
             result = repair_table(opened.runtime, ref, drop_lost=drop_lost, approved_rows=approved)
     document = repair_document(result)
-    if as_json:
-        output.print_json(document)
-    else:
-        views.show_repaired(document)
+    output.show(document, as_json, views.show_repaired)
     leave(1 if result.plan.unrepaired else 0)
 
 

@@ -67,10 +67,7 @@ def config_explain(
 ) -> None:
     """Show the knobs of a table: value, and the level and rule that set it."""
     document = backend().knobs(table)
-    if as_json:
-        output.print_json(document)
-    else:
-        views.show_knobs(document, everything=everything)
+    output.show(document, as_json, views.show_knobs, everything=everything)
 
 
 @config_app.command("set")

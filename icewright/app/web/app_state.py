@@ -18,12 +18,10 @@ class AppState(Protocol):
     @property
     def runtime(self) -> Runtime:
         """Return the runtime of the opened application."""
-        ...
 
     @property
     def directory(self) -> Directory:
         """Return the catalogs by every name that events may use."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,15 +32,12 @@ class Maintainer(Protocol):
     @property
     def waiting(self) -> int:
         """Return the number of tables with due work that has not begun."""
-        ...
 
     def begin(self) -> None:
         """Schedule the system's first event."""
-        ...
 
     def written(self, number: int) -> None:
         """Note that a writer committed to the table of this number."""
-        ...
 
 
 class World:

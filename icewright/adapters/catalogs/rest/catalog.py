@@ -47,7 +47,6 @@ class CatalogFiles(Protocol):
 
     def read(self, path: str, /) -> bytes:
         """Return the content of a file."""
-        ...
 
 
 @dataclass

@@ -48,7 +48,6 @@ class SizeReader(Protocol):
 
     def read(self, path: str, /) -> bytes:
         """Return the content of a file."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -36,43 +36,34 @@ class RewriteTable(Protocol):
     @property
     def properties(self) -> Mapping[str, str]:
         """Return the table's properties by name."""
-        ...
 
     @property
     def location(self) -> str:
         """Return the table's location, without a slash at the end."""
-        ...
 
     @property
     def lineage(self) -> bool:
         """Return whether rows have ids (format version 3)."""
-        ...
 
     @property
     def schema(self) -> Mapping[str, Any]:
         """Return the current schema as the spec's JSON."""
-        ...
 
     @property
     def sort_order(self) -> tuple[int, tuple[SortField, ...]] | None:
         """Return the id and fields of the table's sort order; None when the table is unsorted."""
-        ...
 
     def older_fields(self) -> Mapping[int, Mapping[str, Any]]:
         """Return dropped top-level columns by id, each in its latest form."""
-        ...
 
     def storage(self) -> Mapping[str, str]:
         """Return the FileIO properties of the table, vended credentials included."""
-        ...
 
     def plan(self, step: RewriteDataFiles) -> list[FileGroup]:
         """Return the file groups that `rewrite_data_files` would rewrite."""
-        ...
 
     def output_prefix(self, group: FileGroup, number: int) -> str:
         """Return the path prefix of a bin's outputs, as the table's location provider places them."""
-        ...
 
     def commit(self, groups: Sequence[RewrittenGroup], *, starting_sequence: bool, job_id: str) -> None:
         """Replace the files of the groups by their outputs, in one snapshot.
@@ -82,12 +73,9 @@ class RewriteTable(Protocol):
         Raises `CommitConflict`, and leaves the outputs, when a concurrent commit conflicts with the plan;
         `FilesChanged` when it is one for some groups alone.
         """
-        ...
 
     def discard(self, paths: Iterable[str]) -> None:
         """Delete outputs that will not be committed."""
-        ...
 
     def remove_dangling_deletes(self) -> None:
         """Remove delete files that apply to no data file any more."""
-        ...

@@ -51,7 +51,6 @@ class Proof(Protocol):
 
     def prove(self, planned: Sequence[FileAction]) -> Proved:
         """Check the files against catalogs, store and metadata as they are now; raise when none may be deleted."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
