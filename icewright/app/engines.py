@@ -30,7 +30,7 @@ from icewright.core.places import Spelling
 from icewright.core.policy import EQUAL_AUTHORITIES, EQUAL_SCHEMES
 from icewright.core.table import SnapshotHold, TableMetadata, TableRef
 from icewright.ports import Clock
-from icewright.ports.work import CatalogCalls
+from icewright.ports.deadlines import CatalogCalls
 
 if TYPE_CHECKING:
     from icewright.adapters.catalogs.opening import AnyCatalog

@@ -16,7 +16,7 @@ from icewright.core.runs import later
 from icewright.flow.breakers import record_failure, record_success
 from icewright.flow.runtime import Runtime
 from icewright.ports import CatalogRow, Pointer
-from icewright.ports.work import CatalogCalls
+from icewright.ports.deadlines import CatalogCalls
 
 MAX_BACKOFF = timedelta(minutes=30)
 _ALIVE = timedelta(minutes=1)  # since the last heartbeat of a service whose configuration counts

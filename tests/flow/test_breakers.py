@@ -29,7 +29,7 @@ from icewright.flow.execute import JobResult, execute_taken
 from icewright.flow.queue import Planning, plan_now
 from icewright.flow.runtime import Scope
 from icewright.ports import StepRequest
-from icewright.ports.work import CatalogCalls
+from icewright.ports.deadlines import CatalogCalls
 from icewright.testing import REF
 from tests.flow.bench import COMPACT, EXPIRE, Bench, detect_due
 

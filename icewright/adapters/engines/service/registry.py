@@ -29,8 +29,9 @@ from icewright.core.paths import key
 from icewright.core.places import Index, Place, Spelling
 from icewright.core.table import TableMetadata, TableRef
 from icewright.ports import Catalog, Clock, Dataset, ListsDatasets, Pointer, Registration, Registrations, TableFiles
+from icewright.ports.deadlines import CatalogCalls
 from icewright.ports.rows import table_folder, unseen_snapshots
-from icewright.ports.work import CatalogCalls, WorkerThreads
+from icewright.ports.work import WorkerThreads
 
 _READERS = 8
 _UNREADABLE_FOR = timedelta(minutes=5)  # how long a table that could not be read is not read again

@@ -1,0 +1,108 @@
+"""Calls with a deadline, as no library of catalogs ends a call that hangs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TypeVar
+
+from icewright.core.errors import CatalogUnavailable, StorageHangs
+from icewright.core.table import TableRef
+
+T = TypeVar("T")
+_LOOK_SECONDS = 1.0  # between two questions whether a call is worth its wait
+
+
+class _Overdue(Exception):
+    """Raised when a call has not returned in time; the message says why nobody waits any more."""
+
+
+@dataclass(eq=False, slots=True)
+class _Running:
+    """A call, and the thread that waits for its answer."""
+
+    thread: threading.Thread
+    began: float
+    overdue: bool = False
+
+
+@dataclass
+class CatalogCalls:
+    """Calls catalogs in threads, and waits for their answers for a limited time. Thread-safe.
+
+    While a call is overdue, further ones of its catalog, or reads of its table, fail at once, so that threads that hang
+    do not pile up.
+    """
+
+    limits: Mapping[str, timedelta]  # by catalog
+    _running: dict[str | TableRef, _Running] = field(
+        default_factory=dict, init=False
+    )  # the oldest calls, or overdue ones
+
+    def ask(self, catalog: str, call: Callable[[], T], failing: Callable[[], str | None] = lambda: None) -> T:
+        """Return the answer of a catalog, or raise what the call raises.
+
+        Raises `CatalogUnavailable` when the catalog does not answer in time, or once `failing` returns why it does not.
+        """
+        try:
+            return self._call(catalog, call, self.limits[catalog], " (detect.timeout_seconds)", failing)
+        except _Overdue as overdue:
+            raise CatalogUnavailable(f"catalog {catalog} {overdue}", catalog) from None
+
+    def read(self, ref: TableRef, read: Callable[[], T], limit: timedelta) -> T:
+        """Return what is read of a table, or raise what reading raises; a file that hangs costs its table alone.
+
+        Raises `StorageHangs` when the call does not return within the limit. The limit counts from the begin of the
+        oldest read of the table that has not returned, so that a file that hangs is waited for once, by all together.
+        """
+        try:
+            return self._call(ref, read, limit)
+        except _Overdue as overdue:
+            raise StorageHangs(f"reading {ref} {overdue}") from None
+
+    def _call(
+        self,
+        key: str | TableRef,
+        call: Callable[[], T],
+        limit: timedelta,
+        setting: str = "",
+        failing: Callable[[], str | None] = lambda: None,
+    ) -> T:
+        oldest = self._running.get(key)
+        if oldest is not None and not oldest.thread.is_alive():
+            oldest = None
+        if oldest is not None and oldest.overdue:
+            raise _Overdue("has not answered an earlier request yet")
+        answer: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                answer.set_result(call())
+            except BaseException as error:  # noqa: BLE001 - raised again for the caller
+                answer.set_exception(error)
+
+        running = _Running(threading.Thread(target=run, name=f"ask {key}", daemon=True), time.monotonic())
+        running.thread.start()
+        if oldest is None:
+            self._running[key] = oldest = running
+        began = oldest.began if isinstance(key, TableRef) else running.began
+        until = began + limit.total_seconds()
+        while True:
+            with suppress(TimeoutError):
+                return answer.result(min(_LOOK_SECONDS, max(0.0, until - time.monotonic())))
+            if answer.done():
+                return answer.result()  # raises, if the call did
+            if time.monotonic() >= until:
+                reason = f"did not answer within {limit.total_seconds():g} s{setting}"
+            elif (error := failing()) is not None:
+                reason = f"does not answer: {error}"
+            else:
+                continue
+            running.overdue = True
+            self._running[key] = running
+            raise _Overdue(reason)
