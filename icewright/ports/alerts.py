@@ -79,7 +79,6 @@ class AlertStore(Protocol):
 
     def acknowledge(self, alert_id: int, acknowledgement: Acknowledgement | None) -> bool:
         """Set or withdraw the acknowledgement of an open alert; return whether there is such an alert."""
-        ...
 
     def claim_deliveries(self, channels: Sequence[str], now: datetime, until: datetime) -> Sequence[PendingDelivery]:
         """Claim pending deliveries of these channels for this process, until the claim expires.
