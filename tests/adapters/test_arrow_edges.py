@@ -112,7 +112,8 @@ def test_strings_that_are_not_utf8_are_sorted_and_deleted(folder: Folder) -> Non
 def test_values_above_4_kb_have_bounds(mode: str, folder: Folder) -> None:
     """Arrow writes no statistics for them; their bounds are those of all row groups."""
     rows = [{"id": n, "name": f"{n % 90 + 10}" + "x" * (5000 if n % 2 else 2)} for n in range(100)]
-    folder.of(properties={MODE: mode, "write.parquet.row-group-size-bytes": "60000"})
+    often = {"write.parquet.row-group-check-min-record-count": "10"}
+    folder.of(properties={MODE: mode, "write.parquet.row-group-size-bytes": "60000", **often})
     written = folder.rewrite(*(folder.file_slice(folder.write(rows[start::3])) for start in range(3)))
     assert isinstance(written, BinWritten)
     (file,) = written.files
@@ -320,3 +321,33 @@ def test_repeated_long_strings_are_decoded_in_small_batches(folder: Folder) -> N
     file_slice = folder.file_slice(folder.write(rows))
     scan = reading.BatchScan(folder.layout, Opener({}), Bin(0, (file_slice,), {}, "", 1))
     assert max(batch.nbytes for batch in scan.batches()) < 17 << 20
+
+
+@pytest.mark.cases(125)
+def test_texts_that_repeat_share_a_row_group(folder: Folder) -> None:
+    """They are held as codes where that halves the memory of the rows, nulls and values above 4 KB among them."""
+    rows = [
+        {"id": n % 7, "name": None if n % 9 == 0 else f"{n % 90:02d}" * (2_500 if n < 90 else 300)}
+        for n in range(20_000)
+    ]
+    folder.of(memory_bytes=8 << 20)
+    written = folder.rewrite(folder.file_slice(folder.write(rows)))
+    assert isinstance(written, BinWritten)
+    (file,) = written.files
+    assert len(file["split-offsets"]) == 1
+    assert pq.read_table(file["file-path"]).to_pylist() == rows
+    bounds = [bytes.fromhex(file[name]["values"][1]) for name in ("lower-bounds", "upper-bounds")]
+    assert bounds == [b"01" * 8, b"89" * 7 + b"8:"]
+
+
+@pytest.mark.cases(125)
+def test_texts_that_repeat_no_more_are_written_as_they_are(folder: Folder) -> None:
+    """A dictionary that would outgrow the table's limit ends, as in Parquet's own writers."""
+    rows = [{"id": 1, "name": (f"{n % 5}" if n < 15_000 else f"{n}") * 200} for n in range(20_000)]
+    folder.of(memory_bytes=4 << 20, properties={"write.parquet.dict-size-bytes": "100000"})
+    written = folder.rewrite(folder.file_slice(folder.write(rows, row_group_size=100)))
+    assert isinstance(written, BinWritten)
+    (file,) = written.files
+    assert pq.read_table(file["file-path"]).to_pylist() == rows
+    last = pq.read_metadata(file["file-path"]).row_group(len(file["split-offsets"]) - 1).column(1)
+    assert last.data_page_offset - last.dictionary_page_offset < last.total_compressed_size / 10

@@ -6,7 +6,7 @@ Whatever is compared is compacted twice from the same bytes; see `pictures`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -37,9 +37,10 @@ from pyiceberg.types import (
 )
 
 from icewright.core.paths import local_path
+from icewright.core.policy import Operation
 from tests.integration.bench import Bench
 from tests.integration.javacore import JavaTable
-from tests.integration.pictures import compare, few, picture
+from tests.integration.pictures import KNOBS, DataFile, compare, few, live, picture
 from tests.integration.playing import quick
 from tests.integration.tables import create, insert
 
@@ -179,6 +180,51 @@ def test_files_as_the_properties_want_them(codec: tuple[str, str | None], bench:
     groups = file.footer.num_row_groups
     assert excluded["k4000"] != (groups, groups)
     assert excluded["k4001"] == (groups, groups)
+
+
+TEXTS = range(1, 21)
+GROUPS: Mapping[str, tuple[str, str, dict[str, str]]] = {  # columns, rows by their id, properties
+    "repeating": (
+        ", ".join(f"c{n} string" for n in TEXTS),
+        ", ".join(f"'text number ' || (id * {n} % 50)" for n in TEXTS),
+        {},
+    ),
+    "mixed": (
+        "id bigint, d double, user string, kind string",
+        "id, rand(1), lpad(id * 7919 % 100000, 9, '0'), 'kind ' || (id % 5)",
+        {"size-bytes": "1500000"},
+    ),
+    "long": (
+        "id bigint, u string, long string",
+        "id, uuid(), repeat(lpad(id, 6, 'x'), 40)",
+        {"size-bytes": "1000000", "check-min-record-count": "10"},
+    ),
+    "lists": (
+        "id bigint, list array<bigint>, kind string",
+        "id, array(id, id * 2), 'x' || (id % 9)",
+        {"size-bytes": "400000", "size-track-uncompressed": "TRUE"},
+    ),
+}
+
+
+@pytest.mark.cases(125)
+@pytest.mark.parametrize("kind", few(2, [*GROUPS]))
+def test_row_groups_as_spark_makes_them(kind: str, bench: Bench, new_name: Name) -> None:
+    """By encoded bytes, when parquet-java looks at them; texts that repeat are held as codes until then."""
+    name, (columns, row, properties) = new_name("groups"), GROUPS[kind]
+    asked = {f"write.parquet.row-group-{key}": value for key, value in properties.items()}
+    quoted = create(bench, name, columns, "", asked)
+    for first in (0, 150_000):
+        select(bench, quoted, f"/*+ COALESCE(1) */ {row} FROM range({first}, {first + 150_000})")
+    saved, files = bench.save(name), list[DataFile]()
+    for engine in ("spark", "arrow"):
+        saved.restore()
+        bench.run(name, Operation.COMPACT, {**KNOBS, "compact.engine": engine, "compact.task_memory_mb": 256})
+        ((file,),) = live(JavaTable.load(bench, name), rows=False)[0].values()
+        files.append(file)
+    theirs, ours = ([f.footer.row_group(n).num_rows for n in range(f.footer.num_row_groups)] for f in files)
+    assert len(ours) == pytest.approx(len(theirs), rel=0.2)
+    assert ours[0] == pytest.approx(theirs[0], rel=0.2)
 
 
 METRICS = "id int, s string, bin binary, st struct<a: int, b: string>, arr array<int>, d double, long string"

@@ -12,10 +12,10 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from icewright.adapters.engines.arrow.encoding import dictionary_pays
 from icewright.adapters.engines.arrow.reading import SORT_RANK, BatchScan
 from icewright.adapters.engines.arrow.tasks import Layout
 from icewright.adapters.engines.arrow.types import storage_array
-from icewright.adapters.engines.arrow.writing import dictionary_pays
 
 _CURVE_BITS_PER_COLUMN = 16  # of a position on the z-order curve
 _CURVE_BITS = 63

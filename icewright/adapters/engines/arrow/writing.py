@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from icewright.adapters.engines.arrow.encoding import RowGroupTarget, coded, dictionary_pays, unified
 from icewright.adapters.engines.arrow.metrics import Bounds, Leaf, column_paths, entry_metrics, leaves
 from icewright.adapters.engines.arrow.opening import Opener, first_line
 from icewright.adapters.engines.arrow.reading import offset
@@ -18,41 +18,6 @@ from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow
 from icewright.adapters.engines.arrow.tasks import Layout
 from icewright.adapters.engines.arrow.types import Field, arrow_schema
 from icewright.core.errors import TerminalError
-
-_SAMPLES, _SAMPLE_ROWS = 16, 512  # sampled slices of a row group, and rows of each at most
-_SAMPLE_BYTES = 16 << 20  # of all slices, about: counting distinct values copies them
-
-
-def dictionary_pays(column: pa.ChunkedArray, limit: int) -> bool:
-    """Return whether the dictionary of the column is estimated to stay within `limit` bytes.
-
-    The estimate assumes equally frequent values: a sample of n out of d distinct values has about n - n²/2d distinct
-    ones. Columns that Arrow cannot count, such as nested columns, have a dictionary.
-    """
-    if not len(column) or pa.types.is_nested(column.type):
-        return True
-    sample = _sample(column).drop_null()
-    if not len(sample):
-        return True
-    if isinstance(column.type, pa.BaseExtensionType):
-        sample = pa.chunked_array([chunk.storage for chunk in sample.chunks], column.type.storage_type)
-    sampled, distinct = len(sample), int(pc.count_distinct(sample).as_py())
-    width = float(sample.nbytes / sampled)
-    if sampled == len(column):
-        codes = sampled * math.ceil(math.log2(distinct + 1)) / 8
-        return distinct * width + codes < sampled * width
-    estimated = sampled**2 / (2 * max(sampled - distinct, 1))
-    return estimated * width <= limit
-
-
-def _sample(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    rows = max(1, min(_SAMPLE_ROWS, _SAMPLE_BYTES * len(column) // max(column.nbytes, 1) // _SAMPLES))
-    if len(column) <= _SAMPLES * rows:
-        return column
-    step = len(column) // _SAMPLES
-    chunks = [chunk for number in range(_SAMPLES) for chunk in column.slice(number * step, rows).chunks]
-    return pa.chunked_array(chunks, column.type)
-
 
 _CODECS = {"uncompressed": "NONE", "lz4_raw": "LZ4"}
 _LEVELS = {"ZSTD": 3, "GZIP": 6}  # defaults of parquet-java
@@ -63,6 +28,8 @@ _DEFAULTS = {  # Iceberg's, under `write.parquet.`
     "page-row-limit": "20000",
     "page-version": "v1",
     "dict-size-bytes": "2097152",
+    "row-group-check-min-record-count": "100",
+    "row-group-check-max-record-count": "10000",
 }
 _BLOOM = "write.parquet.bloom-filter-enabled.column."
 _NDV = "write.parquet.bloom-filter-ndv.column."
@@ -75,6 +42,7 @@ _WRITE_BATCH = 1024  # values, the default of Arrow
 # divisors of the task's memory: a row group stays decoded while it is encoded, and sorting needs memory beside it
 _ENCODING_COPIES = 8  # of a value, about, while its page is made
 _GROUP_MEMORY_SHARE, _SORTED_GROUP_MEMORY_SHARE = 4, 8
+_CODED_SHARE = 2  # times that rows held as codes must be smaller: encoding values twice takes time
 
 
 class RowsMiscounted(TerminalError):
@@ -100,9 +68,12 @@ class Outputs:
         properties = self.layout.properties
         self.schema = arrow_schema(self.fields)
         self._leaves = leaves(self.fields, properties, self.layout.sorted_by)
-        group_bytes = parquet_property(properties, "row-group-size-bytes")
         divisor = _SORTED_GROUP_MEMORY_SHARE if self.layout.order else _GROUP_MEMORY_SHARE
-        self._group_bytes = min(int(group_bytes), self.layout.memory_bytes // divisor)
+        self._group_bytes = self.layout.memory_bytes // divisor
+        self._target = _target(properties)
+        self._options: dict[str, Any] | None = None  # of the current file
+        self._coded: frozenset[str] = frozenset()  # columns of the current file that are held as codes
+        self._group_rows: int | None = None  # in the current file, once known
         self._buffered_bytes = self._buffered_rows = 0
         self._check_options()
 
@@ -122,14 +93,73 @@ class Outputs:
             is_last = len(self.entries) + 1 >= self.file_count
             take = batch.num_rows if is_last else self.rows_per_file - file_rows - self._buffered_rows
             head, batch = batch.slice(0, take), batch.slice(take)
-            self._buffered.append(head)
-            self._buffered_rows += head.num_rows
-            self._buffered_bytes += head.nbytes
+            self._hold(head)
             full = not is_last and file_rows + self._buffered_rows >= self.rows_per_file
-            if full or self._buffered_bytes >= self._group_limit:
-                self._flush()
+            self._flush_full_groups()
             if full:
                 self._close()
+
+    def _hold(self, batch: pa.RecordBatch) -> None:
+        batch = coded(batch, self._coded)
+        self._buffered.append(batch)
+        self._buffered_rows += batch.num_rows
+        self._buffered_bytes += batch.nbytes
+
+    def _flush_full_groups(self) -> None:
+        """Write the row groups that are complete, by their encoded bytes or the memory of their decoded rows."""
+        if self._group_rows is None and self._buffered_bytes >= self._target.bytes:
+            self._group_rows = self._target.rows(self._table(), self._file_options())
+        while self._group_rows is not None and self._buffered_rows >= self._group_rows:
+            self._flush(self._group_rows)
+        if self._buffered_bytes >= self._group_limit and not self._hold_codes():
+            self._flush()
+
+    def _hold_codes(self) -> bool:
+        """Hold texts as codes and one dictionary each from now on, and return whether that makes room in memory."""
+        if not self._coded:
+            self._coded = self._repeating_texts() if self._file is None else frozenset()
+            if not self._coded:
+                return False
+            batches, self._buffered = self._buffered, []
+            while batches:
+                self._buffered.append(coded(batches.pop(0), self._coded))
+        table = unified(self._table(), self._file_options()["dictionary_pagesize_limit"])
+        self._buffered, self._buffered_bytes = table.to_batches(), table.get_total_buffer_size()
+        return self._buffered_bytes * _CODED_SHARE <= self._group_limit
+
+    def _repeating_texts(self) -> frozenset[str]:
+        """Return the columns that take so much less memory as codes that encoding them twice pays; else none."""
+        table, dictionaries = self._table(), self._file_options()["use_dictionary"]
+        saved = {
+            name: column.nbytes - 4 * len(column)
+            for name, column in zip(table.column_names, table.columns, strict=True)
+            if name in dictionaries and (pa.types.is_string(column.type) or pa.types.is_binary(column.type))
+        }
+        pays = (table.nbytes - sum(saved.values())) * _CODED_SHARE <= table.nbytes
+        return frozenset(saved) if pays else frozenset()
+
+    def _table(self) -> pa.Table:
+        return pa.Table.from_batches(self._buffered, self._buffered[0].schema)
+
+    def _file_options(self) -> dict[str, Any]:
+        """Return the writer's options for the current file, which the first rows that are held decide."""
+        if self._options is None:
+            table, properties = self._table(), self.layout.properties
+            self._options = writer_options(properties, self._leaves)
+            self._options["use_dictionary"] = self._dictionary_columns(table)
+            self._options["write_batch_size"] = _values_per_write(table, self._options["data_page_size"])
+        return self._options
+
+    def _dictionary_columns(self, table: pa.Table) -> list[str]:
+        properties = self.layout.properties
+        limit = int(parquet_property(properties, "dict-size-bytes"))
+        plain = {
+            leaf.path
+            for leaf in self._leaves
+            if properties.get(_DICTIONARY + leaf.path, "true").lower() != "true"
+            or not dictionary_pays(_leaf_column(table, leaf), limit)
+        }
+        return [path for path, _ in column_paths(self.fields) if path not in plain]
 
     @property
     def _group_limit(self) -> int:
@@ -139,8 +169,6 @@ class Outputs:
 
     def finish(self) -> list[dict[str, Any]]:
         """Close the last file and return all entries; there are none without rows."""
-        if self._buffered:
-            self._flush()
         self._close()
         return self.entries
 
@@ -151,28 +179,43 @@ class Outputs:
         for path in self.paths:
             self.opener.delete(path)
 
-    def _flush(self) -> None:
+    def _flush(self, rows: int | None = None) -> None:
+        """Write rows that are held, all unless told how many, as a row group."""
+        options, table = self._file_options(), self._table()
         if self._file is None:
             path = next(self.new_paths)
             self.paths.append(path)
-            self._file = _File(path, self.layout, self.opener, self.fields, self._leaves)
-        self._file.write(pa.Table.from_batches(self._buffered, self.schema))
-        self._buffered, self._buffered_bytes, self._buffered_rows = [], 0, 0
+            self._file = _File(path, self.layout, self.opener, self.fields, self._leaves, options)
+        left = table.slice(table.num_rows if rows is None else rows)
+        self._buffered, self._buffered_bytes, self._buffered_rows = left.to_batches(), left.nbytes, left.num_rows
+        group = table.slice(0, rows)
+        del table
+        self._file.write(unified(group, options["dictionary_pagesize_limit"]) if self._coded else group)
 
     def _close(self) -> None:
+        """Write what is held and close the file, if there is one."""
+        if self._buffered:
+            self._flush()
         if self._file is not None:
             self.entries.append(self._file.close())
-            self._file = None
+        self._file, self._options, self._coded, self._group_rows = None, None, frozenset(), None
 
 
 class _File:
-    """One file being written; its first row group decides which columns have dictionaries."""
+    """One file being written."""
 
     def __init__(
-        self, path: str, layout: Layout, opener: Opener, fields: Sequence[Field], leaves_: Sequence[Leaf]
+        self,
+        path: str,
+        layout: Layout,
+        opener: Opener,
+        fields: Sequence[Field],
+        leaves_: Sequence[Leaf],
+        options: Mapping[str, Any],
     ) -> None:
         self.path, self.rows = path, 0
         self._layout, self._opener, self._fields, self._leaves = layout, opener, fields, leaves_
+        self._options = options
         self._nans: dict[int, int] = {}
         self._long_bounds: dict[int, Bounds] = {}
         self._stream = opener.create(path)
@@ -181,10 +224,7 @@ class _File:
     def write(self, table: pa.Table) -> None:
         """Write a table as one row group."""
         if self._writer is None:
-            options = writer_options(self._layout.properties, self._leaves)
-            options["use_dictionary"] = self._dictionary_columns(table)
-            options["write_batch_size"] = _values_per_write(table, options["data_page_size"])
-            self._writer = pq.ParquetWriter(self._stream, table.schema, **options)
+            self._writer = pq.ParquetWriter(self._stream, table.schema, **self._options)
         self._writer.write_table(table, row_group_size=table.num_rows)
         self.rows += table.num_rows
         for leaf in self._leaves:
@@ -196,6 +236,8 @@ class _File:
 
     def _add_long_bounds(self, leaf: Leaf, column: pa.ChunkedArray) -> None:
         """Keep the bounds of a row group with values above 4 KB, for which Arrow writes no statistics."""
+        if pa.types.is_dictionary(column.type):
+            column = pa.chunked_array([chunk.dictionary for chunk in column.chunks], column.type.value_type)
         longest = pc.max(pc.binary_length(column)).as_py()
         if longest is None or longest <= _STATISTICS_BYTES:
             return
@@ -204,17 +246,6 @@ class _File:
         low, high = (extremes[name].as_buffer().to_pybytes() for name in ("min", "max"))
         before = self._long_bounds.get(leaf.id, (low, high))
         self._long_bounds[leaf.id] = min(low, before[0]), max(high, before[1])
-
-    def _dictionary_columns(self, table: pa.Table) -> list[str]:
-        properties = self._layout.properties
-        limit = int(parquet_property(properties, "dict-size-bytes"))
-        plain = {
-            leaf.path
-            for leaf in self._leaves
-            if properties.get(_DICTIONARY + leaf.path, "true").lower() != "true"
-            or not dictionary_pays(_leaf_column(table, leaf), limit)
-        }
-        return [path for path, _ in column_paths(self._fields) if path not in plain]
 
     def close(self) -> dict[str, Any]:
         """Close the file, verify its footer and return its entry with metrics."""
@@ -252,6 +283,15 @@ def _values_per_write(table: pa.Table, page_bytes: int) -> int:
     """
     widest: int = max((column.nbytes for column in table.columns), default=0)
     return max(1, min(_WRITE_BATCH, page_bytes * int(table.num_rows) // max(widest, 1)))
+
+
+def _target(properties: Mapping[str, str]) -> RowGroupTarget:
+    names = ("row-group-size-bytes", "row-group-check-min-record-count", "row-group-check-max-record-count")
+    size, least, most, page_rows, page_bytes = (
+        int(parquet_property(properties, name)) for name in (*names, "page-row-limit", "page-size-bytes")
+    )
+    compressed = parquet_property(properties, "row-group-size-track-uncompressed").lower() != "true"
+    return RowGroupTarget(size, least, most, page_rows, page_bytes, compressed=compressed)
 
 
 def _leaf_column(table: pa.Table, leaf: Leaf) -> pa.ChunkedArray:

@@ -1,0 +1,136 @@
+"""Estimate how columns are encoded: whether a dictionary pays, and how many rows make a row group."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+_SAMPLES, _SAMPLE_ROWS = 16, 512  # sampled slices of a row group, and rows of each at most
+_SAMPLE_BYTES = 16 << 20  # of all slices, about: counting distinct values copies them
+_ENCODED_SAMPLE_BYTES = 8 << 20  # decoded, of the rows whose encoded size is measured
+
+
+def dictionary_pays(column: pa.ChunkedArray, limit: int) -> bool:
+    """Return whether the dictionary of the column is estimated to stay within `limit` bytes.
+
+    One that overflows costs time and stores both codes and values.
+    The estimate assumes equally frequent values: a sample of n out of d distinct values has about n - n²/2d distinct
+    ones. Columns that Arrow cannot count, such as nested columns, have a dictionary.
+    """
+    if not len(column) or pa.types.is_nested(column.type):
+        return True
+    sample = _sample(column).drop_null()
+    if not len(sample):
+        return True
+    if isinstance(column.type, pa.BaseExtensionType):
+        sample = pa.chunked_array([chunk.storage for chunk in sample.chunks], column.type.storage_type)
+    sampled, distinct = len(sample), int(pc.count_distinct(sample).as_py())
+    width = float(sample.nbytes / sampled)
+    if sampled == len(column):
+        codes = sampled * math.ceil(math.log2(distinct + 1)) / 8
+        return distinct * width + codes < sampled * width
+    estimated = sampled**2 / (2 * max(sampled - distinct, 1))
+    return estimated * width <= limit
+
+
+def _sample(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    rows = max(1, min(_SAMPLE_ROWS, _SAMPLE_BYTES * len(column) // max(column.nbytes, 1) // _SAMPLES))
+    if len(column) <= _SAMPLES * rows:
+        return column
+    step = len(column) // _SAMPLES
+    chunks = [chunk for number in range(_SAMPLES) for chunk in column.slice(number * step, rows).chunks]
+    return pa.chunked_array(chunks, column.type)
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroupTarget:
+    """When parquet-java ends a row group: by bytes in its memory, at which it looks from time to time."""
+
+    bytes: int
+    least_check: int  # rows from one look to the next
+    most_check: int
+    page_rows: int
+    page_bytes: int
+    compressed: bool  # whether complete pages count as compressed
+
+    def rows(self, table: pa.Table, options: Mapping[str, Any]) -> int:
+        """Return how many rows like those of the table a row group has; some are encoded to find out."""
+        sample = table.slice(0, max(1, _ENCODED_SAMPLE_BYTES * table.num_rows // max(1, table.nbytes)))
+        costs = list(self._costs(sample, options))
+        rows = self._next_check(0)
+        while True:
+            held = sum(
+                pages * page_bytes + rest * row_bytes
+                for pages, rest, page_bytes, row_bytes in (
+                    (*divmod(rows, page_rows), page_bytes, row_bytes) for page_rows, page_bytes, row_bytes in costs
+                )
+            )
+            row = held / rows
+            if held > self.bytes - 2 * row:
+                return rows
+            rows += self._next_check((self.bytes - held) / row)
+
+    def _next_check(self, remaining: float) -> int:
+        """Return the rows until the next look; the first is after the least number."""
+        return min(max(int(remaining / 2), self.least_check, 1), max(self.most_check, 1))
+
+    def _costs(self, sample: pa.Table, options: Mapping[str, Any]) -> Iterator[tuple[int, float, float]]:
+        """Yield the rows of a page of each column, the bytes of a complete one, and those of a row before.
+
+        Dictionaries do not count, and values of a page that is not complete count as they are without one.
+        """
+        plain = _encoded(sample, {**options, "use_dictionary": False, "compression": "NONE", "compression_level": None})
+        written = _encoded(sample, options)
+        for number in range(plain.num_columns):
+            row = plain.column(number).total_uncompressed_size / plain.num_rows
+            rows = max(1, min(self.page_rows, int(self.page_bytes / max(row, 1e-9))))
+            yield rows, rows * (_page_bytes(written.column(number)) / plain.num_rows if self.compressed else row), row
+
+
+def _encoded(table: pa.Table, options: Mapping[str, Any]) -> pq.RowGroupMetaData:
+    """Return the sizes that a table has as a row group."""
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, table.schema, **options) as writer:
+        writer.write_table(table, row_group_size=table.num_rows)
+    return pq.read_metadata(pa.BufferReader(sink.getvalue())).row_group(0)
+
+
+def _page_bytes(chunk: pq.ColumnChunkMetaData) -> int:
+    """Return the bytes of a column chunk without its dictionary."""
+    dictionary = chunk.data_page_offset - chunk.dictionary_page_offset if chunk.has_dictionary_page else 0
+    return int(chunk.total_compressed_size - dictionary)
+
+
+def coded(batch: pa.RecordBatch, names: AbstractSet[str]) -> pa.RecordBatch:
+    """Return the batch with the named columns as codes and dictionaries."""
+    for index, name in enumerate(batch.schema.names):
+        if name in names:
+            column = batch.column(index)
+            field = batch.schema.field(index).with_type(pa.dictionary(pa.int32(), column.type))
+            batch = batch.set_column(index, field, column.dictionary_encode())
+    return batch
+
+
+def unified(table: pa.Table, limit: int) -> pa.Table:
+    """Return the table with one dictionary for each column of codes.
+
+    Where it is above `limit` bytes the first value has one of its own: once the dictionary changes, Arrow writes values
+    in place of codes.
+    """
+    columns, schema = table.columns, table.schema
+    del table
+    for index, column in enumerate(columns):
+        if pa.types.is_dictionary(column.type) and column.num_chunks:
+            one = column.unify_dictionaries()
+            if one.chunk(0).dictionary.nbytes > limit:
+                first = column.chunk(0).slice(0, 1).dictionary_decode().dictionary_encode()
+                one = pa.chunked_array([first, *column.slice(1).chunks])
+            columns[index] = one
+    return pa.Table.from_arrays(columns, schema=schema)
