@@ -24,6 +24,7 @@ from icewright.core.layering import parse_settings
 from icewright.core.steps import VERDICT_NAMES, Due, why
 from icewright.core.table import TableRef
 from icewright.flow.detect import detect
+from icewright.flow.erase import ErasureResult, erase
 from icewright.flow.evaluate import evaluate_now
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
@@ -299,6 +300,18 @@ class TableHandle:
         if not dry_run:
             reconcile_interrupted(runtime)
         return repair(runtime, self.ref, drop_lost=drop_lost, dry_run=dry_run)
+
+    def erase(self, where: str, *, dry_run: bool = False) -> ErasureResult:
+        """Remove deleted rows from every file that still keeps them, as `icewright erase` does.
+
+        Raises `UsageError` for a predicate that cannot be understood, `Refused` when other tables share the place, and
+        the errors of loading the table.
+        """
+        runtime = self._app.runtime
+        known_table(self._app, str(self.ref))
+        if not dry_run:
+            reconcile_interrupted(runtime)
+        return erase(runtime, self.ref, where, dry_run=dry_run)
 
     def run(
         self, *operations: str, dry_run: bool = False, force: bool = False, settings: Mapping[str, str] | None = None

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from icewright.core.runs import Outcome
     from icewright.core.table import Snapshot
     from icewright.flow.cycle import CycleResult
+    from icewright.flow.erase import ErasureResult
     from icewright.flow.execute import JobResult
     from icewright.flow.repair import RepairResult
     from icewright.flow.restore import RestoreResult
@@ -199,6 +200,22 @@ def repair_document(result: RepairResult) -> dict[str, Any]:
         "unrepaired": [{**asdict(one.fault), "reason": one.reason} for one in plan.unrepaired],
         "lost_rows": plan.lost_rows,
         "tag": result.tag,
+        "summary": result.summary,
+    }
+
+
+def erasure_document(result: ErasureResult) -> dict[str, Any]:
+    """Return what an erasure found, what it ran, and what is left, as a JSON document."""
+    report = result.after
+    return {
+        "table": str(report.ref),
+        "predicate": report.predicate,
+        "job_id": result.job.job_id if result.job else None,
+        "job": result.job.summary if result.job else None,
+        "searched_files": len(report.searched),
+        "found": [asdict(one) for one in report.found],
+        "unread": dict(report.unread),
+        "steps": [asdict(step) for step in result.steps],
         "summary": result.summary,
     }
 

@@ -16,6 +16,13 @@ def server_token() -> str | None:
     return os.environ.get("ICEWRIGHT_TOKEN") or None
 
 
+def erasure_key() -> str:
+    """Return the secret that signs certificates of erasure, of ICEWRIGHT_ERASURE_KEY. Raises `UsageError`."""
+    if key := os.environ.get("ICEWRIGHT_ERASURE_KEY"):
+        return key
+    raise UsageError("set ICEWRIGHT_ERASURE_KEY to a secret: who knows it can tell that a certificate is yours")
+
+
 def has_display() -> bool:
     """Return whether this machine has a display, on which a browser can be opened."""
     return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

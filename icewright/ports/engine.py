@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from icewright.core.erasure import RowSearchReport
 from icewright.core.integrity import CheckLevel, FileFault, IntegrityReport
 from icewright.core.paths import key
 from icewright.core.policy import Operation
@@ -130,6 +131,14 @@ class Engine(Protocol):
         without what is dropped. Faults that are repaired already are passed over. Raises `CommitConflict` when the
         table has changed since `base`, `CommitStateUnknown`, and `UnsupportedTable`.
         """
+
+    def find_rows(self, ref: TableRef, predicate: str) -> RowSearchReport:
+        """Read every file that may hold rows of a table for those that match a predicate; nothing is changed.
+
+        Raises `UsageError` when the predicate cannot be understood, `Refused` when other tables share the place or
+        writers never pause, `MetadataUnreadable`, and the errors of loading the table.
+        """
+        ...
 
     def probe(self, probe: Probe) -> Sequence[float]:
         """Return the seconds that the query takes on each of the snapshots, in their order.

@@ -17,10 +17,12 @@ from icewright.adapters.engines.service.recovery_points import RecoveryPointsInS
 from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInService
 from icewright.adapters.engines.service.repair import TableRepair
 from icewright.adapters.engines.service.rewrite_manifests import RewriteManifestsInService
+from icewright.adapters.engines.service.row_search import RowSearch, Waiting
 from icewright.adapters.engines.service.vacuum import BranchVacuum
 from icewright.adapters.engines.spark.engine import SparkEngine
 from icewright.core import cost
 from icewright.core.allowlist import Allowlist, require_inside
+from icewright.core.erasure import RowSearchReport
 from icewright.core.errors import Refused, TableReplaced
 from icewright.core.integrity import CheckLevel, IntegrityReport
 from icewright.core.policy import Operation
@@ -163,6 +165,22 @@ class Engines:
         self.expire.guard.require_iceberg_alone(request.base)
         deletion, catalog = self.orphans.deletion, self.catalogs[request.base.ref.catalog]
         return TableRepair(deletion.files, deletion.clock, catalog, request).run()
+
+    def find_rows(self, ref: TableRef, predicate: str) -> RowSearchReport:
+        """Read every file that may hold rows of a table for those that match a predicate."""
+        if ref.catalog in self.vacuums:
+            raise Refused(f"{ref}: other branches of its catalog may keep the rows, and are not searched")
+        deletion, guard = self.orphans.deletion, self.orphans.guard
+
+        def waiting(ref: TableRef) -> Waiting:
+            jobs = deletion.ledger.pending(ref)
+            until = max((job.delete_after for job in jobs if job.delete_after is not None), default=None)
+            return Waiting(frozenset(deletion.ledger.waiting_paths(ref)), tuple(job.job_id for job in jobs), until)
+
+        def roots(metadata: TableMetadata) -> tuple[list[str], list[str]]:
+            return guard.roots(metadata, guard.around(metadata))
+
+        return RowSearch(deletion.files, self.catalogs[ref.catalog], predicate, roots, waiting).run(ref)
 
     def probe(self, probe: Probe) -> Sequence[float]:
         """Return the query's seconds on each of the snapshots."""

@@ -113,8 +113,12 @@ class EntryFaults:
     @cached_property
     def types(self) -> Mapping[int, Any]:
         """Return the type of each column of any schema, by its id; the current schema's where it has the column."""
-        schemas = [*(self._document.get("schemas") or ()), self.metadata.schema]
-        return {number: kind for schema in schemas for number, _, kind in columns(schema)}
+        return {number: kind for schema in reversed(self.schemas) for number, _, kind in columns(schema)}
+
+    @property
+    def schemas(self) -> Sequence[Mapping[str, Any]]:
+        """Return the current schema, and then all that the table has had, the newest first."""
+        return self.metadata.schema, *reversed(self._document.get("schemas") or ())
 
     def content_files(self) -> Iterator[ContentFile]:
         """Check lists and manifests, and yield the live files; what cannot be read is left out."""

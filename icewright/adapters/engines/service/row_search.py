@@ -1,0 +1,311 @@
+"""The search for rows of a predicate in every file that may hold rows of a table, whoever names the file.
+
+Snapshots, waiting deletions and the listing of the table's places say which files there are; each is read whole, as
+bounds may be wrong and a file that nobody names has none. What a writer commits meanwhile is read in another round.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+import polars as pl
+
+from icewright.adapters.engines.arrow.live_files import only_data_file
+from icewright.adapters.engines.arrow.opening import Opener, StorageOpener, UnreadableFile
+from icewright.adapters.engines.arrow.reading import BatchScan
+from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow
+from icewright.adapters.engines.arrow.tasks import Bin, DeleteFile, DeleteKind, FileSlice, Layout
+from icewright.adapters.engines.arrow.types import single_value
+from icewright.adapters.engines.service.entry_faults import DATA, EQUALITY_DELETES, ContentFile, EntryFaults
+from icewright.adapters.engines.service.reachable import reached, with_key
+from icewright.adapters.engines.service.row_predicate import RowPredicate
+from icewright.core.erasure import ORPHAN_AGE, SNAPSHOT_AGE, FoundRows, RowPlace, RowSearchReport, SearchedFile
+from icewright.core.errors import FolderMissing, Refused
+from icewright.core.recovery import point_of
+from icewright.core.table import MAIN, RefKind, TableMetadata, TableRef
+from icewright.ports import Catalog, TableFiles
+from icewright.ports.work import WorkerThreads
+
+_CONCURRENCY = 4
+_MEMORY_BYTES = 2 << 30  # of the pages of one file
+_ROUNDS = 5
+_POSITION_DELETES = 1
+_KEY_METADATA, _EQUALITY_IDS, _OFFSET, _LENGTH = 131, 135, 144, 145
+_PARQUET, _PUFFIN, _AVRO = b"PAR1", b"PFA1", b"Obj\x01"
+# what lies in a table's folders without rows in it
+_WITHOUT_ROWS = r"(\.metadata\.json(\.gz)?|\.crc|/version-hint\.text|/_SUCCESS)$"
+_MANIFEST_SCHEMAS = (b'"manifest_entry"', b'"manifest_file"')
+_HEAD_BYTES = 64 << 10  # holds the schema of an Avro file
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """The files that jobs are still to delete, and when the last of the jobs may begin to."""
+
+    paths: AbstractSet[str]
+    jobs: tuple[str, ...]
+    until: datetime | None
+
+
+@dataclass
+class RowSearch:
+    """One search of one table."""
+
+    files: TableFiles
+    catalog: Catalog
+    text: str  # the predicate
+    roots: Callable[[TableMetadata], tuple[Sequence[str], Sequence[str]]]  # folders to list, and notes on others
+    waiting: Callable[[TableRef], Waiting]
+    # files that were read whole, with their matching rows, by path
+    counts: dict[str, tuple[SearchedFile, int]] = field(default_factory=dict, init=False)
+
+    def run(self, ref: TableRef) -> RowSearchReport:
+        """Read every file, and those that writers add meanwhile. Raises `Refused` while they never pause."""
+        metadata = self.catalog.load(ref)
+        for _ in range(_ROUNDS):
+            report = _Round(self, metadata, self.waiting(ref)).run()
+            fresh = self.catalog.load(ref)
+            if fresh.metadata_location == metadata.metadata_location:
+                return report
+            metadata = fresh
+        raise Refused(f"{ref}: writers commit faster than new files are read; search again when they rest")
+
+
+@dataclass
+class _Round:
+    """One round of a search, over the state `metadata`."""
+
+    search: RowSearch
+    metadata: TableMetadata
+    waiting: Waiting
+    _unread: dict[str, str] = field(default_factory=dict, init=False)
+
+    def run(self) -> RowSearchReport:
+        metadata, files = self.metadata, self.search.files
+        named = self._named
+        known = {name for chunk in reached(files, metadata) for name in with_key(chunk, files.canonical)["key"]}
+        found = []
+        with WorkerThreads(_CONCURRENCY) as pool:
+            owned = list(pool.map(self._read_entry, (ones[0] for ones in named.values())))
+            planned = {name: path for name, path in self._keyed(self.waiting.paths) if name not in known}
+            lost = dict(self._listed())
+            waiting = list(planned.values())
+            orphans = [path for name, path in self._keyed(lost) if name not in known | planned.keys()]
+            others = [*waiting, *orphans]
+            rows = list(pool.map(self._read_file, others))
+        for (path, entries), matching in zip(named.items(), owned, strict=True):
+            if matching:
+                found.append(self._found(path, entries, matching))
+        for path, matching in zip(others, rows, strict=True):
+            if matching:
+                place = RowPlace.WAITING_DELETION if path in waiting else RowPlace.ORPHAN
+                found.append(self._found_elsewhere(path, matching, place, lost.get(path)))
+        counts = self.search.counts
+        searched = tuple(counts[path][0] for path in sorted((*named, *others)) if path in counts)
+        predicate = self._predicate
+        return RowSearchReport(
+            metadata.ref,
+            metadata.table_uuid,
+            metadata.metadata_location,
+            predicate.text,
+            predicate.columns,
+            tuple(self._places[0]),
+            searched,
+            tuple(sorted(found, key=lambda one: one.path)),
+            dict(sorted(self._unread.items())) | dict.fromkeys(self._places[1], "not listed"),
+        )
+
+    @cached_property
+    def _places(self) -> tuple[Sequence[str], Sequence[str]]:
+        return self.search.roots(self.metadata)
+
+    @cached_property
+    def _entries(self) -> EntryFaults:
+        return EntryFaults(self.search.files, self.metadata)
+
+    @cached_property
+    def _predicate(self) -> RowPredicate:
+        return RowPredicate.of(self.search.text, self._entries.schemas)
+
+    @cached_property
+    def _named(self) -> dict[str, list[ContentFile]]:
+        """Return the entries of the files that hold rows or keys, by path."""
+        named = defaultdict[str, list[ContentFile]](list)
+        for one in self._content:
+            if not one.is_vector:
+                named[one.path].append(one)
+        return named
+
+    @cached_property
+    def _content(self) -> list[ContentFile]:
+        return list(self._entries.content_files())
+
+    @cached_property
+    def _head(self) -> list[ContentFile]:
+        """Return the live files of main, deletion vectors included."""
+        head = self.metadata.current_snapshot_id
+        return [one for one in self._content if head in self._entries.concern(one.manifest)]
+
+    def _listed(self) -> Iterator[tuple[str, datetime | None]]:
+        """Yield all files in the table's places that may hold rows, with the times at which they were written."""
+        for place in self._places[0]:
+            try:
+                for batch in self.search.files.listing(place):
+                    frame = pl.DataFrame(pl.from_arrow(batch)).filter(~pl.col("path").str.contains(_WITHOUT_ROWS))
+                    yield from frame.select("path", "modified").iter_rows()
+            except FolderMissing:
+                continue
+
+    def _keyed(self, paths: Iterable[str]) -> Iterator[tuple[str, str]]:
+        """Yield the paths with the keys by which two spellings of one path meet."""
+        frame = pl.DataFrame({"path": list(paths)}, schema={"path": pl.String})
+        yield from with_key(frame, self.search.files.canonical).select("key", "path").iter_rows()
+
+    def _read_entry(self, one: ContentFile) -> int:
+        """Return the number of matching rows, or keys, of a file that an entry names."""
+        if one.content == _POSITION_DELETES or (one.content == EQUALITY_DELETES and not self._keys(one)):
+            return 0
+        if one.format != "PARQUET" or one.values.get(_KEY_METADATA) is not None:
+            self._unread[one.path] = f"encrypted, or {one.format}: only Parquet is read"
+            return 0
+        return self._count(self._slice(one), self._constants(one), self._keys(one))
+
+    def _keys(self, one: ContentFile) -> frozenset[int] | None:
+        """Return the columns of the predicate that an equality delete file has; None for a data file."""
+        if one.content == DATA:
+            return None
+        return frozenset(one.values.get(_EQUALITY_IDS) or ()) & frozenset(self._predicate.columns.values())
+
+    def _read_file(self, path: str) -> int:
+        """Return the number of matching rows of a file that no entry names."""
+        files = self.search.files
+        if (size := files.size(path)) is None:
+            return 0  # deleted by now
+        magic = files.read_range(path, 0, len(_PARQUET))
+        if magic == _PUFFIN or (magic == _AVRO and self._is_manifest(path)):
+            return 0
+        if magic != _PARQUET:
+            self._unread[path] = "it is no Parquet file"
+            return 0
+        try:
+            with self._opener.parquet(path) as source:
+                records, names = source.metadata.num_rows, source.schema_arrow.names
+        except (UnreadableFile, UnsupportedByArrow) as error:
+            self._unread[path] = str(error)
+            return 0
+        if names[:2] == ["file_path", "pos"]:
+            return 0
+        return self._count(FileSlice(path, size, size, records, 0, None), {}, None)
+
+    def _is_manifest(self, path: str) -> bool:
+        head = self.search.files.read_range(path, 0, _HEAD_BYTES)
+        return any(name in head.replace(b" ", b"") for name in _MANIFEST_SCHEMAS)
+
+    def _count(self, one: FileSlice, constants: Mapping[int, Any], keys: frozenset[int] | None) -> int:
+        if one.path in (counts := self.search.counts):
+            return counts[one.path][1]
+        predicate = self._predicate
+        scan = BatchScan(self._layout, self._opener, Bin(0, (one,), constants, "", 1))
+        try:
+            matching = sum(predicate.count(columns, keys) for columns in scan.scan_columns(predicate.fields))
+        except (UnreadableFile, UnsupportedByArrow) as error:
+            if self.search.files.size(one.path) is not None:  # what is gone holds no row
+                self._unread[one.path] = str(error)
+            return 0
+        counts[one.path] = SearchedFile(one.path, one.file_bytes, one.records), matching
+        return matching
+
+    def _live(self, one: ContentFile) -> int:
+        """Return the number of matching rows of a data file that main shows."""
+        task = replace(self._slice(one), deletes=tuple(_delete(d) for d in self._head if self._applies(d, one)))
+        scan = BatchScan(self._layout, self._opener, Bin(0, (task,), self._constants(one), "", 1))
+        try:
+            return sum(self._predicate.count(batch.columns) for batch in scan.batches())
+        except (UnreadableFile, UnsupportedByArrow) as error:
+            self._unread[one.path] = f"its deletes cannot be applied: {error}"
+            return 0
+
+    def _applies(self, delete: ContentFile, data: ContentFile) -> bool:
+        """Return whether a delete file may delete rows of a data file (spec, Scan Planning)."""
+        if delete.content == DATA or delete.sequence < data.sequence:
+            return False
+        same = (delete.spec_id, delete.partition) == (data.spec_id, data.partition)
+        if delete.content == EQUALITY_DELETES:
+            return delete.sequence > data.sequence and (same or not delete.partition)
+        only = delete.referenced if delete.is_vector else only_data_file(delete.values)
+        return only == data.path if only else same
+
+    def _slice(self, one: ContentFile) -> FileSlice:
+        size = int(one.values[104])
+        return FileSlice(one.path, size, size, one.records, one.sequence, None)
+
+    def _constants(self, one: ContentFile) -> Mapping[int, Any]:
+        """Return the identity partition values of a data file, which files of other writers may lack as columns."""
+        spec = next((spec for spec in self.metadata.specs if spec.spec_id == one.spec_id), None)
+        if one.content != DATA or spec is None:
+            return {}
+        types = self._entries.types
+        return {
+            partition.source_id: single_value(types[partition.source_id], value)
+            for partition, value in zip(spec.fields, one.partition, strict=False)
+            if partition.transform == "identity"
+        }
+
+    @cached_property
+    def _opener(self) -> Opener:
+        return StorageOpener({}, self.search.files)
+
+    @cached_property
+    def _layout(self) -> Layout:
+        fields = self._predicate.fields
+        schema = {"type": "struct", "fields": fields}
+        ids = {one["id"] for one in fields}
+        older = {f["id"]: f for s in reversed(self._entries.schemas) for f in s["fields"] if f["id"] not in ids}
+        return Layout(schema, older, self.metadata.properties, False, (), False, 0, (), _MEMORY_BYTES, {})
+
+    def _found(self, path: str, entries: Sequence[ContentFile], matching: int) -> FoundRows:
+        metadata, one = self.metadata, entries[0]
+        snapshots = {number for entry in entries for number in self._entries.concern(entry.manifest)}
+        places, keepers, live = set[RowPlace](), set[str](), 0
+        if one.content == EQUALITY_DELETES:
+            places.add(RowPlace.DELETE_KEYS)
+        elif metadata.current_snapshot_id in snapshots:
+            live = self._live(one)
+            places |= {RowPlace.LIVE} if live else set()
+            places |= {RowPlace.MASKED} if live < matching else set()
+        heads = {metadata.current_snapshot_id}
+        for ref in metadata.refs:
+            if ref.snapshot_id in snapshots and ref.name != MAIN:
+                branch, point = ref.kind is RefKind.BRANCH, point_of(ref)
+                places.add(RowPlace.BRANCH if branch else RowPlace.RECOVERY_POINT if point else RowPlace.TAG)
+                keepers.add(f"{'branch' if branch else 'tag'} {ref.name}")
+                heads.add(ref.snapshot_id)
+        only = snapshots - heads
+        places |= {RowPlace.SNAPSHOT} if only else set()
+        keepers |= {f"snapshot {number}" for number in only}
+        until = max((metadata.by_id[number].timestamp for number in only), default=None)
+        ordered = tuple(place for place in RowPlace if place in places)
+        return FoundRows(
+            path, one.kind, matching, live, ordered, tuple(sorted(keepers)), until and until + SNAPSHOT_AGE
+        )
+
+    def _found_elsewhere(self, path: str, matching: int, place: RowPlace, written: datetime | None) -> FoundRows:
+        if place is RowPlace.WAITING_DELETION:
+            jobs = tuple(f"job {job}" for job in self.waiting.jobs)
+            return FoundRows(path, "data", matching, 0, (place,), jobs, self.waiting.until)
+        return FoundRows(path, "data", matching, 0, (place,), (), written and written + ORPHAN_AGE)
+
+
+def _delete(one: ContentFile) -> DeleteFile:
+    if one.content == EQUALITY_DELETES:
+        return DeleteFile(DeleteKind.EQUALITY, one.path, equality_ids=tuple(one.values[_EQUALITY_IDS]))
+    if one.is_vector:
+        offset, length = one.values[_OFFSET], one.values[_LENGTH]
+        return DeleteFile(DeleteKind.VECTOR, one.path, offset, length, one.records)
+    return DeleteFile(DeleteKind.POSITION, one.path)

@@ -1,0 +1,134 @@
+"""Where rows that must be erased are still kept, and what has to happen until they are gone everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from icewright.core.policy import Operation
+from icewright.core.table import TableRef
+
+
+class RowPlace(StrEnum):
+    """Who keeps a file that holds matching rows, or their keys."""
+
+    LIVE = "live"  # main shows the rows
+    MASKED = "masked"  # main has the file, and deletes hide the rows
+    DELETE_KEYS = "delete_keys"  # an equality delete file names the rows by their keys
+    BRANCH = "branch"
+    TAG = "tag"
+    RECOVERY_POINT = "recovery_point"
+    SNAPSHOT = "snapshot"  # one that is the head of no branch, and that no tag names
+    WAITING_DELETION = "waiting_deletion"  # a job deletes the file later, or an undo restores it
+    ORPHAN = "orphan"  # nothing names the file
+
+
+# what removes the rows from a place by itself; elsewhere a person decides
+REMOVED_BY: Mapping[RowPlace, Operation] = {
+    RowPlace.MASKED: Operation.COMPACT,
+    RowPlace.DELETE_KEYS: Operation.COMPACT,
+    RowPlace.SNAPSHOT: Operation.EXPIRE_SNAPSHOTS,
+    RowPlace.ORPHAN: Operation.REMOVE_ORPHANS,
+}
+# The settings of an erasure's runs: those by which rows are gone soonest, and no guardrail is passed.
+SETTINGS: Mapping[str, str] = {"preset": "compliance", "expire_snapshots.retention_hours": "1"}
+SNAPSHOT_AGE, ORPHAN_AGE = timedelta(hours=1), timedelta(hours=24)  # by these settings
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRows:
+    """Matching rows in one file, and who keeps the file."""
+
+    path: str
+    file: str  # what the file is: data, equality deletes
+    rows: int  # that match, deleted ones included
+    live_rows: int  # of these that main shows
+    places: tuple[RowPlace, ...]
+    keepers: tuple[str, ...]  # refs, snapshots and jobs by name
+    until: datetime | None = None  # when the file may go, where age alone keeps it
+
+
+@dataclass(frozen=True, slots=True)
+class SearchedFile:
+    """A file that was read from its first row to its last."""
+
+    path: str
+    bytes: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class RowSearchReport:
+    """Every file that may hold rows of a table, read for those that match a predicate."""
+
+    ref: TableRef
+    table_uuid: str
+    metadata_location: str
+    predicate: str
+    columns: Mapping[str, int]  # field ids of the columns that the predicate names
+    roots: tuple[str, ...]  # folders that were listed
+    searched: tuple[SearchedFile, ...]
+    found: tuple[FoundRows, ...]
+    unread: Mapping[str, str]  # why a file was not read, by path
+
+    @property
+    def is_clean(self) -> bool:
+        """Return whether every file was read and none holds a matching row."""
+        return not self.found and not self.unread
+
+
+@dataclass(frozen=True, slots=True)
+class ErasureStep:
+    """What has to happen to the matching rows of one place."""
+
+    place: RowPlace
+    files: int
+    rows: int
+    operation: Operation | None  # None: a person, or time
+    remedy: str
+    until: datetime | None  # when the last of the files may go, where age alone keeps them
+
+    def late(self, by: datetime) -> bool:
+        """Return whether the rows stay after this time unless a person does something."""
+        if self.operation is None and self.place is not RowPlace.WAITING_DELETION:
+            return True
+        return self.until is not None and self.until > by
+
+
+def erasure_steps(report: RowSearchReport) -> tuple[ErasureStep, ...]:
+    """Return what has to happen, place by place: first what a person does, as the rest depends on it."""
+    return tuple(_steps(report))
+
+
+def _steps(report: RowSearchReport) -> Iterator[ErasureStep]:
+    for place in RowPlace:
+        found = [one for one in report.found if place in one.places]
+        if not found:
+            continue
+        live = place is RowPlace.LIVE
+        rows = sum(one.live_rows if live else one.rows for one in found)
+        operation = REMOVED_BY.get(place)
+        until = max((one.until for one in found if one.until is not None), default=None)
+        yield ErasureStep(place, len(found), rows, operation, _remedy(report, place, found), until)
+
+
+def _remedy(report: RowSearchReport, place: RowPlace, found: Sequence[FoundRows]) -> str:
+    keepers = ", ".join(sorted({name for one in found for name in one.keepers if _keeps(place, name)}))
+    match place:
+        case RowPlace.LIVE:
+            return f"delete them from the table where {report.predicate}"
+        case RowPlace.BRANCH:
+            return f"delete the rows there, or drop: {keepers}"
+        case RowPlace.TAG | RowPlace.RECOVERY_POINT:
+            return f"drop: {keepers}"
+        case RowPlace.WAITING_DELETION:
+            return f"wait until the files are deleted: {keepers}"
+        case RowPlace.MASKED | RowPlace.DELETE_KEYS | RowPlace.SNAPSHOT | RowPlace.ORPHAN:
+            return f"run {REMOVED_BY[place]}"
+
+
+def _keeps(place: RowPlace, name: str) -> bool:
+    kind = {RowPlace.BRANCH: "branch", RowPlace.WAITING_DELETION: "job"}.get(place, "tag")
+    return name.startswith(kind)

@@ -1,0 +1,94 @@
+"""Erasure: find what keeps rows, run what removes them by itself, search again, and certify that nothing is left."""
+
+from __future__ import annotations
+
+import hmac
+import json
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from hashlib import sha256
+from typing import Any
+
+from icewright.core.erasure import SETTINGS, ErasureStep, RowPlace, RowSearchReport, erasure_steps
+from icewright.core.errors import Refused
+from icewright.core.layering import parse_settings
+from icewright.core.policy import Operation
+from icewright.core.table import TableRef
+from icewright.core.words import count
+from icewright.flow.execute import JobResult, execute
+from icewright.flow.operation import Request
+from icewright.flow.runtime import Runtime
+
+
+@dataclass(frozen=True, slots=True)
+class ErasureResult:
+    """What an erasure found before, what it ran, and what it found after."""
+
+    before: RowSearchReport
+    after: RowSearchReport
+    searched_at: datetime
+    job: JobResult | None = None
+
+    @property
+    def steps(self) -> tuple[ErasureStep, ...]:
+        """Return what still has to happen."""
+        return erasure_steps(self.after)
+
+    @property
+    def summary(self) -> str:
+        """Return the result in one line."""
+        if self.after.is_clean:
+            return f"no matching row in any of {count(len(self.after.searched), 'file')}"
+        unread = f"; {count(len(self.after.unread), 'file')} not read" if self.after.unread else ""
+        return f"matching rows in {count(len(self.after.found), 'file')}{unread}"
+
+
+def erase(runtime: Runtime, ref: TableRef, predicate: str, *, dry_run: bool = False) -> ErasureResult:
+    """Find matching rows wherever they are kept, and run the operations that remove them, or only find them.
+
+    Rows that main shows are not deleted: while there are any, nothing runs. Raises the errors of the search, and
+    `ConfigError` when a guardrail forbids the settings of an erasure.
+    """
+    before = runtime.engine.find_rows(ref, predicate)
+    steps = erasure_steps(before)
+    operations = {step.operation for step in steps} - {None}
+    now = runtime.clock.now()
+    if dry_run or not operations or any(step.place is RowPlace.LIVE for step in steps):
+        return ErasureResult(before, before, now)
+    policy = runtime.policy
+    command = parse_settings("erase", SETTINGS, policy().guardrails)
+    with_settings = replace(runtime, policy=lambda: replace(policy(), command=command))
+    ordered = tuple(operation for operation in Operation if operation in operations)
+    job = execute(with_settings, Request(ref, ordered, manual=True))
+    now = runtime.clock.now()
+    return ErasureResult(before, runtime.engine.find_rows(ref, predicate), now, job)
+
+
+def certificate(result: ErasureResult, signing_key: bytes) -> dict[str, Any]:
+    """Return the certificate that no file holds a matching row, with its HMAC-SHA256 over the JSON with sorted keys.
+
+    Raises `Refused` when a file holds one or was not read.
+    """
+    report = result.after
+    if not report.is_clean:
+        raise Refused(f"{report.ref}: {result.summary}; there is no certificate before that is done")
+    content = {
+        "table": str(report.ref),
+        "table_uuid": report.table_uuid,
+        "metadata_location": report.metadata_location,
+        "predicate": report.predicate,
+        "columns": dict(report.columns),
+        "searched_at": f"{result.searched_at:%Y-%m-%dT%H:%M:%SZ}",
+        "folders": list(report.roots),
+        "files": [asdict(one) for one in report.searched],
+        "matching_rows": 0,
+        "removed": [{"path": one.path, "rows": one.rows, "places": list(one.places)} for one in result.before.found],
+        "job_id": result.job.job_id if result.job else None,
+    }
+    return {**content, "signature": signature(content, signing_key)}
+
+
+def signature(content: dict[str, Any], signing_key: bytes) -> str:
+    """Return the HMAC-SHA256 in hexadecimal digits of a certificate's content."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hmac.new(signing_key, text.encode(), sha256).hexdigest()

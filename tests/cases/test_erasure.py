@@ -1,0 +1,205 @@
+"""Erasure: rows are found wherever they are kept, and no certificate says that they are gone before they are."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from icewright.adapters.engines.service.row_search import RowSearch, Waiting
+from icewright.core.cadence import Cadence
+from icewright.core.erasure import RowPlace, RowSearchReport
+from icewright.core.errors import Refused, UsageError
+from icewright.core.recovery import RecoveryPoint
+from icewright.core.table import TableMetadata, TableRef
+from icewright.flow.erase import certificate, erase, signature
+from tests.cases.conftest import ground, workspace
+from tests.cases.workspace import EXPIRE, NAME, Workspace, edit, ref
+
+pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
+
+__all__ = ["ground", "workspace"]
+
+ANN = "part = 'ann'"
+
+
+def find(workspace: Workspace, predicate: str = ANN) -> RowSearchReport:
+    """The report on the table."""
+    return workspace.app.runtime.engine.find_rows(ref(NAME), predicate)
+
+
+def _tag(workspace: Workspace, snapshot_id: int, at: datetime) -> tuple[str, dict[str, Any]]:
+    tag = RecoveryPoint(Cadence.DAILY, at.replace(hour=0, minute=0, second=0, microsecond=0), snapshot_id).tag
+    assert tag.max_ref_age is not None
+    milliseconds = tag.max_ref_age // timedelta(milliseconds=1)
+    return tag.name, {"type": "tag", "snapshot-id": snapshot_id, "max-ref-age-ms": milliseconds}
+
+
+def plant(workspace: Workspace) -> dict[str, Path]:
+    """A table that keeps rows of Ann in each place in a file of its own, by the place's name."""
+    craft = workspace.craft()
+    now = workspace.clock.now()
+    planted: dict[str, Path] = {}
+    last = None
+    for number, (place, ago) in enumerate(
+        [
+            ("tag", 400),
+            ("branch", 300),
+            ("recovery_point", 200),
+            ("waiting_deletion", 100),
+            ("snapshot", 9),
+            ("masked", 5),
+        ]
+    ):
+        file = craft.data({"id": [number, 100], "part": ["ann", "bob"]})
+        last = craft.commit(now - timedelta(hours=ago), [file], replaced=last)
+        planted[place] = file.path
+    keys = craft.equality_deletes({"part": ["ann"]})
+    craft.commit(now - timedelta(hours=4), [craft.data({"id": [7], "part": ["cid"]})], deletes=[keys])
+    planted["delete_keys"] = keys.path
+    ids = [snapshot["snapshot-id"] for snapshot in craft.snapshots]
+    craft.refs["audit"] = {"type": "tag", "snapshot-id": ids[0]}
+    craft.refs["work"] = {"type": "branch", "snapshot-id": ids[1]}
+    name, tag = _tag(workspace, ids[2], now - timedelta(hours=200))
+    craft.refs[name] = tag
+    workspace.publish(craft)
+    workspace.job(EXPIRE, deletion__delay_hours=24)
+    planted["orphan"] = craft.folder / "data" / "nobody.parquet"
+    shutil.copy(planted["masked"], planted["orphan"])
+    os.utime(planted["orphan"], (now.timestamp() - 360_000,) * 2)
+    return planted
+
+
+def test_rows_are_found_in_every_place_that_keeps_them(workspace: Workspace) -> None:
+    """Each file is named with who keeps it, and each place with what has to happen; nothing is changed."""
+    planted = plant(workspace)
+    files = workspace.files()
+    result = erase(workspace.app.runtime, ref(NAME), ANN, dry_run=True)
+    found = {Path(one.path.removeprefix("file://")): one for one in result.after.found}
+    for place, path in planted.items():
+        assert RowPlace(place) in found[path].places, (place, found.get(path))
+    assert set(found) == set(planted.values())
+    assert {one.rows for one in result.after.found} == {1}
+    assert [step.place for step in result.steps] == [place for place in RowPlace if place != RowPlace.LIVE]
+    now = workspace.clock.now()
+    late = [step.place for step in result.steps if step.late(now + timedelta(hours=30))]
+    assert late == [RowPlace.BRANCH, RowPlace.TAG, RowPlace.RECOVERY_POINT]
+    assert workspace.files() == files
+    with pytest.raises(Refused, match="no certificate"):
+        certificate(result, b"key")
+
+
+def test_rows_that_main_shows_are_not_deleted(workspace: Workspace) -> None:
+    """While there are any, no operation runs: the rows would be rewritten, not erased."""
+    workspace.table()
+    workspace.detect()
+    result = erase(workspace.app.runtime, ref(NAME), "part = 'p3' or part = 'p0'")
+    assert [(step.place, step.rows) for step in result.steps] == [(RowPlace.LIVE, 1), (RowPlace.SNAPSHOT, 1)]
+    assert result.job is None
+
+
+def test_an_erasure_ends_with_a_certificate_that_names_every_file(workspace: Workspace) -> None:
+    """Old snapshots and orphans go by the operations that remove them, whatever the table's own settings keep."""
+    folder = workspace.table()
+    shutil.copy(min((folder / "data").glob("*.parquet")), folder / "data" / "nobody.parquet")
+    os.utime(folder / "data" / "nobody.parquet", (workspace.clock.now().timestamp() - 360_000,) * 2)
+    workspace.detect()
+    result = erase(workspace.app.runtime, ref(NAME), "part in ('p0', 'p1')")
+    assert result.job is not None
+    assert [str(outcome.operation) for outcome in result.job.outcomes] == ["expire_snapshots", "remove_orphans"]
+    assert (len(result.before.found), result.after.found) == (3, ())
+    content = certificate(result, b"key")
+    (live,) = (folder / "data").glob("*.parquet")
+    assert [file["path"] for file in content["files"]] == [f"file://{live}"]
+    assert len(content["removed"]) == 3
+    signed = content.pop("signature")
+    assert (signature(content, b"key"), signature(content, b"other") == signed) == (signed, False)
+
+
+def test_keys_that_may_name_a_row_count_as_found(workspace: Workspace) -> None:
+    """Equality deletes on some of the predicate's columns match when these columns do; on none of them, never."""
+    craft = workspace.craft()
+    now = workspace.clock.now()
+    craft.commit(now - timedelta(hours=9), [craft.data({"id": [1], "part": ["bob"]})])
+    for hours, keys in ((8, {"id": [5]}), (7, {"id": [6]}), (6, {"part": ["ann"]})):
+        more = [craft.data({"id": [hours + 10], "part": ["bob"]})]
+        craft.commit(now - timedelta(hours=hours), more, deletes=[craft.equality_deletes(keys)])
+    workspace.publish(craft)
+    assert [(one.places[0], one.rows) for one in find(workspace, "part = 'ann' and id = 5").found] == [
+        (RowPlace.DELETE_KEYS, 1)
+    ] * 2
+    assert [one.rows for one in find(workspace, "id = 6").found] == [1]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("data/nobody.parquet", b"PAR1 but cut"),
+        ("data/nobody.orc", b"ORC..."),
+        ("export.csv", b"1,ann"),
+        ("n.avro", b"Obj\x01"),
+    ],
+)
+def test_what_cannot_be_read_is_told_and_never_certified(workspace: Workspace, name: str, content: bytes) -> None:
+    """A file in the table's folder may hold rows whatever it is."""
+    folder = workspace.table()
+    (folder / name).write_bytes(content)
+    result = erase(workspace.app.runtime, ref(NAME), ANN, dry_run=True)
+    assert [Path(path).name for path in result.after.unread] == [Path(name).name]
+    assert not result.after.found
+    with pytest.raises(Refused, match="1 file not read"):
+        certificate(result, b"key")
+
+
+def test_a_column_is_found_under_the_names_that_it_had(workspace: Workspace) -> None:
+    """Files keep a renamed column's old name and a dropped column's values: field ids tell them."""
+    workspace.table()
+
+    def evolve(document: dict[str, Any]) -> None:
+        old = document["schemas"][0]
+        ident, part = old["fields"]
+        document["schemas"].append({**old, "schema-id": 7, "fields": [{**ident, "name": "number"}]})
+        document["current-schema-id"] = 7
+        assert part["name"] == "part"
+
+    edit(workspace.metadata_file(), evolve)
+    assert [one.rows for one in find(workspace, "number = 2 and part = 'p2'").found] == [1]
+
+
+def test_files_that_are_committed_during_the_search_are_read(workspace: Workspace) -> None:
+    """The state that a report names is that of the table when the search has ended."""
+    workspace.table()
+    catalog = workspace.app.runtime.catalogs["lake"]
+    table = workspace.icebergs["lake"].load_table(NAME)
+    loads = []
+
+    class Busy:
+        """The catalog, in which a writer commits after the first load."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(catalog, name)
+
+        def load(self, one: TableRef) -> TableMetadata:
+            loads.append(catalog.load(one))
+            if len(loads) == 1:
+                table.append(pa.table({"id": pa.array([9], pa.int64()), "part": ["ann"]}))
+            return loads[-1]
+
+    nothing = Waiting(frozenset(), (), None)
+    search = RowSearch(workspace.app.runtime.files, Busy(), ANN, lambda m: ([m.location], []), lambda _: nothing)
+    report = search.run(ref(NAME))
+    assert [one.places for one in report.found] == [(RowPlace.LIVE,)]
+    assert report.metadata_location == workspace.metadata().metadata_location != loads[0].metadata_location
+
+
+@pytest.mark.parametrize("text", ["part = ", "nobody = 1", "id = 'x'", "true", "part = 'a'; drop table x"])
+def test_a_predicate_that_is_none_is_refused_with_an_example(workspace: Workspace, text: str) -> None:
+    """The message says what is wrong, and how a predicate is written."""
+    workspace.table()
+    with pytest.raises(UsageError, match="--where"):
+        find(workspace, text)
