@@ -44,7 +44,7 @@ ELSEWHERE: Mapping[str, str] = {
     "how-to/orchestrators.md": "tests/ecosystem/test_orchestrators.py",
     "icewright demo": "tests/integration/test_demo.py",
     "icewright alerts --test": "tests/cli/test_alerts.py",
-    "icewright acknowledge 17": "tests/cli/test_alerts.py",
+    "icewright acknowledge": "tests/cli/test_alerts.py",
     "icewright doctor": "tests/integration/test_metastores.py",
     "icewright init": "tests/cli/test_init.py",
     "icewright serve": "tests/web/test_server.py",
