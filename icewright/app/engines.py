@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from icewright.adapters.catalogs.nessie import NessieCatalog
 from icewright.adapters.engines.arrow.convert_deletes import ConvertInService
+from icewright.adapters.engines.arrow.statistics import StatisticsInService
 from icewright.adapters.engines.dispatch import Engines
 from icewright.adapters.engines.service.deletion import Deletion
 from icewright.adapters.engines.service.expire_snapshots import ExpireInService
@@ -65,6 +66,7 @@ def build_engines(
         orphans=RemoveOrphansInService(deletion, guard, pinned, storage_time),
         manifests=RewriteManifestsInService(files, clock),
         conversion=ConvertInService(files, clock),
+        statistics=StatisticsInService(files, clock),
         allowlists={name: c.environment for name, c in config.catalogs.items() if c.environment is not None},
         vacuums=_vacuums(catalogs, deletion, guard, policy, pinned, storage_time),
     )

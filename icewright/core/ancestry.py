@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from icewright.core.table import Snapshot, TableMetadata
 
@@ -15,3 +15,18 @@ def ancestors(metadata: TableMetadata, snapshot_id: int) -> Iterator[Snapshot]:
         seen.add(next_id)
         yield snapshot
         next_id = snapshot.parent_id
+
+
+def newer_than(
+    metadata: TableMetadata, snapshot_id: int, known: Collection[int]
+) -> tuple[Snapshot, tuple[Snapshot, ...]] | None:
+    """Return the nearest ancestor among the known ones, and the snapshots that came after it, newest first.
+
+    A snapshot is the nearest to itself. None when no known ancestor is left in the metadata.
+    """
+    newer: list[Snapshot] = []
+    for snapshot in ancestors(metadata, snapshot_id):
+        if snapshot.snapshot_id in known:
+            return snapshot, tuple(newer)
+        newer.append(snapshot)
+    return None

@@ -22,6 +22,7 @@ SPARK_JOB_SECONDS = 3.0
 SERVICE_MEMORY_GB = 0.3
 SERVICE_FILES_PER_SECOND = 2000.0
 SERVICE_JOB_SECONDS = 0.1
+READ_MB_PER_SECOND = 50.0  # of data files, by one core of the service
 _KEY_FILES_PER_SECOND = 100.0  # small files whose key columns are read
 DELETE_FILE_BYTES = 64 * 1024  # assumed for a position delete file, as facts have no size of it
 LEAST_TABLES = 3  # that must have runs before their median counts as typical

@@ -13,6 +13,7 @@ class Operation(enum.StrEnum):
     COMPACT = "compact"
     REWRITE_DELETES = "rewrite_deletes"
     REWRITE_MANIFESTS = "rewrite_manifests"
+    COMPUTE_STATISTICS = "compute_statistics"
     RECOVERY_POINTS = "recovery_points"
     EXPIRE_SNAPSHOTS = "expire_snapshots"
     REMOVE_ORPHANS = "remove_orphans"
@@ -28,6 +29,7 @@ _PROCEDURES: Mapping[str, str] = {
     "rewrite_data_files": "compact",
     "rewrite_position_delete_files": "rewrite_deletes",
     "remove_orphan_files": "remove_orphans",
+    "compute_table_stats": "compute_statistics",
 }
 
 
@@ -43,5 +45,6 @@ ORDERS: Mapping[str, tuple[Operation, ...]] = {
         Operation.EXPIRE_SNAPSHOTS,
         Operation.REMOVE_ORPHANS,
         Operation.REWRITE_MANIFESTS,
+        Operation.COMPUTE_STATISTICS,
     ),
 }

@@ -73,7 +73,7 @@ ENABLED: Mapping[Operation, Knob[bool]] = {
     op: _flag(
         f"{op}.enabled",
         f"whether {op} runs by itself; a table may always be run by hand",
-        default=op is not Operation.EXPIRE_ROWS,
+        default=op not in (Operation.EXPIRE_ROWS, Operation.COMPUTE_STATISTICS),
     )
     for op in Operation
 }
@@ -82,6 +82,7 @@ _COOLDOWNS = {
     Operation.COMPACT: 60,
     Operation.REWRITE_DELETES: 60,
     Operation.REWRITE_MANIFESTS: 360,
+    Operation.COMPUTE_STATISTICS: 360,
     Operation.RECOVERY_POINTS: 15,
     Operation.EXPIRE_SNAPSHOTS: 60,
     Operation.REMOVE_ORPHANS: 60,
@@ -107,6 +108,29 @@ ROWS_DAYS: Knob[int | None] = _knob(
 )
 
 _DECLARED.knobs.update(rewriting.DECLARED.knobs)  # in the order in which people read them
+
+STATISTICS = _choice(
+    "compute_statistics.kinds",
+    "both",
+    ("both", "columns", "partitions"),
+    "what is computed: distinct values of columns (theta sketches), files and rows of partitions, or both",
+)
+STATISTICS_COLUMNS: Knob[str | None] = _knob(
+    "compute_statistics.columns",
+    ValueKind.TEXT,
+    None,
+    "top-level columns whose distinct values are counted, separated by commas; unset: all of simple types",
+)
+STATISTICS_CHANGE = _number_knob(
+    "compute_statistics.min_change",
+    0.1,
+    "share of the rows that must have changed before statistics are computed again; after rewrites, which change no "
+    "row, the new snapshot gets them at once",
+    maximum=1,
+)
+STATISTICS_READ = _integer(
+    "compute_statistics.max_read_gb", 50, "statistics for which more data would be read are not computed", unit="GB"
+)
 
 POINTS: Mapping[Cadence, Knob[int]] = {
     cadence: _integer(

@@ -223,6 +223,15 @@ METRICS: Mapping[Operation, Mapping[str, str]] = {
         **TIME_AND_COST,
         **_SAVED,
     },
+    Operation.COMPUTE_STATISTICS: {
+        "columns_counted": "columns whose distinct values were counted",
+        "partitions_counted": "partitions whose files and rows were counted",
+        "files_read": "data files read: only new ones where nothing was deleted since the last statistics",
+        "bytes_read": "bytes of the read files, of all columns",
+        "rows_read": "rows in the read files, deleted ones included",
+        "bytes_written": "bytes of the statistics files",
+        **TIME_AND_COST,
+    },
     Operation.RECOVERY_POINTS: {
         "points_made": "tags made on states of the table",
         "points_retired": "tags retired, whose times are past or covered by others",

@@ -106,6 +106,16 @@ class RewriteManifests:
 
 
 @dataclass(frozen=True, slots=True)
+class ComputeStatistics:
+    """Count the distinct values of columns, and the files and rows of partitions, of one snapshot."""
+
+    snapshot_id: int
+    columns: tuple[str, ...]  # top-level columns; none: no distinct values are counted
+    partitions: bool
+    memory_bytes: int  # for the pages of a data file
+
+
+@dataclass(frozen=True, slots=True)
 class TagRecoveryPoints:
     """Make and retire tags on states of the table, in one commit."""
 
@@ -156,6 +166,7 @@ Step = (
     | RewritePositionDeletes
     | ConvertEqualityDeletes
     | RewriteManifests
+    | ComputeStatistics
     | TagRecoveryPoints
     | ExpireSnapshots
     | RemoveOrphans
@@ -231,7 +242,7 @@ def on_pool(step: Step) -> bool:
             return True
         case RewriteManifests(by_spark=by_spark) | ExpireSnapshots(by_spark=by_spark):
             return by_spark
-        case ConvertEqualityDeletes() | TagRecoveryPoints() | RemoveOrphans():
+        case ConvertEqualityDeletes() | ComputeStatistics() | TagRecoveryPoints() | RemoveOrphans():
             return False
     assert_never(step)
 

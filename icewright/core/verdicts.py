@@ -15,6 +15,7 @@ from icewright.core.errors import IcewrightError
 from icewright.core.health import HealthPart, health_parts, overall
 from icewright.core.operations import (
     compact,
+    compute_statistics,
     expire_rows,
     expire_snapshots,
     recovery_points,
@@ -75,6 +76,7 @@ EVALUATE: Mapping[Operation, Evaluate] = {
     Operation.COMPACT: compact.evaluate,
     Operation.REWRITE_DELETES: rewrite_deletes.evaluate,
     Operation.REWRITE_MANIFESTS: rewrite_manifests.evaluate,
+    Operation.COMPUTE_STATISTICS: compute_statistics.evaluate,
     Operation.RECOVERY_POINTS: recovery_points.evaluate,
     Operation.EXPIRE_SNAPSHOTS: expire_snapshots.evaluate,
     Operation.REMOVE_ORPHANS: remove_orphans.evaluate,

@@ -41,6 +41,7 @@ from icewright.core.runs import (
     skipped,
 )
 from icewright.core.steps import (
+    ComputeStatistics,
     Due,
     ExpireSnapshots,
     NotDue,
@@ -186,6 +187,10 @@ class OperationRunner:
             return committed(self.operation, landed, {}, notes=(str(error),))
         if isinstance(step, TagRecoveryPoints) and {p.tag for p in step.make} <= set(current.refs):
             return committed(self.operation, landed, {"points_made": len(step.make)}, notes=(str(error),))
+        if isinstance(step, ComputeStatistics) and step.snapshot_id in {
+            file.snapshot_id for file in (current.statistics if step.columns else current.partition_statistics)
+        }:  # it had none when the step was planned
+            return committed(self.operation, landed, {}, notes=(str(error),))
         if not isinstance(step, ExpireSnapshots) or set(step.snapshot_ids) & current.by_id.keys():
             return unknown
         metrics = {"snapshots_expired": len(step.snapshot_ids), "refs_removed": len(step.remove_refs)}

@@ -22,6 +22,7 @@ from icewright.ports.lake import (
     RestoreSnapshots,
     Restoring,
     SetRefs,
+    SetStatistics,
     SizeLimit,
     Storage,
     TableFiles,

@@ -91,7 +91,25 @@ class SetRefs:
     removed: frozenset[str] = frozenset()
 
 
-Change = AddSnapshot | RemoveSnapshots | RestoreSnapshots | SetRefs
+@dataclass(frozen=True, slots=True)
+class SetStatistics:
+    """Give a snapshot of the table its statistics files, in place of those that it has. Each is the JSON of the spec.
+
+    Raises `Refused` when the snapshot is gone.
+    """
+
+    snapshot_id: int
+    statistics: Mapping[str, Any] | None = None
+    partition_statistics: Mapping[str, Any] | None = None
+
+    @property
+    def paths(self) -> frozenset[str]:
+        """Return the paths of the files."""
+        files = (self.statistics, self.partition_statistics)
+        return frozenset(str(file["statistics-path"]) for file in files if file is not None)
+
+
+Change = AddSnapshot | RemoveSnapshots | RestoreSnapshots | SetRefs | SetStatistics
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,16 @@ from icewright.core.repair import RepairPlan, Unrepaired
 from icewright.core.runs import Outcome, committed
 from icewright.core.verify import snapshot_of
 from icewright.ports.engine import Adoptable, Probe, RepairRequest, StepRequest, Unfinished
-from icewright.ports.lake import AddSnapshot, Change, Clock, Pointer, RemoveSnapshots, RestoreSnapshots, SetRefs
+from icewright.ports.lake import (
+    AddSnapshot,
+    Change,
+    Clock,
+    Pointer,
+    RemoveSnapshots,
+    RestoreSnapshots,
+    SetRefs,
+    SetStatistics,
+)
 from icewright.testing.builders import NOW
 
 
@@ -169,6 +178,18 @@ def _changed(base: table.TableMetadata, change: Change, now: datetime) -> table.
             current = heads[table.MAIN].snapshot_id if table.MAIN in heads else base.current_snapshot_id
             refs = tuple(heads.values())
             return replace(base, last_updated=updated, refs=refs, current_snapshot_id=current)
+        case SetStatistics():
+            if change.snapshot_id not in base.by_id:
+                raise Refused(f"{base.ref}: statistics need a snapshot that is there")
+            files = {n: f for n in ("statistics", "partition_statistics") if (f := getattr(change, n)) is not None}
+            given: Any = {
+                name: (
+                    *(one for one in getattr(base, name) if one.snapshot_id != change.snapshot_id),
+                    table.StatisticsFile(change.snapshot_id, file["statistics-path"], file["file-size-in-bytes"]),
+                )
+                for name, file in files.items()
+            }
+            return replace(base, last_updated=updated, **given)
         case _:
             assert_never(change)
 

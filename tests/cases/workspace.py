@@ -43,6 +43,7 @@ KNOBS_OF: Mapping[Operation, Mapping[str, object]] = {
     MANIFESTS: {"rewrite_manifests.min_manifests": 2},
     Operation.RECOVERY_POINTS: {},
     Operation.EXPIRE_ROWS: {"expire_rows.column": "at", "expire_rows.days": 30},
+    Operation.COMPUTE_STATISTICS: {"compute_statistics.min_change": 0},
 }
 NAME = "sales.orders"
 SCHEMA = Schema(NestedField(1, "id", LongType()), NestedField(2, "part", StringType()))

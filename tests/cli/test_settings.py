@@ -32,6 +32,7 @@ def test_health(workspace: Workspace) -> None:
         "compact",
         "rewrite_deletes",
         "rewrite_manifests",
+        "compute_statistics",
         "recovery_points",
         "expire_snapshots",
         "remove_orphans",

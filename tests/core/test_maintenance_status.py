@@ -46,6 +46,7 @@ def test_a_whole_table() -> None:
         Operation.COMPACT: "Not_Yet_Run",
         Operation.REWRITE_DELETES: "Not_Yet_Run",
         Operation.REWRITE_MANIFESTS: "Not_Yet_Run",
+        Operation.COMPUTE_STATISTICS: "Not_Yet_Run",
         Operation.RECOVERY_POINTS: "Not_Yet_Run",
         Operation.EXPIRE_SNAPSHOTS: "Not_Yet_Run",
         Operation.REMOVE_ORPHANS: "Successful",

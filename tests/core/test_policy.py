@@ -176,6 +176,7 @@ def test_compliance_leaves_no_file_of_erased_rows() -> None:
         ("rewrite_position_delete_files", Operation.REWRITE_DELETES),
         ("remove_orphan_files", Operation.REMOVE_ORPHANS),
         ("rewrite_manifests", Operation.REWRITE_MANIFESTS),
+        ("compute_table_stats", Operation.COMPUTE_STATISTICS),
     ],
 )
 def test_operations_go_by_the_names_of_procedures(procedure: str, operation: Operation) -> None:
@@ -194,7 +195,12 @@ def test_orders_hold_every_operation() -> None:
 
 def test_seaweedfs_order() -> None:
     """Manifests are rewritten last in the order of SeaweedFS."""
-    ours = (Operation.EXPIRE_ROWS, Operation.REWRITE_DELETES, Operation.RECOVERY_POINTS)
+    ours = (
+        Operation.EXPIRE_ROWS,
+        Operation.REWRITE_DELETES,
+        Operation.COMPUTE_STATISTICS,
+        Operation.RECOVERY_POINTS,
+    )
     assert [op for op in ORDERS["seaweedfs"] if op not in ours] == [
         Operation.COMPACT,
         Operation.EXPIRE_SNAPSHOTS,
@@ -234,7 +240,10 @@ def test_specified_defaults() -> None:
         policy.OUTSIDE: "keep",
     }
     assert {knob.name: nothing[knob] for knob in expected} == {k.name: v for k, v in expected.items()}
-    assert [op for op in Operation if not nothing[ENABLED[op]]] == [Operation.EXPIRE_ROWS]
+    assert [op for op in Operation if not nothing[ENABLED[op]]] == [
+        Operation.EXPIRE_ROWS,
+        Operation.COMPUTE_STATISTICS,
+    ]
 
 
 def test_the_strongest_origin_says_the_value() -> None:

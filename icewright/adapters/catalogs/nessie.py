@@ -29,7 +29,7 @@ from icewright.core.errors import (
 from icewright.core.table import TableMetadata, TableRef
 from icewright.core.vacuum import BY_VACUUM, Commit, Content, GcConfig, Key, Reference, forbidden_by_user
 from icewright.core.words import count
-from icewright.ports import AddSnapshot, Change, Pointer, RemoveSnapshots, RestoreSnapshots, SetRefs
+from icewright.ports import AddSnapshot, Change, Pointer, RemoveSnapshots, RestoreSnapshots, SetRefs, SetStatistics
 
 _MAX_COMMITS = 5000  # since the last listing; after more, all tables are listed again
 _NO_SNAPSHOT = -1
@@ -271,5 +271,7 @@ def _message(base: TableMetadata, change: Change) -> str:
             return f"Icewright sets {len(change.refs)} and removes {count(len(change.removed), 'ref')} of {name}"
         case RestoreSnapshots():
             return f"Icewright puts back {count(len(change.snapshots), 'snapshot')} of {name}"
+        case SetStatistics():
+            return f"Icewright sets statistics of {name}"
         case _:
             assert_never(change)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from icewright.adapters.engines.arrow.convert_deletes import ConvertInService
+from icewright.adapters.engines.arrow.statistics import StatisticsInService
 from icewright.adapters.engines.service.adopting import Adopting
 from icewright.adapters.engines.service.deletion import DeletionResult
 from icewright.adapters.engines.service.doubts import in_time
@@ -30,6 +31,7 @@ from icewright.core.repair import RepairPlan
 from icewright.core.retention import expired_by_iceberg
 from icewright.core.runs import Outcome, committed
 from icewright.core.steps import (
+    ComputeStatistics,
     ConvertEqualityDeletes,
     ExpireRows,
     ExpireSnapshots,
@@ -65,6 +67,7 @@ class Engines:
     orphans: RemoveOrphansInService
     manifests: RewriteManifestsInService
     conversion: ConvertInService
+    statistics: StatisticsInService
     allowlists: Mapping[str, Allowlist] = field(default_factory=dict)  # of the catalogs that declare one
     vacuums: Mapping[str, BranchVacuum] = field(default_factory=dict)  # of catalogs with branches
 
@@ -91,6 +94,8 @@ class Engines:
                 return _costed(self.conversion.run(catalog, request, step))
             case RewriteManifests() as step:
                 return _costed(self.manifests.run(catalog, request, step))
+            case ComputeStatistics() as step:
+                return _costed(self.statistics.run(catalog, request, step))
             case TagRecoveryPoints() as step:
                 return _costed(RecoveryPointsInService(self.orphans.deletion.clock).run(catalog, request, step))
             case ExpireSnapshots() as step:

@@ -18,7 +18,7 @@ from icewright.adapters.metadata.document import OF_SNAPSHOT, Document, Editor, 
 from icewright.adapters.metadata.parsing import time_of
 from icewright.core.errors import Refused
 from icewright.core.table import FORMAT_V3, MAIN, SnapshotRef
-from icewright.ports import AddSnapshot, Change, RemoveSnapshots, RestoreSnapshots, SetRefs
+from icewright.ports import AddSnapshot, Change, RemoveSnapshots, RestoreSnapshots, SetRefs, SetStatistics
 
 Json = Mapping[str, Any]
 _STATISTICS = ("statistics", "partition-statistics")
@@ -203,6 +203,8 @@ def changed(document: Document, location: str, change: Change, now: datetime) ->
         case SetRefs():
             if not _set_refs(new, change, now):
                 return document
+        case SetStatistics():
+            _set_statistics(new, change)
         case _:
             assert_never(change)
     log_length = str(new.get("properties", {}).get("write.metadata.previous-versions-max", ""))
@@ -279,6 +281,15 @@ def _set_refs(new: Editor, change: SetRefs, now: datetime) -> bool:
         return False
     new.set("refs", refs)
     return True
+
+
+def _set_statistics(new: Editor, change: SetStatistics) -> None:
+    if change.snapshot_id not in {OF_SNAPSHOT.decode(item).snapshot_id for item in new.items("snapshots")}:
+        raise Refused(f"statistics cannot be set: the table has no snapshot {change.snapshot_id}")
+    for name, file in (("statistics", change.statistics), ("partition-statistics", change.partition_statistics)):
+        if file is not None:
+            others = [i for i in new.items(name) if OF_SNAPSHOT.decode(i).snapshot_id != change.snapshot_id]
+            new.set(name, [*others, dict(file)])
 
 
 def ref_document(ref: SnapshotRef) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from icewright.core.table import (
     RefKind,
     Snapshot,
     SnapshotRef,
+    StatisticsFile,
     TableFacts,
     TableMetadata,
     TableRef,
@@ -65,6 +66,7 @@ class SimulatedTable:
         self.layouts: list[Layout] = []
         self.snapshots: list[Snapshot] = []
         self.tags: list[SnapshotRef] = []
+        self.statistics: tuple[StatisticsFile, ...] = ()  # of both kinds
         self.orphans: list[Orphans] = []
         self.version = 0
         self.files = self.bytes = self.deletes = 0  # live data files, their bytes, delete files that apply
@@ -240,8 +242,8 @@ class SimulatedTable:
             snapshots=tuple(self.snapshots),
             refs=() if current is None else (SnapshotRef(MAIN, RefKind.BRANCH, current), *self.tags),
             metadata_log=(),
-            statistics=(),
-            partition_statistics=(),
+            statistics=self.statistics,
+            partition_statistics=self.statistics,
             properties={},
             specs=specs,
             default_spec_id=specs[-1].spec_id,

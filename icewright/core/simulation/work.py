@@ -17,6 +17,7 @@ from icewright.core.runs import LastRun, OperationState
 from icewright.core.simulation.partition import Chosen, SimulatedPartition
 from icewright.core.simulation.table import FilesDeleted, SimulatedTable
 from icewright.core.steps import (
+    ComputeStatistics,
     ConvertEqualityDeletes,
     Due,
     ExpireRows,
@@ -29,6 +30,7 @@ from icewright.core.steps import (
     Step,
     TagRecoveryPoints,
 )
+from icewright.core.table import StatisticsFile
 
 # Spark's procedures that find nothing to do: the four together take a second a table
 IDLE_SECONDS = {
@@ -109,6 +111,8 @@ def begin(table: SimulatedTable, step: Step, now: datetime) -> Begun:
             end = partial(_expire, table, step)
             count = len(step.snapshot_ids)
             return _on_spark(spark_expiry(count), end) if step.by_spark else _in_service(10 * count, end)
+        case ComputeStatistics():
+            return _in_service(table.files, partial(_compute_statistics, table, step))
         case TagRecoveryPoints():
             return _in_service(1, partial(_tag, table, step))
         case RemoveOrphans():
@@ -209,6 +213,12 @@ def _rewrite_manifests(table: SimulatedTable, step: RewriteManifests, now: datet
         table.merge_delete_manifests()
         table.commit(now, "replace")
     return Done({"manifests_rewritten": before, "manifests_written": table.manifests + table.delete_manifests})
+
+
+def _compute_statistics(table: SimulatedTable, step: ComputeStatistics, now: datetime) -> Done:
+    table.statistics = (StatisticsFile(step.snapshot_id, "", 0),)
+    table.touched(now)
+    return Done({"columns_counted": len(step.columns), "partitions_counted": len(table.partitions)})
 
 
 def _tag(table: SimulatedTable, step: TagRecoveryPoints, now: datetime) -> Done:

@@ -11,7 +11,7 @@ import pytest
 
 from icewright.core.errors import CommitConflict, Refused, TableNotFound
 from icewright.core.table import MAIN, RefKind, Snapshot, SnapshotRef, TableMetadata, TableRef
-from icewright.ports import AddSnapshot, Catalog, Pointer, RemoveSnapshots, RestoreSnapshots, SetRefs
+from icewright.ports import AddSnapshot, Catalog, Pointer, RemoveSnapshots, RestoreSnapshots, SetRefs, SetStatistics
 from icewright.testing.contracts.cases import concurrently
 
 MakeTable = Callable[[str, int], TableMetadata]  # dotted name without the catalog's, and number of snapshots
@@ -185,3 +185,34 @@ class CatalogTests:
         assert catalog.load(base.ref).refs == after.refs
         tagged = catalog.commit(after, SetRefs((tag,)))
         assert catalog.commit(tagged, SetRefs((tag,), frozenset({"nowhere"}))).refs == tagged.refs
+
+    def test_statistics_are_set_on_the_base_alone(self, catalog: Catalog, make_table: MakeTable) -> None:
+        """A snapshot gets both kinds of files, then others in their place, and only on the base."""
+        base = make_table("sales.orders", 2)
+        old, current = (snapshot.snapshot_id for snapshot in base.snapshots)
+        with pytest.raises(Refused):
+            catalog.commit(base, statistics(base, 4711, "a"))
+        after = catalog.commit(base, statistics(base, old, "a"))
+        renewed = catalog.commit(after, statistics(base, old, "b"))
+        both = catalog.commit(renewed, statistics(base, current, "c"))
+        for found in (both, catalog.load(base.ref)):
+            for files, ending in ((found.statistics, "stats"), (found.partition_statistics, "parquet")):
+                named = {(file.snapshot_id, file.path.rpartition("/")[2], file.length) for file in files}
+                assert named == {(old, f"b.{ending}", 10), (current, f"c.{ending}", 10)}
+        assert (both.refs, both.snapshots) == (base.refs, base.snapshots)
+        catalog.commit(both, addition(both))
+        with pytest.raises(CommitConflict):
+            catalog.commit(both, statistics(base, current, "d"))
+
+
+def statistics(base: TableMetadata, snapshot_id: int, name: str) -> SetStatistics:
+    """Return the change that gives a snapshot a file of each kind."""
+    about = {"snapshot-id": snapshot_id, "file-size-in-bytes": 10}
+    path = f"{base.location}/metadata/{name}"
+    blob = {"type": "apache-datasketches-theta-v1", "snapshot-id": snapshot_id, "sequence-number": 1, "fields": [1]}
+    sketches = {"statistics-path": f"{path}.stats", "file-footer-size-in-bytes": 5}
+    return SetStatistics(
+        snapshot_id,
+        {**about, **sketches, "blob-metadata": [{**blob, "properties": {"ndv": "1"}}]},
+        {**about, "statistics-path": f"{path}.parquet"},
+    )

@@ -8,7 +8,7 @@ from typing import Any, assert_never
 from icewright.adapters.metadata.changes import ref_document
 from icewright.core.errors import Refused
 from icewright.core.table import MAIN, Snapshot, SnapshotRef, TableMetadata
-from icewright.ports import AddSnapshot, Change, RemoveSnapshots, RestoreSnapshots, SetRefs
+from icewright.ports import AddSnapshot, Change, RemoveSnapshots, RestoreSnapshots, SetRefs, SetStatistics
 
 Json = dict[str, Any]
 _NO_SNAPSHOT = -1
@@ -30,7 +30,7 @@ def requirements(base: TableMetadata, change: Change) -> list[Json]:
     return required
 
 
-def updates(base: TableMetadata, change: AddSnapshot | RemoveSnapshots | SetRefs) -> list[Json]:
+def updates(base: TableMetadata, change: AddSnapshot | RemoveSnapshots | SetRefs | SetStatistics) -> list[Json]:
     """Return the updates of a change. Raises `Refused` for a snapshot that a ref needs."""
     match change:
         case AddSnapshot():
@@ -45,6 +45,15 @@ def updates(base: TableMetadata, change: AddSnapshot | RemoveSnapshots | SetRefs
             removed = sorted(change.removed & {r.name for r in base.refs})
             drops: list[Json] = [{"action": "remove-snapshot-ref", "ref-name": name} for name in removed]
             return [*drops, *(set_ref(r.name, r, {"snapshot-id": r.snapshot_id}) for r in change.refs)]
+        case SetStatistics():
+            if change.snapshot_id not in base.by_id:
+                raise Refused(f"statistics cannot be set: the table has no snapshot {change.snapshot_id}")
+            files = (("statistics", change.statistics), ("partition-statistics", change.partition_statistics))
+            return [
+                {"action": f"set-{name}", "snapshot-id": change.snapshot_id, name: dict(file)}
+                for name, file in files
+                if file is not None
+            ]
         case _:
             assert_never(change)
 
@@ -93,6 +102,8 @@ def landed(base: TableMetadata, now: TableMetadata, change: Change) -> bool:
             return ids <= now.by_id.keys() and change.refs.keys() <= {r.name for r in now.refs}
         case SetRefs():
             return set(change.refs) <= set(now.refs) and not change.removed & {r.name for r in now.refs}
+        case SetStatistics():
+            return change.paths <= {file.path for file in (*now.statistics, *now.partition_statistics)}
         case _:
             assert_never(change)
 

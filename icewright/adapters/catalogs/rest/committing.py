@@ -30,7 +30,7 @@ from icewright.core.errors import (
 )
 from icewright.core.runs import backoff
 from icewright.core.table import FORMAT_V3, SnapshotRef, TableMetadata, TableRef
-from icewright.ports import AddSnapshot, Change, Clock, RemoveSnapshots, RestoreSnapshots, SetRefs
+from icewright.ports import AddSnapshot, Change, Clock, RemoveSnapshots, RestoreSnapshots, SetRefs, SetStatistics
 from icewright.ports.work import progress
 
 _OK, _NOT_FOUND, _CONFLICT = 200, 404, 409
@@ -73,8 +73,8 @@ class Committing:
         try:
             after = self._committed(base, change, request)
         except Refused:
-            if isinstance(change, SetRefs):
-                self._require_unchanged(base)  # else the snapshot of a ref went in between, which no requirement covers
+            if isinstance(change, SetRefs | SetStatistics):
+                self._require_unchanged(base)  # else a snapshot that the change names went, which no requirement covers
             raise
         if isinstance(change, RemoveSnapshots):
             self._verify_refs(base, after, change)

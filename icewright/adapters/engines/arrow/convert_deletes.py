@@ -11,15 +11,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from icewright.adapters.engines.arrow.live_deletes import EQUALITY_DELETES, LiveData, LiveDelete, LiveFiles
-from icewright.adapters.engines.arrow.opening import Opener, StorageOpener, UnreadableFile
+from icewright.adapters.engines.arrow.live_deletes import (
+    EQUALITY_DELETES,
+    LiveData,
+    LiveDelete,
+    LiveFiles,
+    other_columns,
+)
+from icewright.adapters.engines.arrow.opening import Opener, UnreadableFile, service_opener
 from icewright.adapters.engines.arrow.position_outputs import PositionOutputs
 from icewright.adapters.engines.arrow.position_scan import PositionScan
 from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow
 from icewright.adapters.engines.arrow.tasks import Layout
 from icewright.adapters.engines.service.manifest_files import DELETED, Entry
 from icewright.adapters.engines.service.replacing import Replacing
-from icewright.adapters.metadata.document import Editor, decode
 from icewright.core.ancestry import ancestors
 from icewright.core.errors import (
     CommitConflict,
@@ -31,7 +36,6 @@ from icewright.core.errors import (
     TableReplaced,
     UnsupportedTable,
 )
-from icewright.core.paths import local_path
 from icewright.core.policy import Operation
 from icewright.core.runs import JOB_ID, FileAction, Outcome, backoff, committed, skipped
 from icewright.core.steps import ConvertEqualityDeletes
@@ -243,7 +247,7 @@ class Conversion:
         """Return how the table's files are read; nothing is written by it."""
         return Layout(
             schema=self.base.schema,
-            older_fields=self._older_fields(),
+            older_fields=other_columns(self.files, self.base, {n for n, _, _ in columns(self.base.schema)}),
             properties=self.base.properties,
             lineage=False,
             order=(),
@@ -254,18 +258,9 @@ class Conversion:
             storage={},
         )
 
-    def _older_fields(self) -> Mapping[int, Mapping[str, object]]:
-        """Return dropped top-level columns by id, each in its latest form: equality deletes may still name them."""
-        location = self.base.metadata_location
-        schemas = Editor(decode(self.files.read(location), location)).get("schemas", [])
-        now = {number for number, _, _ in columns(self.base.schema)}
-        older = sorted(schemas, key=lambda schema: schema.get("schema-id", 0))
-        return {f["id"]: f for schema in older for f in schema["fields"] if f["id"] not in now}
-
     @cached_property
     def _opener(self) -> Opener:
-        local = local_path(self.base.location) is not None
-        return Opener({}) if local else StorageOpener({}, self.files)
+        return service_opener(self.files, self.base.location)
 
     @property
     def _manifest_bytes(self) -> int:

@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -31,25 +32,42 @@ _BATCH_ROWS = 1 << 17
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """Where a deletion vector lies in its Puffin file."""
+    """Where a blob lies in its Puffin file."""
 
     offset: int
     length: int
 
 
-def puffin_file(vectors: Mapping[str, BitMap64]) -> tuple[bytes, dict[str, Blob]]:
-    """Return a Puffin file with a deletion vector for each data file, and where each lies (Puffin spec)."""
-    content, blobs, footer = bytearray(_PUFFIN), {}, []
-    for path, positions in vectors.items():
-        blob = vector_blob(positions)
-        blobs[path] = Blob(len(content), len(blob))
-        properties = {"referenced-data-file": path, "cardinality": str(len(positions))}
-        place = {"offset": len(content), "length": len(blob), "snapshot-id": -1, "sequence-number": -1}
-        footer.append({"type": "deletion-vector-v1", "fields": [_ROW_POSITION], **place, "properties": properties})
+@dataclass(frozen=True, slots=True)
+class Puffin:
+    """A Puffin file, and where its blobs lie, in the order in which they were given."""
+
+    content: bytes
+    blobs: tuple[Blob, ...]
+    footer_bytes: int
+
+
+def puffin_file(blobs: Iterable[tuple[bytes, Mapping[str, Any]]]) -> Puffin:
+    """Return a Puffin file of blobs, each with what the footer says of it (Puffin spec)."""
+    content, places, footer = bytearray(_PUFFIN), [], []
+    for blob, about in blobs:
+        places.append(Blob(len(content), len(blob)))
+        footer.append({**about, "offset": len(content), "length": len(blob)})
         content += blob
     payload = json.dumps({"blobs": footer, "properties": {"created-by": "Icewright"}}).encode()
-    content += _PUFFIN + payload + struct.pack("<I", len(payload)) + bytes(4) + _PUFFIN
-    return bytes(content), blobs
+    end = _PUFFIN + payload + struct.pack("<I", len(payload)) + bytes(4) + _PUFFIN
+    return Puffin(bytes(content) + end, tuple(places), len(end))
+
+
+def vector_file(vectors: Mapping[str, BitMap64]) -> Puffin:
+    """Return a Puffin file with a deletion vector for each data file."""
+    return puffin_file((vector_blob(positions), _about(path, positions)) for path, positions in vectors.items())
+
+
+def _about(path: str, positions: BitMap64) -> Mapping[str, Any]:
+    properties = {"referenced-data-file": path, "cardinality": str(len(positions))}
+    place = {"fields": [_ROW_POSITION], "snapshot-id": -1, "sequence-number": -1}
+    return {"type": "deletion-vector-v1", **place, "properties": properties}
 
 
 def vector_blob(positions: BitMap64) -> bytes:

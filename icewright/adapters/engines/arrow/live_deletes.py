@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +10,7 @@ from icewright.adapters.engines.arrow.key_sequences import Bounds
 from icewright.adapters.engines.arrow.live_files import only_data_file
 from icewright.adapters.engines.arrow.tasks import DeleteFile, DeleteKind
 from icewright.adapters.engines.service.manifest_files import Entry, ManifestWriter, model_for_deletes, read_manifest
+from icewright.adapters.metadata.document import Editor, decode
 from icewright.core.errors import MetadataUnreadable, UnsupportedTable
 from icewright.core.table import ManifestContent, ManifestFile, TableMetadata
 from icewright.ports import TableFiles
@@ -144,6 +145,13 @@ class LiveFiles:
             )
         partitions = (writer.partition(entry.partition) for entry in entries)
         return list(zip(entries, partitions, writer.data_files(entries), strict=True))
+
+
+def other_columns(files: TableFiles, base: TableMetadata, present: Collection[int]) -> Mapping[int, Mapping[str, Any]]:
+    """Return the top-level columns beside the present ones by id, each in its latest form: deletes may name them."""
+    schemas = Editor(decode(files.read(base.metadata_location), base.metadata_location)).get("schemas", [])
+    latest_last = [*sorted(schemas, key=lambda schema: schema.get("schema-id", 0)), base.schema]
+    return {f["id"]: f for schema in latest_last for f in schema["fields"] if f["id"] not in present}
 
 
 def _with_live(listed: Iterable[ManifestFile], content: ManifestContent) -> list[ManifestFile]:

@@ -120,6 +120,11 @@ class StorageOpener(Opener):
         return pa.PythonFile(_StoredFile(self.files, path, size), mode="r")
 
 
+def service_opener(files: Storage, location: str) -> Opener:
+    """Return the opener of the service for the files of a table: those of a local disk by Arrow alone."""
+    return Opener({}) if local_path(location) is not None else StorageOpener({}, files)
+
+
 class _StoredFile(RawIOBase):
     """A file of a storage, read in ranges."""
 

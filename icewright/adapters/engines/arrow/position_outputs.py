@@ -14,7 +14,7 @@ from icewright.adapters.engines.arrow.deletes import (
     DELETED_POSITION,
     Deletes,
     position_delete_file,
-    puffin_file,
+    vector_file,
 )
 from icewright.adapters.engines.arrow.live_deletes import POSITION_DELETES, LiveData, LiveDelete, Partition
 from icewright.adapters.engines.arrow.opening import Opener
@@ -145,12 +145,12 @@ class PositionOutputs:
     def _vectors(self, chosen: Sequence[_Marked]) -> list[PositionOutput]:
         if not chosen:
             return []
-        content, blobs = puffin_file({one.file.path: one.positions for one in chosen})
-        path = self._write("puffin", content)
+        puffin = vector_file({one.file.path: one.positions for one in chosen})
+        path, size = self._write("puffin", puffin.content), len(puffin.content)
         outputs = []
-        for one in chosen:
-            blob, rows = blobs[one.file.path], len(one.positions)
-            record = {_PATH: path, _FORMAT: "PUFFIN", _RECORDS: rows, _BYTES: len(content), _CONTENT: POSITION_DELETES}
+        for one, blob in zip(chosen, puffin.blobs, strict=True):
+            rows = len(one.positions)
+            record = {_PATH: path, _FORMAT: "PUFFIN", _RECORDS: rows, _BYTES: size, _CONTENT: POSITION_DELETES}
             record |= {_REFERENCED: one.file.path, _OFFSET: blob.offset, _LENGTH: blob.length}
             outputs.append(PositionOutput(record, one.file.partition, one.file.values, rows, blob.length))
         return outputs

@@ -63,7 +63,7 @@ class PositionScan:
                     self._scan_file(keys, file)
 
     def _scan_file(self, keys: KeySequences, file: LiveData) -> None:
-        rows = BatchScan(self.layout, self.opener, Bin(0, (file_slice(file),), self._constants(file), "", 1))
+        rows = BatchScan(self.layout, self.opener, Bin(0, (file_slice(file),), constants(self.base, file), "", 1))
         self.files_read += 1
         start = 0
         for batch in rows.scan_columns(keys.columns):
@@ -73,15 +73,16 @@ class PositionScan:
                 self.matched.setdefault(file.path, BitMap64()).update(_positions(deleted.cast(pl.UInt64) + start))
             start += len(batch[0])
 
-    def _constants(self, file: LiveData) -> Mapping[int, Any]:
-        """Return identity partition values by source field id."""
-        fields = self.base.spec(file.partition[0]).fields
-        kinds = {number: kind for number, _, kind in columns(self.base.schema)}
-        return {
-            field.source_id: single_value(kinds[field.source_id], value)
-            for field, value in zip(fields, file.values, strict=True)
-            if field.transform == "identity" and field.source_id in kinds
-        }
+
+def constants(base: TableMetadata, file: LiveData) -> Mapping[int, Any]:
+    """Return identity partition values of a data file by source field id."""
+    fields = base.spec(file.partition[0]).fields
+    kinds = {number: kind for number, _, kind in columns(base.schema)}
+    return {
+        field.source_id: single_value(kinds[field.source_id], value)
+        for field, value in zip(fields, file.values, strict=True)
+        if field.transform == "identity" and field.source_id in kinds
+    }
 
 
 def positions_by(
