@@ -46,9 +46,12 @@ class ErasureResult:
 def erase(runtime: Runtime, ref: TableRef, predicate: str, *, dry_run: bool = False) -> ErasureResult:
     """Find matching rows wherever they are kept, and run the operations that remove them, or only find them.
 
-    Rows that main shows are not deleted: while there are any, nothing runs. Raises the errors of the search, and
-    `ConfigError` when a guardrail forbids the settings of an erasure.
+    Rows that main shows are not deleted: while there are any, nothing runs. Raises the errors of the search,
+    `Refused` when the table is paused, and `ConfigError` when a guardrail forbids the settings of an erasure.
     """
+    row = runtime.store.tables.get(ref)
+    if row is not None and row.paused and not dry_run:
+        raise Refused(f"{ref} is paused ({row.paused}): resume the table before rows are erased")
     before = runtime.engine.find_rows(ref, predicate)
     steps = erasure_steps(before)
     operations = {step.operation for step in steps} - {None}

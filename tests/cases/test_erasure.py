@@ -103,6 +103,18 @@ def test_rows_that_main_shows_are_not_deleted(workspace: Workspace) -> None:
     assert result.job is None
 
 
+def test_a_paused_table_is_left_alone(workspace: Workspace) -> None:
+    """Who paused a table wants no operation on it; a dry run still finds."""
+    workspace.table()
+    workspace.detect()
+    workspace.app.runtime.store.tables.pause(ref(NAME), "we look into it")
+    files = workspace.files()
+    with pytest.raises(Refused, match="we look into it"):
+        erase(workspace.app.runtime, ref(NAME), "part = 'p0'")
+    assert erase(workspace.app.runtime, ref(NAME), "part = 'p0'", dry_run=True).after.found
+    assert workspace.files() == files
+
+
 def test_an_erasure_ends_with_a_certificate_that_names_every_file(workspace: Workspace) -> None:
     """Old snapshots and orphans go by the operations that remove them, whatever the table's own settings keep."""
     folder = workspace.table()
