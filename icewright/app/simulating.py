@@ -75,12 +75,15 @@ class ReplayedFleet:
 
     writes: Mapping[TableRef, Sequence[Write]]
 
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.writes))
+
     def sources(self) -> Sequence[Source]:
         """Return the tables whose commits are given."""
         return [Source(ref, partial(iter, writes)) for ref, writes in self.writes.items()]
 
 
-Origin = GeneratedFleet | Recorded
+Origin = GeneratedFleet | Recorded | ReplayedFleet
 
 
 def _gb_hours(amount: float) -> str:
@@ -132,7 +135,7 @@ def slots(config: Config | None) -> Slots:
 
 
 def simulate_all(
-    origin: Origin | ReplayedFleet,
+    origin: Origin,
     sources: Sequence[Source],
     policies: Mapping[str, Policy | None],
     span: Span,
@@ -158,7 +161,7 @@ def _without_garbage_collection() -> Iterator[None]:
 
 
 def _side_by_side(
-    origin: Origin | ReplayedFleet, policies: Mapping[str, Policy | None], span: Span, slots: Slots, progress: Progress
+    origin: Origin, policies: Mapping[str, Policy | None], span: Span, slots: Slots, progress: Progress
 ) -> dict[str, Result]:
     import multiprocessing  # noqa: PLC0415 - other commands start sooner without it
 
@@ -188,9 +191,7 @@ def _share(shares: SynchronizedArray[float]) -> None:
     _shares = shares
 
 
-def _simulate_one(
-    number: int, origin: Origin | ReplayedFleet, policy: Policy | None, span: Span, slots: Slots
-) -> Result:
+def _simulate_one(number: int, origin: Origin, policy: Policy | None, span: Span, slots: Slots) -> Result:
     def progress(share: float) -> None:
         if _shares is not None:
             _shares[number] = share

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from functools import partial
 from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
 
 from icewright.app import simulating
+from icewright.app.demo.tables import metrics
 from icewright.app.plot import _ticks
 from tests.cli.workspace import Workspace
 
@@ -65,6 +67,22 @@ def test_a_trace(alone: Workspace) -> None:
     assert found["policies"]["default"]["runs"]["compact"] > 5
     short = alone("simulate", path, "--days", "3", "--json", config=False).json
     assert short["end"] == "2026-01-08T00:00:00+00:00"
+
+
+def test_the_history_of_a_table(workspace: Workspace) -> None:
+    """The commits that a table's own snapshots tell of are replayed; the table stays as it is."""
+    (name,) = workspace.make(partial(metrics, commits=4, rows_per_file=2))
+    before = sorted((workspace.home / "warehouse").rglob("*.*"))
+    said = workspace("simulate", "--table", name, "--compare", "cron,config,oracle", "--json")
+    found = said.json
+    assert (found["recorded"], found["tables"]) == ([name], 1), said.err
+    assert list(found["policies"]) == ["cron", "config", "oracle"]
+    assert found["policies"]["config"]["average_files"] > 0
+    assert sorted((workspace.home / "warehouse").rglob("*.*")) == before
+    wrong = workspace("simulate", "--table", "lake.no.such")
+    assert (wrong.code, "lake.no.such" in wrong.err) == (1, True)
+    both = workspace("simulate", "--table", name, "--tables", "5")
+    assert (both.code, "leave them out where commits are given" in both.err) == (2, True)
 
 
 def test_the_configuration_is_tried_out(workspace: Workspace) -> None:
@@ -166,7 +184,7 @@ def test_bad_lines_of_a_trace(alone: Workspace) -> None:
     assert first == f"{path}, line 21: table: missing"
     assert second.startswith(f"{path}, line 22: no JSON: ")
     both = alone("simulate", path, "--tables", "5", config=False)
-    assert (both.code, "leave them out where a trace is given" in both.err) == (2, True)
+    assert (both.code, "leave them out where commits are given" in both.err) == (2, True)
 
 
 def test_a_rewrite_that_takes_longer_than_the_calendar(alone: Workspace) -> None:

@@ -7,19 +7,30 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, assert_never
 
 import typer
 
 from icewright.app import output
-from icewright.app.cli.base import OPTIONS, Json, Sets, app, config_app, leave, parse_knobs
+from icewright.app.cli.base import (
+    OPTIONS,
+    Json,
+    Sets,
+    app,
+    complete_table,
+    config_app,
+    leave,
+    open_application,
+    parse_knobs,
+)
 from icewright.core.errors import UsageError
 
 if TYPE_CHECKING:
     from icewright.app.config import Config
-    from icewright.app.simulating import GeneratedFleet, Origin, Progress
+    from icewright.app.simulating import GeneratedFleet, Origin, Progress, ReplayedFleet
     from icewright.core.simulation.meter import Result
     from icewright.core.simulation.run import Span
+    from icewright.core.simulation.trace import Trace
     from icewright.core.simulation.writes import Source
 
 CONFIG = "config"  # the name of the configuration's own policy
@@ -29,12 +40,24 @@ _MAX_DAYS = 3660  # ten years
 _MAX_MINUTES = 7 * 24 * 60
 
 
+_Tables = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--table",
+        metavar="TABLE",
+        help="The history of a table, as its snapshots tell it.",
+        autocompletion=complete_table,
+    ),
+]
+
+
 @app.command()
 def simulate(  # noqa: PLR0913, PLR0917 - each is an option, given by its name
     trace: Annotated[
         Path | None,
         typer.Argument(metavar="[TRACE]", help="Commits, one JSON object a line; default: a generated fleet."),
     ] = None,
+    table: _Tables = None,
     fleet: Annotated[str | None, typer.Option("--fleet", help="The kind of generated fleet; default: mixed.")] = None,
     tables: Annotated[
         int | None,
@@ -44,7 +67,9 @@ def simulate(  # noqa: PLR0913, PLR0917 - each is an option, given by its name
     ] = None,
     days: Annotated[
         int | None,
-        typer.Option("--days", min=1, max=_MAX_DAYS, help="Default: 7; of a trace until a day after its last commit."),
+        typer.Option(
+            "--days", min=1, max=_MAX_DAYS, help="Default: 7; of recorded commits until a day after the last one."
+        ),
     ] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Another generated fleet of the same kind.")] = None,
     compare: Annotated[
@@ -60,7 +85,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - each is an option, given by its name
 ) -> None:
     """Simulate what policies cost and achieve, beside cron.
 
-    The commits are recorded ones, or those of a generated fleet.
+    The commits are those of a trace, of tables as their snapshots tell them, or of a generated fleet.
     """
     from icewright.app.simulating import CRON, DEFAULT, ORACLE, GeneratedFleet, named_policies, simulate_all, slots
     from icewright.core.simulation.oracle import least_gb_hours
@@ -70,11 +95,12 @@ def simulate(  # noqa: PLR0913, PLR0917 - each is an option, given by its name
     config = _config(policy_names)
     names = policy_names or [CRON, DEFAULT if config is None else CONFIG]
     policies = named_policies(names, config, parse_knobs("--set", sets))
-    if trace is not None and (fleet, tables, seed) != (None, None, None):
-        raise UsageError("--fleet, --tables and --seed generate a fleet: leave them out where a trace is given")
+    if (trace or table) and (fleet, tables, seed) != (None, None, None):
+        raise UsageError("--fleet, --tables and --seed generate a fleet: leave them out where commits are given")
     catalog = next(iter(config.catalogs), "lake") if config is not None else "lake"  # whose rules are to apply
     generated = GeneratedFleet(fleet or "mixed", tables, seed or 0, catalog)
-    origin, sources, span = _origin(trace, generated, days, every)
+    origin, recorded = _origin(trace, table or [], generated)
+    sources, span = recorded.sources if recorded else origin.sources(), _span(recorded, days, every)
     with _progress(names) as progress:
         results = simulate_all(origin, sources, policies, span, slots(config), progress)
     least = least_gb_hours(sources, span) if ORACLE in compared else None
@@ -113,24 +139,46 @@ def _config(policies: Sequence[str]) -> Config | None:
     return read_config(path)
 
 
-def _origin(
-    trace: Path | None, generated: GeneratedFleet, days: int | None, every: int
-) -> tuple[Origin, Sequence[Source], Span]:
-    from icewright.app.simulating import BEGIN, Recorded
+def _origin(trace: Path | None, tables: Sequence[str], generated: GeneratedFleet) -> tuple[Origin, Trace | None]:
+    """Return where the commits come from, and the recorded ones."""
+    from icewright.app.simulating import Recorded
     from icewright.app.strict_yaml import read_lines
     from icewright.core.simulation.fleet import FLEET_NAMES
-    from icewright.core.simulation.run import Span
-    from icewright.core.simulation.trace import read_trace
+    from icewright.core.simulation.trace import read_trace, trace_of
 
-    minutes = timedelta(minutes=every)
-    if trace is None:
-        if generated.name not in FLEET_NAMES:
-            raise UsageError(f"--fleet {generated.name}: there is no such fleet; there is: {', '.join(FLEET_NAMES)}")
-        return generated, generated.sources(), Span(BEGIN, BEGIN + timedelta(days=days or 7), minutes)
-    recorded = read_trace(str(trace), read_lines(trace))
-    begin = recorded.first.replace(minute=0, second=0, microsecond=0)
-    end = begin + timedelta(days=days) if days else recorded.last + _AFTER_TRACE
-    return Recorded(trace), recorded.sources, Span(begin, end, minutes)
+    if trace is not None and tables:
+        raise UsageError("--table: leave it out where a trace is given, or name no trace")
+    if trace is not None:
+        return Recorded(trace), read_trace(str(trace), read_lines(trace))
+    if tables:
+        replayed = _history(tables)
+        return replayed, trace_of(replayed.writes)
+    if generated.name not in FLEET_NAMES:
+        raise UsageError(f"--fleet {generated.name}: there is no such fleet; there is: {', '.join(FLEET_NAMES)}")
+    return generated, None
+
+
+def _history(names: Sequence[str]) -> ReplayedFleet:
+    """Return the commits of writers that the snapshots of tables tell of."""
+    from icewright.app.simulating import ReplayedFleet
+    from icewright.core.simulation.trace import writes_of
+    from icewright.core.table import TableRef
+
+    with open_application() as opened:
+        refs = [TableRef.parse(name) for name in names]
+        writes = {ref: writes_of(opened.runtime.catalog(ref).load(ref)) for ref in refs}
+    if silent := [str(ref) for ref, found in writes.items() if not found]:
+        raise UsageError(f"--table {silent[0]}: no snapshot tells of a writer's commit; record them as a trace")
+    return ReplayedFleet(writes)
+
+
+def _span(recorded: Trace | None, days: int | None, every: int) -> Span:
+    from icewright.app.simulating import BEGIN
+    from icewright.core.simulation.run import Span
+
+    begin = BEGIN if recorded is None else recorded.first.replace(minute=0, second=0, microsecond=0)
+    last = begin + timedelta(days=7) if recorded is None else recorded.last + _AFTER_TRACE
+    return Span(begin, begin + timedelta(days=days) if days else last, timedelta(minutes=every))
 
 
 @contextmanager
@@ -165,9 +213,17 @@ def _draw(path: Path, title: str, results: Mapping[str, Result]) -> None:
 def _document(
     origin: Origin, sources: Sequence[Source], span: Span, results: Mapping[str, Result], least: float | None
 ) -> dict[str, Any]:
-    from icewright.app.simulating import ORACLE, Recorded
+    from icewright.app.simulating import ORACLE, GeneratedFleet, Recorded, ReplayedFleet
 
-    of = {"trace": str(origin.path)} if isinstance(origin, Recorded) else {"fleet": origin.name, "seed": origin.seed}
+    match origin:
+        case Recorded():
+            of: dict[str, Any] = {"trace": str(origin.path)}
+        case ReplayedFleet():
+            of = {"recorded": [str(ref) for ref in origin.writes]}
+        case GeneratedFleet():
+            of = {"fleet": origin.name, "seed": origin.seed}
+        case _:
+            assert_never(origin)
     return {
         **of,
         "tables": len(sources),

@@ -120,6 +120,11 @@ def read_trace(name: str, lines: Iterable[str]) -> Trace:
         raise ConfigError([f"{name}: holds no commit; write one JSON object a line, with the keys {', '.join(_KEYS)}"])
     for writes in found.values():
         writes.sort(key=lambda write: write.at)
+    return trace_of(found)
+
+
+def trace_of(found: Mapping[TableRef, Sequence[Write]]) -> Trace:
+    """Return the tables with their commits, which are in the order of time; each has at least one."""
     first = min(writes[0].at for writes in found.values())
     last = max(writes[-1].at for writes in found.values())
     return Trace([Source(ref, partial(iter, found[ref])) for ref in sorted(found)], first, last)
