@@ -97,5 +97,9 @@ def _snapshots(facts: TableFacts, expiry: Expiry) -> HealthPart:
     share = 1 - len(expiry.snapshot_ids) / total if total else 1.0
     if size > LARGE_METADATA:
         share *= LARGE_METADATA / size
-    behind = f"{len(expiry.snapshot_ids)} of {total} snapshots may go, metadata file of {size / MEGABYTE:.1f} MB"
+    behind = f"{len(expiry.snapshot_ids)} of {total} snapshots may go, metadata file of {_size(size)}"
     return HealthPart(_score(share), behind)
+
+
+def _size(size: int) -> str:
+    return f"{size / MEGABYTE:.1f} MB" if size >= MEGABYTE else f"{size / 1024:.1f} KB"

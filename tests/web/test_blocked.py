@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from icewright.app.web.pages.urls import table_url
 from icewright.core.alerts import AlertRule, Begin, default_terms
 from icewright.core.policy import Operation
 from icewright.core.table import TableRef
@@ -42,6 +43,7 @@ def test_tables_that_share_a_place_are_blocked(served: Served, location: str) ->
     assert overview["states"]["blocked"] == len(expected)
     assert "healthy" not in {r["state"] for r in client.get("/api/v1/tables").json()["items"] if r["table"] in expected}
     assert f"{len(expected)} blocked" in client.get("/").text
+    assert "Blocked: remove orphans." in client.get(table_url(served.ref), headers={"accept": "text/html"}).text
     verdicts = client.get(f"/api/v1/tables/{served.ref}").json()["verdicts"]
     (orphans,) = [verdict for verdict in verdicts if verdict["operation"] == Operation.REMOVE_ORPHANS]
     assert orphans["verdict"] == "blocked"

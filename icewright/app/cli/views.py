@@ -198,7 +198,8 @@ def _show_run(run: Mapping[str, Any]) -> None:
     echo(f"\n{run['operation']}: {styled(run['state'])}  {escape(run['summary'])}")
     for text in (*run["notes"], *run["statements"]):
         echo(f"  {escape(text)}")
-    rows("Metrics", (Column("metric"), Column("value", right=True)), list(run["metrics"].items()))
+    metrics = [(name, size(value) if name.startswith("bytes") else value) for name, value in run["metrics"].items()]
+    rows("Metrics", (Column("metric"), Column("value", right=True)), metrics)
     if run["partitions"]:
         names = ("partition", "files_in", "bytes_in", "files_out", "bytes_out")
         lines = [[size(p[name]) if name.startswith("bytes") else p[name] for name in names] for p in run["partitions"]]
@@ -250,7 +251,7 @@ def show_knobs(document: Mapping[str, Any], *, everything: bool) -> None:
     lines = [
         (k["knob"], k["value"], k["unit"], k["level"], "; ".join(t for t in (k["rule"], k["note"]) if t)) for k in knobs
     ]
-    columns = (Column("knob"), "value", Column("unit", rank=1), Column("level"), Column("set by", wrap=True))
+    columns = (Column("knob"), "value", Column("unit", rank=1), Column("level", rank=2), Column("set by", wrap=True))
     rows(f"Knobs of {document['table']}", columns, lines)
     if hidden := len(document["knobs"]) - len(knobs):
         echo(f"{hidden} knobs have their defaults; --all lists them")
@@ -312,10 +313,10 @@ def show_removed(removed: Documents, *, everything: bool) -> None:
     for removal in removed:
         undone = f", undone at {moment(removal['undone_at'])}" if removal["undone_at"] else ""
         lines = [
-            (s["snapshot_id"], moment(s["at"]), s["operation"], output.details(s["summary"]))
+            (s["snapshot_id"], moment(s["at"]), s["operation"], _rows_of(s["summary"]))
             for s in (removal["snapshots"] if everything else removal["snapshots"][-MAX_LISTED:])
         ]
-        columns = (Column("snapshot"), Column("time (UTC)"), Column("operation"), Column("summary", wrap=True, rank=1))
+        columns = (Column("snapshot"), Column("time (UTC)"), Column("operation"), "rows")
         rows(f"Expired at {moment(removal['at'])}{undone}", columns, lines)
         if len(lines) < (count := len(removal["snapshots"])):
             echo(f"{count} snapshots; --files lists all")

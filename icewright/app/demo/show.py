@@ -21,6 +21,7 @@ from icewright.app.output import Column, escape
 from icewright.core.describe import facts_summary
 from icewright.core.runs import JobState
 from icewright.core.table import TableRef
+from icewright.flow.alert import alert_due
 from icewright.flow.cycle import CycleResult, run_cycle
 from icewright.flow.evaluate import measure
 
@@ -96,6 +97,7 @@ def _maintain(app: Application, rots: Sequence[Rot], console: Any) -> dict[str, 
     past = remember(app, spark)
     cycles, seconds = _cycles(app, console)
     undone = show_undo(app, spark, past, console)
+    alert_due(app.runtime, app.alerting)
     rows_after, refs_after = fingerprints(spark, names), _refs(spark)
     after = {name: _state(app, name) for name in names}
     tables = [
@@ -184,7 +186,7 @@ def _state(app: Application, name: str) -> State:
         snapshots=summary["snapshots"],
         orphans=app.orphans(ref, app.runtime.clock.now() - _ORPHAN_AGE),
         bytes=summary["bytes"],
-        planning_ms=round(1000 * app.runtime.files.planning_seconds(snapshot), 2) if snapshot else 0.0,
+        planning_ms=round(1000 * min(map(app.runtime.files.planning_seconds, [snapshot] * 3)), 2) if snapshot else 0.0,
         health=evaluation["health"] if evaluation else None,
     )
 

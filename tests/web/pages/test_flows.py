@@ -88,6 +88,22 @@ def test_a_dry_run(site: Site, desk: Opener) -> None:
     expect(page.get_by_role("status")).to_contain_text("at least one")
 
 
+def test_tables_follow_what_happens(site: Site, desk: Opener) -> None:
+    """Their list and the page of one, without being loaded again; what is selected meanwhile stays selected."""
+    page = desk(site.local).page
+    for path, box, says in (
+        (f"/tables?search={EVENTS.name}", page.get_by_label(f"Select {EVENTS}"), "waiting for ann"),
+        (table_url(EVENTS), page.get_by_label("Remove orphans"), "Paused: waiting for ann"),
+    ):
+        page.goto(path)
+        expect(page.locator("[data-live-state]")).to_have_text("live")
+        box.check()
+        site.store.tables.pause(EVENTS, "waiting for ann")
+        expect(page.locator("main")).to_contain_text(says)
+        expect(box).to_be_checked()
+        site.store.tables.pause(EVENTS, None)
+
+
 @pytest.mark.parametrize("number", [0, 8, 15])
 def test_pause_and_resume(site: Site, desk: Opener, number: int) -> None:
     """A table of any name, with a reason that is shown as it was written."""

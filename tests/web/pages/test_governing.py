@@ -7,6 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
+from icewright.app.web.pages import policy_form
 from icewright.core.alerts import AlertRule, Begin, Condition, Severity
 from icewright.testing import NOW
 from tests.web.pages.conftest import CLICKS, EVENTS, Opener, Site
@@ -177,6 +178,19 @@ def test_alerts_and_their_channels(site: Site, desk: Opener) -> None:
     assert page.locator("main b").count() == 0
     page.get_by_role("button", name="Send a test message").click()
     expect(page.get_by_role("status")).to_contain_text("No channel is configured")
+
+
+def test_a_knob_is_found(site: Site, desk: Opener) -> None:
+    """Common knobs come first; a search of names and meanings hides the others, and groups without any."""
+    page = desk(site.local).page
+    page.goto("/policies/edit")
+    expect(page.locator(".knob:visible label").first).to_have_text("preset")
+    page.get_by_label("Find a knob").fill("manifests threshold")
+    expect(page.locator(".knob:visible")).to_have_count(0)
+    page.get_by_label("Find a knob").fill("recovery daily")
+    expect(page.locator(".knob:visible label")).to_have_text(["recovery_points.daily"])
+    page.get_by_label("Find a knob").fill("")
+    expect(page.locator("details.knobs:visible")).to_have_count(len(policy_form.groups({}, {})))
 
 
 def test_an_alert_is_acknowledged(site: Site, desk: Opener) -> None:

@@ -15,7 +15,19 @@ from icewright.core.policy import KNOBS
 
 PREFIX = "knob."
 NULL = "null"  # sets a knob to no value, unlike a blank field
-_GENERAL = "general"
+_GENERAL, _COMMON = "general", "common"
+_OFTEN = (  # what most rules set; listed first, in this order
+    "preset",
+    "importance",
+    "windows",
+    "compact.enabled",
+    "compact.target_file_size_mb",
+    "compact.cooldown_minutes",
+    "expire_snapshots.retention_hours",
+    "expire_snapshots.min_snapshots_to_keep",
+    "remove_orphans.mode",
+    "deletion.delay_hours",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +68,22 @@ class KnobGroup:
 
     @property
     def open(self) -> bool:
-        """Return whether a field has a value or a fault."""
-        return any(field.text or field.fault for field in self.fields)
+        """Return whether the group is the first one, or a field has a value or a fault."""
+        return self.name == _COMMON or any(field.text or field.fault for field in self.fields)
 
 
 def groups(texts: Mapping[str, str], faults: Mapping[str, str]) -> list[KnobGroup]:
-    """Return all knobs in registry order, grouped by prefix."""
-    grouped: dict[str, list[KnobField]] = {}
-    for name, knob in KNOBS.items():
-        prefix = name.partition(".")[0] if "." in name else _GENERAL
-        grouped.setdefault(prefix, []).append(KnobField(knob, texts.get(name, ""), faults.get(name, "")))
-    return [KnobGroup(prefix, fields) for prefix, fields in grouped.items()]
+    """Return the common knobs, then the others in registry order, grouped by prefix."""
+
+    def field(name: str) -> KnobField:
+        return KnobField(KNOBS[name], texts.get(name, ""), faults.get(name, ""))
+
+    grouped = {_COMMON: [field(name) for name in _OFTEN]}
+    for name in KNOBS:
+        others = grouped.setdefault(name.partition(".")[0] if "." in name else _GENERAL, [])
+        if name not in _OFTEN:
+            others.append(field(name))
+    return [KnobGroup(name, fields) for name, fields in grouped.items() if fields]
 
 
 def texts_of(settings: Mapping[str, Any]) -> dict[str, str]:

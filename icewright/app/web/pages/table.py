@@ -15,7 +15,8 @@ from icewright.app.web.api import models
 from icewright.app.web.callers import Caller, needs
 from icewright.app.web.pages import charts, table_view
 from icewright.app.web.pages.listing import ListParams, TimeRange
-from icewright.app.web.pages.render import Crumb, render_page
+from icewright.app.web.pages.live import Fragment, stream_fragments
+from icewright.app.web.pages.render import Crumb, render_fragment, render_page
 from icewright.app.web.pages.urls import table_url, with_query
 from icewright.app.web.problems import Problem
 from icewright.core.errors import IcewrightError
@@ -27,13 +28,33 @@ from icewright.ports.views import WaitingItem
 router = APIRouter()
 TABS = (("", "Health"), ("runs", "Runs"), ("snapshots", "Snapshots"), ("knobs", "Settings"))
 _RUNS, _SNAPSHOTS = 50, 100
+_SECONDS = 3.0  # between two looks of a page that follows
 
 Reader = Annotated[Caller, needs(Action.TABLES_READ)]
 
 
 @router.get("/tables/{name:named}")
 def table(name: str, caller: Reader) -> Response:
-    """Render a tab of a table below its state and actions."""
+    """Render a tab of a table below its state and actions, which follow what happens."""
+    show, context = _context(name, caller, secrets.token_urlsafe(12))
+    crumbs = _crumbs(context["ref"])
+    live = with_query("/live" + table_url(context["ref"]), {"show": show})
+    if show:  # the tab of the health follows with the state
+        context |= _tab(show, caller, context["table"])
+    return render_page(caller, "table.html", live=live, crumbs=crumbs, **context)
+
+
+@router.get("/live/tables/{name:named}")
+def live(name: str, caller: Reader) -> Response:
+    """Stream the state of a table and its health as they change; forms have one key all the time."""
+    key = secrets.token_urlsafe(12)
+    return stream_fragments(
+        caller, lambda: Fragment(render_fragment(caller, "_table.html", **_context(name, caller, key)[1])), _SECONDS
+    )
+
+
+def _context(name: str, caller: Caller, key: str) -> tuple[str, dict[str, Any]]:
+    """Return which tab is shown, and the state of the table with what is due on the tab of the health."""
     detail = api.tables.table(name, caller)
     params = ListParams(caller.request.query_params)
     show = params.text("show") or ""
@@ -45,27 +66,26 @@ def table(name: str, caller: Reader) -> Response:
     context: dict[str, Any] = {
         "table": detail,
         "ref": ref,
-        "crumbs": _crumbs(ref),
         "shows": [(key, title, table_url(ref, show=key)) for key, title in TABS],
         "show": show,
         "next": table_view.outlook(detail, waiting),
         "saved": table_view.saved(runs),
         "runs": runs,
         "may_act": _permissions(caller, ref),
-        "key": secrets.token_urlsafe(12),
+        "key": key,
     }
-    return render_page(caller, "table.html", **context, **_tab(show, caller, detail, waiting))
+    if not show:
+        context |= _health(caller, detail, waiting)
+    return show, context
 
 
-def _tab(show: str, caller: Caller, detail: models.TableDetail, waiting: Sequence[WaitingItem]) -> dict[str, Any]:
+def _tab(show: str, caller: Caller, detail: models.TableDetail) -> dict[str, Any]:
     match show:
         case "runs":
             return {"side": "_table_runs.html", **_runs(caller, detail)}
         case "snapshots":
             return {"side": "_table_snapshots.html", **_snapshots(caller, detail)}
-        case "knobs":
-            return {"side": "_table_knobs.html", **_knobs(caller, detail)}
-    return {"side": "_table_health.html", **_health(caller, detail, waiting)}
+    return {"side": "_table_knobs.html", **_knobs(caller, detail)}
 
 
 def _runs(caller: Caller, detail: models.TableDetail) -> dict[str, Any]:

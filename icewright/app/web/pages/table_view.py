@@ -255,6 +255,10 @@ def outlook(detail: models.TableDetail, waiting: Sequence[WaitingItem]) -> Outlo
         place = f" at place {first.position} of the queue" if first.position is not None else ""
         why = f": {first.reason}" if first.reason else ", and starts with the next plan"
         return Outlook("warn", f"{names.capitalize()} {'waits' if len(waiting) == 1 else 'wait'}{place}{why}")
+    if detail.state == "blocked":
+        blocked = [v for v in detail.verdicts if v.verdict == "blocked"]
+        names = " and ".join(str(v.operation).replace("_", " ") for v in blocked) or "maintenance"
+        return Outlook("bad", f"Blocked: {names}. The reason stands below; the next evaluation is", detail.evaluate_at)
     if detail.evaluated_at is None:
         return Outlook("live", "The table is new; its first evaluation is", detail.evaluate_at)
     return Outlook("good", "Nothing is due. The next evaluation is at the next commit, or", detail.evaluate_at)

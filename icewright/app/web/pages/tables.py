@@ -10,7 +10,8 @@ from starlette.responses import Response
 from icewright.app.web import api
 from icewright.app.web.callers import Caller, needs
 from icewright.app.web.pages.listing import PAGE, Heading, ListParams, pager
-from icewright.app.web.pages.render import redirect, render_page
+from icewright.app.web.pages.live import Fragment, stream_fragments
+from icewright.app.web.pages.render import redirect, render_fragment, render_page
 from icewright.app.web.pages.urls import table_url, with_query
 from icewright.core.permissions import Action, touches
 from icewright.core.policy import Operation
@@ -30,11 +31,36 @@ _HEADINGS = (  # title, sort key, first direction, CSS class
     ("Last success", TableSort.SUCCEEDED, "desc", "wide"),
 )
 _MOST_HEALTH = 101
+_SECONDS = 3.0
 
 
 @router.get(PATH)
 def tables(caller: Annotated[Caller, needs(Action.TABLES_READ)]) -> Response:
-    """Render one page of the list of tables."""
+    """Render one page of the list of tables; it follows what happens to them."""
+    context = _context(caller)
+    query, items = context["query"], context["listing"].items
+    if "jump" in caller.request.query_params and query["search"] and context["listing"].total == 1:
+        return redirect(table_url(items[0].table))  # the search of every page leads to what it finds
+    return render_page(
+        caller,
+        "tables.html",
+        live=with_query("/live/tables", query | {"cursor": caller.request.query_params.get("cursor")}),
+        catalogs=sorted(name for name in caller.runtime.scopes if touches(caller.visibility, name)),
+        states=STATES,
+        operations=list(Operation),
+        **context,
+    )
+
+
+@router.get("/live/tables")
+def live(caller: Annotated[Caller, needs(Action.TABLES_READ)]) -> Response:
+    """Stream a page of the list of tables as it changes."""
+    return stream_fragments(
+        caller, lambda: Fragment(render_fragment(caller, "_tables.html", **_context(caller))), _SECONDS
+    )
+
+
+def _context(caller: Caller) -> dict[str, Any]:
     params = ListParams(caller.request.query_params)
     query = _query(params)
     page_of_tables = api.tables.tables(
@@ -50,22 +76,13 @@ def tables(caller: Annotated[Caller, needs(Action.TABLES_READ)]) -> Response:
         limit=PAGE,
         cursor=params.text("cursor"),
     )
-    if params.text("jump") and query["search"] and page_of_tables.total == 1:
-        return redirect(table_url(page_of_tables.items[0].table))  # the search of every page leads to what it finds
-    catalogs = sorted(name for name in caller.runtime.scopes if touches(caller.visibility, name))
-    filtered = any(query[name] for name in ("catalog", "namespace", "search", "state", "due", "health_below"))
-    return render_page(
-        caller,
-        "tables.html",
-        query=query,
-        listing=page_of_tables,
-        filtered=filtered,
-        headings=[_heading(query, *head) for head in _HEADINGS],
-        catalogs=catalogs,
-        states=STATES,
-        operations=list(Operation),
-        pager=pager(PATH, query, params, len(page_of_tables.items), page_of_tables.next, page_of_tables.total),
-    )
+    return {
+        "query": query,
+        "listing": page_of_tables,
+        "filtered": any(query[name] for name in ("catalog", "namespace", "search", "state", "due", "health_below")),
+        "headings": [_heading(query, *head) for head in _HEADINGS],
+        "pager": pager(PATH, query, params, len(page_of_tables.items), page_of_tables.next, page_of_tables.total),
+    }
 
 
 def _query(params: ListParams) -> dict[str, Any]:

@@ -79,6 +79,23 @@ addEventListener("keydown", (event) => {
   find.select();
 });
 
+// A search that hides what does not match, and opens the groups of what does.
+for (const search of document.querySelectorAll("[data-filter]")) {
+  search.closest("[hidden]").hidden = false;
+  const items = [...document.querySelectorAll(search.dataset.filter)];
+  const groups = [...new Set(items.map((item) => item.closest("details")))];
+  const before = new Map(groups.map((group) => [group, group.open]));
+  search.addEventListener("keydown", (event) => { if (event.key === "Enter") event.preventDefault(); });
+  search.addEventListener("input", () => {
+    const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    for (const item of items) item.hidden = !words.every((word) => item.textContent.toLowerCase().includes(word));
+    for (const group of groups) {
+      group.hidden = items.every((item) => item.hidden || item.closest("details") !== group);
+      group.open = words.length ? !group.hidden : before.get(group);
+    }
+  });
+}
+
 for (const form of document.querySelectorAll("form[data-once]")) {
   form.addEventListener("submit", () => setTimeout(() => {
     for (const button of form.querySelectorAll("button")) button.disabled = true;
