@@ -7,6 +7,8 @@ newest state of each writer is needed with every snapshot between it and the hea
 - Flink: `SinkUtil.getMaxCommittedCheckpointId`; without it a job cannot be restored from a savepoint
 - Spark: `SparkWrite.BaseStreamingWrite.findLastCommittedEpochId`; without it a batch is written twice
 - Kafka Connect: `Coordinator.lastCommittedOffsetsForTable`; without it records are written twice
+- Redpanda: `get_iceberg_committed_offset`; without it files are appended twice. Its tag keeps no way to the snapshot
+- RisingWave, Fluss and AutoMQ look for their last commit by a key too
 """
 
 from __future__ import annotations
@@ -23,6 +25,12 @@ _FLINK_CHECKPOINT = "flink.max-committed-checkpoint-id"
 _SPARK_QUERY, _SPARK_EPOCH = "spark.sql.streaming.queryId", "spark.sql.streaming.epochId"
 _KAFKA_OFFSETS = "kafka.connect.offsets."
 _KAFKA_TIMES = ("kafka.connect.valid-through-ts", "kafka.connect.vtts")  # the second one before Iceberg had the sink
+_OTHERS: Mapping[str, str] = {
+    "redpanda.commit-metadata": "Redpanda",
+    "risingwave.commit.epoch": "RisingWave, epoch",
+    "fluss-offsets": "Fluss, offsets",
+    "automq.commit.id": "AutoMQ, commit",
+}
 _SHOWN = 40  # characters of a value that people see
 _Identity = tuple[str, str, str | None]  # a summary key; of Flink and Spark with the ids that are its value
 
@@ -63,7 +71,8 @@ def _identities(properties: Mapping[str, str], keys: tuple[str, ...]) -> Iterato
     if (query := properties.get(_SPARK_QUERY)) is not None:
         yield _SPARK_QUERY, query, None
     for key in properties:
-        if key.startswith(_KAFKA_OFFSETS) or key in _KAFKA_TIMES or (keys and any(fnmatchcase(key, k) for k in keys)):
+        known = key.startswith(_KAFKA_OFFSETS) or key in _KAFKA_TIMES or key in _OTHERS
+        if known or (keys and any(fnmatchcase(key, k) for k in keys)):
             yield key, "", None
 
 
@@ -76,6 +85,8 @@ def writer_name(snapshot: Snapshot) -> str:
         return f"Spark stream {properties[_SPARK_QUERY][:_SHOWN]}"
     if any(key.startswith(_KAFKA_OFFSETS) or key in _KAFKA_TIMES for key in properties):
         return "Kafka Connect"
+    if other := next((_OTHERS[key] for key in properties if key in _OTHERS), None):
+        return other.partition(",")[0]
     return snapshot.summary.get("engine-name", "")[:_SHOWN].capitalize() or "writers that give no name"
 
 
@@ -89,4 +100,6 @@ def _text(identity: _Identity, properties: Mapping[str, str]) -> str:
     value = properties[key][:_SHOWN]
     if key.startswith(_KAFKA_OFFSETS):
         return f"Kafka Connect {key.removeprefix(_KAFKA_OFFSETS)}, offsets {value}"
+    if key in _OTHERS:
+        return f"{_OTHERS[key]} {value}"
     return f"Kafka Connect, valid through {value}" if key in _KAFKA_TIMES else f"writer key {key}, {value}"
