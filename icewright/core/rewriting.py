@@ -80,6 +80,12 @@ WHERE: Knob[str | None] = _knob(
     "predicate that the rewritten rows must match (SQL)",
     check=check_predicate,
 )
+BRANCHES: Knob[str | None] = _knob(
+    "compact.branches",
+    ValueKind.TEXT,
+    None,
+    "branches that are compacted beside main: names and wildcards, separated by commas",
+)
 HOT_PARTITIONS = _choice(
     "compact.hot_partitions", "skip", ("skip", "include"), "what to do with partitions being written"
 )

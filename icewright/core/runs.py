@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -78,6 +78,7 @@ class PartitionChange:
     by_deletes: bool = field(
         default=False, kw_only=True
     )  # rewritten to apply deletes: its sizes were not what was to be mended
+    branch: str | None = field(default=None, kw_only=True)  # None: main
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +171,8 @@ class LastRun:
     reason: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
     policy: str = ""  # fingerprint of the settings of the run; blank: not known
-    rewritten: Mapping[PartitionKey, datetime] = field(default_factory=dict)  # when a run last rewrote it
+    rewritten: Mapping[PartitionKey, datetime] = field(default_factory=dict)  # when a run last rewrote it on main
+    rewritten_on: Mapping[str, Mapping[PartitionKey, datetime]] = field(default_factory=dict)  # by other branch
     worked: datetime | None = None  # when this or an earlier run last did work
     learned: Mapping[str, float] = field(default_factory=dict)  # metrics of that run; later failures do not erase them
 
@@ -182,6 +184,10 @@ class LastRun:
         well = self.state in (OperationState.COMMITTED, OperationState.SKIPPED) and not self.metrics.get("files_left")
         same_policy = self.policy in ("", knobs.fingerprint)
         return well and same_policy and self.metadata_location == metadata.metadata_location
+
+    def on_branch(self, branch: str) -> LastRun:
+        """Return the run as one of a branch other than main."""
+        return replace(self, rewritten=self.rewritten_on.get(branch, {}))
 
     def as_asked(self) -> LastRun:
         """Return the run for a manual request: the learned metrics stay, the cooldown does not count."""

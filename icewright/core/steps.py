@@ -57,6 +57,7 @@ class RewriteDataFiles:
     kernel: Kernel = Kernel.SPARK
     may_fall_back: bool = True  # to Spark's path for what Arrow turns out not to do
     memory_bytes: int = 0  # of a task of the Arrow kernel
+    branch: str | None = None  # None: main
 
 
 @dataclass(frozen=True, slots=True)

@@ -196,8 +196,7 @@ class TableMetadata:
 
     def spec(self, spec_id: int) -> PartitionSpec:
         """Return the partition spec of this id."""
-        found = next((s for s in self.specs if s.spec_id == spec_id), None)
-        if found is None:
+        if (found := next((s for s in self.specs if s.spec_id == spec_id), None)) is None:
             raise LookupError(f"{self.metadata_location} has no partition spec {spec_id}")
         return found
 
@@ -373,6 +372,7 @@ class TableFacts:
     holds: tuple[SnapshotHold, ...] = ()
     outside: tuple[str, ...] = ()  # folders outside the location and write paths in which live files lie
     sharing: tuple[TableRef, ...] = ()  # other tables whose location is this table's, lies in it or holds it
+    branches: Mapping[str, TableFacts] = field(default_factory=dict)  # those that compaction is asked to rewrite
 
     @property
     def ref(self) -> TableRef:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import Protocol
 
+from icewright.core.branches import Evaluate, on_all_branches
 from icewright.core.breakers import RETRY_UNAVAILABLE, UNAVAILABLE
 from icewright.core.cost import calibrated, learned
 from icewright.core.effective import Ignored, Knobs, Origin
@@ -64,16 +64,9 @@ _UNKNOWN: Mapping[Operation, Factors] = MappingProxyType({})
 REVISIT = timedelta(days=1)  # whatever the verdicts say, a quiet table is looked at again after this
 
 
-class Evaluate(Protocol):
-    """The function by which an operation evaluates a table."""
-
-    def __call__(self, facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime) -> Verdict:
-        """Return the operation's verdict on the facts."""
-
-
 EVALUATE: Mapping[Operation, Evaluate] = {
     Operation.EXPIRE_ROWS: expire_rows.evaluate,
-    Operation.COMPACT: compact.evaluate,
+    Operation.COMPACT: on_all_branches(compact.evaluate),
     Operation.REWRITE_DELETES: rewrite_deletes.evaluate,
     Operation.REWRITE_MANIFESTS: rewrite_manifests.evaluate,
     Operation.COMPUTE_STATISTICS: compute_statistics.evaluate,

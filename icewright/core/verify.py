@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from icewright.core.ancestry import ancestors
+from icewright.core.branches import on_branch
 from icewright.core.steps import ExpireSnapshots
 from icewright.core.table import Snapshot, TableFacts, TableMetadata
 
@@ -89,17 +91,19 @@ def total_violations(before: Snapshot, after: Snapshot) -> list[str]:
     ]
 
 
-def rewrite_violations(before: TableFacts, after: TableMetadata) -> list[str]:
+def rewrite_violations(before: TableFacts, after: TableMetadata, branch: str | None = None) -> list[str]:
     """Return violations of `replace` snapshots: each adds the records that it removes, less deleted rows.
 
     Deleted rows are known exactly for deletion vectors alone, else from above; so a table without delete files must
-    keep every record, and any other may lose at most as many as its delete files name.
+    keep every record, and any other may lose at most as many as its delete files name. Facts of a branch say nothing of
+    the rewrites of others.
     """
-    earlier_snapshots = before.metadata.by_id
+    earlier_snapshots, head = before.metadata.by_id, on_branch(after, branch).current_snapshot_id
+    of_branch = after.snapshots if branch is None or head is None else ancestors(after, head)
     exact = not _inexact(before) and not _deletes_since(before, after)
     broken: list[str] = []
     total = 0
-    for snapshot in after.snapshots:
+    for snapshot in of_branch:
         if snapshot.snapshot_id in earlier_snapshots or snapshot.operation != "replace":
             continue
         added, removed = _count(snapshot.summary, "added-records"), _count(snapshot.summary, "deleted-records")

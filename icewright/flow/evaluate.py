@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from queue import Empty, SimpleQueue
 
+from icewright.core.branches import chosen_branches, on_branch
 from icewright.core.breakers import FIRST_WAIT, PROBE_LIMIT, is_shared_fault
 from icewright.core.describe import MaintenanceStatus, table_status
 from icewright.core.effective import Knobs
@@ -49,7 +50,9 @@ def measure(
         facts = measured
     else:
         facts = runtime.files.facts(metadata, sizes)
-    return facts, knobs
+    chosen = chosen_branches(metadata, knobs)
+    branches = {name: runtime.files.facts(on_branch(metadata, name), sizes) for name in chosen}
+    return replace(facts, branches=branches), knobs
 
 
 def evaluate_table(runtime: Runtime, ref: TableRef, now: datetime) -> Evaluation:

@@ -9,6 +9,7 @@ from datetime import timedelta
 from functools import partial
 
 from icewright.core import verify
+from icewright.core.branches import on_branch
 from icewright.core.breakers import SHARED, UNAVAILABLE
 from icewright.core.cost import predicted
 from icewright.core.effective import Knobs
@@ -291,7 +292,8 @@ class OperationRunner:
     def _pinned_base(self, step: Step, base: TableMetadata) -> Iterator[None]:
         """Pin the snapshot that a rewrite starts from, so that no expiry removes it, even after a crash."""
         store, request, now = self.runtime.store, self.request, self.runtime.clock.now()
-        current, name = base.current_snapshot_id, SnapshotPin.rewriter(self.job_id)
+        branch = step.branch if isinstance(step, RewriteDataFiles) else None
+        current, name = on_branch(base, branch).current_snapshot_id, SnapshotPin.rewriter(self.job_id)
         if request.dry_run or current is None or isinstance(step, ExpireSnapshots | RemoveOrphans | TagRecoveryPoints):
             yield
             return
@@ -316,7 +318,8 @@ class OperationRunner:
         self.verified = after
         if not isinstance(step, RewriteDataFiles | RewritePositionDeletes):
             return []  # the service compares its own commits with what they replaced
-        if broken := verify.rewrite_violations(before, after):
+        branch = step.branch if isinstance(step, RewriteDataFiles) else None
+        if broken := verify.rewrite_violations(before.branches[branch] if branch else before, after, branch):
             raise InvariantViolated(f"{ref}: {'; '.join(broken)}")
         names = {r.name for r in after.refs}
         missing = [r.name for r in before.metadata.refs if r.name not in names]

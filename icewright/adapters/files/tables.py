@@ -69,7 +69,7 @@ class IcebergFiles:
 
     storage: Storage
     reader: ManifestReader
-    _facts: LRUCache[tuple[str, str, Thresholds], TableFacts] = field(
+    _facts: LRUCache[tuple[str, str, int | None, Thresholds], TableFacts] = field(
         default_factory=lambda: LRUCache(_FACTS_CACHE_BYTES, _weight), init=False
     )
     _entries: LRUCache[tuple[ManifestFile, ...], pa.Table] = field(
@@ -120,7 +120,7 @@ class IcebergFiles:
 
         A job needs the same facts several times: the last results are cached, as neither metadata nor manifests change.
         """
-        key = (metadata.metadata_location, metadata.table_uuid, thresholds)
+        key = (metadata.metadata_location, metadata.table_uuid, metadata.current_snapshot_id, thresholds)
         facts = self._facts.get(key)
         if facts is None or facts.metadata is not metadata:
             facts = self._counted(metadata, thresholds)

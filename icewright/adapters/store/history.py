@@ -137,11 +137,13 @@ def last_runs(connection: sa.Connection, conditions: Sequence[sa.ColumnElement[b
             r.reason,
             r.metrics,
             r.policy,
-            _rewritten(connection, r) if r.operation == Operation.COMPACT else {},
+            rewritten.pop("", {}),
+            rewritten,
             r.worked,
             r.learned or {},
         )
         for r in rows
+        for rewritten in [_rewritten(connection, r) if r.operation == Operation.COMPACT else {}]
     }
 
 
@@ -165,8 +167,8 @@ def read_runs() -> sa.CompoundSelect[tuple[int]]:
     return sa.union_all(tried, ended, newest.where(RUNS.c.state == OperationState.COMMITTED), recent)
 
 
-def _rewritten(connection: sa.Connection, last: Any) -> Mapping[PartitionKey, datetime]:  # noqa: ANN401 - a result row
-    """Return when recent compactions of the same policy rewrote partitions for size or order.
+def _rewritten(connection: sa.Connection, last: Any) -> dict[str, dict[PartitionKey, datetime]]:  # noqa: ANN401 - a row
+    """Return when recent compactions of the same policy rewrote partitions for size or order, by branch; main is blank.
 
     A compaction that left files behind counts for none.
     """
@@ -181,11 +183,12 @@ def _rewritten(connection: sa.Connection, last: Any) -> Mapping[PartitionKey, da
         .order_by(RUNS.c.id.desc())
         .limit(_RECENT_COMPACTIONS)
     )
-    rewritten: dict[PartitionKey, datetime] = {}
+    rewritten: dict[str, dict[PartitionKey, datetime]] = {}
     for finished, metrics, partitions in reversed(connection.execute(recent).all()):
         if not metrics.get("files_left"):
             changed = [p for p in partitions or () if p["files_in"] and p["files_out"] and not p["by_deletes"]]
-            rewritten |= {_key(p["key"]): finished for p in changed}
+            for p in changed:
+                rewritten.setdefault(p.get("branch") or "", {})[_key(p["key"])] = finished
     return rewritten
 
 

@@ -155,6 +155,7 @@ class RunHistoryTests(StoreSuite):
             "a": (PartitionChange("p=a", '0 ["a"]', 9, 90, 1, 80), PartitionChange("d", f"1 {day}", 2, 9, 2, 9)),
             "b": (PartitionChange("p=b", '0 ["b"]', 9, 90, 1, 80, by_deletes=True),),
             "c": (PartitionChange("p=c", '0 ["c"]', 0, 0, 3, 80), PartitionChange("p=a", '0 ["a"]', 3, 9, 3, 9)),
+            "d": (PartitionChange("p=b", '0 ["b"]', 9, 90, 1, 80, branch="audit"),),
         }
         for hours, changes in enumerate(rewritten.values()):
             run = run_row(job_id, COMPACT, now=NOW + timedelta(hours=hours))
@@ -168,5 +169,7 @@ class RunHistoryTests(StoreSuite):
                 REF,
             )
         store.runs.record(run_row(job_id, COMPACT, now=NOW), REF)
-        actual = store.runs.history(REF, "u1")[COMPACT].rewritten
+        last = store.runs.history(REF, "u1")[COMPACT]
+        assert last.rewritten_on == {"audit": {(0, ("b",)): NOW + timedelta(hours=3)}}
+        actual = last.rewritten
         assert actual == {(0, ("a",)): NOW + timedelta(hours=2), (1, (date(2026, 1, 2),)): NOW}

@@ -64,12 +64,12 @@ _java = lru_cache(maxsize=1)(_Java)
 
 
 class IcebergTable:
-    """A table loaded by the application's catalog; `where` filters the files that are planned.
+    """A branch of a table loaded by the application's catalog; `where` filters the files that are planned.
 
     The handle of a group is the Java planner's group and its partition as JSON single values.
     """
 
-    def __init__(self, session: SparkSession, ref: TableRef, where: str | None) -> None:
+    def __init__(self, session: SparkSession, ref: TableRef, where: str | None, branch: str | None = None) -> None:
         self._java = _java(session)
         # the catalogs are in the session's configuration, which the JVM looks for in the session of its own thread
         self._java.activate(self._java.session)
@@ -77,7 +77,7 @@ class IcebergTable:
         self._table = self._java.load(self._java.session, self._name)
         self._spec = self._table.spec()  # at planning: a concurrent commit may change the default spec
         self._snapshot: int | None = None
-        self._where = where
+        self._where, self._branch = where, branch or MAIN
 
     @cached_property
     def properties(self) -> Mapping[str, str]:
@@ -123,7 +123,7 @@ class IcebergTable:
 
     def plan(self, step: RewriteDataFiles) -> list[FileGroup]:
         """Return the file groups that `rewrite_data_files` would rewrite."""
-        snapshot = self._table.currentSnapshot()
+        snapshot = self._table.snapshot(self._branch)
         if snapshot is None:
             return []
         self._snapshot = int(snapshot.snapshotId())
@@ -169,7 +169,9 @@ class IcebergTable:
             if starting_sequence:
                 self._commit_with_starting_sequence(groups, properties)
             else:
-                self._java.committer(self._table, self._snapshot, False, properties).commitFileGroups(groups)
+                self._java.committer(self._table, self._snapshot, False, properties, self._branch).commitFileGroups(
+                    groups
+                )
         except Py4JJavaError as error:
             if conflict := _CONFLICTS.get(_simple_name(error)):
                 raise conflict(telling(str(error))) from error
@@ -192,6 +194,7 @@ class IcebergTable:
                 rewrite.addFile(file)
         for name, value in properties.items():
             rewrite.set(name, value)
+        rewrite.toBranch(self._branch)
         operations = self._table.operations()
         for attempt in range(_ATTEMPTS):
             snapshot = rewrite.apply()
@@ -200,7 +203,7 @@ class IcebergTable:
             if any(f.equalityFieldIds() is not None and int(f.dataSequenceNumber()) > sequence for f in dropped):
                 raise FilesChanged(f"{self._name}: equality deletes came that the commit would drop")
             try:
-                operations.commit(base, self._java.metadata(base).setBranchSnapshot(snapshot, MAIN).build())
+                operations.commit(base, self._java.metadata(base).setBranchSnapshot(snapshot, self._branch).build())
             except Py4JJavaError as error:
                 if _simple_name(error) != "CommitFailedException" or attempt == _ATTEMPTS - 1:
                     raise

@@ -348,7 +348,7 @@ def small_table(
 ) -> SmallTable | None:
     """Return the table when the service can plan and commit the step itself, else None."""
     planned = base.current_snapshot
-    if planned is None or step.user_where is not None:
+    if planned is None or step.user_where is not None or step.branch is not None:
         return None
     if step.bytes > int(step.options["max-file-group-size-bytes"]):  # a partition may need several groups
         return None

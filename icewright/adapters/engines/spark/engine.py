@@ -16,6 +16,7 @@ from icewright.adapters.engines.spark import procedures
 from icewright.adapters.engines.spark.effect import Effect, effect, left_behind
 from icewright.adapters.engines.spark.pool import SparkPool, StatementFailed, StepResult, Work, statements
 from icewright.core import cost
+from icewright.core.branches import on_branch
 from icewright.core.errors import CommitConflict, EngineUnavailable, IcewrightError, Refused, TerminalError
 from icewright.core.operations import compact
 from icewright.core.partitions import partition_name
@@ -118,7 +119,7 @@ class SparkEngine:
             return IcebergTable(session, base.ref, None).storage()
 
         small = small_table(self.files, self.clock, catalog, base, step, app_id, stores)
-        return small or IcebergTable(session, base.ref, _where(base, step))
+        return small or IcebergTable(session, base.ref, _where(base, step), step.branch)
 
     def _report_partial_result(
         self,
@@ -167,10 +168,12 @@ class SparkEngine:
         match step:
             case ExpireRows():
                 actions = self.files.aged(request.base, step)
-            case RewriteDataFiles() | RewritePositionDeletes():
-                actions = self.files.candidates(request.base, step)
-                if isinstance(step, RewriteDataFiles) and step.user_where is not None:
+            case RewriteDataFiles():
+                actions = self.files.candidates(on_branch(request.base, step.branch), step)
+                if step.user_where is not None:
                     notes = ("compact.where narrows these to files that may hold such rows",)
+            case RewritePositionDeletes():
+                actions = self.files.candidates(request.base, step)
             case RewriteManifests():
                 snapshot = request.base.current_snapshot
                 listed = self.files.manifests(snapshot) if snapshot else ()
@@ -312,7 +315,11 @@ def _compacted(step: RewriteDataFiles, done: Effect, times: Mapping[str, float],
         **times,
     }
     summary = f"compacted {done.data_files_in} files into {done.data_files_out} in {count(done.bins, 'group')}"
-    changes = tuple(replace(change, by_deletes=step.by_deletes) for change in done.changes)
+    place = "" if step.branch is None else f"branch {step.branch}: "
+    changes = tuple(
+        replace(change, partition=f"{place}{change.partition}", by_deletes=step.by_deletes, branch=step.branch)
+        for change in done.changes
+    )
     return committed(Operation.COMPACT, summary, metrics, done.removed, partitions=changes)
 
 

@@ -30,6 +30,8 @@ def rewrite_data_files(ref: TableRef, step: RewriteDataFiles, where: str | None)
         arguments["sort_order"] = text_literal(step.sort_order)
     if where is not None:
         arguments["where"] = text_literal(where)
+    if step.branch is not None:
+        arguments["branch"] = text_literal(step.branch)
     return call(ref, "rewrite_data_files", arguments)
 
 

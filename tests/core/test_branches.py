@@ -1,0 +1,116 @@
+"""Branches besides main: compacted where a policy names them, else named in the verdict where they are bad."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from icewright.core import verify
+from icewright.core.branches import chosen_branches, on_branch
+from icewright.core.effective import Knobs
+from icewright.core.policy import Operation
+from icewright.core.runs import LastRun, OperationState
+from icewright.core.steps import Due, NotDue, RewriteDataFiles, Verdict
+from icewright.core.table import PartitionFacts, RefKind, SnapshotRef, TableFacts, TableMetadata
+from icewright.core.verdicts import verdict
+from icewright.testing import NOW, facts, knobs, metadata, partition, snapshot
+
+TOTALS = {"total-data-files": "90", "total-delete-files": "3", "total-files-size": str(90 << 20)}
+SMALL = partition(files=10)
+
+
+def _table(summary: Mapping[str, str] = TOTALS) -> TableMetadata:
+    """A table with a branch of its own commit, one without, and a tag."""
+    base = metadata()
+    refs = (
+        SnapshotRef("main", RefKind.BRANCH, 2),
+        SnapshotRef("audit", RefKind.BRANCH, 3),
+        SnapshotRef("behind", RefKind.BRANCH, 1),
+        SnapshotRef("v1", RefKind.TAG, 3),
+    )
+    return replace(base, snapshots=(*base.snapshots, snapshot(3, age=1, parent_id=2, summary=summary)), refs=refs)
+
+
+def _facts(main: PartitionFacts, branch: PartitionFacts | None = None) -> TableFacts:
+    table = _table()
+    branches = {} if branch is None else {"audit": facts(branch, of=on_branch(table, "audit"))}
+    return facts(main, of=table, branches=branches)
+
+
+def _verdict(found: TableFacts, by: Knobs | None = None, last: LastRun | None = None) -> Verdict:
+    history = {} if last is None else {Operation.COMPACT: last}
+    return verdict(Operation.COMPACT, found, by or Knobs(), history, NOW, manual=True)
+
+
+@pytest.mark.cases(143)
+@pytest.mark.parametrize(
+    ("patterns", "names"), [(None, []), ("*", ["audit"]), ("behind, v1", []), ("main, a?dit", ["audit"])]
+)
+def test_which_branches_are_compacted(patterns: str | None, names: list[str]) -> None:
+    """Those that the setting names and that have commits of their own."""
+    assert chosen_branches(_table(), knobs({"compact.branches": patterns} if patterns else {})) == names
+
+
+@pytest.mark.cases(143)
+@pytest.mark.parametrize("main", [SMALL, partition(files=1, mb=400)])
+def test_a_branch_that_is_due(main: PartitionFacts) -> None:
+    """Its steps come after main's, go to the branch and leave dangling deletes; the verdict says whose they are."""
+    found = _verdict(_facts(main, SMALL))
+    assert isinstance(found, Due)
+    steps = [step for step in found.work.steps if isinstance(step, RewriteDataFiles)]
+    assert [step.branch for step in steps] == [*([None] if main is SMALL else []), "audit"]
+    assert steps[-1].options["remove-dangling-deletes"] == "false"
+    assert "branch audit: 10 files of 1 MB" in found.why
+    alone = _verdict(_facts(SMALL))
+    assert isinstance(alone, Due)
+    assert found.benefit == alone.benefit * len(steps)
+
+
+@pytest.mark.cases(143)
+def test_a_branch_is_not_what_main_is() -> None:
+    """What a run did to the same partition of main says nothing of the branch, whose own rewrite counts."""
+    recent = NOW - timedelta(minutes=1)
+    last = LastRun(Operation.COMPACT, recent, OperationState.COMMITTED, rewritten={SMALL.key: recent})
+    found = _verdict(_facts(SMALL, SMALL))
+    assert isinstance(found, Due)
+    both = {Operation.COMPACT: last}, {Operation.COMPACT: replace(last, rewritten_on={"audit": {SMALL.key: recent}})}
+    once, twice = (verdict(Operation.COMPACT, _facts(SMALL, SMALL), Knobs(), history, NOW) for history in both)
+    assert isinstance(once, Due)
+    assert [step.branch for step in once.work.steps if isinstance(step, RewriteDataFiles)] == ["audit"]
+    assert isinstance(twice, NotDue)
+
+
+@pytest.mark.cases(143)
+@pytest.mark.parametrize("main", [SMALL, partition(files=1, mb=400)])
+def test_bad_branches_that_nobody_compacts(main: PartitionFacts) -> None:
+    """The verdict names them with their files, due or not, until the setting names them."""
+    found = _verdict(_facts(main))
+    assert isinstance(found, Due | NotDue)
+    notes = found.work.notes if isinstance(found, Due) else found.notes
+    (note,) = [note for note in notes if "branch" in note]
+    assert note.startswith("branch audit has 90 data files of 1 MB on average and 3 delete files: compact.branches")
+    good = replace(_facts(main), metadata=_table({"total-data-files": "1", "total-files-size": "9"}))
+    fine = _verdict(good)
+    assert isinstance(fine, Due | NotDue)
+    assert "branch" not in str(fine.work.notes if isinstance(fine, Due) else fine.notes)
+
+
+@pytest.mark.cases(143)
+def test_the_proof_of_a_branch_counts_its_own_rewrites() -> None:
+    """A rewrite of main that applied deletes breaks no rule of a branch without; a lost row of the branch does."""
+    before = facts(SMALL, of=on_branch(_table(), "audit"))
+    counts = {"added-records": "5", "deleted-records": "9"}
+    of_main = snapshot(4, parent_id=2, operation="replace", summary=counts)
+    of_branch = snapshot(5, parent_id=3, operation="replace", summary=counts)
+    after = _table()
+    after = replace(after, snapshots=(*after.snapshots, of_main, of_branch))
+
+    def heads(audit: int) -> TableMetadata:
+        named = {"main": 4, "audit": audit}
+        return replace(after, refs=tuple(SnapshotRef(name, RefKind.BRANCH, head) for name, head in named.items()))
+
+    assert verify.rewrite_violations(before, heads(3), "audit") == []
+    assert verify.rewrite_violations(before, heads(5), "audit") == ["snapshot 5 lost 4 of 9 records"]
