@@ -249,19 +249,23 @@ def outlook(detail: models.TableDetail, waiting: Sequence[WaitingItem]) -> Outlo
         return Outlook("bad", f"It cannot be read: {detail.error.rstrip('.')}. The next try is", detail.evaluate_at)
     if detail.paused is not None:
         return Outlook("warn", f"Paused: {detail.paused}. No automatic job starts until you resume the table.")
+    blocked = [v.operation for v in detail.verdicts if v.verdict == "blocked" and detail.state == "blocked"]
+    prefix = f"Blocked: {_names(blocked)}. " if blocked else ""
     if waiting:
-        first = waiting[0]
-        names = " and ".join(str(item.operation).replace("_", " ") for item in waiting)
+        first, names = waiting[0], _names([item.operation for item in waiting])
         place = f" at place {first.position} of the queue" if first.position is not None else ""
         why = f": {first.reason}" if first.reason else ", and starts with the next plan"
-        return Outlook("warn", f"{names.capitalize()} {'waits' if len(waiting) == 1 else 'wait'}{place}{why}")
-    if detail.state == "blocked":
-        blocked = [v for v in detail.verdicts if v.verdict == "blocked"]
-        names = " and ".join(str(v.operation).replace("_", " ") for v in blocked) or "maintenance"
-        return Outlook("bad", f"Blocked: {names}. The reason stands below; the next evaluation is", detail.evaluate_at)
+        names = f"{names.capitalize()} {'waits' if len(waiting) == 1 else 'wait'}"
+        return Outlook("bad" if blocked else "warn", f"{prefix}{names}{place}{why}")
     if detail.evaluated_at is None:
         return Outlook("live", "The table is new; its first evaluation is", detail.evaluate_at)
-    return Outlook("good", "Nothing is due. The next evaluation is at the next commit, or", detail.evaluate_at)
+    idle = "Nothing else is due" if blocked else "Nothing is due"
+    text = f"{prefix}{idle}. The next evaluation is at the next commit, or"
+    return Outlook("bad" if blocked else "good", text, detail.evaluate_at)
+
+
+def _names(operations: Sequence[str]) -> str:
+    return " and ".join(str(operation).replace("_", " ") for operation in operations)
 
 
 def saved(runs: Sequence[models.Run]) -> SavingsLine:
