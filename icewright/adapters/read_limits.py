@@ -16,6 +16,7 @@ class ReadLimits:
     max_metadata_bytes: int = 2048 * MIB  # of a metadata.json, as stored and inflated
     max_manifest_bytes: int = 256 * MIB  # of a manifest list or manifest, as stored and inflated
     max_snapshots: int = 500_000  # in one metadata.json
+    max_listing_bytes: int = 256 * MIB  # of a catalog's replies to one question that is about no single table
 
     @property
     def metadata(self) -> SizeLimit:
@@ -26,6 +27,11 @@ class ReadLimits:
     def manifest(self) -> SizeLimit:
         """Return the limit of a manifest or manifest list."""
         return SizeLimit("reading.max_manifest_mb", self.max_manifest_bytes)
+
+    @property
+    def listing(self) -> SizeLimit:
+        """Return the limit of a catalog's listing, and of its other replies that are about no single table."""
+        return SizeLimit("reading.max_listing_mb", self.max_listing_bytes)
 
 
 _limits = ReadLimits()

@@ -144,7 +144,12 @@ def _files(config: Config, credentials: Callable[[str], VendedCredentials | None
 
 def _read_limits(config: Config) -> ReadLimits:
     reading = config.reading
-    return ReadLimits(reading.max_metadata_mb << 20, reading.max_manifest_mb << 20, reading.max_snapshots)
+    return ReadLimits(
+        reading.max_metadata_mb << 20,
+        reading.max_manifest_mb << 20,
+        reading.max_snapshots,
+        reading.max_listing_mb << 20,
+    )
 
 
 def _metadata_files(entry: CatalogConfig, files: MetadataFiles) -> MetadataFiles:

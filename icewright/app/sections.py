@@ -162,6 +162,7 @@ class ReadingSection(Section):
     max_metadata_mb: int = Field(2048, ge=1)
     max_manifest_mb: int = Field(256, ge=1)
     max_snapshots: int = Field(500_000, ge=1)
+    max_listing_mb: int = Field(256, ge=1)
 
 
 class LedgerSection(Section):

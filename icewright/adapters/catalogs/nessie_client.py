@@ -6,12 +6,14 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any, NoReturn
 from urllib.parse import quote
 
 import msgspec
 import requests
 
+from icewright.adapters.catalogs.replies import ListingSize, read_within_limits
 from icewright.core.errors import AccessDenied, CatalogUnavailable, CommitConflict, CommitStateUnknown, Refused
 from icewright.core.vacuum import Commit, Content, GcConfig, Key, KeyChange, Reference
 
@@ -125,7 +127,7 @@ class NessieClient:
 
     def references(self) -> list[Reference]:
         """Return all branches and tags, page by page."""
-        pages = self._pages("trees", {}, _Refs)
+        pages = self._pages("trees", {}, _Refs, ListingSize.of(self.catalog))
         return [_reference(ref) for page in pages for ref in page.references]
 
     def log(self, hash_: str) -> Iterator[Commit]:
@@ -138,7 +140,8 @@ class NessieClient:
         """Return all tables at a commit."""
         path = f"trees/{quote('@' + hash_, safe='@')}/entries"
         contents_by_key: dict[Key, Content] = {}
-        for page in self._pages(path, {"content": "true", "max-records": str(_PAGE)}, _Entries):
+        size = ListingSize.of(self.catalog)
+        for page in self._pages(path, {"content": "true", "max-records": str(_PAGE)}, _Entries, size):
             for entry in page.entries:
                 if content := _content(entry.name.elements, entry.content):
                     contents_by_key[content.key] = content
@@ -168,7 +171,7 @@ class NessieClient:
         path = f"trees/{quote(branch.name, safe='')}@{branch.hash}/history/commit"
         try:
             answer = self._session().post(f"{self.api}/{path}", json=body, timeout=_TIMEOUT)
-        except requests.RequestException as error:
+        except (requests.RequestException, CatalogUnavailable) as error:  # the latter for a reply that is too long
             raise CommitStateUnknown(
                 f"catalog {self.catalog}: the reply to a commit was lost: {_reason(error)}"
             ) from error
@@ -206,17 +209,21 @@ class NessieClient:
         body = {"config": {name: value for name, value in fields.items() if value is not None}}
         self._answer("POST", "config/repository", json=body)
 
-    def _pages(self, path: str, params: Mapping[str, str], kind: type[Any]) -> Iterator[Any]:
+    def _pages(
+        self, path: str, params: Mapping[str, str], kind: type[Any], size: ListingSize | None = None
+    ) -> Iterator[Any]:
+        """Yield the pages, which `size` counts together where all are kept."""
         token: str | None = None
         while True:
-            page = self._get(path, {**params, **({"page-token": token} if token else {})}, kind)
+            page = self._get(path, {**params, **({"page-token": token} if token else {})}, kind, size)
             yield page
             token, params = page.token, {**params, **({"max-records": str(_PAGE)} if "max-records" in params else {})}
             if not page.has_more or not token:
                 return
 
-    def _get(self, path: str, params: Mapping[str, str], kind: type[Any]) -> Any:  # noqa: ANN401 - of that kind
-        return self._decoded(self._answer("GET", path, params=params), kind)
+    def _get(self, path: str, params: Mapping[str, str], kind: type[Any], size: ListingSize | None = None) -> Any:  # noqa: ANN401 - of that kind
+        hooks = {} if size is None else {"hooks": size.hooks}
+        return self._decoded(self._answer("GET", path, params=params, **hooks), kind)
 
     def _decoded(self, answer: requests.Response, kind: type[Any]) -> Any:  # noqa: ANN401 - of that kind
         try:
@@ -252,6 +259,7 @@ class NessieClient:
         if session is None:
             session = self._local.session = requests.Session()
             session.headers["Accept"] = "application/json"
+            session.hooks["response"] = [partial(read_within_limits, catalog=self.catalog)]
             if self.token:
                 session.headers["Authorization"] = f"Bearer {self.token}"
         return session
@@ -288,6 +296,6 @@ def _message(answer: requests.Response) -> str:
     return f"{answer.status_code} {message or answer.reason}"
 
 
-def _reason(error: requests.RequestException) -> str:
+def _reason(error: Exception) -> str:
     """Return the class of a failure, without addresses, which may hold secrets."""
     return type(error).__name__

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Protocol
 from urllib.parse import quote
 from uuid import UUID
@@ -14,6 +15,7 @@ from uuid import UUID
 import msgspec
 
 from icewright.adapters.catalogs.metadata_files import MetadataCache
+from icewright.adapters.catalogs.replies import ListingSize, table_reply
 from icewright.adapters.catalogs.rest.client import (
     PARALLEL,
     Loaded,
@@ -32,13 +34,14 @@ from icewright.adapters.catalogs.staging import RequestOutcomeUnknown
 from icewright.adapters.catalogs.translate.rest import RestCatalogProperties
 from icewright.adapters.metadata.parsing import parse
 from icewright.core.allowlist import Allowlist, require_hosts, require_inside
-from icewright.core.errors import CatalogUnavailable, TableNotFound, UnsupportedTable
+from icewright.core.errors import CatalogUnavailable, MetadataTooLarge, TableNotFound, UnsupportedTable
 from icewright.core.table import TableMetadata, TableRef
 from icewright.ports import Change, Clock, Pointer, RemoveSnapshots, RestoreSnapshots, VendedCredentials
 
 _OK, _UNCHANGED, _FORBIDDEN, _NOT_FOUND, _CONFLICT = 200, 304, 403, 404, 409
 _REFUSED = frozenset({400, _FORBIDDEN, 406, 410, 422, 451})  # one table alone, not the catalog
 _REFS = {"snapshots": "refs"}  # where it is served the answer is short however long the history is
+_TOO_LARGE_FOR = timedelta(minutes=10)  # in which listings do not ask for the table again
 _CREDENTIALS = "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}/credentials"
 
 
@@ -65,6 +68,7 @@ class RestCatalog:
     _load_cache: dict[TableRef, tuple[str, str, bytes]] = field(
         default_factory=dict, init=False
     )  # ETag, location, checksum
+    _too_large: dict[TableRef, datetime] = field(default_factory=dict, init=False)  # when a listing found out
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def __post_init__(self) -> None:
@@ -90,7 +94,7 @@ class RestCatalog:
 
     def pointers(self) -> Sequence[Pointer]:
         """Return every table; tables are loaded in parallel with `If-None-Match`, so unchanged ones cost a 304."""
-        names = TableListing(self._client).tables()
+        names = TableListing(self._client, ListingSize.of(self.name)).tables()
         refs = [TableRef(self.name, parts[:-1], parts[-1]) for parts in names]
         with ThreadPoolExecutor(PARALLEL) as pool:
             pointers = [pointer for pointer in pool.map(self._pointer, refs) if pointer is not None]
@@ -108,7 +112,8 @@ class RestCatalog:
         """Return the current metadata, and the response body unless the metadata is unchanged since the last call."""
         previous = self._load_cache.get(ref)
         cached = self._memo.cached(ref, previous[1], previous[2]) if previous is not None else None
-        answer = self._client.get(self._path(ref), headers=_unless(previous[0]) if previous and cached else None)
+        headers = _unless(previous[0]) if previous and cached else None
+        answer = self._client.get(self._path(ref), headers=headers, size=table_reply())
         if answer.status == _UNCHANGED and cached is not None:
             return cached, None
         self._require_table(ref, answer)
@@ -177,16 +182,23 @@ class RestCatalog:
     def _pointer(self, ref: TableRef) -> Pointer | None:
         """Return the table's pointer, None if it was dropped meanwhile.
 
-        A forbidden table has a pointer without a location.
+        A forbidden table, and one whose reply is too large, has a pointer without a location.
         """
-        previous = self._pointer_cache.get(ref)
-        answer = self._client.get(self._path(ref), _REFS, _unless(previous[0]) if previous else None)
+        previous, too_large = self._pointer_cache.get(ref), self._too_large.get(ref)
+        if too_large is not None and self.clock.now() - too_large < _TOO_LARGE_FOR:
+            return self._unread(ref)
+        try:
+            answer = self._client.get(self._path(ref), _REFS, _unless(previous[0]) if previous else None, table_reply())
+        except MetadataTooLarge:  # met again by the evaluation, as the table's own fault
+            with self._lock:
+                self._too_large[ref] = self.clock.now()
+            return self._unread(ref)
         if answer.status == _UNCHANGED and previous is not None:
             return Pointer(ref, previous[1])
         if answer.status == _NOT_FOUND:
             return None
         if answer.status in _REFUSED:
-            return Pointer(ref, f"{self.properties.uri}/{self._path(ref)}")
+            return self._unread(ref)
         self._require_table(ref, answer)
         location = self._location(ref, loaded(ref, answer.body, self._client.where))
         with self._lock:
@@ -195,6 +207,9 @@ class RestCatalog:
             else:
                 self._pointer_cache.pop(ref, None)
         return Pointer(ref, location)
+
+    def _unread(self, ref: TableRef) -> Pointer:
+        return Pointer(ref, f"{self.properties.uri}/{self._path(ref)}")
 
     def _require_table(self, ref: TableRef, answer: RestResponse) -> None:
         if answer.status == _NOT_FOUND:
@@ -221,7 +236,7 @@ class RestCatalog:
             response = decode_credentials(ref, answer.body, self._client.where)
             self._store_credentials(ref, "", {}, response.storage_credentials)
             return
-        answer = self._client.get(self._path(ref), _REFS)
+        answer = self._client.get(self._path(ref), _REFS, size=table_reply())
         self._require_table(ref, answer)
         table = loaded(ref, answer.body, self._client.where)
         location = parse(ref, self._location(ref, table), bytes(table.metadata)).location

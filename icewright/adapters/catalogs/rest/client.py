@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -21,6 +22,7 @@ from requests.adapters import HTTPAdapter
 from requests.exceptions import ConnectionError as Disconnected
 from requests.exceptions import ConnectTimeout, RequestException
 
+from icewright.adapters.catalogs.replies import ListingSize, ReplySize, read_within_limits
 from icewright.adapters.catalogs.staging import RequestOutcomeUnknown
 from icewright.adapters.catalogs.translate.rest import DELEGATION, RestCatalogProperties, pyiceberg_properties
 from icewright.core.allowlist import Allowlist, require_hosts
@@ -75,6 +77,7 @@ class _Client(PyIcebergRestCatalog):
     def _create_legacy_oauth2_auth_manager(self, session: Session) -> Any:  # noqa: ANN401 - PyIceberg's
         """Mount the adapter with time-outs before the session makes its first request."""
         _mounted(session)
+        session.hooks["response"] = [partial(read_within_limits, catalog=self.name)]
         return super()._create_legacy_oauth2_auth_manager(session)
 
     def _create_session(self) -> Session:
@@ -82,6 +85,7 @@ class _Client(PyIcebergRestCatalog):
             session = super()._create_session()
         if self.properties.get("rest.sigv4-enabled") != "true":  # which mounts an adapter that signs
             _mounted(session)
+        session.hooks["response"] = [partial(read_within_limits, catalog=self.name)]
         if not self.properties.get(DELEGATION):
             session.headers.pop("X-Iceberg-Access-Delegation", None)
         return session
@@ -136,16 +140,21 @@ class RestClient:
         return separator.join(quote(level, safe="") for level in levels)
 
     def get(
-        self, path: str, params: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
+        self,
+        path: str,
+        params: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        size: ReplySize | None = None,
     ) -> RestResponse:
         """Send a GET request and repeat it while the server answers 429 or 503; return the last response.
 
-        Raises `CatalogUnavailable` when no response came, or when the last attempt failed too.
+        Raises `CatalogUnavailable` when no response came, or when the last attempt failed too, and what `size` raises;
+        without it the limit of a listing holds for the response.
         """
         lost: RequestOutcomeUnknown | None = None
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                answer = self.send("GET", path, params=params, headers=headers)
+                answer = self.send("GET", path, size, params=params, headers=headers)
             except RequestOutcomeUnknown as error:
                 lost = error
                 wait = backoff(attempt)
@@ -160,7 +169,7 @@ class RestClient:
             raise CatalogUnavailable(f"{self.where} does not answer: {lost}; is the server up?") from lost
         raise CatalogUnavailable(f"{self.where} cannot answer now: {answer.message}")
 
-    def send(self, method: str, path: str, **request: Any) -> RestResponse:  # noqa: ANN401 - as requests takes it
+    def send(self, method: str, path: str, size: ReplySize | None = None, **request: Any) -> RestResponse:  # noqa: ANN401 - as requests takes it
         """Send one request once; an expired token is renewed and the request repeated.
 
         Raises `RequestOutcomeUnknown`, and `CatalogUnavailable` before anything was sent.
@@ -168,6 +177,7 @@ class RestClient:
         A path that begins with a slash lies below the server's address, any other below the catalog's prefix.
         """
         client = self._client()
+        request = {**request, "hooks": (size or ListingSize.of(self.properties.name)).hooks}
         answer = self._sent(client, method, path, request)
         if answer.status in _TOKEN_EXPIRED and self._renewed(client):
             answer = self._sent(client, method, path, request)

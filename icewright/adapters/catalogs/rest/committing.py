@@ -14,6 +14,7 @@ from typing import Protocol
 
 import msgspec
 
+from icewright.adapters.catalogs.replies import table_reply
 from icewright.adapters.catalogs.rest import commits, restoring
 from icewright.adapters.catalogs.rest.client import Loaded, RestClient, RestResponse, loaded
 from icewright.adapters.catalogs.staging import RequestOutcomeUnknown
@@ -25,6 +26,7 @@ from icewright.core.errors import (
     CommitStateUnknown,
     IcewrightError,
     InvariantViolated,
+    MetadataTooLarge,
     Refused,
     TableNotFound,
 )
@@ -158,7 +160,10 @@ class Committing:
     def _posted(self, ref: TableRef, request: commits.Json) -> RestResponse:
         progress()  # a commit may be sent again after long waits
         body = {"identifier": {"namespace": ref.namespace, "name": ref.name}, **request}
-        return self.client.send("POST", self.path, data=msgspec.json.encode(body))
+        try:
+            return self.client.send("POST", self.path, table_reply(), data=msgspec.json.encode(body))
+        except MetadataTooLarge as error:
+            raise RequestOutcomeUnknown(str(error)) from error
 
     def _after(self, base: TableMetadata, answer: RestResponse) -> TableMetadata:
         """Return the metadata in the server's response."""
@@ -268,7 +273,7 @@ class Committing:
 
     def document(self, ref: TableRef) -> tuple[TableMetadata, Document]:
         """Return the current metadata, parsed, and its JSON fields as the server sent them."""
-        answer = self.client.get(self.path)
+        answer = self.client.get(self.path, size=table_reply())
         if answer.status != _OK:
             raise CatalogUnavailable(f"{ref}: {self.client.where} did not load it: {answer.message}")
         table = loaded(ref, answer.body, self.client.where)

@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 import msgspec
 
+from icewright.adapters.catalogs.replies import ListingSize
 from icewright.adapters.catalogs.rest.client import PARALLEL, RestClient, RestResponse
 from icewright.core.errors import CatalogUnavailable
 
@@ -41,6 +42,7 @@ class TableListing:
     """List the tables of one server, several namespaces in parallel."""
 
     client: RestClient
+    size: ListingSize
 
     def tables(self) -> list[tuple[str, ...]]:
         """Return the namespace and name of every table, sorted."""
@@ -101,7 +103,7 @@ class TableListing:
             page_params = {**page_params, "pageToken": token}
 
     def _page(self, path: str, params: Mapping[str, str]) -> _Page:
-        answer = self.client.get(path, params)
+        answer = self.client.get(path, params, size=self.size)
         if answer.status == _NOT_FOUND and (path != "namespaces" or "parent" in params):
             raise _NamespaceMissing
         if answer.status in _NO_LEVELS_BELOW and "parent" in params and not params.get("pageToken"):

@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 import msgspec
 
+from icewright.adapters.catalogs.replies import ListingSize
 from icewright.adapters.catalogs.rest.client import RestClient, RestResponse
 from icewright.core.errors import CatalogUnavailable
 from icewright.core.polaris import PolarisPolicy, Served, served
@@ -93,8 +94,9 @@ class RestPolicies:
         params = {"namespace": namespace, "target-name": ref.name}
         policies: list[PolarisPolicy] = []
         seen_tokens: set[str] = set()
+        size = ListingSize.of(ref.catalog)
         while True:
-            page = self._page(self.client.get(path, params))
+            page = self._page(self.client.get(path, params, size=size))
             policies += map(_policy, page.applicable_policies)
             token = page.next_page_token
             if not token:

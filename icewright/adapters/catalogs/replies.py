@@ -1,0 +1,113 @@
+"""Replies of HTTP servers, read within limits of size and time, so that none takes all memory or lasts for ever."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from http.client import HTTPException
+from io import BytesIO
+from typing import Any
+from urllib.parse import urlsplit
+
+from requests import ReadTimeout, Response
+from requests.exceptions import ChunkedEncodingError, ContentDecodingError
+from urllib3.exceptions import DecodeError, HTTPError, ReadTimeoutError
+
+from icewright.adapters.read_limits import read_limits
+from icewright.core.errors import CatalogUnavailable
+from icewright.ports import SizeLimit
+
+_CHUNK = 1 << 16
+_PATIENCE = 90.0  # seconds for any reply
+_LEAST_RATE = 1 << 16  # bytes a second of a longer one
+
+
+@dataclass
+class ReplySize:
+    """The bytes that the replies to one question have together, inflated. Thread-safe."""
+
+    limit: SizeLimit
+    bytes: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+
+    def add(self, path: str, length: int) -> None:
+        """Count bytes of a reply. Raises `MetadataTooLarge` above the limit."""
+        with self._lock:
+            self.bytes += length
+        self.limit.check(path, self.bytes, "the catalog's reply has")
+
+    @property
+    def hooks(self) -> dict[str, Callable[..., None]]:
+        """Return the hooks of a request that read its reply and count it."""
+        return {"response": partial(_read, add=self.add)}
+
+
+@dataclass
+class ListingSize(ReplySize):
+    """The bytes of a listing, all pages together, or of another reply that is about no single table."""
+
+    catalog: str = ""
+
+    @classmethod
+    def of(cls, catalog: str) -> ListingSize:
+        """Return a new count for a catalog, with the limit of this process."""
+        return cls(read_limits().listing, catalog=catalog)
+
+    def add(self, path: str, length: int) -> None:
+        """Count bytes of a reply. Raises `CatalogUnavailable` above the limit."""
+        with self._lock:
+            self.bytes += length
+        if self.bytes > self.limit.max_bytes:
+            raise CatalogUnavailable(
+                f"catalog {self.catalog}: the replies to {path} have more than {self.limit.max_bytes} bytes: mend the "
+                f"server, or raise {self.limit.setting} and the memory of this process",
+                self.catalog,
+            )
+
+
+def table_reply() -> ReplySize:
+    """Return a new count for a reply that brings a table's metadata, with the limit of this process."""
+    return ReplySize(read_limits().metadata)
+
+
+def read_within_limits(response: Response, *_: object, catalog: str, **__: Any) -> None:  # noqa: ANN401 - requests'
+    """Read a reply of a session that counts nothing itself, such as the server's configuration."""
+    _read(response, add=ListingSize.of(catalog).add)
+
+
+def _read(response: Response, *_: object, add: Callable[[str, int], None], **__: Any) -> None:  # noqa: ANN401
+    """Read the body as it comes, where `requests` would wait for all of it."""
+    read: Any = response
+    if read._content_consumed:  # noqa: SLF001 - what `Response.content` looks at
+        return
+    path, began, body = urlsplit(response.url or "").path, time.monotonic(), BytesIO()
+    try:
+        for chunk in _chunks(response):
+            add(path, len(chunk))
+            body.write(chunk)
+            _require_pace(body.tell(), time.monotonic() - began)
+    except BaseException:
+        response.close()
+        raise
+    read._content, read._content_consumed = body.getvalue(), True  # noqa: SLF001
+
+
+def _require_pace(length: int, seconds: float) -> None:
+    if seconds > _PATIENCE + length / _LEAST_RATE:
+        raise ReadTimeout(f"timed out: {length} bytes came in {seconds:.0f} s")
+
+
+def _chunks(response: Response) -> Iterator[bytes]:
+    """Yield what has come, with the errors of `requests`."""
+    try:
+        while chunk := response.raw.read1(_CHUNK, decode_content=True):
+            yield chunk
+    except DecodeError as error:
+        raise ContentDecodingError(error) from error
+    except ReadTimeoutError as error:
+        raise ReadTimeout(error) from error
+    except (HTTPError, HTTPException) as error:
+        raise ChunkedEncodingError(error) from error
