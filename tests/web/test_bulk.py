@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -181,6 +182,23 @@ def test_a_process_is_drained_by_its_id(fleet: Served, command: Any) -> None:
     assert "takes no more jobs" in command("drain", "host.1:7")
     assert "draining" in command("status")
     assert "no process" in command("drain", "other", code=2)
+
+
+def test_pages_drain_a_process(fleet: Served) -> None:
+    """The row of each process that is alive has the form; afterwards the process is shown as draining, without one."""
+    client, store, now = fleet.client(), fleet.bench.store, fleet.bench.clock.now()
+    store.processes.record_heartbeat(ProcessRow("host.1:7:9", "worker", now, now, 2, {}))
+    store.processes.record_heartbeat(ProcessRow("host.2:7:9", "worker", now, now - timedelta(hours=1), 2, {}))
+    assert re.findall(r'name="process" value="(.*?)"', client.get("/settings", headers=BROWSER).text) == ["host.1:7:9"]
+    fields = {"csrf": token_of(client, "/settings"), "process": "host.1:7:9"}
+    drained = client.post("/do/drain", data=fields, headers={**BROWSER, **FORM}).text
+    assert "host.1:7:9 takes no more jobs" in drained
+    assert ">draining<" in drained
+    assert 'name="process"' not in drained
+    assert (
+        "no process"
+        in client.post("/do/drain", data={**fields, "process": "gone"}, headers={**BROWSER, **FORM}).text.casefold()
+    )
 
 
 def test_pages_run_an_operation_on_the_selected_tables(fleet: Served) -> None:

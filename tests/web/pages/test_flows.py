@@ -8,6 +8,7 @@ from playwright.sync_api import Page, expect
 from icewright.app.web.pages.urls import table_url
 from icewright.core.runs import JobState
 from icewright.core.table import TableRef
+from icewright.ports import ProcessRow
 from tests.web.pages.conftest import CLICKS, EVENTS, Opener, Site
 
 pytestmark = [pytest.mark.web, pytest.mark.external, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
@@ -120,6 +121,24 @@ def test_pause_and_resume(site: Site, desk: Opener, number: int) -> None:
     page.get_by_role("button", name="Resume").click()
     expect(page.get_by_role("status")).to_contain_text("Resumed")
     assert site.store.tables.get(ref).paused is None
+
+
+def test_a_worker_is_drained(site: Site, desk: Opener) -> None:
+    """Its row unfolds the form, which says what it does; afterwards the row says that the process drains."""
+    now = site.app.runtime.clock.now()
+    site.store.processes.record_heartbeat(ProcessRow("pod-7:1:2", "worker", now, now, 2, {}))
+    try:
+        page = desk(site.local).page
+        page.goto("/settings")
+        row = page.locator("tr", has=page.locator("summary[aria-label='Drain pod-7:1:2']"))
+        row.locator("summary").click()
+        expect(row).to_contain_text("takes no more jobs, and ends when its jobs have")
+        row.get_by_role("button", name="Drain it").click()
+        expect(page.get_by_role("status")).to_contain_text("pod-7:1:2 takes no more jobs")
+        expect(page.locator("tr", has_text="draining")).to_have_count(1)
+        assert [one.holder for one in site.store.processes.list() if one.drain_since] == ["pod-7:1:2"]
+    finally:
+        site.store.processes.deregister(["pod-7:1:2"])
 
 
 def test_a_viewer_is_shown_and_given_nothing_to_change(site: Site, desk: Opener) -> None:

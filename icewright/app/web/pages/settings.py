@@ -58,6 +58,18 @@ def revoke(submission: Annotated[Submission, submitted(Action.TOKENS_MANAGE)]) -
     return redirect(PATH, "The token is revoked.")
 
 
+@router.post("/do/drain")
+def drain(submission: Annotated[Submission, submitted(Action.TABLES_PAUSE)]) -> Response:
+    """Ask a process to take no more jobs, and to end when its jobs have."""
+    try:
+        process = api.bulk.drain(submission.form.one("process"), submission.caller)["process"]
+    except Problem as problem:
+        if problem.status != _MISSING:
+            raise
+        return redirect(PATH, f"{problem.detail[:1].upper()}{problem.detail[1:]}.", "bad")
+    return redirect(PATH, f"{process} takes no more jobs, and ends when its jobs have.")
+
+
 def _page(
     caller: Caller,
     *,
@@ -76,6 +88,7 @@ def _page(
         pools=api.system.pools(reading),
         limits=api.system.limits(reading),
         processes=api.system.processes(reading),
+        may_drain=caller.principal.may(Action.TABLES_PAUSE),
         permissions=api.access.permissions(caller),
         person=api.access.me(caller),
         roles=list(Role),
