@@ -18,6 +18,13 @@ class ReadLimits:
     max_snapshots: int = 500_000  # in one metadata.json
     max_listing_bytes: int = 256 * MIB  # of a catalog's replies to one question that is about no single table
 
+    @classmethod
+    def of_settings(
+        cls, *, max_metadata_mb: int, max_manifest_mb: int, max_snapshots: int, max_listing_mb: int
+    ) -> ReadLimits:
+        """Return the limits by the keys of the section `reading`."""
+        return cls(max_metadata_mb * MIB, max_manifest_mb * MIB, max_snapshots, max_listing_mb * MIB)
+
     @property
     def metadata(self) -> SizeLimit:
         """Return the limit of a metadata.json, and of any file that is no manifest or manifest list."""

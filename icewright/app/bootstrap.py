@@ -142,16 +142,6 @@ def _files(config: Config, credentials: Callable[[str], VendedCredentials | None
     return IcebergFiles(storage, ManifestReader(storage, Cache(config.cache_folder, config.cache_bytes, ENTRY)))
 
 
-def _read_limits(config: Config) -> ReadLimits:
-    reading = config.reading
-    return ReadLimits(
-        reading.max_metadata_mb << 20,
-        reading.max_manifest_mb << 20,
-        reading.max_snapshots,
-        reading.max_listing_mb << 20,
-    )
-
-
 def _metadata_files(entry: CatalogConfig, files: MetadataFiles) -> MetadataFiles:
     """Return the files as the catalog sees them: without local ones where all of its places are in object stores."""
     places = entry.table_places
@@ -233,7 +223,7 @@ def application(
 ) -> Iterator[Application]:
     """Wire the application for the duration of the block. `command` holds the knobs of --set."""
     store = open_store(config)
-    set_read_limits(_read_limits(config))
+    set_read_limits(ReadLimits.of_settings(**config.reading.model_dump()))
     shared = SharedClock(lambda: server_time(store.engine))
     test_clock, clock = clock, clock or shared
     catalogs: dict[str, AnyCatalog] = {}
