@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
@@ -11,6 +12,7 @@ from urllib.parse import unquote
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 _REMOTE = re.compile(r"(?!file:)[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _SLASHES = re.compile(r"/{2,}")
+_DOTS = re.compile(r"/\.\.?(?:/|$)")
 _SCHEMES: Mapping[str, str] = (
     {"s3a": "s3", "s3n": "s3", "gcs": "gs", "": "file"}
     | dict.fromkeys(("abfss", "wasb", "wasbs"), "abfs")
@@ -78,11 +80,14 @@ def is_location(text: str) -> bool:
 def key(text: str) -> str:
     """Return the form that two spellings of one path share: no scheme and authority, single slashes, decoded, composed.
 
-    Two different files may share a key (`a%20b` and `a b`); whoever compares by it treats both as live.
+    Parts `.` and `..` are resolved, as Hadoop's clients do before they ask the storage. Two different files may share a
+    key (`a%20b` and `a b`); whoever compares by it treats both as live.
     """
     path = _SLASHES.sub("/", split(text).path)
     if "%" in path:
         path = unquote(path)
+    if _DOTS.search(path):
+        path = posixpath.normpath(path) + ("/" if path.endswith("/") else "")
     return path if path.isascii() else unicodedata.normalize("NFC", path)
 
 

@@ -13,9 +13,11 @@ from typing import TypeVar
 
 from icewright.core.errors import CatalogUnavailable, StorageHangs
 from icewright.core.table import TableRef
+from icewright.ports.work import SupervisedWork, progress
 
 T = TypeVar("T")
 _LOOK_SECONDS = 1.0  # between two questions whether a call is worth its wait
+_LONGEST_READ = timedelta(minutes=5)  # after which a table that is still being read is not waited for either
 
 
 class _Overdue(Exception):
@@ -28,6 +30,7 @@ class _Running:
 
     thread: threading.Thread
     began: float
+    work: SupervisedWork  # of that thread: when it last read a file
     overdue: bool = False
 
 
@@ -57,8 +60,9 @@ class CatalogCalls:
     def read(self, ref: TableRef, read: Callable[[], T], limit: timedelta) -> T:
         """Return what is read of a table, or raise what reading raises; a file that hangs costs its table alone.
 
-        Raises `StorageHangs` when the call does not return within the limit. The limit counts from the begin of the
-        oldest read of the table that has not returned, so that a file that hangs is waited for once, by all together.
+        Raises `StorageHangs` when the call makes no progress within the limit, as a table of many files takes longer to
+        read. The limit counts from the progress of the oldest read of the table that has not returned, so that a file
+        that hangs is waited for once, by all together.
         """
         try:
             return self._call(ref, read, limit)
@@ -80,24 +84,31 @@ class CatalogCalls:
             raise _Overdue("has not answered an earlier request yet")
         answer: Future[T] = Future()
 
+        work = SupervisedWork(f"ask {key}")
+
         def run() -> None:
             try:
-                answer.set_result(call())
+                with work.attached():
+                    answer.set_result(call())
             except BaseException as error:  # noqa: BLE001 - raised again for the caller
                 answer.set_exception(error)
 
-        running = _Running(threading.Thread(target=run, name=f"ask {key}", daemon=True), time.monotonic())
+        running = _Running(threading.Thread(target=run, name=f"ask {key}", daemon=True), time.monotonic(), work)
         running.thread.start()
         if oldest is None:
             self._running[key] = oldest = running
-        began = oldest.began if isinstance(key, TableRef) else running.began
-        until = began + limit.total_seconds()
         while True:
+            left = running.began + limit.total_seconds() - time.monotonic()
+            if isinstance(key, TableRef):
+                idle, longest = oldest.work.idle_seconds(), max(limit, _LONGEST_READ).total_seconds()
+                left = min(limit.total_seconds() - idle, oldest.began + longest - time.monotonic())
+                if idle < _LOOK_SECONDS:
+                    progress()
             with suppress(TimeoutError):
-                return answer.result(min(_LOOK_SECONDS, max(0.0, until - time.monotonic())))
+                return answer.result(min(_LOOK_SECONDS, max(0.0, left)))
             if answer.done():
                 return answer.result()  # raises, if the call did
-            if time.monotonic() >= until:
+            if left <= 0:
                 reason = f"did not answer within {limit.total_seconds():g} s{setting}"
             elif (error := failing()) is not None:
                 reason = f"does not answer: {error}"

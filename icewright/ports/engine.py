@@ -72,6 +72,19 @@ class Adoptable:
         """Return all uuids, files and places, in the form in which the store records adoptions."""
         return (*self.tables, *map(key, self.files), *self.places)
 
+    def among(self, other: Adoptable) -> Adoptable:
+        """Return the part of this that the other one has too, of the same table."""
+        same = other.table_uuid == self.table_uuid
+        tables, files, places = (
+            tuple(one for one in mine if same and one in theirs)
+            for mine, theirs in (
+                (self.tables, other.tables),
+                (self.files, other.files),
+                (self.places, other.places),
+            )
+        )
+        return Adoptable(self.table_uuid, tables, files, places)
+
 
 @dataclass(frozen=True, slots=True)
 class Probe:

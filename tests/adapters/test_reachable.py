@@ -17,12 +17,13 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from icewright.adapters.engines.service import reachable as sets
-from icewright.adapters.files.tables import IcebergFiles
+from icewright.adapters.files.tables import IcebergFiles, outside_folders
 from icewright.adapters.metadata.parsing import parse
 from icewright.app.demo.craft import Craft
 from icewright.app.demo.lake import Lake
 from icewright.core.paths import key
 from icewright.core.table import TableRef
+from icewright.testing import builders
 from tests.adapters.writing import Partitioned, ours, record
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -31,6 +32,7 @@ SAME = [
      "file://localhost/w/t/a b.parquet", "file:///w//t///a b.parquet", "FILE:/w/t/a%20b.parquet"],
     ["s3://b/w/é%25.parquet", "s3a://b/w/é%25.parquet", "s3n://b//w/e\u0301%25.parquet", "s3://b/w/%C3%A9%.parquet"],
     ["hdfs:///w/x", "hdfs://nn:8020/w/x", "/w/x", "//w/x"[1:]],
+    ["s3a://b/w/x", "s3a://b/w/y/../x", "s3a://b/../w/./x", "s3a://b/w/x/.", "s3://b/w/%2E/x"],
     ["file:///w/a+b", "file:/w/a+b", "file:/w/a%2Bb"],
     ["file:///w/#?&=", "file:/w/%23?&="],
 ]  # fmt: skip
@@ -68,7 +70,10 @@ def test_nothing_against_nothing() -> None:
 
 
 _PARTS = st.one_of(
-    st.sampled_from(["file:", "FILE:", "s3a:", "//", "/", "a b", "%20", "%C3%A9", "%2F", "%zz", "é", "e\u0301", "x:/"]),
+    st.sampled_from(
+        ["file:", "FILE:", "s3a:", "//", "/", "a b", "%20", "%C3%A9", "%2F", "%zz", "é", "e\u0301", "x:/", "/../"]
+    ),
+    st.sampled_from(["..", "/."]),
     st.sampled_from("b%+:?#.\n\\"),
 )
 
@@ -141,3 +146,10 @@ def test_deleted_entries_reach_nothing(files: IcebergFiles, tmp_path: Path) -> N
         "file:///t/e": "equality deletes",
     }
     assert found.height == 5
+
+
+def test_a_path_that_climbs_out_of_the_location_lies_outside() -> None:
+    """Its text begins as the location does, and Hadoop's clients read it in another table's folder."""
+    metadata = replace(builders.metadata(), location="s3a://b/w/t")
+    paths = pl.Series(["s3a://b/w/t/../u/data/f", "s3a://b/w/t/data/f", "s3a://b/w/t/x/../data/f"])
+    assert outside_folders(paths, metadata, str) == ("s3a://b/w/t/../u/data",)

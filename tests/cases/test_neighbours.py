@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +19,14 @@ from icewright.core.errors import Refused
 from icewright.core.paths import local_path
 from icewright.core.policy import Operation
 from icewright.core.runs import OperationState, Outcome
+from icewright.core.table import Snapshot, TableMetadata
 from icewright.flow.adopt import adopt
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
 from icewright.flow.undo import undo
 from icewright.ports import LedgerState
-from tests.cases.test_open_world import ROWS, later, pin, quickly_located, reads
+from icewright.ports.work import progress
+from tests.cases.test_open_world import ROWS, elsewhere, later, pin, quickly_located, reads
 from tests.cases.test_undo import expired, history, settled, states
 from tests.cases.workspace import EXPIRE, KNOBS_OF, NAME, ORPHANS, Workspace, edit, ref
 
@@ -243,3 +247,133 @@ def test_deletions_of_a_dropped_table_end_with_the_next_listing(workspace: Works
     workspace.detect()
     settled(workspace, hours=30)
     assert states(workspace, job) == {LedgerState.KEPT}
+
+
+def test_a_statistics_file_that_is_live_by_other_means_stays(workspace: Workspace) -> None:
+    """A file that an expired snapshot has as statistics may be a retained one's data: whoever reads it keeps it."""
+    workspace.table()
+    (live,) = workspace.icebergs["lake"].load_table(NAME).inspect.files()["file_path"].to_pylist()
+    names = {"snapshot-id": workspace.metadata().snapshots[0].snapshot_id, "statistics-path": live}
+    sizes = {"file-size-in-bytes": Path(local_path(live) or "").stat().st_size, "file-footer-size-in-bytes": 1}
+    statistics = [{**names, **sizes, "blob-metadata": []}]
+    edit(workspace.metadata_file(), lambda document: document.update(statistics=statistics))
+    assert workspace.run(EXPIRE).metrics["snapshots_expired"] == 3
+    assert workspace.read()
+
+
+@pytest.mark.cases(99)
+def test_a_borrower_that_went_on_before_it_was_dropped(workspace: Workspace) -> None:
+    """A version newer than the last known one lies there: what it took in since is in no catalog, and stays."""
+    catalog = workspace.icebergs["lake"]
+    source, other = (catalog.create_table(name, ROWS.schema) for name in ("sales.source", "sales.borrower"))
+    source.append(ROWS)
+    source.append(ROWS)
+    lent = source.inspect.files()["file_path"].to_pylist()
+    other.add_files(lent[:1])
+    workspace.run(ORPHANS, name="sales.source", dry_run=True)
+    other.add_files(lent[1:])
+    workspace.unregister("sales.borrower")
+    source.overwrite(ROWS)
+    later(workspace)
+    done = workspace.run(EXPIRE, name="sales.source")
+    assert any("is a newer version of lake.sales.borrower" in note for note in done.notes), done
+    assert len(reads(other, registered=False)) == 3
+
+
+@pytest.mark.cases(99)
+def test_a_borrower_of_many_files_is_waited_for(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading a table takes as long as it takes, while file after file is read: only one that hangs is given up."""
+    catalog = workspace.icebergs["lake"]
+    source, other = (catalog.create_table(name, ROWS.schema) for name in ("sales.source", "sales.borrower"))
+    source.append(ROWS)
+    other.add_files(source.inspect.files()["file_path"].to_pylist())
+    source.overwrite(ROWS)
+    later(workspace)
+    real = IcebergFiles.outside
+
+    def slowly(files: IcebergFiles, metadata: TableMetadata, snapshots: Sequence[Snapshot]) -> tuple[str, ...]:
+        for _ in range(8 if metadata.ref.name == "borrower" else 0):
+            time.sleep(0.2)
+            progress()
+        return real(files, metadata, snapshots)
+
+    monkeypatch.setattr(IcebergFiles, "outside", slowly)
+    monkeypatch.setattr("icewright.adapters.engines.service.registry._READ_LIMIT", timedelta(seconds=1))
+    workspace.run(EXPIRE, name="sales.source")
+    assert reads(other)
+
+
+def forked(workspace: Workspace, commits: int) -> tuple[Table, Table]:
+    """A table that keeps two former versions, and its fork in an unseen catalog, whose first version is forgotten."""
+    properties = {"write.metadata.previous-versions-max": "2", "write.metadata.delete-after-commit.enabled": "true"}
+    table = workspace.icebergs["lake"].create_table(NAME, ROWS.schema, properties=properties)
+    table.append(ROWS)
+    fork = workspace.icebergs["pond"].register_table("sales.moved", table.metadata_location)
+    with fork.transaction() as transaction:
+        transaction.remove_properties("write.metadata.delete-after-commit.enabled")
+    for _ in range(commits):
+        table.append(ROWS)
+    workspace.unregister("sales.moved", "pond")
+    return table, fork
+
+
+@pytest.mark.cases(95)
+def test_a_fork_whose_numbers_are_far_behind(workspace: Workspace) -> None:
+    """It commits between our last two versions: its file is older than our newest one, and its number long gone."""
+    table, fork = forked(workspace, 5)
+    location = fork.metadata_location
+    workspace.icebergs["pond"].register_table("sales.moved", location).append(ROWS)
+    fork = workspace.icebergs["pond"].load_table("sales.moved")
+    workspace.unregister("sales.moved", "pond")
+    table.overwrite(ROWS)
+    workspace.clock.advance(days=9)
+    workspace.refused(EXPIRE, "[successor]")
+    assert reads(fork, registered=False)
+
+
+@pytest.mark.cases(95)
+def test_a_fork_that_counts_its_versions_anew(workspace: Workspace) -> None:
+    """A catalog may number versions as it likes: one that is as new as those of our log is looked at."""
+    table, _ = forked(workspace, 5)
+    fork = workspace.icebergs["pond"].register_table("sales.anew", table.metadata_location)
+    fork.append(ROWS)
+    path = Path(local_path(fork.metadata_location) or "")
+    edit(path, lambda document: document.update({"last-updated-ms": document["last-updated-ms"] - 3_600_000}))
+    path.rename(path.with_name("00000-anew.metadata.json"))
+    workspace.unregister("sales.anew", "pond")
+    table.overwrite(ROWS)
+    table.append(ROWS)
+    for left in path.parent.glob("0000[0-4]-*.metadata.json"):
+        if "anew" not in left.name:
+            left.unlink()
+    workspace.clock.advance(days=9)
+    workspace.refused(EXPIRE, "00000-anew", "[successor]")
+
+
+@pytest.mark.cases(95)
+def test_a_successor_that_spells_the_uuid_in_other_case(workspace: Workspace) -> None:
+    """Some writers spell uuids in upper case, others anew in lower case: both are one table."""
+    craft = workspace.craft()
+    workspace.commits(craft, [400, 300, 200, 100])
+    workspace.publish(craft, lambda document: document.update({"table-uuid": document["table-uuid"].upper()}))
+    successor = elsewhere(workspace)
+    successor.append(ROWS)
+    successor.append(ROWS)
+    workspace.unregister("sales.moved", "pond")
+    workspace.grow_old(workspace.home)
+    workspace.refused(EXPIRE, "[successor]")
+
+
+@pytest.mark.cases(106)
+def test_an_adoption_holds_for_what_was_shown(workspace: Workspace) -> None:
+    """Another catalog commits while a person reads the list: its version is not taken over, and stops deletions."""
+    folder = workspace.table()
+    workspace.plant(folder, "metadata/00099-x.metadata.json", content=b"\x28\xb5\x2f\xfd zstd", days=1)
+    shown = adopt(workspace.app.runtime, ref(NAME), dry_run=True)
+    successor = elsewhere(workspace)
+    successor.append(ROWS)
+    successor.append(ROWS)
+    workspace.unregister("sales.moved", "pond")
+    assert adopt(workspace.app.runtime, ref(NAME), shown=shown) == shown
+    workspace.grow_old(workspace.home)
+    workspace.refused(EXPIRE, "[successor]")

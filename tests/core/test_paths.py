@@ -121,10 +121,13 @@ def test_local_path(text: str, path: str | None) -> None:
         pytest.param("s3://b/%E8%A1%A8/f", "s3://b/表/f", marks=pytest.mark.cases(59)),
         pytest.param("s3://b/e\u0301/f", "s3://b/\u00e9/f", marks=pytest.mark.cases(59)),
         pytest.param("s3://b/e%CC%81/f", "s3://b/\u00e9/f", marks=pytest.mark.cases(59)),
+        pytest.param("s3a://b/x/../t/./f", "s3a://b/t/f", marks=pytest.mark.cases(59)),
+        pytest.param("s3a://b/../t/f/.", "s3a://b/t/f", marks=pytest.mark.cases(59)),
+        pytest.param("s3a://b/t/x/../", "s3a://b/t/", marks=pytest.mark.cases(59)),
     ],
 )
 def test_spellings_share_a_key(one: str, other: str) -> None:
-    """Schemes, slashes, percent signs and composed characters do not make another file of a path."""
+    """Schemes, slashes, percent signs, composed characters, `.` and `..` do not make another file of a path."""
     assert key(one) == key(other)
 
 
@@ -136,6 +139,8 @@ def test_spellings_share_a_key(one: str, other: str) -> None:
         ("s3://b/t/a?b", "s3://b/t/a"),
         ("s3://b/t/A", "s3://b/t/a"),
         ("s3://b/t/f", "s3://b/t/f/"),
+        ("s3://b/t/.f", "s3://b/t/f"),
+        ("s3://b/t/..f", "s3://b/f"),
         ("s3://b/orders/f", "s3://b/orders_archive/f"),
     ],
 )

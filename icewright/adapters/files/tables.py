@@ -39,7 +39,11 @@ def outside_folders(paths: pl.Series, metadata: TableMetadata, canonical: Callab
     real = {folder: canonical(folder) for folder in folders}
     own = [canonical(place).rstrip("/") + "/" for place in (metadata.location, *metadata.write_paths)]
     # nearly all files are spelt as the places are
-    beyond = [folder for folder, leads in real.items() if not any(f"{leads}/".startswith(place) for place in own)]
+    beyond = [
+        folder
+        for folder, leads in real.items()
+        if "/../" in f"{leads}/" or not any(f"{leads}/".startswith(place) for place in own)
+    ]
     places = [_SPELLING.place(place) for place in own]
     strange = [f for f in beyond if not any(_SPELLING.place(real[f]).within(place) for place in places)]
     return _merged_upwards(strange)

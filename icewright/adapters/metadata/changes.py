@@ -71,7 +71,7 @@ def missing(document: Document, change: RestoreSnapshots) -> list[Json]:
     """
     editor = Editor(document)
     where, uuid = editor.get("location", ""), editor.get("table-uuid", "")
-    if change.table_uuid and uuid != change.table_uuid:
+    if change.table_uuid and uuid.lower() != change.table_uuid.lower():
         raise Refused(f"{where}: it is another table now (uuid {uuid}, not {change.table_uuid})")
     present = {OF_SNAPSHOT.decode(item).snapshot_id for item in editor.items("snapshots")}
     absent = [snapshot for snapshot in change.snapshots if snapshot["snapshot-id"] not in present]

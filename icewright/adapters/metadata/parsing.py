@@ -153,7 +153,7 @@ def _parse(ref: TableRef, location: str, length: int, decoded: _Metadata) -> Tab
         ref=ref,
         metadata_location=location,
         metadata_length=length,
-        table_uuid=decoded.table_uuid,
+        table_uuid=decoded.table_uuid.lower(),  # writers differ in case
         location=decoded.location.rstrip("/"),
         format_version=decoded.format_version,
         last_updated=time_of(decoded.last_updated_ms),
@@ -333,7 +333,7 @@ def lineage(content: bytes, location: str) -> Lineage | None:
 def _values(decoded: _Lineage) -> Lineage:
     current = decoded.current_snapshot_id
     return Lineage(
-        table_uuid=decoded.table_uuid or decoded.view_uuid or "",
+        table_uuid=(decoded.table_uuid or decoded.view_uuid or "").lower(),  # in which case does not count
         location=decoded.location.rstrip("/"),
         last_updated=None if decoded.last_updated_ms is None else time_of(decoded.last_updated_ms),
         log=tuple(entry.metadata_file for entry in decoded.metadata_log or ()),

@@ -291,7 +291,7 @@ def adopt(table: Table, dry_run: DryRun = False, yes: Yes = False, as_json: Json
         if adoptable.what and not dry_run:
             confirm("Does no other table, in any catalog, need any of this?", yes=yes)
         if not dry_run:
-            adopt_files(opened.runtime, ref)
+            adoptable = adopt_files(opened.runtime, ref, shown=adoptable)
     if as_json:
         parts = {"tables": adoptable.tables, "files": adoptable.files, "places": adoptable.places}
         lists = {name: list(values) for name, values in parts.items()}

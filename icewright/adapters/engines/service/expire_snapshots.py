@@ -7,7 +7,7 @@ after the commit it is proved again, against the metadata of that moment.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -123,18 +123,15 @@ class ExpireInService:
     def unreachable(self, metadata: TableMetadata, ids: set[int], *, totals: bool) -> Unreachable:
         """Return the files that the given snapshots reach and no other snapshot of the table does."""
         files = self.deletion.files
-        expired = [s for s in metadata.snapshots if s.snapshot_id in ids]
-        retained = [s for s in metadata.snapshots if s.snapshot_id not in ids]
-        retained_manifests = sets.manifests_of(files, retained, totals=totals)
-        expired_manifests = sets.without(sets.manifests_of(files, expired), retained_manifests, files.canonical)
-        content = [sets.files_frame(()), *sets.content_of(files, expired_manifests)]
-        retained_content = sets.content_of(files, retained_manifests)
-        live = sets.unreached(pl.concat(content).unique("path"), retained_content, files.canonical)
-        lists = sets.without(sets.lists_of(expired), sets.lists_of(retained), files.canonical)
-        statistics = _expired_statistics(metadata, ids, files.canonical)
-        return Unreachable(
-            pl.concat([live, statistics, sets.as_files(expired_manifests), lists]).unique("path"), retained_manifests
+        expired, retained = _of_snapshots(metadata, ids), _of_snapshots(metadata, metadata.by_id.keys() - ids)
+        retained_manifests = sets.manifests_of(files, retained.snapshots, totals=totals)
+        expired_manifests = sets.without(
+            sets.manifests_of(files, expired.snapshots), retained_manifests, files.canonical
         )
+        named = [sets.lists_of(expired.snapshots), sets.statistics_of(expired), sets.as_files(expired_manifests)]
+        candidates = pl.concat([*sets.content_of(files, expired_manifests), *named]).unique("path")
+        reached = sets.reached(files, retained, retained_manifests)
+        return Unreachable(sets.unreached(candidates, reached, files.canonical), retained_manifests)
 
     def _unused(self, metadata: TableMetadata, ids: set[int], compared: pl.DataFrame | None) -> Unused:
         """Return specs and schemas that no retained snapshot uses; none where a snapshot does not name its schema."""
@@ -218,14 +215,13 @@ _USED = Unused()
 _NO_FILES = PlannedExpiry((), (), None, ())
 
 
-def _expired_statistics(metadata: TableMetadata, ids: set[int], canonical: sets.Canonical) -> pl.DataFrame:
-    expired = [(s.path, s.length, "statistics") for s in metadata.statistics if s.snapshot_id in ids]
-    expired += [
-        (s.path, s.length, "partition statistics") for s in metadata.partition_statistics if s.snapshot_id in ids
-    ]
-    retained = [s for s in (*metadata.statistics, *metadata.partition_statistics) if s.snapshot_id not in ids]
-    return sets.without(
-        sets.files_frame(expired), sets.files_frame((s.path, s.length, "") for s in retained), canonical
+def _of_snapshots(metadata: TableMetadata, ids: Collection[int]) -> TableMetadata:
+    """Return the table as if it had these snapshots alone, with their statistics."""
+    return replace(
+        metadata,
+        snapshots=tuple(s for s in metadata.snapshots if s.snapshot_id in ids),
+        statistics=tuple(s for s in metadata.statistics if s.snapshot_id in ids),
+        partition_statistics=tuple(s for s in metadata.partition_statistics if s.snapshot_id in ids),
     )
 
 

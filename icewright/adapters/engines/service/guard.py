@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from icewright.adapters.engines.service import reachable as sets
-from icewright.adapters.engines.service.listing import has_versions
+from icewright.adapters.engines.service.listing import has_versions, strange_metadata_beside
 from icewright.adapters.engines.service.other_formats import require_iceberg_alone
 from icewright.adapters.engines.service.registry import Other, Surroundings, TableRegistry
+from icewright.adapters.engines.service.successors import identify
 from icewright.core.errors import FileMissing, IcewrightError, Refused
 from icewright.core.places import Index, Place, Spelling
 from icewright.core.table import TableMetadata, TableRef
@@ -180,6 +181,8 @@ class DeletionGuard:
             return dict.fromkeys(files["path"], f"{other} may read them{remedy}")
         try:
             metadata = self.registry.metadata_of(other)
+            if other.pointer is None and (newer := self._newer_versions(metadata)):
+                return dict.fromkeys(files["path"], f"{newer} is a newer version of {other}, and may read them")
             free = sets.unreached(files, sets.reached(self.registry.files, metadata), self.registry.files.canonical)
         except FileMissing:
             if other.pointer is None and self._is_deleted(other, own):
@@ -228,6 +231,12 @@ class DeletionGuard:
             return False
         places = (current.location, *current.write_paths, current.metadata_location.rpartition("/")[0])
         return not any(one.may_meet(self._place(place, surroundings)) for one in own_places for place in places)
+
+    def _newer_versions(self, last: TableMetadata) -> str:
+        """Return a version that an unnamed table came to after its last known one; blank when there is none."""
+        files = self.registry.files
+        strange = strange_metadata_beside(files, last)
+        return next((one.path for one in identify(last, strange, files.read, frozenset()).successors), "")
 
     def _is_deleted(self, other: Other, own: TableMetadata) -> bool:
         """Return whether no version of an unnamed table is left: an unseen catalog may name it, and write new ones."""

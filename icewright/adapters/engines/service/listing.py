@@ -191,8 +191,8 @@ def strange_metadata_beside(
     """Return metadata files in the table's metadata folders that its log does not name and somebody may own.
 
     `former_versions` are the last ones of earlier names, wherever they lie: who dropped a name may have another for it.
-    Files older than the oldest version in the log are skipped, unless two files have its number: then the table may
-    have been forked there.
+    Files older than the oldest version in the log are skipped, by their number or, where a catalog counts anew, by
+    their time, unless two files have its number: then the table may have been forked there.
     """
     named = (metadata.metadata_location, *metadata.metadata_log)
     folders = {metadata_folder(metadata.location, metadata.properties), *(path.rpartition("/")[0] for path in named)}
@@ -209,11 +209,12 @@ def strange_metadata_beside(
             # can be listed, as on a cluster that the table has left, nothing is deleted either
             if place == current_folder:
                 raise
-    current_written = next((at for path, at in written.items() if key(path) == key(metadata.metadata_location)), None)
+    named_written = [at for path, at in written.items() if key(path) in named_keys and at is not None]
+    oldest_written = min(named_written, default=None)
 
     def newer(one: Strange) -> bool:
         version = _version(one.path)
-        later = current_written is None or one.modified is None or one.modified >= current_written
+        later = oldest_written is None or one.modified is None or one.modified >= oldest_written
         return later or number is None or version is None or version >= number
 
     numbers = Counter(_version(path) for path in written)

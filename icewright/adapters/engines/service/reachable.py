@@ -110,7 +110,9 @@ def with_key(frame: pl.DataFrame, canonical: Canonical) -> pl.DataFrame:
     plain = path.str.replace(_PREFIX, "/")
     if frame.select(plain.str.contains("//", literal=True).any()).item():
         plain = plain.str.replace_all(r"/{2,}", "/")
-    needs_decoding = (path.str.len_bytes() != path.str.len_chars()) | path.str.contains("%", literal=True)
+    has_dots = path.str.contains("./", literal=True) | path.str.ends_with(".")
+    odd = path.str.contains("%", literal=True) | has_dots
+    needs_decoding = (path.str.len_bytes() != path.str.len_chars()) | odd
     return frame.with_columns(
         key=pl.when(needs_decoding)
         .then(pl.when(needs_decoding).then(path).map_elements(key, return_dtype=pl.String, skip_nulls=True))

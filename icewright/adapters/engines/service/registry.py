@@ -35,7 +35,9 @@ from icewright.ports.work import WorkerThreads
 
 _READERS = 8
 _UNREADABLE_FOR = timedelta(minutes=5)  # how long a table that could not be read is not read again
-_READ_LIMIT = timedelta(seconds=5)  # after which a table is not waited for that lies elsewhere, most likely
+_READ_LIMIT = timedelta(
+    seconds=5
+)  # without progress, after which a table is not waited for: most likely it lies elsewhere
 _UNREADABLE = (MetadataUnreadable, TableNotFound, UnsupportedTable, AccessDenied, StorageUnavailable)
 
 
