@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -158,6 +159,14 @@ def _detections(state: StoreState) -> Iterator[Sample]:
             yield (row.name,), max(0.0, (state.now - row.detected_at).total_seconds())
 
 
+def _idle_pools(state: StoreState) -> Iterator[Sample]:
+    idle: Counter[str] = Counter()
+    for row in state.processes:
+        for pool, load in row.details.get("pools", {}).items():
+            idle[pool] += load.get("idle_gb_hours", 0.0)
+    return (((pool,), spent) for pool, spent in idle.items())
+
+
 def _processes(state: StoreState) -> Iterator[Sample]:
     for kind in ("service", "worker"):
         yield (kind,), sum(row.kind == kind for row in state.processes)
@@ -251,7 +260,7 @@ _DECLARED = (
     Declared("icewright_files_deleted_total", _C, _LABELS, "files deleted, of every kind", _total("files_deleted")),
     Declared("icewright_bytes_deleted_total", _C, _LABELS, "bytes of the deleted files", _total("bytes_deleted")),
     Declared("icewright_snapshots_expired_total", _C, _LABELS, "snapshots expired", _total("snapshots_expired")),
-    Declared("icewright_gb_hours_total", _C, _LABELS, "memory held over the time, in GB-hours", _total("gb_hours")),
+    Declared("icewright_gb_hours_total", _C, _LABELS, "memory reserved over the time, in GB-hours", _total("gb_hours")),
     Declared("icewright_catalog_errors_total", _C, ("catalog",), "times that it could not be read", _catalog_errors),
     Declared(
         "icewright_catalog_failures",
@@ -276,6 +285,13 @@ _DECLARED = (
         (),
         "jobs that all of them together can run at the same time",
         lambda state: [((), sum(row.slots for row in state.processes))],
+    ),
+    Declared(
+        "icewright_pool_idle_gb_hours",
+        _G,
+        ("pool",),
+        "what the Spark applications of living processes reserved without a job, in GB-hours; no run is charged for it",
+        _idle_pools,
     ),
     Declared("icewright_loop_lag_seconds", _G, ("loop",), "how late a loop of this process is"),
     Declared("icewright_loop_duration_seconds", _H, ("loop",), "how long the rounds of a loop of this process take"),

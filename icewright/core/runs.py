@@ -127,7 +127,8 @@ def deferred(operation: Operation, reason: str, fault: FaultOwner | None = None)
 
 TIME_AND_COST = {
     "duration_ms": "wall time",
-    "gb_hours": "memory held over the time",
+    "gb_hours": "memory reserved over the time: Spark's is that of driver and executors, shared among jobs of one time",
+    "gb_hours_used": "of these what Spark's tasks used: their run time times the memory of a core",
     "gb_hours_predicted": "what the plan reckoned with",
     "cost_factor": "by which earlier runs had corrected the prediction",
 }

@@ -52,7 +52,9 @@ def store(copied_store: Callable[[Path], sa.Engine], tmp_path: Path) -> Iterator
     made.alerts.record_changes(
         [Begin(Condition(AlertRule.STALE, "x", "y"), Severity.WARNING, raised=True)], ["slack"], NOW
     )
-    made.processes.record_heartbeat(ProcessRow("a:1:1", "service", NOW, NOW, 4, {}))
+    made.processes.record_heartbeat(
+        ProcessRow("a:1:1", "service", NOW, NOW, 4, {"pools": {"spark": {"idle_gb_hours": 0.25}}})
+    )
     made.processes.record_heartbeat(ProcessRow("b:1:1", "worker", NOW, NOW - timedelta(hours=1), 4, {}))
     yield made
     made.engine.dispose()
@@ -106,7 +108,7 @@ def test_catalogs_that_nobody_looks_after_have_no_tables(store: SqlStore) -> Non
 
 def test_every_metric_is_there(store: SqlStore) -> None:
     """What the catalogue declares is scraped, with its type, labels and help; and nothing else of ours is."""
-    made = telemetry(store, detect=1.5)
+    made = telemetry(store, FixedClock(NOW), detect=1.5)  # while a process with a pool is alive
     made.loop_ran("detect", 0.2)
     found = scraped(made)
     types = {
@@ -123,6 +125,7 @@ def test_every_metric_is_there(store: SqlStore) -> None:
         assert found.helps[name] == metric.help
         labels = [json.loads(key[1]).keys() for key in found.values if key[0].startswith(name)]
         assert any(set(metric.labels) == set(some) - {"le"} for some in labels)
+    assert found("icewright_pool_idle_gb_hours", pool="spark") == 0.25
 
 
 def test_what_they_say(store: SqlStore) -> None:

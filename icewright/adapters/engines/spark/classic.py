@@ -42,17 +42,22 @@ def shortage(master: str, conf: Mapping[str, str]) -> str | None:
     """Return why the pool's settings may end its executors, with the remedy; None when they do not."""
     if not _in_containers(master) or _OVERHEAD in overhead(master, conf):
         return None
-    given = sum(megabytes(conf[name]) or 0.0 for name in (_OVERHEAD, _PYTHON) if name in conf)
-    if _OVERHEAD not in conf:
-        factor = next((float(conf[name]) for name in _FACTORS if name in conf), 0.1)
-        given += max(_JVM_MB, factor * (megabytes(conf.get("spark.executor.memory", "1g")) or 0.0))
-    needed = _needed(conf)
+    given, needed = _beside_heap(conf), _needed(conf)
     if given >= needed:
         return None
     return (
         f"executors have {given:.0f} MB beside their heap, and {_tasks(conf)} Python tasks take up to {needed} MB with "
         f"the JVM: set {_OVERHEAD} to {needed}m or leave it out"
     )
+
+
+def _beside_heap(conf: Mapping[str, str]) -> float:
+    """Return the MB that the container of an executor has beside its heap."""
+    given = sum(megabytes(conf[name]) or 0.0 for name in (_OVERHEAD, _PYTHON) if name in conf)
+    if _OVERHEAD not in conf:
+        factor = next((float(conf[name]) for name in _FACTORS if name in conf), 0.1)
+        given += max(_JVM_MB, factor * (megabytes(conf.get("spark.executor.memory", "1g")) or 0.0))
+    return given
 
 
 def _in_containers(master: str) -> bool:
@@ -149,7 +154,7 @@ class ClassicApplication:
                 f"The whole log is in {log}"
             ) from error
         self._context.setLogLevel("WARN")
-        self._master = master
+        self._master, self._settings = master, settings
         self._session = SparkSession(self._context)
         for key, value in catalog_conf.items():  # not on the command line, which other users of the host can read
             self._session.conf.set(key, value)
@@ -207,6 +212,26 @@ class ClassicApplication:
         """Return the tasks' run time times the share of an executor's memory that a core has."""
         milliseconds = sum(stage.executorRunTime() for stage in self._stages(tag))
         return cost.gb_hours(milliseconds / 1000, self._memory_of_a_core())
+
+    def memory_gb(self) -> float | None:
+        """Return the memory that the driver and the executors of now reserve, with what is beside their heap."""
+        from py4j.protocol import Py4JError  # noqa: PLC0415
+
+        try:
+            if self._master.startswith("local"):
+                return self._driver_memory
+            listed = _listed(self._scala.statusStore().executorList(True))
+        except (Py4JError, OSError):  # it died just now
+            return None
+        executor = _gigabytes(self._settings.get("spark.executor.memory", "1g"))
+        if _in_containers(self._master):
+            executor += _beside_heap(self._settings) / 1024
+        executors = sum(bool(one.id() != "driver") for one in listed)
+        return self._driver_memory + executor * executors
+
+    @cached_property
+    def _driver_memory(self) -> float:
+        return _gigabytes(self._setting("spark.driver.memory", "1g"))
 
     def trouble(self, tag: str) -> str | None:
         """Return why a stage failed: with partial progress the procedure hides it."""
@@ -273,7 +298,7 @@ class ClassicApplication:
 
     @cached_property
     def _local_memory_of_a_core(self) -> float:
-        return _gigabytes(self._setting("spark.driver.memory", "1g")) / max(1, self._context.defaultParallelism)
+        return self._driver_memory / max(1, self._context.defaultParallelism)
 
     def _setting(self, name: str, default: str) -> str:
         """Return one Spark setting: PySpark's own accessor reads all settings one by one."""

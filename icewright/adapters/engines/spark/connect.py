@@ -79,6 +79,9 @@ class ConnectApplication:
     def gb_hours(self, tag: str) -> None:
         """Return None: a Connect server does not report the run time of tasks."""
 
+    def memory_gb(self) -> None:
+        """Return None: a Connect server does not report what it reserves."""
+
     def trouble(self, tag: str) -> str:  # noqa: ARG002
         """Return None: a Connect server does not report why tasks failed."""
         return "the log of the Connect server says why"

@@ -73,12 +73,12 @@ class SparkEngine:
         try:
             answer = pool.run(begun, f"icewright-{request.job_id}", request.check)
         except (StatementFailed, IcewrightError) as error:
-            times = self._times(began[0], None) if began else {}
+            times = self._times(began[0]) if began else {}
             self._report_partial_result(catalog, request, step, app_id, started, times)
             raise _translated_error(base, error) from error
         after = catalog.load(base.ref)
         done = effect(self.files, base, after, app_id, _operations(step))
-        times = self._times(began[0], answer.gb_hours)
+        times = self._times(began[0], answer)
         if failure := _nothing_done(base, answer, done):
             self._report_partial_result(catalog, request, step, app_id, started, times)
             raise failure
@@ -156,11 +156,15 @@ class SparkEngine:
             outcome = committed(request.operation, summary, times, done.removed)
         request.on_partial_result(replace(outcome, notes=tuple(notes), statements=statements))
 
-    def _times(self, started: datetime, gb_hours: float | None) -> dict[str, float]:
-        """Return the step's duration and GB-hours; wall time times memory where Spark does not report task times."""
+    def _times(self, started: datetime, answer: StepResult | None = None) -> dict[str, float]:
+        """Return the step's duration and GB-hours: by wall time where Spark does not report what it reserves."""
         seconds = (self.clock.now() - started).total_seconds()
-        hours = cost.gb_hours(seconds, cost.SPARK_MEMORY_GB) if gb_hours is None else gb_hours
-        return {"duration_ms": round(seconds * 1000), "gb_hours": round(hours, 9)}
+        reserved = answer.gb_hours if answer is not None else None
+        hours = cost.gb_hours(seconds, cost.SPARK_MEMORY_GB) if reserved is None else reserved
+        times = {"duration_ms": round(seconds * 1000), "gb_hours": round(hours, 9)}
+        if answer is not None and answer.used_gb_hours is not None:
+            times["gb_hours_used"] = round(answer.used_gb_hours, 9)
+        return times
 
     def _preview(self, request: StepRequest, step: SparkStep) -> Outcome:
         actions: tuple[FileAction, ...] = ()

@@ -17,6 +17,7 @@ from icewright.adapters.engines.failures import telling
 from icewright.adapters.engines.spark.classic import ClassicApplication, shortage
 from icewright.adapters.engines.spark.connect import ConnectApplication
 from icewright.adapters.engines.spark.java import java_home
+from icewright.adapters.engines.spark.reservation import Reservation
 from icewright.core.errors import Cancelled, EngineUnavailable, IcewrightError, LeaseLost, requires_extra
 from icewright.core.predicates import quoted
 from icewright.ports.work import current_work
@@ -50,6 +51,9 @@ class SparkApplication(Protocol):
 
     def gb_hours(self, tag: str) -> float | None:
         """Return the memory that tagged tasks held times their run time; None if unknown."""
+
+    def memory_gb(self) -> float | None:
+        """Return the memory that driver and executors reserve now; None if unknown."""
 
     def trouble(self, tag: str) -> str | None:
         """Return why tagged tasks failed; None if none did."""
@@ -130,7 +134,8 @@ class StepResult:
     """The results of the statements of one step, and their cost."""
 
     rows: tuple[Mapping[str, Any], ...]
-    gb_hours: float | None = None  # None: Spark does not report them
+    gb_hours: float | None = None  # that the application reserved for the job; None: Spark does not report it
+    used_gb_hours: float | None = None  # that tasks used of them
     trouble: str | None = None  # why tasks failed, when files could not be rewritten
     notes: tuple[str, ...] = ()
 
@@ -167,6 +172,7 @@ class SparkPool:
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _no_arrow: dict[str, str | None] = field(default_factory=dict, init=False)  # by application
     _calls: Iterator[int] = field(default_factory=itertools.count, init=False)
+    _reserved: Reservation = field(default_factory=Reservation, init=False)
     _waiting_since: dict[int, float] = field(default_factory=dict, init=False)  # jobs that wait for room, since when
 
     def __post_init__(self) -> None:
@@ -183,8 +189,11 @@ class SparkPool:
             if self._application is not None and not self._application.alive():
                 self._application.stop()
                 self._application = None
+                self._reserved.ended()
             if self._application is None:
+                since = self._reserved.clock()
                 self._application = self._start()
+                self._reserved.started(self._application.memory_gb(), since)
             return self._application
 
     def session(self) -> SparkSession:
@@ -208,11 +217,12 @@ class SparkPool:
             cancel = partial(application.cancel, tag)
             with _quiet_after_failure(application, tag), watched(check, cancel, self.look_seconds, application.tasks):
                 try:
-                    with application.marked(tag) as session:
+                    with application.marked(tag) as session, self._reserved.job(application.memory_gb) as charged:
                         answer = work(session)
                         failed = any(row.get(_FAILED) for row in answer.rows)
                         trouble = answer.trouble or (application.trouble(tag) if failed else None)
-                        return replace(answer, gb_hours=application.gb_hours(tag), trouble=trouble)
+                        used = application.gb_hours(tag)
+                        return replace(answer, gb_hours=charged(), used_gb_hours=used, trouble=trouble)
                 except (PySparkException, Py4JError, OSError) as error:
                     if not application.alive():
                         raise EngineUnavailable(f"Spark died while it worked: {telling(str(error))}") from error
@@ -249,6 +259,7 @@ class SparkPool:
             if self._application is not None:
                 self._application.stop()
                 self._application = None
+                self._reserved.ended()
 
     def _start(self) -> SparkApplication:
         if self.remote is not None:
@@ -276,7 +287,7 @@ class SparkPool:
             self._room.release()
 
     def load(self) -> Mapping[str, float] | None:
-        """Return the application's load: cores, active and pending tasks, and the longest wait of a job for a slot.
+        """Return the application's load: cores, active and pending tasks, the longest wait of a job, and idle GB-hours.
 
         Returns None while nothing runs, and where Spark does not report its tasks.
         """
@@ -286,7 +297,8 @@ class SparkPool:
             return None
         waited_seconds = [time.monotonic() - since for since in list(self._waiting_since.values())]
         names = ("cores", "active_tasks", "pending_tasks")
-        return {**dict(zip(names, tasks, strict=True)), "longest_wait_seconds": max(waited_seconds, default=0.0)}
+        longest, idle = max(waited_seconds, default=0.0), self._reserved.idle_gb_hours
+        return {**dict(zip(names, tasks, strict=True)), "longest_wait_seconds": longest, "idle_gb_hours": idle}
 
 
 @contextmanager

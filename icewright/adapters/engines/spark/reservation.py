@@ -1,0 +1,73 @@
+"""The memory that a pool's application reserves over the time: what jobs are charged, and what passes without one."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from icewright.core import cost
+
+Memory = Callable[[], float | None]  # GB that the application reserves now; None: it does not tell
+
+
+@dataclass
+class Reservation:
+    """Share what an application reserves among the jobs that run at the same time. Thread-safe."""
+
+    clock: Callable[[], float] = time.monotonic
+    _jobs: int = field(default=0, init=False)
+    _at: float = field(default=0.0, init=False)
+    _memory: float | None = field(default=None, init=False)  # at that time; None where it is not known
+    _each: float = field(default=0.0, init=False)  # GB-hours of a job that had run all the time
+    _idle: float = field(default=0.0, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+
+    @property
+    def idle_gb_hours(self) -> float:
+        """Return what was reserved without a job, the start of applications among it."""
+        with self._lock:
+            waits = self._memory is not None and not self._jobs
+            return self._idle + (cost.gb_hours(self.clock() - self._at, self._memory or 0.0) if waits else 0.0)
+
+    def started(self, memory: float | None, since: float) -> None:
+        """Note that an application has started, and since when it reserves its memory."""
+        with self._lock:
+            self._memory, self._at = memory, since
+
+    def ended(self) -> None:
+        """Note that the application has ended: it reserves nothing more."""
+        self._pass(None, 0)
+
+    @contextmanager
+    def job(self, memory: Memory) -> Iterator[Callable[[], float | None]]:
+        """Count a job as running; the yielded function returns the GB-hours that it is charged by now."""
+        begin, known = self._pass(memory(), 1)
+
+        def charged() -> float | None:
+            now, told = self._pass(memory(), 0)
+            return now - begin if known and told else None
+
+        try:
+            yield charged
+        finally:
+            self._pass(memory(), -1)
+
+    def _pass(self, memory: float | None, jobs: int) -> tuple[float, bool]:
+        """Account for the time until now, and return what each job is charged since the begin, if it is known.
+
+        Executors come and go: between two looks the memory counts as their mean.
+        """
+        with self._lock:
+            now = self.clock()
+            if self._memory is not None:
+                held = cost.gb_hours(now - self._at, (self._memory + (self._memory if memory is None else memory)) / 2)
+                if self._jobs:
+                    self._each += held / self._jobs
+                else:
+                    self._idle += held
+            self._at, self._jobs = now, self._jobs + jobs
+            self._memory = memory
+            return self._each, memory is not None
