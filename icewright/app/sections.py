@@ -16,6 +16,19 @@ from icewright.core.words import kind, near
 
 _ADDRESSES = {"^sc://.+": "sc://host:15002", "^https?://.+": "https://host:5000"}
 _UNION_BRANCHES = ("str", "int", "float", "bool", "[key]")  # in pydantic's paths of faults: the type that was tried
+_OperationName = Literal[
+    "expire_rows",
+    "compact",
+    "rewrite_deletes",
+    "rewrite_manifests",
+    "compute_statistics",
+    "recovery_points",
+    "expire_snapshots",
+    "remove_orphans",
+]
+_Importance = Literal["critical", "high", "normal", "low"]
+_Secret = Annotated[str, Field(min_length=16)]  # long enough not to be guessed over the network
+_Role = Literal["viewer", "operator", "owner", "admin"]
 
 
 class Section(BaseModel):
@@ -83,18 +96,6 @@ class PoolSection(Section):
     conf: dict[str, str | int | float | bool] = Field(default_factory=dict)
 
 
-_OperationName = Literal[
-    "expire_rows",
-    "compact",
-    "rewrite_deletes",
-    "rewrite_manifests",
-    "compute_statistics",
-    "recovery_points",
-    "expire_snapshots",
-    "remove_orphans",
-]
-
-
 def default_limits_per_operation() -> dict[_OperationName, int]:
     """Return the default number of concurrent jobs by operation."""
     return {
@@ -107,9 +108,6 @@ def default_limits_per_operation() -> dict[_OperationName, int]:
         "expire_snapshots": 4,
         "remove_orphans": 1,
     }
-
-
-_Importance = Literal["critical", "high", "normal", "low"]
 
 
 def _of_namespace(pattern: str) -> str:
@@ -195,17 +193,11 @@ class ServerSection(Section):
     requests_per_second: int = Field(100, ge=1)
 
 
-_Secret = Annotated[str, Field(min_length=16)]  # long enough not to be guessed over the network
-
-
 class EventsSection(Section):
     """Tokens and signing secrets of senders of events."""
 
     tokens: list[_Secret] = Field(default_factory=list, repr=False)
     secrets: list[_Secret] = Field(default_factory=list, repr=False)
-
-
-_Role = Literal["viewer", "operator", "owner", "admin"]
 
 
 class GroupSection(Section):

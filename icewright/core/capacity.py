@@ -20,6 +20,8 @@ MAX_WAIT: Mapping[str, timedelta] = {
 }
 _SHARE = "namespace "  # before the pattern: the name of limits that others may borrow from
 RESERVED_SHARE = 4  # one slot of so many, and at least one, is for what has waited too long
+LONG_WAIT = timedelta(seconds=30)  # a job that waits so long for a place in Spark says that there are too many
+BACKLOG = 4.0  # tasks that wait for each core
 
 
 class Priority(enum.IntEnum):
@@ -307,10 +309,6 @@ class Room:
 
 def _share_name(pattern: Sequence[str]) -> str:
     return _SHARE + ".".join(pattern)
-
-
-LONG_WAIT = timedelta(seconds=30)  # a job that waits so long for a place in Spark says that there are too many
-BACKLOG = 4.0  # tasks that wait for each core
 
 
 @dataclass(frozen=True, slots=True)

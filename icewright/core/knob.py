@@ -11,6 +11,10 @@ from typing import Any, Generic, TypeVar, cast
 
 _QUOTED = re.compile(r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`(?:[^`]|``)*`""")
 TABLE = "{table}"  # placeholder of the table in the query
+T = TypeVar("T")
+YEARS_HOURS = 24 * 366 * 20  # the longest time that a knob may say: far beyond it arithmetic on times would overflow
+UNSET = "unset"  # in place of a value: the knob has none
+_PATTERN = re.compile(r"[a-z_.*?]+")
 
 
 def checked_probe(text: str) -> str:
@@ -35,12 +39,6 @@ def check_predicate(text: str) -> None:
             break
     if depth:
         raise ValueError(f"{text!r} is not one predicate: its brackets do not match")
-
-
-T = TypeVar("T")
-YEARS_HOURS = 24 * 366 * 20  # the longest time that a knob may say: far beyond it arithmetic on times would overflow
-UNSET = "unset"  # in place of a value: the knob has none
-_PATTERN = re.compile(r"[a-z_.*?]+")
 
 
 class ValueKind(enum.StrEnum):

@@ -19,6 +19,8 @@ from icewright.flow.runtime import Runtime
 from icewright.ports import MANUAL, FleetPause, ProcessRow, TableRow
 from icewright.ports.views import JobQuery
 
+_PAGE = 500
+
 
 def queue_manual_job(
     runtime: Runtime, row: TableRow, operations: Sequence[Operation], knobs: Mapping[str, Any], *, force: bool = False
@@ -47,9 +49,6 @@ def would_do(runtime: Runtime, row: TableRow, operations: Sequence[Operation], k
     configured = replace(runtime, policy=lambda: replace(policy(), command=dict(knobs)))
     ordered = tuple(op for op in Operation if op in operations)
     return execute(configured, Request(row.ref, ordered, manual=True, dry_run=True))
-
-
-_PAGE = 500
 
 
 def selected_tables(

@@ -36,6 +36,8 @@ from icewright.flow.runtime import Runtime
 from icewright.ports import MANUAL, JobRow, RunRow
 from icewright.ports.work import WorkState
 
+HANGS_AFTER = 5.0  # seconds without progress, after which a thread is said to hang
+
 
 @dataclass(frozen=True)
 class JobResult:
@@ -319,9 +321,6 @@ def _report_success(runtime: Runtime, result: JobResult, evaluation: Evaluation 
     pool = runtime.scopes[result.ref.catalog].pool if ON_POOL & worked else None
     with suppress(StorageUnavailable):  # the job has ended, even if the breakers are not recorded
         record_success(runtime, resources(result.ref, location, pool))
-
-
-HANGS_AFTER = 5.0  # seconds without progress, after which a thread is said to hang
 
 
 def end_abandoned_job(runtime: Runtime, job: JobRow, reason: Cancelled | LeaseLost, work: WorkState) -> None:

@@ -55,6 +55,12 @@ _OUTCOME_UNKNOWN = frozenset(
     {"OperationTimeoutException", "RequestTimeout", "RequestTimeoutException", "FederationSourceException"}
 )
 _CLIENT_FAULT = range(400, 500)
+PARALLEL = 8  # databases that are listed at the same time; boto3 keeps ten connections
+# what an entry and the request to replace it have in common: the columns are for people, and do not change here
+_UPDATABLE_FIELDS = (
+    "Name", "Description", "Owner", "LastAccessTime", "LastAnalyzedTime", "Retention", "StorageDescriptor",
+    "PartitionKeys", "ViewOriginalText", "ViewExpandedText", "TableType", "TargetTable",
+)  # fmt: skip
 
 
 @dataclass
@@ -196,14 +202,6 @@ def _reason(error: Exception) -> str:
         message = str(error.response.get("Error", {}).get("Message", "")).strip()
         return f"{_code(error)}: {message.splitlines()[0] if message else 'no reason given'}"[:500]
     return str(error).strip().splitlines()[0][:500]
-
-
-PARALLEL = 8  # databases that are listed at the same time; boto3 keeps ten connections
-# what an entry and the request to replace it have in common: the columns are for people, and do not change here
-_UPDATABLE_FIELDS = (
-    "Name", "Description", "Owner", "LastAccessTime", "LastAnalyzedTime", "Retention", "StorageDescriptor",
-    "PartitionKeys", "ViewOriginalText", "ViewExpandedText", "TableType", "TargetTable",
-)  # fmt: skip
 
 
 @dataclass

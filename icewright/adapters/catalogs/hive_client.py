@@ -25,6 +25,7 @@ _ATTEMPTS = 4
 _BROKEN = (TTransportException, TProtocolException, OSError)
 
 _Result = TypeVar("_Result")
+_FIRST_WAIT, _LONGEST_WAIT, _GROWTH = 0.05, 5.0, 1.5  # seconds between checks, the defaults of Iceberg's clients
 
 
 @dataclass(frozen=True)
@@ -101,9 +102,6 @@ def error_text(error: Exception) -> str:
     """Return the metastore's own words in one line."""
     message = str(getattr(error, "message", None) or error).strip()
     return f"{type(error).__name__}: {message.splitlines()[0] if message else 'no reason given'}"[:500]
-
-
-_FIRST_WAIT, _LONGEST_WAIT, _GROWTH = 0.05, 5.0, 1.5  # seconds between checks, the defaults of Iceberg's clients
 
 
 @dataclass(frozen=True)

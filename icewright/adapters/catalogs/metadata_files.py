@@ -14,6 +14,14 @@ from icewright.core.errors import CommitConflict, TableNotFound, UnsupportedTabl
 from icewright.core.table import TableMetadata, TableRef
 from icewright.ports import Clock, Dataset, Pointer, RestoreSnapshots
 
+LOCATION = "metadata_location"
+PREVIOUS = "previous_metadata_location"
+_PATH = "path"  # the SerDe parameter in which Spark writes the folder of a table of its own formats
+_TYPE, _ICEBERG = "table_type", "ICEBERG"
+_KEY = "encryption.key-id"
+Parameters = Mapping[str, str] | None
+_PLACEHOLDER = "__PLACEHOLDER__"  # Spark's, in place of a location that the metastore shall not check
+
 
 class MetadataCache:
     """Cache the most recently used metadata files, parsed; a metadata file never changes under its name.
@@ -42,16 +50,6 @@ class MetadataCache:
 
 def _length(metadata: TableMetadata) -> int:
     return metadata.metadata_length
-
-
-LOCATION = "metadata_location"
-PREVIOUS = "previous_metadata_location"
-_PATH = "path"  # the SerDe parameter in which Spark writes the folder of a table of its own formats
-_TYPE, _ICEBERG = "table_type", "ICEBERG"
-_KEY = "encryption.key-id"
-
-Parameters = Mapping[str, str] | None
-_PLACEHOLDER = "__PLACEHOLDER__"  # Spark's, in place of a location that the metastore shall not check
 
 
 @dataclass(frozen=True, slots=True)

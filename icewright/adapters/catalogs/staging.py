@@ -18,13 +18,12 @@ from icewright.core.runs import backoff
 from icewright.core.table import TableMetadata, TableRef
 from icewright.ports import Change, Clock, RestoreSnapshots
 
+_IDS = ("current-schema-id", "default-spec-id", "default-sort-order-id")
+_MAX_LOADS = 3  # at the table after a lost reply
+
 
 class RequestOutcomeUnknown(Exception):
     """Raised when a request may have reached the server and no answer came back: the commit may have been made."""
-
-
-_IDS = ("current-schema-id", "default-spec-id", "default-sort-order-id")
-_MAX_LOADS = 3  # at the table after a lost reply
 
 
 class MetadataFiles(Protocol):

@@ -41,6 +41,11 @@ _DEFLATE_STEP = 16 << 20  # bytes that are inflated at a time
 _ZSTD_SLICE = 2048  # bytes, which inflate to 64 MiB at most: four bytes of a zstandard frame make up to 128 KiB
 _MAGIC = b"Obj\x01"
 _SYNC = b"icewright-blocks"
+# what some writers name without an id
+_ALIASES = {"added_files_count": 504, "existing_files_count": 505, "deleted_files_count": 506}
+_FLATTENED = "data_file"
+T = TypeVar("T")
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,11 +244,6 @@ class _Flat:
     ids: frozenset[int]
 
 
-# what some writers name without an id
-_ALIASES = {"added_files_count": 504, "existing_files_count": 505, "deleted_files_count": 506}
-_FLATTENED = "data_file"
-
-
 @lru_cache(maxsize=512)
 def _flat(schema: bytes) -> _Flat:
     """Return the schema as Polars takes it: `data_file` flattened, fields named by their ids.
@@ -279,10 +279,6 @@ def _flat(schema: bytes) -> _Flat:
         fields[number] = one | {"name": f"unknown_{number}" if field_id is None else str(field_id)}
         ids |= set() if field_id is None else {int(field_id)}
     return _Flat(json.dumps(parsed | {"fields": fields}).encode(), frozenset(ids))
-
-
-T = TypeVar("T")
-Item = TypeVar("Item")
 
 
 def container(storage: Storage, path: str, length: int = 0) -> Container:

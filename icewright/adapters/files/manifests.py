@@ -20,36 +20,9 @@ from icewright.core.table import ManifestContent, ManifestFile, Snapshot
 from icewright.ports import Storage
 from icewright.ports.work import WorkerThreads
 
-
-def partition_texts(tuples: pl.Series) -> pl.Series:
-    """Return partition tuples (structs, or nothing without partitions) as text, each distinct one converted once."""
-    if not isinstance(tuples.dtype, pl.Struct) or not tuples.dtype.fields:
-        return pl.Series("partition", ["[]"] * len(tuples), pl.String)
-    frame = pl.DataFrame([tuples.struct.field(f.name).alias(str(i)) for i, f in enumerate(tuples.dtype.fields)])
-    keys = list(frame.columns)
-    distinct = frame.unique(maintain_order=True)
-    rows = zip(*map(_values, distinct.get_columns()), strict=True)
-    texts = pl.Series("partition", [partition_text(row) for row in rows], pl.String)
-    joined = frame.join(distinct.with_columns(texts), on=keys, how="left", nulls_equal=True, maintain_order="left")
-    return joined["partition"]
-
-
-def _values(column: pl.Series) -> list[Any]:
-    """Return the values; dates and moments are made from their numbers, as Polars fails at years beyond 9999."""
-    kind = column.dtype
-    if kind == pl.Date:
-        return [None if days is None else date_of(days) for days in column.to_physical()]
-    if isinstance(kind, pl.Datetime) and kind.time_unit == "us":
-        zone = UTC if kind.time_zone else None
-        return [None if micros is None else moment_of(micros, zone) for micros in column.to_physical()]
-    return column.to_list()
-
-
 Result = TypeVar("Result")
-
 ADDED, EXISTING, DELETED = 1, 0, 2  # status of an entry (spec, Manifests)
 DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2  # content of a file
-
 # One entry. Sequence numbers and snapshot id are null where the entry inherits them from the manifest list.
 ENTRY = pa.schema(
     [
@@ -78,6 +51,30 @@ _TASKS = 4
 _BYTES_PER_TASK = 4 << 20  # bytes of manifests that one task reads: some five times as many once inflated
 _MANIFESTS_PER_TASK = 128  # manifests
 _TASKS_PER_CHUNK = 16  # tasks whose results are in memory together
+
+
+def partition_texts(tuples: pl.Series) -> pl.Series:
+    """Return partition tuples (structs, or nothing without partitions) as text, each distinct one converted once."""
+    if not isinstance(tuples.dtype, pl.Struct) or not tuples.dtype.fields:
+        return pl.Series("partition", ["[]"] * len(tuples), pl.String)
+    frame = pl.DataFrame([tuples.struct.field(f.name).alias(str(i)) for i, f in enumerate(tuples.dtype.fields)])
+    keys = list(frame.columns)
+    distinct = frame.unique(maintain_order=True)
+    rows = zip(*map(_values, distinct.get_columns()), strict=True)
+    texts = pl.Series("partition", [partition_text(row) for row in rows], pl.String)
+    joined = frame.join(distinct.with_columns(texts), on=keys, how="left", nulls_equal=True, maintain_order="left")
+    return joined["partition"]
+
+
+def _values(column: pl.Series) -> list[Any]:
+    """Return the values; dates and moments are made from their numbers, as Polars fails at years beyond 9999."""
+    kind = column.dtype
+    if kind == pl.Date:
+        return [None if days is None else date_of(days) for days in column.to_physical()]
+    if isinstance(kind, pl.Datetime) and kind.time_unit == "us":
+        zone = UTC if kind.time_zone else None
+        return [None if micros is None else moment_of(micros, zone) for micros in column.to_physical()]
+    return column.to_list()
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,10 @@ from icewright.ports import AvroFile, DeleteReport, FileStat, SizeLimit, Storage
 _ROOT = 2  # slashes of the topmost folder of a store
 _MAX_FOLDERS = 200  # folders stored for a table; of more folders, their parents are stored
 _SPELLING = Spelling()
+_FACTS_CACHE_BYTES = 32_000_000  # bytes, about, with the metadata that they are of
+_PARTITION = 400
+_ENTRIES_CACHE_BYTES = 64_000_000  # bytes
+_OUTSIDE_CACHE_BYTES = 8_000_000  # bytes, about
 
 
 def outside_folders(paths: pl.Series, metadata: TableMetadata, canonical: Callable[[str], str]) -> tuple[str, ...]:
@@ -59,12 +63,6 @@ def _merged_upwards(folders: list[str]) -> tuple[str, ...]:
             break
         folders = above
     return tuple(folders)
-
-
-_FACTS_CACHE_BYTES = 32_000_000  # bytes, about, with the metadata that they are of
-_PARTITION = 400
-_ENTRIES_CACHE_BYTES = 64_000_000  # bytes
-_OUTSIDE_CACHE_BYTES = 8_000_000  # bytes, about
 
 
 @dataclass(frozen=True)

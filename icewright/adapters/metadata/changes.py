@@ -24,6 +24,8 @@ Json = Mapping[str, Any]
 _STATISTICS = ("statistics", "partition-statistics")
 _GAP = "other snapshots of that time are gone"
 _DEFINITIONS = (("partition-specs", "spec-id", "partition spec"), ("schemas", "schema-id", "schema"))
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+METADATA_LOG = 100  # Iceberg's default of write.metadata.previous-versions-max
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,10 +182,6 @@ def _plain(item: Json) -> dict[str, Any]:
 
 def _raw(items: Iterable[Json]) -> list[msgspec.Raw]:
     return [msgspec.Raw(msgspec.json.encode(item)) for item in items]
-
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-METADATA_LOG = 100  # Iceberg's default of write.metadata.previous-versions-max
 
 
 def changed(document: Document, location: str, change: Change, now: datetime) -> Document:

@@ -55,6 +55,9 @@ _DEFINED = _SUMMARY | _UNREAD
 _OF_PARTITION = "partitions."  # one key for each partition that a commit changed
 _LONGEST = 1_000  # characters of another key's value that are read; ids of writers have up to 40
 _NO_PROPERTIES: Mapping[str, str] = {}
+_FIELDS = ("format-version", "table-uuid", "view-uuid")  # one of which every file of Iceberg has
+_ZSTD = b"\x28\xb5\x2f\xfd"  # some writers compress by it, although the spec does not know it
+_ENCRYPTED = b"AGS1"
 
 
 class _Snapshot(SpecObject, frozen=True, gc=False):
@@ -272,11 +275,6 @@ def _sort_order(order: Mapping[str, Any], schema: Mapping[str, Any]) -> str | No
         nulls = "NULLS FIRST" if field.get("null-order") == "nulls-first" else "NULLS LAST"
         terms.append(f"{'.'.join(quoted(p) for p in path)} {field.get('direction', 'asc').upper()} {nulls}")
     return ", ".join(terms) or None
-
-
-_FIELDS = ("format-version", "table-uuid", "view-uuid")  # one of which every file of Iceberg has
-_ZSTD = b"\x28\xb5\x2f\xfd"  # some writers compress by it, although the spec does not know it
-_ENCRYPTED = b"AGS1"
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,9 @@ from icewright.ports.views import RuleVersion
 _KEY_LIFETIME = timedelta(days=1)  # how long a key keeps a request from being done twice
 
 _LONGEST_REQUEST = timedelta(minutes=1)  # after which an unanswered request is taken for abandoned
+MAX_REFUSALS = 10_000  # kept of unauthenticated clients, and as many of authenticated ones
+_PRUNED_EVERY = 100  # entries, as counting them takes time
+_RULES = sa.select(POLICIES.c.scope, POLICIES.c.settings).order_by(POLICIES.c.id)
 
 
 @dataclass
@@ -75,10 +78,6 @@ class SqlAccess(AccessStore):
     def end_session(self, digest: str) -> None:
         with self.db.begin() as connection:
             connection.execute(sa.delete(SESSIONS).where(SESSIONS.c.digest == digest))
-
-
-MAX_REFUSALS = 10_000  # kept of unauthenticated clients, and as many of authenticated ones
-_PRUNED_EVERY = 100  # entries, as counting them takes time
 
 
 @dataclass
@@ -167,9 +166,6 @@ def _entry(row: Any) -> AuditRow:  # noqa: ANN401 - a result row
     columns = _columns(row)
     catalog, namespace = columns.pop("catalog"), columns.pop("namespace")
     return AuditRow(**columns, place=None if catalog is None else (catalog, *json.loads(namespace)))
-
-
-_RULES = sa.select(POLICIES.c.scope, POLICIES.c.settings).order_by(POLICIES.c.id)
 
 
 @dataclass

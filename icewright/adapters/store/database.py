@@ -26,6 +26,14 @@ from icewright.ports.work import progress
 if TYPE_CHECKING:
     from alembic.config import Config
 
+READS = "icewright_reads"  # option of a connection that only reads, and waits for no writer
+_WRITE_LOCK = "icewright_write_lock"  # option of an engine: the lock of the threads of this process that write
+_CHANGE_TOKENS = "icewright_change_tokens"  # option of an engine: the source of its change tokens
+_REVISION = sa.text("SELECT version_num FROM alembic_version")
+_LOCK_CONFLICTS = ("40P01", "55P03")  # deadlock_detected, lock_not_available
+_MIGRATION_LOCK = 0x1CE  # of PostgreSQL's advisory locks
+_MIGRATION_ATTEMPTS = 20
+
 
 class ChangeTokens:
     """Change tokens of an SQLite database: two are equal when nobody committed in between.
@@ -65,13 +73,6 @@ class ChangeTokens:
                 self._connection = None
 
 
-READS = "icewright_reads"  # option of a connection that only reads, and waits for no writer
-_WRITE_LOCK = "icewright_write_lock"  # option of an engine: the lock of the threads of this process that write
-_CHANGE_TOKENS = "icewright_change_tokens"  # option of an engine: the source of its change tokens
-_REVISION = sa.text("SELECT version_num FROM alembic_version")
-_LOCK_CONFLICTS = ("40P01", "55P03")  # deadlock_detected, lock_not_available
-_MIGRATION_LOCK = 0x1CE  # of PostgreSQL's advisory locks
-_MIGRATION_ATTEMPTS = 20
 _MIGRATIONS = Path(__file__).parent / "migrations"
 
 

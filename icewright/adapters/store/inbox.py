@@ -35,6 +35,11 @@ _CHUNK = 2000  # parameters of one statement
 _Value = TypeVar("_Value")
 _SCHEMES = ("s3", "s3a", "s3n")
 _MAX_DEPTH = 32  # folders above a file that are considered
+_ID_LIFETIME = timedelta(days=1)  # how long ids of messages are remembered
+_LISTING_COOLDOWN = timedelta(seconds=10)  # events do not make a catalog due more often
+_NO_QUERIES = 0.01  # queries per day below this are zero
+_COLUMN_LIMITS = {"queries": 2**31 - 1, "files": 2**62, "bytes": 2**62}  # limits of the columns
+_SUMS = ("queries", "planning_ms", "duration_ms", "files", "bytes")
 
 
 def by_name(connection: sa.Connection, names: Iterable[Name]) -> Mapping[Name, Sequence[Any]]:
@@ -146,15 +151,6 @@ def _spellings(folder: str) -> Iterator[str]:
 
 def _chunks(values: Sequence[_Value]) -> Iterator[Sequence[_Value]]:
     return (values[i : i + _CHUNK] for i in range(0, len(values), _CHUNK))
-
-
-_ID_LIFETIME = timedelta(days=1)  # how long ids of messages are remembered
-
-_LISTING_COOLDOWN = timedelta(seconds=10)  # events do not make a catalog due more often
-
-_NO_QUERIES = 0.01  # queries per day below this are zero
-
-_COLUMN_LIMITS = {"queries": 2**31 - 1, "files": 2**62, "bytes": 2**62}  # limits of the columns
 
 
 @dataclass
@@ -276,9 +272,6 @@ def _add_scans(connection: sa.Connection, scans: Sequence[tuple[Any, ScanReporte
         added = {name: _capped_sum(SCANS.c[name], insert.excluded[name], _COLUMN_LIMITS.get(name)) for name in _SUMS}
         connection.execute(insert.on_conflict_do_update(index_elements=["table_id", "day"], set_=added))
     _update_query_rates(connection, sorted({table for table, _ in sums}), now)
-
-
-_SUMS = ("queries", "planning_ms", "duration_ms", "files", "bytes")
 
 
 def _capped_sum(

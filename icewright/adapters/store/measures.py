@@ -27,6 +27,24 @@ _WRITTEN: Mapping[TrendStep, int] = {  # characters of a written time up to its 
     TrendStep.HOUR: 13,
     TrendStep.MINUTE: 16,
 }
+# an operation that a safety rule or contradicting settings block; what is switched off is no fault
+IS_BLOCKING = (VERDICTS.c.verdict == "blocked") & ~VERDICTS.c.reason.contains(SWITCHED_OFF, autoescape=True)
+STATE = sa.case(  # the first condition that holds
+    (TABLES.c.dropped, "dropped"),
+    (TABLES.c.error.is_not(None), "unreadable"),
+    (TABLES.c.paused.is_not(None), "paused"),
+    (TABLES.c.held_by.is_not(None), "busy"),
+    (TABLES.c.evaluated_at.is_(None), "new"),
+    (TABLES.c.metadata_location.is_distinct_from(TABLES.c.evaluated_location), "changed"),
+    (sa.exists().where(VERDICTS.c.table_id == TABLES.c.id, IS_BLOCKING).correlate(TABLES), "blocked"),
+    (TABLES.c.due_since.is_not(None), "due"),
+    else_="healthy",
+)
+_OVERDUE_SINCE = sa.case(  # since when work is due without a success
+    (TABLES.c.error.is_not(None), None),  # unreadable tables are counted by their state
+    (TABLES.c.succeeded_at > TABLES.c.due_since, TABLES.c.succeeded_at),
+    else_=TABLES.c.due_since,
+)
 
 
 def overview(connection: sa.Connection, sight: VisibilityFilter, since: datetime) -> FleetOverview:
@@ -148,28 +166,6 @@ def _moment(text: str) -> datetime:
 
 def _day(value: Any) -> date:  # noqa: ANN401 - text from SQLite, a date from PostgreSQL
     return date.fromisoformat(value) if isinstance(value, str) else value
-
-
-# an operation that a safety rule or contradicting settings block; what is switched off is no fault
-IS_BLOCKING = (VERDICTS.c.verdict == "blocked") & ~VERDICTS.c.reason.contains(SWITCHED_OFF, autoescape=True)
-
-STATE = sa.case(  # the first condition that holds
-    (TABLES.c.dropped, "dropped"),
-    (TABLES.c.error.is_not(None), "unreadable"),
-    (TABLES.c.paused.is_not(None), "paused"),
-    (TABLES.c.held_by.is_not(None), "busy"),
-    (TABLES.c.evaluated_at.is_(None), "new"),
-    (TABLES.c.metadata_location.is_distinct_from(TABLES.c.evaluated_location), "changed"),
-    (sa.exists().where(VERDICTS.c.table_id == TABLES.c.id, IS_BLOCKING).correlate(TABLES), "blocked"),
-    (TABLES.c.due_since.is_not(None), "due"),
-    else_="healthy",
-)
-
-_OVERDUE_SINCE = sa.case(  # since when work is due without a success
-    (TABLES.c.error.is_not(None), None),  # unreadable tables are counted by their state
-    (TABLES.c.succeeded_at > TABLES.c.due_since, TABLES.c.succeeded_at),
-    else_=TABLES.c.due_since,
-)
 
 
 @dataclass

@@ -39,6 +39,7 @@ UNDONE_JOBS = sa.select(REMOVALS.c.job_id).where(REMOVALS.c.undone_at.is_not(Non
 _BY_NAME = sa.select(TABLES).where(*NAMED)  # built once, as it is executed for every table
 
 _LOCKED = _BY_NAME.with_for_update(key_share=True)  # rows that refer to the table can be inserted meanwhile
+_INTEGER_LIMIT = 2**63  # above the largest integer of the databases
 
 
 def table_row(connection: sa.Connection, ref: TableRef, *, locked: bool = False) -> Any:  # noqa: ANN401 - a result row
@@ -104,9 +105,6 @@ def add_totals(connection: sa.Connection, added: Mapping[Total, float]) -> None:
         index_elements=list(Total._fields), set_={"value": TOTALS.c.value + insert.excluded.value}
     )
     connection.execute(more, [{**total._asdict(), "value": value} for total, value in sorted(added.items())])
-
-
-_INTEGER_LIMIT = 2**63  # above the largest integer of the databases
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,19 @@ if TYPE_CHECKING:
     from icewright.app.service import Service
     from icewright.flow.runtime import Listener
 
+GRACE_SECONDS = 300  # for running jobs, once the process was asked to stop
+STORE_SECONDS, STORE_RETRY_SECONDS = 60, 2  # how long a start waits for its database, and between two tries
+STOP_SECONDS = 10  # for all else: closing pools, catalogs and the store
+Slots = Annotated[
+    int | None, typer.Option("--slots", metavar="N", min=1, help="Jobs at the same time; default: limits.per_worker.")
+]
+Grace = Annotated[
+    int,
+    typer.Option(
+        "--grace-seconds", metavar="N", min=0, help="How long running jobs may continue after a request to stop."
+    ),
+]
+
 
 def archive_history(app: Application, *, dry_run: bool) -> dict[str, Any]:
     """Move history that is old enough into the archive, or count it; return the rows by source."""
@@ -52,20 +65,6 @@ def archive_old_days(app: Application) -> bool:
         output.error(error)
         return False
     return True
-
-
-GRACE_SECONDS = 300  # for running jobs, once the process was asked to stop
-STORE_SECONDS, STORE_RETRY_SECONDS = 60, 2  # how long a start waits for its database, and between two tries
-STOP_SECONDS = 10  # for all else: closing pools, catalogs and the store
-Slots = Annotated[
-    int | None, typer.Option("--slots", metavar="N", min=1, help="Jobs at the same time; default: limits.per_worker.")
-]
-Grace = Annotated[
-    int,
-    typer.Option(
-        "--grace-seconds", metavar="N", min=0, help="How long running jobs may continue after a request to stop."
-    ),
-]
 
 
 @app.command()

@@ -34,6 +34,15 @@ if TYPE_CHECKING:
 Scope = Annotated[
     str, typer.Argument(metavar="SCOPE", help="platform, or a pattern: lake, lake.events-*, lake.sales.orders")
 ]
+FILE = "icewright.yaml"
+#: The properties that each type of catalog needs, with an example.
+QUESTIONS = {
+    "sql": {"uri": "sqlite:////data/catalog.db", "warehouse": "file:///data/warehouse"},
+    "rest": {"uri": "https://catalog.example.com", "warehouse": "prod"},
+    "nessie": {"uri": "https://nessie.example.com/api/v2", "warehouse": "s3://lake/warehouse"},
+    "hive": {"uri": "thrift://metastore:9083", "warehouse": "s3://lake/warehouse"},
+    "glue": {"warehouse": "s3://lake/warehouse", "client.region": "eu-central-1"},
+}
 
 
 @config_app.command("check")
@@ -131,17 +140,6 @@ def demo(
         from icewright.app.demo.show import run_demo
 
     leave(run_demo(directory, once=once, as_json=as_json))
-
-
-FILE = "icewright.yaml"
-#: The properties that each type of catalog needs, with an example.
-QUESTIONS = {
-    "sql": {"uri": "sqlite:////data/catalog.db", "warehouse": "file:///data/warehouse"},
-    "rest": {"uri": "https://catalog.example.com", "warehouse": "prod"},
-    "nessie": {"uri": "https://nessie.example.com/api/v2", "warehouse": "s3://lake/warehouse"},
-    "hive": {"uri": "thrift://metastore:9083", "warehouse": "s3://lake/warehouse"},
-    "glue": {"warehouse": "s3://lake/warehouse", "client.region": "eu-central-1"},
-}
 
 
 @app.command()

@@ -29,6 +29,8 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from icewright.app.demo.lake import Lake
 
+_MINUTE_MS = 60_000
+
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
@@ -99,9 +101,6 @@ def entry_schema(partition_type: StructType) -> Any:  # noqa: ANN401 - fastavro'
 def avro_schema(schema: Schema, name: str) -> Any:  # noqa: ANN401 - fastavro's
     """Return an Avro schema that carries Iceberg's field ids, as fastavro takes it."""
     return fastavro.parse_schema(AvroSchemaConversion().iceberg_to_avro(schema, schema_name=name))
-
-
-_MINUTE_MS = 60_000
 
 
 def backdate(lake: Lake, name: str, times: Sequence[datetime]) -> None:

@@ -21,6 +21,36 @@ from icewright.core.table import TableRef
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+CATALOG = "lake"
+UNDONE = f"{CATALOG}.ops.metrics"  # the table whose expiry is undone
+MARK = ".icewright-demo"
+_CONFIG = """\
+# Made by `icewright demo`. Cooldowns are off and files are deleted at once, so that there is something to see; of one
+# table they wait, so that its expiry can be undone.
+state: sqlite:///{home}/icewright.db
+catalogs:
+  {catalog}:
+    type: sql
+    enabled: true
+    properties: {properties}
+cache: {{folder: "{home}/cache"}}
+detect: {{interval_seconds: 3}}
+pools:
+  default:
+    conf: {{spark.driver.extraJavaOptions: "-XX:TieredStopAtLevel=1"}}  # a short life: less time in the compiler
+policy:
+  - set:
+      evaluate.cooldown_minutes: 0
+      compact.cooldown_minutes: 0
+      rewrite_deletes.cooldown_minutes: 0
+      rewrite_manifests.cooldown_minutes: 0
+      expire_snapshots.cooldown_minutes: 0
+      remove_orphans.mode: delete
+      deletion.delay_hours: 0
+  - {{match: {undone}, set: {{deletion.delay_hours: 24}}}}
+  - {{match: "{catalog}.web", set: {{importance: high}}}}
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Rot:
@@ -71,38 +101,6 @@ class Lake:
         """Return the description of what is wrong with `namespace.table`."""
         *namespace, table = name.split(".")
         return Rot(str(TableRef(self.catalog.name, tuple(namespace), table)), story)
-
-
-CATALOG = "lake"
-UNDONE = f"{CATALOG}.ops.metrics"  # the table whose expiry is undone
-MARK = ".icewright-demo"
-
-_CONFIG = """\
-# Made by `icewright demo`. Cooldowns are off and files are deleted at once, so that there is something to see; of one
-# table they wait, so that its expiry can be undone.
-state: sqlite:///{home}/icewright.db
-catalogs:
-  {catalog}:
-    type: sql
-    enabled: true
-    properties: {properties}
-cache: {{folder: "{home}/cache"}}
-detect: {{interval_seconds: 3}}
-pools:
-  default:
-    conf: {{spark.driver.extraJavaOptions: "-XX:TieredStopAtLevel=1"}}  # a short life: less time in the compiler
-policy:
-  - set:
-      evaluate.cooldown_minutes: 0
-      compact.cooldown_minutes: 0
-      rewrite_deletes.cooldown_minutes: 0
-      rewrite_manifests.cooldown_minutes: 0
-      expire_snapshots.cooldown_minutes: 0
-      remove_orphans.mode: delete
-      deletion.delay_hours: 0
-  - {{match: {undone}, set: {{deletion.delay_hours: 24}}}}
-  - {{match: "{catalog}.web", set: {{importance: high}}}}
-"""
 
 
 @dataclass(frozen=True)

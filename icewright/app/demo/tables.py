@@ -56,6 +56,66 @@ _SESSIONS = Schema(
     NestedField(3, "seconds", DoubleType()),
     NestedField(4, "flags", _FLAGS),
 )
+PAYMENT_BACK = 17  # deleted by one checkpoint, written again by a later one: its row is live
+PAYMENT_GONE = 18  # deleted and never written again
+PAYMENTS_GONE_BY_ORDER = (23, 32)  # deleted by their order and method
+# What a checkpoint of `payments` does to those, by its number.
+_DELETES = {3: [PAYMENT_BACK, PAYMENT_GONE]}
+_DELETES_BY_ORDER = {4: [PAYMENTS_GONE_BY_ORDER[0]], 8: [PAYMENTS_GONE_BY_ORDER[1]]}
+_REWRITTEN = {6: [PAYMENT_BACK]}
+_MERGE_ON_READ = {f"write.{verb}.mode": "merge-on-read" for verb in ("delete", "update", "merge")}
+_ORDERS = Schema(
+    NestedField(1, "order_id", LongType(), required=True),
+    NestedField(2, "region", StringType(), required=True),
+    NestedField(3, "customer_id", LongType()),
+    NestedField(4, "status", StringType()),
+    NestedField(5, "amount", DecimalType(10, 2)),
+    NestedField(6, "ordered", TimestamptzType()),
+)
+_BY_REGION = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "region"))
+_PAYMENTS = Schema(
+    NestedField(1, "payment_id", LongType(), required=True),
+    NestedField(2, "order_id", LongType(), required=True),
+    NestedField(3, "method", StringType(), required=True),
+    NestedField(4, "amount", DecimalType(10, 2)),
+    NestedField(5, "paid", TimestamptzType()),
+    identifier_field_ids=[1],
+)
+_CUSTOMERS = Schema(
+    NestedField(1, "customer_id", LongType(), required=True),
+    NestedField(2, "name", StringType()),
+    NestedField(3, "country", StringType()),
+    NestedField(4, "since", DateType()),
+)
+_PRODUCTS = Schema(
+    NestedField(1, "product_id", LongType(), required=True),
+    NestedField(2, "title", StringType()),
+    NestedField(3, "price", DecimalType(10, 2)),
+    NestedField(4, "listed", DateType()),
+)
+METRICS_TAG = "quarter-end"
+METRICS_BRANCH = "backtest"
+METRICS_BRANCH_KEEPS = 3
+_OLD = timedelta(days=10)
+_YOUNG = timedelta(hours=1)
+_LIVE = 3  # commits whose files a table with a long history still has; more manifests would be a fault too
+_METRICS = Schema(
+    NestedField(1, "host", StringType(), required=True),
+    NestedField(2, "ts", TimestamptzType(), required=True),
+    NestedField(3, "load", DoubleType()),
+)
+_LEDGER = Schema(
+    NestedField(1, "entry_id", LongType(), required=True),
+    NestedField(2, "booked", TimestamptzType(), required=True),
+    NestedField(3, "account", IntegerType()),
+    NestedField(4, "amount", DecimalType(12, 2)),
+)
+_UPLOADS = Schema(
+    NestedField(1, "upload_id", LongType(), required=True),
+    NestedField(2, "ts", TimestamptzType(), required=True),
+    NestedField(3, "digest", BinaryType()),
+    NestedField(4, "bytes", LongType()),
+)
 
 
 def _day(at: datetime) -> int:
@@ -98,48 +158,6 @@ def sessions(lake: Lake, name: str = "web.sessions", rows_per_file: int = 2000) 
     craft.fit_target()
     craft.publish()
     return lake.rot(name, "Nothing is wrong: one good file, and nobody has written for 60 days.")
-
-
-PAYMENT_BACK = 17  # deleted by one checkpoint, written again by a later one: its row is live
-PAYMENT_GONE = 18  # deleted and never written again
-PAYMENTS_GONE_BY_ORDER = (23, 32)  # deleted by their order and method
-
-# What a checkpoint of `payments` does to those, by its number.
-_DELETES = {3: [PAYMENT_BACK, PAYMENT_GONE]}
-_DELETES_BY_ORDER = {4: [PAYMENTS_GONE_BY_ORDER[0]], 8: [PAYMENTS_GONE_BY_ORDER[1]]}
-_REWRITTEN = {6: [PAYMENT_BACK]}
-
-_MERGE_ON_READ = {f"write.{verb}.mode": "merge-on-read" for verb in ("delete", "update", "merge")}
-
-_ORDERS = Schema(
-    NestedField(1, "order_id", LongType(), required=True),
-    NestedField(2, "region", StringType(), required=True),
-    NestedField(3, "customer_id", LongType()),
-    NestedField(4, "status", StringType()),
-    NestedField(5, "amount", DecimalType(10, 2)),
-    NestedField(6, "ordered", TimestamptzType()),
-)
-_BY_REGION = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "region"))
-_PAYMENTS = Schema(
-    NestedField(1, "payment_id", LongType(), required=True),
-    NestedField(2, "order_id", LongType(), required=True),
-    NestedField(3, "method", StringType(), required=True),
-    NestedField(4, "amount", DecimalType(10, 2)),
-    NestedField(5, "paid", TimestamptzType()),
-    identifier_field_ids=[1],
-)
-_CUSTOMERS = Schema(
-    NestedField(1, "customer_id", LongType(), required=True),
-    NestedField(2, "name", StringType()),
-    NestedField(3, "country", StringType()),
-    NestedField(4, "since", DateType()),
-)
-_PRODUCTS = Schema(
-    NestedField(1, "product_id", LongType(), required=True),
-    NestedField(2, "title", StringType()),
-    NestedField(3, "price", DecimalType(10, 2)),
-    NestedField(4, "listed", DateType()),
-)
 
 
 def orders(lake: Lake, name: str = "shop.orders", commits: int = 6, rows_per_file: int = 500) -> Rot:
@@ -247,33 +265,6 @@ def products(lake: Lake, name: str = "shop.products", commits: int = 3, rows_per
     craft.fit_target()
     craft.publish()
     return lake.rot(name, "Nothing is wrong: a few good files, written in the last hours.")
-
-
-METRICS_TAG = "quarter-end"
-METRICS_BRANCH = "backtest"
-METRICS_BRANCH_KEEPS = 3
-
-_OLD = timedelta(days=10)
-_YOUNG = timedelta(hours=1)
-_LIVE = 3  # commits whose files a table with a long history still has; more manifests would be a fault too
-
-_METRICS = Schema(
-    NestedField(1, "host", StringType(), required=True),
-    NestedField(2, "ts", TimestamptzType(), required=True),
-    NestedField(3, "load", DoubleType()),
-)
-_LEDGER = Schema(
-    NestedField(1, "entry_id", LongType(), required=True),
-    NestedField(2, "booked", TimestamptzType(), required=True),
-    NestedField(3, "account", IntegerType()),
-    NestedField(4, "amount", DecimalType(12, 2)),
-)
-_UPLOADS = Schema(
-    NestedField(1, "upload_id", LongType(), required=True),
-    NestedField(2, "ts", TimestamptzType(), required=True),
-    NestedField(3, "digest", BinaryType()),
-    NestedField(4, "bytes", LongType()),
-)
 
 
 def _replacing(craft: Craft, source: rows.Source, times: list[datetime], rows_per_file: int) -> None:

@@ -8,6 +8,8 @@ from hashlib import blake2b
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+_BYTES = 16
+
 
 async def buffer_response(
     app: ASGIApp,
@@ -34,9 +36,6 @@ async def buffer_response(
             await answer(start, bytes(body))
 
     await app(scope, receive, buffering_send)
-
-
-_BYTES = 16
 
 
 class ETagMiddleware:

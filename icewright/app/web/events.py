@@ -24,6 +24,11 @@ from icewright.flow.events import take
 
 SIGNATURE = "x-icewright-signature"
 _SCHEME = "sha256="
+router = APIRouter(prefix="/api/v1", tags=["events"])
+_BODY: dict[str, Any] = {
+    "requestBody": {"required": True, "content": {kind: {"schema": {"type": "object"}} for kind in MEDIA_TYPES}}
+}
+_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
 
 @dataclass(frozen=True)
@@ -82,14 +87,6 @@ def _require_local(request: Request) -> None:
     """Refuse requests that are not from this machine, when no token or secret is configured."""
     if not is_local_request(request):
         raise Problem(403, "only this machine may push events; to let others, set events.tokens or events.secrets")
-
-
-router = APIRouter(prefix="/api/v1", tags=["events"])
-
-_BODY: dict[str, Any] = {
-    "requestBody": {"required": True, "content": {kind: {"schema": {"type": "object"}} for kind in MEDIA_TYPES}}
-}
-_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
 
 class Accepted(BaseModel):

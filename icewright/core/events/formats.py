@@ -31,6 +31,16 @@ from icewright.core.events.model import (
     message_id,
 )
 
+_MILLISECONDS = {
+    "nanoseconds": 1e-6,
+    "microseconds": 1e-3,
+    "milliseconds": 1.0,
+    "seconds": 1e3,
+    "minutes": 6e4,
+    "hours": 3.6e6,
+    "days": 8.64e7,
+}
+
 
 class _Read(NamedTuple):
     """The metrics of one input of a query; only Trino's Iceberg connector adds the planning time."""
@@ -118,17 +128,6 @@ def _table(document: Mapping[str, object], where: str) -> Name | None:
     )
     parts = (catalog, *schema.split("."), table)
     return parts if "$" not in table and is_name(parts) else None
-
-
-_MILLISECONDS = {
-    "nanoseconds": 1e-6,
-    "microseconds": 1e-3,
-    "milliseconds": 1.0,
-    "seconds": 1e3,
-    "minutes": 6e4,
-    "hours": 3.6e6,
-    "days": 8.64e7,
-}
 
 
 def report(document: Mapping[str, object], where: str, now: datetime) -> Event:

@@ -16,6 +16,14 @@ from icewright.core.words import near
 TABLE_CHANGED = "icewright.table.changed"
 METADATA_CHANGED = "icewright.metadata.changed"
 _ANY_TYPE = "a report of Iceberg or a notification of an object store may have any type"
+CLOUDEVENT = "application/cloudevents+json"
+BATCH = "application/cloudevents-batch+json"
+JSON = "application/json"
+MEDIA_TYPES = (JSON, CLOUDEVENT, BATCH)
+_SUPPORTED_FORMATS = (
+    "a CloudEvent (specversion), Iceberg's ReportMetricsRequest (report-type), a query event of Trino "
+    "(metadata.queryId) or a notification of an object store (Records)"
+)
 
 
 def structured(document: Mapping[str, object], where: str, now: datetime) -> Message:
@@ -86,16 +94,6 @@ def _touched(subject: object, data: Mapping[str, object], where: str) -> TableTo
     if "table" in data or subject is None:
         return TableTouched((table_name(data.get("table"), f"{where}table"),))
     return TableTouched((table_name(subject, "subject"),))
-
-
-CLOUDEVENT = "application/cloudevents+json"
-BATCH = "application/cloudevents-batch+json"
-JSON = "application/json"
-MEDIA_TYPES = (JSON, CLOUDEVENT, BATCH)
-_SUPPORTED_FORMATS = (
-    "a CloudEvent (specversion), Iceberg's ReportMetricsRequest (report-type), a query event of Trino "
-    "(metadata.queryId) or a notification of an object store (Records)"
-)
 
 
 def messages(document: object, media_type: str, attributes: Mapping[str, str], now: datetime) -> tuple[Message, ...]:

@@ -25,6 +25,8 @@ from icewright.core.table import Thresholds
 from icewright.core.verdicts import Evaluation, due, evaluate, thresholds
 from icewright.core.windows import opens
 
+_PACE = timedelta(seconds=3)  # the plan is made at most so often, as in the service
+
 
 class SimulatedQueue:
     """Waiting tables in groups that the limits treat alike; the best of each group are planned.
@@ -94,9 +96,6 @@ class SimulatedQueue:
     def started(self, number: int) -> None:
         """Remove a table from the queue, as its job began."""
         self._gone.add(number)
-
-
-_PACE = timedelta(seconds=3)  # the plan is made at most so often, as in the service
 
 
 @dataclass(frozen=True, slots=True)

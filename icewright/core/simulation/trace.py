@@ -16,6 +16,14 @@ from icewright.core.table import TableMetadata, TableRef
 
 _REWRITES = "replace"  # maintenance, which is what the simulation does itself
 _EPOCH = date(1970, 1, 1)
+ROW_BYTES = 100  # of a commit that does not say its rows
+DELETED_ROWS = 1000  # that a delete file names where the commit does not say
+MOST = 10**15  # of files, rows or bytes (a petabyte) of one commit
+EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)  # knobs reach some years further
+_COUNTS = ("files", "bytes", "rows", "delete_files", "deleted_rows")
+_KEYS = ("at", "table", "partition", "operation", *_COUNTS)
+_SHOWN = 20
+_DAY_OR_HOUR = re.compile(r"(\d{4}-\d{2}-\d{2})(?:-(\d{2}))?")
 
 
 def writes_of(metadata: TableMetadata) -> tuple[Write, ...]:
@@ -70,16 +78,6 @@ def _values(layout: Layout, at: datetime) -> tuple[object, ...]:
 def _summary_count(said: Mapping[str, str], key: str) -> int:
     text = said.get(key, "")
     return int(text) if text.isascii() and text.isdecimal() else 0
-
-
-ROW_BYTES = 100  # of a commit that does not say its rows
-DELETED_ROWS = 1000  # that a delete file names where the commit does not say
-MOST = 10**15  # of files, rows or bytes (a petabyte) of one commit
-EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)  # knobs reach some years further
-_COUNTS = ("files", "bytes", "rows", "delete_files", "deleted_rows")
-_KEYS = ("at", "table", "partition", "operation", *_COUNTS)
-_SHOWN = 20
-_DAY_OR_HOUR = re.compile(r"(\d{4}-\d{2}-\d{2})(?:-(\d{2}))?")
 
 
 @dataclass(frozen=True, slots=True)

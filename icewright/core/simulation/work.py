@@ -40,6 +40,8 @@ IDLE_SECONDS = {
     Operation.REMOVE_ORPHANS: 0.55,
 }
 _LISTED_PER_SECOND = 20_000  # files that remove_orphan_files compares
+_DELETE_FILE_BYTES = 64 * 1024
+_Chosen = list[tuple[SimulatedPartition, Chosen]]
 
 
 def spark_manifests(manifests: int) -> float:
@@ -55,9 +57,6 @@ def spark_expiry(snapshots: int) -> float:
 def spark_orphans(files: int) -> float:
     """Return the seconds in which Spark compares stored with reachable files: 100,000 files take 6 s."""
     return IDLE_SECONDS[Operation.REMOVE_ORPHANS] + files / _LISTED_PER_SECOND
-
-
-_DELETE_FILE_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +154,6 @@ def _on_spark(seconds: float, end: Callable[[datetime], Done], *, idle: bool = F
 def _in_service(files: int, end: Callable[[datetime], Done]) -> Begun:
     cost = service_cost(files)
     return Begun(cost / gb_hours(1, SERVICE_MEMORY_GB), cost, end)
-
-
-_Chosen = list[tuple[SimulatedPartition, Chosen]]
 
 
 def _chosen(table: SimulatedTable, step: RewriteDataFiles, now: datetime) -> _Chosen:

@@ -20,6 +20,8 @@ from icewright.ports.work import WorkerThreads
 _BLOCK_BYTES = 64_000  # of records, the default of Java's writer
 _LEVEL = 6
 _WRITERS = 2
+Record = dict[str, Any]
+VERSION_SEQUENCES = 2  # from this format version on entries have sequence numbers
 
 
 def container(schema: Schema, meta: Mapping[str, str], records: Sequence[bytes]) -> bytes:
@@ -54,10 +56,6 @@ def _block(records: Sequence[bytes]) -> bytes:
 
 def _length_prefixed(text: bytes) -> bytes:
     return varint(len(text)) + text
-
-
-Record = dict[str, Any]
-VERSION_SEQUENCES = 2  # from this format version on entries have sequence numbers
 
 
 def schema_field(name: str, field_id: int, kind: Schema) -> dict[str, Any]:

@@ -26,6 +26,22 @@ _FACTORS = ("spark.executor.memoryOverheadFactor", "spark.kubernetes.memoryOverh
 _JVM_MB = 384  # that Spark reckons with at least
 _SIZE = re.compile(r"(\d+)\s*([kmgt]?)b?", re.IGNORECASE)
 _MEGABYTES = {"k": 2.0**-10, "m": 1.0, "g": 2.0**10, "t": 2.0**20}
+_DEFAULTS = {
+    "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "8",
+    "spark.driver.memory": "2g",
+    "spark.scheduler.mode": "FAIR",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.executorEnv.POLARS_MAX_THREADS": "1",  # a task has one core
+}
+_LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+_DAEMON = {"spark.python.daemon.module": "icewright.adapters.engines.arrow.daemon"}
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_QUICKER_FORKS = "-Djdk.lang.Process.launchMechanism=VFORK"  # Hadoop calls `chmod` for each file that it writes here
+_BYTE = 2.0**-20  # in MiB
+_SECONDS_TO_END = 30
 
 
 def overhead(master: str, conf: Mapping[str, str]) -> dict[str, str]:
@@ -77,24 +93,6 @@ def megabytes(text: str, bare: float = 1.0) -> float | None:
     """Return a size as Spark's settings have it, in MiB; `bare` is that of a number without a unit. None for others."""
     match = _SIZE.fullmatch(text.strip())
     return int(match[1]) * _MEGABYTES.get(match[2].lower(), bare) if match else None
-
-
-_DEFAULTS = {
-    "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.sql.shuffle.partitions": "8",
-    "spark.driver.memory": "2g",
-    "spark.scheduler.mode": "FAIR",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.executorEnv.POLARS_MAX_THREADS": "1",  # a task has one core
-}
-_LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-_DAEMON = {"spark.python.daemon.module": "icewright.adapters.engines.arrow.daemon"}
-_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-_QUICKER_FORKS = "-Djdk.lang.Process.launchMechanism=VFORK"  # Hadoop calls `chmod` for each file that it writes here
-_BYTE = 2.0**-20  # in MiB
-_SECONDS_TO_END = 30
 
 
 class ClassicApplication:

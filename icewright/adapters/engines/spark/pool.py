@@ -25,6 +25,11 @@ from icewright.ports.work import current_work
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
+LOOK_SECONDS = 1.0
+_FAILED = "failed_data_files_count"  # of what `rewrite_data_files` answers
+_SECONDS_TO_QUIET = 20.0  # Spark kills a Python task up to four seconds after it was cancelled
+_POLL_SECONDS = 0.1
+
 
 class SparkApplication(Protocol):
     """A Spark application whose sessions are configured with the pool's catalogs."""
@@ -63,9 +68,6 @@ class SparkApplication(Protocol):
 
     def stop(self) -> None:
         """Stop or leave the application and free its resources in this process."""
-
-
-LOOK_SECONDS = 1.0
 
 
 @contextmanager
@@ -122,11 +124,6 @@ def _known(tasks: Callable[[], tuple[int, int, int] | None]) -> tuple[int, int, 
         return tasks()
     except Exception:  # noqa: BLE001 - the work meets the same error, and polling must go on
         return None
-
-
-_FAILED = "failed_data_files_count"  # of what `rewrite_data_files` answers
-_SECONDS_TO_QUIET = 20.0  # Spark kills a Python task up to four seconds after it was cancelled
-_POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,17 @@ from icewright.ports.views import TableQuery
 SECONDS = 60.0  # time limit of a simulation
 _MAX_RESULTS = 16
 _POLL = 0.2
+router = APIRouter()
+PATH = "/policies/simulate"
+NOW, PROPOSED = "now", "proposed"
+RECORDED: Final = "recorded"
+MOST_TABLES, MOST_DAYS = 500, 7
+_READ_LIMIT = timedelta(seconds=10)  # time to read tables' snapshots
+_PLATFORM = "platform"
+_UNPROCESSABLE, _SHOWN = 422, (409, 422)
+_LONGEST = 10_000
+_BLANK: Mapping[str, str] = {"of": RECORDED, "tables": "200", "days": "7", "preset": "", "scope": "", "set": ""}
+Reader = Annotated[Caller, needs(Action.POLICIES_PREVIEW)]
 
 
 @dataclass(frozen=True)
@@ -133,20 +144,6 @@ def _child_main(to: Connection, request: SimulationRequest) -> None:
         )
     )
     to.close()
-
-
-router = APIRouter()
-PATH = "/policies/simulate"
-NOW, PROPOSED = "now", "proposed"
-RECORDED: Final = "recorded"
-MOST_TABLES, MOST_DAYS = 500, 7
-_READ_LIMIT = timedelta(seconds=10)  # time to read tables' snapshots
-_PLATFORM = "platform"
-_UNPROCESSABLE, _SHOWN = 422, (409, 422)
-_LONGEST = 10_000
-_BLANK: Mapping[str, str] = {"of": RECORDED, "tables": "200", "days": "7", "preset": "", "scope": "", "set": ""}
-
-Reader = Annotated[Caller, needs(Action.POLICIES_PREVIEW)]
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,11 @@ from icewright.ports.views import WaitingItem
 
 _CLOSE = 14.0  # width of a label, in percent of the line
 _LANES = 4
+_COLD = timedelta(days=30)  # without a write
+_LOW, _MIDDLE = 50, 80  # health scores
+_CLASSES = [f"<{limit}MB" for limit in FileHistogram.LIMITS_MB] + [f">={FileHistogram.LIMITS_MB[-1]}MB"]
+_UPPER = [*FileHistogram.LIMITS_MB, float("inf")]
+_MB = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +88,6 @@ def _assign_lanes(marks: Sequence[TimelineMark]) -> list[TimelineMark]:
         ends[lane] = mark.at
         assigned.append(TimelineMark(mark.at, mark.tooltip, mark.kind, mark.label, lane))
     return assigned
-
-
-_COLD = timedelta(days=30)  # without a write
-_LOW, _MIDDLE = 50, 80  # health scores
-_CLASSES = [f"<{limit}MB" for limit in FileHistogram.LIMITS_MB] + [f">={FileHistogram.LIMITS_MB[-1]}MB"]
-_UPPER = [*FileHistogram.LIMITS_MB, float("inf")]
-_MB = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,8 @@ from icewright.core.policy import Operation
 from icewright.core.runs import JobState
 from icewright.core.selection import TableSelection
 
+_MOST_NAMES = 1000
+
 
 class RemovedSnapshot(BaseModel):
     """A snapshot that an expiry removed from the metadata."""
@@ -93,9 +95,6 @@ class GivenUp(BaseModel):
     job_id: str
     table: str
     files: int = Field(description="files that stay")
-
-
-_MOST_NAMES = 1000
 
 
 class BulkRequest(RequestBody):
