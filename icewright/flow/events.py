@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from icewright.core.errors import BadEvent, IcewrightError
 from icewright.core.events.directory import Directory
-from icewright.core.events.fields import dotted_name
-from icewright.core.events.model import Message, Name, TableTouched, message_id
+from icewright.core.events.model import Message, Name, TableTouched, dotted_name, message_id
 from icewright.flow.runtime import Runtime
 from icewright.ports import CommitReports, Receipt
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from icewright.app.bootstrap import read_config
-from icewright.app.fingerprints import configuration_fingerprints
+from icewright.app.service import configuration_fingerprints
 
 CONFIG = """
 state: sqlite:///state.db

@@ -12,7 +12,7 @@ import pytest
 
 from icewright.app import simulating
 from icewright.app.demo.tables import metrics
-from icewright.app.plot import _ticks
+from icewright.app.simulating import _ticks
 from tests.cli.workspace import Workspace
 
 pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test

@@ -12,8 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icewright.core.errors import BadEvent
-from icewright.core.events.fields import decoded
-from icewright.core.events.model import CommitReported, Event, Message, MetadataChanged, ScanReported, TableTouched
+from icewright.core.events.model import (
+    CommitReported,
+    Event,
+    Message,
+    MetadataChanged,
+    ScanReported,
+    TableTouched,
+    decoded,
+)
 from icewright.core.events.parse import BATCH, CLOUDEVENT, JSON, MEDIA_TYPES, messages
 from tests.pushed import (
     COMMIT_REPORT,

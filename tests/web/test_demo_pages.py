@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from icewright.app.bootstrap import application, read_config
-from icewright.app.demo.live import pages
+from icewright.app.demo.show import pages
 from icewright.app.demo.tables import events
 from icewright.app.environment import has_display
 from tests.cli.workspace import Workspace

@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icewright.app.web.identity import COOKIE, Access
-from icewright.app.web.limits import PrincipalSlots
-from icewright.app.web.pages import assets, formats
+from icewright.app.web.middlewares import PrincipalSlots
+from icewright.app.web.pages import formats, render
 from icewright.app.web.pages.render import FLASH
 from icewright.app.web.pages.urls import TableNameConvertor, table_url, with_query
 from icewright.app.web.problems import Problem
@@ -238,11 +238,11 @@ def test_static_files(served: Served) -> None:
     """Are kept for ever under the mark of their content, packed for who takes it; nothing else is found there."""
     client = served.client()
     for name in ("style.css", "app.js", "charts.js", "icon.svg"):
-        found = client.get(assets.asset_url(name))
+        found = client.get(render.asset_url(name))
         assert found.status_code == 200
         assert "immutable" in found.headers["cache-control"]
         assert found.headers["content-encoding"] == "gzip"
-        assert client.get(assets.asset_url(name), headers={"accept-encoding": "identity"}).text == found.text
+        assert client.get(render.asset_url(name), headers={"accept-encoding": "identity"}).text == found.text
     assert client.get("/static/older/style.css").headers["cache-control"] == "no-store"
     for path in ("/static/x/nowhere.css", "/static/x/..%2F..%2Fapplication.py", "/static/x/__init__.py"):
         assert client.get(path).status_code == 404

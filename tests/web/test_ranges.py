@@ -9,7 +9,7 @@ import pytest
 
 from icewright.app.web.api import PREFIX as API
 from icewright.app.web.api.overview import steps_since
-from icewright.app.web.pages.listing import TimeRange
+from icewright.app.web.pages.urls import TimeRange
 from icewright.ports.views import TrendStep
 from tests.web.conftest import Served
 from tests.web.test_api import add

@@ -10,7 +10,7 @@ from itertools import count
 import pytest
 
 from icewright.app.tokens import token_id
-from icewright.app.web.response_cache import MAX_ENTRIES, ResponseCache
+from icewright.app.web.app_state import MAX_ENTRIES, ResponseCache
 from icewright.core.permissions import Action
 from tests.web.conftest import Served
 from tests.web.test_access import API, REQUIRED, bearer

@@ -15,7 +15,7 @@ import pytest
 from pydantic import BaseModel
 from starlette.types import Message
 
-from icewright.app.web.limits import BodyLimitMiddleware, TokenBuckets
+from icewright.app.web.middlewares import BodyLimitMiddleware, TokenBuckets
 from icewright.app.web.running import serving
 from icewright.core.errors import ConfigError
 from tests.pushed import cloudevent

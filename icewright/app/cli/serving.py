@@ -18,8 +18,6 @@ import typer
 from icewright.app import output
 from icewright.app.cli.base import OPTIONS, Json, app, configuration, db_app, open_application
 from icewright.core.errors import IcewrightError, StoreUnavailable, UsageError, requires_extra
-from icewright.flow.archive import archive_batches, archive_due
-from icewright.ports.archive import SOURCES
 
 if TYPE_CHECKING:
     from icewright.app.bootstrap import Application
@@ -42,6 +40,9 @@ Grace = Annotated[
 
 def archive_history(app: Application, *, dry_run: bool) -> dict[str, Any]:
     """Move history that is old enough into the archive, or count it; return the rows by source."""
+    from icewright.flow.archive import archive_batches
+    from icewright.ports.archive import SOURCES
+
     archiving, section = app.archiving, app.config.archive
     if archiving is None or section is None:
         raise UsageError("there is no archive: write `archive: {catalog: NAME}` into the configuration")
@@ -56,6 +57,8 @@ def archive_history(app: Application, *, dry_run: bool) -> dict[str, Any]:
 
 def archive_old_days(app: Application) -> bool:
     """Archive all days that are old enough; return False, with a message, when that failed. The next cycle retries."""
+    from icewright.flow.archive import archive_due
+
     if app.archiving is None:
         return True
     try:

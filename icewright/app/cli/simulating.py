@@ -202,7 +202,7 @@ def _progress(names: Sequence[str]) -> Iterator[Progress]:
 
 
 def _draw(path: Path, title: str, results: Mapping[str, Result]) -> None:
-    from icewright.app.plot import svg
+    from icewright.app.simulating import svg
 
     try:
         path.write_text(svg(title, results), encoding="utf-8")

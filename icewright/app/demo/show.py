@@ -1,10 +1,15 @@
-"""The demo: creates the lakehouse, maintains it, and proves that every row is still there."""
+"""The demo: creates the lakehouse, maintains it, proves that every row is still there, and goes on live."""
 
 from __future__ import annotations
 
+import itertools
+import logging
+import threading
 import time
-from collections.abc import Callable, Sequence
+import webbrowser
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -13,18 +18,29 @@ from typing import Any
 from icewright.app import logs, output
 from icewright.app.bootstrap import Application, application
 from icewright.app.demo.lake import CATALOG, DemoLocation, Lake, Rot, create_location
-from icewright.app.demo.live import live
 from icewright.app.demo.proof import Fingerprint, fingerprint, fingerprints, remember, show_undo
 from icewright.app.demo.tables import METRICS_BRANCH, METRICS_TAG, TABLES, products, sessions
 from icewright.app.documents import cycle_document
+from icewright.app.environment import has_display
 from icewright.app.output import Column, escape
+from icewright.app.service import running, until_asked_to_stop
+from icewright.app.web.app_state import ServiceStatus
+from icewright.app.web.application import Settings, create_app
+from icewright.app.web.running import serving
 from icewright.core.describe import facts_summary
+from icewright.core.errors import ConfigError
 from icewright.core.runs import JobState
 from icewright.core.table import TableRef
 from icewright.flow.alert import alert_due
 from icewright.flow.cycle import CycleResult, run_cycle
 from icewright.flow.evaluate import measure
 
+HOST = "127.0.0.1"
+_SLOTS = 2
+_GRACE = timedelta(seconds=10)
+_PAUSE_SECONDS = 6
+_log = logging.getLogger(__name__)
+_LIVE_TABLES = ("shop.products", "web.events")
 MOST_CYCLES = 6
 HEALTHY: tuple[Callable[[Lake], Rot], ...] = (
     sessions,
@@ -32,6 +48,58 @@ HEALTHY: tuple[Callable[[Lake], Rot], ...] = (
 )  # created first: evaluated once and due for nothing
 _REFS = ((f"{CATALOG}.ops.metrics", METRICS_TAG), (f"{CATALOG}.ops.metrics", METRICS_BRANCH))
 _ORPHAN_AGE = timedelta(hours=72)
+
+
+@contextmanager
+def pages(app: Application) -> Iterator[str]:
+    """Run a service with its pages for the duration of the block; yield their address."""
+    with running(app, kind="service", slots=_SLOTS, grace=_GRACE) as service, ExitStack() as stack:
+        web_app = create_app(
+            app,
+            Settings.of(app.config),
+            ServiceStatus(service.faults, service.telemetry.exposition, service.stuck_loops),
+        )
+        try:
+            port = stack.enter_context(serving(web_app, HOST, app.config.server.port))
+        except ConfigError:  # the usual port is taken
+            port = stack.enter_context(serving(web_app, HOST, 0))
+        yield f"http://{HOST}:{port}"
+
+
+def live(app: Application, lake: Lake, console: Any) -> None:  # noqa: ANN401 - Rich's
+    """Write and maintain until Ctrl-C."""
+    ended = threading.Event()
+    with pages(app) as address:
+        console.print(
+            f"[bold]Look at {address}[/]: Spark keeps writing small files, and Icewright maintains the tables."
+        )
+        console.print("Start, cancel and pause jobs there. Ctrl-C ends the demo.")
+        writer = threading.Thread(target=_write, args=(lake, ended), name="writer", daemon=True)
+        writer.start()
+        if has_display():
+            webbrowser.open(address)
+        until_asked_to_stop()
+        console.print("ending")
+        ended.set()
+        writer.join(_GRACE.total_seconds())
+
+
+def _write(lake: Lake, ended: threading.Event) -> None:
+    """Insert small files into the fed tables every few seconds."""
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - comes with PySpark
+    from pyspark.errors import PySparkException
+
+    spark = lake.spark()
+    for name in itertools.cycle(_LIVE_TABLES):
+        table = lake.quoted(name)
+        try:
+            for _ in range(3):
+                spark.sql(f"INSERT INTO {table} SELECT * FROM {table} LIMIT 20")  # noqa: S608 - quoted
+        except (PySparkException, Py4JError) as error:  # a failed write is tried again later
+            if not ended.is_set():
+                _log.warning("the demo's writer could not write %s: %s", name, type(error).__name__)
+        if ended.wait(_PAUSE_SECONDS):
+            return
 
 
 @dataclass(frozen=True)

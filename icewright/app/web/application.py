@@ -1,39 +1,81 @@
-"""Build the HTTP application: routes, middlewares and error handlers."""
+"""Build the HTTP application: routes, middlewares, error handlers, and probes for orchestrators and Prometheus."""
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
 from dataclasses import dataclass, field
+from typing import Annotated
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, Depends, FastAPI, Request
 from starlette.middleware import Middleware
+from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute
 
 import icewright
 from icewright.app.addresses import is_loopback
 from icewright.app.config import Config
-from icewright.app.web import api, events, oidc, pages, probes, problems
-from icewright.app.web.app_state import AppState, ServiceStatus
-from icewright.app.web.etags import ETagMiddleware
+from icewright.app.web import api, events, oidc, pages, problems
+from icewright.app.web.app_state import AppState, ResponseCache, ServiceStatus, service_status
 from icewright.app.web.events import EventSenders
-from icewright.app.web.identity import Access, access_of
-from icewright.app.web.limits import BodyLimitMiddleware, PrincipalSlots, RateLimitMiddleware, TokenBuckets
-from icewright.app.web.response_cache import ResponseCache
+from icewright.app.web.identity import Access, access_of, is_local_request
+from icewright.app.web.middlewares import (
+    BodyLimitMiddleware,
+    ETagMiddleware,
+    PrincipalSlots,
+    RateLimitMiddleware,
+    RequestLogMiddleware,
+    TokenBuckets,
+)
+from icewright.app.web.problems import Problem, documented
 from icewright.app.web.segments import PathSegmentMiddleware
-from icewright.app.web.tracing import RequestLogMiddleware
 
+PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 MAX_STREAMS, STREAMS_PER_PRINCIPAL = 100, 10
 MAX_HEAVY, HEAVY_PER_PRINCIPAL = 4, 2  # previews, plans and dry runs take whole CPU seconds
+_UNREADY = "the service cannot do its work now"
+
+_PROBES = APIRouter(tags=["probes"])
+_log = logging.getLogger(__name__)
 # built once per process: FastAPI analyses each route's dependencies when it is included
 _ROUTES, _EXPOSED_ROUTES, _PROBE_ROUTES = APIRouter(), APIRouter(), APIRouter()
-for _module in (probes, events, api, oidc, pages):
-    _ROUTES.include_router(_module.router)
-for _module in (probes, events):
-    _EXPOSED_ROUTES.include_router(_module.router)
 
-_PROBE_ROUTES.add_api_route("/healthz", probes.healthz)
-_PROBE_ROUTES.add_api_route("/readyz", probes.readyz)
+
+@_PROBES.get("/healthz", summary="The process lives", responses=documented(503))
+async def healthz(status: Annotated[ServiceStatus, Depends(service_status)]) -> Response:
+    """Return 503 when a loop has not come round within its bound, which only a new process mends; else 200."""
+    if stuck := status.stuck_loops():
+        _log.error("not alive: %s", "; ".join(stuck))
+        raise Problem(503, "; ".join(stuck))
+    return JSONResponse({"status": "ok"})
+
+
+@_PROBES.get("/readyz", summary="The service can do its work", responses=documented(503))
+def readyz(request: Request, status: Annotated[ServiceStatus, Depends(service_status)]) -> Response:
+    """Return 503 while the process cannot work; local callers get the reasons, others find them in the log."""
+    faults = status.faults()
+    if not faults:
+        return JSONResponse({"status": "ok"})
+    _log.warning("not ready: %s", "; ".join(faults))
+    if is_local_request(request):
+        raise Problem(503, _UNREADY, errors=list(faults))
+    raise Problem(503, _UNREADY)
+
+
+@_PROBES.get("/metrics", summary="Metrics for Prometheus", response_class=Response)
+def metrics(status: Annotated[ServiceStatus, Depends(service_status)]) -> Response:
+    """Return all metrics in Prometheus's text format."""
+    return Response(status.metrics(), media_type=PROMETHEUS)
+
+
+for _router in (_PROBES, events.router, api.router, oidc.router, pages.router):
+    _ROUTES.include_router(_router)
+for _router in (_PROBES, events.router):
+    _EXPOSED_ROUTES.include_router(_router)
+
+_PROBE_ROUTES.add_api_route("/healthz", healthz)
+_PROBE_ROUTES.add_api_route("/readyz", readyz)
 
 
 @_EXPOSED_ROUTES.api_route("/{path:path}", methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"])

@@ -9,11 +9,10 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Request
 
-from icewright.app.web.app_state import AppState, app_state
+from icewright.app.web.app_state import AppState, app_state, response_cache_of
 from icewright.app.web.identity import client_address, principal_of
-from icewright.app.web.limits import PrincipalSlots
+from icewright.app.web.middlewares import PrincipalSlots
 from icewright.app.web.problems import Problem, documented
-from icewright.app.web.response_cache import response_cache_of
 from icewright.app.web.segments import LONGEST  # importing registers the convertor that routes use
 from icewright.app.web.threads import SingleThreadRoute, in_thread
 from icewright.core.errors import UsageError

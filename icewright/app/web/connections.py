@@ -17,7 +17,7 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from icewright.app.web.limits import network_of
+from icewright.app.web.middlewares import network_of
 
 MAX_CONNECTIONS = 512
 HEADER_SECONDS = 10.0  # from connecting, or the end of the last response, to a complete request head

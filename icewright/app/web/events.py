@@ -18,7 +18,7 @@ from icewright.app.web.app_state import AppState, app_state
 from icewright.app.web.identity import is_local_request
 from icewright.app.web.problems import Problem, documented
 from icewright.core.errors import BadEvent
-from icewright.core.events.fields import decoded
+from icewright.core.events.model import decoded
 from icewright.core.events.parse import JSON, MEDIA_TYPES, messages
 from icewright.flow.events import take
 

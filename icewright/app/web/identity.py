@@ -14,10 +14,9 @@ from fastapi import Request
 from icewright.app.addresses import is_loopback
 from icewright.app.sections import AuthSection, OidcSection
 from icewright.app.tokens import digest, proven, token_id
-from icewright.app.web.app_state import AppState
-from icewright.app.web.limits import TokenBuckets, network_of
+from icewright.app.web.app_state import AppState, response_cache_of
+from icewright.app.web.middlewares import TokenBuckets, network_of
 from icewright.app.web.problems import Problem
-from icewright.app.web.response_cache import response_cache_of
 from icewright.core.permissions import Grant, Principal, Role, Via
 from icewright.ports.access import AuditRow, TokenRow
 

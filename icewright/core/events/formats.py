@@ -8,17 +8,6 @@ from typing import NamedTuple
 from urllib.parse import unquote_plus
 
 from icewright.core.errors import BadEvent
-from icewright.core.events.fields import (
-    dotted_name,
-    identifier,
-    is_name,
-    items,
-    mapping,
-    milliseconds,
-    moment,
-    number,
-    text,
-)
 from icewright.core.events.model import (
     CommitReported,
     Event,
@@ -27,8 +16,17 @@ from icewright.core.events.model import (
     Name,
     ScanReported,
     TableTouched,
+    dotted_name,
+    identifier,
     is_metadata_file,
+    is_name,
+    items,
+    mapping,
     message_id,
+    milliseconds,
+    moment,
+    number,
+    text,
 )
 
 _MILLISECONDS = {

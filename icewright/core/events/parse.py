@@ -8,9 +8,22 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from icewright.core.errors import BadEvent
-from icewright.core.events.fields import MOST, decoded, items, mapping, table_name, text, wrong
 from icewright.core.events.formats import gcs_object, is_trino, query, records, report, s3_detail, s3_record
-from icewright.core.events.model import Event, Message, MetadataChanged, TableTouched, message_id, tables_named
+from icewright.core.events.model import (
+    MOST,
+    Event,
+    Message,
+    MetadataChanged,
+    TableTouched,
+    decoded,
+    items,
+    mapping,
+    message_id,
+    table_name,
+    tables_named,
+    text,
+    wrong,
+)
 from icewright.core.words import near
 
 TABLE_CHANGED = "icewright.table.changed"

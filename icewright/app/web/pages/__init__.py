@@ -8,13 +8,11 @@ from icewright.app.web.pages import (
     actions,
     activity,
     alerts,
-    assets,
-    audit,
     home,
     jobs,
     login,
     policies,
-    queue,
+    render,
     settings,
     simulate,
     table,
@@ -25,19 +23,17 @@ from icewright.app.web.pages.simulate import Simulations
 
 router = APIRouter(include_in_schema=False)
 for module in (
-    assets,
+    render,
     login,
     home,
     tables,
     table,
     jobs,
-    queue,
     actions,
     activity,
     simulate,
     policies,
     alerts,
-    audit,
     settings,
 ):
     router.include_router(module.router)

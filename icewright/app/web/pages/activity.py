@@ -1,4 +1,4 @@
-"""The page of recent events of all jobs and catalogs."""
+"""The pages of recent events of all jobs and catalogs, and of the audit log."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter
 from starlette.responses import Response
 
+from icewright.app.web import api
 from icewright.app.web.api.paging import decoded, encoded
 from icewright.app.web.callers import Caller, needs
-from icewright.app.web.pages.listing import PAGE, ListParams, TimeRange, pager
 from icewright.app.web.pages.live import Fragment, stream_fragments
 from icewright.app.web.pages.render import render_fragment, render_page
-from icewright.app.web.pages.urls import with_query
+from icewright.app.web.pages.urls import PAGE, ListParams, TimeRange, pager, with_query
+from icewright.app.web.problems import Problem
 from icewright.core.permissions import Action
 
 router = APIRouter()
@@ -39,6 +40,8 @@ _OWN = ("operation", "state", "summary", "metrics")  # shown apart from other de
 _BAD = ("catalog_failed", "reports_failed", "paused")
 
 Reader = Annotated[Caller, needs(Action.JOBS_READ)]
+AUDIT_PATH = "/audit"
+_OUTCOMES = {"": None, "done": False, "refused": True}
 
 
 @router.get(PATH)
@@ -86,3 +89,30 @@ def _event(item: Mapping[str, Any]) -> dict[str, Any]:
         "summary": details.get("summary"),
         "more": other_details,
     }
+
+
+@router.get(AUDIT_PATH)
+def audit(caller: Annotated[Caller, needs(Action.AUDIT_READ)]) -> Response:
+    """Render a page of audit entries, newest first."""
+    params = ListParams(caller.request.query_params)
+    query: dict[str, Any] = {name: params.text(name) for name in ("actor", "action", "outcome")}
+    outcome = query["outcome"] or ""
+    if outcome not in _OUTCOMES:
+        raise Problem(422, f"outcome: there is no {outcome}; there is: done, refused")
+    entries = api.access.audit(
+        caller,
+        actor=query["actor"],
+        action=query["action"],
+        refused=_OUTCOMES[outcome],
+        limit=PAGE,
+        cursor=params.text("cursor"),
+    )
+    return render_page(
+        caller,
+        "audit.html",
+        query=query,
+        entries=entries.items,
+        filtered=any(query.values()),
+        actions=list(Action),
+        pager=pager(AUDIT_PATH, query, params, len(entries.items), entries.next, None),
+    )

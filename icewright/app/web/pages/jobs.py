@@ -1,4 +1,4 @@
-"""The pages of jobs: the list, and one job with progress, statements, files and log."""
+"""The pages of jobs: the list, one job with progress, statements, files and log, and the queue."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from starlette.responses import Response
 from icewright.app.web import api
 from icewright.app.web.api import models
 from icewright.app.web.callers import Caller, needs
-from icewright.app.web.pages.listing import PAGE, ListParams, TimeRange, pager
 from icewright.app.web.pages.live import Fragment, stream_fragments
 from icewright.app.web.pages.render import Crumb, render_fragment, render_page
-from icewright.app.web.pages.urls import table_url, with_query
+from icewright.app.web.pages.urls import PAGE, ListParams, TimeRange, pager, table_url, with_query
 from icewright.core.permissions import Action, place_of
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState
 from icewright.core.table import TableRef
+from icewright.ports.views import STATES, TableSort
 
 router = APIRouter()
 PATH = "/jobs"
@@ -31,6 +31,11 @@ _FILES = 100
 _TRIGGERS = ("cycle", "service", "manual")
 
 Reader = Annotated[Caller, needs(Action.JOBS_READ)]
+QUEUE_PATH = "/queue"
+_QUEUE_SECONDS = 2.0
+_NEXT = 10  # tables whose next evaluation is shown
+_NOT_EVALUATED = ("busy", "paused", "dropped")  # as long as they are in that state
+QueueReader = Annotated[Caller, needs(Action.PLAN_READ)]
 
 
 @dataclass(slots=True)
@@ -182,3 +187,35 @@ def stages(job: models.JobDetail, events: Sequence[models.Event]) -> list[Stage]
         for stage in order:
             stage.state = "not done" if stage.state in ("waits", "running") else stage.state
     return order
+
+
+@router.get(QUEUE_PATH)
+def queue(caller: QueueReader) -> Response:
+    """Render open jobs, then due operations by position."""
+    live = "/live/queue" if "cursor" not in caller.request.query_params else ""  # only the first page updates live
+    return render_page(caller, "queue.html", live=live, **_queue_context(caller))
+
+
+@router.get("/live/queue")
+def live_queue(caller: QueueReader) -> Response:
+    """Stream the queue as it changes."""
+    return stream_fragments(
+        caller, lambda: Fragment(render_fragment(caller, "_queue.html", **_queue_context(caller))), _QUEUE_SECONDS
+    )
+
+
+def _queue_context(caller: Caller) -> dict[str, Any]:
+    params = ListParams(caller.request.query_params)
+    queue = api.jobs.queue(caller, limit=PAGE, cursor=params.text("cursor"))
+    waiting: dict[str, list[models.Waiting]] = {}
+    for item in queue.waiting:
+        waiting.setdefault(item.table, []).append(item)
+    tables = replace(caller, action=Action.TABLES_READ)
+    states: Any = [state for state in STATES if state not in _NOT_EVALUATED]
+    following = api.tables.tables(tables, state=states, sort=TableSort.NEXT, limit=_NEXT).items
+    return {
+        "queue": queue,
+        "waiting": waiting,
+        "following": [table for table in following if table.evaluate_at is not None],
+        "pager": pager(QUEUE_PATH, {}, params, len(queue.waiting), queue.next, queue.total),
+    }

@@ -14,7 +14,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from icewright.app.web.callers import Caller
-from icewright.app.web.limits import PrincipalSlots
+from icewright.app.web.middlewares import PrincipalSlots
 
 SECONDS = 300.0  # after which the browser reconnects and authenticates again
 _STEP = 0.2

@@ -15,8 +15,8 @@ from icewright.app.web.api import models
 from icewright.app.web.callers import Caller, needs
 from icewright.app.web.pages import policy_form
 from icewright.app.web.pages.forms import Form, Submission, submitted
-from icewright.app.web.pages.listing import ListParams
 from icewright.app.web.pages.render import Crumb, redirect, render_page
+from icewright.app.web.pages.urls import ListParams
 from icewright.app.web.problems import Problem
 from icewright.core.errors import ConfigError, UsageError
 from icewright.core.layering import parse_pattern

@@ -10,7 +10,7 @@ from starlette.datastructures import Headers
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from icewright.app.web.etags import buffer_response
+from icewright.app.web.middlewares import buffer_response
 from icewright.app.web.pages.render import render_public_page
 from icewright.app.web.problems import MEDIA_TYPE
 

@@ -16,13 +16,12 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from icewright.app.plot import svg
-from icewright.app.simulating import BEGIN, CRON, MEASURES, GeneratedFleet, ReplayedFleet, simulate_all
+from icewright.app.simulating import BEGIN, CRON, MEASURES, GeneratedFleet, ReplayedFleet, simulate_all, svg
 from icewright.app.web.callers import Caller, needs
 from icewright.app.web.pages import policy_form
 from icewright.app.web.pages.forms import Form, Submission, submitted
-from icewright.app.web.pages.listing import ListParams as Query
 from icewright.app.web.pages.render import HEADERS, Crumb, redirect, render_page
+from icewright.app.web.pages.urls import ListParams as Query
 from icewright.app.web.pages.urls import with_query
 from icewright.app.web.problems import Problem
 from icewright.core.errors import ConfigError, IcewrightError, UsageError

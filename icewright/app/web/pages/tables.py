@@ -9,10 +9,9 @@ from starlette.responses import Response
 
 from icewright.app.web import api
 from icewright.app.web.callers import Caller, needs
-from icewright.app.web.pages.listing import PAGE, Heading, ListParams, pager
 from icewright.app.web.pages.live import Fragment, stream_fragments
 from icewright.app.web.pages.render import redirect, render_fragment, render_page
-from icewright.app.web.pages.urls import table_url, with_query
+from icewright.app.web.pages.urls import PAGE, Heading, ListParams, pager, table_url, with_query
 from icewright.core.permissions import Action, touches
 from icewright.core.policy import Operation
 from icewright.ports.views import STATES, TableSort

@@ -1,17 +1,27 @@
-"""Build and parse URLs of tables, with one path segment for each part of the name."""
+"""Build and parse the URLs of pages: of tables, and of lists with their filters, sorting and page position."""
 
 from __future__ import annotations
 
-from typing import Any
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 from starlette.convertors import Convertor, register_url_convertor
+from starlette.datastructures import QueryParams
 
+from icewright.app.web.problems import Problem
 from icewright.app.web.segments import Segment
 from icewright.core.table import TableRef
+from icewright.core.words import count
 
 _DOTS = ("", ".", "..")  # segments that browsers resolve as folders
 _segment = Segment()
+E = TypeVar("E", bound=enum.StrEnum)
+PAGE = 50
+_LONGEST = 1000
 
 
 class TableNameConvertor(Convertor[str]):
@@ -52,3 +62,105 @@ def _quote(part: str) -> str:
 
 def _unquote(part: str) -> str:
     return part[1:-1].replace("``", "`") if part.startswith("`") and part.endswith("`") and len(part) > 1 else part
+
+
+class TimeRange(enum.StrEnum):
+    """The stretches of time, up to now, that charts and lists may show."""
+
+    HOUR = "1h"
+    HOURS = "6h"
+    DAY = "24h"
+    WEEK = "7d"
+    FORTNIGHT = "14d"
+    MONTH = "30d"
+    QUARTER = "90d"
+
+    @property
+    def hours(self) -> int:
+        """Return the length in hours."""
+        return int(self[:-1]) * (24 if self.endswith("d") else 1)
+
+    @property
+    def words(self) -> str:
+        """Return the length in words, such as `7 days`."""
+        return count(int(self[:-1]), "day" if self.endswith("d") else "hour")
+
+    def since(self, now: datetime) -> datetime:
+        """Return the beginning of the stretch, to the minute, so that answers can be used again."""
+        return now.replace(second=0, microsecond=0) - timedelta(hours=self.hours)
+
+
+@dataclass(frozen=True, slots=True)
+class ListParams:
+    """The query parameters of a list; blank values count as absent."""
+
+    params: QueryParams
+
+    def text(self, name: str) -> str | None:
+        """Return one value of the query, None when blank. Raises `Problem` when it is too long."""
+        value = self.params.get(name, "").strip()
+        if len(value) > _LONGEST and name != "cursor":
+            raise Problem(422, f"{name}: longer than {_LONGEST} characters")
+        return value or None
+
+    def one(self, name: str, choices: type[E]) -> E | None:
+        """Return a member of an enum, None when absent. Raises `Problem` 422."""
+        value = self.text(name)
+        if value is None:
+            return None
+        if value not in list(choices):
+            raise Problem(422, f"{name}: there is no {value}; there is: {', '.join(choices)}")
+        return choices(value)
+
+    def some(self, name: str, choices: Sequence[str]) -> list[str]:
+        """Return the distinct values, all of which must be known. Raises `Problem` 422."""
+        values = [value for value in self.params.getlist(name) if value]
+        if wrong := [value for value in values if value not in choices]:
+            raise Problem(422, f"{name}: there is no {wrong[0]}; there is: {', '.join(choices)}")
+        return list(dict.fromkeys(values))
+
+    def number(self, name: str, minimum: int, maximum: int) -> int | None:
+        """Return an integer between bounds, None when absent. Raises `Problem` 422."""
+        text = self.text(name)
+        if text is None:
+            return None
+        if not (text.isascii() and text.isdecimal() and minimum <= int(text[:19]) <= maximum):
+            raise Problem(422, f"{name}: a whole number from {minimum} to {maximum}")
+        return int(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """A column heading, with the URL that sorts by it."""
+
+    title: str
+    url: str
+    sorted: str  # value of aria-sort, blank when not sorted by
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Pager:
+    """The shown range of a list, and links to other pages."""
+
+    first: int
+    last: int
+    total: int | None
+    start: str | None  # URL of the first page, unless shown
+    next: str | None
+
+
+def pager(
+    path: str, query: Mapping[str, Any], params: ListParams, shown: int, after: str | None, total: int | None
+) -> Pager:
+    """Return the pager of a list. Raises `Problem` 422 for a bad `from`."""
+    first = params.number("from", 1, 10**9) or 1
+    has_cursor = params.text("cursor") is not None
+    next_query = {**query, "cursor": after, "from": first + shown}
+    return Pager(
+        first=first if shown else 0,
+        last=first + shown - 1 if shown else 0,
+        total=total,
+        start=with_query(path, dict(query)) if has_cursor else None,
+        next=with_query(path, next_query) if after is not None else None,
+    )

@@ -1,19 +1,24 @@
-"""Limit requests per second, and bytes and seconds per body, of each client."""
+"""Middlewares: limit what clients send, give each request an id and a log line, and tag responses with ETags."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import re
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from ipaddress import IPv6Address, ip_address, ip_network
 from math import ceil
+from uuid import uuid4
 
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from icewright.app.web.problems import Problem
@@ -23,6 +28,19 @@ PROBES = ("/healthz", "/readyz")  # never limited, so that an orchestrator does 
 BODY_SECONDS = 30.0  # to receive a whole body
 _SLOT_SECONDS = 5  # Retry-After of what finds no slot
 _NETWORK = 64  # prefix bits of an IPv6 address that count as one client
+REQUEST_ID = "x-request-id"
+_VALID_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_HEADERS = {  # defaults; a route may set its own, as pages do
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+_log = logging.getLogger(__name__)
+_BYTES = 16
 
 
 @dataclass
@@ -150,3 +168,116 @@ class BodyLimitMiddleware:
     @property
     def _detail(self) -> str:
         return f"the body is larger than {self.limit} bytes; send less at a time, or raise server.max_body_mb"
+
+
+class RequestLogMiddleware:
+    """Assigns request ids, sets security headers and logs every request."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run the application, and answer 500 when it raises before a response began."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        header = Headers(scope=scope).get(REQUEST_ID, "")
+        request_id = header if _VALID_ID.fullmatch(header) else uuid4().hex
+        scope.setdefault("state", {})["request_id"] = request_id
+        started, status = time.perf_counter(), 0
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                for name, value in {**_HEADERS, REQUEST_ID: request_id}.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        try:
+            await self.app(scope, receive, send_with_headers)
+        except ClientDisconnect:
+            pass  # the client has disconnected
+        except Exception:
+            _log.exception("request %s failed", request_id)
+            if status:
+                raise  # the response has begun: the server closes the connection
+            problem = Problem(500, "internal error; search the log of the service for the id of this request")
+            await problem.response(scope)(scope, receive, send_with_headers)
+        finally:
+            elapsed_ms = (time.perf_counter() - started) * 1000
+            path = scope.get("raw_path", b"").decode(
+                "ascii", "replace"
+            )  # percent-encoded, so that a newline cannot forge a log line
+            client = (scope.get("client") or ("-",))[0]
+            _log.info(
+                "%s %s %s %.1f ms from %s, request %s", scope["method"], path, status, elapsed_ms, client, request_id
+            )
+
+
+async def buffer_response(
+    app: ASGIApp,
+    scope: Scope,
+    receive: Receive,
+    send: Send,
+    should_buffer: Callable[[Message], bool],
+    answer: Callable[[Message, bytes], Awaitable[None]],
+) -> None:
+    """Run the application; pass responses whose start matches `should_buffer` whole to `answer`, and send on others."""
+    start: Message | None = None
+    body = bytearray()
+
+    async def buffering_send(message: Message) -> None:
+        nonlocal start
+        if message["type"] == "http.response.start" and should_buffer(message):
+            start = message
+            return
+        if start is None:
+            await send(message)
+            return
+        body.extend(message.get("body", b""))
+        if not message.get("more_body", False):
+            await answer(start, bytes(body))
+
+    await app(scope, receive, buffering_send)
+
+
+class ETagMiddleware:
+    """Tags JSON responses to GET, and answers 304 when `If-None-Match` names the tag."""
+
+    def __init__(self, app: ASGIApp, below: str = "/api/") -> None:
+        self.app, self.below = app, below
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run the application, buffering JSON responses to compute their tag."""
+        if scope["type"] != "http" or scope["method"] != "GET" or not scope["path"].startswith(self.below):
+            await self.app(scope, receive, send)
+            return
+        if_none_match = Headers(scope=scope).get("if-none-match", "")
+
+        async def answer(start: Message, body: bytes) -> None:
+            await _send_tagged(start, body, if_none_match, send)
+
+        await buffer_response(self.app, scope, receive, send, _taggable, answer)
+
+
+def _taggable(message: Message) -> bool:
+    kind = Headers(raw=message["headers"]).get("content-type", "")
+    return message["status"] == 200 and kind == "application/json"  # noqa: PLR2004 - OK
+
+
+async def _send_tagged(start: Message, body: bytes, if_none_match: str, send: Send) -> None:
+    tag = f'"{blake2b(body, digest_size=_BYTES).hexdigest()}"'
+    headers = MutableHeaders(scope=start)
+    headers["etag"] = tag
+    headers["cache-control"] = "private, no-cache"  # browsers may store the response and must revalidate
+    headers.add_vary_header("authorization, cookie")
+    client_tags = {tag.strip().removeprefix("W/") for tag in if_none_match.split(",")}
+    if tag in client_tags or "*" in client_tags:
+        del headers["content-length"]
+        await send({**start, "status": 304})
+        await send({"type": "http.response.body", "body": b""})
+        return
+    await send(start)
+    await send({"type": "http.response.body", "body": body})
