@@ -36,8 +36,7 @@ class SqlAccess(AccessStore):
 
     def add_token(self, token: TokenRow) -> None:
         values = {name: getattr(token, name) for name in TokenRow.__dataclass_fields__}
-        with self.db.begin() as connection:
-            connection.execute(sa.insert(TOKENS).values(**values | {"grants": _grants_to_json(token.grants)}))
+        self.db.write(sa.insert(TOKENS).values(**values | {"grants": _grants_to_json(token.grants)}))
 
     def token(self, token_id: str) -> TokenRow | None:
         with self.db.reading() as connection:
@@ -50,13 +49,11 @@ class SqlAccess(AccessStore):
             return [_token(row) for row in rows]
 
     def record_token_use(self, token_id: str, now: datetime) -> None:
-        with self.db.begin() as connection:
-            connection.execute(sa.update(TOKENS).where(TOKENS.c.id == token_id).values(used=now))
+        self.db.write(sa.update(TOKENS).where(TOKENS.c.id == token_id).values(used=now))
 
     def revoke_token(self, token_id: str, now: datetime) -> bool:
         active = (TOKENS.c.id == token_id) & TOKENS.c.revoked.is_(None)
-        with self.db.begin() as connection:
-            return connection.execute(sa.update(TOKENS).where(active).values(revoked=now)).rowcount == 1
+        return self.db.write(sa.update(TOKENS).where(active).values(revoked=now)) == 1
 
     def add_session(self, session: SessionRow) -> None:
         values = {name: getattr(session, name) for name in SessionRow.__dataclass_fields__}
@@ -72,12 +69,10 @@ class SqlAccess(AccessStore):
         return SessionRow(**{**_columns(row), "grants": _grants_from_json(row.grants)})
 
     def record_session_use(self, digest: str, now: datetime) -> None:
-        with self.db.begin() as connection:
-            connection.execute(sa.update(SESSIONS).where(SESSIONS.c.digest == digest).values(seen=now))
+        self.db.write(sa.update(SESSIONS).where(SESSIONS.c.digest == digest).values(seen=now))
 
     def end_session(self, digest: str) -> None:
-        with self.db.begin() as connection:
-            connection.execute(sa.delete(SESSIONS).where(SESSIONS.c.digest == digest))
+        self.db.write(sa.delete(SESSIONS).where(SESSIONS.c.digest == digest))
 
 
 @dataclass
@@ -175,8 +170,7 @@ class SqlRules(PolicyRules):
     db: Database
 
     def list(self) -> Sequence[PolicyRule]:
-        with self.db.reading() as connection:
-            newest = {tuple(scope): settings for scope, settings in connection.execute(_RULES)}
+        newest = {tuple(scope): settings for scope, settings in self.db.rows(_RULES)}
         return [
             PolicyRule(scope, {RENAMED.get(name, name): value for name, value in settings.items()}, "store")
             for scope, settings in newest.items()
@@ -197,7 +191,6 @@ class SqlRules(PolicyRules):
         return current + 1
 
     def versions(self, match: tuple[str, ...] | None = None) -> Sequence[RuleVersion]:
-        with self.db.reading() as connection:
-            rows = connection.execute(sa.select(POLICIES).order_by(POLICIES.c.id.desc())).all()
+        rows = self.db.rows(sa.select(POLICIES).order_by(POLICIES.c.id.desc()))
         versions = [RuleVersion(tuple(r.scope), r.settings, r.author, r.at, r.version) for r in rows]
         return [rule for rule in versions if match is None or rule.match == match]

@@ -103,8 +103,7 @@ class SqlAlerts(AlertStore):
         )
         names = ("paused", "error", "health", "due_since", "succeeded_at", "windows")
         query = sa.select(*_NAME, *(TABLES.c[name] for name in names))
-        with self.db.reading() as connection:
-            rows = connection.execute(query.where(TABLES.c.catalog.in_(catalogs), ~TABLES.c.dropped, suspicious)).all()
+        rows = self.db.rows(query.where(TABLES.c.catalog.in_(catalogs), ~TABLES.c.dropped, suspicious))
         return [
             TableInputs(
                 ref=ref_of(row),
@@ -124,12 +123,10 @@ class SqlAlerts(AlertStore):
         return [Failure(ref_of(r), Operation(r.operation) if r.operation else None, r.reason) for r in rows]
 
     def unsupported(self, catalogs: Sequence[str]) -> Sequence[tuple[TableRef, str]]:
-        with self.db.reading() as connection:
-            return [(ref_of(row), row.reason) for row in connection.execute(_UNSUPPORTED, {"catalogs": catalogs})]
+        return [(ref_of(row), row.reason) for row in self.db.rows(_UNSUPPORTED, {"catalogs": catalogs})]
 
     def blocked(self, catalogs: Sequence[str]) -> Sequence[tuple[TableRef, str]]:
-        with self.db.reading() as connection:
-            return [(ref_of(row), row.reason) for row in connection.execute(_BLOCKED, {"catalogs": catalogs})]
+        return [(ref_of(row), row.reason) for row in self.db.rows(_BLOCKED, {"catalogs": catalogs})]
 
     def backlog(self) -> QueueBacklog:
         query = sa.select(sa.func.count(), sa.func.min(JOBS.c.created)).where(JOBS.c.state == JobState.QUEUED)
@@ -138,8 +135,7 @@ class SqlAlerts(AlertStore):
         return QueueBacklog(count, oldest)
 
     def unresolved(self) -> Sequence[Alert]:
-        with self.db.reading() as connection:
-            return [_alert(row) for row in connection.execute(_alerts().where(_OPEN).order_by(ALERTS.c.id))]
+        return [_alert(row) for row in self.db.rows(_alerts().where(_OPEN).order_by(ALERTS.c.id))]
 
     def list(self, *, resolved: bool = False, limit: int = 1000) -> Sequence[Alert]:
         query = _alerts().where(_RAISED).order_by(ALERTS.c.raised_at.desc(), ALERTS.c.id.desc()).limit(limit)

@@ -100,8 +100,7 @@ class SqlOldHistory(OldHistory):
 
     def written(self, batch: Batch) -> None:
         planned = (ARCHIVES.c.batch == batch.batch_id) & (ARCHIVES.c.state == _PLANNED)
-        with self.db.begin() as connection:
-            connection.execute(sa.update(ARCHIVES).where(planned).values(state=_WRITTEN))
+        self.db.write(sa.update(ARCHIVES).where(planned).values(state=_WRITTEN))
 
     def prune(self, batch: Batch) -> None:
         table, key = _TABLES[batch.source], _key(batch.source)

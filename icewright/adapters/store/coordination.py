@@ -35,8 +35,7 @@ class SqlCatalogs(CatalogSchedule):
 
     def list(self) -> Sequence[CatalogRow]:
         columns = [CATALOGS.c[name] for name in CatalogRow.__dataclass_fields__]
-        with self.db.reading() as connection:
-            return [CatalogRow(*row) for row in connection.execute(sa.select(*columns).order_by(CATALOGS.c.name))]
+        return [CatalogRow(*row) for row in self.db.rows(sa.select(*columns).order_by(CATALOGS.c.name))]
 
     def claim(self, names: Sequence[str], holder: str, now: datetime, until: datetime) -> Sequence[CatalogRow]:
         with self.db.claiming() as connection:
@@ -125,8 +124,7 @@ class SqlLeases(Leases):
             return current or ""
 
     def release(self, name: str, holder: str) -> None:
-        with self.db.begin() as connection:
-            connection.execute(sa.delete(LEASES).where(LEASES.c.name == name, LEASES.c.holder == holder))
+        self.db.write(sa.delete(LEASES).where(LEASES.c.name == name, LEASES.c.holder == holder))
 
 
 @dataclass
@@ -137,8 +135,7 @@ class SqlBreakers(Breakers):
 
     def list(self) -> Sequence[Breaker]:
         columns = [BREAKERS.c[name] for name in Breaker.__dataclass_fields__]
-        with self.db.reading() as connection:
-            return [Breaker(*row) for row in connection.execute(sa.select(*columns).order_by(BREAKERS.c.resource))]
+        return [Breaker(*row) for row in self.db.rows(sa.select(*columns).order_by(BREAKERS.c.resource))]
 
     def record(self, breaker: Breaker) -> None:
         values = {name: getattr(breaker, name) for name in Breaker.__dataclass_fields__}
@@ -153,8 +150,7 @@ class SqlBreakers(Breakers):
             return connection.execute(claim.values(probe_until=until)).rowcount == 1
 
     def close(self, resource: str) -> bool:
-        with self.db.begin() as connection:
-            return connection.execute(sa.delete(BREAKERS).where(BREAKERS.c.resource == resource)).rowcount == 1
+        return self.db.write(sa.delete(BREAKERS).where(BREAKERS.c.resource == resource)) == 1
 
 
 @dataclass
@@ -176,8 +172,7 @@ class SqlFleetPauses(FleetPauses):
             connection.execute(insert.on_conflict_do_update(index_elements=["id"], set_=values))
 
     def end(self) -> bool:
-        with self.db.begin() as connection:
-            return connection.execute(sa.delete(FLEET_PAUSE)).rowcount == 1
+        return self.db.write(sa.delete(FLEET_PAUSE)) == 1
 
 
 @dataclass
@@ -188,8 +183,7 @@ class SqlProcesses(ProcessRegistry):
 
     def list(self) -> Sequence[ProcessRow]:
         columns = [PROCESSES.c[name] for name in ProcessRow.__dataclass_fields__]
-        with self.db.reading() as connection:
-            return [ProcessRow(*row) for row in connection.execute(sa.select(*columns).order_by(PROCESSES.c.started))]
+        return [ProcessRow(*row) for row in self.db.rows(sa.select(*columns).order_by(PROCESSES.c.started))]
 
     def record_heartbeat(self, row: ProcessRow) -> bool:
         values = {name: getattr(row, name) for name in ProcessRow.__dataclass_fields__ if name != "drain_since"}
@@ -202,8 +196,7 @@ class SqlProcesses(ProcessRegistry):
     def request_drain(self, holder: str, now: datetime) -> bool:
         request = sa.update(PROCESSES).where(PROCESSES.c.holder == holder)
         first = sa.func.coalesce(PROCESSES.c.drain_since, sa.literal(now, Moment()))
-        with self.db.begin() as connection:
-            return connection.execute(request.values(drain_since=first)).rowcount == 1
+        return self.db.write(request.values(drain_since=first)) == 1
 
     def release_claims(self, dead: Callable[[str], bool], now: datetime) -> None:
         with self.db.begin() as connection:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import cache
@@ -308,6 +308,16 @@ class Database:
         """Begin a transaction that only reads, or join that of `reading_together`; it does not wait for writers."""
         shared: sa.Connection | None = getattr(self._shared, "connection", None)
         return _transaction(self._reader) if shared is None else nullcontext(shared)
+
+    def rows(self, query: sa.Executable, parameters: Mapping[str, Any] | None = None) -> Sequence[Any]:
+        """Return all rows of one query in a transaction that only reads; see `reading`."""
+        with self.reading() as connection:
+            return connection.execute(query, parameters).all()
+
+    def write(self, statement: sa.Executable) -> int:
+        """Execute one statement in a transaction of its own, and return the number of rows that it changed."""
+        with self.begin() as connection:
+            return connection.execute(statement).rowcount
 
     @contextmanager
     def reading_together(self) -> Iterator[None]:

@@ -73,8 +73,7 @@ class SqlRuns(RunHistory):
 
     def list(self, job_id: str) -> Sequence[Mapping[str, Any]]:
         query = sa.select(RUNS).where(RUNS.c.job_id == job_id).order_by(RUNS.c.id)
-        with self.db.reading() as connection:
-            return [dict(row._mapping) for row in connection.execute(query)]  # noqa: SLF001 - SQLAlchemy's public name
+        return [dict(row._mapping) for row in self.db.rows(query)]  # noqa: SLF001 - SQLAlchemy's public name
 
     def history(self, ref: TableRef, table_uuid: str) -> History:
         with self.db.reading() as connection:
@@ -111,8 +110,7 @@ class SqlActivity(ActivityLog):
         query = sa.select(*columns).order_by(EVENTS.c.id.desc()).limit(limit)
         if job_id is not None:
             query = sa.select(*columns).where(EVENTS.c.job_id == job_id).order_by(EVENTS.c.id)
-        with self.db.reading() as connection:
-            return [dict(row._mapping) for row in connection.execute(query)]  # noqa: SLF001
+        return [dict(row._mapping) for row in self.db.rows(query)]  # noqa: SLF001
 
 
 def last_runs(connection: sa.Connection, conditions: Sequence[sa.ColumnElement[bool]]) -> History:

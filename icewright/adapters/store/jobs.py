@@ -62,8 +62,7 @@ class SqlJobs(JobQueue):
     def promote(self, queued_before: datetime) -> None:
         lingering = (JOBS.c.state == JobState.QUEUED) & (JOBS.c.priority == Priority.VALUE)
         update = sa.update(JOBS).where(lingering, JOBS.c.created <= queued_before)
-        with self.db.begin() as connection:
-            connection.execute(update.values(priority=Priority.OVERDUE))
+        self.db.write(update.values(priority=Priority.OVERDUE))
 
     def claim(
         self,
@@ -139,8 +138,7 @@ class SqlJobs(JobQueue):
 
     def queued(self, catalogs: Sequence[str]) -> Sequence[JobRow]:
         waiting = _jobs().where(JOBS.c.state == JobState.QUEUED, TABLES.c.catalog.in_(catalogs))
-        with self.db.reading() as connection:
-            return [job_of(row) for row in connection.execute(waiting.order_by(JOBS.c.created))]
+        return [job_of(row) for row in self.db.rows(waiting.order_by(JOBS.c.created))]
 
     def count_consecutive(self, ref: TableRef, state: JobState) -> int:
         ended = [str(s) for s in JobState if not TRANSITIONS[s] and s is not JobState.CANCELLED]
@@ -154,8 +152,7 @@ class SqlJobs(JobQueue):
 
     def list(self, ref: TableRef | None = None, limit: int = 50) -> Sequence[JobRow]:
         query = _jobs().order_by(JOBS.c.created.desc(), JOBS.c.job_id.desc()).limit(limit)
-        with self.db.reading() as connection:
-            return [job_of(row) for row in connection.execute(query if ref is None else query.where(*of_table(ref)))]
+        return [job_of(row) for row in self.db.rows(query if ref is None else query.where(*of_table(ref)))]
 
     def get(self, job_id: str) -> JobRow | None:
         begins = sa.select(JOBS.c.job_id).where(JOBS.c.job_id.startswith(job_id, autoescape=True)).limit(2)

@@ -173,8 +173,7 @@ class SqlLedger(DeletionLedger):
         if intent is not None:
             ids, refs = sorted(intent.snapshot_ids), sorted(intent.refs)
             document = {"metadata_location": intent.metadata_location, "snapshot_ids": ids, "refs": refs}
-        with self.db.begin() as connection:
-            connection.execute(sa.update(JOBS).where(JOBS.c.job_id == job_id).values(intent=document))
+        self.db.write(sa.update(JOBS).where(JOBS.c.job_id == job_id).values(intent=document))
 
     def commit_intent(self, job_id: str) -> Intent | None:
         with self.db.begin() as connection:
@@ -266,14 +265,12 @@ class SqlLedger(DeletionLedger):
 
     def record_removal(self, removal: Removal) -> None:
         values = {name: getattr(removal, name) for name in Removal.__dataclass_fields__}
-        with self.db.begin() as connection:
-            connection.execute(sa.insert(REMOVALS).values(**values))
+        self.db.write(sa.insert(REMOVALS).values(**values))
 
     def removals(self, job_id: str) -> Sequence[Removal]:
         columns = [REMOVALS.c[name] for name in Removal.__dataclass_fields__]
         query = sa.select(*columns).where(REMOVALS.c.job_id == job_id).order_by(REMOVALS.c.id)
-        with self.db.reading() as connection:
-            return [Removal(*row) for row in connection.execute(query)]
+        return [Removal(*row) for row in self.db.rows(query)]
 
     def close_removal(self, removal: Removal, undone_at: datetime | None) -> None:
         this_removal = (REMOVALS.c.job_id == removal.job_id) & (

@@ -125,14 +125,12 @@ class SqlTables(TableState):
             | sa.literal(own).startswith(theirs.concat("/"))
         )
         query = sa.select(TABLES.c.catalog, TABLES.c.namespace, TABLES.c.name).where(~TABLES.c.dropped, overlaps)
-        with self.db.reading() as connection:
-            refs = [ref_of(row) for row in connection.execute(query.order_by(TABLES.c.id))]
+        refs = [ref_of(row) for row in self.db.rows(query.order_by(TABLES.c.id))]
         return [other for other in refs if other != ref]
 
     def deadly(self) -> Mapping[TableRef, str]:
         query = sa.select(TABLES).where(TABLES.c.evaluation_deaths > 0)
-        with self.db.reading() as connection:
-            return {ref_of(row): _death_message(row.evaluation_deaths) for row in connection.execute(query)}
+        return {ref_of(row): _death_message(row.evaluation_deaths) for row in self.db.rows(query)}
 
     def record_evaluation(self, evaluation: Evaluation, now: datetime, policy: str = "") -> None:
         metadata = evaluation.facts.metadata
@@ -201,8 +199,7 @@ class SqlTables(TableState):
             return document
 
     def pause(self, ref: TableRef, reason: str | None) -> bool:
-        with self.db.begin() as connection:
-            return connection.execute(_pause(reason).where(*of_table(ref))).rowcount == 1
+        return self.db.write(_pause(reason).where(*of_table(ref))) == 1
 
     def pause_many(self, refs: Sequence[TableRef], reason: str | None) -> None:
         names = {name: f"of_{name}" for name in ("catalog", "namespace", "name")}
@@ -284,11 +281,7 @@ class SqlPins(SnapshotPins):
     db: Database
 
     def list(self, ref: TableRef, table_uuid: str) -> Sequence[SnapshotPin]:
-        with self.db.reading() as connection:
-            return [
-                SnapshotPin(*row)
-                for row in connection.execute(_PINS_OF_TABLE, name_columns(ref) | {"uuid": table_uuid})
-            ]
+        return [SnapshotPin(*row) for row in self.db.rows(_PINS_OF_TABLE, name_columns(ref) | {"uuid": table_uuid})]
 
     def add(self, ref: TableRef, table_uuid: str, pin: SnapshotPin, *, job_id: str | None = None) -> bool:
         with self.db.begin() as connection:

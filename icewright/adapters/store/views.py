@@ -204,8 +204,7 @@ class SqlViews(Views):
     ) -> Page[Mapping[str, Any]]:
         keys = (Key(table.c.id, int),)
         query = sa.select(*(table.c[name] for name in columns)).where(table.c.job_id == job_id, seek(keys, after))
-        with self.db.reading() as connection:
-            rows = connection.execute(query.order_by(*order_by(keys)).limit(limit + 1)).all()
+        rows = self.db.rows(query.order_by(*order_by(keys)).limit(limit + 1))
         return _page([_columns(row) for row in rows], rows, ["id"], limit)
 
 
