@@ -21,7 +21,7 @@ from pyiceberg.table import Table
 
 from icewright.adapters.catalogs.nessie_client import NessieClient
 from icewright.app.bootstrap import Application, application, read_config
-from icewright.core.vacuum import Content, GcConfig
+from icewright.core.vacuum import Content
 from icewright.flow.vacuum import VacuumResult, vacuum
 from icewright.testing import FixedClock
 from tests.nessie import NessieServer
@@ -194,7 +194,9 @@ class NessieWorkspace:
     def cutoff(self, policy: str | datetime | None, grace: str | None = "PT24H") -> None:
         """Store Nessie's own policy."""
         said = policy.isoformat() if isinstance(policy, datetime) else policy
-        self.client.set_gc_config(GcConfig(said, grace))
+        config = {"type": "GARBAGE_COLLECTOR", "defaultCutoffPolicy": said, "newFilesGracePeriod": grace}
+        body = {"config": {name: value for name, value in config.items() if value is not None}}
+        self.client._answer("POST", "config/repository", json=body)
 
     @contextmanager
     def opened(self, *, extra: str = "", ref: str | None = None) -> Iterator[Application]:

@@ -20,7 +20,7 @@ class Taken:
     ignored: tuple[str, ...]
 
 
-def take(runtime: Runtime, directory: Directory, messages: Sequence[Message], *, ask: bool = True) -> Taken:
+def take(runtime: Runtime, directory: Directory, messages: Sequence[Message]) -> Taken:
     """Store all messages; when one cannot be understood, store none and raise `BadEvent` with the reasons."""
     resolved = []
     faults: list[str] = []
@@ -31,7 +31,7 @@ def take(runtime: Runtime, directory: Directory, messages: Sequence[Message], *,
             faults += error.faults
     if faults:
         raise BadEvent(tuple(dict.fromkeys(faults)))
-    receipt = runtime.store.inbox.receive([entry.message for entry in resolved], runtime.clock.now(), ask=ask)
+    receipt = runtime.store.inbox.receive([entry.message for entry in resolved], runtime.clock.now())
     return Taken(receipt, tuple(dict.fromkeys(ignored for message in resolved for ignored in message.ignored)))
 
 

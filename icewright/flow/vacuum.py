@@ -108,16 +108,8 @@ class VacuumResult:
         return JobState.SUCCEEDED if JobState.SUCCEEDED in states else JobState.SKIPPED
 
 
-Allowed = Callable[[str], None]  # raises `Refused` unless the caller owns the catalog or is an admin
-
-
-def allow_all(_catalog: str) -> None:
-    """Allow every caller, for installations without roles."""
-
-
-def vacuum(runtime: Runtime, catalog: str, *, dry_run: bool = False, allowed: Allowed = allow_all) -> VacuumResult:
+def vacuum(runtime: Runtime, catalog: str, *, dry_run: bool = False) -> VacuumResult:
     """Vacuum one catalog. Raises `Refused` when its cut-off policy is faulty or another process vacuums it."""
-    allowed(catalog)
     if catalog not in runtime.catalogs:
         raise UsageError(f"there is no catalog {catalog}; there is: {', '.join(sorted(runtime.catalogs))}")
     with _vacuum_lease(runtime, catalog, dry_run=dry_run):

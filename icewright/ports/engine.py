@@ -151,7 +151,6 @@ class Engine(Protocol):
         Raises `UsageError` when the predicate cannot be understood, `Refused` when other tables share the place or
         writers never pause, `MetadataUnreadable`, and the errors of loading the table.
         """
-        ...
 
     def probe(self, probe: Probe) -> Sequence[float]:
         """Return the seconds that the query takes on each of the snapshots, in their order.

@@ -60,19 +60,6 @@ def test_tables_out_of_scope_stay(workspace: Workspace) -> None:
     assert workspace.files(other) == before
 
 
-def test_who_may_not_vacuum_changes_nothing(workspace: Workspace) -> None:
-    """Owner and admin alone may: the check comes before anything is read."""
-    workspace.table()
-    before = workspace.files()
-
-    def nobody(catalog: str) -> None:
-        raise Refused(f"only an owner of {catalog} or an admin may vacuum it")
-
-    with pytest.raises(Refused, match="owner of lake"):
-        vacuum(workspace.app.runtime, "lake", allowed=nobody)
-    assert workspace.files() == before
-
-
 def test_one_vacuum_at_a_time(workspace: Workspace) -> None:
     """Another process that is at it is told, and let be."""
     now = workspace.clock.now()

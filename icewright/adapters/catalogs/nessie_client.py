@@ -14,7 +14,7 @@ import msgspec
 import requests
 
 from icewright.adapters.catalogs.replies import ListingSize, read_within_limits
-from icewright.core.errors import AccessDenied, CatalogUnavailable, CommitConflict, CommitStateUnknown, Refused
+from icewright.core.errors import AccessDenied, CatalogUnavailable, CommitConflict, CommitStateUnknown
 from icewright.core.vacuum import Commit, Content, GcConfig, Key, KeyChange, Reference
 
 _TIMEOUT = (10, 120)  # seconds to connect, and to wait for an answer
@@ -195,19 +195,6 @@ class NessieClient:
                     config.get("expectedFileCountPerContent"),
                 )
         return None
-
-    def set_gc_config(self, config: GcConfig) -> None:
-        """Store the configuration of garbage collection in place of the old one."""
-        if config.per_ref:
-            raise Refused("policies for single references cannot be written: vacuum would refuse them")
-        fields = {
-            "type": "GARBAGE_COLLECTOR",
-            "defaultCutoffPolicy": config.default_cutoff,
-            "newFilesGracePeriod": config.grace,
-            "expectedFileCountPerContent": config.expected_files,
-        }
-        body = {"config": {name: value for name, value in fields.items() if value is not None}}
-        self._answer("POST", "config/repository", json=body)
 
     def _pages(
         self, path: str, params: Mapping[str, str], kind: type[Any], size: ListingSize | None = None

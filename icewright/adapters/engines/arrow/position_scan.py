@@ -32,7 +32,6 @@ class PositionScan:
     everywhere: frozenset[int]  # specs whose equality deletes apply to all partitions
     check: Callable[[], None]
     matched: dict[str, BitMap64] = field(default_factory=dict, init=False)
-    files_read: int = field(default=0, init=False)
     _seen: set[str] = field(default_factory=set, init=False)
 
     def scan(self, data: Sequence[LiveData]) -> None:
@@ -64,7 +63,6 @@ class PositionScan:
 
     def _scan_file(self, keys: KeySequences, file: LiveData) -> None:
         rows = BatchScan(self.layout, self.opener, Bin(0, (file_slice(file),), constants(self.base, file), "", 1))
-        self.files_read += 1
         start = 0
         for batch in rows.scan_columns(keys.columns):
             by_id = {top["id"]: column for top, column in zip(keys.columns, batch, strict=True)}
