@@ -21,6 +21,7 @@ from icewright.core.describe import facts_summary
 from icewright.core.errors import UsageError
 from icewright.core.integrity import CheckLevel, IntegrityReport
 from icewright.core.layering import parse_settings
+from icewright.core.layout import LayoutReport
 from icewright.core.steps import VERDICT_NAMES, Due, why
 from icewright.core.table import TableRef
 from icewright.flow.detect import detect
@@ -268,6 +269,13 @@ class TableHandle:
         Raises `MetadataUnreadable` when the table cannot be evaluated.
         """
         return Rows(advise(evaluate_now(self._app.runtime, self.ref).facts))
+
+    def try_layouts(self, filters: Sequence[str]) -> LayoutReport:
+        """Return what queries with these filters would read if the rows were laid out in other ways; change nothing.
+
+        Raises `UsageError` for a text that is no filter over the table's columns, and the errors of loading the table.
+        """
+        return self._app.runtime.engine.try_layouts(self.ref, filters)
 
     def check(self, level: CheckLevel = CheckLevel.EXISTS) -> IntegrityReport:
         """Check that every file of all snapshots exists and, by level, is what its entry says; change nothing.

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from icewright.core.erasure import RowSearchReport
 from icewright.core.integrity import CheckLevel, FileFault, IntegrityReport
+from icewright.core.layout import LayoutReport
 from icewright.core.paths import key
 from icewright.core.policy import Operation
 from icewright.core.repair import RepairPlan
@@ -150,6 +151,12 @@ class Engine(Protocol):
 
         Raises `UsageError` when the predicate cannot be understood, `Refused` when other tables share the place or
         writers never pause, `MetadataUnreadable`, and the errors of loading the table.
+        """
+
+    def try_layouts(self, ref: TableRef, filters: Sequence[str]) -> LayoutReport:
+        """Return what filters would read if a table's rows were laid out in other ways, by a sample; change nothing.
+
+        Raises `UsageError` for a text that is no filter over the table's columns, and the errors of loading the table.
         """
 
     def probe(self, probe: Probe) -> Sequence[float]:

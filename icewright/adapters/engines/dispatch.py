@@ -13,6 +13,7 @@ from icewright.adapters.engines.service.deletion import DeletionResult
 from icewright.adapters.engines.service.doubts import in_time
 from icewright.adapters.engines.service.expire_snapshots import ExpireInService
 from icewright.adapters.engines.service.integrity import IntegrityCheck, of_snapshots
+from icewright.adapters.engines.service.layout_trials import LayoutTrials
 from icewright.adapters.engines.service.proof import TableProof
 from icewright.adapters.engines.service.recovery_points import RecoveryPointsInService
 from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInService
@@ -26,6 +27,7 @@ from icewright.core.allowlist import Allowlist, require_inside
 from icewright.core.erasure import RowSearchReport
 from icewright.core.errors import Refused, TableReplaced
 from icewright.core.integrity import CheckLevel, IntegrityReport
+from icewright.core.layout import LayoutReport
 from icewright.core.policy import Operation
 from icewright.core.repair import RepairPlan
 from icewright.core.retention import expired_by_iceberg
@@ -186,6 +188,12 @@ class Engines:
             return guard.roots(metadata, guard.around(metadata))
 
         return RowSearch(deletion.files, self.catalogs[ref.catalog], predicate, roots, waiting).run(ref)
+
+    def try_layouts(self, ref: TableRef, filters: Sequence[str]) -> LayoutReport:
+        """Return what filters would read in other layouts of a table's rows."""
+        metadata = self.catalogs[ref.catalog].load(ref)
+        head = frozenset([metadata.current_snapshot_id]) if metadata.current_snapshot_id is not None else frozenset()
+        return LayoutTrials(self.orphans.deletion.files, of_snapshots(metadata, head), filters).run()
 
     def probe(self, probe: Probe) -> Sequence[float]:
         """Return the query's seconds on each of the snapshots."""

@@ -128,16 +128,6 @@ def check(
 
 
 @app.command()
-def advise(table: OptionalTable = None, as_json: Json = False) -> None:
-    """Say what no maintenance fixes: writers and partitions to change.
-
-    Nothing is changed: each line has what was seen, the remedy, and what comes of it.
-    """
-    documents = backend().advise(table)
-    output.show(documents, as_json, views.show_advice)
-
-
-@app.command()
 def plan(
     catalog: CatalogOption = None,
     namespace: Namespace = None,

@@ -92,18 +92,6 @@ def show_integrity(documents: Documents) -> None:
             )
 
 
-def show_advice(documents: Documents) -> None:
-    """Print the advice on each table that there is any for."""
-    for document in documents:
-        for advice in document["advice"]:
-            about = f" ({escape(advice['writer'])})" if advice["writer"] else ""
-            echo(f"[bold]{escape(document['table'])}[/]{about}: {escape(advice['finding'])}")
-            echo(f"  remedy: {escape(advice['remedy'])}")
-            echo(f"  effect: {escape(advice['effect'])}")
-    if not any(document["advice"] for document in documents):
-        echo(f"no advice on {count(len(documents), 'table')}")
-
-
 def show_plan(document: Mapping[str, Any]) -> None:
     """Print the jobs to start, with what each saves and costs, and the operations that wait."""
     jobs = [

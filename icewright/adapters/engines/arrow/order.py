@@ -87,7 +87,7 @@ def _sort_ranks(scan: BatchScan, budget: int) -> pl.Series:
         return pl.Series(dtype=pl.UInt32)
     keys = _keys(batches, budget - bytes_held)
     if layout.zorder:
-        keys = pl.DataFrame([_boxes(keys, scan.bin.outputs), _curve(keys).alias("curve")])
+        keys = pl.DataFrame([boxes(keys, scan.bin.outputs), _curve(keys).alias("curve")])
         return _inverse(keys.select(pl.arg_sort_by("box", "curve")).to_series())
     return _inverse(_order(keys, layout))
 
@@ -139,7 +139,7 @@ def _inverse(order: pl.Series) -> pl.Series:
     return pl.repeat(0, order.len(), dtype=pl.UInt32, eager=True).scatter(order, numbers)
 
 
-def _boxes(keys: pl.DataFrame, count: int) -> pl.Series:
+def boxes(keys: pl.DataFrame, count: int) -> pl.Series:
     """Return the box number of each row: a k-d tree with one disjoint box of equal row count for each output.
 
     Rows follow the z-order curve only inside a box, because a stretch of the curve whose length is no power of two

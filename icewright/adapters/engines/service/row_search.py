@@ -21,7 +21,7 @@ from icewright.adapters.engines.arrow.opening import Opener, StorageOpener, Unre
 from icewright.adapters.engines.arrow.reading import BatchScan
 from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow
 from icewright.adapters.engines.arrow.tasks import Bin, DeleteFile, DeleteKind, FileSlice, Layout
-from icewright.adapters.engines.arrow.types import single_value
+from icewright.adapters.engines.arrow.types import Field, single_value
 from icewright.adapters.engines.service.entry_faults import DATA, EQUALITY_DELETES, ContentFile, EntryFaults
 from icewright.adapters.engines.service.reachable import reached, with_key
 from icewright.adapters.engines.service.row_predicate import RowPredicate
@@ -174,7 +174,7 @@ class _Round:
         if one.format != "PARQUET" or one.values.get(_KEY_METADATA) is not None:
             self._unread[one.path] = f"encrypted, or {one.format}: only Parquet is read"
             return 0
-        return self._count(self._slice(one), self._constants(one), self._keys(one))
+        return self._count(slice_of(one), constants_of(one, self.metadata, self._entries.types), self._keys(one))
 
     def _keys(self, one: ContentFile) -> frozenset[int] | None:
         """Return the columns of the predicate that an equality delete file has; None for a data file."""
@@ -223,8 +223,10 @@ class _Round:
 
     def _live(self, one: ContentFile) -> int:
         """Return the number of matching rows of a data file that main shows."""
-        task = replace(self._slice(one), deletes=tuple(_delete(d) for d in self._head if self._applies(d, one)))
-        scan = BatchScan(self._layout, self._opener, Bin(0, (task,), self._constants(one), "", 1))
+        task = replace(slice_of(one), deletes=tuple(_delete(d) for d in self._head if self._applies(d, one)))
+        scan = BatchScan(
+            self._layout, self._opener, Bin(0, (task,), constants_of(one, self.metadata, self._entries.types), "", 1)
+        )
         try:
             return sum(self._predicate.count(batch.columns) for batch in scan.batches())
         except (UnreadableFile, UnsupportedByArrow) as error:
@@ -241,33 +243,13 @@ class _Round:
         only = delete.referenced if delete.is_vector else only_data_file(delete.values)
         return only == data.path if only else same
 
-    def _slice(self, one: ContentFile) -> FileSlice:
-        size = int(one.values[104])
-        return FileSlice(one.path, size, size, one.records, one.sequence, None)
-
-    def _constants(self, one: ContentFile) -> Mapping[int, Any]:
-        """Return the identity partition values of a data file, which files of other writers may lack as columns."""
-        spec = next((spec for spec in self.metadata.specs if spec.spec_id == one.spec_id), None)
-        if one.content != DATA or spec is None:
-            return {}
-        types = self._entries.types
-        return {
-            partition.source_id: single_value(types[partition.source_id], value)
-            for partition, value in zip(spec.fields, one.partition, strict=False)
-            if partition.transform == "identity"
-        }
-
     @cached_property
     def _opener(self) -> Opener:
         return StorageOpener({}, self.search.files)
 
     @cached_property
     def _layout(self) -> Layout:
-        fields = self._predicate.fields
-        schema = {"type": "struct", "fields": fields}
-        ids = {one["id"] for one in fields}
-        older = {f["id"]: f for s in reversed(self._entries.schemas) for f in s["fields"] if f["id"] not in ids}
-        return Layout(schema, older, self.metadata.properties, False, (), False, 0, (), _MEMORY_BYTES, {})
+        return reading_layout(self._predicate.fields, self._entries.schemas, self.metadata)
 
     def _found(self, path: str, entries: Sequence[ContentFile], matching: int) -> FoundRows:
         metadata, one = self.metadata, entries[0]
@@ -309,3 +291,29 @@ def _delete(one: ContentFile) -> DeleteFile:
         offset, length = one.values[_OFFSET], one.values[_LENGTH]
         return DeleteFile(DeleteKind.VECTOR, one.path, offset, length, one.records)
     return DeleteFile(DeleteKind.POSITION, one.path)
+
+
+def slice_of(one: ContentFile) -> FileSlice:
+    """Return a whole data or delete file as a reader takes it."""
+    size = int(one.values[104])
+    return FileSlice(one.path, size, size, one.records, one.sequence, None)
+
+
+def constants_of(one: ContentFile, metadata: TableMetadata, types: Mapping[int, Any]) -> Mapping[int, Any]:
+    """Return the identity partition values of a data file, which files of other writers may lack as columns."""
+    spec = next((spec for spec in metadata.specs if spec.spec_id == one.spec_id), None)
+    if one.content != DATA or spec is None:
+        return {}
+    return {
+        partition.source_id: single_value(types[partition.source_id], value)
+        for partition, value in zip(spec.fields, one.partition, strict=False)
+        if partition.transform == "identity"
+    }
+
+
+def reading_layout(fields: Sequence[Field], schemas: Sequence[Mapping[str, Any]], metadata: TableMetadata) -> Layout:
+    """Return the layout that reads some top-level fields; deletes may name all others that the schemas have."""
+    ids = {one["id"] for one in fields}
+    older = {f["id"]: f for schema in reversed(schemas) for f in schema["fields"] if f["id"] not in ids}
+    schema = {"type": "struct", "fields": fields}
+    return Layout(schema, older, metadata.properties, False, (), False, 0, (), _MEMORY_BYTES, {})

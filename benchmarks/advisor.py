@@ -1,0 +1,167 @@
+"""The advised order of rows against every other: ten recorded workloads, and a rewrite in each layout of the columns.
+
+Prints one JSON line. Each layout is written by Icewright's compaction on Spark, and PyIceberg plans the filters over
+the files. `ratio` is the geometric mean of what the best layout reads to what the advised one does; a prediction is
+the bytes of the sample's trial, and the measure those of the planned files.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from datetime import date, timedelta
+from itertools import combinations, permutations
+from statistics import geometric_mean, median
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.catalog.sql import SqlCatalog
+
+from benchmarks.kit.bench import bench, options
+from benchmarks.kit.lake import CATALOG, NAMESPACE
+from benchmarks.kit.ours import Ours
+from icewright.adapters.catalogs.translate import pyiceberg_properties
+from icewright.app.bootstrap import application
+from icewright.core.layout import RowLayout
+from icewright.core.table import TableRef
+
+TABLE, FILES = "advised", 80  # two of which make one of the target size
+COLUMNS = ("customer", "product", "day", "amount")
+DAYS = 365
+
+
+def rows(count: int) -> pa.Table:
+    """Sales at random; products depend on customers a little, and days come late now and then."""
+    draw = random.Random(11)
+    customers = [int(draw.triangular(0, 5000, 0)) for _ in range(count)]
+    days = sorted(draw.randrange(DAYS) for _ in range(count))
+    return pa.table(
+        {
+            "customer": pa.array(customers, pa.int64()),
+            "product": [f"p{(customer % 7) * 100 + draw.randrange(300):04d}" for customer in customers],
+            "day": [date(2026, 1, 1) + timedelta(days=day + draw.choice((0, 0, 0, 30))) for day in days],
+            "amount": [draw.expovariate(0.01) for _ in range(count)],
+        }
+    )
+
+
+def workloads() -> Sequence[Sequence[str]]:
+    """The filters of each: points and ranges of one column, of two at a time, and mixtures."""
+    draw = random.Random(5)
+
+    def point() -> str:
+        return f"customer = {draw.randrange(5000)}"
+
+    def product() -> str:
+        return f"product = 'p{draw.randrange(900):04d}'"
+
+    def days(length: int) -> str:
+        begin = date(2026, 1, 1) + timedelta(days=draw.randrange(DAYS - length))
+        return f"day >= '{begin}' and day < '{begin + timedelta(days=length)}'"
+
+    def dear() -> str:
+        return f"amount > {draw.randrange(300, 900)}.5"
+
+    kinds = [
+        [point],
+        [product],
+        [lambda: days(7)],
+        [dear],
+        [point, product],
+        [lambda: f"{product()} and {days(30)}"],
+        [lambda: f"{point()} and {days(90)}", product],
+        [lambda: f"customer < {draw.randrange(50, 400)} and {dear()}"],
+        [point, lambda: days(3), product],
+        [lambda: f"product in ('p0017', 'p0420') and {dear()}", point, point, point],
+    ]
+    return [[kind() for _ in range(12) for kind in some] for some in kinds]
+
+
+def every_layout() -> list[RowLayout]:
+    """Sorts by one and two columns, and curves over two and three."""
+    curves = [*combinations(COLUMNS, 2), *combinations(COLUMNS, 3)]
+    sorts = [*((name,) for name in COLUMNS), *permutations(COLUMNS, 2)]
+    return [*map(RowLayout, sorts), *(RowLayout(columns, zorder=True) for columns in curves)]
+
+
+def main() -> None:
+    """Write, advise, rewrite in each layout, print."""
+    chosen = options(__doc__, "100,000 rows instead of 2,000,000").parse_args()
+    count = 100_000 if chosen.quick else 2_000_000
+    recorded = workloads()
+    with bench(chosen) as sides:
+        sides.ours.begin("spark")
+        with closing(SqlCatalog(CATALOG, **pyiceberg_properties(sides.lake.catalog))) as catalog:
+            content = rows(count)
+            table = catalog.create_table((NAMESPACE, TABLE), content.schema)
+            for number in range(FILES):
+                table.append(content.slice(number * count // FILES, count // FILES))
+            size = sum(task.file.file_size_in_bytes for task in table.scan().plan_files())
+            with table.transaction() as change:
+                change.set_properties({"write.target-file-size-bytes": str(2 * size // FILES)})
+            saved = sides.lake.save(TABLE)
+            with application(Ours(sides.lake.home).config, kind="manual") as app:
+                ref = TableRef("lake", (NAMESPACE,), TABLE)
+                advised = [app.runtime.engine.try_layouts(ref, filters) for filters in recorded]
+            sides.ours.wait()
+
+            def measured() -> list[int]:
+                fresh = catalog.load_table((NAMESPACE, TABLE))
+                return [
+                    sum(t.file.file_size_in_bytes for text in filters for t in fresh.scan(text).plan_files())
+                    for filters in recorded
+                ]
+
+            read: dict[RowLayout | None, list[int]] = {None: measured()}
+            for layout in every_layout():
+                knobs = {"compact.strategy": layout.strategy, "compact.sort_order": ", ".join(layout.columns)}
+                mib = 2 * size / FILES / (1 << 20)
+                more = {
+                    "compact.target_file_size_mb": f"{mib:.3f}",
+                    "compact.hot_partitions": "include",
+                    "compact.max_overlap": "0",
+                }
+                sides.ours.ask("run", table=TABLE, operation="compact", knobs=knobs | more)
+                read[layout] = measured()
+                saved.restore()
+    lines: list[dict[str, Any]] = []
+    for number, report in enumerate(advised):
+        advice = report.best.layout
+        if advice is not None and advice.zorder:  # a curve is written once for all orders of its columns
+            advice = RowLayout(tuple(name for name in COLUMNS if name in advice.columns), zorder=True)
+        got = read[advice][number]
+        best = min(read, key=lambda layout: read[layout][number])
+        lines.append(
+            {
+                "filters": recorded[number][: len(recorded[number]) // 12],
+                "as_it_is": read[None][number],
+                "advised": str(report.best.layout or "as it is"),
+                "predicted": report.best.bytes_read,
+                "measured": got,
+                "best": str(best or "as it is"),
+                "of_best": read[best][number],
+            }
+        )
+    ratios = [line["of_best"] / line["measured"] for line in lines]
+    saved_bytes = [
+        (line["as_it_is"] - line["predicted"]) / (line["as_it_is"] - line["measured"])
+        for line in lines
+        if line["as_it_is"] != line["measured"]
+    ]
+    found = {
+        "benchmark": "advisor",
+        "peer": f"the best of {len(read)} layouts",
+        "shape": f"{count} rows in {FILES} files",
+        "ratio": round(geometric_mean(ratios), 3),
+        "worst": round(min(ratios), 3),
+        "predicted_to_measured_saving": round(median(saved_bytes), 3) if saved_bytes else None,
+        "workloads": lines,
+    }
+    sys.stdout.write(json.dumps(found) + "\n")
+
+
+if __name__ == "__main__":
+    main()

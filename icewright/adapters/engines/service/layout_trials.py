@@ -1,0 +1,191 @@
+"""Trials of layouts: a sample of a table's rows in each order, cut into files, whose bounds recorded filters meet.
+
+The files as they are enter with the bounds of their entries. Nothing is written: bounds alone decide which files a
+plan reads, and they follow from the order of the rows.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+from pyiceberg.conversions import from_bytes
+from pyiceberg.expressions import (
+    And,
+    BooleanExpression,
+    BoundEqualTo,
+    BoundGreaterThan,
+    BoundGreaterThanOrEqual,
+    BoundIn,
+    BoundLessThan,
+    BoundLessThanOrEqual,
+    BoundLiteralPredicate,
+    BoundStartsWith,
+    Or,
+)
+
+from icewright.adapters.engines.arrow.opening import StorageOpener
+from icewright.adapters.engines.arrow.order import boxes
+from icewright.adapters.engines.arrow.reading import BatchScan
+from icewright.adapters.engines.arrow.tasks import Bin
+from icewright.adapters.engines.service.entry_faults import DATA, ContentFile, EntryFaults
+from icewright.adapters.engines.service.row_predicate import RowPredicate
+from icewright.adapters.engines.service.row_search import constants_of, reading_layout, slice_of
+from icewright.core.layout import LayoutReport, LayoutTrial, RowLayout, layout_candidates
+from icewright.core.table import TableMetadata
+from icewright.ports import TableFiles
+
+_SAMPLE_ROWS = 200_000
+_ROWS_OF_A_FILE = 20  # of the sample, at the least: fewer say nothing about bounds
+_TARGET, _DEFAULT_TARGET = "write.target-file-size-bytes", 512 << 20
+_BYTES, _LOWER, _UPPER = 104, 125, 128
+
+
+@dataclass
+class LayoutTrials:
+    """Trials on the current state of one table."""
+
+    files: TableFiles
+    metadata: TableMetadata  # with the current snapshot alone
+    filters: Sequence[str]
+
+    def run(self) -> LayoutReport:
+        """Return the bytes that the filters read in each layout. Raises `UsageError` for what is no filter."""
+        used = Counter(name for predicate in self._predicates for name in self._columns.keys() & predicate.columns)
+        rows = self._sample if len(used) else pl.DataFrame()
+        trials = [LayoutTrial(None, self._bytes_read(self._as_they_are))]
+        trials += [
+            LayoutTrial(layout, self._bytes_read(self._cut(rows, layout)))
+            for layout in layout_candidates([name for name, _ in used.most_common()])
+            if rows.height
+        ]
+        return LayoutReport(self.metadata.ref, len(self.filters), self._total, rows.height, tuple(trials))
+
+    @cached_property
+    def _entries(self) -> EntryFaults:
+        return EntryFaults(self.files, self.metadata)
+
+    @cached_property
+    def _predicates(self) -> list[RowPredicate]:
+        return [RowPredicate.of(text, [self.metadata.schema]) for text in self.filters]
+
+    @cached_property
+    def _columns(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return the top-level columns of simple types that filters name."""
+        fields = (field for predicate in self._predicates for field in predicate.fields)
+        return {field["name"]: field for field in fields if isinstance(field["type"], str)}
+
+    @cached_property
+    def _data(self) -> list[ContentFile]:
+        return [one for one in self._entries.content_files() if one.content == DATA]
+
+    @cached_property
+    def _total(self) -> int:
+        return sum(int(one.values[_BYTES]) for one in self._data)
+
+    @cached_property
+    def _as_they_are(self) -> pl.DataFrame:
+        types = {name: self._predicate_type(field["id"]) for name, field in self._columns.items()}
+        rows = []
+        for one in self._data:
+            row: dict[str, Any] = {"bytes": int(one.values[_BYTES])}
+            lower, upper = one.mapped(_LOWER), one.mapped(_UPPER)
+            for name, field in self._columns.items():
+                for end, bounds in (("low", lower), ("high", upper)):
+                    bound = bounds.get(field["id"])
+                    row[f"{name} {end}"] = None if bound is None else from_bytes(types[name], bound)
+            rows.append(row)
+        return pl.DataFrame(rows, infer_schema_length=None)
+
+    def _predicate_type(self, field_id: int) -> Any:  # noqa: ANN401 - a type of PyIceberg
+        schema = next(p.schema for p in self._predicates if field_id in p.columns.values())
+        return schema.find_type(field_id)
+
+    @cached_property
+    def _sample(self) -> pl.DataFrame:
+        """Return the columns of a sample of files, as the values that bounds compare, with the files' partitions."""
+        chosen, rows = [], 0
+        for one in random.Random(4).sample(self._data, len(self._data)):  # noqa: S311 - no secret
+            if rows < _SAMPLE_ROWS and one.format == "PARQUET":
+                chosen.append(one)
+                rows += one.records
+        fields = list(self._columns.values())
+        layout, opener = reading_layout(fields, self._entries.schemas, self.metadata), StorageOpener({}, self.files)
+        frames = []
+        for one in chosen:
+            constants = constants_of(one, self.metadata, self._entries.types)
+            scan = BatchScan(layout, opener, Bin(0, (slice_of(one),), constants, "", 1))
+            for columns in scan.scan_columns(fields):
+                batch = pa.RecordBatch.from_arrays(columns, names=[field["name"] for field in fields])
+                frame = pl.DataFrame(pl.from_arrow(batch)).with_columns(pl.all().to_physical())
+                frames.append(frame.with_columns(pl.lit(repr((one.spec_id, one.partition))).alias("partition of")))
+        return pl.concat(frames) if frames else pl.DataFrame()
+
+    def _cut(self, rows: pl.DataFrame, layout: RowLayout) -> pl.DataFrame:
+        """Return the bounds of the files into which a rewrite in this layout would cut the rows."""
+        target = int(self.metadata.properties.get(_TARGET, _DEFAULT_TARGET))
+        parts = []
+        for part in rows.partition_by("partition of"):
+            size = self._total * part.height / rows.height
+            count = max(1, min(math.ceil(size / target), part.height // _ROWS_OF_A_FILE))
+            keys = part.select(layout.columns)
+            if layout.zorder:
+                file = boxes(keys, count)
+            else:
+                order = keys.select(pl.arg_sort_by(keys.columns)).to_series()
+                numbers = pl.int_range(part.height, eager=True) * count // part.height
+                file = pl.repeat(0, part.height, eager=True, dtype=pl.Int64).scatter(order, numbers)
+            ends = [pl.col(n).min().alias(f"{n} low") for n in self._columns]
+            ends += [pl.col(n).max().alias(f"{n} high") for n in self._columns]
+            cut = part.group_by(file.alias("file")).agg(*ends, (pl.len() * size / part.height).alias("bytes"))
+            parts.append(cut.drop("file"))
+        return pl.concat(parts)
+
+    def _bytes_read(self, files: pl.DataFrame) -> int:
+        if files.is_empty():
+            return 0
+        read = (
+            files.filter(_may_match(predicate.bound, files.columns).fill_null(value=True))["bytes"].sum()
+            for predicate in self._predicates
+        )
+        return round(sum(read))
+
+
+def _may_match(expression: BooleanExpression, known: Sequence[str]) -> pl.Expr:
+    """Return whether a file with these bounds may hold a matching row; what bounds cannot tell may."""
+    match expression:
+        case And(left=left, right=right):
+            return _may_match(left, known).fill_null(value=True) & _may_match(right, known).fill_null(value=True)
+        case Or(left=left, right=right):
+            return _may_match(left, known).fill_null(value=True) | _may_match(right, known).fill_null(value=True)
+    name = expression.term.ref().field.name if hasattr(expression, "term") else ""
+    low, high = pl.col(f"{name} low"), pl.col(f"{name} high")
+    if f"{name} low" not in known:
+        return pl.lit(value=True)
+    if isinstance(expression, BoundIn):
+        return reduce(pl.Expr.or_, [(low <= value) & (high >= value) for value in map(pl.lit, expression.value_set)])
+    if not isinstance(expression, BoundLiteralPredicate):
+        return pl.lit(value=True)
+    value = pl.lit(expression.literal.value)
+    match expression:
+        case BoundEqualTo():
+            return (low <= value) & (high >= value)
+        case BoundLessThan():
+            return low < value
+        case BoundLessThanOrEqual():
+            return low <= value
+        case BoundGreaterThan():
+            return high > value
+        case BoundGreaterThanOrEqual():
+            return high >= value
+        case BoundStartsWith():
+            length = len(str(expression.literal.value))
+            return (low.str.slice(0, length) <= value) & (high.str.slice(0, length) >= value)
+    return pl.lit(value=True)

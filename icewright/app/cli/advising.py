@@ -1,0 +1,97 @@
+"""The command that says what to change in writers, in partitions and in the order of rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from icewright.app import output
+from icewright.app.cli.backend import backend
+from icewright.app.cli.base import Json, OptionalTable, app, known_table, open_application
+from icewright.app.output import echo, escape, size
+from icewright.core.errors import UsageError
+from icewright.core.words import count
+
+if TYPE_CHECKING:
+    from icewright.core.layout import LayoutReport
+
+
+@app.command()
+def advise(
+    table: OptionalTable = None,
+    filters: Annotated[
+        Path | None,
+        typer.Option("--filters", metavar="FILE", help="Try layouts of the rows for these filters, one a line."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Say what no maintenance fixes: writers and partitions to change.
+
+    Nothing is changed: each line has what was seen, the remedy, and what comes of it. With `--filters`, say in which
+    order of rows the queries of a table would read the fewest bytes, by a sample.
+    """
+    if filters is None:
+        documents = backend().advise(table)
+        if as_json:
+            output.print_json(documents)
+        else:
+            _show_advice(documents)
+        return
+    if table is None:
+        raise UsageError("--filters: name the table whose queries have these filters")
+    try:
+        texts = [line.strip() for line in filters.read_text(encoding="utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--filters {filters}: {error}") from error
+    with open_application() as opened:
+        report = opened.runtime.engine.try_layouts(known_table(opened, table).ref, [text for text in texts if text])
+    if as_json:
+        output.print_json(_document(report))
+    else:
+        _show_layouts(report)
+
+
+def _show_advice(documents: list[dict[str, Any]]) -> None:
+    """Print the advice on each table that there is any for."""
+    for document in documents:
+        for advice in document["advice"]:
+            about = f" ({escape(advice['writer'])})" if advice["writer"] else ""
+            echo(f"[bold]{escape(document['table'])}[/]{about}: {escape(advice['finding'])}")
+            echo(f"  remedy: {escape(advice['remedy'])}")
+            echo(f"  effect: {escape(advice['effect'])}")
+    if not any(document["advice"] for document in documents):
+        echo(f"no advice on {count(len(documents), 'table')}")
+
+
+def _document(report: LayoutReport) -> dict[str, Any]:
+    trials = [
+        {"layout": str(trial.layout) if trial.layout else None, "bytes_read": trial.bytes_read}
+        for trial in report.trials
+    ]
+    return {
+        "table": str(report.ref),
+        "filters": report.filters,
+        "table_bytes": report.table_bytes,
+        "sampled_rows": report.sampled_rows,
+        "trials": trials,
+        "settings": report.settings,
+        "runs_to_pay": report.runs_to_pay,
+    }
+
+
+def _show_layouts(report: LayoutReport) -> None:
+    """Print what the filters would read in each layout, the best first, and the settings of the best."""
+    sample = f"{count(report.filters, 'filter')} on {size(report.table_bytes)}, {report.sampled_rows:,} rows sampled"
+    echo(f"[bold]{escape(str(report.ref))}[/]: {sample}")
+    lines = [
+        (str(trial.layout or "as it is"), size(trial.bytes_read), f"{trial.bytes_read / report.most_bytes:.0%}")
+        for trial in sorted(report.trials, key=lambda trial: trial.bytes_read)
+    ]
+    output.rows("Layouts", (output.Column("rows"), output.Column("read by all filters"), "of reading all"), lines)
+    if not report.settings:
+        echo("no layout is clearly better than the files as they are")
+        return
+    echo(f"set {escape(', '.join(f'{name}={value}' for name, value in report.settings.items()))}")
+    echo(f"the rewrite pays after {count(report.runs_to_pay or 0, 'run')} of all filters")
