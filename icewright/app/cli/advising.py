@@ -23,7 +23,11 @@ def advise(
     table: OptionalTable = None,
     filters: Annotated[
         Path | None,
-        typer.Option("--filters", metavar="FILE", help="Try layouts of the rows for these filters, one a line."),
+        typer.Option(
+            "--filters",
+            metavar="FILE",
+            help="Try layouts of the rows for these filters, one a line; # begins a comment.",
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -42,11 +46,12 @@ def advise(
     if table is None:
         raise UsageError("--filters: name the table whose queries have these filters")
     try:
-        texts = [line.strip() for line in filters.read_text(encoding="utf-8").splitlines()]
+        lines = map(str.strip, filters.read_text(encoding="utf-8").splitlines())
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--filters {filters}: {error}") from error
+    texts = [line for line in lines if line and not line.startswith("#")]
     with open_application() as opened:
-        report = opened.runtime.engine.try_layouts(known_table(opened, table).ref, [text for text in texts if text])
+        report = opened.runtime.engine.try_layouts(known_table(opened, table).ref, texts)
     if as_json:
         output.print_json(_document(report))
     else:
