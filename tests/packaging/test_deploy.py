@@ -22,16 +22,8 @@ from icewright.app.cli import app
 ROOT = Path(__file__).parent.parent.parent
 CHART = ROOT / "deploy" / "helm" / "icewright"
 UNITS = sorted((ROOT / "deploy" / "systemd").iterdir())
-EVERYTHING = {
-    "service": {"runsJobs": True, "replicas": 2},
-    "worker": {"autoscaling": {"enabled": True}, "sparkOnKubernetes": {"enabled": True}},
-    "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
-    "serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/icewright"}},
-    "imagePullSecrets": [{"name": "registry"}],
-    "nodeSelector": {"pool": "maintenance"},
-    "podAnnotations": {"team": "data"},
-    "env": {"HADOOP_CONF_DIR": "/etc/hadoop"},
-}
+CI_VALUES = {path.name: yaml.safe_load(path.read_text("utf-8")) or {} for path in (CHART / "ci").glob("*-values.yaml")}
+EVERYTHING: dict[str, Any] = CI_VALUES["everything-values.yaml"]
 
 
 @pytest.fixture(autouse=True)
@@ -127,7 +119,7 @@ def test_chart_is_linted() -> None:
     assert {m["error"] for m in found["messages"]} <= {"icon is recommended"}
 
 
-@pytest.mark.parametrize("values", [{}, EVERYTHING], ids=["defaults", "everything"])
+@pytest.mark.parametrize("values", CI_VALUES.values(), ids=list(CI_VALUES))
 def test_chart_renders(values: dict[str, Any], tmp_path: Path) -> None:
     """Every container runs one of our commands, without root, and the configuration inside is one that we take."""
     objects = rendered(values)
@@ -184,6 +176,52 @@ def test_chart_with_everything() -> None:
     assert pods["spec"]["containers"][0]["args"] == ["serve", "--grace-seconds=300", "--slots=4"]
 
 
+def selected(objects: list[dict[str, Any]], kind: str) -> dict[str, set[str]]:
+    """The components that each object of the kind is about, by its name."""
+    labels = {
+        o["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/component"]: o["spec"]["template"]["metadata"]
+        for o in objects
+        if o["kind"] in ("Deployment", "Job")
+    }
+    found = {}
+    for one in (o for o in objects if o["kind"] == kind):
+        spec = one["spec"]
+        wanted = spec.get("selector", spec.get("podSelector"))["matchLabels"].items()
+        found[one["metadata"]["name"]] = {name for name, pod in labels.items() if wanted <= pod["labels"].items()}
+    return found
+
+
+def test_chart_at_its_edges() -> None:
+    """Drains leave one pod, only what is named gets in, the pages have an address, and `helm test` asks the service."""
+    defaults, objects = rendered({}), rendered(EVERYTHING)
+    budgets = {"lake-icewright": {"service"}, "lake-icewright-worker": {"worker"}}
+    assert selected(defaults, "PodDisruptionBudget") == selected(objects, "PodDisruptionBudget") == budgets
+    assert not {o["kind"] for o in defaults} & {"Ingress", "NetworkPolicy"}
+    assert selected(objects, "NetworkPolicy") == {
+        "lake-icewright": {"service", "worker", "migration"},
+        "lake-icewright-service": {"service"},
+        "lake-icewright-worker": {"worker"},
+    }
+    (rule,) = the(objects, "NetworkPolicy", "lake-icewright-service")["spec"]["ingress"]
+    (pod,) = [o for o in objects if o["kind"] == "Pod"]
+    assert rule["from"][0] == EVERYTHING["networkPolicy"]["from"][0]
+    assert rule["from"][1]["podSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+    assert "ingress" not in the(objects, "NetworkPolicy", "lake-icewright")["spec"]
+    ports = {
+        port["port"]
+        for rule in the(objects, "NetworkPolicy", "lake-icewright-worker")["spec"]["ingress"]
+        for port in rule["ports"]
+    }
+    declared = {port["name"] for container in containers(objects) for port in container.get("ports", [])}
+    assert ports | {"http"} == declared
+    (route,) = the(objects, "Ingress", "lake-icewright")["spec"]["rules"]
+    assert route["http"]["paths"][0]["backend"]["service"] == {"name": "lake-icewright", "port": {"name": "http"}}
+    assert pod["metadata"]["annotations"]["helm.sh/hook"] == "test"
+    (container,) = pod["spec"]["containers"]
+    assert '"http://lake-icewright:8765/readyz"' in container["args"][0]
+    compile(container["args"][0], "test", "exec")
+
+
 @pytest.mark.parametrize(
     "values",
     [
@@ -191,8 +229,15 @@ def test_chart_with_everything() -> None:
         {"config": {"state": "postgresql://h/d", "catalogs": {"lake": {}}}, "secretEnv": {"PGPASSWORD": "hush"}},
         {"worker": {"replica": 2}},
         {"graceSeconds": "300"},
+        {"ingress": {"enabled": True, "hosts": []}},
     ],
-    ids=["a store of its own for each pod", "a secret in the values", "a key misspelt", "a text for a number"],
+    ids=[
+        "a store of its own for each pod",
+        "a secret in the values",
+        "a key misspelt",
+        "a text for a number",
+        "no host",
+    ],
 )
 def test_chart_refuses(values: dict[str, Any]) -> None:
     """Values that cannot be meant are refused before anything is installed."""
