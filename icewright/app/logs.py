@@ -6,15 +6,16 @@ import json
 import logging
 import sys
 from collections.abc import Iterable, Mapping
-from typing import Any, TextIO, cast
-
-import structlog
-from structlog.typing import EventDict, Processor, WrappedLogger
+from functools import partial
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from icewright.app.config import Config
 from icewright.app.output import printable, printable_json
 from icewright.app.redaction import Redaction
 from icewright.flow.runtime import Listener
+
+if TYPE_CHECKING:
+    from structlog.typing import EventDict, Processor, WrappedLogger
 
 LEVELS: Mapping[str, int] = {
     "debug": logging.DEBUG,
@@ -44,10 +45,39 @@ class _StandardError:
         sys.stderr.flush()
 
 
+class _Handler(logging.StreamHandler[TextIO]):
+    """Formats records by structlog, which is loaded with the first one: most commands log nothing."""
+
+    def __init__(self, level: str, *, readable: bool, secrets: Iterable[str]) -> None:
+        super().__init__(cast("TextIO", _StandardError()))
+        self._structured = partial(_structured, self.stream, level, readable=readable, secrets=tuple(secrets))
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record as a line."""
+        self.prepare()
+        return super().format(record)
+
+    def prepare(self) -> None:
+        """Configure structlog unless an earlier record did."""
+        if self.formatter is None:
+            self.setFormatter(self._structured())
+
+
 def configure(*, level: str = "info", style: str = "auto", secrets: Iterable[str] = ()) -> None:
     """Configure logging; `style` is auto, json or text. May be called again."""
-    redaction = Redaction(secrets)
     readable = style == "text" or (style == "auto" and sys.stderr.isatty())
+    root = logging.getLogger()
+    for before in [handler for handler in root.handlers if isinstance(handler, _Handler)]:
+        root.removeHandler(before)
+    root.addHandler(_Handler(level, readable=readable, secrets=secrets))
+    root.setLevel(max(_FOREIGN, LEVELS[level]))
+
+
+def _structured(stream: TextIO, level: str, *, readable: bool, secrets: Iterable[str]) -> logging.Formatter:
+    """Configure structlog, and return the formatter of other libraries' records."""
+    import structlog
+
+    redaction = Redaction(secrets)
 
     def redacted(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
         return {redaction.text(key): redaction.value(value) for key, value in event.items()}
@@ -59,27 +89,22 @@ def configure(*, level: str = "info", style: str = "auto", secrets: Iterable[str
         redacted,
         structlog.processors.TimeStamper(fmt="iso", key="ts"),
     ]
-    render: Processor = _text if readable else _json
-    stream = cast("TextIO", _StandardError())
+    render_json = structlog.processors.JSONRenderer(ensure_ascii=False)
+
+    def json_line(logger: WrappedLogger, method: str, event: EventDict) -> str:
+        return printable_json(str(render_json(logger, method, event)))
+
+    render: Processor = _text if readable else json_line
     structlog.configure(
         processors=[*shared, _ordered, render],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
         logger_factory=structlog.WriteLoggerFactory(file=stream),
         cache_logger_on_first_use=False,
     )
-    handler = logging.StreamHandler(stream)
-    last = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, _ordered, render]
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[structlog.stdlib.add_logger_name, *shared], processors=last
-        )
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=[structlog.stdlib.add_logger_name, *shared],
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, _ordered, render],
     )
-    root = logging.getLogger()
-    for before in [h for h in root.handlers if getattr(h, "of_icewright", False)]:
-        root.removeHandler(before)
-    handler.of_icewright = True  # type: ignore[attr-defined] # so that configuring again replaces it
-    root.addHandler(handler)
-    root.setLevel(max(_FOREIGN, LEVELS[level]))
 
 
 def configure_by(config: Config) -> None:
@@ -91,6 +116,11 @@ def listener() -> Listener:
     """Return a listener that logs each event: its kind, and details such as job_id, table and operation."""
 
     def log(kind: str, details: Mapping[str, Any]) -> None:
+        import structlog
+
+        for handler in logging.getLogger().handlers:
+            if isinstance(handler, _Handler):
+                handler.prepare()
         fields = {name: value for name, value in details.items() if value is not None}
         structlog.get_logger().log(LEVELS[_level(kind, details)], kind, **fields)
 
@@ -107,13 +137,6 @@ def _ordered(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDic
     """Return the record with time, level and event first."""
     first = {key: event.pop(key) for key in ("ts", "level", "event") if key in event}
     return {**first, **event}
-
-
-_render_json = structlog.processors.JSONRenderer(ensure_ascii=False)
-
-
-def _json(logger: WrappedLogger, method: str, event: EventDict) -> str:
-    return printable_json(str(_render_json(logger, method, event)))
 
 
 def _text(_logger: WrappedLogger, _method: str, event: EventDict) -> str:

@@ -53,5 +53,5 @@ def test_tables_loads_no_client_and_no_engine(workspace: Workspace) -> None:
     command = [sys.executable, "-c", PROGRAM, "--config", str(workspace.path), "tables"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "lake.web.sessions" in done.stdout
-    needed = {"pydantic", "rich", "sqlalchemy", "structlog", "yaml"}
+    needed = {"pydantic", "rich", "sqlalchemy", "yaml"}
     assert HEAVY & set(done.stdout.splitlines()[-1].split()) == needed
