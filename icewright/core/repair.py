@@ -18,7 +18,7 @@ _CONTENT = (DATA, "position deletes", "equality deletes")
 class RepairKind(StrEnum):
     """What a repair does about a file."""
 
-    REBUILD = "rebuild"  # a lost manifest list is written again, from the list of the next snapshot
+    REBUILD = "rebuild"  # a lost manifest list or manifest is written again, from those of neighbouring snapshots
     CORRECT = "correct"  # main gets a manifest in which counts and bounds are right
     DROP = "drop"  # main goes on without a data file that is lost, or without all that a lost manifest named
 

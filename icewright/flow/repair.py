@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from icewright.core.errors import CommitConflict, CommitStateUnknown, InvariantViolated, Refused
-from icewright.core.integrity import CheckLevel, IntegrityReport
-from icewright.core.repair import LISTS, RepairPlan
+from icewright.core.integrity import CheckLevel, FileFault, FileFaultKind, IntegrityReport
+from icewright.core.repair import LISTS, MANIFESTS, RepairKind, RepairPlan
 from icewright.core.restore import tag_before
 from icewright.core.runs import VERIFICATION_FAILED
 from icewright.core.table import SnapshotRef, TableMetadata, TableRef
@@ -69,15 +69,21 @@ def _carry_out(
     with table_job(runtime, ref, metadata.table_uuid, {REPAIR: str(drop_lost).lower()}, "repair") as job:
         report = runtime.engine.check(ref, CheckLevel.FOOTERS)
         request = RepairRequest(metadata, report.faults, drop_lost, job_id=job.job_id, check=job.lease.check)
-        of_lists = [fault for fault in report.faults if fault.file == LISTS]
-        written = runtime.engine.repair(replace(request, faults=of_lists))
-        others = [fault for fault in report.faults if fault.file != LISTS]
+        again = [fault for fault in report.faults if fault.file == LISTS or _is_lost_manifest(fault)]
+        rebuilt = runtime.engine.repair(replace(request, faults=again, drop_lost=False))
+        written = replace(rebuilt, unrepaired=tuple(o for o in rebuilt.unrepaired if o.fault.file == LISTS))
+        done = {action.path for action in written.actions}
+        others = [fault for fault in report.faults if fault.file != LISTS and fault.path not in done]
         main, tag = _repair_main(runtime, replace(request, faults=others), approved_rows)
         plan = RepairPlan(written.actions + main.actions, written.unrepaired + main.unrepaired)
         result = RepairResult(report, plan, False, tag, job.job_id)
         _verify(runtime, result)
         job.summary = result.summary
         return result
+
+
+def _is_lost_manifest(fault: FileFault) -> bool:
+    return fault.file == MANIFESTS and fault.kind is FileFaultKind.MISSING
 
 
 def _repair_main(runtime: Runtime, request: RepairRequest, approved_rows: int | None) -> tuple[RepairPlan, str | None]:
@@ -116,7 +122,8 @@ def _verify(runtime: Runtime, result: RepairResult) -> None:
         return
     stay = {one.fault for one in result.plan.unrepaired}
     repaired = {(fault.path, fault.kind): fault for fault in result.report.faults if fault not in stay}
-    snapshots = {n for fault in repaired.values() if fault.file == LISTS for n in fault.snapshot_ids}
+    rebuilt = {action.path for action in result.plan.actions if action.kind is RepairKind.REBUILD}
+    snapshots = {n for fault in repaired.values() if fault.path in rebuilt for n in fault.snapshot_ids}
     if (head := runtime.catalog(ref).load(ref).current_snapshot_id) is not None:
         snapshots.add(head)
     after = runtime.engine.check(ref, CheckLevel.FOOTERS, frozenset(snapshots))

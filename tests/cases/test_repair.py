@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,10 @@ from icewright.flow.reconcile import reconcile_interrupted
 from icewright.flow.repair import RepairResult, repair
 from icewright.ports import SetRefs
 from tests.cases.conftest import ground, workspace
+from tests.cases.tampering import rewrite
 from tests.cases.test_integrity import DEEPER_FAULTS
 from tests.cases.test_restore import crash_at, hooked
-from tests.cases.workspace import BY_PART, NAME, Workspace, ref
+from tests.cases.workspace import BY_PART, MANIFESTS, NAME, Workspace, ref
 
 pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
 
@@ -186,6 +188,75 @@ def test_lost_manifest_lists_are_written_again(workspace: Workspace, numbers: tu
     for path, rows_before in zip(paths, had, strict=True):
         assert sorted(records(path), key=str) == sorted(rows_before, key=str)
     assert (workspace.metadata(), workspace.read()) == (before, rows)
+
+
+def merged(workspace: Workspace, *, delete: bool = False) -> list[list[Path]]:
+    """A table whose manifests were merged, or of which each commit deleted the file before: manifests by snapshot."""
+    folder = workspace.table(spec=BY_PART) if delete else grown(workspace)
+    if not delete:
+        assert workspace.run(MANIFESTS).metrics["manifests_written"] == 1
+    order = [folder / "metadata" / (s.manifest_list or "").rpartition("/")[2] for s in workspace.metadata().snapshots]
+    return [[folder / "metadata" / Path(row["manifest_path"]).name for row in records(path)] for path in order]
+
+
+@pytest.mark.parametrize("lost", ["merged", "new", "deleted"])
+def test_lost_manifests_are_written_again(workspace: Workspace, lost: str) -> None:
+    """One that a rewrite merged, by its manifest; that of the rewrite, by those; one whose file was deleted later."""
+    *_, before, last = by_snapshot = merged(workspace, delete=lost == "deleted")
+    rows, metadata = workspace.read(), workspace.metadata()
+    path = {"merged": before[0], "new": last[0], "deleted": by_snapshot[0][0]}[lost]
+    length, entries = path.stat().st_size, sorted(map(_stated, records(path)))
+    path.unlink()
+    done = go(workspace)
+    assert [(action.kind, Path(action.path).name) for action in done.plan.actions] == [(RepairKind.REBUILD, path.name)]
+    assert (path.stat().st_size, sorted(map(_stated, records(path)))) == (length, entries)
+    assert (workspace.metadata(), workspace.read()) == (metadata, rows)
+    assert workspace.app.runtime.engine.check(ref(NAME), CheckLevel.FOOTERS).faults == ()
+
+
+def _stated(entry: Any) -> str:
+    """An entry in words, without numbers that it may state or inherit."""
+    return str({name: value for name, value in entry.items() if not name.endswith("sequence_number")})
+
+
+@pytest.mark.parametrize("wrong", ["rows", "files", "deleted", "sequence", "bounds", "length", "two", "needed"])
+def test_a_manifest_that_nothing_proves_is_not_written(workspace: Workspace, wrong: str) -> None:
+    """Lists that say other things, too few bytes, two that are lost, and one that all have leave it as it is."""
+    *_, before, _last = merged(workspace)
+    path = before[0]
+    lists_of = [one for one in path.parent.glob("snap-*.avro") if path.name in str(records(one))]
+
+    def change(rows: list[Any]) -> None:
+        row = next(row for row in rows if row["manifest_path"].endswith(path.name))
+        match wrong:
+            case "bounds":
+                row["partitions"][0]["lower_bound"] = b"a"
+            case "length":
+                row["manifest_length"] = 400
+            case _:
+                fields = {"rows": "added_rows_count", "files": "added_files_count", "deleted": "deleted_files_count"}
+                row[fields.get(wrong, "min_sequence_number")] += 1
+
+    path.unlink()
+    if wrong == "two":
+        before[1].unlink()
+    elif wrong == "needed":
+        workspace.metadata_file().write_text(_without_the_rewrite(workspace), encoding="utf-8")
+    else:
+        for one in lists_of:
+            rewrite(one, change)
+    done = go(workspace)
+    assert RepairKind.REBUILD not in {action.kind for action in done.plan.actions}
+    assert path.name in {Path(one.fault.path).name for one in done.plan.unrepaired}
+    assert not path.exists()
+
+
+def _without_the_rewrite(workspace: Workspace) -> str:
+    document = json.loads(workspace.metadata_file().read_text(encoding="utf-8"))
+    gone = document["snapshots"].pop()["snapshot-id"]
+    document["current-snapshot-id"] = document["refs"]["main"]["snapshot-id"] = document["snapshots"][-1]["snapshot-id"]
+    document["snapshot-log"] = [entry for entry in document["snapshot-log"] if entry["snapshot-id"] != gone]
+    return json.dumps(document)
 
 
 def _replaced(workspace: Workspace) -> Path:

@@ -8,6 +8,7 @@ import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from secrets import token_bytes
 from typing import Any
 
@@ -18,22 +19,33 @@ from icewright.core.errors import MetadataUnreadable
 from icewright.ports.work import WorkerThreads
 
 _BLOCK_BYTES = 64_000  # of records, the default of Java's writer
-_LEVEL = 6
+_LEVEL, _BEST = 6, 9
 _WRITERS = 2
 Record = dict[str, Any]
 VERSION_SEQUENCES = 2  # from this format version on entries have sequence numbers
 
 
-def container(schema: Schema, meta: Mapping[str, str], records: Sequence[bytes]) -> bytes:
+def container(schema: Schema, meta: Mapping[str, str], records: Sequence[bytes], level: int = _LEVEL) -> bytes:
     """Return an Avro file of these records, deflated."""
     header = {**meta, "avro.schema": json.dumps(schema), "avro.codec": "deflate"}
     sync = token_bytes(16)
     fields = b"".join(_length_prefixed(part.encode()) for pair in header.items() for part in pair)
     with WorkerThreads(_WRITERS) as pool:
-        blocks = list(pool.map(_block, _split_into_blocks(records)))
+        blocks = list(pool.map(partial(_block, level), _split_into_blocks(records)))
     return b"".join(
         (b"Obj\x01", varint(len(header)), fields, b"\x00", sync, *(part for b in blocks for part in (b, sync)))
     )
+
+
+def padded(schema: Schema, meta: Mapping[str, str], records: Sequence[bytes], length: int) -> bytes | None:
+    """Return an Avro file of exactly so many bytes, filled up by an entry of its header; None when it has more."""
+    content = container(schema, meta, records, _BEST)
+    for name in ("-", "--"):  # the length of a length varies
+        for blanks in range(max(0, length - len(content) - 8), length - len(content)):
+            filled = container(schema, {**meta, name: " " * blanks}, records, _BEST)
+            if len(filled) == length:
+                return filled
+    return content if len(content) == length else None
 
 
 def _split_into_blocks(records: Sequence[bytes]) -> list[list[bytes]]:
@@ -48,8 +60,8 @@ def _split_into_blocks(records: Sequence[bytes]) -> list[list[bytes]]:
     return parts
 
 
-def _block(records: Sequence[bytes]) -> bytes:
-    packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, -15)
+def _block(level: int, records: Sequence[bytes]) -> bytes:
+    packer = zlib.compressobj(level, zlib.DEFLATED, -15)
     packed = packer.compress(b"".join(records)) + packer.flush()
     return varint(len(records)) + varint(len(packed)) + packed
 

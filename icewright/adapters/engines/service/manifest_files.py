@@ -23,6 +23,7 @@ from icewright.adapters.engines.service.avro_records import (
     decoded,
     encoded,
     names_by_id,
+    padded,
     plain_schema,
     readable,
     schema_field,
@@ -174,11 +175,13 @@ class ManifestWriter:
         self._partitions: dict[bytes, tuple[Any, ...]] = {}
         self._encoded_number: dict[tuple[int, int, int | None, int | None], tuple[bytes, bytes]] = {}
 
-    def entries(self, manifest: ManifestFile, source: ManifestBytes) -> list[Entry]:
+    def entries(
+        self, manifest: ManifestFile, source: ManifestBytes, statuses: Collection[int] = (EXISTING, ADDED)
+    ) -> list[Entry]:
         """Return the live entries of a manifest, with inherited values filled in. Raises `MetadataUnreadable`."""
         with readable(manifest.path):
             self._require_listed_content(deletes=source.header.get("content") == "deletes")
-            walked = [e for e in source.shape.walk(source.body, source.records) if e[0][_STATUS] != DELETED]
+            walked = [e for e in source.shape.walk(source.body, source.records) if e[0][_STATUS] in statuses]
             if source.shape.bytes_alike == self._shape.bytes_alike:
                 return [self._entry(manifest, n, s, source.body) for n, s in walked]
             data_files = [self._translated(source, s[_DATA_FILE]) for _, s in walked]
@@ -323,9 +326,17 @@ class ManifestWriter:
                 512: sum(of[ADDED]),
                 513: sum(of[EXISTING]),
                 514: sum(of[DELETED]),
-                507: summaries(self._partition_fields, [self.partition(p) for p in {e.partition for e in entries}]),
+                507: self.summaries(entries),
             },
         )
+
+    def summaries(self, entries: Sequence[Entry]) -> list[Any]:
+        """Return the summaries of the entries' partitions, as a manifest list has them."""
+        return summaries(self._partition_fields, [self.partition(p) for p in {e.partition for e in entries}])
+
+    def same_length(self, entries: Sequence[Entry], length: int) -> bytes | None:
+        """Return a manifest of the entries that has exactly so many bytes; None when it would have more."""
+        return padded(self._shape.schema, self._header, [self._record(e) for e in entries], length)
 
     def _record(self, entry: Entry) -> bytes:
         stated = (entry.status, entry.snapshot_id, entry.sequence, entry.file_sequence)

@@ -3,7 +3,8 @@
 A lost manifest list is written again under its own name, so that nothing else changes. It is the list of a snapshot
 that was made from it, without what that one added, or that of the snapshot before, with the manifests that only the
 lost one can have named; the counts of its snapshot's summary must agree. All else is a new snapshot of main, with
-manifests in which counts and bounds are right, or from which lost files are gone.
+manifests in which counts and bounds are right, or from which lost files are gone. A lost manifest is written again
+under its name too, where manifests of neighbouring snapshots prove what it had (`lost_manifests`).
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from functools import cached_property
 import polars as pl
 
 from icewright.adapters.engines.service import manifest_list_files as lists
+from icewright.adapters.engines.service.lost_manifests import LostManifests
 from icewright.adapters.engines.service.own_manifests import added_by, avro_files
 from icewright.adapters.engines.service.repair_main import MainRepair
 from icewright.core.errors import FolderMissing, MetadataUnreadable
 from icewright.core.integrity import FileFault, FileFaultKind
 from icewright.core.paths import key
-from icewright.core.repair import LISTS, RepairAction, RepairKind, RepairPlan, Unrepaired, ordered, proposed
+from icewright.core.repair import LISTS, MANIFESTS, RepairAction, RepairKind, RepairPlan, Unrepaired, ordered, proposed
 from icewright.core.table import FORMAT_V3, Snapshot
 from icewright.core.words import count
 from icewright.ports import Catalog, Clock, RepairRequest, TableFiles
@@ -45,15 +47,24 @@ class TableRepair:
 
     def run(self) -> RepairPlan:
         """Repair what can be repaired. Raises `CommitConflict` when main has changed since `base`."""
-        kinds = defaultdict[RepairKind, list[FileFault]](list)
+        kinds, manifests = defaultdict[RepairKind, list[FileFault]](list), list[tuple[FileFault, RepairKind | str]]()
         moved = self._moved()
         for fault in self.request.faults:
             choice = moved.get(fault.path) or proposed(self.request.base, fault, drop_lost=self.request.drop_lost)
-            if isinstance(choice, RepairKind):
+            if fault.path not in moved and fault.file == MANIFESTS and fault.kind is FileFaultKind.MISSING:
+                manifests.append((fault, choice))
+            elif isinstance(choice, RepairKind):
                 kinds[choice].append(fault)
             else:
                 self._unrepaired.append(Unrepaired(fault, choice))
-        self._rebuild_lists({fault.path: fault for fault in kinds[RepairKind.REBUILD]})
+        self._rebuild_lists({fault.path: fault for fault in kinds[RepairKind.REBUILD] if fault.file == LISTS})
+        for fault, otherwise in manifests:
+            if self._rebuild_manifest(fault):
+                continue
+            if isinstance(otherwise, RepairKind):
+                kinds[otherwise].append(fault)
+            else:
+                self._unrepaired.append(Unrepaired(fault, otherwise))
         if kinds[RepairKind.CORRECT] or kinds[RepairKind.DROP]:
             main = MainRepair(self.files, self.clock, self.catalog, self.request)
             main.run(kinds[RepairKind.CORRECT], kinds[RepairKind.DROP])
@@ -106,6 +117,24 @@ class TableRepair:
                 self.files.write(path, lists.manifest_list(rows, rows.records, [], base, *ids))
         unproved = [lost[s.manifest_list or ""] for s in missing if s.snapshot_id not in self._rebuilt]
         self._leave(unproved, "neither the snapshot before nor one made from it proves what the list had")
+
+    def _rebuild_manifest(self, fault: FileFault) -> bool:
+        """Write a lost manifest again where neighbours prove what it had; return whether they do."""
+        content = self._lost_manifests.content(fault.path)
+        if content is None:
+            return False
+        self._actions.append(RepairAction(RepairKind.REBUILD, fault.path, "written again from neighbouring manifests"))
+        if not self.request.dry_run and self.files.size(fault.path) is None:
+            self.request.check()
+            self.files.write(fault.path, content)
+        return True
+
+    @cached_property
+    def _lost_manifests(self) -> LostManifests:
+        def rows(snapshot: Snapshot) -> lists.Records:
+            return self._rebuilt.get(snapshot.snapshot_id) or self._list(snapshot.manifest_list or "")
+
+        return LostManifests(self.files, self.request.base, rows)
 
     def _rows_before_children(self, snapshot: Snapshot) -> lists.Records | None:
         """Return what the snapshot listed; None where no snapshot that was made from it proves it."""

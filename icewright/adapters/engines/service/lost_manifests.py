@@ -1,0 +1,166 @@
+"""A lost manifest, written again under its name from the manifests of neighbouring snapshots.
+
+A snapshot that came after without the manifest says which files were live before it: its own without those that it
+added, and those that it deleted. A rewrite that changed no file has the same as the one before. What other manifests of
+the snapshot do not name, the lost one did; counts, rows, sequence numbers and bounds of its manifest list must agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from icewright.adapters.engines.service import manifest_list_files as lists
+from icewright.adapters.engines.service.avro_records import Record
+from icewright.adapters.engines.service.manifest_files import (
+    ADDED,
+    DELETED,
+    EXISTING,
+    Entry,
+    ManifestBytes,
+    ManifestWriter,
+    read_manifest,
+)
+from icewright.core.errors import MetadataUnreadable, UnsupportedTable
+from icewright.core.table import FORMAT_V3, ManifestContent, ManifestFile, Snapshot, TableMetadata
+from icewright.ports import TableFiles
+
+_FIELDS = (500, 501, 502, 517, 515, 516, 503, 504, 505, 506)  # of a list's row, in the order of `ManifestFile`
+_UNCHANGED = ("added-data-files", "deleted-data-files", "added-delete-files", "removed-delete-files")
+FileKey = tuple[str, int | None]  # path, and the offset of a deletion vector in it
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """A row of a manifest list, whole."""
+
+    manifest: ManifestFile
+    rows: tuple[int | None, int | None]  # of added and of existing files
+    partitions: Sequence[Record] | None
+
+
+@dataclass(frozen=True)
+class LostManifests:
+    """Rebuilds manifests of one table; `rows` reads a snapshot's list and raises `MetadataUnreadable`."""
+
+    files: TableFiles
+    base: TableMetadata
+    rows: Callable[[Snapshot], lists.Records]
+
+    def content(self, path: str) -> bytes | None:
+        """Return what the manifest had, of the same length; None unless neighbours prove it."""
+        if self.base.format_version >= FORMAT_V3:  # whose lists hand out row ids by the order of entries
+            return None
+        for snapshot in self.base.snapshots:
+            listed = self._listed(snapshot)
+            lost = next((one for one in listed if one.manifest.path == path), None)
+            if lost is None or lost.manifest.deleted_files:
+                continue
+            for neighbour in self._neighbours(snapshot):
+                try:
+                    content = self._rebuilt(lost, listed, snapshot, neighbour)
+                except (MetadataUnreadable, UnsupportedTable, LookupError):
+                    continue
+                if content is not None:
+                    return content
+        return None
+
+    def _neighbours(self, snapshot: Snapshot) -> Iterator[Snapshot]:
+        yield from (child for child in self.base.snapshots if child.parent_id == snapshot.snapshot_id)
+        parent = self.base.by_id.get(snapshot.parent_id or 0)
+        rewrite = snapshot.operation == "replace" and "total-data-files" in snapshot.summary
+        if parent is not None and rewrite and all(snapshot.summary.get(n, "0") == "0" for n in _UNCHANGED):
+            yield parent
+
+    def _listed(self, snapshot: Snapshot) -> list[_Listed]:
+        """Return what the snapshot lists; nothing where its list cannot be read, or leaves counts out."""
+        try:
+            found = self.rows(snapshot)
+        except MetadataUnreadable:
+            return []
+        listed = []
+        for record in found.records:
+            values = [found.value(record, number) for number in _FIELDS]
+            if None in values:
+                return []
+            counts = found.value(record, 512), found.value(record, 513)
+            listed.append(_Listed(ManifestFile.of(values), counts, found.value(record, 507)))
+        return listed
+
+    def _rebuilt(
+        self, lost: _Listed, listed: Sequence[_Listed], snapshot: Snapshot, neighbour: Snapshot
+    ) -> bytes | None:
+        manifest = lost.manifest
+        theirs = [one.manifest for one in self._listed(neighbour)]
+        if not theirs or manifest.path in {one.path for one in theirs}:
+            return None
+        alike = [one for one in theirs if (one.spec_id, one.content) == (manifest.spec_id, manifest.content)]
+        read = {one.path: read_manifest(self.files, one.path) for one in alike}
+        if not read:
+            return None
+        model = next(iter(read.values()))
+        writer = ManifestWriter(model, self.base, manifest.spec_id, ManifestContent(manifest.content))
+        live: dict[FileKey, Entry] = {}
+        deleted: dict[FileKey, Entry] = {}
+        for one in alike:
+            live |= _by_key(writer, one, read[one.path], live)
+            deleted |= _by_key(writer, one, read[one.path], deleted, (DELETED,))
+        if neighbour.parent_id == snapshot.snapshot_id:
+            added_by = {s.sequence_number: s.snapshot_id for s in self.base.snapshots}
+            live = {key: entry for key, entry in live.items() if entry.snapshot_id != neighbour.snapshot_id} | {
+                key: replace(entry, snapshot_id=added_by[entry.file_sequence or 0])
+                for key, entry in deleted.items()
+                if entry.snapshot_id == neighbour.snapshot_id
+            }
+        for other in listed:
+            same = (other.manifest.spec_id, other.manifest.content) == (manifest.spec_id, manifest.content)
+            if same and other is not lost:
+                named = _by_key(writer, other.manifest, read_manifest(self.files, other.manifest.path), {})
+                live = {key: entry for key, entry in live.items() if key not in named}
+        entries = [_as_listed(entry, manifest) for entry in live.values()]
+        return writer.same_length(entries, manifest.length) if _agrees(writer, entries, lost) else None
+
+
+def _by_key(
+    writer: ManifestWriter,
+    manifest: ManifestFile,
+    source: ManifestBytes,
+    known: Mapping[FileKey, Entry],
+    statuses: Sequence[int] = (EXISTING, ADDED),
+) -> dict[FileKey, Entry]:
+    """Return the entries by file. Raises `LookupError` for a file that is named twice, which tells no file apart."""
+    entries = writer.entries(manifest, source, statuses)
+    found = {(str(f[100]), f.get(144)): entry for f, entry in zip(writer.data_files(entries), entries, strict=True)}
+    if len(found) < len(entries) or found.keys() & known.keys():
+        raise LookupError(f"{manifest.path} names a file that is named already")
+    return found
+
+
+def _as_listed(entry: Entry, manifest: ManifestFile) -> Entry:
+    """Return the entry as the manifest had it: what its own snapshot added inherits the sequence numbers."""
+    if entry.snapshot_id != manifest.added_snapshot_id:
+        return replace(entry, status=EXISTING)
+    own = manifest.sequence_number
+    sequence = None if entry.sequence == own else entry.sequence
+    return replace(entry, status=ADDED, sequence=sequence, file_sequence=None)
+
+
+def _agrees(writer: ManifestWriter, entries: Sequence[Entry], lost: _Listed) -> bool:
+    """Return whether the entries are as many, of as many rows, and as old as the list says, in the same partitions."""
+    manifest = lost.manifest
+    of = {status: [e.records for e in entries if e.status == status] for status in (ADDED, EXISTING)}
+    sequences = [manifest.sequence_number if e.sequence is None else e.sequence for e in entries]
+    counts = (len(of[ADDED]), len(of[EXISTING])) == (manifest.added_files, manifest.existing_files)
+    rows = (sum(of[ADDED]), sum(of[EXISTING])) == lost.rows
+    return (
+        bool(entries)
+        and counts
+        and rows
+        and min(sequences) == manifest.min_sequence_number
+        and _bounds(writer.summaries(entries)) == _bounds(lost.partitions)
+    )
+
+
+def _bounds(summaries: Sequence[Record] | None) -> list[Any]:
+    return [(one.get("contains_null"), one.get("lower_bound"), one.get("upper_bound")) for one in summaries or ()]
