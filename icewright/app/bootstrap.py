@@ -54,6 +54,7 @@ from icewright.flow.alert import Alerting
 from icewright.flow.archive import Archiving, LazyArchive
 from icewright.flow.calibration import Calibration
 from icewright.flow.runtime import Listener, Runtime
+from icewright.flow.scopes import StoredScopes
 from icewright.ports import Archive, Clock, CommitReports, Engine, Trigger, VendedCredentials
 
 if TYPE_CHECKING:
@@ -250,7 +251,7 @@ def application(
         store=store,
         clock=clock,
         policy=policy,
-        scopes={name: entry.scope for name, entry in config.catalogs.items()},
+        scopes=StoredScopes({name: entry.scope for name, entry in config.catalogs.items()}, store.catalogs, clock),
         limits=config.limits,
         trigger=Trigger(kind, user(), holder()),
         vacuums=engine.vacuums if any(c.type == "nessie" for c in config.catalogs.values()) else {},

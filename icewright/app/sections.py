@@ -134,7 +134,7 @@ class LimitsSection(Section):
     per_operation: dict[_OperationName, Annotated[int, Field(ge=1)]] = Field(
         default_factory=default_limits_per_operation
     )
-    per_worker: int = Field(4, ge=1)
+    per_worker: int = Field(2, ge=1)
     max_jobs_per_detection: int = Field(100, ge=1)
     max_wait_hours: dict[_Importance, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
     namespaces: dict[_NamespacePattern, ShareSection] = Field(default_factory=dict)

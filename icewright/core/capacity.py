@@ -55,7 +55,7 @@ class Limits:
     total: int = 4
     per_operation: Mapping[Operation, int] = field(default_factory=dict)
     max_jobs: int = 100
-    per_worker: int = 4  # jobs that one process runs at the same time
+    per_worker: int = 2  # jobs that one process runs at the same time
     pools: Mapping[str, PoolLimits] = field(default_factory=dict)  # of a pool that is not named: no limit of its own
     catalogs: Mapping[str, CatalogLimits] = field(default_factory=dict)
     namespaces: Mapping[tuple[str, ...], CatalogLimits] = field(default_factory=dict)  # by pattern; shares, not bounds

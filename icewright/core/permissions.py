@@ -48,6 +48,7 @@ class Action(enum.StrEnum):
     JOBS_UNDO = "jobs.undo"
     POLICIES_CHANGE = "policies.change"
     CATALOGS_VACUUM = "catalogs.vacuum"
+    CATALOGS_CHANGE = "catalogs.change"
     AUDIT_READ = "audit.read"
     TOKENS_MANAGE = "tokens.manage"
 
@@ -87,6 +88,7 @@ PERMISSIONS: Mapping[Action, Permission] = {
     Action.POLICIES_CHANGE: Permission(_OWNERS, "change policy rules, or knobs of other operations for one run"),
     Action.CATALOGS_VACUUM: Permission(_OWNERS, "vacuum a whole catalog"),
     Action.AUDIT_READ: Permission(_OWNERS, "read the audit log"),
+    Action.CATALOGS_CHANGE: Permission(_ADMINS, "enable catalogs, and set which tables are maintained"),
     Action.TOKENS_MANAGE: Permission(_ADMINS, "list, make and revoke tokens"),
 }
 

@@ -16,7 +16,7 @@ from icewright.core.layering import Policy, matches_any
 from icewright.core.policy import Operation
 from icewright.core.steps import Factors
 from icewright.core.table import TableRef
-from icewright.ports import Catalog, Clock, Engine, Store, TableFiles, Trigger, Vacuum
+from icewright.ports import Catalog, CatalogSettings, Clock, Engine, Store, TableFiles, Trigger, Vacuum
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,8 @@ class Scope:
     timeout: timedelta = timedelta(seconds=300)
     vacuum_every: timedelta | None = None  # of a catalog with branches; None: by command alone
     archive: str = ""  # the namespace of the archive, whose tables are always in scope
+    settings: CatalogSettings | None = None  # which are in the place of what the configuration says
+    configured: Scope | None = None  # as the configuration says, where there are settings
 
     def holds(self, ref: TableRef) -> bool:
         """Return whether the table is in scope."""

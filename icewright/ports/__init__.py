@@ -35,6 +35,7 @@ from icewright.ports.rows import (
     MANUAL,
     WAITING,
     CatalogRow,
+    CatalogSettings,
     FleetPause,
     JobRow,
     LeaseStatus,

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Protocol
 
 from icewright.core.breakers import Breaker
-from icewright.ports.rows import CatalogRow, FleetPause, ProcessRow
+from icewright.ports.rows import CatalogRow, CatalogSettings, FleetPause, ProcessRow
 
 
 class CatalogSchedule(Protocol):
@@ -39,6 +39,9 @@ class CatalogSchedule(Protocol):
 
     def record_policy_applied(self, name: str, fingerprint: str, now: datetime) -> None:
         """Record that the catalog's tables were compared with the policy of this fingerprint."""
+
+    def record_settings(self, name: str, settings: CatalogSettings | None, now: datetime) -> None:
+        """Record what is set for the catalog in the place of its configuration; None takes it back."""
 
     def record_cutoff_applied(self, name: str, instant: str, now: datetime) -> None:
         """Record that vacuum has applied this instant (ISO 8601) as the catalog's cut-off."""

@@ -69,6 +69,16 @@ class JobRow:
 
 
 @dataclass(frozen=True, slots=True)
+class CatalogSettings:
+    """What was set for a catalog in the place of its configuration; None: as the configuration says."""
+
+    enabled: bool | None = None
+    namespaces: str | None = None
+    tables: str | None = None
+    interval_seconds: int | None = None  # between listings
+
+
+@dataclass(frozen=True, slots=True)
 class CatalogRow:
     """A catalog with its schedule of listings."""
 
@@ -80,6 +90,7 @@ class CatalogRow:
     policy: str | None  # fingerprint of the policy that was last applied to its tables
     vacuumed: str | None  # the cut-off instant that vacuum applied last
     vacuumed_at: datetime | None = None  # the end of the last vacuum
+    settings: CatalogSettings | None = None
 
     def is_abandoned(self, configured: Container[str], now: datetime) -> bool:
         """Return whether no process maintains the catalog: it is not configured here, and its listing is overdue."""

@@ -34,6 +34,7 @@ from icewright.flow.operation import Request
 from icewright.flow.queue import plan_now
 from icewright.flow.reconcile import reconcile_interrupted
 from icewright.flow.runtime import Runtime, Scope
+from icewright.flow.scopes import StoredScopes
 from icewright.ports import (
     AddSnapshot,
     Catalog,
@@ -182,7 +183,11 @@ class Bench:
             **{"trigger": Trigger("cycle", "me", "host:1:2"), **given, **ports},
             clock=self.clock,
             policy=self._policy,
-            scopes={name: self.scopes.get(name, Scope(self.enabled)) for name in self.catalogs},
+            scopes=StoredScopes(
+                {name: self.scopes.get(name, Scope(self.enabled)) for name in self.catalogs},
+                self.store.catalogs,
+                self.clock,
+            ),
             limits=self.limits,
             emit=lambda kind, details: self.told.append((kind, details)),
         )

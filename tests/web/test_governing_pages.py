@@ -46,6 +46,7 @@ FORMS = {
     "/do/simulate": Action.POLICIES_PREVIEW,
     "/do/alerts/test": Action.ALERTS_TEST,
     "/do/alerts/acknowledge": Action.ALERTS_ACKNOWLEDGE,
+    "/do/catalog": Action.CATALOGS_CHANGE,
     "/do/token/create": Action.TOKENS_MANAGE,
     "/do/token/revoke": Action.TOKENS_MANAGE,
 }

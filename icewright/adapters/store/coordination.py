@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -19,6 +19,7 @@ from icewright.ports import (
     Breakers,
     CatalogRow,
     CatalogSchedule,
+    CatalogSettings,
     FleetPause,
     FleetPauses,
     Leases,
@@ -35,7 +36,7 @@ class SqlCatalogs(CatalogSchedule):
 
     def list(self) -> Sequence[CatalogRow]:
         columns = [CATALOGS.c[name] for name in CatalogRow.__dataclass_fields__]
-        return [CatalogRow(*row) for row in self.db.rows(sa.select(*columns).order_by(CATALOGS.c.name))]
+        return [_catalog_row(row) for row in self.db.rows(sa.select(*columns).order_by(CATALOGS.c.name))]
 
     def claim(self, names: Sequence[str], holder: str, now: datetime, until: datetime) -> Sequence[CatalogRow]:
         with self.db.claiming() as connection:
@@ -47,7 +48,7 @@ class SqlCatalogs(CatalogSchedule):
             due = CATALOGS.c.name.in_(names) & (CATALOGS.c.detect_at <= now) & free
             claim = sa.update(CATALOGS).where(due).values(detecting_by=holder, detecting_until=until)
             columns = [CATALOGS.c[name] for name in CatalogRow.__dataclass_fields__]
-            return [CatalogRow(*row) for row in connection.execute(claim.returning(*columns))]
+            return [_catalog_row(row) for row in connection.execute(claim.returning(*columns))]
 
     def record_read(self, name: str, began: datetime, now: datetime, detect_at: datetime) -> None:
         requested = CATALOGS.c.detect_at
@@ -72,6 +73,9 @@ class SqlCatalogs(CatalogSchedule):
 
     def record_policy_applied(self, name: str, fingerprint: str, now: datetime) -> None:
         self._record(name, now, policy=fingerprint)
+
+    def record_settings(self, name: str, settings: CatalogSettings | None, now: datetime) -> None:
+        self._record(name, now, settings=None if settings is None else asdict(settings))
 
     def record_cutoff_applied(self, name: str, instant: str, now: datetime) -> None:
         self._record(name, now, vacuumed=instant)
@@ -102,6 +106,11 @@ class SqlCatalogs(CatalogSchedule):
         update = {"detecting_by": None, "detecting_until": None, **change}
         insert = dialect_insert(connection, CATALOGS).values(name=name, **values)
         connection.execute(insert.on_conflict_do_update(index_elements=["name"], set_=update))
+
+
+def _catalog_row(row: Any) -> CatalogRow:  # noqa: ANN401 - a result row
+    found = CatalogRow(*row)
+    return found if found.settings is None else replace(found, settings=CatalogSettings(**row.settings))
 
 
 @dataclass

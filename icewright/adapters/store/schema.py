@@ -190,6 +190,7 @@ CATALOGS = sa.Table(
     sa.Column("reported", sa.BigInteger),  # the snapshot up to which its table of commit reports was read
     sa.Column("vacuumed", sa.Text),  # the cut-off instant that vacuum applied last
     sa.Column("vacuumed_at", Moment),  # the end of the last vacuum
+    sa.Column("settings", sa.JSON(none_as_null=True)),  # in the place of what the configuration says
 )
 
 LEASES = sa.Table(  # rights of one process at a time, such as planning

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from icewright.core.breakers import Breaker
-from icewright.ports import FleetPause, ProcessRow, Store
+from icewright.ports import CatalogSettings, FleetPause, ProcessRow, Store
 from icewright.testing import NOW, REF
 from icewright.testing.contracts.cases import (
     EXPIRE,
@@ -61,6 +61,16 @@ class CatalogScheduleTests(StoreSuite):
         assert len(store.tables.claim_evaluations(["lake"], WORKER, NOW, NOW, 9)) == 1
         store.jobs.dequeue(WORKER, ["lake"], NOW, 1)
         assert store.tables.claim_evaluations(["lake"], WORKER, NOW, NOW + MINUTE, 9) == []
+
+    def test_what_is_set_for_a_catalog_stays_until_it_is_taken_back(self, store: Store) -> None:
+        """Settings are kept beside the schedule of a catalog, also of one that nobody has listed."""
+        settings = CatalogSettings(enabled=False, tables="a*", interval_seconds=5)
+        store.catalogs.record_settings("lake", settings, NOW)
+        store.catalogs.claim(["lake", "pond"], WORKER, NOW, NOW + MINUTE)
+        store.catalogs.record_read("lake", NOW, NOW, NOW + MINUTE)
+        assert {row.name: row.settings for row in store.catalogs.list()} == {"lake": settings, "pond": None}
+        store.catalogs.record_settings("lake", None, NOW)
+        assert {row.settings for row in store.catalogs.list()} == {None}
 
     def test_the_position_in_commit_reports_is_stored_by_catalog(self, store: Store) -> None:
         """The position is stored by catalog, whether the catalog is scheduled or not."""

@@ -41,6 +41,7 @@ class Effect:
     removed: tuple[FileAction, ...]
     changes: tuple[PartitionChange, ...]
     touched: frozenset[PartitionKey]  # whose data files were rewritten
+    live_entries: int  # of the manifests that the commits wrote
 
     @property
     def data_files_in(self) -> int:
@@ -102,8 +103,10 @@ def effect(
         )
         for key in sorted(counts, key=repr)
     ]
+    written = [m for s in own_snapshots for m in files.manifests(s) if m.added_snapshot_id == s.snapshot_id]
     return Effect(
         snapshots=own_snapshots,
+        live_entries=sum(m.live_files for m in written),
         removed=tuple(FileAction(*row) for row in removed.select("path", "bytes", kind.alias("kind")).rows()),
         changes=tuple(changes),
         touched=frozenset(key for key, one in counts.items() if one["files_in"]),

@@ -284,7 +284,7 @@ def _outcome(
             merged, written = row["rewritten_manifests_count"], row["added_manifests_count"]
             if not merged:
                 return skipped(Operation.REWRITE_MANIFESTS, "no manifests to rewrite")
-            entries = _entries(after)
+            entries = done.live_entries
             summary = f"rewrote {merged} manifests into {written} ({entries} entries)"
             metrics = {"manifests_rewritten": merged, "manifests_written": written, "entries_total": entries, **times}
             return committed(Operation.REWRITE_MANIFESTS, summary, metrics)
@@ -334,8 +334,3 @@ def _unplanned_partitions(after: TableMetadata, step: RewriteDataFiles, done: Ef
         return []
     more = f" and {len(beyond) - _SHOWN} more" if len(beyond) > _SHOWN else ""
     return [f"rewrote files of partitions that were not chosen: {', '.join(beyond[:_SHOWN])}{more}"]
-
-
-def _entries(after: TableMetadata) -> int:
-    snapshot = after.current_snapshot
-    return int(snapshot.summary.get("entries-processed", "0")) if snapshot else 0

@@ -1,4 +1,4 @@
-"""Routes of catalogs, pools, limits, processes and alerts."""
+"""Routes of pools, limits, processes and alerts."""
 
 from __future__ import annotations
 
@@ -20,20 +20,6 @@ from icewright.core.permissions import Action, place_of, sees, touches
 router = api_router("system")
 
 AlertId = Annotated[int, Path(description="as `GET /alerts` names it", ge=0, lt=1 << 63)]
-
-
-class CatalogModel(BaseModel):
-    """A catalog, as it is configured and as detection knows it."""
-
-    name: str
-    enabled: bool
-    configured: bool = Field(description="false: the configuration has it no more")
-    pool: str | None
-    namespaces: str = Field(description="which are maintained; blank: all")
-    tables: str = Field(description="which are maintained; blank: all")
-    detected_at: datetime | None = Field(description="when it last answered")
-    failures: int = Field(description="in a row")
-    error: str | None
 
 
 class PoolModel(BaseModel):
@@ -109,31 +95,6 @@ class Tested(BaseModel):
     channel: str
     ok: bool
     error: str | None
-
-
-@router.get("/catalogs", summary="Catalogs")
-def catalogs(caller: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> list[CatalogModel]:
-    """Return current and former catalogs, and whether they answer."""
-    runtime = caller.runtime
-    rows = {row.name: row for row in runtime.store.catalogs.list()}
-    models = []
-    for name in sorted({*runtime.scopes, *rows}):
-        scope, row = runtime.scopes.get(name), rows.get(name)
-        if touches(caller.visibility, name):
-            models.append(
-                CatalogModel(
-                    name=name,
-                    enabled=scope is not None and scope.enabled,
-                    configured=scope is not None,
-                    pool=scope.pool if scope else None,
-                    namespaces=scope.namespaces if scope else "",
-                    tables=scope.tables if scope else "",
-                    detected_at=row.detected_at if row else None,
-                    failures=row.failures if row else 0,
-                    error=row.error if row else None,
-                )
-            )
-    return models
 
 
 @router.get("/pools", summary="Spark pools")

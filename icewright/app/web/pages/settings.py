@@ -22,6 +22,7 @@ from icewright.core.permissions import Action, Role
 router = APIRouter()
 PATH = "/settings"
 _TOKEN_DEFAULTS = {"name": "", "role": Role.VIEWER.value, "scope": "", "days": "90"}  # defaults of the token form
+_CATALOG_FIELDS = ("enabled", "namespaces", "tables", "detect_interval_seconds")
 _UNPROCESSABLE, _MISSING = 422, 404
 
 
@@ -70,6 +71,23 @@ def drain(submission: Annotated[Submission, submitted(Action.TABLES_PAUSE)]) -> 
     return redirect(PATH, f"{process} takes no more jobs, and ends when its jobs have.")
 
 
+@router.post("/do/catalog")
+def set_catalog(submission: Annotated[Submission, submitted(Action.CATALOGS_CHANGE)]) -> Response:
+    """Set a catalog in the place of its configuration, or take that back."""
+    form, name = submission.form, submission.form.one("catalog")
+    given: dict[str, str | None] = dict.fromkeys(_CATALOG_FIELDS)
+    if form.one("as") != "configured":
+        given = {field: form.one(field).strip() for field in _CATALOG_FIELDS}
+        given["detect_interval_seconds"] = given["detect_interval_seconds"] or None
+    try:
+        body = api.catalogs.CatalogRequest.model_validate(given)
+        api.catalogs.put(name, body, submission.caller)
+    except ValidationError as error:
+        (first, *_) = error.errors()
+        return redirect(PATH, f"{first['loc'][0]}: {_uncapitalised(first['msg'])}.", "bad")
+    return redirect(PATH, f"Catalog {name} is set.")
+
+
 def _page(
     caller: Caller,
     *,
@@ -84,12 +102,15 @@ def _page(
         caller,
         "settings.html",
         status=status,
-        catalogs=api.system.catalogs(reading),
+        catalogs=api.catalogs.catalogs(reading),
         pools=api.system.pools(reading),
         limits=api.system.limits(reading),
         processes=api.system.processes(reading),
         may_drain=caller.principal.may(Action.TABLES_PAUSE),
         permissions=api.access.permissions(caller),
+        may_change=[
+            c.name for c in api.catalogs.catalogs(reading) if caller.principal.may(Action.CATALOGS_CHANGE, (c.name,))
+        ],
         person=api.access.me(caller),
         roles=list(Role),
         tokens=api.access.tokens(replace(caller, action=Action.TOKENS_MANAGE)).items if manages else None,

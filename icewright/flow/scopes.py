@@ -1,0 +1,65 @@
+"""The scopes of catalogs: what the configuration says, and what was set in its place by the API or on a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from icewright.core.errors import StorageUnavailable
+from icewright.flow.runtime import Scope
+from icewright.ports import CatalogSchedule, CatalogSettings, Clock
+
+_FRESH = timedelta(seconds=5)  # for which the settings are read once
+
+
+class StoredScopes(Mapping[str, Scope]):
+    """The scopes of the configured catalogs, with the settings that the store has of them."""
+
+    def __init__(self, configured: Mapping[str, Scope], catalogs: CatalogSchedule, clock: Clock) -> None:
+        self._configured, self._catalogs, self._clock = configured, catalogs, clock
+        self._read_at: datetime | None = None
+        self._scopes: Mapping[str, Scope] = {}
+
+    def __getitem__(self, name: str) -> Scope:
+        return self._current()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._configured)
+
+    def __len__(self) -> int:
+        return len(self._configured)
+
+    def read_again(self) -> None:
+        """Read the settings at the next use, as they have changed."""
+        self._read_at = None
+
+    def _current(self) -> Mapping[str, Scope]:
+        """Return the scopes; where the store does not answer, as they were last known."""
+        now = self._clock.now()
+        if self._read_at is None or not timedelta(0) <= now - self._read_at < _FRESH:
+            try:
+                settings = {row.name: row.settings for row in self._catalogs.list()}
+            except StorageUnavailable:
+                if not self._scopes:
+                    raise
+            else:
+                self._scopes = {n: with_settings(s, settings.get(n)) for n, s in self._configured.items()}
+                self._read_at = now
+        return self._scopes
+
+
+def with_settings(configured: Scope, settings: CatalogSettings | None) -> Scope:
+    """Return the scope with the settings in the place of what the configuration says."""
+    if settings is None:
+        return configured
+    interval = None if settings.interval_seconds is None else timedelta(seconds=settings.interval_seconds)
+    return replace(
+        configured,
+        enabled=configured.enabled if settings.enabled is None else settings.enabled,
+        namespaces=configured.namespaces if settings.namespaces is None else settings.namespaces,
+        tables=configured.tables if settings.tables is None else settings.tables,
+        interval=interval or configured.interval,
+        configured=configured,
+        settings=settings,
+    )
