@@ -238,8 +238,8 @@ class _Reader:
                 if parsed.remote is not None and "master" in parsed.model_fields_set:
                     self.faults.append(f"pools.{name}: both master and remote given; a pool has one of them")
                 conf = {k: _text(v) for k, v in parsed.conf.items()}
-                budget = parsed.gb_hours_per_day
-                pools[name] = PoolConfig(name, parsed.master, parsed.max_concurrent, conf, parsed.remote, budget)
+                spending = parsed.gb_hours_per_day, parsed.gb_hour_price
+                pools[name] = PoolConfig(name, parsed.master, parsed.max_concurrent, conf, parsed.remote, *spending)
         return pools
 
     def _named(self, path: str, raw: Any) -> dict[str, Any]:  # noqa: ANN401 - YAML
@@ -365,13 +365,14 @@ def limits_of(section: LimitsSection, pools: Mapping[str, PoolConfig], catalogs:
         {Operation(op): n for op, n in {**default_limits_per_operation(), **section.per_operation}.items()},
         section.max_jobs_per_detection,
         section.per_worker,
-        {name: PoolLimits(pool.max_concurrent, pool.gb_hours_per_day) for name, pool in pools.items()},
+        {name: PoolLimits(p.max_concurrent, p.gb_hours_per_day, p.gb_hour_price) for name, p in pools.items()},
         {name: catalog.limits for name, catalog in catalogs.items()},
         {
             parse_pattern(name): CatalogLimits(share.max_concurrent, share.gb_hours_per_day)
             for name, share in section.namespaces.items()
         },
         {**MAX_WAIT, **{name: timedelta(hours=hours) for name, hours in section.max_wait_hours.items()}},
+        section.gb_hour_price,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from icewright.core.capacity import Limits
 from icewright.core.restore import total_rows
 from icewright.flow.undoable import removed_snapshots
 from icewright.ports import RestoreSnapshots
@@ -61,6 +62,12 @@ def _outcome_document(outcome: Outcome, *, files: bool, dry_run: bool) -> dict[s
     return document
 
 
+def cost_in_money(limits: Limits, gb_hours: float, pool: str | None) -> dict[str, float]:
+    """Return the cost as money; nothing where no price is configured."""
+    money = limits.money(gb_hours, pool)
+    return {} if money is None else {"cost_money": round(money, 6)}
+
+
 def job_row_document(job: JobRow) -> dict[str, Any]:
     """Return a job of the history."""
     return {
@@ -76,7 +83,7 @@ def job_row_document(job: JobRow) -> dict[str, Any]:
     }
 
 
-def plan_document(tables: int, plan: MaintenancePlan) -> dict[str, Any]:
+def plan_document(tables: int, plan: MaintenancePlan, limits: Limits) -> dict[str, Any]:
     """Return a plan over a number of tables: the jobs to start, best first, and the operations that wait."""
     return {
         "tables": tables,
@@ -87,6 +94,7 @@ def plan_document(tables: int, plan: MaintenancePlan) -> dict[str, Any]:
                 "score": round(job.score, 3),
                 "benefit_mb": round(job.benefit, 3),
                 "cost_gb_hours": round(job.cost, 6),
+                **cost_in_money(limits, job.cost, job.pool if job.on_pool else None),
                 "why": job.why,
             }
             for job in plan.jobs

@@ -51,6 +51,7 @@ class PoolConfig:
     conf: Mapping[str, str] = field(repr=False)
     remote: str | None = None
     gb_hours_per_day: float | None = None
+    gb_hour_price: float | None = None
 
 
 def allowlist_faults(catalog: CatalogConfig, hosts: Mapping[str, str]) -> list[str]:

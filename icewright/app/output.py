@@ -218,6 +218,12 @@ def size(count: float | None) -> str:
     return f"{count:.1f} TB"
 
 
+def cost(document: Mapping[str, Any]) -> str:
+    """Return a predicted cost in GB-hours, and in money where there is a price; nothing where nothing is due."""
+    money = f" ({document['cost_money']:.2g} in money)" if "cost_money" in document else ""
+    return f"{document['cost_gb_hours']:.2g}{money}" if "cost_gb_hours" in document else ""
+
+
 @contextmanager
 def progress() -> Iterator[Listener]:
     """Yield a listener that shows bars on a terminal, and writes log lines elsewhere, on standard error."""

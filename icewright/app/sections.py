@@ -93,6 +93,7 @@ class PoolSection(Section):
     remote: Annotated[str, Field(pattern="^sc://.+")] | None = None
     max_concurrent: int = Field(2, ge=1)
     gb_hours_per_day: Annotated[float, Field(gt=0, strict=False)] | None = None
+    gb_hour_price: Annotated[float, Field(ge=0, strict=False)] | None = None
     conf: dict[str, str | int | float | bool] = Field(default_factory=dict)
 
 
@@ -138,6 +139,7 @@ class LimitsSection(Section):
     max_jobs_per_detection: int = Field(100, ge=1)
     max_wait_hours: dict[_Importance, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
     namespaces: dict[_NamespacePattern, ShareSection] = Field(default_factory=dict)
+    gb_hour_price: Annotated[float, Field(ge=0, strict=False)] | None = None
 
 
 class DetectSection(Section):

@@ -38,6 +38,7 @@ class PoolLimits:
 
     max_concurrent: int
     gb_hours_per_day: float | None = None
+    gb_hour_price: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +61,18 @@ class Limits:
     catalogs: Mapping[str, CatalogLimits] = field(default_factory=dict)
     namespaces: Mapping[tuple[str, ...], CatalogLimits] = field(default_factory=dict)  # by pattern; shares, not bounds
     max_wait: Mapping[str, timedelta] = field(default_factory=lambda: MAX_WAIT)  # by importance
+    gb_hour_price: float | None = None  # in the service, and on pools that have none of their own
 
     @property
     def reserved(self) -> int:
         """Return the number of slots for operations that have waited too long."""
         return max(1, self.total // RESERVED_SHARE)
+
+    def money(self, gb_hours: float, pool: str | None) -> float | None:
+        """Return what GB-hours cost on a pool, or in the service; None where no price is known."""
+        bounds = self.pools.get(pool) if pool is not None else None
+        price = self.gb_hour_price if bounds is None or bounds.gb_hour_price is None else bounds.gb_hour_price
+        return None if price is None else gb_hours * price
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,7 @@ from icewright.core.steps import (
     RewritePositionDeletes,
     Step,
     TagRecoveryPoints,
+    on_pool,
     why,
 )
 from icewright.core.table import TableFacts, TableMetadata, TableRef
@@ -337,6 +338,7 @@ class OperationRunner:
             for name, value in outcome.metrics.items():
                 if counts or name in TIME_AND_COST:  # time and cost count for unsuccessful steps too
                     metrics[name] = metrics.get(name, 0) + value
+        metrics |= self._money(metrics.get("gb_hours", 0.0))
         if committed_outcomes:
             metrics |= self.predicted
         skipped_after_work = bool(committed_outcomes) and last.state is OperationState.SKIPPED
@@ -351,6 +353,13 @@ class OperationRunner:
             statements=tuple(s for o in outcomes for s in o.statements),
             notes=(*self.notes, *(n for o in outcomes for n in o.notes), *refused),
         )
+
+    def _money(self, gb_hours: float) -> Mapping[str, float]:
+        """Return what the GB-hours cost, as a metric; nothing where no price is configured."""
+        scope = self.runtime.scopes.get(self.request.ref.catalog)
+        pool = scope.pool if scope is not None and self.last_step is not None and on_pool(self.last_step) else None
+        money = self.runtime.limits.money(gb_hours, pool)
+        return {"money": round(money, 9)} if money else {}
 
 
 def _summary(

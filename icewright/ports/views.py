@@ -175,6 +175,7 @@ class Savings:
 
     runs: int = 0
     gb_hours: float = 0.0
+    money: float = 0.0  # 0 where no price was configured
     data_files: int = 0  # by which their number fell
     manifests: int = 0  # likewise
     snapshots: int = 0  # expired

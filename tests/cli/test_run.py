@@ -239,3 +239,23 @@ def test_show_tells_what_a_rewrite_did_for_readers(workspace: Workspace) -> None
     assert before["planning_ms"] > 0 < after["planning_ms"]
     shown = workspace("show", job_id).out
     assert re.search(rf"planning_ms +{before['planning_ms']} +{after['planning_ms']}\b", shown)
+
+
+def test_costs_are_money_where_a_gb_hour_has_a_price(workspace: Workspace) -> None:
+    """What is due, what ran and what a simulation spends is told in money too; without a price nothing is."""
+    (name,) = workspace.make(HISTORY)
+    bare = workspace("explain", name, "--json").json["verdicts"]
+    assert not any("cost_money" in found for found in bare)
+    workspace.write("limits: {gb_hour_price: 4.0}\npools: {default: {gb_hour_price: 40.0}}\n")
+    due = [v for v in workspace("explain", name, "--json").json["verdicts"] if v["verdict"] == "due"]
+    prices = {"compact": 40.0, "rewrite_deletes": 40.0}
+    assert due
+    for found in due:
+        price = prices.get(found["operation"], 4.0)
+        assert found["cost_money"] == pytest.approx(price * found["cost_gb_hours"], abs=1e-4)
+    assert "in money" in workspace("explain", name).out
+    run = only(workspace("run", name, "--op", "expire_snapshots", "--json").json)["metrics"]
+    assert run["money"] == pytest.approx(4.0 * run["gb_hours"], rel=1e-3)
+    simulated = workspace("simulate", "--table", name, "--compare", "config", "--json").json
+    assert simulated["gb_hour_price"] == 40.0
+    assert "money with readers" in workspace("simulate", "--table", name, "--compare", "config").out

@@ -387,5 +387,14 @@ def test_the_api_says_what_was_saved(served: Served) -> None:
     """The overview's sums are those of the runs."""
     served.evaluate()
     found = served.client().get("/api/v1/overview").json()["saved"]
-    assert set(found) == {"runs", "gb_hours", "data_files", "manifests", "snapshots", "deleted_files", "deleted_bytes"}
+    assert set(found) == {
+        "runs",
+        "gb_hours",
+        "money",
+        "data_files",
+        "manifests",
+        "snapshots",
+        "deleted_files",
+        "deleted_bytes",
+    }
     assert served.client().get(TABLE).json()["facts"]["worst_partitions"][0]["file_sizes"]

@@ -141,6 +141,7 @@ def _sums() -> list[sa.ColumnElement[Any]]:
     expired = sa.func.coalesce(RUNS.c.metrics["snapshots_expired"].as_float(), 0.0)
     sums = {
         "gb_hours": sa.func.sum(RUNS.c.gb_hours),
+        "money": total("money"),
         "data_files": total("files_merged", "files_written", of=Operation.COMPACT),
         "manifests": total("manifests_rewritten", "manifests_written"),
         "snapshots": sa.func.sum(sa.case((RUNS.c.job_id.in_(UNDONE_JOBS), 0.0), else_=expired)),
@@ -156,7 +157,8 @@ def _savings(row: sa.Row[Any]) -> Savings:
         name: round(getattr(row, name) or 0) for name in ("data_files", "manifests", "snapshots", "deleted_bytes")
     }
     deleted = round((row.deleted or 0) + (row.orphans or 0))
-    return Savings(runs=row.runs, gb_hours=float(row.gb_hours or 0), deleted_files=deleted, **rounded)
+    spent, money = float(row.gb_hours or 0), float(row.money or 0)
+    return Savings(runs=row.runs, gb_hours=spent, money=money, deleted_files=deleted, **rounded)
 
 
 def _moment(text: str) -> datetime:

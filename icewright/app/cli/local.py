@@ -11,6 +11,7 @@ from icewright.app.bootstrap import Application
 from icewright.app.cli.backend import Document, JobFilter, RunRequest, TableFilter, no_job, removed_settings
 from icewright.app.cli.base import known_table, open_application, parse_since, select_catalogs
 from icewright.app.documents import (
+    cost_in_money,
     job_document,
     job_row_document,
     plan_document,
@@ -24,6 +25,7 @@ from icewright.core.errors import IcewrightError, UsageError
 from icewright.core.layering import parse_pattern, parse_settings
 from icewright.core.policy import Operation
 from icewright.core.selection import TableSelection
+from icewright.core.steps import Due, on_pool
 from icewright.core.table import TableRef, split_name
 from icewright.flow.bulk import cancel_jobs, drain_process, pause_fleet, pause_tables, selected_tables
 from icewright.flow.cycle import look
@@ -75,7 +77,7 @@ class LocalBackend:
         with open_application() as app:
             catalogs = select_catalogs(app, catalog)
             funnel, _ = look(app.runtime, catalogs)
-            return plan_document(funnel.tables, plan_now(app.runtime, catalogs))
+            return plan_document(funnel.tables, plan_now(app.runtime, catalogs), app.runtime.limits)
 
     def run(self, request: RunRequest) -> Document:
         """Reconcile interrupted jobs, run the operations, and return the finished job, or what a dry run found."""
@@ -307,6 +309,11 @@ def _explained(app: Application, ref: TableRef) -> Document:
         full = evaluation_document(evaluation)
         document |= {name: full[name] for name in ("health", "verdicts", "ignored_properties")}
         document["advice"] = full["facts"]["advice"]
+        scope = app.runtime.scopes[ref.catalog]
+        for found in document["verdicts"]:
+            if isinstance(due := evaluation.verdicts[Operation(found["operation"])], Due):
+                pool = scope.pool if any(map(on_pool, due.work.steps)) else None
+                found.update(cost_in_money(app.runtime.limits, due.cost, pool))
     return document
 
 

@@ -104,13 +104,14 @@ def simulate(  # noqa: PLR0913, PLR0917 - each is an option, given by its name
     with _progress(names) as progress:
         results = simulate_all(origin, sources, policies, span, slots(config), progress)
     least = least_gb_hours(sources, span) if ORACLE in compared else None
+    price = slots(config).gb_hour_price
     title = f"{origin}: {len(sources)} tables over {(span.end - span.begin) / timedelta(days=1):.3g} days"
     if picture is not None:
         _draw(picture, title, results)
     if as_json:
-        output.print_json(_document(origin, sources, span, results, least))
+        output.print_json(_document(origin, sources, span, results, least, price))
     else:
-        _show(title, results, least)
+        _show(title, results, least, price)
 
 
 def _policy_names(compare: str | None) -> list[str]:
@@ -211,7 +212,12 @@ def _draw(path: Path, title: str, results: Mapping[str, Result]) -> None:
 
 
 def _document(
-    origin: Origin, sources: Sequence[Source], span: Span, results: Mapping[str, Result], least: float | None
+    origin: Origin,
+    sources: Sequence[Source],
+    span: Span,
+    results: Mapping[str, Result],
+    least: float | None,
+    price: float | None,
 ) -> dict[str, Any]:
     from icewright.app.simulating import ORACLE, GeneratedFleet, Recorded, ReplayedFleet
 
@@ -230,6 +236,7 @@ def _document(
         "begin": span.begin,
         "end": span.end,
         "every_minutes": span.every / timedelta(minutes=1),
+        "gb_hour_price": price,
         "policies": {
             **{name: _rounded(asdict(result)) for name, result in results.items()},
             **({} if least is None else {ORACLE: {"total_gb_hours": round(least, 4)}}),
@@ -245,11 +252,16 @@ def _rounded(value: Any) -> Any:  # noqa: ANN401 - JSON
     return [_rounded(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _show(title: str, results: Mapping[str, Result], least: float | None) -> None:
+def _show(title: str, results: Mapping[str, Result], least: float | None, price: float | None) -> None:
     """Print the measures side by side, the GB-hours by operation, and each policy beside cron and the least cost."""
     from icewright.app.simulating import CRON, MEASURES
 
     lines = [(name, *(measure(result) for result in results.values())) for name, measure in MEASURES]
+    if price is not None:
+        lines[2:2] = [
+            ("money", *(f"{r.gb_hours * price:.2g}" for r in results.values())),
+            ("money with readers", *(f"{r.total_gb_hours * price:.2g}" for r in results.values())),
+        ]
     columns = [output.Column(name, right=True) for name in results]
     output.rows(title, (output.Column(""), *columns), lines)
     operations = dict.fromkeys(op for result in results.values() for op in result.gb_hours_by_operation)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from icewright.app import output
-from icewright.app.output import Column, echo, escape, moment, rows, size, styled
+from icewright.app.output import Column, cost, echo, escape, moment, rows, size, styled
 from icewright.core.words import count
 
 Documents = Sequence[Mapping[str, Any]]
@@ -73,8 +73,8 @@ def show_explained(document: Mapping[str, Any]) -> None:
 
 def show_verdicts(verdicts: Documents) -> None:
     """Print the verdict of each operation with its reason and notes."""
-    lines = [(v["operation"], v["verdict"], "; ".join([v["reason"], *v.get("notes", [])])) for v in verdicts]
-    rows("Verdicts", (Column("operation"), Column("verdict"), "reason"), lines)
+    lines = [(v["operation"], v["verdict"], cost(v), "; ".join([v["reason"], *v.get("notes", [])])) for v in verdicts]
+    rows("Verdicts", (Column("operation"), Column("verdict"), Column("GB-hours", right=True), "reason"), lines)
 
 
 def show_integrity(documents: Documents) -> None:
@@ -100,7 +100,7 @@ def show_plan(document: Mapping[str, Any]) -> None:
             job["table"],
             ", ".join(job["operations"]),
             size(job["benefit_mb"] * 1024**2),
-            f"{job['cost_gb_hours']:.2g}",
+            cost(job),
             job["why"],
         )
         for number, job in enumerate(document["jobs"], 1)

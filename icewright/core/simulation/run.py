@@ -31,6 +31,11 @@ class Slots:
     limits: Limits = field(default_factory=Limits)
     pools: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def gb_hour_price(self) -> float | None:
+        """Return the price of a GB-hour on the first catalog's pool; None where no price is configured."""
+        return self.limits.money(1.0, next(iter(self.pools.values()), None))
+
 
 def simulate(
     sources: Sequence[Source],

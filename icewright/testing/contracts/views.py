@@ -113,7 +113,7 @@ class ViewsTests(StoreSuite):
     def test_savings_are_summed(self, store: Store) -> None:
         """Savings sum the metrics of runs since then in sight, and the cost of failed runs."""
         metrics: dict[Operation, dict[str, float]] = {
-            Operation.COMPACT: {"files_merged": 100, "files_written": 4, "gb_hours": 0.5},
+            Operation.COMPACT: {"files_merged": 100, "files_written": 4, "gb_hours": 0.5, "money": 2.0},
             Operation.REWRITE_DELETES: {"files_rewritten": 9, "files_written": 3},
             Operation.REWRITE_MANIFESTS: {"manifests_rewritten": 20, "manifests_written": 2},
             Operation.EXPIRE_SNAPSHOTS: {"snapshots_expired": 7, "files_deleted": 30, "bytes_deleted": 2**40},
@@ -127,7 +127,7 @@ class ViewsTests(StoreSuite):
                 store.runs.record(run, ref)
             store.jobs.finish(job, JobState.SUCCEEDED, "", when)
         saved = store.views.overview(SALES, NOW - timedelta(days=1)).saved
-        assert saved == Savings(5, 0.5, 96, 18, 7, 35, 2**40 + 1024)
+        assert saved == Savings(5, 0.5, 2.0, 96, 18, 7, 35, 2**40 + 1024)
         assert store.views.overview(None, NOW - timedelta(days=1)).saved.runs == 10
         assert store.views.overview((), NOW - timedelta(days=1)).saved == Savings()
         self._trend_has_the_same_sums(store, saved)

@@ -29,6 +29,7 @@ class PoolModel(BaseModel):
     max_concurrent: int
     now: int = Field(description="jobs that it is given, as adapted to its load")
     gb_hours_per_day: float | None
+    gb_hour_price: float | None = Field(description="of its own, else that of `limits`")
     spent_today: float
 
 
@@ -109,6 +110,7 @@ def pools(caller: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> list[PoolMode
             max_concurrent=pool.max_concurrent,
             now=min(pool.max_concurrent, adapted.get(name, pool.max_concurrent)),
             gb_hours_per_day=pool.gb_hours_per_day,
+            gb_hour_price=runtime.limits.money(1.0, name),
             spent_today=spent.get(name, 0.0),
         )
         for name, pool in sorted(runtime.limits.pools.items())

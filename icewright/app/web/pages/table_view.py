@@ -151,6 +151,7 @@ class SavingsLine:
     deleted_files: int
     deleted_bytes: int
     gb_hours: float
+    money: float
     since: datetime | None
 
 
@@ -281,6 +282,7 @@ def saved(runs: Sequence[models.Run]) -> SavingsLine:
         deleted_files=round(total("files_deleted", "orphans_removed")),
         deleted_bytes=round(total("bytes_deleted")),
         gb_hours=sum(run.gb_hours for run in runs),
+        money=total("money"),
         since=min((run.started for run in runs), default=None),
     )
 

@@ -170,6 +170,7 @@ class Saved(BaseModel):
 
     runs: int
     gb_hours: float
+    money: float = Field(description="the same at the configured prices; 0 where there is none")
     data_files: int = Field(description="fewer than there were")
     manifests: int = Field(description="fewer than there were")
     snapshots: int = Field(description="expired")
