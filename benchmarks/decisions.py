@@ -20,10 +20,9 @@ from typing import Any
 from icewright.app.simulating import BEGIN
 from icewright.core.capacity import Limits
 from icewright.core.layering import Policy
-from icewright.core.simulation.fleet import fleet
+from icewright.core.simulation.fleet import SCENARIOS, fleet
 from icewright.core.simulation.oracle import least_gb_hours
 from icewright.core.simulation.run import Slots, Span, simulate
-from icewright.core.simulation.scenarios import SCENARIOS
 
 QUICK_DAYS: Mapping[str, int] = {"monthly-trickle": 15, "hourly-200mb": 15, "daily-stream": 2, "minute-stream": 4}
 DAYS, OTHER_QUICK_DAYS = 25, 6

@@ -30,7 +30,7 @@ from icewright.core.windows import closed, closes
 from icewright.flow.breakers import claim_probes, hanging_call, pause_after_failures, record_fault, record_success
 from icewright.flow.evaluate import evaluate_and_record
 from icewright.flow.impact import REWRITES, Measuring
-from icewright.flow.lease import Lease, NoLease, lease_heartbeat
+from icewright.flow.lease import Lease, NoLease
 from icewright.flow.operation import OperationRunner, Request, Stop, load
 from icewright.flow.runtime import Runtime
 from icewright.ports import MANUAL, JobRow, RunRow
@@ -91,14 +91,14 @@ def execute(runtime: Runtime, request: Request) -> JobResult:
     )
     if job_id is None:
         return no_job(JobState.SKIPPED, "another job holds the table")
-    with lease_heartbeat(runtime, job_id, timedelta(seconds=knobs[TIMEOUT])) as lease:
+    with Lease(runtime, job_id, timedelta(seconds=knobs[TIMEOUT])).heartbeat() as lease:
         return _run_job(runtime, request, job_id, knobs, lease)
 
 
 def execute_taken(runtime: Runtime, job: JobRow, lease: Lease | None = None) -> JobResult:
     """Run a dequeued job under its lease; the table is evaluated again, as it is now."""
-    with (lease or Lease(runtime, job.job_id, timedelta(seconds=TIMEOUT.default))).kept() as kept:
-        return _execute_taken(runtime, job, kept)
+    with (lease or Lease(runtime, job.job_id, timedelta(seconds=TIMEOUT.default))).heartbeat() as renewed:
+        return _execute_taken(runtime, job, renewed)
 
 
 def _execute_taken(runtime: Runtime, job: JobRow, lease: Lease) -> JobResult:

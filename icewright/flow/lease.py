@@ -87,7 +87,7 @@ class Lease:
                 raise LeaseLost(f"job {self._job_id} does not hold its table any more")
 
     @contextmanager
-    def kept(self) -> Iterator[Lease]:
+    def heartbeat(self) -> Iterator[Lease]:
         """Make the block the lease's work, and renew the lease in a thread beside it while the work makes progress."""
         stop = threading.Event()
 
@@ -122,10 +122,3 @@ class NoLease(Lease):
 
     def require_held(self) -> None:
         """Do nothing, as a dry run records nothing."""
-
-
-@contextmanager
-def lease_heartbeat(runtime: Runtime, job_id: str, limit: timedelta) -> Iterator[Lease]:
-    """Hold the lease of a running job; a thread renews the lease while the work makes progress."""
-    with Lease(runtime, job_id, limit).kept() as lease:
-        yield lease

@@ -11,7 +11,7 @@ from icewright.core.errors import Cancelled, LeaseLost, Refused
 from icewright.core.runs import JobState
 from icewright.core.table import TableRef
 from icewright.flow.evaluate import evaluate_and_record
-from icewright.flow.lease import Lease, lease_heartbeat
+from icewright.flow.lease import Lease
 from icewright.flow.runtime import Runtime
 
 _TIME_LIMIT = timedelta(hours=2)
@@ -37,7 +37,7 @@ def table_job(
         raise Refused(f"{ref}: another job works on the table; the {what} is possible when that has ended")
     runtime.record_event("job_started", ref, {"job_id": job_id, "operations": ()})
     state, summary = JobState.INTERRUPTED, ""
-    with lease_heartbeat(runtime, job_id, _TIME_LIMIT) as lease:
+    with Lease(runtime, job_id, _TIME_LIMIT).heartbeat() as lease:
         job = TableJob(job_id, lease)
         try:
             yield job

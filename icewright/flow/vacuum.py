@@ -29,7 +29,7 @@ from icewright.core.table import TableMetadata
 from icewright.core.windows import closed
 from icewright.flow.detect import detect
 from icewright.flow.execute import JobResult, execute
-from icewright.flow.lease import Lease, lease_heartbeat
+from icewright.flow.lease import Lease
 from icewright.flow.operation import Request
 from icewright.flow.runtime import Runtime
 from icewright.ports import Pointer, RunRow, Survey, Vacuum, VacuumOf
@@ -279,7 +279,7 @@ def _run_job(runtime: Runtime, branched: Vacuum, work: VacuumOf, counts: Counts)
     state, reason = JobState.INTERRUPTED, ""
     try:
         limit = timedelta(seconds=runtime.policy().knobs_for(ref, None)[TIMEOUT])
-        with lease_heartbeat(runtime, job_id, limit) as lease:
+        with Lease(runtime, job_id, limit).heartbeat() as lease:
             for operation, run in _runs(branched):
                 if _failed(outcomes):
                     break

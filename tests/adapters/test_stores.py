@@ -19,9 +19,8 @@ from icewright.adapters.catalogs.translate import (
     sql_catalog,
 )
 from icewright.adapters.files.local import LocalStorage
-from icewright.adapters.files.objects import bucket_storage
+from icewright.adapters.files.objects import bucket_storage, store_of
 from icewright.adapters.files.storage import Storages
-from icewright.adapters.files.stores import store_of
 from icewright.core.errors import Refused, UnsupportedTable
 from icewright.core.table import TableRef
 from icewright.ports import VendedCredentials

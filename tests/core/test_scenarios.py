@@ -8,9 +8,8 @@ import pytest
 
 from icewright.core.capacity import Limits
 from icewright.core.layering import Policy
-from icewright.core.simulation.fleet import fleet
+from icewright.core.simulation.fleet import SCENARIOS, fleet
 from icewright.core.simulation.run import Slots, Span, simulate
-from icewright.core.simulation.scenarios import SCENARIOS
 
 BEGIN = datetime.fromisoformat("2026-01-05T00:00:00+00:00")
 DAYS = {"monthly-trickle": 12, "hourly-200mb": 12, "daily-stream": 1.5, "minute-stream": 2.5}

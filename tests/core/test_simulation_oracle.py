@@ -17,10 +17,9 @@ from icewright.core.layering import Policy
 from icewright.core.merging import opening_gb_hours
 from icewright.core.policy import MEGABYTE
 from icewright.core.rewriting import READS_PER_DAY
-from icewright.core.simulation.fleet import FLEETS, fleet
+from icewright.core.simulation.fleet import FLEETS, SCENARIOS, fleet
 from icewright.core.simulation.oracle import least_gb_hours
 from icewright.core.simulation.run import Slots, Span, simulate
-from icewright.core.simulation.scenarios import SCENARIOS
 from icewright.core.simulation.writes import Source, Write
 from icewright.core.steps import Kernel
 from icewright.core.table import TableRef

@@ -283,7 +283,7 @@ def test_the_lease_of_work_without_progress_is_not_renewed(bench: Bench, monkeyp
 
     bench.store.jobs.heartbeat = heartbeat  # type: ignore[assignment,method-assign]
     lease = Lease(runtime, "job", timedelta(hours=1), SupervisedWork("job", seconds))
-    with lease.kept():
+    with lease.heartbeat():
         assert renewed.wait(NEVER)
         seconds.now += 1801
         (thread,) = (thread for thread in threading.enumerate() if thread.name == "heartbeat job")

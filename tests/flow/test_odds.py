@@ -18,7 +18,7 @@ from icewright.core.table import TableRef
 from icewright.flow.bulk import queue_manual_job
 from icewright.flow.evaluate import evaluate_and_record, evaluate_due
 from icewright.flow.execute import execute, execute_taken
-from icewright.flow.lease import lease_heartbeat
+from icewright.flow.lease import Lease
 from icewright.flow.operation import Request
 from icewright.flow.queue import Planning
 from icewright.flow.reconcile import Reconciler, reconcile_interrupted
@@ -166,7 +166,7 @@ def test_a_job_outlives_a_store_that_is_away_for_a_moment(bench: Bench) -> None:
     runtime = looked(bench)
     job_id = bench.store.jobs.claim(REF, "", (EXPIRE,), runtime.trigger, bench.clock.now())
     assert job_id is not None
-    with lease_heartbeat(runtime, job_id, timedelta(hours=1)) as lease:
+    with Lease(runtime, job_id, timedelta(hours=1)).heartbeat() as lease:
         away(bench, 2, "jobs.heartbeat")
         lease.check()
         bench.clock.advance(seconds=STORE_PATIENCE.total_seconds() + 1)

@@ -20,9 +20,8 @@ import pytest
 from icewright.adapters.store import access as store_access
 from icewright.app.tokens import new_token
 from icewright.app.web.api import policies
-from icewright.app.web.connections import AcceptErrors, ConnectionLimits
 from icewright.app.web.identity import Access
-from icewright.app.web.running import serving
+from icewright.app.web.running import AcceptErrors, ConnectionLimits, serving
 from icewright.core.permissions import Role, grant
 from icewright.flow.preview import preview
 from icewright.ports.access import AuditRow

@@ -11,9 +11,9 @@ from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 from starlette import concurrency
 
-from icewright.app.web import threads
+from icewright.app.web import routing
 from icewright.app.web.api import access, jobs, overview, policies, system, tables, triggers
-from icewright.app.web.threads import SingleThreadRoute, in_thread
+from icewright.app.web.routing import SingleThreadRoute, in_thread
 
 
 @in_thread
@@ -63,7 +63,7 @@ def test_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.append(function)
         return await concurrency.run_in_threadpool(function, *args, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(threads, "run_in_threadpool", counted)
+    monkeypatch.setattr(routing, "run_in_threadpool", counted)
     with TestClient(_app(SingleThreadRoute)) as client:
         found = client.get("/").json()
         assert found["dependency"] == found["route"]

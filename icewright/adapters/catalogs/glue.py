@@ -117,8 +117,8 @@ class GlueClient:
     def update(self, ref: TableRef, database: str, entry: Mapping[str, Any], version: str) -> None:
         """Replace the entry if its version is unchanged.
 
-        Throttled requests are repeated. Raises `Lost` when the outcome is unknown; after every other error the entry is
-        unchanged: `CommitConflict`, `AccessDenied`, `Refused`, `CatalogUnavailable`.
+        Throttled requests are repeated. Raises `RequestOutcomeUnknown` when the outcome is unknown; after every other
+        error the entry is unchanged: `CommitConflict`, `AccessDenied`, `Refused`, `CatalogUnavailable`.
         """
         for attempt in range(1, _TRIES + 1):
             try:
@@ -236,7 +236,7 @@ class GlueCatalog(MetadataFileCatalog):
         return self._stored(ref, location)
 
     def neighbours(self) -> Sequence[Pointer]:
-        """Return None: every database is in this catalog, and Glue shows no other account's tables."""
+        """Return no tables: every database is in this catalog, and Glue shows no other account's tables."""
         return ()
 
     def commit(self, base: TableMetadata, change: Change) -> TableMetadata:

@@ -73,7 +73,7 @@ class HiveCatalog(MetadataFileCatalog):
         return self._stored(ref, location)
 
     def neighbours(self) -> Sequence[Pointer]:
-        """Return None: every database of the metastore is in this catalog."""
+        """Return no tables: every database of the metastore is in this catalog."""
         return ()
 
     def commit(self, base: TableMetadata, change: Change) -> TableMetadata:

@@ -29,7 +29,7 @@ from icewright.app.web.middlewares import (
     TokenBuckets,
 )
 from icewright.app.web.problems import Problem, documented
-from icewright.app.web.segments import PathSegmentMiddleware
+from icewright.app.web.routing import PathSegmentMiddleware
 
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 MAX_STREAMS, STREAMS_PER_PRINCIPAL = 100, 10

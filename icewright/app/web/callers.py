@@ -13,8 +13,11 @@ from icewright.app.web.app_state import AppState, app_state, response_cache_of
 from icewright.app.web.identity import client_address, principal_of
 from icewright.app.web.middlewares import PrincipalSlots
 from icewright.app.web.problems import Problem, documented
-from icewright.app.web.segments import LONGEST  # importing registers the convertor that routes use
-from icewright.app.web.threads import SingleThreadRoute, in_thread
+from icewright.app.web.routing import (
+    LONGEST,  # importing registers the convertor that routes use
+    SingleThreadRoute,
+    in_thread,
+)
 from icewright.core.errors import UsageError
 from icewright.core.permissions import PERMISSIONS, Action, Place, Principal, VisibilityFilter, place_of
 from icewright.core.table import TableRef

@@ -6,19 +6,30 @@ import json
 from base64 import b64decode
 from collections.abc import Mapping
 from datetime import datetime
+from typing import NamedTuple
+from urllib.parse import unquote_plus
 
 from icewright.core.errors import BadEvent
-from icewright.core.events.formats import gcs_object, is_trino, query, records, report, s3_detail, s3_record
 from icewright.core.events.model import (
     MOST,
+    CommitReported,
     Event,
     Message,
     MetadataChanged,
+    Name,
+    ScanReported,
     TableTouched,
     decoded,
+    dotted_name,
+    identifier,
+    is_metadata_file,
+    is_name,
     items,
     mapping,
     message_id,
+    milliseconds,
+    moment,
+    number,
     table_name,
     tables_named,
     text,
@@ -26,6 +37,15 @@ from icewright.core.events.model import (
 )
 from icewright.core.words import near
 
+_MILLISECONDS = {
+    "nanoseconds": 1e-6,
+    "microseconds": 1e-3,
+    "milliseconds": 1.0,
+    "seconds": 1e3,
+    "minutes": 6e4,
+    "hours": 3.6e6,
+    "days": 8.64e7,
+}
 TABLE_CHANGED = "icewright.table.changed"
 METADATA_CHANGED = "icewright.metadata.changed"
 _ANY_TYPE = "a report of Iceberg or a notification of an object store may have any type"
@@ -37,6 +57,176 @@ _SUPPORTED_FORMATS = (
     "a CloudEvent (specversion), Iceberg's ReportMetricsRequest (report-type), a query event of Trino "
     "(metadata.queryId) or a notification of an object store (Records)"
 )
+
+
+class _Read(NamedTuple):
+    """The metrics of one input of a query; only Trino's Iceberg connector adds the planning time."""
+
+    planning_ms: float | None
+    files: int
+    bytes: int
+
+
+def is_trino(document: Mapping[str, object]) -> bool:
+    """Return whether the document is an event of the listener: of a query that began or completed, or of a split."""
+    metadata = document.get("metadata")
+    return (isinstance(metadata, dict) and "queryId" in metadata) or {"queryId", "stageId"} <= document.keys()
+
+
+def query(document: Mapping[str, object], now: datetime) -> Message:
+    """Return the message of a query: one scan for each table that it read, and the table that it wrote.
+
+    For a query that began or failed, and for a split, the message has no events.
+    """
+    metadata = mapping(document.get("metadata", {}), "metadata")
+    query_id = text(metadata.get("queryId", document.get("queryId")), "metadata.queryId")
+    environment = mapping(document.get("context") or {}, "context").get("environment")
+    where = "" if environment is None else text(environment, "context.environment")
+    events: tuple[Event, ...] = ()
+    if metadata.get("queryState") == "FINISHED" and document.get("statistics") is not None:
+        tables = mapping(document.get("ioMetadata") or {}, "ioMetadata")
+        events = (*_scans(document, tables, now), *_written(tables))
+    return Message(message_id("trino", where, query_id, "completed" if events else "other"), events, foreign=True)
+
+
+def _scans(document: Mapping[str, object], tables: Mapping[str, object], now: datetime) -> list[ScanReported]:
+    statistics = mapping(document.get("statistics"), "statistics")
+    at = moment(document.get("endTime"), "endTime", now)
+    planning = milliseconds(statistics.get("planningTime"), "statistics.planningTime")
+    duration = milliseconds(statistics.get("wallTime"), "statistics.wallTime")
+    reads_by_table: dict[Name, list[_Read]] = {}  # a query may read a table more than once
+    for i, item in enumerate(items(tables.get("inputs") or [], "ioMetadata.inputs")):
+        read = mapping(item, f"ioMetadata.inputs[{i}]")
+        if table := _table(read, f"ioMetadata.inputs[{i}]"):
+            reads_by_table.setdefault(table, []).append(_read(read, f"ioMetadata.inputs[{i}]"))
+    scans = []
+    for table, reads in reads_by_table.items():
+        own = [read.planning_ms for read in reads if read.planning_ms is not None]
+        files, size = sum(read.files for read in reads), sum(read.bytes for read in reads)
+        scans.append(ScanReported(table, at, sum(own) if own else planning, duration, files, size))
+    return scans
+
+
+def _read(document: Mapping[str, object], where: str) -> _Read:
+    metrics = mapping(document.get("connectorMetrics") or {}, f"{where}.connectorMetrics")
+    planning = _metric(metrics, "scanPlanningDuration", "duration", where)
+    files = _metric(metrics, "dataFiles", "total", where)
+    return _Read(
+        None if planning is None else milliseconds(planning, f"{where}.connectorMetrics.scanPlanningDuration.duration"),
+        int(number(files, f"{where}.connectorMetrics.dataFiles.total")),
+        int(number(document.get("physicalInputBytes"), f"{where}.physicalInputBytes")),
+    )
+
+
+def _metric(metrics: Mapping[str, object], key: str, field: str, where: str) -> object:
+    """Return a metric that Trino's Iceberg connector adds; None if it is absent."""
+    if metrics.get(key) is None:
+        return None
+    return mapping(metrics[key], f"{where}.connectorMetrics.{key}").get(field)
+
+
+def _written(tables: Mapping[str, object]) -> tuple[Event, ...]:
+    if tables.get("output") is None:
+        return ()
+    table = _table(mapping(tables["output"], "ioMetadata.output"), "ioMetadata.output")
+    return () if table is None else (TableTouched((table,)),)
+
+
+def _table(document: Mapping[str, object], where: str) -> Name | None:
+    """Return the table's name; None for functions and for metadata tables, such as `orders$snapshots`.
+
+    Names of other connectors that no Iceberg table can have give None too.
+    """
+    raw_parts = [document.get(key) for key in ("catalogName", "schema", "table")]
+    if not all(part.strip() if isinstance(part, str) else part for part in raw_parts):
+        return None
+    catalog, schema, table = (
+        text(part, f"{where}.{key}") for part, key in zip(raw_parts, ("catalogName", "schema", "table"), strict=True)
+    )
+    parts = (catalog, *schema.split("."), table)
+    return parts if "$" not in table and is_name(parts) else None
+
+
+def report(document: Mapping[str, object], where: str, now: datetime) -> Event:
+    """Return the event of one report. Reports have no timestamp, so a scan counts as of `now`."""
+    table = dotted_name(document.get("table-name"), f"{where}table-name")
+    metrics = mapping(document.get("metrics", {}), f"{where}metrics")
+    match document.get("report-type"):
+        case "scan-report":
+            return ScanReported(
+                table=table,
+                at=now,
+                planning_ms=_timer(metrics, "total-planning-duration", where),
+                duration_ms=0.0,  # the report is made when the planning is over
+                files=int(_counter(metrics, "result-data-files", where)),
+                bytes=int(_counter(metrics, "total-file-size-in-bytes", where)),
+            )
+        case "commit-report":
+            operation = document.get("operation")
+            return CommitReported(
+                table=table,
+                snapshot_id=identifier(document.get("snapshot-id"), f"{where}snapshot-id"),
+                operation="" if operation is None else text(operation, f"{where}operation"),
+            )
+    raise BadEvent([f"{where}report-type: no report that is known; write scan-report or commit-report"])
+
+
+def _counter(metrics: Mapping[str, object], key: str, where: str) -> float:
+    if metrics.get(key) is None:
+        return 0.0
+    path = f"{where}metrics.{key}"
+    return number(mapping(metrics[key], path).get("value"), f"{path}.value")
+
+
+def _timer(metrics: Mapping[str, object], key: str, where: str) -> float:
+    if metrics.get(key) is None:
+        return 0.0
+    path = f"{where}metrics.{key}"
+    timer = mapping(metrics[key], path)
+    unit = _MILLISECONDS.get(text(timer.get("time-unit"), f"{path}.time-unit").lower())
+    if unit is None:
+        raise BadEvent([f"{path}.time-unit: no unit that is known; write one of {', '.join(_MILLISECONDS)}"])
+    return number(timer.get("total-duration"), f"{path}.total-duration", 2.0**63) * unit
+
+
+def records(document: Mapping[str, object], where: str) -> tuple[Event, ...]:
+    """Return the events of a body that S3 or MinIO sends: `{"Records": [...]}`; only metadata files count."""
+    by_record = [
+        s3_record(mapping(record, f"{where}Records[{i}]"), f"{where}Records[{i}].")
+        for i, record in enumerate(items(document.get("Records"), f"{where}Records"))
+    ]
+    return tuple(event for events in by_record for event in events)
+
+
+def s3_record(record: Mapping[str, object], where: str) -> tuple[Event, ...]:
+    """Return the events of one record; its key is encoded as in a URL's query."""
+    if "ObjectCreated" not in text(record.get("eventName", "ObjectCreated"), f"{where}eventName"):
+        return ()
+    stored = mapping(record.get("s3"), f"{where}s3")
+    bucket = mapping(stored.get("bucket"), f"{where}s3.bucket")
+    stored_object = mapping(stored.get("object"), f"{where}s3.object")
+    key = unquote_plus(text(stored_object.get("key"), f"{where}s3.object.key"))
+    return _file_written("s3", bucket.get("name"), text(key, f"{where}s3.object.key"), f"{where}s3.bucket.name")
+
+
+def s3_detail(data: Mapping[str, object], where: str) -> tuple[Event, ...]:
+    """Return the events of an EventBridge notification about an S3 object; its key is not encoded."""
+    bucket = mapping(data.get("bucket"), f"{where}bucket")
+    stored_object = mapping(data.get("object"), f"{where}object")
+    return _file_written(
+        "s3", bucket.get("name"), text(stored_object.get("key"), f"{where}object.key"), f"{where}bucket.name"
+    )
+
+
+def gcs_object(data: Mapping[str, object], where: str) -> tuple[Event, ...]:
+    """Return the events of a `google.cloud.storage.object.v1.finalized` notification."""
+    return _file_written("gs", data.get("bucket"), text(data.get("name"), f"{where}name"), f"{where}bucket")
+
+
+def _file_written(scheme: str, bucket: object, key: str, where: str) -> tuple[Event, ...]:
+    if not is_metadata_file(key):
+        return ()
+    return (MetadataChanged(f"{scheme}://{text(bucket, where)}/{key}"),)
 
 
 def structured(document: Mapping[str, object], where: str, now: datetime) -> Message:

@@ -18,7 +18,7 @@ from icewright.app.web.pages import (
     table,
     tables,
 )
-from icewright.app.web.pages.problem_pages import ProblemPageMiddleware
+from icewright.app.web.pages.login import ProblemPageMiddleware
 from icewright.app.web.pages.simulate import Simulations
 
 router = APIRouter(include_in_schema=False)

@@ -11,8 +11,7 @@ from starlette.responses import Response
 from icewright.app.web import api
 from icewright.app.web.api.paging import decoded, encoded
 from icewright.app.web.callers import Caller, needs
-from icewright.app.web.pages.live import Fragment, stream_fragments
-from icewright.app.web.pages.render import render_fragment, render_page
+from icewright.app.web.pages.render import Fragment, render_fragment, render_page, stream_fragments
 from icewright.app.web.pages.urls import PAGE, ListParams, TimeRange, pager, with_query
 from icewright.app.web.problems import Problem
 from icewright.core.permissions import Action

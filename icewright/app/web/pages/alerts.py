@@ -12,8 +12,7 @@ from starlette.responses import Response
 from icewright.app.web import api
 from icewright.app.web.callers import Caller, needs
 from icewright.app.web.pages.forms import Submission, submitted
-from icewright.app.web.pages.live import Fragment, stream_fragments
-from icewright.app.web.pages.render import redirect, render_fragment, render_page
+from icewright.app.web.pages.render import Fragment, redirect, render_fragment, render_page, stream_fragments
 from icewright.app.web.pages.urls import ListParams, with_query
 from icewright.app.web.problems import Problem
 from icewright.core.alerts import Severity

@@ -12,8 +12,7 @@ from icewright.app.web import api
 from icewright.app.web.api import models
 from icewright.app.web.callers import Caller, needs
 from icewright.app.web.pages import charts
-from icewright.app.web.pages.live import Fragment, stream_fragments
-from icewright.app.web.pages.render import render_fragment, render_page
+from icewright.app.web.pages.render import Fragment, render_fragment, render_page, stream_fragments
 from icewright.app.web.pages.urls import ListParams, TimeRange, with_query
 from icewright.core.permissions import Action
 from icewright.ports.views import TableSort

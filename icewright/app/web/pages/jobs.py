@@ -13,8 +13,7 @@ from starlette.responses import Response
 from icewright.app.web import api
 from icewright.app.web.api import models
 from icewright.app.web.callers import Caller, needs
-from icewright.app.web.pages.live import Fragment, stream_fragments
-from icewright.app.web.pages.render import Crumb, render_fragment, render_page
+from icewright.app.web.pages.render import Crumb, Fragment, render_fragment, render_page, stream_fragments
 from icewright.app.web.pages.urls import PAGE, ListParams, TimeRange, pager, table_url, with_query
 from icewright.core.permissions import Action, place_of
 from icewright.core.policy import Operation

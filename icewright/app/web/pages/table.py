@@ -14,8 +14,7 @@ from icewright.app.web import api
 from icewright.app.web.api import models
 from icewright.app.web.callers import Caller, needs
 from icewright.app.web.pages import charts, table_view
-from icewright.app.web.pages.live import Fragment, stream_fragments
-from icewright.app.web.pages.render import Crumb, render_fragment, render_page
+from icewright.app.web.pages.render import Crumb, Fragment, render_fragment, render_page, stream_fragments
 from icewright.app.web.pages.urls import ListParams, TimeRange, table_url, with_query
 from icewright.app.web.problems import Problem
 from icewright.core.errors import IcewrightError

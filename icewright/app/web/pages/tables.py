@@ -9,8 +9,7 @@ from starlette.responses import Response
 
 from icewright.app.web import api
 from icewright.app.web.callers import Caller, needs
-from icewright.app.web.pages.live import Fragment, stream_fragments
-from icewright.app.web.pages.render import redirect, render_fragment, render_page
+from icewright.app.web.pages.render import Fragment, redirect, render_fragment, render_page, stream_fragments
 from icewright.app.web.pages.urls import PAGE, Heading, ListParams, pager, table_url, with_query
 from icewright.core.permissions import Action, touches
 from icewright.core.policy import Operation

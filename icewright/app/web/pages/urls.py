@@ -13,7 +13,7 @@ from starlette.convertors import Convertor, register_url_convertor
 from starlette.datastructures import QueryParams
 
 from icewright.app.web.problems import Problem
-from icewright.app.web.segments import Segment
+from icewright.app.web.routing import Segment
 from icewright.core.table import TableRef
 from icewright.core.words import count
 
