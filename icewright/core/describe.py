@@ -134,7 +134,7 @@ def knobs_document(knobs: Knobs) -> list[dict[str, Any]]:
 
 
 class JobStatus(enum.StrEnum):
-    """How the last run of an operation ended."""
+    """How the last run of an operation ended, in the terms of Amazon S3 Tables, for its clients."""
 
     DISABLED = "Disabled"
     NOT_YET_RUN = "Not_Yet_Run"

@@ -126,7 +126,7 @@ class _Known:
 
 @dataclass(slots=True)
 class _Running:
-    """A job in progress."""
+    """A simulated job that is in progress."""
 
     number: int
     operations: tuple[Operation, ...]

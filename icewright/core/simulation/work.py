@@ -32,7 +32,8 @@ from icewright.core.steps import (
 )
 from icewright.core.table import StatisticsFile
 
-# Spark's procedures that find nothing to do: the four together take a second a table
+# Seconds of Spark's procedures that find nothing to do, on two cores, as `benchmarks/` measures them with everything
+# warm: the four together take a second a table.
 IDLE_SECONDS = {
     Operation.COMPACT: 0.03,
     Operation.REWRITE_MANIFESTS: 0.02,

@@ -202,7 +202,7 @@ class Outputs:
 
 
 class _File:
-    """One file being written."""
+    """A Parquet file that is being written."""
 
     def __init__(
         self,
