@@ -53,7 +53,7 @@ def lost(want: Want, now: Reading) -> list[str]:
 
 def untrue(want: Want, now: Reading, outcome: Outcome, files: set[str], fault: Fault) -> Iterator[str]:
     """Where the outcome says other than what happened."""
-    before, after, found = ((r.snapshots, r.refs) for r in (want.before, want.after, now))
+    before, after, found = ((r.snapshots, r.refs, r.statistics) for r in (want.before, want.after, now))
     landed, lands = found != before, after != before
     gone = want.gone - files
     match outcome.state:
@@ -93,6 +93,8 @@ def differs(want: Want, now: Reading) -> list[str]:
         wrong.append(f"{len(now.snapshots)} snapshots are left, not {len(want.after.snapshots)}")
     if now.snapshots & want.before.snapshots != want.after.snapshots & want.before.snapshots:
         wrong.append("other snapshots are left")
+    if now.statistics != want.after.statistics:
+        wrong.append("other snapshots have statistics")
     gone = want.after.refs.keys() - now.refs.keys()
     # which hours have points, and when a restore was, depends on how late a call was
     wrong += [f"ref {name} is not there" for name in sorted(gone) if not _TIMED.search(name)]

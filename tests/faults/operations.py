@@ -23,6 +23,7 @@ class FaultOperation(enum.StrEnum):
 
     EXPIRE = Operation.EXPIRE_SNAPSHOTS.value
     ORPHANS = Operation.REMOVE_ORPHANS.value
+    STATISTICS = Operation.COMPUTE_STATISTICS.value
     POINTS = Operation.RECOVERY_POINTS.value
     REWRITE = Operation.REWRITE_MANIFESTS.value
     RESTORE = "restore"  # to tag v1

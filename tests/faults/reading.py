@@ -44,6 +44,11 @@ class Reading:
         return {name: ref["snapshot-id"] for name, ref in self.document["refs"].items()}
 
     @property
+    def statistics(self) -> set[int]:
+        """The snapshots that have statistics of columns."""
+        return {one["snapshot-id"] for one in self.document.get("statistics", ())}
+
+    @property
     def head(self) -> int:
         """The current snapshot."""
         return int(self.document["current-snapshot-id"])

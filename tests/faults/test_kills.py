@@ -22,6 +22,7 @@ from tests.faults.judging import Want, ledger_lies, lost, state_of
 from tests.faults.operations import FaultOperation
 from tests.faults.reading import read
 from tests.faults.sweeping import Sweeps, prepare, prepare_unsettled
+from tests.nightly import nightly
 
 pytestmark = [pytest.mark.chaos, pytest.mark.external]
 
@@ -94,7 +95,9 @@ def unsettled_lakehouses(tmp_path_factory: pytest.TempPathFactory) -> list[Sweep
 
 
 @pytest.mark.cases(13, 74)
-@pytest.mark.parametrize("action", list(FaultOperation))
+@pytest.mark.parametrize(
+    "action", [nightly(action) if action is FaultOperation.STATISTICS else action for action in FaultOperation]
+)
 def test_killed_at_any_moment(
     lakehouses: list[Sweeps], unsettled_lakehouses: list[Sweeps], action: FaultOperation
 ) -> None:

@@ -29,15 +29,24 @@ _LISTINGS = {"listing breaks off", "listing breaks off each time", "listing lack
 _FOREIGN = {
     FaultOperation.EXPIRE: _LISTINGS,
     FaultOperation.ORPHANS: _COMMITS,
+    FaultOperation.STATISTICS: _LISTINGS | _DELETIONS,
     FaultOperation.POINTS: _LISTINGS | _DELETIONS,
     FaultOperation.RESTORE: _DELETIONS | {"listing lacks files"},
     FaultOperation.REWRITE: _LISTINGS | _DELETIONS,
     FaultOperation.SETTLE: _LISTINGS | _COMMITS,
 }
+
+
+def _marks(action: FaultOperation, kind: str) -> tuple[pytest.MarkDecorator, ...]:
+    """Statistics delete nothing that was there: a push tries the faults of their commit alone."""
+    quick = action is not FaultOperation.STATISTICS or kind in _COMMITS
+    return () if quick else (pytest.mark.nightly,)
+
+
 every_fault = pytest.mark.parametrize(
     ("action", "kind"),
     [
-        pytest.param(action, kind, id=f"{action}-{kind}")
+        pytest.param(action, kind, id=f"{action}-{kind}", marks=_marks(action, kind))
         for action in FaultOperation
         for kind in FAULTS
         if kind not in _FOREIGN[action]
