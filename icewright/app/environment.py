@@ -33,8 +33,8 @@ def find_config(option: str | None) -> Path:
     path = Path(option or os.environ.get("ICEWRIGHT_CONFIG") or DEFAULT_FILE).expanduser()
     if not path.is_file():
         raise UsageError(
-            f"there is no configuration {path}: name one with --config or ICEWRIGHT_CONFIG, or make an example with "
-            "`icewright demo --dir demo`"
+            f"there is no configuration {path}: name one with --config or ICEWRIGHT_CONFIG, write one with "
+            "`icewright init`, or make an example with `icewright demo --dir demo`"
         )
     return path.resolve()
 

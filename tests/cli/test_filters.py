@@ -24,9 +24,11 @@ def names(workspace: Workspace, *options: str) -> list[str]:
 
 
 def test_lists_are_filtered(workspace: Workspace) -> None:
-    """Tables by namespace, state, due operation and number; jobs by state, operation, age and number."""
+    """Tables by namespace, state, due operation and number; verdicts that are due; jobs by state, operation and age."""
     workspace.make(HISTORY, partial(sessions, rows_per_file=5))
-    workspace("explain")
+    explained, every = workspace("explain").out, workspace("explain", "--all").out
+    assert ("expire_snapshots" in explained, "recovery_points" in explained) == (True, False)
+    assert ("recovery_points" in every, "of 2 tables not due; --all says why" in explained) == (True, True)
     assert names(workspace) == [METRICS, SESSIONS]
     assert names(workspace, "--namespace", "web") == [SESSIONS]
     assert names(workspace, "--state", "due") == [METRICS, SESSIONS]

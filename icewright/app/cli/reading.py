@@ -86,14 +86,26 @@ def health(table: Table, as_json: Json = False) -> None:
 
 
 @app.command()
-def explain(table: OptionalTable = None, namespace: Namespace = None, as_json: Json = False) -> None:
-    """Say for each operation whether it is due, and why."""
+def explain(
+    table: OptionalTable = None,
+    namespace: Namespace = None,
+    everything: Annotated[bool, typer.Option("--all", help="Of many tables, also what is not due.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Say for each operation whether it is due, and why.
+
+    Of many tables only what is due, blocked or unsupported is listed.
+    """
     documents = backend().explain(table, namespace)
     if as_json:
         output.print_json(documents[0] if table is not None and documents else documents)
         return
+    whole = everything or len(documents) == 1
     for document in documents:
-        views.show_explained(document)
+        views.show_explained(document, everything=whole)
+    if not whole:
+        hidden = sum(verdict["verdict"] == "not_due" for document in documents for verdict in document["verdicts"])
+        output.echo(f"{count(hidden, 'operation')} of {count(len(documents), 'table')} not due; --all says why")
 
 
 @app.command()

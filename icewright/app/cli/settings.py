@@ -176,7 +176,10 @@ catalogs:
     OPTIONS.config = str(file)
     output.echo(f"[green]wrote[/] {output.escape(file)}")
     reading.explain()
-    output.echo("Next: `icewright doctor` checks storage and Spark, `icewright plan` shows what would run.")
+    output.echo(
+        f"Next: `icewright doctor` checks storage and Spark. Set `enabled: true` in {output.escape(file)} when you are "
+        "ready: then `icewright plan` shows what would run, and `icewright cycle` runs it."
+    )
 
 
 @token_app.command("create")

@@ -60,14 +60,18 @@ def show_tables(tables: Documents) -> None:
     rows("Tables", _TABLES, lines)
 
 
-def show_explained(document: Mapping[str, Any]) -> None:
-    """Print the verdicts of a table, or why it cannot be read."""
+def show_explained(document: Mapping[str, Any], *, everything: bool) -> None:
+    """Print the verdicts of a table, of those that are not due only on demand; or why it cannot be read."""
     paused = f"  [yellow]paused: {escape(document['paused'])}[/]" if document["paused"] else ""
     echo(f"[bold]{escape(document['table'])}[/]{paused}")
     if document["error"]:
         echo(f"[red]{escape(document['error'])}[/]")
         return
-    show_verdicts(document["verdicts"])
+    verdicts = [v for v in document["verdicts"] if everything or v["verdict"] != "not_due"]
+    if verdicts:
+        show_verdicts(verdicts)
+    else:
+        echo("nothing is due")
     show_ignored(document.get("ignored_properties", []))
 
 
