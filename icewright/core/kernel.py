@@ -48,11 +48,15 @@ class Kernels:
 
 def kernels(facts: TableFacts, partitions: Sequence[PartitionFacts], knobs: Knobs, order: str | None) -> Kernels:
     """Choose the engine of each partition; properties of the table concern all partitions."""
+    specs = sorted(spec.spec_id for spec in facts.metadata.specs)
+    if output_spec(facts, knobs) not in specs:
+        refused = f"compact.output_spec_id: the table has the partition specs {', '.join(map(str, specs))}"
+        return Kernels({}, (), refused)
     setting = knobs[rewriting.KERNEL]
     if setting == Kernel.SPARK:
         return Kernels({p.key: Kernel.SPARK for p in partitions}, ("kernel spark: compact.engine says so",))
     table_reason = next(_table_reasons(facts, order), None)
-    reasons = {p.key: table_reason or _partition_reason(facts, p) for p in partitions}
+    reasons = {p.key: table_reason or _partition_reason(p, output_spec(facts, knobs)) for p in partitions}
     spark_reasons = [reason for reason in dict.fromkeys(reasons.values()) if reason is not None]
     if setting == Kernel.ARROW and spark_reasons:
         refused = f"compact.engine is arrow, but {spark_reasons[0]}: set it to auto or spark"
@@ -63,8 +67,23 @@ def kernels(facts: TableFacts, partitions: Sequence[PartitionFacts], knobs: Knob
     return Kernels(chosen, (*why, *(f"kernel spark: {reason}" for reason in spark_reasons)))
 
 
-def _partition_reason(facts: TableFacts, partition: PartitionFacts) -> str | None:
-    if partition.spec_id != facts.metadata.default_spec_id:
+def output_spec(facts: TableFacts, knobs: Knobs) -> int:
+    """Return the id of the partition spec of rewritten files."""
+    asked = knobs[rewriting.OUTPUT_SPEC]
+    return asked if isinstance(asked, int) else facts.metadata.default_spec_id
+
+
+def written_order(knobs: Knobs, table_order: str | None) -> str | None:
+    """Return the policy's order, else the table's own, as Spark's procedure takes it; none for binpack."""
+    order = knobs[rewriting.SORT_ORDER] or table_order
+    if knobs[rewriting.STRATEGY] == "binpack" or order is None:
+        return None
+    zorder = knobs[rewriting.STRATEGY] == "zorder" and not order.lower().startswith("zorder(")
+    return f"zorder({order})" if zorder else order
+
+
+def _partition_reason(partition: PartitionFacts, spec_id: int) -> str | None:
+    if partition.spec_id != spec_id:
         return "files of an older partition spec are partitioned anew"
     return "some files are not Parquet" if partition.other_formats else None
 

@@ -86,6 +86,19 @@ BRANCHES: Knob[str | None] = _knob(
     None,
     "branches that are compacted beside main: names and wildcards, separated by commas",
 )
+REWRITE_ALL = _flag(
+    "compact.rewrite_all",
+    "rewrite all files, once after each write, as `rewrite-all` of Spark's procedure",
+    default=False,
+)
+OUTPUT_SPEC: Knob[int | str | None] = _knob(
+    "compact.output_spec_id",
+    ValueKind.INTEGER,
+    None,
+    "partition spec that all files are rewritten into; unset: that of the table, into which merges alone bring files",
+    minimum=0,
+    also="current",
+)
 HOT_PARTITIONS = _choice(
     "compact.hot_partitions", "skip", ("skip", "include"), "what to do with partitions being written"
 )

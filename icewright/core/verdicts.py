@@ -13,6 +13,7 @@ from icewright.core.cost import calibrated, learned
 from icewright.core.effective import Ignored, Knobs, Origin
 from icewright.core.errors import IcewrightError
 from icewright.core.health import HealthPart, health_parts, overall
+from icewright.core.kernel import written_order
 from icewright.core.operations import (
     compact,
     compute_statistics,
@@ -105,7 +106,7 @@ def thresholds(knobs: Knobs, table_order: str | None = None) -> Thresholds:
     size = knobs[TARGET_FILE_SIZE]
     steps = AUTO_TARGETS if isinstance(size, str) else ()
     target = AUTO_TARGETS[0][1] if isinstance(size, str) else int(size * MEGABYTE)
-    order = compact.written_order(knobs, table_order)
+    order = written_order(knobs, table_order)
     return Thresholds(
         target_bytes=target,
         min_bytes=int(target * knobs[MIN_FILE_SIZE_RATIO]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Any
 
 import pytest
@@ -139,3 +139,56 @@ def test_deletes_come_without_a_write() -> None:
 def test_defaults_are_the_fixed_point_of_a_rewrite() -> None:
     """What a rewrite leaves, one file a partition, is not due."""
     assert isinstance(compact.evaluate(facts(partition("eu", files=1), of=REGIONS), Knobs(), None, NOW), NotDue)
+
+
+EVOLVED = metadata(specs=(spec(region="identity"), spec(1, region="identity", ts="day")), default_spec_id=1)
+
+
+@pytest.mark.parametrize(("wanted", "due", "others"), [("current", 0, 1), (1, 0, 1), (0, 1, 0)])
+def test_files_are_brought_into_the_spec_that_is_asked_for(wanted: object, due: int, others: int) -> None:
+    """All files of other specs, well sized or not, and those alone, by Spark; a second run finds none."""
+    chosen = knobs({"compact.output_spec_id": wanted})
+    both = [partition("eu", **FITTING), partition("eu", date(2026, 1, 1), **FITTING, spec_id=1)]
+    table = facts(*both, of=EVOLVED, by=chosen)
+    verdict = compact.evaluate(table, chosen, None, NOW)
+    (step,) = steps(verdict)
+    assert step.partitions == (both[due].key,)
+    assert (step.kernel, step.options["rewrite-all"], step.options["output-spec-id"]) == ("spark", "true", str(others))
+    assert isinstance(verdict, Due)
+    assert verdict.why == "4 files of other partition specs than compact.output_spec_id"
+    assert any("other partition specs may be rewritten too" in note for note in verdict.work.notes)
+    mended = facts(both[others], of=EVOLVED, by=chosen)
+    assert isinstance(compact.evaluate(mended, chosen, None, NOW), NotDue)
+
+
+def test_an_unknown_output_spec_is_refused() -> None:
+    """The verdict names those that the table has."""
+    chosen = knobs({"compact.output_spec_id": 7})
+    verdict = compact.evaluate(facts(partition("eu"), of=EVOLVED, by=chosen), chosen, None, NOW)
+    assert verdict == Blocked("compact.output_spec_id: the table has the partition specs 0, 1")
+
+
+def test_merges_stay_in_the_spec_that_is_asked_for() -> None:
+    """Small files of an earlier spec that is asked for are merged by Arrow as those of the table's own are."""
+    chosen = knobs({"compact.output_spec_id": 0})
+    (step,) = steps(compact.evaluate(facts(partition("eu"), of=EVOLVED, by=chosen), chosen, None, NOW))
+    assert (step.kernel, step.options["output-spec-id"]) == ("arrow", "0")
+    assert "rewrite-all" not in step.options
+
+
+def test_all_files_are_rewritten_once_after_each_write() -> None:
+    """A partition of good files goes too, until it was rewritten by the same settings and is not written any more."""
+    chosen = knobs({"compact.rewrite_all": True})
+    verdict = judged(
+        partition("eu", **FITTING), partition("us", **{**FITTING, "files": 1}), by={"compact.rewrite_all": True}
+    )
+    (step,) = steps(verdict)
+    assert (step.where, step.files, step.options["rewrite-all"]) == (None, 5, "true")
+    assert isinstance(verdict, Due)
+    assert verdict.why == "compact.rewrite_all asks for all files of 2 partitions"
+    done = {(0, (name,)): NOW - timedelta(hours=hours) for name, hours in (("eu", 1), ("us", 30))}
+    last = LastRun(Operation.COMPACT, NOW, OperationState.COMMITTED, "x", policy=chosen.fingerprint, rewritten=done)
+    (again,) = steps(
+        judged(partition("eu", **FITTING), partition("us", **FITTING), by={"compact.rewrite_all": True}, last=last)
+    )
+    assert again.partitions == ((0, ("us",)),)

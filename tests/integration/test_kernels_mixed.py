@@ -13,11 +13,14 @@ from pyiceberg.types import LongType, NestedField
 from icewright.app.demo import tables
 from icewright.core.policy import Operation
 from icewright.core.runs import OperationState, Outcome
+from icewright.core.steps import Due, NotDue, RewriteDataFiles
 from tests.integration.bench import Bench
+from tests.integration.compacting import compacted
 from tests.integration.javacore import JavaTable
 from tests.integration.pictures import KNOBS, compare, picture
 from tests.integration.playing import quick
 from tests.integration.tables import create, insert
+from tests.integration.test_compaction import MERGE_ON_READ
 from tests.nightly import nightly
 
 pytestmark = pytest.mark.spark
@@ -81,6 +84,50 @@ def test_older_specs_are_left_to_spark(bench: Bench, new_name: Name) -> None:
     assert done.state is OperationState.COMMITTED, done
     assert any(OLDER in note for note in done.notes)
     assert {key.split(" ")[0] for key in picture(bench, name).files} == {"1"}
+
+
+def test_files_go_into_the_spec_that_is_asked_for(bench: Bench, new_name: Name) -> None:
+    """As by Spark's `output-spec-id`: large or small, with deletes or not, also into an earlier spec, once each."""
+    name = new_name("respecced")
+    quoted = create(bench, name, "id int, part string, other string", "part", MERGE_ON_READ)
+    insert(bench, quoted, "(1, 'a', 'x'), (2, 'a', 'y'), (3, 'a', 'y')", "(4, 'b', 'x'), (5, NULL, NULL)")
+    bench.sql(f"DELETE FROM {quoted} WHERE id = 2")  # noqa: S608 - quoted
+    bench.sql(f"ALTER TABLE {quoted} ADD PARTITION FIELD other")
+    insert(bench, quoted, "(6, 'a', 'x')")
+    for wanted, spec_id in (("current", 1), (0, 0)):
+        asked = {**KNOBS, "compact.min_input_files": 9, "compact.output_spec_id": wanted}
+        saved = bench.save(name)
+        options = f"options => map('rewrite-all', 'true', 'output-spec-id', '{spec_id}')"
+        bench.call("rewrite_data_files", name, options)
+        theirs = picture(bench, name)
+        saved.restore()
+        done = compacted(bench, name, asked)
+        assert "output-spec-id" in done.outcome.statements[0]
+        ours = picture(bench, name)
+        assert {key: len(files) for key, files in ours.files.items()} == {k: len(f) for k, f in theirs.files.items()}
+        assert ours.rows == theirs.rows
+        assert {key.split(" ")[0] for key in ours.files} == {str(spec_id)}
+        assert bench.run(name, Operation.COMPACT, asked).state is OperationState.SKIPPED
+
+
+@pytest.mark.parametrize("engine", ["arrow", "spark"])
+def test_all_files_are_rewritten_where_that_is_asked(engine: str, bench: Bench, new_name: Name) -> None:
+    """As by Spark's `rewrite-all`, one file in each partition too; a cycle does it once after each write."""
+    name = new_name("all")
+    quoted = create(bench, name, "id int, part string", "part")
+    insert(bench, quoted, "(1, 'a'), (2, 'b')", "(3, 'a')")
+    asked = {**KNOBS, "compact.rewrite_all": True, "compact.engine": engine}
+    done = compacted(bench, name, asked)
+    assert len(done.removed) == 3
+    assert {key: len(files) for key, files in picture(bench, name).files.items()} == {'0 ["a"]': 1, '0 ["b"]': 1}
+    verdict = bench.evaluate(name, asked).verdicts[Operation.COMPACT]
+    assert isinstance(verdict, NotDue), verdict
+    insert(bench, quoted, "(4, 'b')")
+    verdict = bench.evaluate(name, asked).verdicts[Operation.COMPACT]
+    assert isinstance(verdict, Due)
+    (step,) = verdict.work.steps
+    assert isinstance(step, RewriteDataFiles)
+    assert len(step.partitions) == 1
 
 
 @pytest.mark.cases(23)

@@ -244,10 +244,11 @@ def rewrite_candidates(
             )
             frame = frame.select("path", "bytes", kind=pl.lit("equality deletes"))
         case RewriteDataFiles():
-            old = pl.LazyFrame(
-                [(s, t) for s, t in keys if s != metadata.default_spec_id], own.collect_schema(), orient="row"
-            )
-            inside = live.join(pl.concat([own, old]).unique(), on=_KEY, how="semi") if step.where else live
+            # files of specs that the filter was not made for may match it too
+            exact = {spec_id for spec_id, _ in partitions}
+            exact = exact if len(exact) == 1 else exact & {metadata.default_spec_id}
+            others = pl.LazyFrame([(s, t) for s, t in keys if s not in exact], own.collect_schema(), orient="row")
+            inside = live.join(pl.concat([own, others]).unique(), on=_KEY, how="semi") if step.where else live
             frame = _planned(inside.filter(pl.col("content") == DATA), live, metadata, step)
     return tuple(FileAction(p, b, k) for p, b, k in frame.sort("path").collect().rows())
 
@@ -255,7 +256,7 @@ def rewrite_candidates(
 def _planned(data: pl.LazyFrame, live: pl.LazyFrame, metadata: TableMetadata, step: RewriteDataFiles) -> pl.LazyFrame:
     """Return what `SizeBasedFileRewritePlanner` and `BinPackRewriteFilePlanner` take: files, then groups of them.
 
-    A group is a partition; the files of all older specs are one group, as they are rewritten with the current spec.
+    A group is a partition; the files of all other specs are one group, as they are partitioned anew.
     """
     option = {name: float(value) for name, value in step.options.items() if value.replace(".", "").isdecimal()}
     size = pl.col("bytes")
@@ -265,7 +266,7 @@ def _planned(data: pl.LazyFrame, live: pl.LazyFrame, metadata: TableMetadata, st
         by_deletes = _with_deletes(live, metadata)["path"].to_list()
     elif ratio := option.get("delete-ratio-threshold"):
         by_deletes = _scoped_ratio(live, metadata).filter(pl.col("ratio") >= ratio).collect()["path"].to_list()
-    current = pl.col("spec_id") == metadata.default_spec_id
+    current = pl.col("spec_id") == option.get("output-spec-id", metadata.default_spec_id)
     group = pl.when(current).then(pl.concat_str("spec_id", pl.lit(" "), "partition")).otherwise(pl.lit("older"))
     if step.options.get("rewrite-all") == "true":
         return data.select("path", "bytes", kind=pl.lit("data"))

@@ -19,7 +19,7 @@ from icewright.core.cost import (
 from icewright.core.effective import Knobs
 from icewright.core.health import files_to_save
 from icewright.core.hotness import hot_until, is_append_stream
-from icewright.core.kernel import Kernels, kernels
+from icewright.core.kernel import Kernels, kernels, output_spec, written_order
 from icewright.core.merging import merge_value, rewrite_gb_hours, rewritten_in_vain, settles_at, worthwhile_merge
 from icewright.core.partition_filter import admitted
 from icewright.core.partitions import partition_name
@@ -39,6 +39,8 @@ _MOST_DEAD = 0.5  # share of dead rows that the target of outputs is corrected f
 class Cause(enum.StrEnum):
     """The reasons to rewrite a partition, the strongest first; a rewrite for one covers those below too."""
 
+    ASKED = "asked"  # by `compact.rewrite_all`
+    SPEC = "spec"
     ORDER = "order"
     DELETES = "deletes"
     SIZE = "size"
@@ -116,8 +118,8 @@ def choose(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime)
     append_stream: bool | None = None
     partitions = admitted(facts, knobs, now)
     for partition in partitions:
-        if partition.candidate_files < 2 and partition.overlap is None and not partition.delete_files:  # noqa: PLR2004
-            continue  # as most are: nothing to merge, to sort or to apply
+        if not _may_be_due(partition, knobs):
+            continue  # as most are
         settles = settles_at(partition, facts.metadata, knobs)
         settled = settles is None or settles <= now
         rewrite = _rewrite(partition, facts, knobs, settled=settled)
@@ -133,7 +135,8 @@ def choose(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime)
                 continue
             rewrite = replace(rewrite, hot=True)
         cost = rewrite_gb_hours(rewrite.files, rewrite.bytes, knobs)
-        if rewrite.cause is not Cause.DELETES and rewritten_in_vain(partition, knobs, last, settled=settled):
+        again = settled and rewrite.cause is not Cause.ASKED
+        if rewrite.cause is not Cause.DELETES and rewritten_in_vain(partition, knobs, last, settled=again):
             stuck.append(partition)
         elif rewrite.value is not None and rewrite.value < knobs[rewriting.MIN_RETURN] * cost:
             unpaid.append((partition, rewrite.value, cost))
@@ -142,13 +145,23 @@ def choose(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime)
     return Choice(partitions, tuple(due), tuple(hot), tuple(stuck), tuple(unpaid), min(changes, default=None))
 
 
+def _may_be_due(partition: PartitionFacts, knobs: Knobs) -> bool:
+    """Return whether there is anything to merge, to sort, to apply or to partition anew."""
+    asked = knobs[rewriting.REWRITE_ALL] or knobs[rewriting.OUTPUT_SPEC] is not None
+    return asked or partition.candidate_files > 1 or partition.overlap is not None or partition.delete_files > 0
+
+
 def _rewrite(partition: PartitionFacts, facts: TableFacts, knobs: Knobs, *, settled: bool) -> PartitionRewrite | None:
     """Return the rewrite of a partition by its strongest cause; None when nothing is to be mended."""
     saved = files_to_save(partition, facts)
-    if _order_due(partition, facts, knobs):
-        return PartitionRewrite(Cause.ORDER, partition, partition.data_files, partition.data_bytes, saved)
-    if _deletes_due(partition, knobs):
-        return PartitionRewrite(Cause.DELETES, partition, partition.data_files, partition.data_bytes, saved)
+    causes = (
+        (Cause.ASKED, knobs[rewriting.REWRITE_ALL]),
+        (Cause.SPEC, knobs[rewriting.OUTPUT_SPEC] is not None and partition.spec_id != output_spec(facts, knobs)),
+        (Cause.ORDER, _order_due(partition, facts, knobs)),
+        (Cause.DELETES, _deletes_due(partition, knobs)),
+    )
+    if cause := next((cause for cause, due in causes if due and partition.data_files), None):
+        return PartitionRewrite(cause, partition, partition.data_files, partition.data_bytes, saved)
     merge = worthwhile_merge(partition, facts, knobs, settled=settled)
     if merge is None:
         return None
@@ -214,8 +227,8 @@ def _due(facts: TableFacts, knobs: Knobs, choice: Choice, order: str | None) -> 
         return _verdict(facts, choice, (replace(step, partitions=tuple(p.key for p in choice.admitted)),), notes)
     if not steps:
         return Blocked("; ".join(notes))
-    if any(_older_specs(facts, step) for step in steps):
-        notes.append("files of older partition specs may be rewritten too: no filter tells them apart")
+    if any(_other_specs(facts, step) for step in steps):
+        notes.append("files of other partition specs may be rewritten too: no filter tells them apart")
     return _verdict(facts, choice, tuple(steps), notes)
 
 
@@ -286,11 +299,12 @@ def _verdict(facts: TableFacts, choice: Choice, steps: tuple[RewriteDataFiles, .
     )
 
 
-def _older_specs(facts: TableFacts, step: RewriteDataFiles) -> bool:
-    """Return whether files of an older spec that nobody chose might match a filter on the chosen partitions."""
+def _other_specs(facts: TableFacts, step: RewriteDataFiles) -> bool:
+    """Return whether files of another spec that nobody chose might match a filter on the chosen partitions."""
     keys = set(step.partitions)
-    current = facts.metadata.default_spec_id
-    return any(p.spec_id != current and p.candidate_files and p.key not in keys for p in facts.partitions)
+    exact = {facts.metadata.default_spec_id} & {spec_id for spec_id, _ in keys}
+    every = step.options.get("rewrite-all") == "true"
+    return any(p.spec_id not in exact and (p.candidate_files or every) and p.key not in keys for p in facts.partitions)
 
 
 def _reasons(facts: TableFacts, choice: Choice) -> list[str]:
@@ -311,6 +325,10 @@ def _reasons(facts: TableFacts, choice: Choice) -> list[str]:
         files = sum(p.delete_files for p in by_deletes)
         share = sum(p.deleted_rows for p in by_deletes) / max(1, sum(p.records for p in by_deletes))
         reasons.append(f"{files} delete files for {share:.0%} of the rows in {count(len(by_deletes), 'partition')}")
+    if asked := choice.by(Cause.ASKED):
+        reasons.append(f"compact.rewrite_all asks for all files of {count(len(asked), 'partition')}")
+    if by_spec := choice.by(Cause.SPEC):
+        reasons.append(f"{sum(r.files for r in by_spec)} files of other partition specs than compact.output_spec_id")
     if by_order := choice.by(Cause.ORDER):
         worst = max(rewrite.partition.overlap or 0 for rewrite in by_order)
         reasons.append(
@@ -333,15 +351,6 @@ def _left_out(facts: TableFacts, choice: Choice) -> list[str]:
 def _named(facts: TableFacts, partitions: Sequence[PartitionFacts]) -> str:
     shown = ", ".join(partition_name(facts.metadata, p.key) for p in partitions[:_SHOWN])
     return f"{shown} and {len(partitions) - _SHOWN} more" if len(partitions) > _SHOWN else shown
-
-
-def written_order(knobs: Knobs, table_order: str | None) -> str | None:
-    """Return the policy's order, else the table's own, as Spark's procedure takes it; none for binpack."""
-    order = knobs[rewriting.SORT_ORDER] or table_order
-    if knobs[rewriting.STRATEGY] == "binpack" or order is None:
-        return None
-    zorder = knobs[rewriting.STRATEGY] == "zorder" and not order.lower().startswith("zorder(")
-    return f"zorder({order})" if zorder else order
 
 
 def _options(facts: TableFacts, knobs: Knobs, batch: Sequence[PartitionRewrite]) -> dict[str, str]:
@@ -369,7 +378,9 @@ def _options(facts: TableFacts, knobs: Knobs, batch: Sequence[PartitionRewrite])
     if partial:
         options["partial-progress.max-commits"] = knobs[rewriting.MAX_COMMITS]
         options["partial-progress.max-failed-commits"] = knobs[rewriting.MAX_FAILED_COMMITS]
-    if cause is Cause.ORDER:
+    if knobs[rewriting.OUTPUT_SPEC] is not None:
+        options["output-spec-id"] = output_spec(facts, knobs)
+    if cause in (Cause.ASKED, Cause.SPEC, Cause.ORDER):
         options["rewrite-all"] = "true"
     elif cause is Cause.DELETES:
         options["delete-file-threshold"] = 1

@@ -75,7 +75,7 @@ class IcebergTable:
         self._java.activate(self._java.session)
         self._name = ".".join(quoted(part) for part in ref.parts)
         self._table = self._java.load(self._java.session, self._name)
-        self._spec = self._table.spec()  # at planning: a concurrent commit may change the default spec
+        self._spec = self._table.spec()  # at loading: a concurrent commit may change the default spec
         self._snapshot: int | None = None
         self._where, self._branch = where, branch or MAIN
 
@@ -127,6 +127,8 @@ class IcebergTable:
         if snapshot is None:
             return []
         self._snapshot = int(snapshot.snapshotId())
+        if (spec_id := step.options.get("output-spec-id")) is not None:
+            self._spec = self._table.specs()[int(spec_id)]
         planner = self._java.planner(self._table, self._expression(self._where), self._snapshot, False)
         valid_options = self._java.plain(planner.validOptions())
         planner.init({name: value for name, value in step.options.items() if name in valid_options})

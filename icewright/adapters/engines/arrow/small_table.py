@@ -201,9 +201,8 @@ class SmallTable:
         self._check_row_counts(removed, added)
         touched = {file.manifest for file in (*removed, *dangling)}
         retained = [file.entry for file in remaining if file.manifest in touched]
-        empty_manifests = {
-            m.path for m in listed if not m.live_files
-        }  # entries of these were deleted by earlier snapshots
+        # entries of these were deleted by earlier snapshots
+        empty_manifests = {m.path for m in listed if not m.live_files}
         changes = rewrite_summary(current, removed, dangling, [entry for _, entries in groups for entry in entries])
         summary = {"app-id": self.app_id, "spark.app.id": self.app_id, **changes, JOB_ID: job_id}
         target = self._int_property("commit.manifest.target-size-bytes", _MANIFEST_BYTES)
@@ -350,7 +349,8 @@ def small_table(
     planned = base.current_snapshot
     if planned is None or step.user_where is not None or step.branch is not None:
         return None
-    if step.bytes > int(step.options["max-file-group-size-bytes"]):  # a partition may need several groups
+    other_spec = step.options.get("output-spec-id") not in (None, str(base.default_spec_id))
+    if other_spec or step.bytes > int(step.options["max-file-group-size-bytes"]):  # which may need several groups
         return None
     listed = files.manifests(planned)
     if _unsupported_feature(base, listed) is not None:
