@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from icewright.ports import SizeLimit
+from icewright.ports.memory import ROOM
 
 MIB = 1 << 20
 
@@ -17,13 +18,15 @@ class ReadLimits:
     max_manifest_bytes: int = 256 * MIB  # of a manifest list or manifest, as stored and inflated
     max_snapshots: int = 500_000  # in one metadata.json
     max_listing_bytes: int = 256 * MIB  # of a catalog's replies to one question that is about no single table
+    max_total_bytes: int = 512 * MIB  # of all tables that are evaluated at the same time
 
     @classmethod
     def of_settings(
-        cls, *, max_metadata_mb: int, max_manifest_mb: int, max_snapshots: int, max_listing_mb: int
+        cls, *, max_metadata_mb: int, max_manifest_mb: int, max_snapshots: int, max_listing_mb: int, max_total_mb: int
     ) -> ReadLimits:
         """Return the limits by the keys of the section `reading`."""
-        return cls(max_metadata_mb * MIB, max_manifest_mb * MIB, max_snapshots, max_listing_mb * MIB)
+        sizes = max_metadata_mb * MIB, max_manifest_mb * MIB, max_snapshots, max_listing_mb * MIB, max_total_mb * MIB
+        return cls(*sizes)
 
     @property
     def metadata(self) -> SizeLimit:
@@ -48,6 +51,7 @@ def set_read_limits(limits: ReadLimits) -> None:
     """Set the limits of the whole process, as a resource limit of an operating system is set."""
     global _limits  # noqa: PLW0603 - memory is the process's, whichever catalog or reader takes it
     _limits = limits
+    ROOM.max_bytes = limits.max_total_bytes
 
 
 def read_limits() -> ReadLimits:

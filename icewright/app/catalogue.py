@@ -294,6 +294,10 @@ _DECLARED = (
         _idle_pools,
     ),
     Declared("icewright_loop_lag_seconds", _G, ("loop",), "how late a loop of this process is"),
+    Declared(
+        "icewright_evaluation_memory_bytes", _G, (), "metadata and manifests that evaluations of this process hold now"
+    ),
+    Declared("icewright_evaluations_waiting_for_memory", _G, (), "evaluations of this process that wait for memory"),
     Declared("icewright_loop_duration_seconds", _H, ("loop",), "how long the rounds of a loop of this process take"),
     Declared("icewright_loop_failures_total", _C, ("loop",), "rounds of a loop of this process that failed"),
 )

@@ -163,6 +163,7 @@ class ReadingSection(Section):
     max_manifest_mb: int = Field(256, ge=1)
     max_snapshots: int = Field(500_000, ge=1)
     max_listing_mb: int = Field(256, ge=1)
+    max_total_mb: int = Field(512, ge=1)
 
 
 class LedgerSection(Section):

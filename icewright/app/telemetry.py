@@ -31,6 +31,7 @@ from icewright.app.catalogue import AGES, CATALOGUE, POINTS, Declared, Histogram
 from icewright.core.errors import IcewrightError
 from icewright.core.tally import DURATIONS
 from icewright.ports import Clock, Store
+from icewright.ports.memory import ROOM
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 FRESH = timedelta(seconds=10)  # scrapes within this time share one read of the store
@@ -90,6 +91,9 @@ class Telemetry(Collector):
         for loop, seconds in self._lags().items():
             late.add_metric((loop,), seconds)
         yield late
+        names = ("icewright_evaluation_memory_bytes", "icewright_evaluations_waiting_for_memory")
+        for name, value in zip(names, ROOM.state(), strict=True):
+            yield GaugeMetricFamily(name, CATALOGUE[name].help, float(value))
         if state is not None:
             for declared in CATALOGUE.values():
                 if declared.source is not None:

@@ -27,6 +27,7 @@ IcewrightError
 │   │       └── SchemaMismatch the state store has the schema of another version of this program           store
 │   ├── EngineUnavailable  Spark could not be started or died                                              pool
 │   ├── CommitConflict     somebody else committed first; plan again from fresh metadata                   table
+│   ├── MemoryBusy         other tables take the memory for metadata                                       icewright
 │   ├── ChannelUnavailable a channel did not take an alert                                                 icewright
 │   ├── LeaseLost          another worker owns the table now                                               icewright
 │   └── Cancelled          somebody asked for the job to stop                                              icewright
@@ -201,6 +202,10 @@ class CommitConflict(RetryableError):
     """Somebody else committed first; plan again from fresh metadata."""
 
     owner = FaultOwner.TABLE
+
+
+class MemoryBusy(RetryableError):
+    """Other tables have taken the memory that this process has for metadata."""
 
 
 class ChannelUnavailable(RetryableError):

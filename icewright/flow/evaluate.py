@@ -15,7 +15,7 @@ from icewright.core.branches import chosen_branches, on_branch
 from icewright.core.breakers import FIRST_WAIT, PROBE_LIMIT, is_shared_fault
 from icewright.core.describe import MaintenanceStatus, table_status
 from icewright.core.effective import Knobs
-from icewright.core.errors import MetadataUnreadable, StorageHangs, TableNotFound
+from icewright.core.errors import MemoryBusy, MetadataUnreadable, StorageHangs, TableNotFound
 from icewright.core.layering import Policy
 from icewright.core.policy import ENABLED, EVALUATE_TIMEOUT, Operation
 from icewright.core.table import TableFacts, TableMetadata, TableRef
@@ -23,6 +23,7 @@ from icewright.core.verdicts import Evaluation, evaluate, thresholds
 from icewright.flow.breakers import failing_resources, hanging_call, record_fault, record_success, record_wait
 from icewright.flow.runtime import Runtime
 from icewright.ports import TableRow
+from icewright.ports.memory import ROOM
 from icewright.ports.rows import unseen_snapshots
 from icewright.ports.work import WAITS_AFTER, SupervisedWork, WorkState, progress
 
@@ -30,6 +31,7 @@ MAX_CONCURRENT = 4  # tables that one process reads at the same time
 MAX_WAITING = 8  # more that wait for an answer of a catalog or of storage
 BATCH = 64
 ROUND = timedelta(seconds=1)  # after which evaluations that still run go on in the background
+MEMORY_PATIENCE = 20.0  # seconds that a table waits for memory before it is put off
 RETRY_MISSING = timedelta(hours=1)  # after which a missing table is evaluated again
 CLAIM = timedelta(minutes=2)  # after which another process may evaluate what this one has not
 
@@ -77,15 +79,20 @@ def _evaluate(
 
 
 def evaluate_and_record(
-    runtime: Runtime, ref: TableRef, now: datetime, measured: TableFacts | None = None
+    runtime: Runtime, ref: TableRef, now: datetime, measured: TableFacts | None = None, patience: float | None = None
 ) -> Evaluation | None:
     """Evaluate a table and record the result; for an unreadable table record the reason and return None.
 
-    Facts that were `measured` before are used where the table has not moved since.
+    Facts that were `measured` before are used where the table has not moved since. A table that waits for memory longer
+    than `patience`, in seconds, is put off, and None is returned.
     """
     policy = runtime.policy()
     try:
-        evaluation = _evaluate(runtime, policy, ref, now, measured)
+        with ROOM.table(patience):
+            evaluation = _evaluate(runtime, policy, ref, now, measured)
+    except MemoryBusy:
+        runtime.store.tables.schedule_evaluation([ref], runtime.clock.now() + FIRST_WAIT, release=True)
+        return None
     except TableNotFound:  # dropped or renamed since it was listed; the next detection sees that
         runtime.store.tables.clear_due_work([ref], now + RETRY_MISSING)
         return None
@@ -251,7 +258,9 @@ class Evaluator:
             running.work.progress()
             try:
                 with running.work.attached():
-                    evaluation = evaluate_and_record(self._runtime, running.ref, running.began)
+                    evaluation = evaluate_and_record(
+                        self._runtime, running.ref, running.began, patience=MEMORY_PATIENCE
+                    )
                     if running.ref in self._probing:
                         self._end_probe(running.ref)
                 running.result.set_result(evaluation)

@@ -19,7 +19,9 @@ from icewright.core.errors import LeaseLost
 
 _PACKAGE = __name__.partition(".")[0]
 _MACHINERY = frozenset({__name__, f"{_PACKAGE}.app.worker", f"{_PACKAGE}.flow.evaluate"})  # where threads begin
-_ANSWERED = tuple(f"{_PACKAGE}.{part}" for part in ("adapters.catalogs.", "adapters.files.", "ports.deadlines"))
+_ANSWERED = tuple(
+    f"{_PACKAGE}.{part}" for part in ("adapters.catalogs.", "adapters.files.", "ports.deadlines", "ports.memory")
+)
 WAITS_AFTER = 5.0  # seconds without progress in a call to a catalog or to storage, after which work is said to wait
 _MAX_THREADS = 64  # threads of one work after which ended ones are forgotten
 

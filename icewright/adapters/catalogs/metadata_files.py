@@ -13,6 +13,7 @@ from icewright.core.allowlist import Allowlist
 from icewright.core.errors import CommitConflict, TableNotFound, UnsupportedTable
 from icewright.core.table import TableMetadata, TableRef
 from icewright.ports import Clock, Dataset, Pointer, RestoreSnapshots
+from icewright.ports.memory import ROOM
 
 LOCATION = "metadata_location"
 PREVIOUS = "previous_metadata_location"
@@ -43,6 +44,8 @@ class MetadataCache:
         """
         if mark is not None and (cached := self.cached(ref, location, mark)):
             return cached
+        if isinstance(mark, int):
+            ROOM.take(mark)
         metadata = parse(ref, location, read(location))
         self._cache.put((ref, location, metadata.metadata_length if mark is None else mark), metadata)
         return metadata

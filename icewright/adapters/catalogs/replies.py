@@ -19,6 +19,7 @@ from urllib3.exceptions import DecodeError, HTTPError, ReadTimeoutError
 from icewright.adapters.read_limits import read_limits
 from icewright.core.errors import CatalogUnavailable
 from icewright.ports import SizeLimit
+from icewright.ports.memory import ROOM
 
 _CHUNK = 1 << 16
 _PATIENCE = 90.0  # seconds for any reply
@@ -87,6 +88,7 @@ def _read(response: Response, *_: object, add: Callable[[str, int], None], **__:
     try:
         for chunk in _chunks(response):
             add(path, len(chunk))
+            ROOM.take(len(chunk))
             body.write(chunk)
             _require_pace(body.tell(), time.monotonic() - began)
     except BaseException:

@@ -24,6 +24,7 @@ from icewright.core.runs import FileAction
 from icewright.core.steps import ConvertEqualityDeletes, ExpireRows, RewriteDataFiles, RewritePositionDeletes
 from icewright.core.table import ManifestFile, Snapshot, TableFacts, TableMetadata, Thresholds
 from icewright.ports import AvroFile, DeleteReport, FileStat, SizeLimit, Storage, ignore
+from icewright.ports.memory import ROOM
 
 _ROOT = 2  # slashes of the topmost folder of a store
 _MAX_FOLDERS = 200  # folders stored for a table; of more folders, their parents are stored
@@ -31,6 +32,7 @@ _SPELLING = Spelling()
 _FACTS_CACHE_BYTES = 32_000_000  # bytes, about, with the metadata that they are of
 _PARTITION = 400
 _ENTRIES_CACHE_BYTES = 64_000_000  # bytes
+_TIMES_INFLATED = 5  # manifests in memory, against their length
 _OUTSIDE_CACHE_BYTES = 8_000_000  # bytes, about
 
 
@@ -139,6 +141,7 @@ class IcebergFiles:
                 raise MetadataUnreadable(f"{metadata.metadata_location}: the current snapshot is not in it")
             return TableFacts(metadata, thresholds, (), (), delete_files=0, deleted_rows=0)
         manifests = self.manifests(snapshot)
+        ROOM.take(_TIMES_INFLATED * sum(manifest.length for manifest in manifests))
         measures = measured(self.reader, metadata, manifests, thresholds)
         return table_facts(metadata, thresholds, manifests, self.entries(manifests), measures)
 

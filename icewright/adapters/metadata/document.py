@@ -15,6 +15,7 @@ import msgspec
 from icewright.adapters.read_limits import read_limits
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.paths import metadata_folder
+from icewright.ports.memory import ROOM
 
 Json = Any
 Document = dict[str, Any]  # a metadata file: each field as its raw bytes, or as its new value
@@ -69,6 +70,7 @@ def inflate(content: bytes, location: str) -> bytes:
                     f"{location}: {len(content)} bytes inflate to more than {max_bytes}: no metadata file does; if "
                     "this one is good, set write.metadata.compression-codec to none and let its writer commit once"
                 )
+            ROOM.take(len(chunk))
             inflated.write(chunk)
     return inflated.getvalue()
 
