@@ -55,7 +55,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {  # each with a small set of fast test
     "core/guardrails.py": ("tests/core/test_guardrails.py", "tests/core/test_layering.py"),
     "core/allowlist.py": ("tests/core/test_allowlist.py",),
     "core/recovery.py": ("tests/core/test_recovery_points.py", "tests/cases/test_recovery_points.py"),
-    "core/restore.py": ("tests/core/test_recovery_points.py", "tests/cases/test_restore.py"),
+    "core/restore.py": ("tests/core/test_restore.py",),
     "core/operations/expire_snapshots.py": ("tests/core/test_expire_snapshots.py", "tests/core/test_writer_state.py"),
     "core/operations/remove_orphans.py": ("tests/core/test_remove_orphans.py",),
     f"{_SERVICE}/reachable.py": ("tests/adapters/test_reachable.py", *_CASES),
