@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -10,18 +11,22 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import sqlalchemy as sa
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import StringType
 
+from icewright.adapters.store import database
 from icewright.app.demo.craft import Craft
 from icewright.core.errors import Refused
 from icewright.core.paths import local_path
 from icewright.core.runs import JobState, OperationState
 from icewright.core.steps import ExpireSnapshots
+from icewright.flow.execute import execute
+from icewright.flow.operation import Request
 from icewright.flow.reconcile import reconcile_interrupted
 from icewright.ports import StepRequest
-from tests.cases.workspace import EXPIRE, NAME, Workspace, edit
+from tests.cases.workspace import EXPIRE, KNOBS_OF, NAME, Workspace, edit, ref
 
 COMMITTED, SKIPPED, FAILED = OperationState.COMMITTED, OperationState.SKIPPED, OperationState.FAILED
 
@@ -332,3 +337,24 @@ def _rows(table: Table, ref: str) -> list[dict[str, Any]]:
     snapshot = table.metadata.refs[ref].snapshot_id
     found: list[dict[str, Any]] = table.scan(snapshot_id=snapshot).to_arrow().sort_by("id").to_pylist()
     return found
+
+
+def test_an_expiry_asks_the_store_no_more_often_than_it_has_to(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each transaction is a round trip to the store, or a lock of its file: what is read at one moment shares one."""
+    workspace.table()
+    workspace.table("sales.other")
+    workspace.detect()
+    runtime, real = workspace.runtime(KNOBS_OF[EXPIRE]), database._transaction
+    begun: list[sa.Engine] = []
+
+    def counted(engine: sa.Engine) -> AbstractContextManager[sa.Connection]:
+        begun.append(engine)
+        return real(engine)
+
+    monkeypatch.setattr(database, "_transaction", counted)
+    for name, transactions in ((NAME, 27), ("sales.other", 25)):  # the first reads both tables
+        begun.clear()
+        assert execute(runtime, Request(ref(name), (EXPIRE,), manual=True)).state is JobState.SUCCEEDED
+        assert len(begun) <= transactions

@@ -106,10 +106,12 @@ class ExpireInService:
         self, catalog: Catalog, base: TableMetadata, step: ExpireSnapshots, ids: set[int], *, automatic: bool
     ) -> PlannedExpiry:
         """Return the files to delete. Raises `Refused` if none may be deleted, `CommitConflict` after a new pin."""
-        self._require_unpinned(base, step)
-        if not step.delete_files:
-            return _NO_FILES
-        surroundings = self.guard.around(base)
+        with self.guard.registry.reading_together():
+            self._require_unpinned(base, step)
+            if not step.delete_files:
+                return _NO_FILES
+            recorded = self.guard.recorded(base)
+        surroundings = self.guard.around(base, recorded=recorded)
         strange = strange_metadata_beside(self.deletion.files, base, surroundings.former_versions)
         read, clock = self.deletion.files.read, self.deletion.clock
         without_successor(base, strange, read, lambda: catalog.load(base.ref), clock, surroundings.adopted)

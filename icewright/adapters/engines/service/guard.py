@@ -14,7 +14,7 @@ import polars as pl
 from icewright.adapters.engines.service import reachable as sets
 from icewright.adapters.engines.service.listing import has_versions, strange_metadata_beside
 from icewright.adapters.engines.service.other_formats import require_iceberg_alone
-from icewright.adapters.engines.service.registry import Other, Surroundings, TableRegistry
+from icewright.adapters.engines.service.registry import Other, Recorded, Surroundings, TableRegistry
 from icewright.adapters.engines.service.successors import identify
 from icewright.core.errors import FileMissing, IcewrightError, Refused
 from icewright.core.places import Index, Place, Spelling
@@ -52,18 +52,27 @@ class DeletionGuard:
     spelling: Callable[[TableRef], Spelling] = lambda _: Spelling()
     ignoring: frozenset[str] = frozenset()  # catalogs whose tables the caller sees by itself, over all their branches
 
-    def around(self, metadata: TableMetadata, *, adopting: bool = False) -> Surroundings:
+    def recorded(self, metadata: TableMetadata) -> tuple[Spelling, Recorded]:
+        """Return what policy and store say of the table, by one transaction."""
+        with self.registry.reading_together():
+            return self.spelling(metadata.ref), self.registry.recorded(metadata.table_uuid)
+
+    def around(
+        self, metadata: TableMetadata, *, adopting: bool = False, recorded: tuple[Spelling, Recorded] | None = None
+    ) -> Surroundings:
         """Return the table's places and all other tables, as catalogs and store have them now.
+
+        `recorded` is what was read right before, together with what the caller reads of the store.
 
         Raises `CatalogUnavailable` when a catalog does not answer, as its tables are then unknown, and `Refused` when
         the table is registered twice, lies outside of `allowed_locations` or is maintained by another format, unless
         the caller is `adopting` what is left.
         """
-        spelling = self.spelling(metadata.ref)
+        spelling, of_store = self.recorded(metadata) if recorded is None else recorded
         if not adopting:
             self._in_allowed_place(metadata, spelling)
             self.require_iceberg_alone(metadata)
-        surroundings = self.registry.around(metadata, spelling)
+        surroundings = self.registry.around(metadata, spelling, of_store)
 
         def counts(other: Other) -> bool:
             could_be_dead = other.pointer is None or other.is_dataset

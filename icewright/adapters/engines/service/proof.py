@@ -48,8 +48,10 @@ class TableProof:
         self._same_table(current)
         if not gc_enabled(current.properties):
             raise Refused(f"{current.ref}: gc.enabled is false now: nothing is deleted", "gc_disabled")
-        self._require_unpinned(current)
-        surroundings = self.guard.around(current)
+        with self.guard.registry.reading_together():
+            self._require_unpinned(current)
+            recorded = self.guard.recorded(current)
+        surroundings = self.guard.around(current, recorded=recorded)
         files = self.guard.registry.files
         strange = strange_metadata_beside(files, current, surroundings.former_versions)
         without_successor(

@@ -104,6 +104,15 @@ class Surroundings:
         return Index((folder, other) for other in self.others for folder in other.folders)
 
 
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What the store records of a table and of all others, as of one transaction."""
+
+    registered: Mapping[tuple[TableRef, str], Registration]
+    failing: Mapping[str, str]  # catalogs that are known not to answer, each with the error
+    adopted: frozenset[str]  # by the table
+
+
 @dataclass
 class TableRegistry:
     """The tables of all configured catalogs, of what their servers show beside them, and former ones."""
@@ -127,14 +136,19 @@ class TableRegistry:
         canonical = self._canonical.get(folder)
         return spelling.place(self.files.canonical(folder) if canonical is None else canonical)
 
-    def around(self, metadata: TableMetadata, spelling: Spelling) -> Surroundings:
-        """Return the table's surroundings by every catalog and the store as they are now.
+    def recorded(self, table_uuid: str) -> Recorded:
+        """Return what the store records, by one transaction."""
+        with self.reading_together():
+            registered = {one.key: one for one in self.registrations.list()}
+            return Recorded(registered, self.failing(), self.registrations.adopted(table_uuid))
+
+    def around(self, metadata: TableMetadata, spelling: Spelling, recorded: Recorded) -> Surroundings:
+        """Return the table's surroundings by what was just `recorded`, and by every catalog as it is now.
 
         Raises `CatalogUnavailable` when a catalog does not answer whose tables could share places with this one.
         """
-        with self.reading_together():
-            registered, failing = {one.key: one for one in self.registrations.list()}, self.failing()
-        pointers, datasets = self._pointers(metadata, spelling, registered, failing)
+        registered = dict(recorded.registered)
+        pointers, datasets = self._pointers(metadata, spelling, registered, recorded.failing)
         keys = {(one.ref, one.metadata_location): one.key for one in registered.values()}
         unread = [p for p in pointers if (p.ref, p.metadata_location) not in keys and p.ref != metadata.ref]
         read, problems = self._read_all(unread, pointers, registered)
@@ -143,13 +157,16 @@ class TableRegistry:
         merged: dict[tuple[TableRef, str], Registration] = {}
         for one in read:
             merged[one.key] = one.on_top_of(merged.get(one.key, registered.get(one.key)))
+        own_key = (metadata.ref, metadata.table_uuid)
+        if own_key in merged and own_key in registered:  # only its places matter here: its next evaluation records it
+            merged[own_key] = replace(merged[own_key], metadata_location=registered[own_key].metadata_location)
         changed = [one for key, one in merged.items() if registered.get(key) != one]
         if changed:
             self.registrations.record(changed, self.clock.now())
         registered |= merged
         keys |= {(one.ref, one.metadata_location): one.key for one in merged.values()}
         live = {keys[p.ref, p.metadata_location]: p for p in pointers if (p.ref, p.metadata_location) in keys}
-        surroundings = self._surroundings(metadata, spelling, registered, live, pointers, problems)
+        surroundings = self._surroundings(metadata, spelling, registered, live, pointers, problems, recorded.adopted)
         others = [self._dataset(dataset, spelling) for dataset in datasets]
         return replace(surroundings, others=(*surroundings.others, *others))
 
@@ -287,6 +304,7 @@ class TableRegistry:
         live: Mapping[tuple[TableRef, str], Pointer],
         pointers: Mapping[Pointer, str],
         problems: Mapping[Pointer, str],
+        adopted: frozenset[str],
     ) -> Surroundings:
         folders_of = {f for one in registered.values() for f in (*one.places, *one.folders)}
         self._canonical = self.files.canonicals(folders_of)  # as links lead now
@@ -319,7 +337,7 @@ class TableRegistry:
             tuple(places(one.first_places) for one in own),
             tuple(others),
             spelling,
-            self.registrations.adopted(metadata.table_uuid),
+            adopted,
             tuple(one.metadata_location for one in own[1:]),
         )
 
