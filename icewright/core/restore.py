@@ -152,11 +152,11 @@ def _schema_notes(now: Mapping[str, Any], then: Mapping[str, Any] | None) -> Ite
     """Yield a sentence for each column that differs: a restore returns rows, and the schema stays as it is."""
     if then is None:
         return
-    after, before = ({i: (".".join(path), str(kind)) for i, path, kind in columns(schema)} for schema in (now, then))
+    after, before = ({i: ".".join(path) for i, path, _ in columns(schema)} for schema in (now, then))
     for field_id in sorted(after.keys() | before.keys()):
         if field_id not in before:
-            yield f"column {after[field_id][0]} was added since: it stays, and the restored rows have no value in it"
+            yield f"column {after[field_id]} was added since: it stays, and the restored rows have no value in it"
         elif field_id not in after:
-            yield f"column {before[field_id][0]} was dropped since: it stays dropped"
-        elif after[field_id][0] != before[field_id][0]:
-            yield f"column {before[field_id][0]} was renamed since: it stays {after[field_id][0]}"
+            yield f"column {before[field_id]} was dropped since: it stays dropped"
+        elif after[field_id] != before[field_id]:
+            yield f"column {before[field_id]} was renamed since: it stays {after[field_id]}"

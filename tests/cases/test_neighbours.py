@@ -377,3 +377,24 @@ def test_an_adoption_holds_for_what_was_shown(workspace: Workspace) -> None:
     assert adopt(workspace.app.runtime, ref(NAME), shown=shown) == shown
     workspace.grow_old(workspace.home)
     workspace.refused(EXPIRE, "[successor]")
+
+
+@pytest.mark.cases(106)
+def test_a_table_made_anew_under_the_names_of_its_old_files(workspace: Workspace) -> None:
+    """Some catalogs count versions (`v1.metadata.json`): the new table is read, and not the one that had the name."""
+    location = "file://{}/metadata/v1.metadata.json"
+    for salt in ("old", "new"):
+        craft = workspace.craft(salt=salt)
+        workspace.commits(craft, [400, 300], replacing=False)
+        path = craft.publish(register=False)
+        path.rename(path.with_name("v1.metadata.json"))
+        workspace.grow_old(craft.folder, days=40 if salt == "old" else 30)
+        workspace.unregister(NAME)
+        workspace.register(NAME, location.format(craft.folder))
+        before = workspace.read()
+        left = workspace.run(ORPHANS, remove_orphans__max_delete_ratio=1)
+        assert left.state is OperationState.COMMITTED, left
+        assert workspace.read() == before
+        if salt == "old":
+            for old in workspace.files(craft.folder):
+                old.unlink()

@@ -19,7 +19,7 @@ from icewright.testing import NOW, lineage, metadata, snapshot
 
 DAY = datetime(2026, 11, 21, tzinfo=UTC)  # of NOW, which is noon
 HOURLY = {7: 1, 9: 2, 10: 3}  # the snapshot of each point
-LOG = TableHistory(((DAY.replace(hour=11), 9),), {})
+LOG = TableHistory(((DAY.replace(hour=11), 9), (DAY.replace(hour=11, minute=30), 8)), {})
 
 
 def at(hour: int, minute: int = 0) -> datetime:
@@ -37,10 +37,12 @@ def table(hours: Mapping[int, int], days: Mapping[datetime, int] | None = None) 
 @pytest.mark.parametrize(
     ("moment", "expected"),
     [
-        (at(11, 30), 9),  # by the log
+        (at(11, 30), 8),  # by the log
+        (at(11, 29), 9),
         (at(11), 9),
         (at(10, 59), None),  # no full hour
         (at(10), 3),  # the last point's own hour
+        (at(9, 30), None),
         (at(9), 2),
         (at(8), 1),  # the state lasted until the next point
         (at(6), None),  # before the first hourly point, and no full day
@@ -73,12 +75,22 @@ def test_a_commit_may_still_land_before_a_moment_that_has_just_gone() -> None:
         ("icewright-hourly-2026-11-21T08", 1),
         ("2026-11-21T09:00", 2),
         ("2026-11-21T11:00+02:00", 2),
+        ("2026-11-21T12:00", 8),
         ("main", 9),
+        ("7", 6),
     ],
 )
 def test_what_a_person_names(text: str, expected: int) -> None:
-    """An id, a ref, a point with or without its tag, and a time in UTC or another zone."""
-    assert resolve(table(HOURLY), LOG, text, NOW).snapshot_id == expected
+    """An id, a ref even of a number for a name, a point with or without its tag, and a time in any zone."""
+    known = table(HOURLY)
+    known = replace(known, refs=(*known.refs, SnapshotRef("7", RefKind.TAG, 6)))
+    assert resolve(known, LOG, text, NOW).snapshot_id == expected
+
+
+def test_a_point_is_known_by_its_tag_before_its_moment_is_settled() -> None:
+    """Who names it means the tag."""
+    point = "hourly-2026-11-21T10"
+    assert resolve(table(HOURLY), TableHistory((), {}), point, at(10, 1)).snapshot_id == HOURLY[10]
 
 
 @pytest.mark.parametrize(
@@ -156,6 +168,9 @@ def test_what_a_restore_changes() -> None:
         "column s was added since: it stays, and the restored rows have no value in it",
     )
     assert plan_restore(known, TableHistory((), {}), snapshots[2], NOW).schema_notes == ()
+    assert len(plan_restore(known, TableHistory((), {0: then}), snapshots[2], NOW).schema_notes) == len(
+        plan.schema_notes
+    )
     assert plan_restore(known, TableHistory((), {}), snapshots[2], NOW).already
 
 

@@ -25,7 +25,7 @@ _PLACEHOLDER = "__PLACEHOLDER__"  # Spark's, in place of a location that the met
 
 
 class MetadataCache:
-    """Cache the most recently used metadata files, parsed; a metadata file never changes under its name.
+    """Cache the most recently used metadata files, parsed; no version of a table changes under its name.
 
     The newest file stays whatever its size, older ones while all together have at most `max_bytes`.
     """
@@ -34,7 +34,7 @@ class MetadataCache:
         self._cache = LRUCache[tuple[TableRef, str, object], TableMetadata](max_bytes, _length, newest=True)
 
     def cached(self, ref: TableRef, location: str, mark: object) -> TableMetadata | None:
-        """Return the parsed file if `mark`, its length or checksum, is unchanged; else None."""
+        """Return the parsed file if `mark`, its size and time or its checksum, is unchanged; else None."""
         return self._cache.get((ref, location, mark))
 
     def parsed(self, ref: TableRef, location: str, mark: object | None, read: Callable[[str], bytes]) -> TableMetadata:
@@ -150,4 +150,7 @@ class MetadataFileCatalog:
         return restorable(self.files, base, change)
 
     def _stored(self, ref: TableRef, location: str) -> TableMetadata:
-        return self._memo.parsed(ref, location, self.files.size(location), self.files.read)
+        stat = self.files.stat([location], 1).get(location)
+        # its time tells too: a table that was dropped and made anew may have a v3.metadata.json of the same length
+        mark = stat if stat is not None and stat.modified is not None else None
+        return self._memo.parsed(ref, location, mark, self.files.read)

@@ -16,7 +16,7 @@ from icewright.core.errors import CommitConflict, CommitStateUnknown, IcewrightE
 from icewright.core.paths import local_path
 from icewright.core.runs import backoff
 from icewright.core.table import TableMetadata, TableRef
-from icewright.ports import Change, Clock, RestoreSnapshots
+from icewright.ports import Change, Clock, FileStat, RestoreSnapshots
 
 _IDS = ("current-schema-id", "default-spec-id", "default-sort-order-id")
 _MAX_LOADS = 3  # at the table after a lost reply
@@ -32,8 +32,8 @@ class MetadataFiles(Protocol):
     def read(self, path: str, /) -> bytes:
         """Return the content of a file."""
 
-    def size(self, path: str, /) -> int | None:
-        """Return the length in bytes, None if the file does not exist."""
+    def stat(self, paths: Sequence[str], concurrency: int, /) -> Mapping[str, FileStat | None]:
+        """Return the size and time of each file, None where there is none."""
 
     def write(self, path: str, content: bytes, /) -> None:
         """Write a new file; an existing file is never overwritten."""
@@ -53,9 +53,9 @@ class ObjectStoreFiles:
         """Return the content of a file."""
         return self.files.read(self._remote(path))
 
-    def size(self, path: str, /) -> int | None:
-        """Return the length in bytes, None if the file does not exist."""
-        return self.files.size(self._remote(path))
+    def stat(self, paths: Sequence[str], concurrency: int, /) -> Mapping[str, FileStat | None]:
+        """Return the size and time of each file, None where there is none."""
+        return self.files.stat([self._remote(path) for path in paths], concurrency)
 
     def write(self, path: str, content: bytes, /) -> None:
         """Write a new file; an existing file is never overwritten."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from icewright.adapters.engines.service import reachable as sets
-from icewright.adapters.engines.service.listing import has_versions, strange_metadata_beside
+from icewright.adapters.engines.service.listing import has_versions, is_version, strange_metadata_beside
 from icewright.adapters.engines.service.other_formats import require_iceberg_alone
 from icewright.adapters.engines.service.registry import Other, Recorded, Surroundings, TableRegistry
 from icewright.adapters.engines.service.successors import identify
@@ -250,7 +250,8 @@ class DeletionGuard:
     def _is_deleted(self, other: Other, own: TableMetadata) -> bool:
         """Return whether no version of an unnamed table is left: an unseen catalog may name it, and write new ones."""
         files, last = self.registry.files, other.registration.metadata_location
-        return files.size(last) is None and not has_versions(files, last, other.registration.table_uuid, own)
+        uuid = other.registration.table_uuid
+        return not is_version(files, last, uuid) and not has_versions(files, last, uuid, own)
 
     def _remedy(self, metadata: TableMetadata, other: Other) -> str:
         if other.pointer is None:

@@ -21,7 +21,7 @@ import pyarrow as pa
 from icewright.adapters.engines.service.reachable import Canonical, with_key
 from icewright.adapters.engines.service.successors import Strange
 from icewright.adapters.metadata.parsing import lineage
-from icewright.core.errors import FolderMissing, Refused, UnsupportedTable
+from icewright.core.errors import FileMissing, FolderMissing, MetadataUnreadable, Refused, UnsupportedTable
 from icewright.core.paths import key, metadata_folder
 from icewright.core.places import Spelling
 from icewright.core.table import TableMetadata
@@ -221,6 +221,17 @@ def strange_metadata_beside(
     strange = [Strange(path, at) for path, at in written.items() if key(path) not in named_keys]
     former = [Strange(path, None) for path in former_versions if key(path) not in named_keys]
     return [*former, *(one for one in strange if newer(one) or numbers[_version(one.path)] > 1)]
+
+
+def is_version(files: TableFiles, path: str, table_uuid: str) -> bool:
+    """Return whether a file is still a version of a table, as far as can be told: another may bear its name now."""
+    try:
+        version = lineage(files.read(path), path)
+    except FileMissing:
+        return False
+    except MetadataUnreadable:
+        return True
+    return version is None or version.table_uuid in ("", table_uuid)
 
 
 def has_versions(files: TableFiles, beside: str, table_uuid: str, own: TableMetadata) -> bool:

@@ -152,12 +152,14 @@ class TableRegistry:
         keys = {(one.ref, one.metadata_location): one.key for one in registered.values()}
         unread = [p for p in pointers if (p.ref, p.metadata_location) not in keys and p.ref != metadata.ref]
         read, problems = self._read_all(unread, pointers, registered)
-        if (metadata.ref, metadata.metadata_location) not in keys:
+        own_key = (metadata.ref, metadata.table_uuid)
+        if (
+            keys.get((metadata.ref, metadata.metadata_location)) != own_key
+        ):  # an earlier table may have had the file name
             read.append(self._read(metadata, registered))
         merged: dict[tuple[TableRef, str], Registration] = {}
         for one in read:
             merged[one.key] = one.on_top_of(merged.get(one.key, registered.get(one.key)))
-        own_key = (metadata.ref, metadata.table_uuid)
         if own_key in merged and own_key in registered:  # only its places matter here: its next evaluation records it
             merged[own_key] = replace(merged[own_key], metadata_location=registered[own_key].metadata_location)
         changed = [one for key, one in merged.items() if registered.get(key) != one]
@@ -165,7 +167,10 @@ class TableRegistry:
             self.registrations.record(changed, self.clock.now())
         registered |= merged
         keys |= {(one.ref, one.metadata_location): one.key for one in merged.values()}
-        live = {keys[p.ref, p.metadata_location]: p for p in pointers if (p.ref, p.metadata_location) in keys}
+        others_keys = {identity: key for identity, key in keys.items() if identity[0] != metadata.ref}
+        live = {
+            others_keys[p.ref, p.metadata_location]: p for p in pointers if (p.ref, p.metadata_location) in others_keys
+        }
         surroundings = self._surroundings(metadata, spelling, registered, live, pointers, problems, recorded.adopted)
         others = [self._dataset(dataset, spelling) for dataset in datasets]
         return replace(surroundings, others=(*surroundings.others, *others))
