@@ -33,7 +33,8 @@ class StorageRoot:
 
     def may_be(self, other: StorageRoot) -> bool:
         """Return whether both could be one store: only two buckets, or two kinds of storage, surely are not."""
-        unclear = self.scheme in _HOSTS or any(one.authority.endswith(_ALIASES) for one in (self, other))
+        alias = any(one.authority.endswith(_ALIASES) or one.authority.startswith("arn:") for one in (self, other))
+        unclear = self.scheme in _HOSTS or alias
         return self.scheme == other.scheme and (unclear or self.authority == other.authority)
 
 

@@ -37,6 +37,7 @@ PLAIN = Spelling()
         ("swebhdfs://nn:9871/data/t", "hdfs://nn/data", False, True),  # one file system behind two protocols
         ("s3://orders-x1y2-s3alias/wh/t", "s3://a/wh", False, True),  # an access point may be any bucket's
         ("s3://m1.mrap/wh/t", "s3a://orders--ol-s3/wh", False, True),
+        ("s3://arn:aws:s3:eu-1:12:accesspoint:ap/wh/t", "s3://a/wh", False, True),
         ("gs://orders/wh/t", "s3://orders-x1y2-s3alias/wh", False, False),
         ("s3://a//wh/t", "s3://a/wh", True, True),
         ("s3://a/wh%20x/t", "s3://a/wh x", True, True),
