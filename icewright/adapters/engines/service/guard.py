@@ -14,7 +14,7 @@ import polars as pl
 from icewright.adapters.engines.service import reachable as sets
 from icewright.adapters.engines.service.listing import has_versions, is_version, strange_metadata_beside
 from icewright.adapters.engines.service.other_formats import require_iceberg_alone
-from icewright.adapters.engines.service.registry import Other, Recorded, Surroundings, TableRegistry
+from icewright.adapters.engines.service.registry import Other, RecordedTables, Surroundings, TableRegistry
 from icewright.adapters.engines.service.successors import identify
 from icewright.core.errors import FileMissing, IcewrightError, Refused
 from icewright.core.places import Index, Place, Spelling
@@ -52,13 +52,17 @@ class DeletionGuard:
     spelling: Callable[[TableRef], Spelling] = lambda _: Spelling()
     ignoring: frozenset[str] = frozenset()  # catalogs whose tables the caller sees by itself, over all their branches
 
-    def recorded(self, metadata: TableMetadata) -> tuple[Spelling, Recorded]:
+    def recorded(self, metadata: TableMetadata) -> tuple[Spelling, RecordedTables]:
         """Return what policy and store say of the table, by one transaction."""
         with self.registry.reading_together():
             return self.spelling(metadata.ref), self.registry.recorded(metadata.table_uuid)
 
     def around(
-        self, metadata: TableMetadata, *, adopting: bool = False, recorded: tuple[Spelling, Recorded] | None = None
+        self,
+        metadata: TableMetadata,
+        *,
+        adopting: bool = False,
+        recorded: tuple[Spelling, RecordedTables] | None = None,
     ) -> Surroundings:
         """Return the table's places and all other tables, as catalogs and store have them now.
 

@@ -105,7 +105,7 @@ class Surroundings:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedTables:
     """What the store records of a table and of all others, as of one transaction."""
 
     registered: Mapping[tuple[TableRef, str], Registration]
@@ -136,13 +136,13 @@ class TableRegistry:
         canonical = self._canonical.get(folder)
         return spelling.place(self.files.canonical(folder) if canonical is None else canonical)
 
-    def recorded(self, table_uuid: str) -> Recorded:
+    def recorded(self, table_uuid: str) -> RecordedTables:
         """Return what the store records, by one transaction."""
         with self.reading_together():
             registered = {one.key: one for one in self.registrations.list()}
-            return Recorded(registered, self.failing(), self.registrations.adopted(table_uuid))
+            return RecordedTables(registered, self.failing(), self.registrations.adopted(table_uuid))
 
-    def around(self, metadata: TableMetadata, spelling: Spelling, recorded: Recorded) -> Surroundings:
+    def around(self, metadata: TableMetadata, spelling: Spelling, recorded: RecordedTables) -> Surroundings:
         """Return the table's surroundings by what was just `recorded`, and by every catalog as it is now.
 
         Raises `CatalogUnavailable` when a catalog does not answer whose tables could share places with this one.
