@@ -6,10 +6,11 @@ others go on, and when the call returns after all, every write, deletion and com
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -104,7 +105,7 @@ class SupervisedWork:
 
     def call_site(self) -> CallSite | None:
         """Return where the newest of the work's threads is now; None when all have ended."""
-        frames = sys._current_frames()  # noqa: SLF001 - documented, and the only way to see another thread
+        frames = _current_frames()
         alive = [t for t in reversed(self._threads.copy()) if t.is_alive() and t.ident in frames]
         sites = (_call_site(frames[thread.ident or 0]) for thread in alive)
         return next((site for site in sites if site is not None), None)
@@ -114,6 +115,25 @@ class SupervisedWork:
             self._threads = [thread for thread in self._threads if thread.is_alive()]
         self._threads.append(threading.current_thread())
         _current.work = self
+
+
+_looking = threading.Lock()
+
+
+def _current_frames() -> Mapping[int, FrameType]:
+    """Return the frame of each thread, without a garbage collection meanwhile.
+
+    The call holds a lock of the interpreter for which a collection may wait: then all threads stop for good, and no
+    signal ends the process (CPython issue 106883).
+    """
+    with _looking:
+        enabled = gc.isenabled()
+        gc.disable()
+        try:
+            return sys._current_frames()  # noqa: SLF001 - documented, and the only way to see another thread
+        finally:
+            if enabled:
+                gc.enable()
 
 
 class _Current(threading.local):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -399,3 +401,31 @@ def test_threads_of_a_pool_belong_to_the_work_that_made_the_pool() -> None:
         with pytest.raises(LeaseLost, match="some work was given up while its thread hung"):
             pool.submit(progress).result()
     assert current_work() is None
+
+
+LOOK_DURING_COLLECTIONS = """
+import gc, threading
+from icewright.ports.work import SupervisedWork
+
+def begin_a_thread(phase, info):  # takes the interpreter's lock of its threads, as some destructors do
+    if looks:
+        threading.Thread(target=int).start()
+
+looks, ends, work = False, threading.Event(), SupervisedWork("job")
+gc.callbacks.append(begin_a_thread)
+with work.attached():
+    for _ in range(12):
+        threading.Thread(target=ends.wait, daemon=True).start()
+    gc.set_threshold(1)
+    looks = True
+    site = work.call_site()
+    looks = False
+assert site is None, site
+assert gc.isenabled()
+"""
+
+
+def test_a_look_at_threads_during_a_garbage_collection_does_not_stop_the_process() -> None:
+    """The interpreter would wait for a lock that it holds: no thread goes on, and SIGTERM ends nothing."""
+    done = subprocess.run([sys.executable, "-c", LOOK_DURING_COLLECTIONS], timeout=20, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
