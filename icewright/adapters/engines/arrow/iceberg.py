@@ -201,6 +201,8 @@ class IcebergTable:
         for attempt in range(_ATTEMPTS):
             snapshot = rewrite.apply()
             base = operations.current()
+            if snapshot.parentId() != base.ref(self._branch).snapshotId():  # a writer in this JVM shares the operations
+                raise FilesChanged(f"{self._name}: a writer committed while the snapshot was made")
             dropped = _iterate(snapshot.removedDeleteFiles(self._table.io()))
             if any(f.equalityFieldIds() is not None and int(f.dataSequenceNumber()) > sequence for f in dropped):
                 raise FilesChanged(f"{self._name}: equality deletes came that the commit would drop")
