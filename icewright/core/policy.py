@@ -245,6 +245,13 @@ EQUAL_SCHEMES: Knob[Mapping[str, str]] = _knob(
 EQUAL_AUTHORITIES: Knob[Mapping[str, str]] = _knob(
     "remove_orphans.equal_authorities", ValueKind.MAPPING, {}, "path authorities (hosts, buckets) that mean the same"
 )
+PREFIX_MISMATCH = _choice(
+    "remove_orphans.prefix_mismatch",
+    "error",
+    ("error", "ignore"),
+    "a path that is listed under one scheme or bucket and named by the table under another: error: stop the scan; "
+    "ignore: keep such files",
+)
 MAX_DELETE_RATIO = _number_knob(
     "remove_orphans.max_delete_ratio", 0.5, "a scan that calls a larger share of the files orphans stops", maximum=1
 )

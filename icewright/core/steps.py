@@ -159,6 +159,7 @@ class RemoveOrphans:
     max_files: int = 1_000_000  # of one run; the rest waits for the next
     check_totals: bool = True
     delay: timedelta = timedelta(0)  # between the scan and the deletion of files
+    prefix_mismatch: str = "error"  # stops the scan; `ignore`: such files stay
 
 
 Step = (

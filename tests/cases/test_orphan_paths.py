@@ -148,6 +148,14 @@ def test_a_scheme_that_is_declared_equal(workspace: Workspace) -> None:
     workspace.removes(orphans, remove_orphans__equal_schemes={"s3": "file"})
 
 
+@pytest.mark.cases(57)
+def test_a_mismatch_that_is_ignored(workspace: Workspace) -> None:
+    """What is named under another prefix stays, and the run says so; the orphan beside it goes."""
+    orphans = workspace.plant(_foreign(workspace, "s3://bucket", "data"), "data/orphan.parquet")
+    done = workspace.removes(orphans, remove_orphans__prefix_mismatch="ignore")
+    assert "files under file:// stay: the table names them under s3://bucket" in done.notes
+
+
 def _foreign(workspace: Workspace, prefix: str, what: str) -> Path:
     """A table of which one file is named under another prefix."""
     craft = workspace.craft()

@@ -148,6 +148,7 @@ def test_knobs_reach_the_step() -> None:
                 "remove_orphans.inventory": "s3://lists/today/",
                 "remove_orphans.max_files": 77,
                 "execute.check_totals": False,
+                "remove_orphans.prefix_mismatch": "ignore",
                 "deletion.delay_hours": 5,
             }
         ),
@@ -166,6 +167,7 @@ def test_knobs_reach_the_step() -> None:
         max_files=77,
         check_totals=False,
         delay=5 * HOUR,
+        prefix_mismatch="ignore",
     )
 
 

@@ -59,6 +59,7 @@ def test_whole_days_go_from_the_metadata_alone(kind: str, bench: Bench, new_name
     assert not after - before
     assert {f.path.rpartition("/")[2] for f in dry.files} == {p.rpartition("/")[2] for _, p in before - after}
     assert {f.kind for f in dry.files} == {"data"}
+    assert dry.summary == f"would drop {len(dry.files)} files and delete rows of 0 more"
     assert (done.metrics["rows_deleted"], done.metrics["files_rewritten"]) == (4, 0)
     assert done.metrics["files_deleted"] == len(before - after)
     assert done.summary.startswith(f"deleted 4 rows with seen before {_cutoff()} (")

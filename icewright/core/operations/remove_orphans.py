@@ -95,4 +95,5 @@ def step(knobs: Knobs, now: datetime, last: LastRun | None = None) -> RemoveOrph
         check_totals=knobs[policy.CHECK_TOTALS],
         max_files=knobs[policy.MAX_ORPHANS],
         delay=timedelta(hours=knobs[policy.DELETION_DELAY]),
+        prefix_mismatch=knobs[policy.PREFIX_MISMATCH],
     )

@@ -144,12 +144,12 @@ class RemoveOrphansInService:
             reached.add(hashed(waiting_deletions, files.canonical))
             strange = listing.strange_metadata(reached)
             debris = self._identified(catalog, fresh, strange, adopted)
-            no_mismatch(
-                fresh,
-                listing.mismatches(
-                    reached, lambda one, other: same_prefix(one, other, step.equal_schemes, step.equal_authorities)
-                ),
+            mismatches = listing.mismatches(
+                reached, lambda one, other: same_prefix(one, other, step.equal_schemes, step.equal_authorities)
             )
+            if step.prefix_mismatch == "error":
+                no_mismatch(fresh, mismatches)
+            notes += [f"files under {one} stay: the table names them under {other}" for one, other in mismatches]
             orphan_count, chunks = 0, [_NO_ORPHANS]
             stays: dict[str, str] = {}
             for chunk in listing.orphans(reached):
@@ -233,7 +233,8 @@ def no_mismatch(base: TableMetadata, mismatches: Sequence[tuple[str, str]]) -> N
     for one, other in mismatches:
         raise Refused(
             f"{base.ref}: files are listed under {one} and named by the metadata under {other}: if they mean "
-            "the same, say so by remove_orphans.equal_schemes or remove_orphans.equal_authorities"
+            "the same, say so by remove_orphans.equal_schemes or remove_orphans.equal_authorities; "
+            "remove_orphans.prefix_mismatch: ignore keeps such files"
         )
 
 

@@ -31,6 +31,7 @@ from icewright.core.policy import (
     EQUAL_AUTHORITIES,
     EQUAL_SCHEMES,
     MAX_DELETE_RATIO,
+    PREFIX_MISMATCH,
     VACUUM_CUTOFF,
     VACUUM_GRACE,
     Operation,
@@ -178,7 +179,8 @@ class BranchVacuum:
                 raise unreadable(base, error) from error
             no_foreign_table(base, strange)
             knobs = self.contents.knobs(base.ref, base)
-            no_mismatch(base, listing.mismatches(named, lambda one, other: _same_storage(one, other, knobs)))
+            if knobs[PREFIX_MISMATCH] == "error":
+                no_mismatch(base, listing.mismatches(named, lambda one, other: _same_storage(one, other, knobs)))
             judgements = [self.guard.judge(base, surroundings, chunk, own=roots) for chunk in listing.orphans(named)]
             orphans = tuple(
                 FileAction(path, size, kind_of(path), modified)

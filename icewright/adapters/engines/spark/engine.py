@@ -185,6 +185,9 @@ class SparkEngine:
             case ExpireSnapshots():
                 raise ProcedureFailed("Spark's expire_snapshots has no dry run: set expire_snapshots.engine to service")
         summary = f"would rewrite {count(len(actions), 'file')}"
+        if isinstance(step, ExpireRows):
+            whole = sum(action.kind == "data" for action in actions)
+            summary = f"would drop {count(whole, 'file')} and delete rows of {len(actions) - whole} more"
         statements = _statements(request.base, step)
         return committed(request.operation, summary, {}, actions, statements=statements, notes=notes)
 
