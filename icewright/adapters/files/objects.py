@@ -102,7 +102,7 @@ def _gcs(bucket: str, properties: Mapping[str, str], vended: CredentialSource | 
     config = settings(_GCS_SETTINGS, properties)
     provider: Any = None
     if vended is not None:
-        provider = _credential_provider(vended, _gcs_credentials)
+        provider = _credential_provider(vended, lambda vended: {"token": vended.get("gcs.oauth2.token", "")})
     elif token := properties.get("gcs.oauth2.token"):
         provider = lambda: {"token": token, "expires_at": None}  # noqa: E731
     return GCSStore(
@@ -158,10 +158,6 @@ def _s3_credentials(vended: Mapping[str, str]) -> dict[str, Any]:
         "secret_access_key": config.get("secret_access_key", ""),
         "token": config.get("session_token"),
     }
-
-
-def _gcs_credentials(vended: Mapping[str, str]) -> dict[str, Any]:
-    return {"token": vended.get("gcs.oauth2.token", "")}
 
 
 def _sas(vended: Mapping[str, str], account: str) -> str:

@@ -156,14 +156,6 @@ def _bare_jobs(before: datetime) -> _Wheres:
     return (*_old_jobs(before), *without_children)
 
 
-def _old_events(before: datetime) -> _Wheres:
-    return (EVENTS.c.at < before,)
-
-
-def _old_alerts(before: datetime) -> _Wheres:
-    return (ALERTS.c.resolved_at < before,)
-
-
 _TABLES: Mapping[str, sa.Table] = {
     source: {"deletions": DELETIONS, "runs": RUNS, "jobs": JOBS, "events": EVENTS, "alerts": ALERTS}[source]
     for source in SOURCES
@@ -172,8 +164,8 @@ _OLD: Mapping[str, Callable[[datetime], _Wheres]] = {
     "deletions": _old_deletions,
     "runs": _old_runs,
     "jobs": _bare_jobs,
-    "events": _old_events,
-    "alerts": _old_alerts,
+    "events": lambda before: (EVENTS.c.at < before,),
+    "alerts": lambda before: (ALERTS.c.resolved_at < before,),
 }
 
 

@@ -145,14 +145,11 @@ def _caller(action: Action | None) -> Callable[..., Coroutine[Any, Any, Caller]]
         principal = principal_of(request, app)
         caller = Caller(principal, action or Action.TABLES_READ, request, app)
         if action is not None and not principal.may_somewhere(action):
-            raise caller.refused(_target(request), (), action)
+            target = ", ".join(map(str, request.path_params.values()))
+            raise caller.refused(target, (), action)
         return caller
 
     return authenticate
-
-
-def _target(request: Request) -> str:
-    return ", ".join(str(value) for value in request.path_params.values())
 
 
 _CALLERS = {action: _caller(action) for action in Action}

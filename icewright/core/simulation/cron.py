@@ -125,11 +125,7 @@ def _call(operation: Operation, begun: Begun | None) -> _Call:
     if begun is not None and not begun.idle:
         return operation, begun
     seconds = IDLE_SECONDS[operation]
-    return operation, Begun(seconds, spark_gb_hours(seconds), _nothing, idle=True)
-
-
-def _nothing(_now: datetime) -> Done:
-    return Done()
+    return operation, Begun(seconds, spark_gb_hours(seconds), lambda _: Done(), idle=True)
 
 
 def _expiry(table: SimulatedTable, now: datetime) -> Step | None:

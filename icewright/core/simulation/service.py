@@ -137,10 +137,6 @@ class _Running:
     cost: float = 0.0  # likewise
 
 
-def _unheard(_job: SimulatedJob) -> None:
-    return
-
-
 class SimulatedService:
     """Evaluate changed tables at an interval, and begin jobs as soon as the limits allow."""
 
@@ -152,7 +148,7 @@ class SimulatedService:
         *,
         every: timedelta,
         pools: Mapping[str, str] | None = None,
-        heard: Callable[[SimulatedJob], None] = _unheard,
+        heard: Callable[[SimulatedJob], None] = lambda _: None,
     ) -> None:
         self._world, self._limits, self._every, self._heard = world, limits, every, heard
         pools = pools or {}

@@ -52,7 +52,7 @@ class World:
         self._order = count()
         self._readings = [Reading()] * len(sources)
         self._health: dict[int, tuple[int, datetime, int | None]] = {}  # by table: version, until when, health
-        self._heard: Callable[[int], None] = _nobody
+        self._heard: Callable[[int], None] = lambda _: None
         for number, source in enumerate(sources):
             self._load(number, source.writes(), prepare)
 
@@ -136,7 +136,3 @@ class World:
             health = overall(health_parts(facts, _YARDSTICK, expiry, None, self.now))
             known = self._health[number] = table.version, expiry.next_expiry or self.end, health
         return known[2]
-
-
-def _nobody(_number: int) -> None:
-    return

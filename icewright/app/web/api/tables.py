@@ -191,7 +191,7 @@ def _detail(runtime: Runtime, row: TableRow) -> models.TableDetail:
         facts=document.get("facts", {}),
         verdicts=[models.Verdict(**verdict) for verdict in verdicts],
         ignored_properties=[models.IgnoredProperty(**entry) for entry in document.get("ignored_properties", [])],
-        maintenance=_maintenance(runtime, row),
+        maintenance={op: models.Maintenance(**asdict(s)) for op, s in maintained(runtime, row).items()},
         pins=_pins(runtime, row),
     )
 
@@ -215,10 +215,6 @@ def _document(item: TableItem) -> dict[str, Any]:
         **{name: getattr(item, name) for name in item_names},
         **{name: getattr(row, name) for name in row_names},
     }
-
-
-def _maintenance(runtime: Runtime, row: TableRow) -> dict[Operation, models.Maintenance]:
-    return {op: models.Maintenance(**asdict(status)) for op, status in maintained(runtime, row).items()}
 
 
 def _writers(runtime: Runtime, row: TableRow, metadata: TableMetadata) -> list[models.WriterState]:
