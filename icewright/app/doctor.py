@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from icewright.app.bootstrap import Application
-from icewright.core.errors import IcewrightError
+from icewright.core.errors import IcewrightError, UsageError
+from icewright.ports import Catalog
 
 _NO_LOCATION = (
     "none, as the warehouse is a name and not a location: no file will be deleted; name the locations of its tables "
@@ -28,8 +29,11 @@ def examine(app: Application) -> Iterator[Check]:
     runtime = app.runtime
     yield _check("state store", lambda: f"{len(runtime.store.tables.list())} tables known")
     yield _check("jobs", lambda: str(runtime.store.fleet.get() or "may begin"))
+    failed: set[str] = set()
     for name, catalog in runtime.catalogs.items():
-        yield _check(f"catalog {name}", lambda catalog=catalog: f"{len(catalog.pointers())} tables listed")  # type: ignore[misc]
+        listed = _check(f"catalog {name}", lambda name=name, catalog=catalog: _listed(name, catalog))  # type: ignore[misc]
+        failed.update([] if listed.ok else [name])
+        yield listed
         for subject, probe in app.catalog_checks(name):
             yield _check(f"catalog {name}: {subject}", probe)
         yield _check(f"catalog {name}: enabled", lambda name=name: _enabled(app, name))  # type: ignore[misc]
@@ -40,11 +44,32 @@ def examine(app: Application) -> Iterator[Check]:
             yield _check(f"storage {location}", lambda location=location: _writable(app, location))  # type: ignore[misc]
     for name, pool in app.pools.items():
         used = [c.name for c in app.config.catalogs.values() if c.pool == name]
-        if used:
+        if used and failed.issuperset(used):
+            yield Check(f"pool {name}", ok=False, result=f"not tried, as nothing can be read of {', '.join(used)}")
+        elif used:
+            used = [catalog for catalog in used if catalog not in failed]
             yield _check(f"pool {name} ({pool.remote or pool.master})", lambda pool=pool, used=used: pool.check(used))  # type: ignore[misc]
             if shortage := pool.short_of_memory():
                 yield Check(f"pool {name}: memory", ok=False, result=shortage)
             yield _check(f"pool {name}: compaction", lambda pool=pool: _compaction_engine(pool.no_arrow()))  # type: ignore[misc]
+
+
+def other_names(name: str, catalog: Catalog) -> str | None:
+    """Return under which names the database of a catalog without tables has some; None where it has none at all."""
+    names = sorted({pointer.ref.catalog for pointer in catalog.neighbours()})
+    if not names:
+        return None
+    return (
+        f"no table is in catalog {name}, but its database has some in {', '.join(names)}: "
+        "name the catalog in the configuration as its engines do"
+    )
+
+
+def _listed(name: str, catalog: Catalog) -> str:
+    tables = len(catalog.pointers())
+    if not tables and (others := other_names(name, catalog)):
+        raise UsageError(others)
+    return f"{tables} tables listed"
 
 
 def _check(name: str, run: Callable[[], str]) -> Check:

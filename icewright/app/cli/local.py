@@ -10,6 +10,7 @@ from icewright.app import output
 from icewright.app.bootstrap import Application
 from icewright.app.cli.backend import Document, JobFilter, RunRequest, TableFilter, no_job, removed_settings
 from icewright.app.cli.base import known_table, open_application, parse_since, select_catalogs
+from icewright.app.doctor import other_names
 from icewright.app.documents import (
     cost_in_money,
     job_document,
@@ -53,6 +54,10 @@ class LocalBackend:
             views = app.runtime.store.views
             items = every_item(lambda after: views.list_tables(query, None, after, PAGE), criteria.limit)
             documents = [_table_document(item) for item in items]
+            if not documents and not detected.errors:
+                known = {row.ref.catalog for row in app.runtime.store.tables.list()}
+                for name in set(select_catalogs(app, criteria.catalog)) - known:
+                    output.note(other_names(name, app.runtime.catalogs[name]) or f"no table is in catalog {name}")
         return {"tables": documents, "errors": list(detected.errors)}
 
     def explain(self, table: str | None, namespace: str | None) -> list[Document]:

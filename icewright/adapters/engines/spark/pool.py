@@ -228,13 +228,14 @@ class SparkPool:
     def check(self, catalogs: Sequence[str]) -> str:
         """Query each catalog through Spark. Raises `EngineUnavailable` with Spark's message."""
         session = self.session()
+        from py4j.protocol import Py4JError  # noqa: PLC0415 - the service starts without a JVM
         from pyspark.errors import PySparkException
 
         for name in catalogs:
             try:
                 session.sql(f"SHOW NAMESPACES IN {quoted(name)}").collect()
-            except PySparkException as error:
-                raise EngineUnavailable(f"Spark cannot read catalog {name}: {str(error).splitlines()[0]}") from error
+            except (PySparkException, Py4JError) as error:
+                raise EngineUnavailable(f"Spark cannot read catalog {name}: {first_line(error)}") from error
         return f"Spark {session.version} reads {', '.join(catalogs)}"
 
     def no_arrow(self) -> str | None:
@@ -311,3 +312,12 @@ def _quiet_after_failure(application: SparkApplication, tag: str) -> Iterator[No
 
 def _first(rows: Sequence[Row]) -> Mapping[str, Any]:
     return rows[0].asDict() if rows else {}
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error; Py4J asks the JVM for the text, which may fail in turn."""
+    try:
+        lines = str(error).splitlines()
+    except Exception:  # noqa: BLE001 - what the JVM's own error raises is any error
+        lines = []
+    return lines[0] if lines else f"{type(error).__name__} without a message; the log of Spark has more"

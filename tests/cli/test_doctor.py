@@ -1,0 +1,54 @@
+"""What is said of a catalog that does not answer, or that has another name in its database."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from icewright.adapters.engines.spark.pool import first_line
+from icewright.app.bootstrap import application, read_config
+from icewright.app.demo.tables import metrics
+from icewright.app.doctor import examine
+from tests.cli.workspace import Workspace
+from tests.servers.loopback import free_port
+
+
+class Mute(Exception):
+    """An error whose text cannot be had, as that of a Java exception whose JVM does not answer."""
+
+    def __str__(self) -> str:
+        """Fail."""
+        raise ConnectionError
+
+
+@pytest.mark.external
+def test_a_catalog_that_does_not_answer(workspace: Workspace) -> None:
+    """It is named as that, and Spark, which would wait for it for a minute, is not started to ask it again."""
+    text = f"state: sqlite:///x.db\ncatalogs: {{r: {{type: rest, properties: {{uri: 'http://127.0.0.1:{free_port()}'}}}}}}\n"
+    workspace.path.write_text(text, encoding="utf-8")
+    with application(read_config(workspace.path), kind="test") as app:
+        checks = {check.name: check for check in examine(app)}
+    assert "does not answer" in checks["catalog r"].result
+    pool = checks["pool default"]
+    assert (pool.ok, pool.result) == (False, "not tried, as nothing can be read of r")
+
+
+@pytest.mark.external
+def test_a_catalog_that_is_called_otherwise(workspace: Workspace) -> None:
+    """Its tables are not missing: their catalog is named, by the list of tables and by the checks."""
+    workspace.make(partial(metrics, commits=1, rows_per_file=2))
+    text = workspace.path.read_text(encoding="utf-8").replace("  lake:", "  prod:")
+    workspace.path.write_text(text, encoding="utf-8")
+    said = workspace("tables")
+    assert (said.code, said.out) == (0, "Tables: none\n")
+    assert "no table is in catalog prod, but its database has some in lake" in said.err
+    with application(read_config(workspace.path), kind="test") as app:
+        check = next(check for check in examine(app) if check.name == "catalog prod")
+    assert (check.ok, "has some in lake" in check.result) == (False, True)
+
+
+def test_an_error_without_a_text() -> None:
+    """What Spark's errors say is their first line; one that cannot say anything is named by its kind."""
+    assert first_line(ValueError("a\nb")) == "a"
+    assert first_line(Mute()).startswith("Mute without a message")
