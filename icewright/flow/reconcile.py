@@ -9,10 +9,10 @@ from icewright.core.effective import Knobs
 from icewright.core.errors import IcewrightError, TableNotFound, TableReplaced
 from icewright.core.policy import ENABLED, ORPHAN_MODE, OUTSIDE, Operation
 from icewright.core.runs import JobState
-from icewright.core.table import TableRef
 from icewright.flow.breakers import forget_unused, pause_after_failures
 from icewright.flow.runtime import Runtime
 from icewright.flow.undo import release_abandoned_undos
+from icewright.flow.undoable import current_name
 from icewright.ports import MANUAL, LedgerState, Unfinished
 
 MAX_INTERRUPTED = 10  # jobs in a row after which the table is paused: it may be what kills the process
@@ -87,7 +87,7 @@ def _resume_deletions(runtime: Runtime, unfinished: Unfinished) -> tuple[bool, s
         return False, f"{waiting}: catalog {unfinished.ref.catalog} is not configured any more"
     try:
         former_ref = unfinished.ref
-        unfinished = replace(unfinished, ref=_current_name(runtime, unfinished))
+        unfinished = replace(unfinished, ref=current_name(runtime, unfinished.ref, unfinished.table_uuid))
         for row in map(runtime.store.tables.get, {former_ref, unfinished.ref}):
             if row is not None and row.paused:  # perhaps for a broken invariant: a rollback may need the files
                 return False, f"{waiting}: the table is paused ({row.paused})"
@@ -108,27 +108,6 @@ def _resume_deletions(runtime: Runtime, unfinished: Unfinished) -> tuple[bool, s
         return False, f"{waiting}: unexpected {type(error).__name__}: {error}"
     runtime.store.runs.record_resumed(unfinished.ref.catalog, outcome)
     return True, f"{unfinished.ref}: {outcome.summary}"
-
-
-def _current_name(runtime: Runtime, unfinished: Unfinished) -> TableRef:
-    """Return the name that the table of an ended job has now in its catalog, where it may have been renamed.
-
-    A name is current if its table has the job's uuid. It is looked for among all names under which a table of this uuid
-    was ever read; without any, the job's own name is returned.
-    """
-    former_ref, uuid = unfinished.ref, unfinished.table_uuid
-    if not uuid or former_ref.catalog in runtime.vacuums:  # a vacuum finds its tables by their uuids itself
-        return former_ref
-    registrations = runtime.store.registrations.list()
-    refs = [r.ref for r in registrations if r.table_uuid == uuid and r.ref.catalog == former_ref.catalog]
-    other_refs = [ref for ref in refs if ref != former_ref]
-    for ref in (former_ref, *other_refs) if other_refs else ():
-        try:
-            if runtime.catalogs[ref.catalog].load(ref).table_uuid == uuid:
-                return ref
-        except TableNotFound:
-            continue
-    return former_ref
 
 
 def _may_be_renamed(runtime: Runtime, unfinished: Unfinished) -> bool:

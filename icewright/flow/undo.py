@@ -29,7 +29,16 @@ from icewright.core.words import count
 from icewright.flow.lease import Lease
 from icewright.flow.runtime import Runtime
 from icewright.flow.table_job import TableJob, table_job
-from icewright.flow.undoable import UNDO, Returning, ended_job, ledger_files, needed_by_later_jobs, returning, table_of
+from icewright.flow.undoable import (
+    UNDO,
+    Returning,
+    ended_job,
+    ledger_files,
+    needed_by_later_jobs,
+    returning,
+    table_of,
+    under_current_name,
+)
 from icewright.ports import JobRow, LedgerState, Removal, RestoreSnapshots
 
 _COMMIT_ATTEMPTS = 8  # of a commit, against other writers
@@ -66,7 +75,7 @@ def undo(runtime: Runtime, job_id: str, *, dry_run: bool = False) -> UndoResult:
     Raises `UsageError` when there is no such job, it has not ended or leaves nothing to undo, and `Refused` when what
     it removed cannot return: then nothing is changed.
     """
-    job = ended_job(runtime, job_id)
+    job = under_current_name(runtime, ended_job(runtime, job_id))
     back = returning(runtime, job)
     if dry_run or back.already:
         return UndoResult(job, dry_run, back)
@@ -117,7 +126,7 @@ def release_abandoned_undos(runtime: Runtime) -> tuple[list[str], list[str]]:
         if row is not None and row.held_by:  # by the undo itself, or by a job that ends first
             continue
         try:
-            done.append(_released(runtime, job))
+            done.append(_released(runtime, under_current_name(runtime, job)))
         except IcewrightError as error:  # nothing deletes the files before
             waiting.append(f"{job.ref}: the undo of job {job_id} was interrupted and is settled later: {error}")
     return done, waiting

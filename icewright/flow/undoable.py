@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from typing import Any
 
-from icewright.core.errors import MetadataUnreadable, Refused, TableReplaced, UsageError
+from icewright.core.errors import MetadataUnreadable, Refused, TableNotFound, TableReplaced, UsageError
 from icewright.core.paths import key
 from icewright.core.policy import Operation
 from icewright.core.runs import TRANSITIONS, OperationState
-from icewright.core.table import ManifestFile, Snapshot, TableMetadata
+from icewright.core.table import ManifestFile, Snapshot, TableMetadata, TableRef
 from icewright.core.verify import snapshot_of
 from icewright.core.words import count
 from icewright.flow.runtime import Runtime
@@ -75,6 +75,32 @@ def ended_job(runtime: Runtime, job_id: str) -> JobRow:
     if TRANSITIONS[job.state]:
         raise UsageError(f"job {job.job_id} is {job.state}: let it end, or `icewright cancel {job.job_id}`")
     return job
+
+
+def current_name(runtime: Runtime, ref: TableRef, table_uuid: str) -> TableRef:
+    """Return the name that the table of an ended job has now in its catalog, where it may have been renamed.
+
+    A name is current if its table has the job's uuid. It is looked for among all names under which a table of this uuid
+    was ever read; without any, the job's own name is returned.
+    """
+    if not table_uuid or ref.catalog in runtime.vacuums:  # a vacuum finds its tables by their uuids itself
+        return ref
+    registrations = runtime.store.registrations.list()
+    refs = [r.ref for r in registrations if r.table_uuid == table_uuid and r.ref.catalog == ref.catalog]
+    other_refs = [other for other in refs if other != ref]
+    for name in (ref, *other_refs) if other_refs else ():
+        try:
+            if runtime.catalogs[name.catalog].load(name).table_uuid == table_uuid:
+                return name
+        except TableNotFound:
+            continue
+    return ref
+
+
+def under_current_name(runtime: Runtime, job: JobRow) -> JobRow:
+    """Return the job with the name that its table has now."""
+    runtime.catalog(job.ref)
+    return replace(job, ref=current_name(runtime, job.ref, job.table_uuid))
 
 
 def returning(runtime: Runtime, job: JobRow) -> Returning:

@@ -77,8 +77,11 @@ class DeletionLedger(Protocol):
     def later_deletions(self, job_id: str, since: datetime) -> Mapping[str, Mapping[str, str]]:
         """Return files of the job's table that other jobs planned since then: state by path, by id of the job."""
 
-    def waiting_paths(self, ref: TableRef) -> Sequence[str]:
-        """Return the paths of a table that a job is still to delete, or that an undo is restoring."""
+    def waiting_paths(self, ref: TableRef, table_uuid: str = "") -> Sequence[str]:
+        """Return the paths of a table that a job is still to delete, or that an undo is restoring.
+
+        With its uuid, those of earlier names too.
+        """
 
     def abandon(self, job_id: str, now: datetime) -> int:
         """Give up the waiting deletions of a job for good. Return how many files stay."""

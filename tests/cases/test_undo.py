@@ -512,3 +512,17 @@ def test_planned_deletions_follow_a_renamed_table(workspace: Workspace, *, swapp
     assert states(workspace, job_id) == {LedgerState.DELETED}, lines
     assert files - workspace.files() == frozenset(planned)
     assert workspace.read(renamed) == rows
+
+
+def test_a_renamed_table_gets_back_what_its_expiry_removed(workspace: Workspace) -> None:
+    """What waits under the earlier name is no orphan of the new one, and the undo finds the table there."""
+    history(workspace)
+    before = workspace.read()
+    job = expired(workspace)
+    workspace.icebergs["lake"].rename_table(NAME, "sales.renamed")
+    workspace.detect()
+    workspace.run(ORPHANS, name="sales.renamed", remove_orphans__max_delete_ratio=1)
+    done = undo(workspace.app.runtime, job)
+    assert (done.job.ref, workspace.read("sales.renamed")) == (ref("sales.renamed"), before)
+    settled(workspace, hours=100)
+    assert workspace.read("sales.renamed") == before

@@ -218,9 +218,13 @@ class SqlLedger(DeletionLedger):
                 states_by_job.setdefault(job, {})[path] = state
         return states_by_job
 
-    def waiting_paths(self, ref: TableRef) -> Sequence[str]:
+    def waiting_paths(self, ref: TableRef, table_uuid: str = "") -> Sequence[str]:
         open_states = (*WAITING, LedgerState.UNDOING)
-        query = sa.select(DELETIONS.c.path).join(TABLES).where(*of_table(ref), DELETIONS.c.state.in_(open_states))
+        renamed = (JOBS.c.table_uuid == table_uuid) & (TABLES.c.catalog == ref.catalog) & (JOBS.c.table_uuid != "")
+        of_any_name = sa.or_(sa.and_(*of_table(ref)), renamed)
+        joined = DELETIONS.join(JOBS, DELETIONS.c.job_id == JOBS.c.job_id).join(TABLES, JOBS.c.table_id == TABLES.c.id)
+        query = sa.select(DELETIONS.c.path).select_from(joined)
+        query = query.where(DELETIONS.c.state.in_(open_states), of_any_name)
         with self.db.reading() as connection:
             return list(connection.execute(query).scalars())
 

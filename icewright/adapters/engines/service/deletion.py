@@ -90,9 +90,9 @@ class Deletion:
     ledger: DeletionLedger
     clock: Clock
 
-    def planned(self, ref: TableRef) -> pl.DataFrame:
-        """Return the `path` of each file of the table that some job is still to delete."""
-        return pl.DataFrame({"path": self.ledger.waiting_paths(ref)}, schema={"path": pl.String})
+    def planned(self, ref: TableRef, table_uuid: str) -> pl.DataFrame:
+        """Return the `path` of each file of the table, under any of its names, that some job is still to delete."""
+        return pl.DataFrame({"path": self.ledger.waiting_paths(ref, table_uuid)}, schema={"path": pl.String})
 
     def looked_at(
         self, planned: Sequence[FileAction], concurrency: int

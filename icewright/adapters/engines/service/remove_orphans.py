@@ -140,7 +140,8 @@ class RemoveOrphansInService:
                     listing.add(root, batch)
             fresh = _same_table(base, catalog.load(base.ref))
             reached, manifests = early.result() if fresh == base else self._reached(fresh, step)
-            waiting_deletions = self.deletion.planned(base.ref)  # another job deletes these, or an undo takes them back
+            # another job deletes these, or an undo takes them back
+            waiting_deletions = self.deletion.planned(base.ref, base.table_uuid)
             reached.add(hashed(waiting_deletions, files.canonical))
             strange = listing.strange_metadata(reached)
             debris = self._identified(catalog, fresh, strange, adopted)

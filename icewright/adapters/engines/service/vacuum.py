@@ -172,7 +172,7 @@ class BranchVacuum:
             self._may_touch(survey, table)
             self._readable(survey, table, mark)
             named = mark.named
-            named.add(hashed(self.deletion.planned(table.ref), files.canonical))
+            named.add(hashed(self.deletion.planned(table.ref, table.table_uuid), files.canonical))
             try:
                 strange = identify(base, listing.strange_metadata(named), files.read, surroundings.adopted)
             except MetadataUnreadable as error:
