@@ -100,7 +100,7 @@ def _neglected(facts: TableFacts, knobs: Knobs) -> list[str]:
     left = [(ref, head) for ref, head in heads if ref.name not in facts.branches and head is not None]
     bad = [text for ref, head in left if (text := _bad_files(ref, head, facts, knobs)) is not None]
     more = f" and {len(bad) - _SHOWN} more" if len(bad) > _SHOWN else ""
-    return [f"{'; '.join(bad[:_SHOWN])}{more}: compact.branches names what is compacted beside main"] if bad else []
+    return [f"{'; '.join(bad[:_SHOWN])}{more}: set compact.branches to compact branches too"] if bad else []
 
 
 def _bad_files(ref: SnapshotRef, head: Snapshot, facts: TableFacts, knobs: Knobs) -> str | None:

@@ -96,7 +96,7 @@ def test_bad_branches_that_nobody_compacts(main: PartitionFacts) -> None:
     assert isinstance(found, Due | NotDue)
     notes = found.work.notes if isinstance(found, Due) else found.notes
     (note,) = [note for note in notes if "branch" in note]
-    assert note.startswith("branch audit has 90 data files of 1 MB on average and 3 delete files: compact.branches")
+    assert note.startswith("branch audit has 90 data files of 1 MB on average and 3 delete files: set compact.branches")
     good = replace(_facts(main), metadata=_table({"total-data-files": "1", "total-files-size": "9"}))
     fine = _verdict(good)
     assert isinstance(fine, Due | NotDue)

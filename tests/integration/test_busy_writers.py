@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 import pytest
 
 from icewright.adapters.engines.arrow.iceberg import IcebergTable
 from icewright.adapters.engines.arrow.small_table import SmallTable
+from icewright.core.errors import CommitConflict
 from icewright.core.policy import Operation
 from icewright.core.runs import OperationState
 from tests.integration.bench import Bench
+from tests.integration.beside import beside
 from tests.integration.javacore import JavaTable
 from tests.integration.tables import create
 from tests.nightly import nightly
@@ -179,6 +183,48 @@ def test_deletes_older_than_all_other_rows(
     done = table.bench.run(table.name, Operation.COMPACT, KNOBS)
     assert table.found() == sorted(table.rows.items())
     assert done.state is state
+
+
+@pytest.mark.cases(144)
+@pytest.mark.nightly
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_stream_of_upserts(version: int, upserts: Callable[[int], Upserts]) -> None:
+    """Most of six compactions commit beside a writer that upserts the whole time, and each row is as written last."""
+    table = upserts(version)
+    for first in range(0, 60, 3):
+        table.append(first, first + 1, first + 2)
+    stop, states = threading.Event(), list[OperationState]()
+
+    def stream() -> None:
+        for number in count(1):
+            table.upsert(number % 60, 100 + number)
+            if stop.wait(0.3):
+                return
+
+    with beside(stop, stream) as errors:
+        states += [table.bench.run(table.name, Operation.COMPACT, KNOBS).state for _ in range(6)]
+    assert not errors
+    assert states.count(OperationState.COMMITTED) > 3, states
+    assert table.found() == sorted(table.rows.items())
+
+
+@pytest.mark.cases(144)
+def test_deletes_that_dangle_and_cannot_go_now(
+    upserts: Callable[[int], Upserts], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rewrite that is committed stays so when a writer is faster than the removal of its dangling deletes."""
+    table = upserts(3)
+    table.append(1, 2)
+    table.upsert(1, 3)
+
+    def lost(_: IcebergTable) -> None:
+        raise CommitConflict("a writer was faster")
+
+    monkeypatch.setattr(IcebergTable, "remove_dangling_deletes", lost)
+    done = table.bench.run(table.name, Operation.COMPACT, KNOBS)
+    assert done.state is OperationState.COMMITTED, done
+    assert "lost a commit to a writer: a writer was faster" in done.notes
+    assert table.found() == sorted(table.rows.items())
 
 
 @pytest.mark.cases(144)

@@ -220,9 +220,16 @@ class IcebergTable:
             self._table.io().deleteFile(path)
 
     def remove_dangling_deletes(self) -> None:
-        """Remove delete files that apply to no data file any more."""
+        """Remove delete files that apply to no data file any more. Raises `CommitConflict`."""
+        from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - the service starts without a JVM
+
         self._table.refresh()
-        self._java.actions(self._java.session).removeDanglingDeleteFiles(self._table).execute()
+        try:
+            self._java.actions(self._java.session).removeDanglingDeleteFiles(self._table).execute()
+        except Py4JJavaError as error:
+            if conflict := _CONFLICTS.get(_simple_name(error)):
+                raise conflict(telling(str(error))) from error
+            raise
 
     def _json(self, schema: Any) -> Mapping[str, Any]:  # noqa: ANN401
         read: Mapping[str, Any] = json.loads(self._java.schema_json(schema))

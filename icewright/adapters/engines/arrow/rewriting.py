@@ -88,7 +88,10 @@ class ArrowRewrite:
             self._commit(self._rewrite_groups(layout, groups))
         if self._option("remove-dangling-deletes") == "true" and self.result.row[_DONE]:
             self.check()
-            self.table.remove_dangling_deletes()
+            try:
+                self.table.remove_dangling_deletes()
+            except CommitConflict as error:  # the rewrite is committed; a later one removes them
+                self.result.conflicts.append(str(error))
         return self.result
 
     def _option(self, option: str, default: str = "") -> str:

@@ -78,4 +78,4 @@ class RewriteTable(Protocol):
         """Delete outputs that will not be committed."""
 
     def remove_dangling_deletes(self) -> None:
-        """Remove delete files that apply to no data file any more."""
+        """Remove delete files that apply to no data file any more. Raises `CommitConflict`."""
