@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from icewright.core.breakers import UNAVAILABLE
-from icewright.core.errors import Cancelled, CatalogUnavailable, IcewrightError, LeaseLost
+from icewright.core.errors import Cancelled, IcewrightError, LeaseLost
 from icewright.core.policy import TIMEOUT
 from icewright.core.table import TableRef
-from icewright.flow.breakers import failing_resources, hanging_call, record_wait
+from icewright.flow.breakers import failing_resources, record_wait, waits_for
 from icewright.flow.execute import end_abandoned_job, execute_taken
 from icewright.flow.lease import Lease
 from icewright.flow.runtime import Runtime
@@ -25,7 +25,7 @@ from icewright.ports.work import WAITS_AFTER, SupervisedWork, WorkState
 
 PATIENCE = timedelta(seconds=10)  # a thread without progress for so long, past the job's end, is given up
 LOOK_AFTER = timedelta(seconds=5)  # without progress, after which the supervisor itself asks for the state of the lease
-UNANSWERED = timedelta(seconds=60)  # after which a job that waits for a failing catalog is given up
+UNANSWERED = timedelta(seconds=60)  # after which a job that waits for a failing catalog or storage is given up
 _SUPERVISE_EVERY = 1.0  # seconds
 
 
@@ -144,24 +144,21 @@ class Worker:
         self._forget(run)
 
     def _record_wait(self, run: RunningJob) -> None:
-        """Note whether a job waits, and count a wait for its catalog once for the breaker of the catalog."""
+        """Note whether a job waits, and count a wait for its catalog or storage once for the breaker of that."""
         state = run.state if run.lease.work.idle_seconds() >= WAITS_AFTER else None
         waited, run.waits = run.waits, state is not None and state.waits
         if state is not None and run.waits and not waited:
             record_wait(self._runtime, state, run.job.ref)
 
     def _unanswered(self, run: RunningJob) -> Cancelled | None:
-        """Return why a job must end that waits for long for a catalog which is known not to answer others either."""
-        catalog, state = f"catalog {run.job.ref.catalog}", run.state
-        if state.idle_seconds < UNANSWERED.total_seconds():
-            return None
-        if not isinstance(hanging_call("", state.site), CatalogUnavailable):
+        """Return why a job must end that waits for long for what is known not to answer others either."""
+        if (state := run.state).idle_seconds < UNANSWERED.total_seconds():
             return None
         try:
-            failing = failing_resources(self._runtime)
+            resource, failing = waits_for(self._runtime, state, run.job.ref), failing_resources(self._runtime)
         except IcewrightError:  # the store is away for a moment
             return None
-        return Cancelled(f"{UNAVAILABLE}: {catalog} does not answer") if catalog in failing else None
+        return Cancelled(f"{UNAVAILABLE}: {resource} does not answer") if resource in failing else None
 
     def _overdue(self, run: RunningJob) -> Cancelled | LeaseLost | None:
         """Return why a job must end when its thread has not ended in time and does nothing; None for other jobs."""

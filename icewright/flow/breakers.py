@@ -34,6 +34,7 @@ from icewright.flow.runtime import Runtime
 from icewright.ports import TableRow
 from icewright.ports.work import CallSite, WorkState
 
+_STORAGE_CALLS = ("icewright.adapters.files.local", "icewright.adapters.files.obj", "icewright.adapters.files.stor")
 _CALLERS: Mapping[str, Callable[[str], IcewrightError]] = {
     "icewright.adapters.files.": StorageHangs,
     "icewright.adapters.catalogs.": CatalogUnavailable,
@@ -72,10 +73,23 @@ def hanging_call(message: str, site: CallSite | None) -> IcewrightError:
     return next((error for part, error in _CALLERS.items() if module.startswith(part)), TerminalError)(message)
 
 
+def hangs_in_storage(site: CallSite | None) -> bool:
+    """Return whether a thread is in a call of the storage, and not in work on what was read."""
+    return site is not None and site.module.startswith(_STORAGE_CALLS)
+
+
+def waits_for(runtime: Runtime, work: WorkState, ref: TableRef) -> str | None:
+    """Return the catalog or storage place whose answer the work on a table waits for; None for other work."""
+    error = hanging_call("", work.site)
+    if not isinstance(error, CatalogUnavailable) and not hangs_in_storage(work.site):
+        return None
+    return faulty_resource(error, ref, location_of(runtime.store.tables.get(ref)), "")
+
+
 def record_wait(runtime: Runtime, work: WorkState, ref: TableRef) -> None:
-    """Count a call to the table's catalog that has not returned yet, as if it had failed, for the catalog's breaker."""
+    """Count a call of the table's catalog or storage that has not returned yet for the breaker, as if it had failed."""
     error = hanging_call(f"{work.name} waits for an answer since {work.idle_seconds:.0f} s", work.site)
-    if isinstance(error, CatalogUnavailable):
+    if isinstance(error, CatalogUnavailable) or hangs_in_storage(work.site):
         with suppress(StorageUnavailable):  # the breaker is not worth more than the look at others
             record_fault(runtime, error, ref)
 

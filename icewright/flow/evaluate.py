@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
@@ -12,7 +13,7 @@ from datetime import datetime, timedelta
 from queue import Empty, SimpleQueue
 
 from icewright.core.branches import chosen_branches, on_branch
-from icewright.core.breakers import FIRST_WAIT, PROBE_LIMIT, is_shared_fault
+from icewright.core.breakers import FIRST_WAIT, OPEN_AFTER, PROBE_LIMIT, is_shared_fault, storage_place
 from icewright.core.describe import MaintenanceStatus, table_status
 from icewright.core.effective import Knobs
 from icewright.core.errors import MemoryBusy, MetadataUnreadable, StorageHangs, TableNotFound
@@ -20,7 +21,15 @@ from icewright.core.layering import Policy
 from icewright.core.policy import ENABLED, EVALUATE_TIMEOUT, Operation
 from icewright.core.table import TableFacts, TableMetadata, TableRef
 from icewright.core.verdicts import Evaluation, evaluate, thresholds
-from icewright.flow.breakers import failing_resources, hanging_call, record_fault, record_success, record_wait
+from icewright.flow.breakers import (
+    failing_resources,
+    hanging_call,
+    hangs_in_storage,
+    location_of,
+    record_fault,
+    record_success,
+    record_wait,
+)
 from icewright.flow.runtime import Runtime
 from icewright.ports import TableRow
 from icewright.ports.memory import ROOM
@@ -163,6 +172,7 @@ class _Evaluating:
     ref: TableRef
     work: SupervisedWork
     result: Future[Evaluation | None] = field(default_factory=Future)
+    place: str = ""  # the storage place of the table
     began: datetime | None = None  # when a thread took it
     waited: bool = False  # for an answer, which was counted for the breaker of the catalog
 
@@ -183,7 +193,8 @@ class Evaluator:
         self._queue: SimpleQueue[_Evaluating | None] = SimpleQueue()
         self._running: dict[TableRef, _Evaluating] = {}
         self._hanging: dict[TableRef, _Evaluating] = {}  # given up, and their threads have not come back
-        self._claimed: dict[TableRef, None] = {}  # an ordered set
+        self._claimed: dict[TableRef, str] = {}  # in the order of their turns, with their storage places
+        self._hung_places: set[str] = set()  # in which several evaluations wait for a file
         self._threads = 0  # that take from the queue
         self._probing: set[TableRef] = set()  # each for a failing catalog
 
@@ -195,13 +206,12 @@ class Evaluator:
         """Do as `due`, and return the tables whose evaluation ended; None when nothing is due and nothing runs."""
         self._forget_returned()
         room = BATCH - len(self._running) - len(self._claimed)
-        claimed = self._claim(room) if room > 0 else []
-        self._claimed |= dict.fromkeys(claimed or ())
+        claimed = self._claim(room) if room > 0 else {}
+        self._claimed |= claimed or {}
         if claimed is None and not self._claimed and not self._running:
             return None
         for ref in [ref for ref in self._claimed if ref not in self._running]:  # it may move while it is evaluated
-            del self._claimed[ref]
-            self._begin(ref)
+            self._begin(ref, self._claimed.pop(ref))
         wait([running.result for running in self._running.values()], ROUND.total_seconds())
         ended = [ref for ref, running in self._running.items() if running.result.done()]
         errors = [error for ref in ended if (error := self._running.pop(ref).result.exception()) is not None]
@@ -234,14 +244,15 @@ class Evaluator:
         for ref in returned:
             del self._hanging[ref]
         if returned:
+            self._hung_places.clear()
             self._runtime.store.tables.schedule_evaluation(returned, self._runtime.clock.now())
 
-    def _begin(self, ref: TableRef) -> None:
+    def _begin(self, ref: TableRef, place: str) -> None:
         if (hung := self._hanging.get(ref)) is not None:
             self._record_hanging(hung)
             return
         work = SupervisedWork(f"the evaluation of {ref}", self._seconds)
-        self._running[ref] = running = _Evaluating(ref, work)
+        self._running[ref] = running = _Evaluating(ref, work, place=place)
         self._queue.put(running)
         if self._threads < min(MAX_CONCURRENT, len(self._running)):
             self._start_thread()
@@ -296,6 +307,9 @@ class Evaluator:
             if not one.waited:
                 one.waited = True
                 record_wait(self._runtime, state, one.ref)
+        hung = Counter(one.place for one, state in waiting if hangs_in_storage(state.site))
+        hung.update(one.place for one in self._hanging.values())
+        self._hung_places = {place for place, count in hung.items() if place and count >= OPEN_AFTER}
         if waiting:
             self._postpone()
         places = MAX_CONCURRENT + min(len(waiting), MAX_WAITING)
@@ -306,21 +320,31 @@ class Evaluator:
             self._queue.put(None)
 
     def _postpone(self) -> None:
-        """Give back the tables of failing catalogs that no thread has taken, but for those that probe them."""
+        """Give back the tables of failing catalogs that no thread has taken, but for those that probe them.
+
+        So are the tables of a storage place in which several evaluations hang, such as a mount whose server is gone.
+        """
         for resource, breaker in failing_resources(self._runtime).items():
             of_catalog = [one for ref, one in self._running.items() if resource == f"catalog {ref.catalog}"]
-            refs = [one.ref for one in of_catalog if one.ref not in self._probing and one.result.cancel()]
-            for ref in refs:
-                del self._running[ref]
-            self._runtime.store.tables.schedule_evaluation(refs, breaker.retry_at, release=True)
+            self._defer([one for one in of_catalog if one.ref not in self._probing], breaker.retry_at)
+        hung = [one for one in self._running.values() if one.place in self._hung_places]
+        self._defer(hung, self._runtime.clock.now() + FIRST_WAIT)
+
+    def _defer(self, evaluations: Sequence[_Evaluating], until: datetime) -> None:
+        """Give back those that no thread has taken."""
+        refs = [one.ref for one in evaluations if one.result.cancel()]
+        for ref in refs:
+            del self._running[ref]
+        self._runtime.store.tables.schedule_evaluation(refs, until, release=True)
 
     def _limit(self, ref: TableRef) -> timedelta:
         return timedelta(seconds=self._runtime.policy().knobs_for(ref, None)[EVALUATE_TIMEOUT])
 
-    def _claim(self, limit: int) -> list[TableRef] | None:
-        """Claim due tables and return those to evaluate now; None when nothing is due.
+    def _claim(self, limit: int) -> dict[TableRef, str] | None:
+        """Claim due tables and return those to evaluate now, with their storage places; None when nothing is due.
 
-        Tables out of scope are given back, and those of a catalog that does not answer, but for one that probes it.
+        Tables out of scope are given back, and those of a catalog that does not answer, but for one that probes it, and
+        those of a storage place that hangs.
         """
         runtime, now = self._runtime, self._runtime.clock.now()
         tables, holder = runtime.store.tables, runtime.trigger.holder
@@ -340,7 +364,10 @@ class Evaluator:
                 self._probing.add(waiting.pop())
             tables.schedule_evaluation(waiting, max(breaker.retry_at, now + FIRST_WAIT), release=True)
             in_scope = [ref for ref in in_scope if ref not in waiting]
-        return in_scope
+        places = {row.ref: storage_place(location_of(row) or "") for row in rows}
+        hung = {ref for ref in in_scope if places[ref] in self._hung_places}
+        tables.schedule_evaluation(list(hung), now + FIRST_WAIT, release=True)
+        return {ref: places[ref] for ref in in_scope if ref not in hung}
 
     def _record_hanging(self, hung: _Evaluating) -> None:
         """Record that a table cannot be read, as a call that hangs holds the thread of its evaluation."""

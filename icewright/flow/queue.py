@@ -37,8 +37,8 @@ def plan_now(
     usage = runtime.store.planning.usage(midnight)
     stored = {job.ref for job in usage.active}
     unstored = [job.active() for job in running if job.ref not in stored]
-    failing = failing_resources(runtime)  # jobs that wait for a catalog use nothing that others need
-    active = [job for job in (*usage.active, *unstored) if f"catalog {job.ref.catalog}" not in failing]
+    failing = failing_resources(runtime)  # jobs that wait for a catalog or a storage use nothing that others need
+    active = [job for job in (*usage.active, *unstored) if not (failing and _needs(runtime, job.ref, failing))]
     usage = replace(usage, active=tuple(active), started=started)
     running_refs = {job.ref for job in running}
     pause = runtime.store.fleet.get()
@@ -48,6 +48,12 @@ def plan_now(
         if runtime.scopes[candidate.ref.catalog].holds(candidate.ref)
     ]
     return make_plan(_without_unavailable(runtime, candidates, failing, now), _limits(runtime), now, usage)
+
+
+def _needs(runtime: Runtime, ref: TableRef, failing: Container[str]) -> bool:
+    """Return whether a job on the table waits for a catalog or a storage place."""
+    needed = resources(ref, location_of(runtime.store.tables.get(ref)), None)
+    return any(resource in failing for resource in needed)
 
 
 class Planning:

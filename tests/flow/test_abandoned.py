@@ -95,15 +95,15 @@ def made_by(module: str, call: Callable[..., Any]) -> Callable[..., Any]:
     return FunctionType(made.__code__, {"__name__": module}, closure=made.__closure__)
 
 
-def hang_loads(bench: Bench, hang: Hang, catalog: str) -> None:
-    """Let the catalog answer no request for a table until the test releases it."""
+def hang_loads(bench: Bench, hang: Hang, catalog: str, module: str = "icewright.adapters.catalogs.fake") -> None:
+    """Let requests for a table, which this module makes, have no answer until the test releases them."""
     load = bench.catalogs[catalog].load
 
     def hanging(ref: TableRef) -> TableMetadata:
         hang()
         return load(ref)
 
-    bench.catalogs[catalog].load = made_by("icewright.adapters.catalogs.fake", hanging)  # type: ignore[method-assign]
+    bench.catalogs[catalog].load = made_by(module, hanging)  # type: ignore[method-assign]
 
 
 def pass_seconds(worker: Worker, seconds: Seconds, count: float) -> None:
@@ -207,8 +207,15 @@ def test_a_job_that_makes_progress_past_its_end_is_left_to_end_by_itself(bench: 
         assert worker.busy == 1
 
 
-@pytest.mark.cases(114)
-def test_jobs_that_wait_for_a_catalog_take_no_slots_from_the_tables_of_others(bench: Bench, hang: Hang) -> None:
+@pytest.mark.cases(114, 115)
+@pytest.mark.parametrize(
+    ("module", "resource"),
+    [("icewright.adapters.catalogs.fake", "catalog pond"), ("icewright.adapters.files.local", "storage s3://pond")],
+    ids=["catalog", "storage"],
+)
+def test_jobs_that_wait_for_an_answer_take_no_slots_from_the_tables_of_others(
+    bench: Bench, hang: Hang, module: str, resource: str
+) -> None:
     """For five seconds all slots and all room of the limits is theirs; after a minute they are given up."""
     refs = [bench.table(f"t{number}", catalog="pond") for number in range(3)]
     bench.limits, seconds = Limits(total=3), Seconds()
@@ -216,7 +223,7 @@ def test_jobs_that_wait_for_a_catalog_take_no_slots_from_the_tables_of_others(be
     detect_due(runtime)
     evaluate_due(runtime, ["pond"])
     assert Planning(runtime).due() == 3
-    hang_loads(bench, hang, "pond")
+    hang_loads(bench, hang, "pond", module)
     worker = Worker(runtime, 3, lambda: None, seconds)
     threads = set(threading.enumerate())
     assert worker.take() == 3
@@ -228,7 +235,7 @@ def test_jobs_that_wait_for_a_catalog_take_no_slots_from_the_tables_of_others(be
     assert (Planning(runtime).due(), worker.take()) == (0, 0)
     seconds.now += 6
     worker.supervise()
-    assert [(breaker.resource, breaker.failures) for breaker in bench.store.breakers.list()] == [("catalog pond", 3)]
+    assert [(breaker.resource, breaker.failures) for breaker in bench.store.breakers.list()] == [(resource, 3)]
     assert (Planning(runtime).due(), worker.take()) == (1, 1)
     _until(lambda: JobState.SUCCEEDED in job_states(bench))
     pass_seconds(worker, seconds, 50)
@@ -238,7 +245,7 @@ def test_jobs_that_wait_for_a_catalog_take_no_slots_from_the_tables_of_others(be
     for ref in refs:
         (job,) = bench.store.jobs.list(ref)
         assert job.state is JobState.CANCELLED
-        assert job.summary.startswith("cancelled: unavailable: catalog pond does not answer; its thread hangs in")
+        assert job.summary.startswith(f"cancelled: unavailable: {resource} does not answer; its thread hangs in")
     hang.released.set()
     for thread in set(threading.enumerate()) - threads:
         thread.join(NEVER)
@@ -362,6 +369,36 @@ def test_a_catalog_that_hangs_stops_no_evaluation_of_the_tables_of_others(bench:
         evaluator.due()
     assert evaluated() == {"well", *hung}
     assert not bench.store.breakers.list()
+    evaluator.close()
+
+
+@pytest.mark.cases(115)
+def test_a_storage_place_that_hangs_stops_no_evaluation_elsewhere(bench: Bench, hang: Hang) -> None:
+    """Twenty of its tables hang: after five seconds the rest is put off, and comes when the place answers."""
+    hung = {bench.table(f"t{number}", catalog="pond").name for number in range(20)}
+    bench.table("well")
+    runtime, seconds = bench.runtime(), Seconds()
+    detect_due(runtime)
+    hang_loads(bench, hang, "pond", "icewright.adapters.files.local")
+    bench.clock.advance(seconds=1)
+    bench.store.tables.schedule_evaluation([TableRef("lake", ("sales",), "well")], bench.clock.now())  # the last
+    evaluator = Evaluator(runtime, ["lake", "pond"], seconds)
+
+    def evaluated() -> set[str]:
+        return {row.ref.name for row in bench.store.tables.list() if row.evaluated_at is not None}
+
+    evaluator.due()
+    _until(lambda: hang.calls == 4)
+    for _ in range(2):
+        seconds.now += 6
+        evaluator.due()
+    assert evaluated() == {"well"}
+    assert [breaker.resource for breaker in bench.store.breakers.list()] == ["storage s3://pond"]
+    hang.released.set()
+    for _ in range(30):
+        bench.clock.advance(minutes=1)
+        evaluator.due()
+    assert evaluated() == {"well", *hung}
     evaluator.close()
 
 
