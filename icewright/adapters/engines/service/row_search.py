@@ -316,4 +316,4 @@ def reading_layout(fields: Sequence[Field], schemas: Sequence[Mapping[str, Any]]
     ids = {one["id"] for one in fields}
     older = {f["id"]: f for schema in reversed(schemas) for f in schema["fields"] if f["id"] not in ids}
     schema = {"type": "struct", "fields": fields}
-    return Layout(schema, older, metadata.properties, False, (), False, 0, (), _MEMORY_BYTES, {})
+    return Layout.for_reading(schema, older, metadata.properties, _MEMORY_BYTES)
