@@ -135,7 +135,3 @@ def main() -> None:
         shape = f"{count} rows and {added} appended since the last statistics"
         grown = compare(sides, sides.lake.save("grown"), count + added, shape)
         sides.found += [replace(whole, more={**whole.more, **histories(sides, tried)}), grown]
-
-
-if __name__ == "__main__":
-    main()
