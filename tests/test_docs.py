@@ -31,7 +31,6 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "auth.oidc": sections.OidcSection,
     "policy_from": sections.PolicyFromSection,
     "openlineage": sections.OpenLineageSection,
-    "opentelemetry": sections.OpenTelemetrySection,
 }
 
 

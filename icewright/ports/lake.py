@@ -341,7 +341,8 @@ class TableFiles(Storage, Protocol):
         """
 
     def live_files(self, manifests: Sequence[ManifestFile]) -> Iterator[pa.RecordBatch]:
-        """Return the files that are live in the manifests: `path`, `bytes`, `content`, `format`, in bounded memory.
+        """Return the files that are live in the manifests, in bounded memory.
 
-        A path may come more than once. Complete or an error: an unreadable manifest ends the iteration by raising.
+        Columns: path, bytes, content, format, and manifest: the index of the manifest in `manifests`. A path may come
+        more than once. Complete or an error: an unreadable manifest ends the iteration by raising.
         """

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from struct import pack
-from typing import Any
+from typing import Any, cast
 
 import fastavro
 import pytest
 
+from icewright.adapters.engines.service import integrity
 from icewright.core.integrity import CheckLevel, FileFaultKind, IntegrityReport
+from icewright.ports import FileStat, TableFiles
 from tests.cases.conftest import ground, workspace
 from tests.cases.tampering import in_map, rewrite, tamper_manifest
 from tests.cases.workspace import BY_PART, NAME, Workspace, ref
@@ -82,6 +84,34 @@ def test_files_outside_the_location_are_asked_for(workspace: Workspace) -> None:
         path.rename(workspace.home / path.name)
     assert {fault.kind for fault in check(workspace).faults} == {FileFaultKind.MISSING}
     assert len(check(workspace).faults) == len(files)
+
+
+def test_a_location_that_files_spell_otherwise_is_listed_again(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where too many paths differ as they are spelt, only files that no spelling shows are asked for one by one."""
+    monkeypatch.setattr(integrity, "_FEW", 0)
+    craft = workspace.craft(spec=BY_PART)
+    workspace.commits(craft, [300, 200])
+    spelt = f"file://{craft.folder.parent}//{craft.folder.name}"
+    folder = workspace.publish(craft, lambda document: document.update(location=spelt))
+    lost = min((folder / "data").rglob("*.parquet"))
+    lost.unlink()
+    asked: list[str] = []
+
+    class Asked:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(workspace.app.runtime.files, name)
+
+        def stat(self, paths: Sequence[str], concurrency: int) -> Mapping[str, FileStat | None]:
+            asked.extend(paths)
+            return workspace.app.runtime.files.stat(paths, concurrency)
+
+    catalog = workspace.app.runtime.catalogs["lake"]
+    report = integrity.IntegrityCheck(cast("TableFiles", Asked()), workspace.metadata()).run(catalog)
+    assert [(fault.kind, fault.path) for fault in report.faults] == [(FileFaultKind.MISSING, f"file://{lost}")]
+    assert asked == [f"file://{lost}"]
+    assert report.files == check(workspace).files
 
 
 def _newest(folder: Path) -> Path:

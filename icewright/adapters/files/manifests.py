@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC
 from typing import Any, TypeVar
@@ -121,13 +121,15 @@ class ManifestReader:
         return _inherit(table, manifests, [b.num_rows for b in batches])
 
     def live_files(self, manifests: Sequence[ManifestFile]) -> Iterator[pl.DataFrame]:
-        """Yield `path`, `bytes`, `content`, `format` of live entries in chunks: bounded memory, past the cache.
+        """Yield `path`, `bytes`, `content`, `format` and `manifest` (index) of live entries in chunks: bounded memory.
 
         A path may come more than once. Complete or an error: an unreadable manifest ends the iteration by raising.
         """
+        start = 0
         for tasks in _chunks(manifests):
-            for frames in _side_by_side(self._live, tasks):
-                yield from frames
+            for task, frame in zip(tasks, _side_by_side(self._live, tasks), strict=True):
+                yield frame.with_columns(pl.col("manifest") + start)
+                start += len(task)
 
     def bounds(self, manifests: Sequence[ManifestFile], field_ids: Sequence[int]) -> pl.DataFrame:
         """Return `path`, `bytes`, `spec_id`, `partition` and both bounds of each field, of each live data file.
@@ -186,24 +188,27 @@ class ManifestReader:
                 start += one.records
         return result
 
-    def _live(self, manifests: Sequence[ManifestFile]) -> list[pl.DataFrame]:
+    def _live(self, manifests: Sequence[ManifestFile]) -> pl.DataFrame:
         return pinpointed(self._read_live, manifests, lambda one: self._read_live([one]))
 
-    def _read_live(self, manifests: Sequence[ManifestFile]) -> list[pl.DataFrame]:
+    def _read_live(self, manifests: Sequence[ManifestFile]) -> pl.DataFrame:
         cached_batches = self.cache.load([(m.path, m.length) for m in manifests])
-        cached = [_whole(m, cached_batches[m.path]) for m in manifests if m.path in cached_batches]
-        table = pa.Table.from_batches(cached, ENTRY).select(["status", *_LIVE]).combine_chunks()
-        live = pl.DataFrame(pl.from_arrow(table)).filter(pl.col("status") != DELETED)
-        frames = [live.select(_LIVE)]
+        number_of = {m.path: number for number, m in enumerate(manifests)}
+        cached = {m.path: _whole(m, cached_batches[m.path]) for m in manifests if m.path in cached_batches}
+        table = pa.Table.from_batches(cached.values(), ENTRY).select(["status", *_LIVE]).combine_chunks()
+        numbers = _numbers((number_of[path], batch.num_rows) for path, batch in cached.items())
+        live = pl.DataFrame(pl.from_arrow(table)).with_columns(numbers).filter(pl.col("status") != DELETED)
+        frames = [live.select(*_LIVE, "manifest")]
         for schema, group in self._by_schema([m for m in manifests if m.path not in cached_batches]):
             for manifest, one in group:
                 _counted(manifest, one.records)
             with readable(m.path for m, _ in group):
                 body, records = avro.joined(c for _, c in group), sum(c.records for _, c in group)
                 raw = avro.read(schema, records, body, (_STATUS, _PATH, _BYTES, _CONTENT, _FORMAT), _REQUIRED)
-            live = raw.filter(pl.col(str(_STATUS)) != DELETED)
-            frames.append(live.select(_path(), _bytes(), _content(), _format()))
-        return [pl.concat(frames, rechunk=True)]
+            numbers = _numbers((number_of[m.path], c.records) for m, c in group)
+            live = raw.with_columns(numbers).filter(pl.col(str(_STATUS)) != DELETED)
+            frames.append(live.select(_path(), _bytes(), _content(), _format(), "manifest"))
+        return pl.concat(frames, rechunk=True)
 
     def _by_schema(
         self, manifests: Sequence[ManifestFile]
@@ -262,6 +267,12 @@ def _counted(manifest: ManifestFile, records: int) -> None:
 def _whole(manifest: ManifestFile, batch: pa.RecordBatch) -> pa.RecordBatch:
     _counted(manifest, batch.num_rows)
     return batch
+
+
+def _numbers(counts: Iterable[tuple[int, int]]) -> pl.Series:
+    """Return each number as often as its count says."""
+    frame = pl.DataFrame(list(counts), {"manifest": pl.UInt32, "count": pl.UInt32}, orient="row")
+    return frame.select(pl.col("manifest").repeat_by("count").explode(empty_as_null=False)).to_series()
 
 
 def _path() -> pl.Expr:

@@ -2,7 +2,9 @@
 
 One listing of the table's places answers for the existence of nearly all files; what it does not show is asked for one
 by one. Manifests are read while the listing goes on; only hashes of their files stay in memory, and manifests with
-files that the listing does not show are read again. Deeper levels decode all manifests, and read footers.
+files that the listing does not show are read again. Paths are compared as they are spelt, but for their schemes, which
+costs next to nothing; where that finds many files missing, all is looked at once more by keys that all spellings share.
+Deeper levels decode all manifests, and read footers.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from icewright.adapters.engines.service.listing import hashed
 from icewright.adapters.engines.service.reachable import (
     Canonical,
     as_files,
-    content_of,
+    content_by_manifest,
     lists_of,
     manifests_of,
     statistics_of,
@@ -33,7 +35,9 @@ from icewright.core.table import Snapshot, TableMetadata
 from icewright.ports import Catalog, TableFiles
 from icewright.ports.work import WorkerThreads
 
-_SLICE = 16  # manifests that are read together
+_SLICE = 512  # manifests that are read together
+_FEW = 1_000  # files that may be asked for one by one
+_SEED = 5
 _CONCURRENCY = 16
 _NO_FILES = pl.DataFrame(schema={"hash": pl.UInt64, "listed": pl.Int64})
 _DIFFERS = pl.col("listed").is_null() | (pl.col("bytes") != pl.col("listed")).fill_null(value=False)
@@ -48,11 +52,12 @@ class IntegrityCheck:
     metadata: TableMetadata
     level: CheckLevel = CheckLevel.EXISTS
     _listed: pl.DataFrame = field(default_factory=_NO_FILES.clone, init=False)
-    _named: list[pl.DataFrame] = field(default_factory=list, init=False)  # hashes and bytes of content files, by slice
+    _named: list[pl.DataFrame] = field(default_factory=list, init=False)  # hash, bytes, manifest of content files
+    _as_spelt: bool = field(default=True, init=False)
     _manifests: list[pl.DataFrame] = field(default_factory=list, init=False)
     _checked: int = field(default=0, init=False)
     _suspects: dict[str, tuple[int | None, str]] = field(default_factory=dict, init=False)  # bytes, kind by path
-    _suspected: list[pl.DataFrame] = field(default_factory=list, init=False)  # manifests that may name suspects
+    _held: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set), init=False)  # suspects by manifest
     _unreadable: dict[str, tuple[str, str]] = field(default_factory=dict, init=False)  # kind, error by path
 
     def run(self, catalog: Catalog) -> IntegrityReport:
@@ -62,17 +67,15 @@ class IntegrityCheck:
             listing = pool.submit(self._list_places)
             _each(metadata.snapshots, self._read_lists, self._list_is_unreadable)
             manifests = pl.concat(self._manifests).unique("path") if self._manifests else pl.DataFrame()
-            slices = [list(part.iter_slices(1)) for part in manifests.iter_slices(_SLICE)]
-            for number, part in enumerate(slices):
-                _each(part, partial(self._hash, number), self._manifest_is_unreadable)
+            self._hash_all(manifests)
             self._listed = listing.result()
-        small = [lists_of(metadata.snapshots), statistics_of(metadata)]
-        for files in [*small, as_files(manifests)] if manifests.height else small:
-            self._checked += files.height
-            self._compare(files)
-        for number in sorted(self._differing()):
-            readable = [m for m in slices[number] if m["path"].item() not in self._unreadable]
-            _each(readable, self._read, self._manifest_is_unreadable)
+        numbers, count = self._differing(manifests)
+        if count > _FEW:
+            self._as_spelt = False
+            self._hash_all(manifests)
+            self._listed = self._list_places()
+            numbers, _ = self._differing(manifests)
+        _each(numbers, partial(self._read, manifests), partial(self._manifest_is_unreadable, manifests))
         faults = self._faults()
         if self.level.includes(CheckLevel.ENTRIES):
             faults += self._deeper_faults({fault.path for fault in faults})
@@ -93,7 +96,7 @@ class IntegrityCheck:
         for place in (self.metadata.location, *self.metadata.write_paths):
             try:
                 for batch in self.files.listing(place):
-                    frame = hashed(pl.DataFrame(pl.from_arrow(batch)), self._canonical)
+                    frame = self._hashed(pl.DataFrame(pl.from_arrow(batch)))
                     listed.extend(frame.select("hash", pl.col("bytes").alias("listed")))
             except FolderMissing:  # each of its files is asked for
                 continue
@@ -102,42 +105,61 @@ class IntegrityCheck:
     def _read_lists(self, snapshots: Sequence[Snapshot]) -> None:
         self._manifests.append(manifests_of(self.files, snapshots))
 
-    def _hash(self, number: int, manifests: Sequence[pl.DataFrame]) -> None:
+    def _hashed(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Return the frame with a column `hash` of its paths."""
+        if self._as_spelt:
+            plain = pl.col("path").str.replace("^file:/*", "/").str.replace("^s3[an]:", "s3:")
+            return frame.with_columns(hash=plain.hash(_SEED))
+        return hashed(frame, self._canonical)
+
+    def _hash_all(self, manifests: pl.DataFrame) -> None:
+        """Hash the paths of the content files of all manifests that can be read."""
+        self._checked = 0
+        for start in range(0, manifests.height, _SLICE):
+            numbers = range(start, min(start + _SLICE, manifests.height))
+            _each(numbers, partial(self._hash, manifests), partial(self._manifest_is_unreadable, manifests))
+
+    def _hash(self, manifests: pl.DataFrame, numbers: Sequence[int]) -> None:
         found = [
-            hashed(frame, self._canonical).select("hash", "bytes", slice=pl.lit(number, pl.UInt32))
-            for frame in content_of(self.files, pl.concat(manifests))
+            self._hashed(frame).select(
+                "hash", "bytes", manifest=pl.Series(numbers, dtype=pl.UInt32).gather(frame["manifest"])
+            )
+            for frame in content_by_manifest(self.files, manifests[numbers])
         ]
         self._checked += sum(frame.height for frame in found)
         self._named += found
 
-    def _differing(self) -> set[int]:
-        """Return the numbers of the slices with content files that the listing does not show as they are named."""
+    def _differing(self, manifests: pl.DataFrame) -> tuple[Sequence[int], int]:
+        """Return the manifests with files that the listing does not show as they are named, and how many files."""
+        self._suspects.clear()
+        small = [lists_of(self.metadata.snapshots), statistics_of(self.metadata)]
+        for files in [*small, as_files(manifests)] if manifests.height else small:
+            self._checked += files.height
+            self._compare(files)
         if not self._named:
-            return set()
-        joined = pl.concat(self._named).join(self._listed, on="hash", how="left")
+            return (), len(self._suspects)
+        differing = pl.concat(self._named).join(self._listed, on="hash", how="left").filter(_DIFFERS)
         self._named.clear()
-        return set(joined.filter(_DIFFERS)["slice"])
+        return sorted(set(differing["manifest"])), differing.height + len(self._suspects)
 
-    def _read(self, manifests: Sequence[pl.DataFrame]) -> None:
-        before = len(self._suspects)
-        for frame in list(content_of(self.files, pl.concat(manifests))):
-            self._compare(frame)
-        if len(self._suspects) > before:
-            self._suspected += manifests
+    def _read(self, manifests: pl.DataFrame, numbers: Sequence[int]) -> None:
+        paths = manifests["path"].gather(list(numbers))
+        for frame in content_by_manifest(self.files, manifests[numbers]):
+            for path, number in self._compare(frame).select("path", "manifest").iter_rows():
+                self._held[paths[number]].add(path)
 
     def _list_is_unreadable(self, snapshot: Snapshot, error: MetadataUnreadable) -> None:
         self._unreadable[snapshot.manifest_list or self.metadata.metadata_location] = "manifest list", str(error)
 
-    def _manifest_is_unreadable(self, manifest: pl.DataFrame, error: MetadataUnreadable) -> None:
-        self._unreadable[manifest["path"].item()] = "manifest", str(error)
+    def _manifest_is_unreadable(self, manifests: pl.DataFrame, number: int, error: MetadataUnreadable) -> None:
+        self._unreadable[manifests["path"][number]] = "manifest", str(error)
 
-    def _compare(self, files: pl.DataFrame) -> None:
-        """Note files that the listing does not show with the length that is expected."""
-        if not files.height:
-            return
-        joined = hashed(files, self._canonical).join(self._listed, on="hash", how="left")
-        for path, size, kind in joined.filter(_DIFFERS).select("path", "bytes", "kind").iter_rows():
+    def _compare(self, files: pl.DataFrame) -> pl.DataFrame:
+        """Note files that the listing does not show with the length that is expected, and return them."""
+        differing = self._hashed(files).join(self._listed, on="hash", how="left").filter(_DIFFERS)
+        for path, size, kind in differing.select("path", "bytes", "kind").iter_rows():
             self._suspects[path] = size, kind
+        return differing
 
     def _faults(self) -> list[FileFault]:
         found: dict[str, tuple[FileFaultKind, str, str]] = {
@@ -201,15 +223,11 @@ class IntegrityCheck:
         needed_by = defaultdict[str, set[int]](set)
         for statistics in (*self.metadata.statistics, *self.metadata.partition_statistics):
             needed_by[statistics.path].add(statistics.snapshot_id)
-        held: dict[str, set[str]] = {}  # the wanted content files of each manifest
-        for manifest in self._suspected:
-            found = [set(frame["path"]) & wanted for frame in content_of(self.files, manifest)]
-            held[manifest["path"].item()] = set().union(*found)
         for snapshot in self.metadata.snapshots:
             of_snapshot = {snapshot.manifest_list or self.metadata.metadata_location}
             if of_snapshot.isdisjoint(self._unreadable):
                 for path in manifests_of(self.files, [snapshot])["path"]:
-                    of_snapshot |= {path} | held.get(path, set())
+                    of_snapshot |= {path} | self._held.get(path, set())
             for path in of_snapshot & wanted:
                 needed_by[path].add(snapshot.snapshot_id)
         return needed_by

@@ -44,13 +44,18 @@ def listed(manifests: pl.DataFrame) -> list[ManifestFile]:
 
 def content_of(files: TableFiles, manifests: pl.DataFrame) -> Iterator[pl.DataFrame]:
     """Yield the content files that are live in the manifests, chunk by chunk; a path may come again."""
+    for frame in content_by_manifest(files, manifests):
+        yield frame.drop("manifest")
+
+
+def content_by_manifest(files: TableFiles, manifests: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """Yield what `content_of` does, with `manifest`: the row of `manifests` that each file is named by."""
     vector = pl.col("format") == "PUFFIN"
     kind = pl.col("content").replace_strict(CONTENT_KINDS, default="data", return_dtype=pl.String)
     for batch in files.live_files(listed(manifests)):
         frame = pl.DataFrame(pl.from_arrow(batch))
-        yield frame.select(
-            "path", "bytes", pl.when(vector).then(pl.lit("deletion vectors")).otherwise(kind).alias("kind")
-        )
+        kinds = pl.when(vector).then(pl.lit("deletion vectors")).otherwise(kind).alias("kind")
+        yield frame.select("path", "bytes", kinds, "manifest")
 
 
 def lists_of(snapshots: Iterable[Snapshot]) -> pl.DataFrame:
