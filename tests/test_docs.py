@@ -31,6 +31,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "auth.oidc": sections.OidcSection,
     "policy_from": sections.PolicyFromSection,
     "openlineage": sections.OpenLineageSection,
+    "opentelemetry": sections.OpenTelemetrySection,
 }
 
 

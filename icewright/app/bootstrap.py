@@ -42,6 +42,7 @@ from icewright.app.config import Checks, Config, load_config
 from icewright.app.entries import CatalogConfig, PoolConfig, allowlist_faults, is_allowed
 from icewright.app.identity import holder, is_dead, user
 from icewright.app.lineage import with_lineage
+from icewright.app.tracing import with_tracing
 from icewright.core.errors import ConfigError, StorageUnavailable
 from icewright.core.events.directory import CatalogEntry, Directory
 from icewright.core.layering import Policy, PolicyRule
@@ -261,7 +262,8 @@ def application(
     alerting = Alerting(open_channels(config.alerts.channels), config.alerts.rules)
     try:
         with (
-            with_lineage(config.openlineage, config.path.parent, runtime, listener or runtime.emit) as emit,
+            with_tracing(config.opentelemetry, runtime, listener or runtime.emit) as traced,
+            with_lineage(config.openlineage, config.path.parent, runtime, traced) as emit,
             _archiving(config, store) as archiving,
         ):
             runtime = replace(runtime, emit=emit)

@@ -37,6 +37,7 @@ from icewright.app.sections import (
     LimitsSection,
     LogSection,
     OpenLineageSection,
+    OpenTelemetrySection,
     PolicyFromSection,
     PoolSection,
     ReadingSection,
@@ -63,7 +64,7 @@ _SECTIONS = (
     *("state", "catalogs", "pools", "detect", "limits", "policy", "guardrails", "cache", "reading", "ledger"),
     *("archive", "alerts", "log"),
     *("server", "events", "auth"),
-    *("policy_from", "openlineage"),
+    *("policy_from", "openlineage", "opentelemetry"),
 )
 _OF_STATE = ("state", "cache", "ledger", "log")
 
@@ -91,6 +92,7 @@ class Config:
     events: EventsSection = field(repr=False)
     auth: AuthSection | None = field(default=None, repr=False)  # None: only this machine has access
     openlineage: OpenLineageSection | None = None
+    opentelemetry: OpenTelemetrySection | None = None
 
 
 @dataclass(frozen=True)
@@ -148,6 +150,8 @@ class _Reader:
         policy = with_dbt(policy, policy_from.dbt if policy_from else None, self._read_text, aliases, self.faults)
         lineage = self._section("openlineage", OpenLineageSection, raw["openlineage"]) if "openlineage" in raw else None
         self.faults += unclear_lineage(lineage) if lineage is not None else ()
+        opentelemetry = raw.get("opentelemetry")
+        traces = self._section("opentelemetry", OpenTelemetrySection, opentelemetry) if opentelemetry else None
         archive = self._archive(raw.get("archive"), catalogs, names)
         alerts, log = self._alerts(raw.get("alerts") or {}), self._log(raw.get("log") or {})
         state = raw.get("state", "sqlite:///icewright.db")
@@ -178,6 +182,7 @@ class _Reader:
             events=events or EventsSection.model_validate({}),
             auth=auth,
             openlineage=lineage,
+            opentelemetry=traces,
         )
 
     _Checked = TypeVar("_Checked")

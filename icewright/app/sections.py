@@ -247,6 +247,13 @@ class OpenLineageSection(Section):
     namespace: str = "icewright"
 
 
+class OpenTelemetrySection(Section):
+    """The receiver of OpenTelemetry traces."""
+
+    url: Annotated[str, Field(pattern="^https?://.+")]
+    headers: dict[str, str] = Field(default_factory=dict, repr=False)
+
+
 def _keys(model: type[BaseModel], path: tuple[object, ...]) -> list[str]:
     """Return the keys of the section that a fault's path leads to."""
     for part in path[:-1]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from icewright.adapters.engines.service.row_search import RowSearch, Waiting
@@ -166,6 +167,18 @@ def test_what_cannot_be_read_is_told_and_never_certified(workspace: Workspace, n
     assert not result.after.found
     with pytest.raises(Refused, match="1 file not read"):
         certificate(result, b"key")
+
+
+@pytest.mark.parametrize("row", [None, [{"id": 1, "part": "ann"}]])
+def test_position_deletes_that_keep_deleted_rows_are_never_certified(
+    workspace: Workspace, row: list[dict[str, Any]] | None
+) -> None:
+    """The format lets a position delete file keep the rows that it deletes; without them it has nothing to find."""
+    columns = {"file_path": ["data/a.parquet"], "pos": [0]} | ({"row": row} if row else {})
+    pq.write_table(pa.table(columns), workspace.table() / "data" / "deletes.parquet")
+    report = find(workspace)
+    assert {Path(path).name for path in report.unread} == ({"deletes.parquet"} if row else set())
+    assert report.is_clean is (row is None)
 
 
 def test_a_column_is_found_under_the_names_that_it_had(workspace: Workspace) -> None:

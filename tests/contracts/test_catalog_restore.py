@@ -461,12 +461,12 @@ def test_a_rest_server_that_leaves_what_it_should_remove(bench: RestBench, monke
     expired = _expired(bench, base, change)
     real: Callable[..., list[Any]] = bench.catalog._client.send
 
-    def send(method: str, path: str, **request: Any) -> Any:
+    def send(method: str, path: str, *size: Any, **request: Any) -> Any:
         if method == "POST":
             asked = json.loads(request["data"])
             asked["updates"] = [u for u in asked["updates"] if u["action"] != "remove-snapshots"]
             request["data"] = json.dumps(asked).encode()
-        return real(method, path, **request)
+        return real(method, path, *size, **request)
 
     monkeypatch.setattr(bench.catalog._client, "send", send)
     with pytest.raises(InvariantViolated, match="no file is deleted"):

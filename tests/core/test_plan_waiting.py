@@ -228,7 +228,7 @@ def _cold() -> Iterator[Write]:
 @pytest.mark.cases(132)
 def test_a_cold_table_beside_hot_ones_in_a_simulation() -> None:
     """With one slot that hot tables fill, a cold one is compacted within the bound; by value alone it is not."""
-    sources = [Source(TableRef("lake", ("n",), f"t{n:02d}"), partial(_small, n)) for n in range(60)]
+    sources = [Source(TableRef("lake", ("n",), f"t{n:02d}"), partial(_small, n)) for n in range(90)]
     sources.append(Source(TableRef("lake", ("n",), "cold"), _cold))
     policy = Policy(command={"compact.cooldown_minutes": 0, "evaluate.cooldown_minutes": 0})
     begun: dict[bool, datetime] = {}
@@ -237,7 +237,7 @@ def test_a_cold_table_beside_hot_ones_in_a_simulation() -> None:
         limits = Limits(1, max_wait=dict.fromkeys(MAX_WAIT, HOUR / 3 if bounded else 99 * DAY))
         span = Span(NOW, NOW + HOUR / 2, every=HOUR / 60)
         simulate(sources, policy, span, Slots(limits), heard=jobs.append)
-        cold = [job.begun for job in jobs if job.number == 60 and COMPACT in job.operations]
+        cold = [job.begun for job in jobs if job.number == 90 and COMPACT in job.operations]
         begun[bounded] = min(cold, default=span.end)
     assert begun[True] <= NOW + 0.4 * HOUR
     assert begun[False] == NOW + HOUR / 2

@@ -59,7 +59,7 @@ RUN_EVENT = {  # what the specification (2-0-2) asks of a RunEvent
 
 
 class Receiver(BaseHTTPRequestHandler):
-    """Takes events as a lineage server does, or fails as one does."""
+    """Takes posts as a server of events or traces does, or fails as one does."""
 
     got: ClassVar[list[tuple[str, str | None, Any]]] = []
     status: ClassVar[int] = 201
@@ -67,7 +67,8 @@ class Receiver(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """Keep the body."""
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.got.append((self.path, self.headers.get("Authorization"), json.loads(body)))
+        is_json = self.headers["Content-Type"].startswith("application/json")
+        self.got.append((self.path, self.headers.get("Authorization"), json.loads(body) if is_json else body))
         self.send_response(self.status)
         self.send_header("Content-Length", "0")
         self.end_headers()

@@ -339,6 +339,11 @@ def test_tables_that_hang_stop_no_evaluation_of_others(bench: Bench, hang: Hang)
         evaluator.close()
 
 
+def evaluated(bench: Bench) -> set[str]:
+    """Return the names of the tables that were evaluated."""
+    return {row.ref.name for row in bench.store.tables.list() if row.evaluated_at is not None}
+
+
 @pytest.mark.cases(114)
 def test_a_catalog_that_hangs_stops_no_evaluation_of_the_tables_of_others(bench: Bench, hang: Hang) -> None:
     """Its tables take all threads, for five seconds; then the rest is put off, and one of them probes the catalog."""
@@ -349,16 +354,12 @@ def test_a_catalog_that_hangs_stops_no_evaluation_of_the_tables_of_others(bench:
     detect_due(runtime)
     bench.store.tables.schedule_evaluation([TableRef("lake", ("sales",), "well")], bench.clock.now())  # the last
     evaluator = Evaluator(runtime, ["lake", "pond"], seconds)
-
-    def evaluated() -> set[str]:
-        return {row.ref.name for row in bench.store.tables.list() if row.evaluated_at is not None}
-
     evaluator.due()
     _until(lambda: hang.calls == 4)
     for _ in range(2):
         seconds.now += 6
         evaluator.due()
-    assert evaluated() == {"well"}
+    assert evaluated(bench) == {"well"}
     assert [breaker.resource for breaker in bench.store.breakers.list()] == ["catalog pond"]
     bench.clock.advance(minutes=1)
     evaluator.due()
@@ -367,7 +368,7 @@ def test_a_catalog_that_hangs_stops_no_evaluation_of_the_tables_of_others(bench:
     hang.released.set()
     for _ in range(30):
         evaluator.due()
-    assert evaluated() == {"well", *hung}
+    assert evaluated(bench) == {"well", *hung}
     assert not bench.store.breakers.list()
     evaluator.close()
 
@@ -383,22 +384,18 @@ def test_a_storage_place_that_hangs_stops_no_evaluation_elsewhere(bench: Bench, 
     bench.clock.advance(seconds=1)
     bench.store.tables.schedule_evaluation([TableRef("lake", ("sales",), "well")], bench.clock.now())  # the last
     evaluator = Evaluator(runtime, ["lake", "pond"], seconds)
-
-    def evaluated() -> set[str]:
-        return {row.ref.name for row in bench.store.tables.list() if row.evaluated_at is not None}
-
     evaluator.due()
     _until(lambda: hang.calls == 4)
     for _ in range(2):
         seconds.now += 6
         evaluator.due()
-    assert evaluated() == {"well"}
+    assert evaluated(bench) == {"well"}
     assert [breaker.resource for breaker in bench.store.breakers.list()] == ["storage s3://pond"]
     hang.released.set()
     for _ in range(30):
         bench.clock.advance(minutes=1)
         evaluator.due()
-    assert evaluated() == {"well", *hung}
+    assert evaluated(bench) == {"well", *hung}
     evaluator.close()
 
 

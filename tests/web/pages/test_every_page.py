@@ -133,7 +133,7 @@ def test_by_keyboard(site: Site, desk: Opener) -> None:
         reached.add(page.evaluate("document.activeElement.innerText || document.activeElement.value || ''"))
     assert {"Run now", "Dry run", "Runs", "Snapshots", "Settings", "compact"} <= reached
     page.goto("/tables")
-    page.get_by_label("Name").focus()
+    page.get_by_label("Name", exact=True).focus()
     page.keyboard.type("click")
     page.keyboard.press("Enter")
     expect(page.locator("tbody tr")).to_have_count(1)

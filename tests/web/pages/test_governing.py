@@ -138,7 +138,7 @@ def test_hostile_rules_and_tokens(site: Site, desk: Opener) -> None:
     expect(page.locator("main")).to_contain_text("eve <i>")
     assert page.locator("main i").count() == 0
     page.goto("/settings")
-    page.get_by_label("Name").fill(name)
+    page.get_by_label("Name", exact=True).fill(name)
     page.get_by_role("button", name="Create a token").click()
     expect(page.get_by_role("status")).to_contain_text(name)
     page.goto("/audit?action=tokens.manage")
@@ -150,7 +150,7 @@ def test_a_token_is_shown_once(site: Site, desk: Opener) -> None:
     window = desk(site.local)
     page = window.page
     page.goto("/settings")
-    page.get_by_label("Name").fill("nightly reports")
+    page.get_by_label("Name", exact=True).fill("nightly reports")
     page.get_by_label("Role").select_option("owner")
     page.get_by_role("button", name="Create a token").click()
     expect(page.locator(".fault")).to_contain_text("an owner owns catalogs or namespaces")

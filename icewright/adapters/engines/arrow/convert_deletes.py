@@ -245,18 +245,8 @@ class Conversion:
     @cached_property
     def _layout(self) -> Layout:
         """Return how the table's files are read; nothing is written by it."""
-        return Layout(
-            schema=self.base.schema,
-            older_fields=other_columns(self.files, self.base, {n for n, _, _ in columns(self.base.schema)}),
-            properties=self.base.properties,
-            lineage=False,
-            order=(),
-            zorder=False,
-            sort_order_id=0,
-            sorted_by=(),
-            memory_bytes=self.step.memory_bytes,
-            storage={},
-        )
+        older = other_columns(self.files, self.base, {n for n, _, _ in columns(self.base.schema)})
+        return Layout.for_reading(self.base.schema, older, self.base.properties, self.step.memory_bytes)
 
     @cached_property
     def _opener(self) -> Opener:

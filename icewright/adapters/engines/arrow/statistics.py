@@ -218,18 +218,9 @@ class Sketching:
 
     @cached_property
     def _layout(self) -> Layout:
-        return Layout(
-            schema={"type": "struct", "fields": self.fields},
-            older_fields=other_columns(self.files, self.base, {field["id"] for field in self.fields}),
-            properties=self.base.properties,
-            lineage=False,
-            order=(),
-            zorder=False,
-            sort_order_id=0,
-            sorted_by=(),
-            memory_bytes=self.step.memory_bytes,
-            storage={},
-        )
+        older = other_columns(self.files, self.base, {field["id"] for field in self.fields})
+        schema = {"type": "struct", "fields": self.fields}
+        return Layout.for_reading(schema, older, self.base.properties, self.step.memory_bytes)
 
     @cached_property
     def _opener(self) -> Opener:

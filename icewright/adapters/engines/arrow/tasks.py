@@ -71,6 +71,17 @@ class Layout:
     memory_bytes: int
     storage: Mapping[str, str]  # FileIO properties; empty for local files
 
+    @classmethod
+    def for_reading(
+        cls,
+        schema: Mapping[str, Any],
+        older_fields: Mapping[int, Mapping[str, Any]],
+        properties: Mapping[str, str],
+        memory_bytes: int,
+    ) -> Layout:
+        """Return the layout of a scan that writes nothing and reads by the opener of its caller."""
+        return cls(schema, older_fields, properties, False, (), False, 0, (), memory_bytes, {})
+
 
 @dataclass(frozen=True, slots=True)
 class Bin:

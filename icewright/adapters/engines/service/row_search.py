@@ -37,6 +37,7 @@ _MEMORY_BYTES = 2 << 30  # of the pages of one file
 _ROUNDS = 5
 _POSITION_DELETES = 1
 _KEY_METADATA, _EQUALITY_IDS, _OFFSET, _LENGTH = 131, 135, 144, 145
+_DELETED_ROW = "row"  # optional in position delete files, deprecated with v3 (spec, Position Delete Files)
 _PARQUET, _PUFFIN, _AVRO = b"PAR1", b"PFA1", b"Obj\x01"
 # what lies in a table's folders without rows in it
 _WITHOUT_ROWS = r"(\.metadata\.json(\.gz)?|\.crc|/version-hint\.text|/_SUCCESS)$"
@@ -169,11 +170,13 @@ class _Round:
 
     def _read_entry(self, one: ContentFile) -> int:
         """Return the number of matching rows, or keys, of a file that an entry names."""
-        if one.content == _POSITION_DELETES or (one.content == EQUALITY_DELETES and not self._keys(one)):
+        if one.content == EQUALITY_DELETES and not self._keys(one):
             return 0
         if one.format != "PARQUET" or one.values.get(_KEY_METADATA) is not None:
             self._unread[one.path] = f"encrypted, or {one.format}: only Parquet is read"
             return 0
+        if one.content == _POSITION_DELETES:
+            return self._read_file(one.path)
         return self._count(slice_of(one), constants_of(one, self.metadata, self._entries.types), self._keys(one))
 
     def _keys(self, one: ContentFile) -> frozenset[int] | None:
@@ -183,7 +186,7 @@ class _Round:
         return frozenset(one.values.get(_EQUALITY_IDS) or ()) & frozenset(self._predicate.columns.values())
 
     def _read_file(self, path: str) -> int:
-        """Return the number of matching rows of a file that no entry names."""
+        """Return the number of matching rows of a file by its own columns; position deletes have none."""
         files = self.search.files
         if (size := files.size(path)) is None:
             return 0  # deleted by now
@@ -200,6 +203,8 @@ class _Round:
             self._unread[path] = str(error)
             return 0
         if names[:2] == ["file_path", "pos"]:
+            if _DELETED_ROW in names:
+                self._unread[path] = f"position deletes that keep the deleted rows in their column {_DELETED_ROW}"
             return 0
         return self._count(FileSlice(path, size, size, records, 0, None), {}, None)
 
@@ -316,4 +321,4 @@ def reading_layout(fields: Sequence[Field], schemas: Sequence[Mapping[str, Any]]
     ids = {one["id"] for one in fields}
     older = {f["id"]: f for schema in reversed(schemas) for f in schema["fields"] if f["id"] not in ids}
     schema = {"type": "struct", "fields": fields}
-    return Layout(schema, older, metadata.properties, False, (), False, 0, (), _MEMORY_BYTES, {})
+    return Layout.for_reading(schema, older, metadata.properties, _MEMORY_BYTES)

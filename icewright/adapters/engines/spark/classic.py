@@ -184,11 +184,13 @@ class ClassicApplication:
     def marked(self, tag: str) -> Iterator[SparkSession]:
         """Return the session, with the tag on the jobs of this thread and of threads that a procedure starts."""
         self._context.addJobTag(tag)
+        self._context.setJobDescription(f"Icewright {tag}")
         try:
             yield self._session
         finally:
             if self.alive():
                 self._context.removeJobTag(tag)
+                self._context.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type] # None unsets it
 
     def cancel(self, tag: str) -> None:
         """Cancel the Spark jobs with the tag."""
