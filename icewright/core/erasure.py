@@ -17,6 +17,7 @@ class RowPlace(StrEnum):
     LIVE = "live"  # main shows the rows
     MASKED = "masked"  # main has the file, and deletes hide the rows
     DELETE_KEYS = "delete_keys"  # an equality delete file names the rows by their keys
+    BOUNDS = "bounds"  # a manifest of main keeps their values as bounds of a file that is gone
     BRANCH = "branch"
     TAG = "tag"
     RECOVERY_POINT = "recovery_point"
@@ -29,6 +30,7 @@ class RowPlace(StrEnum):
 REMOVED_BY: Mapping[RowPlace, Operation] = {
     RowPlace.MASKED: Operation.COMPACT,
     RowPlace.DELETE_KEYS: Operation.COMPACT,
+    RowPlace.BOUNDS: Operation.REWRITE_MANIFESTS,
     RowPlace.SNAPSHOT: Operation.EXPIRE_SNAPSHOTS,
     RowPlace.ORPHAN: Operation.REMOVE_ORPHANS,
 }
@@ -42,8 +44,8 @@ class FoundRows:
     """Matching rows in one file, and who keeps the file."""
 
     path: str
-    file: str  # what the file is: data, equality deletes
-    rows: int  # that match, deleted ones included
+    file: str  # what the file is: data, equality deletes, manifest
+    rows: int  # that match, deleted ones included; of a manifest, the entries whose bounds match
     live_rows: int  # of these that main shows
     places: tuple[RowPlace, ...]
     keepers: tuple[str, ...]  # refs, snapshots and jobs by name
@@ -125,7 +127,7 @@ def _remedy(report: RowSearchReport, place: RowPlace, found: Sequence[FoundRows]
             return f"drop: {keepers}"
         case RowPlace.WAITING_DELETION:
             return f"wait until the files are deleted: {keepers}"
-        case RowPlace.MASKED | RowPlace.DELETE_KEYS | RowPlace.SNAPSHOT | RowPlace.ORPHAN:
+        case RowPlace.MASKED | RowPlace.DELETE_KEYS | RowPlace.BOUNDS | RowPlace.SNAPSHOT | RowPlace.ORPHAN:
             return f"run {REMOVED_BY[place]}"
 
 

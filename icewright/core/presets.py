@@ -31,6 +31,8 @@ PRESETS: Mapping[str, Mapping[str, object]] = {
         # a delete is applied within hours, and what it was applied to goes within a day of it: that leaves four hours
         "expire_snapshots.retention_hours": 20,
         "expire_snapshots.min_snapshots_to_keep": 1,
+        # a manifest keeps the least and greatest values of a file that was taken out of it
+        "rewrite_manifests.deleted_entries": True,
         # erased rows lie on disk until their files are gone, and a file that could not be deleted becomes an orphan
         "deletion.delay_hours": 0,
         "remove_orphans.mode": "delete",

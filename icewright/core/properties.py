@@ -42,6 +42,7 @@ from icewright.core.rewriting import (
     HOT_MAX_HOURS,
     HOT_MINUTES,
     HOT_PARTITIONS,
+    MANIFEST_DELETED,
     MAX_FILE_SIZE_RATIO,
     MAX_OVERLAP,
     MIN_DELETE_FILES,
@@ -72,7 +73,9 @@ _COMPACTION: tuple[Knob[Any], ...] = (
     *(HOT_PARTITIONS, HOT_MINUTES, HOT_MAX_HOURS, GROWTH),
 )
 _SNAPSHOTS: tuple[Knob[Any], ...] = (RETENTION, MIN_SNAPSHOTS, MAX_REF_AGE, READER_PINS)
-_OTHERS: tuple[Knob[Any], ...] = (PRESET, ORDER, MIN_DELETE_FILES, DANGLING, MIN_MANIFESTS, TARGET_MANIFEST)
+_OTHERS: tuple[Knob[Any], ...] = (
+    *(PRESET, ORDER, MIN_DELETE_FILES, DANGLING, MIN_MANIFESTS, TARGET_MANIFEST, MANIFEST_DELETED),
+)
 # What may be set to the side of caution alone: no more, or no less, than the rules say.
 _NO_MORE: tuple[Knob[Any], ...] = (*ENABLED.values(), VACUUM_ENABLED, DELETE_FILES, ORPHAN_MODE, MAX_DELETE_RATIO)
 _NO_LESS: tuple[Knob[Any], ...] = (ORPHAN_AGE, CONFIRM_HOURS, MAX_PIN_AGE, WRITER_STATE_DAYS)

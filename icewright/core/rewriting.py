@@ -152,6 +152,11 @@ MANIFEST_SORT: Knob[str | None] = _knob("rewrite_manifests.sort_by", ValueKind.T
 MANIFEST_SPEC: Knob[int | None] = _knob(
     "rewrite_manifests.spec_id", ValueKind.INTEGER, None, "rewrite the manifests of this spec alone", minimum=0
 )
+MANIFEST_DELETED = _flag(
+    "rewrite_manifests.deleted_entries",
+    "whether entries of files that are gone make a table due, as their bounds keep values of erased rows; in-service",
+    default=False,
+)
 MANIFEST_CACHING = _flag("rewrite_manifests.use_caching", "Spark's option of the same name", default=False)
 MANIFEST_ENGINE = _choice(
     "rewrite_manifests.engine",

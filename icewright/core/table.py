@@ -17,7 +17,6 @@ from icewright.core.sizes import SizeClass
 
 _PLAIN = re.compile(r"[^.`\s]+")
 _PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
-
 MAIN = "main"
 _SPELLING = Spelling()
 FORMAT_V3 = 3  # the version from which on position deletes are vectors, and rows have ids
@@ -347,6 +346,7 @@ class ManifestFacts:
     entries: int
     small: int  # smaller than 75 % of the target
     large: int = 0  # of many entries and larger than twice the target
+    deleted_entries: int = 0  # of files that the snapshots took out; their bounds keep values of erased rows
 
 
 @dataclass(frozen=True, slots=True)

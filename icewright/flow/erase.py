@@ -55,6 +55,8 @@ def erase(runtime: Runtime, ref: TableRef, predicate: str, *, dry_run: bool = Fa
     before = runtime.engine.find_rows(ref, predicate)
     steps = erasure_steps(before)
     operations = {step.operation for step in steps} - {None}
+    if Operation.COMPACT in operations:
+        operations.add(Operation.REWRITE_MANIFESTS)  # compaction leaves entries of the files that it took out
     now = runtime.clock.now()
     if dry_run or not operations or any(step.place is RowPlace.LIVE for step in steps):
         return ErasureResult(before, before, now)

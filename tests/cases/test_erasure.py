@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import Counter
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -53,15 +55,17 @@ def plant(workspace: Workspace) -> dict[str, Path]:
             ("branch", 300),
             ("recovery_point", 200),
             ("waiting_deletion", 100),
-            ("snapshot", 9),
-            ("masked", 5),
+            ("masked", 9),
         ]
     ):
         file = craft.data({"id": [number, 100], "part": ["ann", "bob"]})
         last = craft.commit(now - timedelta(hours=ago), [file], replaced=last)
         planted[place] = file.path
+    file = craft.data({"id": [6], "part": ["ann"]})
+    gone = craft.commit(now - timedelta(hours=6), [file])
+    planted["snapshot"] = file.path
     keys = craft.equality_deletes({"part": ["ann"]})
-    craft.commit(now - timedelta(hours=4), [craft.data({"id": [7], "part": ["cid"]})], deletes=[keys])
+    craft.commit(now - timedelta(hours=4), [craft.data({"id": [7], "part": ["cid"]})], deletes=[keys], replaced=gone)
     planted["delete_keys"] = keys.path
     ids = [snapshot["snapshot-id"] for snapshot in craft.snapshots]
     craft.refs["audit"] = {"type": "tag", "snapshot-id": ids[0]}
@@ -81,11 +85,13 @@ def test_rows_are_found_in_every_place_that_keeps_them(workspace: Workspace) -> 
     planted = plant(workspace)
     files = workspace.files()
     result = erase(workspace.app.runtime, ref(NAME), ANN, dry_run=True)
-    found = {Path(one.path.removeprefix("file://")): one for one in result.after.found}
+    found = {Path(one.path.removeprefix("file://")): one for one in result.after.found if one.file != "manifest"}
     for place, path in planted.items():
         assert RowPlace(place) in found[path].places, (place, found.get(path))
     assert set(found) == set(planted.values())
     assert {one.rows for one in result.after.found} == {1}
+    manifests = [one.places for one in result.after.found if one.file == "manifest"]
+    assert manifests.count((RowPlace.BOUNDS,)) == 1
     assert [step.place for step in result.steps] == [place for place in RowPlace if place != RowPlace.LIVE]
     now = workspace.clock.now()
     late = [step.place for step in result.steps if step.late(now + timedelta(hours=30))]
@@ -100,7 +106,8 @@ def test_rows_that_main_shows_are_not_deleted(workspace: Workspace) -> None:
     workspace.table()
     workspace.detect()
     result = erase(workspace.app.runtime, ref(NAME), "part = 'p3' or part = 'p0'")
-    assert [(step.place, step.rows) for step in result.steps] == [(RowPlace.LIVE, 1), (RowPlace.SNAPSHOT, 1)]
+    # p0's file is in an old snapshot, and its entry in the manifest that took it out
+    assert [(step.place, step.rows) for step in result.steps] == [(RowPlace.LIVE, 1), (RowPlace.SNAPSHOT, 2)]
     assert result.job is None
 
 
@@ -125,11 +132,12 @@ def test_an_erasure_ends_with_a_certificate_that_names_every_file(workspace: Wor
     result = erase(workspace.app.runtime, ref(NAME), "part in ('p0', 'p1')")
     assert result.job is not None
     assert [str(outcome.operation) for outcome in result.job.outcomes] == ["expire_snapshots", "remove_orphans"]
-    assert (len(result.before.found), result.after.found) == (3, ())
+    assert Counter(one.file for one in result.before.found) == {"data": 3, "manifest": 2}
+    assert not result.after.found
     content = certificate(result, b"key")
     (live,) = (folder / "data").glob("*.parquet")
     assert [file["path"] for file in content["files"]] == [f"file://{live}"]
-    assert len(content["removed"]) == 3
+    assert len(content["removed"]) == 5
     signed = content.pop("signature")
     assert (signature(content, b"key"), signature(content, b"other") == signed) == (signed, False)
 
@@ -169,6 +177,31 @@ def test_what_cannot_be_read_is_told_and_never_certified(workspace: Workspace, n
         certificate(result, b"key")
 
 
+def test_values_in_bounds_of_files_that_are_gone_go_with_their_manifest(workspace: Workspace) -> None:
+    """An entry of a file that a commit took out keeps its least and greatest values: the manifest is rewritten."""
+    craft = workspace.craft()
+    now = workspace.clock.now()
+    gone = craft.commit(now - timedelta(hours=50), [craft.data({"id": [1, 2], "part": ["ann", "bob"]})])
+    craft.commit(now - timedelta(hours=40), [craft.data({"id": [2], "part": ["bob"]})], replaced=gone)
+    workspace.publish(craft)
+    workspace.detect()
+    (bounds,) = [one for one in find(workspace).found if RowPlace.BOUNDS in one.places]
+    assert (bounds.file, bounds.rows) == ("manifest", 1)
+    for predicate, found in [("id = 1", 1), ("id = 3", 0), ("id = 1 and part = 'cid'", 0), ("part is null", 0)]:
+        places = [one.places for one in find(workspace, predicate).found]
+        assert sum(RowPlace.BOUNDS in one for one in places) == found, predicate
+    result = erase(workspace.app.runtime, ref(NAME), ANN)
+    assert result.job is not None
+    assert [str(outcome.operation) for outcome in result.job.outcomes] == ["rewrite_manifests", "expire_snapshots"]
+    assert result.after.is_clean
+    assert not [path for path in workspace.files() if path.suffix == ".avro" and _names_ann(path)]
+
+
+def _names_ann(path: Path) -> bool:
+    with path.open("rb") as file:
+        return any(b"ann" in repr(record).encode() for record in fastavro.reader(file))
+
+
 @pytest.mark.parametrize("row", [None, [{"id": 1, "part": "ann"}]])
 def test_position_deletes_that_keep_deleted_rows_are_never_certified(
     workspace: Workspace, row: list[dict[str, Any]] | None
@@ -193,7 +226,8 @@ def test_a_column_is_found_under_the_names_that_it_had(workspace: Workspace) -> 
         assert part["name"] == "part"
 
     edit(workspace.metadata_file(), evolve)
-    assert [one.rows for one in find(workspace, "number = 2 and part = 'p2'").found] == [1]
+    report = find(workspace, "number = 2 and part = 'p2'")
+    assert [(one.file, one.rows) for one in report.found] == [("data", 1), ("manifest", 1)]
 
 
 def test_files_that_are_committed_during_the_search_are_read(workspace: Workspace) -> None:

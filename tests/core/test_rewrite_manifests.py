@@ -60,6 +60,18 @@ def test_reasons_word_for_word(found: Sequence[ManifestFacts], settings: Mapping
     assert _verdict(*found, settings=settings) == NotDue(reason)
 
 
+def test_entries_of_files_that_are_gone_are_due_where_rows_are_erased() -> None:
+    """One manifest is rewritten for the bounds that such entries keep; not by Spark, which leaves a single one."""
+    settings: dict[str, object] = {"preset": "compliance"}
+    found = manifests(1, deleted_entries=2), manifests(1, content=DELETES)
+    verdict, step = _due(_verdict(*found, settings=settings))
+    assert step.chosen == ((0, DATA),)
+    assert verdict.why == "1 manifest of 10 entries; 2 entries of files that are gone"
+    for nothing in ({}, {**settings, "rewrite_manifests.engine": "spark"}):
+        assert isinstance(_verdict(*found, settings=nothing), NotDue)
+    assert isinstance(_verdict(manifests(1), settings=settings), NotDue)
+
+
 def test_no_current_snapshot() -> None:
     """An empty table has no manifests."""
     assert _verdict(manifests(9), of=metadata([])) == NotDue("no current snapshot")
@@ -112,7 +124,7 @@ def test_large_manifests_are_split(version: int, property_mb: int | None, due: b
     found = _verdict(manifests(1, mb=40, small=0, large=1), of=of)
     if due:
         verdict, _ = _due(found)
-        assert verdict.why == "1 manifests of 10 entries where 5 would do; 1 of them larger than twice the target"
+        assert verdict.why == "1 manifest of 10 entries where 5 would do; 1 of them larger than twice the target"
         assert verdict.benefit > 0
     else:
         assert found == NotDue("only 1 data manifests, below threshold of 5")

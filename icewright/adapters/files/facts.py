@@ -334,6 +334,7 @@ def _manifest_facts(manifests: Sequence[ManifestFile], thresholds: Thresholds) -
             entries=sum(m.live_files for m in group),
             small=sum(m.length < small for m in group),
             large=sum(m.length > large and m.live_files >= _LEAST_TO_SPLIT for m in group),
+            deleted_entries=sum(m.deleted_files for m in group),
         )
         for (spec_id, content), group in sorted(groups.items())
     )

@@ -9,10 +9,18 @@ from datetime import datetime
 from icewright.core.cost import OPEN_COST_MB, service_cost, spark_cost
 from icewright.core.effective import Knobs
 from icewright.core.policy import CHECK_TOTALS, MEGABYTE, Operation
-from icewright.core.rewriting import MANIFEST_CACHING, MANIFEST_ENGINE, MANIFEST_SORT, MANIFEST_SPEC, MIN_MANIFESTS
+from icewright.core.rewriting import (
+    MANIFEST_CACHING,
+    MANIFEST_DELETED,
+    MANIFEST_ENGINE,
+    MANIFEST_SORT,
+    MANIFEST_SPEC,
+    MIN_MANIFESTS,
+)
 from icewright.core.runs import LastRun
 from icewright.core.steps import Blocked, Due, NotDue, RewriteManifests, Unsupported, Verdict, Work
 from icewright.core.table import ManifestContent, ManifestFacts, TableFacts
+from icewright.core.words import count
 
 SERVICE_VERSIONS = (1, 2)  # row lineage of v3 needs a writer that knows it: Spark's procedure from Iceberg 1.12
 SPARK_TARGET_BYTES = 8 * MEGABYTE  # Iceberg's default of commit.manifest.target-size-bytes
@@ -21,7 +29,8 @@ SPARK_TARGET_BYTES = 8 * MEGABYTE  # Iceberg's default of commit.manifest.target
 def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime) -> Verdict:  # noqa: ARG001
     """Return Due when there are many manifests of which a rewrite leaves at most half, or one is far too large.
 
-    Manifests are counted by spec and by content: those of data files and those of delete files.
+    Manifests are counted by spec and by content: those of data files and those of delete files. Where a policy erases
+    rows, an entry of a file that is gone makes its group due too.
     """
     metadata = facts.metadata
     if metadata.current_snapshot is None:
@@ -34,7 +43,8 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
     if sum(m.manifests for m in chosen) < knobs[MIN_MANIFESTS]:
         chosen = []
     split = _too_large(found, facts, by_spark=by_spark)
-    chosen += [m for m in split if m not in chosen]
+    erased = [m for m in found if m.deleted_entries] if knobs[MANIFEST_DELETED] and not by_spark else []
+    chosen = [m for m in found if m in (*chosen, *split, *erased)]
     if not chosen:
         return NotDue(_none_chosen(found, facts, knobs[MIN_MANIFESTS]))
     if engine == "service" and by_spark:
@@ -51,13 +61,16 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
     )
     if unknown := set(step.sort_by).difference(field.name for spec in metadata.specs for field in spec.fields):
         return Blocked(f"rewrite_manifests.sort_by names {', '.join(sorted(unknown))}, which is no partition field")
-    large = sum(m.large for m in split)
+    large, deleted = sum(m.large for m in split), sum(m.deleted_entries for m in erased)
     return Due(
         Work(Operation.REWRITE_MANIFESTS, (step,), _notes(chosen, by_spark=by_spark)),
-        benefit=OPEN_COST_MB / 4 * max(large, before - after),
+        benefit=OPEN_COST_MB / 4 * max(large, bool(deleted), before - after),
         cost=spark_cost(0) if by_spark else service_cost(entries + before),
-        why=f"{before} manifests of {entries} entries where {after} would do"
-        + f"; {large} of them larger than twice the target" * bool(large),
+        why=count(before, "manifest")
+        + f" of {entries} entries"
+        + f" where {after} would do" * (after != before)
+        + f"; {large} of them larger than twice the target" * bool(large)
+        + f"; {count(deleted, 'entry')} of files that are gone" * bool(deleted),
         files=before - after,
         per_file=OPEN_COST_MB / 4,
     )

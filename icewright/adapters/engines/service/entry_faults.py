@@ -120,20 +120,23 @@ class EntryFaults:
         """Return the current schema, and then all that the table has had, the newest first."""
         return self.metadata.schema, *reversed(self._document.get("schemas") or ())
 
-    def content_files(self) -> Iterator[ContentFile]:
-        """Check lists and manifests, and yield the live files; what cannot be read is left out."""
+    def content_files(self, *, gone: bool = False) -> Iterator[ContentFile]:
+        """Check lists and manifests, and yield the live files; what cannot be read is left out.
+
+        With `gone`, yield also the entries of files that a manifest's snapshot took out.
+        """
         for snapshot in self.metadata.snapshots:
             self._check_list(snapshot)
         for path in list(self._snapshots):
             try:
-                entries, partition = self._read(path)
+                entries, partition = self.read(path)
             except MetadataUnreadable:
                 continue
             live = [one for one in entries if one.status != DELETED]
             for row in self._rows[path].values():
                 self._check_row(path, row, entries, live, partition)
             self._check_entries(path, live)
-            yield from live
+            yield from entries if gone else live
         self._find_duplicates()
 
     def concern(self, manifest: str) -> tuple[int, ...]:
@@ -166,8 +169,8 @@ class EntryFaults:
                 detail = f"the manifest list names it {times} times"
                 self._found(FileFaultKind.DUPLICATE, "manifest", manifest, detail, snapshot_id)
 
-    def _read(self, path: str) -> tuple[list[ContentFile], Schema]:
-        """Return all entries of a manifest, and the schema of its partition tuples."""
+    def read(self, path: str) -> tuple[list[ContentFile], Schema]:
+        """Return all entries of a manifest, and the schema of its partition tuples. Raises `MetadataUnreadable`."""
         manifest = read_manifest(self.files, path)
         inherited = next(iter(self._rows[path].values()), {}).get(515) or 0
         with readable(path):

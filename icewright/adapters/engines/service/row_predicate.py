@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import ValidationError
+from pyiceberg.conversions import from_bytes
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, BoundPredicate, Or
 from pyiceberg.expressions.parser import parse
 from pyiceberg.expressions.visitors import bind, extract_field_ids, rewrite_not
 from pyiceberg.io.pyarrow import expression_to_pyarrow
 from pyiceberg.schema import Schema, index_by_id
+from pyiceberg.types import PrimitiveType, UUIDType
 
 from icewright.adapters.engines.arrow.types import Field, arrow_schema
 from icewright.core.errors import UsageError
@@ -62,6 +65,29 @@ class RowPredicate:
             return len(batch)
         expression: pc.Expression = expression_to_pyarrow(bound, self.schema)
         return len(pa.Table.from_batches([batch]).filter(expression))
+
+    def matches_bounds(self, lower: Mapping[int, bytes], upper: Mapping[int, bytes]) -> bool:
+        """Return whether values that bounds spell out match; conditions on columns without bounds count as met."""
+        spelt = {
+            field.field_id: {_value(field.field_type, bounds[field.field_id]) for bounds in (lower, upper)}
+            for field in self.schema.fields
+            if isinstance(field.field_type, PrimitiveType) and field.field_id in lower and field.field_id in upper
+        }
+        only = frozenset(spelt).intersection(self.columns.values())
+        if not only:
+            return False
+        rows = list(product(*spelt.values()))
+        values = dict(zip(spelt, zip(*rows, strict=True), strict=True))
+        types = [field.type for field in arrow_schema(self.fields)]
+        nothing = [None] * len(rows)
+        columns = [
+            pa.array(values.get(field["id"], nothing), kind) for field, kind in zip(self.fields, types, strict=True)
+        ]
+        return self.count(columns, only) > 0
+
+
+def _value(kind: PrimitiveType, bound: bytes) -> Any:  # noqa: ANN401 - of the column
+    return bound if isinstance(kind, UUIDType) else from_bytes(kind, bound)
 
 
 def _schema(fields: Sequence[Field]) -> Schema | None:

@@ -6,7 +6,7 @@ bounds may be wrong and a file that nobody names has none. What a writer commits
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -23,10 +23,11 @@ from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow
 from icewright.adapters.engines.arrow.tasks import Bin, DeleteFile, DeleteKind, FileSlice, Layout
 from icewright.adapters.engines.arrow.types import Field, single_value
 from icewright.adapters.engines.service.entry_faults import DATA, EQUALITY_DELETES, ContentFile, EntryFaults
+from icewright.adapters.engines.service.manifest_files import DELETED
 from icewright.adapters.engines.service.reachable import reached, with_key
 from icewright.adapters.engines.service.row_predicate import RowPredicate
 from icewright.core.erasure import ORPHAN_AGE, SNAPSHOT_AGE, FoundRows, RowPlace, RowSearchReport, SearchedFile
-from icewright.core.errors import FolderMissing, Refused
+from icewright.core.errors import FolderMissing, MetadataUnreadable, Refused
 from icewright.core.recovery import point_of
 from icewright.core.table import MAIN, RefKind, TableMetadata, TableRef
 from icewright.ports import Catalog, TableFiles
@@ -37,11 +38,12 @@ _MEMORY_BYTES = 2 << 30  # of the pages of one file
 _ROUNDS = 5
 _POSITION_DELETES = 1
 _KEY_METADATA, _EQUALITY_IDS, _OFFSET, _LENGTH = 131, 135, 144, 145
+_LOWER_BOUNDS, _UPPER_BOUNDS = 125, 128
 _DELETED_ROW = "row"  # optional in position delete files, deprecated with v3 (spec, Position Delete Files)
 _PARQUET, _PUFFIN, _AVRO = b"PAR1", b"PFA1", b"Obj\x01"
 # what lies in a table's folders without rows in it
 _WITHOUT_ROWS = r"(\.metadata\.json(\.gz)?|\.crc|/version-hint\.text|/_SUCCESS)$"
-_MANIFEST_SCHEMAS = (b'"manifest_entry"', b'"manifest_file"')
+_MANIFEST, _MANIFEST_LIST = b'"manifest_entry"', b'"manifest_file"'
 _HEAD_BYTES = 64 << 10  # holds the schema of an Avro file
 
 
@@ -103,6 +105,7 @@ class _Round:
         for (path, entries), matching in zip(named.items(), owned, strict=True):
             if matching:
                 found.append(self._found(path, entries, matching))
+        found += self._spelt()
         for path, matching in zip(others, rows, strict=True):
             if matching:
                 place = RowPlace.WAITING_DELETION if path in waiting else RowPlace.ORPHAN
@@ -139,19 +142,34 @@ class _Round:
         """Return the entries of the files that hold rows or keys, by path."""
         named = defaultdict[str, list[ContentFile]](list)
         for one in self._content:
-            if not one.is_vector:
+            if not one.is_vector and one.status != DELETED:
                 named[one.path].append(one)
         return named
 
     @cached_property
     def _content(self) -> list[ContentFile]:
-        return list(self._entries.content_files())
+        return list(self._entries.content_files(gone=True))
 
     @cached_property
     def _head(self) -> list[ContentFile]:
         """Return the live files of main, deletion vectors included."""
         head = self.metadata.current_snapshot_id
-        return [one for one in self._content if head in self._entries.concern(one.manifest)]
+        live = (one for one in self._content if one.status != DELETED)
+        return [one for one in live if head in self._entries.concern(one.manifest)]
+
+    def _spelt(self) -> Iterator[FoundRows]:
+        """Yield the manifests that keep matching values as bounds of files that are gone."""
+        gone = Counter(one.manifest for one in self._content if one.status == DELETED and self._spells(one))
+        for manifest, entries in gone.items():
+            snapshots = set(self._entries.concern(manifest))
+            places = {RowPlace.BOUNDS} if self.metadata.current_snapshot_id in snapshots else set()
+            yield self._kept(FoundRows(manifest, "manifest", entries, 0, (), ()), snapshots, places)
+
+    def _spells(self, one: ContentFile) -> bool:
+        """Return whether the bounds of an entry match; those of position deletes are paths and positions."""
+        return one.content != _POSITION_DELETES and self._predicate.matches_bounds(
+            one.mapped(_LOWER_BOUNDS), one.mapped(_UPPER_BOUNDS)
+        )
 
     def _listed(self) -> Iterator[tuple[str, datetime | None]]:
         """Yield all files in the table's places that may hold rows, with the times at which they were written."""
@@ -191,8 +209,10 @@ class _Round:
         if (size := files.size(path)) is None:
             return 0  # deleted by now
         magic = files.read_range(path, 0, len(_PARQUET))
-        if magic == _PUFFIN or (magic == _AVRO and self._is_manifest(path)):
+        if magic == _PUFFIN:
             return 0
+        if magic == _AVRO:
+            return self._read_avro(path)
         if magic != _PARQUET:
             self._unread[path] = "it is no Parquet file"
             return 0
@@ -208,9 +228,18 @@ class _Round:
             return 0
         return self._count(FileSlice(path, size, size, records, 0, None), {}, None)
 
-    def _is_manifest(self, path: str) -> bool:
-        head = self.search.files.read_range(path, 0, _HEAD_BYTES)
-        return any(name in head.replace(b" ", b"") for name in _MANIFEST_SCHEMAS)
+    def _read_avro(self, path: str) -> int:
+        """Return the number of entries whose bounds match, of a manifest that nobody names; lists have none."""
+        head = self.search.files.read_range(path, 0, _HEAD_BYTES).replace(b" ", b"")
+        if _MANIFEST_LIST in head:
+            return 0
+        try:
+            if _MANIFEST in head:
+                return sum(self._spells(one) for one in self._entries.read(path)[0])
+            self._unread[path] = "it is no Parquet file"
+        except MetadataUnreadable as error:
+            self._unread[path] = str(error)
+        return 0
 
     def _count(self, one: FileSlice, constants: Mapping[int, Any], keys: frozenset[int] | None) -> int:
         if one.path in (counts := self.search.counts):
@@ -257,15 +286,19 @@ class _Round:
         return reading_layout(self._predicate.fields, self._entries.schemas, self.metadata)
 
     def _found(self, path: str, entries: Sequence[ContentFile], matching: int) -> FoundRows:
-        metadata, one = self.metadata, entries[0]
+        one, places, live = entries[0], set[RowPlace](), 0
         snapshots = {number for entry in entries for number in self._entries.concern(entry.manifest)}
-        places, keepers, live = set[RowPlace](), set[str](), 0
         if one.content == EQUALITY_DELETES:
             places.add(RowPlace.DELETE_KEYS)
-        elif metadata.current_snapshot_id in snapshots:
+        elif self.metadata.current_snapshot_id in snapshots:
             live = self._live(one)
             places |= {RowPlace.LIVE} if live else set()
             places |= {RowPlace.MASKED} if live < matching else set()
+        return self._kept(FoundRows(path, one.kind, matching, live, (), ()), snapshots, places)
+
+    def _kept(self, found: FoundRows, snapshots: AbstractSet[int], places: set[RowPlace]) -> FoundRows:
+        """Return the file with its places: those given, and those of the snapshots and refs that keep it."""
+        metadata, keepers = self.metadata, set[str]()
         heads = {metadata.current_snapshot_id}
         for ref in metadata.refs:
             if ref.snapshot_id in snapshots and ref.name != MAIN:
@@ -278,15 +311,14 @@ class _Round:
         keepers |= {f"snapshot {number}" for number in only}
         until = max((metadata.by_id[number].timestamp for number in only), default=None)
         ordered = tuple(place for place in RowPlace if place in places)
-        return FoundRows(
-            path, one.kind, matching, live, ordered, tuple(sorted(keepers)), until and until + SNAPSHOT_AGE
-        )
+        return replace(found, places=ordered, keepers=tuple(sorted(keepers)), until=until and until + SNAPSHOT_AGE)
 
     def _found_elsewhere(self, path: str, matching: int, place: RowPlace, written: datetime | None) -> FoundRows:
+        kind = "manifest" if path.endswith(".avro") else "data"
         if place is RowPlace.WAITING_DELETION:
             jobs = tuple(f"job {job}" for job in self.waiting.jobs)
-            return FoundRows(path, "data", matching, 0, (place,), jobs, self.waiting.until)
-        return FoundRows(path, "data", matching, 0, (place,), (), written and written + ORPHAN_AGE)
+            return FoundRows(path, kind, matching, 0, (place,), jobs, self.waiting.until)
+        return FoundRows(path, kind, matching, 0, (place,), (), written and written + ORPHAN_AGE)
 
 
 def _delete(one: ContentFile) -> DeleteFile:
