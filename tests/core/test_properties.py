@@ -200,7 +200,8 @@ def test_what_a_property_may_set_is_listed() -> None:
         *("compact.remove_dangling_deletes", "compact.partial_progress", "compact.hot_partitions"),
         *("compact.hot_minutes", "compact.hot_max_hours", "compact.max_overlap", "rewrite_deletes.min_delete_files"),
         *("rewrite_deletes.dangling", "rewrite_manifests.min_manifests", "rewrite_manifests.target_manifest_mb"),
-        *("expire_snapshots.retention_hours", "expire_snapshots.min_snapshots_to_keep"),
+        *("rewrite_manifests.deleted_entries", "expire_snapshots.retention_hours"),
+        "expire_snapshots.min_snapshots_to_keep",
         *("expire_snapshots.max_ref_age_hours", "expire_snapshots.reader_pins"),
     ]
     conditions = {name: by_property(knob) for name, knob in KNOBS.items() if by_property(knob) not in {"yes", "no"}}
