@@ -158,7 +158,7 @@ def read(home: Path) -> Rows:
         deletes = any(task.delete_files for task in table.scan().plan_files())
     if paths and not deletes:
         with duckdb.connect() as connection:
-            query = "SELECT id, region FROM read_parquet(?, hive_partitioning => false)"
+            query = "SELECT id, region FROM read_parquet(?, hive_partitioning => false, union_by_name => true)"
             assert counted(connection.sql(query, params=[paths]).to_arrow_table()) == found
     return found
 

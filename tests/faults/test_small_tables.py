@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -63,9 +64,7 @@ def check(small: Small, expected: Rows) -> None:
 
 
 def test_a_file_for_each_partition(small: Small) -> None:
-    """Nine files become three in the folders of their partitions; outputs are as old as the snapshot of the plan."""
-    planned = small.base.current_snapshot
-    assert planned is not None
+    """Nine files become three in the folders of their partitions; outputs are as new as the commit."""
     done = small.compact()
     assert done == {"rewritten_data_files_count": 9, "added_data_files_count": 3, "failed_data_files_count": 0}
     check(small, ALL)
@@ -73,7 +72,7 @@ def test_a_file_for_each_partition(small: Small) -> None:
         snapshot = table.current_snapshot()
         assert snapshot is not None
         entries = [e for m in snapshot.manifests(table.io) for e in m.fetch_manifest_entry(table.io)]
-        assert [e.sequence_number for e in entries] == [planned.sequence_number] * 3
+        assert [e.sequence_number for e in entries] == [snapshot.sequence_number] * 3
         assert sorted(e.data_file.file_path.split("/")[-2] for e in entries) == ["p1=a", "p1=b%2Fc", "p1=null"]
         assert snapshot.summary is not None
         assert snapshot.summary[JOB_ID] == "job-1"
@@ -126,11 +125,6 @@ def partition_removed(table: Table, _: Small) -> None:
     table.delete("region = 'a'")
 
 
-def rows_deleted(table: Table, small: Small) -> None:
-    """A delete file for one of the files."""
-    delete_rows(table, small.folder, "late", [0])
-
-
 def overwritten(table: Table, _: Small) -> None:
     """Other files for all."""
     table.overwrite(rows([50]))
@@ -167,7 +161,7 @@ def test_writers_that_do_not_disturb(small: Small, writer: Writer, more: list[in
 
 
 @pytest.mark.cases(20, 25, 33)
-@pytest.mark.parametrize("writer", [rows_deleted, overwritten, rolled_back, spec_changed])
+@pytest.mark.parametrize("writer", [overwritten, rolled_back, spec_changed])
 def test_writers_that_come_first(small: Small, writer: Writer) -> None:
     """After anything but an append between plan and commit nothing is committed, and no output stays."""
     seen: list[set[str]] = []
@@ -451,6 +445,7 @@ class Played:
     expected: Rows = field(default_factory=Counter)
     numbers: Iterator[int] = field(default_factory=itertools.count)
     deletes: Iterator[int] = field(default_factory=itertools.count)
+    refs: dict[str, Rows] = field(default_factory=dict)
 
     def append(self, count: int) -> None:
         """So many rows in a commit."""
@@ -481,23 +476,63 @@ class Played:
             self.small.compact(meanwhile, **APPLIED)
 
     def beside(self, count: int) -> None:
-        """Compaction while rows are appended."""
-        self.compact(count, partial(self.append, count))
+        """Compaction while a writer does something, before which it may give way."""
+        kinds = (self.append, self.delete, self.remove, self.ref, self.column, self.rollback)
+        with suppress(CommitConflict):
+            self.compact(count, partial(kinds[count % len(kinds)], count))
+
+    def ref(self, count: int) -> None:
+        """A tag, or a branch with a row of its own."""
+        name = f"ref{next(self.deletes)}"
+        with table_of(self.small.home) as table:
+            head = table.current_snapshot()
+            assert head is not None
+            if count % 2:
+                table.manage_snapshots().create_tag(head.snapshot_id, name).commit()
+            else:
+                table.manage_snapshots().create_branch(head.snapshot_id, name).commit()
+                table.append(rows([1000 + count]), branch=name)
+        self.refs[name] = self.expected + (Counter() if count % 2 else counted(rows([1000 + count])))
+
+    def column(self, _: int) -> None:
+        """A column that no file has yet."""
+        with table_of(self.small.home) as table, table.update_schema() as update:
+            update.add_column(f"more{next(self.deletes)}", SCHEMA.find_type("region"))
+
+    def rollback(self, _: int) -> None:
+        """The snapshot before the current one becomes the current one again."""
+        with table_of(self.small.home) as table:
+            head = table.current_snapshot()
+            assert head is not None
+            if head.parent_snapshot_id is not None:
+                table.manage_snapshots().rollback_to_snapshot(head.parent_snapshot_id).commit()
+        self.expected = read(self.small.home)
+
+    def check(self) -> None:
+        """Main and each branch and tag have their rows, and no file is there that no snapshot names."""
+        check(self.small, self.expected)
+        with table_of(self.small.home) as table:
+            for name, expected in self.refs.items():
+                assert counted(table.scan().use_ref(name).to_arrow()) == expected
+            named = {
+                entry.data_file.file_path.rsplit("/", 1)[-1]
+                for snapshot in table.snapshots()
+                for manifest in snapshot.manifests(table.io)
+                for entry in manifest.fetch_manifest_entry(table.io)
+            }
+        assert self.small.data_files() <= named
 
 
-STEPS = st.lists(
-    st.tuples(st.sampled_from(("append", "append", "delete", "remove", "compact", "beside")), st.integers(1, 7)),
-    min_size=2,
-    max_size=7,
-)
+KINDS = ("append", "append", "delete", "remove", "ref", "compact", "beside", "beside", "beside")
+STEPS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(1, 12)), min_size=2, max_size=7)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=300 if settings.get_current_profile_name() == "long" else 12, deadline=None)
 @given(steps=STEPS)
 def test_any_history(tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]]) -> None:
-    """Appends, deletes, removals of partitions, compactions alone and beside an append: rows as they were written."""
+    """After any commits and compactions, alone and beside any commit, main, branches and tags have their rows."""
     with made(tmp_path_factory.mktemp("history") / "home") as small:
         played = Played(small)
         for kind, count in (("append", 4), ("append", 4), *steps):
             getattr(played, kind)(count)
-            check(small, played.expected)
+            played.check()
