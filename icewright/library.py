@@ -17,6 +17,7 @@ from icewright.app.cli.base import known_table, parse_operations
 from icewright.app.documents import outcome_state
 from icewright.app.environment import find_config
 from icewright.core.advice import Advice, advise
+from icewright.core.copying import CopyResult
 from icewright.core.describe import facts_summary
 from icewright.core.errors import UsageError
 from icewright.core.integrity import CheckLevel, IntegrityReport
@@ -24,6 +25,7 @@ from icewright.core.layering import parse_settings
 from icewright.core.layout import LayoutReport
 from icewright.core.steps import VERDICT_NAMES, Due, why
 from icewright.core.table import TableRef
+from icewright.flow.copy import copy_table
 from icewright.flow.detect import detect
 from icewright.flow.erase import ErasureResult, erase
 from icewright.flow.evaluate import evaluate_now
@@ -283,6 +285,13 @@ class TableHandle:
         Raises the errors of loading the table, and `StorageUnavailable`.
         """
         return self._app.runtime.engine.check(self.ref, level)
+
+    def copy(self, place: str, *, dry_run: bool = False) -> CopyResult:
+        """Copy the table with all its snapshots to another place, as `icewright copy` does.
+
+        Raises `Refused` when the place holds anything but an earlier copy, and `UnsupportedTable`.
+        """
+        return copy_table(self._app.runtime, self.ref, place, dry_run=dry_run)
 
     def restore(self, to: str, *, dry_run: bool = False) -> RestoreResult:
         """Return the table to a recovery point, a time, a snapshot, a tag or a branch, as `icewright restore` does.

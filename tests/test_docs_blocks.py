@@ -155,6 +155,7 @@ def built(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> tuple[
         "8273645123984": str(orders.current_snapshot_id),
         "hourly-2026-11-25T10": max(name for name in orders.refs if "hourly" in name),
         "s3://jobs/orders-to-search": str(home / "stream"),
+        "s3://vault/sales/orders": str(home / "vault"),
     }
     (home / "demo").symlink_to(home)
     (home / ".venv").symlink_to(sys.prefix)

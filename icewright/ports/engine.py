@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from icewright.core.copying import CopyResult
 from icewright.core.erasure import RowSearchReport
 from icewright.core.integrity import CheckLevel, FileFault, IntegrityReport
 from icewright.core.layout import LayoutReport
@@ -111,6 +112,15 @@ class RepairRequest:
     check: Callable[[], None] = field(default=lambda: None)  # raises `LeaseLost` or `Cancelled`; called before writes
 
 
+@dataclass(frozen=True, slots=True)
+class CopyRequest:
+    """A request to copy a table, in the state in which it was loaded, to another place."""
+
+    base: TableMetadata
+    place: str
+    dry_run: bool = False
+
+
 class Engine(Protocol):
     """Runs the steps of operations on tables.
 
@@ -144,6 +154,14 @@ class Engine(Protocol):
         A lost manifest list is written again; all else is one new snapshot of main, whose rows are those of `base`
         without what is dropped. Faults that are repaired already are passed over. Raises `CommitConflict` when the
         table has changed since `base`, `CommitStateUnknown`, and `UnsupportedTable`.
+        """
+
+    def copy(self, request: CopyRequest) -> CopyResult:
+        """Copy all snapshots of a table to a place, with their files and paths there, or return what that would copy.
+
+        Files that an earlier copy left are not copied again. The copy's metadata file is written last, when all else
+        has been checked. Raises `Refused` when the place holds anything else or lies in the table's,
+        `UnsupportedTable`, and `MetadataUnreadable` when a file is missing: it may have expired meanwhile.
         """
 
     def find_rows(self, ref: TableRef, predicate: str) -> RowSearchReport:

@@ -249,8 +249,17 @@ class Storage(Protocol):
         Raises `FileMissing`, `StorageUnavailable`, `AccessDenied`, and `MetadataUnreadable` for no regular file.
         """
 
-    def write(self, path: str, content: bytes) -> None:
-        """Write a new file; it is durable when the call returns. Raises `StorageUnavailable`."""
+    def write(self, path: str, content: bytes | Iterator[bytes]) -> None:
+        """Write a new file, perhaps from parts; it is durable, and there at all, when the call returns.
+
+        Raises `StorageUnavailable`, and what the parts raise.
+        """
+
+    def copy(self, source: str, target: str, length: int) -> None:
+        """Copy a file of this length to a new path, within a bucket without reading it; durable as by `write`.
+
+        Raises the errors of `read_range` and `write`, and `MetadataUnreadable` when the file has another length.
+        """
 
     def size(self, path: str) -> int | None:
         """Return the file's length in bytes, None when there is no such file."""

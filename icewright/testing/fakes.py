@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, assert_never
 
 from icewright.core import table
+from icewright.core.copying import CopyResult
 from icewright.core.erasure import RowSearchReport
 from icewright.core.errors import CommitConflict, IcewrightError, MetadataUnreadable, Refused, TableNotFound
 from icewright.core.integrity import CheckLevel, IntegrityReport
@@ -16,7 +17,7 @@ from icewright.core.layout import LayoutReport, LayoutTrial
 from icewright.core.repair import RepairPlan, Unrepaired
 from icewright.core.runs import Outcome, committed
 from icewright.core.verify import snapshot_of
-from icewright.ports.engine import Adoptable, Probe, RepairRequest, StepRequest, Unfinished
+from icewright.ports.engine import Adoptable, CopyRequest, Probe, RepairRequest, StepRequest, Unfinished
 from icewright.ports.lake import (
     AddSnapshot,
     Change,
@@ -232,6 +233,11 @@ class FunctionEngine:
     def repair(self, request: RepairRequest) -> RepairPlan:
         """Repair no fault, and say so of each."""
         return RepairPlan((), tuple(Unrepaired(fault, "this engine repairs nothing") for fault in request.faults))
+
+    def copy(self, request: CopyRequest) -> CopyResult:
+        """Copy nothing, and name the place."""
+        base, place = request.base, request.place
+        return CopyResult(base.ref, place, f"{place}/metadata/v1.metadata.json", "", 0, 0, 0, 0, request.dry_run)
 
     def find_rows(self, ref: table.TableRef, predicate: str) -> RowSearchReport:
         """Find no row, and read no file."""

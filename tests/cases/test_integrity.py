@@ -108,7 +108,7 @@ def test_a_location_that_files_spell_otherwise_is_listed_again(
             return workspace.app.runtime.files.stat(paths, concurrency)
 
     catalog = workspace.app.runtime.catalogs["lake"]
-    report = integrity.IntegrityCheck(cast("TableFiles", Asked()), workspace.metadata()).run(catalog)
+    report = integrity.IntegrityCheck(cast("TableFiles", Asked()), workspace.metadata()).run(catalog.load)
     assert [(fault.kind, fault.path) for fault in report.faults] == [(FileFaultKind.MISSING, f"file://{lost}")]
     assert asked == [f"file://{lost}"]
     assert report.files == check(workspace).files

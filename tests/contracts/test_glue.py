@@ -100,7 +100,7 @@ class Meddled(LocalStorage):
 
     meddle: Callable[[], None]
 
-    def write(self, path: str, content: bytes) -> None:
+    def write(self, path: str, content: bytes | Iterator[bytes]) -> None:
         """Write, then meddle."""
         super().write(path, content)
         self.meddle()

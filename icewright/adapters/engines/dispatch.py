@@ -9,6 +9,7 @@ from typing import assert_never
 from icewright.adapters.engines.arrow.convert_deletes import ConvertInService
 from icewright.adapters.engines.arrow.statistics import StatisticsInService
 from icewright.adapters.engines.service.adopting import Adopting
+from icewright.adapters.engines.service.copying import TableCopy
 from icewright.adapters.engines.service.deletion import DeletionResult
 from icewright.adapters.engines.service.doubts import in_time
 from icewright.adapters.engines.service.expire_snapshots import ExpireInService
@@ -24,6 +25,7 @@ from icewright.adapters.engines.service.vacuum import BranchVacuum
 from icewright.adapters.engines.spark.engine import SparkEngine
 from icewright.core import cost
 from icewright.core.allowlist import Allowlist, require_inside
+from icewright.core.copying import CopyResult
 from icewright.core.erasure import RowSearchReport
 from icewright.core.errors import Refused, TableReplaced
 from icewright.core.integrity import CheckLevel, IntegrityReport
@@ -48,6 +50,7 @@ from icewright.core.words import count
 from icewright.ports import (
     Adoptable,
     Catalog,
+    CopyRequest,
     Probe,
     RemoveSnapshots,
     RepairRequest,
@@ -164,7 +167,7 @@ class Engines:
         metadata = catalog.load(ref)
         if snapshot_ids is not None:
             metadata = of_snapshots(metadata, snapshot_ids)
-        return IntegrityCheck(self.orphans.deletion.files, metadata, level).run(catalog)
+        return IntegrityCheck(self.orphans.deletion.files, metadata, level).run(catalog.load)
 
     def repair(self, request: RepairRequest) -> RepairPlan:
         """Repair what is provably right, or return what that would be."""
@@ -172,6 +175,11 @@ class Engines:
         self.expire.guard.require_iceberg_alone(request.base)
         deletion, catalog = self.orphans.deletion, self.catalogs[request.base.ref.catalog]
         return TableRepair(deletion.files, deletion.clock, catalog, request).run()
+
+    def copy(self, request: CopyRequest) -> CopyResult:
+        """Copy a table to another place, or return what that would copy."""
+        self._require_allowed(request.base)
+        return TableCopy(self.orphans.deletion.files, request).run()
 
     def find_rows(self, ref: TableRef, predicate: str) -> RowSearchReport:
         """Read every file that may hold rows of a table for those that match a predicate."""

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from icewright.adapters.files.storage import LISTED, displayed, listed, time_by_probe
+from icewright.adapters.files.storage import LISTED, displayed, listed, parts, time_by_probe
 from icewright.adapters.read_limits import read_limits
 from icewright.core.errors import (
     AccessDenied,
@@ -56,14 +56,14 @@ class LocalStorage:
             file.seek(start)
             return file.read(length)
 
-    def write(self, path: str, content: bytes) -> None:
+    def write(self, path: str, content: bytes | Iterator[bytes]) -> None:
         """Write a new file atomically, by a rename."""
         target = Path(_local(path))
         fresh = target.with_name(f".{uuid4().hex}.tmp")
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             with fresh.open("xb") as out:
-                out.write(content)
+                out.writelines([content] if isinstance(content, bytes) else content)
                 out.flush()
                 os.fsync(out.fileno())
             with suppress(FileNotFoundError):  # Hadoop's checksum of a lost file under this name
@@ -75,6 +75,14 @@ class LocalStorage:
             if isinstance(error, PermissionError) or error.errno == errno.EROFS:
                 raise AccessDenied(f"{path} may not be written: give this process the right to") from error
             raise StorageUnavailable(f"{path} could not be written: {error.strerror}") from error
+        except BaseException:  # of the parts: a part that is missing leaves no file
+            with suppress(OSError):
+                fresh.unlink()
+            raise
+
+    def copy(self, source: str, target: str, length: int) -> None:
+        """Copy a file, which is there as a whole or not at all."""
+        self.write(target, parts(self, source, length))
 
     def size(self, path: str) -> int | None:
         """Return the length in bytes; None when there is no such file."""

@@ -16,9 +16,16 @@ from obstore.exceptions import BaseError, PermissionDeniedError, Unauthenticated
 from obstore.store import AzureStore, GCSStore, ObjectStore, S3Store
 
 from icewright.adapters.files.object_listing import PAGE, ObjectListing
-from icewright.adapters.files.storage import UNNAMEABLE, CredentialSource, time_by_probe
+from icewright.adapters.files.storage import UNNAMEABLE, CredentialSource, parts, time_by_probe
 from icewright.adapters.read_limits import read_limits
-from icewright.core.errors import AccessDenied, FileMissing, FolderMissing, StorageUnavailable, UnsupportedTable
+from icewright.core.errors import (
+    AccessDenied,
+    FileMissing,
+    FolderMissing,
+    MetadataUnreadable,
+    StorageUnavailable,
+    UnsupportedTable,
+)
 from icewright.core.paths import split
 from icewright.ports import DeleteReport, FileStat, SizeLimit, Storage, ignore
 from icewright.ports.work import WorkerThreads, progress
@@ -52,6 +59,7 @@ _ERRORS = (BaseError, ValueError)  # ValueError: a key that obstore cannot say, 
 _DENIED = (PermissionDeniedError, UnauthenticatedError)
 _REFUSED = re.compile(r"status code: 40[13]\b")  # of a denied listing, which has no error class
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|The specified bucket does not exist")
+_MAX_COPIED = 5 << 30  # bytes of an object that S3 copies by one request
 _MIN_FILES_PER_PAGE = 16  # listing a page costs about as much as this number of single requests
 
 
@@ -190,24 +198,30 @@ class ObjectStorage:
 
     def read(self, path: str, limit: SizeLimit | None = None) -> bytes:
         """Return the content of an object. Raises `FileMissing`, `MetadataTooLarge`."""
-        with _reading(path):
+        with _translated(path, "read"):
             answer = obstore.get(self.store, self._key(path))
             (limit or read_limits().metadata).check(path, answer.meta["size"])
             return bytes(answer.bytes())
 
     def read_range(self, path: str, start: int, length: int) -> bytes:
         """Return a part of an object. Raises `FileMissing`."""
-        with _reading(path):
+        with _translated(path, "read"):
             return bytes(obstore.get_range(self.store, self._key(path), start=start, length=length))
 
-    def write(self, path: str, content: bytes) -> None:
+    def write(self, path: str, content: bytes | Iterator[bytes]) -> None:
         """Write a new object; stores accept a whole object or none."""
-        try:
+        with _translated(path, "written"):
             obstore.put(self.store, self._key(path), content)
-        except _DENIED as error:
-            raise AccessDenied(f"{path} may not be written: give the catalog's credentials the right to") from error
-        except _ERRORS as error:
-            raise StorageUnavailable(f"{path} could not be written: {_error_message(error)}") from error
+
+    def copy(self, source: str, target: str, length: int) -> None:
+        """Copy an object by the store; one that is larger than stores copy at once, by way of this process."""
+        if length > _MAX_COPIED:
+            self.write(target, parts(self, source, length))
+            return
+        if (found := self.size(source)) != length:
+            raise MetadataUnreadable(f"{source} has {found or 'no'} bytes instead of {length}")
+        with _translated(target, "written"):
+            obstore.copy(self.store, self._key(source), self._key(target))
 
     def size(self, path: str) -> int | None:
         """Return the length in bytes; None when there is no such object."""
@@ -328,16 +342,16 @@ class ObjectStorage:
 
 
 @contextmanager
-def _reading(path: str) -> Iterator[None]:
-    """Translate the errors of a store that is asked for an object."""
+def _translated(path: str, done: str) -> Iterator[None]:
+    """Translate the errors of a store in which an object is `done`: read or written."""
     try:
         yield
     except FileNotFoundError as error:
         raise FileMissing(f"{path} is missing: restore it, or roll the table back to before it") from error
     except _DENIED as error:
-        raise AccessDenied(f"{path} may not be read: give the catalog's credentials the right to") from error
+        raise AccessDenied(f"{path} may not be {done}: give the catalog's credentials the right to") from error
     except _ERRORS as error:
-        raise StorageUnavailable(f"{path} could not be read: {_error_message(error)}") from error
+        raise StorageUnavailable(f"{path} could not be {done}: {_error_message(error)}") from error
 
 
 def _stat(meta: obstore.ObjectMeta) -> FileStat:

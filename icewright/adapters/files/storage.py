@@ -9,11 +9,12 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from icewright.core.errors import Refused, StorageUnavailable, UnsupportedTable
+from icewright.core.errors import MetadataUnreadable, Refused, StorageUnavailable, UnsupportedTable
 from icewright.core.paths import local_path, split
 from icewright.ports import DeleteReport, FileStat, SizeLimit, Storage, VendedCredentials, ignore
 from icewright.ports.work import progress
 
+_PART = 16 << 20  # bytes of a file that are in memory while it is copied
 _NOT_ALLOWED = "outside of the environment that the catalogs declare"
 LISTED = pa.schema([("path", pa.string()), ("bytes", pa.int64()), ("modified", pa.timestamp("us", "UTC"))])
 # in a key of an object store: an empty part, which a slash at either end makes too, `.` or `..`; a control character
@@ -45,6 +46,18 @@ def listed(paths: Sequence[str], sizes: Sequence[int], microseconds: Sequence[in
     """Return one batch of a listing; times are since 1970, None where nobody knows."""
     times = pa.array(microseconds, pa.int64()).cast(LISTED.field("modified").type)
     return pa.RecordBatch.from_arrays([pa.array(paths, pa.string()), pa.array(sizes, pa.int64()), times], schema=LISTED)
+
+
+def parts(storage: Storage, path: str, length: int) -> Iterator[bytes]:
+    """Yield the content of a file, part by part. Raises `MetadataUnreadable` unless it has this length."""
+    for start in range(0, length, _PART):
+        progress()
+        part = storage.read_range(path, start, min(_PART, length - start))
+        if len(part) != min(_PART, length - start):
+            raise MetadataUnreadable(f"{path} ends before its length of {length} bytes")
+        yield part
+    if storage.size(path) != length:
+        raise MetadataUnreadable(f"{path} is longer than {length} bytes")
 
 
 CredentialSource = Callable[[], VendedCredentials | None]  # called whenever a request needs credentials
@@ -87,12 +100,23 @@ class Storages:
         progress()
         return content
 
-    def write(self, path: str, content: bytes) -> None:
-        if not self._inside(path):
-            raise Refused(f"{path}: {_NOT_ALLOWED}: it is not written")
+    def write(self, path: str, content: bytes | Iterator[bytes]) -> None:
+        self._require_inside(path)
         progress()
         self.of(path).write(path, content)
         progress()  # raises in an abandoned thread, before a catalog commits the file
+
+    def copy(self, source: str, target: str, length: int) -> None:
+        """Copy a file; from one store to another by way of this process, in parts."""
+        self._require_inside(target)
+        progress()
+        here, there = self.of(source), self.of(target)
+        if here is there:
+            here.copy(source, target, length)
+        else:
+            content = parts(here, source, length)
+            there.write(target, b"".join(content) if length <= _PART else content)
+        progress()
 
     def size(self, path: str) -> int | None:
         return self.of(path).size(path)
@@ -139,6 +163,10 @@ class Storages:
         for batch in self.of(location).listing(location, unnamed):
             progress()
             yield batch
+
+    def _require_inside(self, path: str) -> None:
+        if not self._inside(path):
+            raise Refused(f"{path}: {_NOT_ALLOWED}: it is not written")
 
     def _inside(self, path: str) -> bool:
         """Return whether the path lies inside the allowlist, and so does the target of its links."""

@@ -89,8 +89,11 @@ class IcebergFiles:
     def read_range(self, path: str, start: int, length: int) -> bytes:
         return self.storage.read_range(path, start, length)
 
-    def write(self, path: str, content: bytes) -> None:
+    def write(self, path: str, content: bytes | Iterator[bytes]) -> None:
         self.storage.write(path, content)
+
+    def copy(self, source: str, target: str, length: int) -> None:
+        self.storage.copy(source, target, length)
 
     def size(self, path: str) -> int | None:
         return self.storage.size(path)

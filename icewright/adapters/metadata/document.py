@@ -119,8 +119,13 @@ class Editor:
 
 def encode(document: Document) -> bytes:
     """Return the file's content, gzipped when the table asks for it."""
+    return encode_as(document, gzipped=_gzipped(Editor(document)))
+
+
+def encode_as(document: Document, *, gzipped: bool) -> bytes:
+    """Return the file's content, gzipped or not; the same whenever it is asked for."""
     content = msgspec.json.encode(document)
-    return gzip.compress(content) if _gzipped(Editor(document)) else content
+    return gzip.compress(content, mtime=0) if gzipped else content
 
 
 def next_location(document: Document, current: str) -> str:

@@ -8,7 +8,18 @@ from functools import cache
 import typer
 
 from icewright.app import output
-from icewright.app.cli import acting, advising, erasing, fleet, reading, restoring, serving, settings, simulating
+from icewright.app.cli import (
+    acting,
+    advising,
+    copying,
+    erasing,
+    fleet,
+    reading,
+    restoring,
+    serving,
+    settings,
+    simulating,
+)
 from icewright.app.cli.base import app
 from icewright.core.errors import ConfigError, IcewrightError, UsageError
 

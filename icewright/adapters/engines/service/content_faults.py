@@ -222,20 +222,34 @@ def _comparable(value: Any, kind: str) -> Any:  # noqa: ANN401 - any physical va
 
 def puffin_blobs(files: TableFiles, path: str, length: int) -> list[Mapping[str, Any]]:
     """Return the blobs of a Puffin file (Puffin spec). Raises `MetadataUnreadable`."""
-    end = 12  # payload size, flags, magic
-    tail = _tail(files, path, length, _PUFFIN, lambda t: struct.unpack("<i", t[-12:-8])[0] + end + len(_PUFFIN))
-    if tail[: len(_PUFFIN)] != _PUFFIN:
-        raise MetadataUnreadable(f"{path} has no Puffin footer where its length says")
-    if tail[-8] & 1:
-        return []  # a compressed footer: LZ4, which no writer uses for these files
+    _, footer = puffin_footer(files, path, length)
+    if footer is None:
+        return []
     try:
-        blobs: list[Mapping[str, Any]] = json.loads(tail[len(_PUFFIN) : -end])["blobs"]
-    except (ValueError, KeyError) as error:
+        blobs: list[Mapping[str, Any]] = footer["blobs"]
+    except (TypeError, KeyError) as error:
         raise MetadataUnreadable(f"{path} has a Puffin footer that cannot be read: {error}") from error
     for blob in blobs:
         if blob["offset"] + blob["length"] > length:
             raise MetadataUnreadable(f"{path} names a blob beyond its end")
     return blobs
+
+
+def puffin_footer(files: TableFiles, path: str, length: int) -> tuple[int, Any]:
+    """Return where the footer of a Puffin file begins, and its JSON; None for one that is compressed by LZ4.
+
+    No writer compresses it in files of vectors or statistics. Raises `MetadataUnreadable`.
+    """
+    end = 12  # payload size, flags, magic
+    tail = _tail(files, path, length, _PUFFIN, lambda t: struct.unpack("<i", t[-12:-8])[0] + end + len(_PUFFIN))
+    if tail[: len(_PUFFIN)] != _PUFFIN:
+        raise MetadataUnreadable(f"{path} has no Puffin footer where its length says")
+    if tail[-8] & 1:
+        return length - len(tail), None
+    try:
+        return length - len(tail), json.loads(tail[len(_PUFFIN) : -end])
+    except ValueError as error:
+        raise MetadataUnreadable(f"{path} has a Puffin footer that cannot be read: {error}") from error
 
 
 def _vector_faults(files: TableFiles, one: ContentFile) -> Iterator[Fault]:

@@ -99,6 +99,7 @@ class EntryFaults:
 
     files: TableFiles
     metadata: TableMetadata
+    content: bytes | None = None  # of the metadata file, where it is not written yet
     faults: list[FileFault] = field(default_factory=list, init=False)
     _snapshots: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set), init=False)  # by manifest
     _rows: dict[str, dict[str, Row]] = field(default_factory=lambda: defaultdict(dict), init=False)
@@ -107,7 +108,8 @@ class EntryFaults:
     @cached_property
     def _document(self) -> Mapping[str, Any]:
         location = self.metadata.metadata_location
-        document: Mapping[str, Any] = msgspec.json.decode(text_of(self.files.read(location), location))
+        content = self.files.read(location) if self.content is None else self.content
+        document: Mapping[str, Any] = msgspec.json.decode(text_of(content, location))
         return document
 
     @cached_property

@@ -31,8 +31,8 @@ from icewright.adapters.engines.service.reachable import (
 )
 from icewright.core.errors import FolderMissing, MetadataUnreadable
 from icewright.core.integrity import CheckLevel, FileFault, FileFaultKind, IntegrityReport
-from icewright.core.table import Snapshot, TableMetadata
-from icewright.ports import Catalog, TableFiles
+from icewright.core.table import Snapshot, TableMetadata, TableRef
+from icewright.ports import TableFiles
 from icewright.ports.work import WorkerThreads
 
 _SLICE = 512  # manifests that are read together
@@ -51,6 +51,7 @@ class IntegrityCheck:
     files: TableFiles
     metadata: TableMetadata
     level: CheckLevel = CheckLevel.EXISTS
+    content: bytes | None = None  # of the metadata file, where it is not written yet
     _listed: pl.DataFrame = field(default_factory=_NO_FILES.clone, init=False)
     _named: list[pl.DataFrame] = field(default_factory=list, init=False)  # hash, bytes, manifest of content files
     _as_spelt: bool = field(default=True, init=False)
@@ -60,8 +61,8 @@ class IntegrityCheck:
     _held: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set), init=False)  # suspects by manifest
     _unreadable: dict[str, tuple[str, str]] = field(default_factory=dict, init=False)  # kind, error by path
 
-    def run(self, catalog: Catalog) -> IntegrityReport:
-        """Check the table's files. What went with its snapshots during the check is no fault."""
+    def run(self, load: Callable[[TableRef], TableMetadata]) -> IntegrityReport:
+        """Check the table's files. What went during the check with snapshots that `load` shows no more is no fault."""
         metadata = self.metadata
         with WorkerThreads(1) as pool:
             listing = pool.submit(self._list_places)
@@ -79,7 +80,7 @@ class IntegrityCheck:
         faults = self._faults()
         if self.level.includes(CheckLevel.ENTRIES):
             faults += self._deeper_faults({fault.path for fault in faults})
-        remaining = catalog.load(metadata.ref).by_id.keys()
+        remaining = load(metadata.ref).by_id.keys()
         lasting = tuple(fault for fault in faults if not remaining.isdisjoint(fault.snapshot_ids))
         return IntegrityReport(
             metadata.ref, metadata.metadata_location, self.level, len(metadata.snapshots), self._checked, lasting
@@ -181,7 +182,7 @@ class IntegrityCheck:
 
     def _deeper_faults(self, broken: AbstractSet[str]) -> list[FileFault]:
         """Return what is wrong with entries and footers, but for the files that are known to be broken."""
-        entries = EntryFaults(self.files, self.metadata)
+        entries = EntryFaults(self.files, self.metadata, self.content)
         footers = self.level.includes(CheckLevel.FOOTERS)
         distinct: dict[int, ContentFile] = {}
         for one in entries.content_files():

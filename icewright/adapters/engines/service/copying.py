@@ -1,0 +1,350 @@
+"""Copy of a table: its files at another place, with the paths in them, and a metadata file that any catalog takes.
+
+Data files are copied as they are; position deletes, deletion vectors, manifests and manifest lists name other files,
+and are written anew under the names that they had. What lies at the place already came from an earlier copy of the same
+table, as the marker there says, and is left alone. The metadata file comes last: a copy without one is not whole.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import fastavro
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from icewright.adapters.engines.arrow.deletes import DELETED_PATH, DELETED_POSITION
+from icewright.adapters.engines.arrow.resolve import field_id
+from icewright.adapters.engines.service.avro_records import (
+    Record,
+    container,
+    decoded,
+    encoded,
+    names_by_id,
+    plain_schema,
+    readable,
+)
+from icewright.adapters.engines.service.content_faults import puffin_footer
+from icewright.adapters.engines.service.integrity import IntegrityCheck
+from icewright.adapters.engines.service.reachable import (
+    as_files,
+    content_of,
+    lists_of,
+    manifests_of,
+    statistics_of,
+)
+from icewright.adapters.metadata.document import GZIP, Editor, decode, encode_as
+from icewright.adapters.metadata.parsing import parse
+from icewright.core.copying import MARKER, CopyResult, Relocation, uuid_of_copy
+from icewright.core.errors import FileMissing, FolderMissing, MetadataUnreadable, Refused, UnsupportedTable
+from icewright.core.integrity import CheckLevel
+from icewright.core.places import Spelling
+from icewright.core.table import WRITE_PATHS, TableMetadata
+from icewright.core.words import count
+from icewright.ports import CopyRequest, TableFiles
+from icewright.ports.work import WorkerThreads
+
+_CONCURRENCY = 16
+_REWRITTEN = ("position deletes", "deletion vectors", "manifest", "manifest list")  # kinds of files that name others
+_SPELLING = Spelling()
+_DATA_FILE, _PATH, _FORMAT, _BYTES, _CONTENT, _KEY, _REFERENCED = 2, 100, 101, 104, 134, 131, 143
+_COLUMN_SIZES, _LOWER, _UPPER, _OFFSETS = 108, 125, 128, 132
+_MANIFEST, _LENGTH, _LIST_KEY = 500, 501, 519
+_POSITION_DELETES = 1
+_Row = tuple[str, str, int | None]  # path, target, bytes of a file; those of a manifest list nobody says
+
+
+@dataclass
+class TableCopy:
+    """One copy of one table."""
+
+    files: TableFiles
+    request: CopyRequest
+    _there: dict[str, int] = field(default_factory=dict, init=False)  # bytes of files at the place that name others
+
+    def run(self) -> CopyResult:
+        """Copy the table, or with `dry_run` return what that would copy."""
+        base, dry_run = self.request.base, self.request.dry_run
+        self._require_apart()
+        content = self.files.read(base.metadata_location)
+        document = self._document(content)
+        present = self._present()
+        manifests = manifests_of(self.files, base.snapshots)
+        wanted = self._wanted(manifests, present)
+        location = f"{self._relocation.place}/metadata/{base.metadata_location.rpartition('/')[2]}"
+        result = CopyResult(
+            base.ref,
+            self._relocation.place,
+            location,
+            uuid_of_copy(base.table_uuid, self._relocation.place),
+            len(base.snapshots),
+            wanted.height,
+            int(wanted["bytes"].sum()),
+            max(0, present.height - 1),  # the marker
+            dry_run,
+        )
+        if dry_run:
+            return result
+        if not present.height:
+            self.files.write(self._marker, self._mark)
+        self._copy_files(wanted)
+        copied = encode_as(document, gzipped=content[:2] == GZIP)
+        self._require_whole(parse(base.ref, location, copied), copied)
+        self._require_own()
+        if self.files.size(location) is None:
+            self.files.write(location, copied)
+        elif self.files.read(location) != copied:
+            raise Refused(f"{location} is another metadata file: copy {base.ref} to another place")
+        return result
+
+    @cached_property
+    def _relocation(self) -> Relocation:
+        return Relocation.of(self.request.base, self.request.place)
+
+    @property
+    def _marker(self) -> str:
+        return f"{self._relocation.place}/{MARKER}"
+
+    @property
+    def _mark(self) -> bytes:
+        base = self.request.base
+        return json.dumps({"table-uuid": base.table_uuid, "location": base.location}).encode()
+
+    def _require_apart(self) -> None:
+        """Raise `Refused` when the place meets the table's own."""
+        base, place = self.request.base, self._relocation.place
+        meeting = [
+            root
+            for root in (base.location, *base.write_paths)
+            if _SPELLING.place(root).may_meet(_SPELLING.place(place))
+        ]
+        if meeting:
+            raise Refused(f"{base.ref}: {place} and the table's own place {meeting[0]} meet: name another place")
+
+    def _require_own(self) -> None:
+        """Raise `Refused` unless the place's marker says that it holds a copy of this table."""
+        base, place = self.request.base, self._relocation.place
+        try:
+            mark = self.files.read(self._marker)
+        except FileMissing:
+            mark = b""
+        if mark != self._mark:
+            whose = "a copy of another table" if mark else "files that are no copy of a table"
+            raise Refused(f"{base.ref}: {place} holds {whose}: nothing of it is touched; name another place")
+
+    def _present(self) -> pl.DataFrame:
+        """Return path and bytes of the files at the place. Raises `Refused` when they are no copy of this table."""
+        frames = [pl.DataFrame(schema={"path": pl.String, "bytes": pl.Int64})]
+        with suppress(FolderMissing):  # of a file system
+            for batch in self.files.listing(self._relocation.place):
+                frames.append(pl.DataFrame(pl.from_arrow(batch)).select("path", "bytes"))  # noqa: PERF401 - it may raise
+        name = pl.col("path").str.split("/").list.last()
+        present = pl.concat(frames).filter(~name.str.starts_with("."))  # what a crash leaves of a write is hidden
+        if present.height:
+            self._require_own()
+        return present
+
+    def _document(self, content: bytes) -> dict[str, Any]:
+        """Return the fields of the copy's metadata file. Raises `UnsupportedTable` when files are encrypted."""
+        base, to = self.request.base, self._relocation
+        document = decode(content, base.metadata_location)
+        editor = Editor(document)
+        if editor.get("encryption-keys", []):
+            raise UnsupportedTable(f"{base.ref}: its files are encrypted, and paths in them cannot be changed")
+        own = {name: to.own(path) for name, path in base.properties.items() if name in WRITE_PATHS}
+        properties = {name: own.get(name, value) for name, value in base.properties.items()}
+        snapshots = [dict(one) for one in editor.get("snapshots", [])]
+        for snapshot in snapshots:
+            if "manifest-list" in snapshot:
+                snapshot["manifest-list"] = to.path(snapshot["manifest-list"])
+            if "manifests" in snapshot:
+                snapshot["manifests"] = [to.path(path) for path in snapshot["manifests"]]
+        changed: dict[str, Any] = {
+            "location": to.place,
+            "table-uuid": uuid_of_copy(base.table_uuid, to.place),
+            "properties": {name: value for name, value in properties.items() if value is not None},
+            "snapshots": snapshots,
+            "metadata-log": [],
+        }
+        for kind in ("statistics", "partition-statistics"):
+            if kind in document:
+                changed[kind] = [
+                    {**one, "statistics-path": to.path(one["statistics-path"])} for one in editor.get(kind, [])
+                ]
+        return {**document, **changed}
+
+    def _wanted(self, manifests: pl.DataFrame, present: pl.DataFrame) -> pl.DataFrame:
+        """Return the files of the table that the place lacks, with their `target`.
+
+        Raises `Refused` when a file there is not the one that an earlier copy made.
+        """
+        base, to = self.request.base, self._relocation
+        parts = [lists_of(base.snapshots), statistics_of(base), as_files(manifests), *content_of(self.files, manifests)]
+        wanted: list[pl.DataFrame] = []
+        rewritten = pl.col("kind").is_in(_REWRITTEN)
+        for part in parts:
+            target = part["path"].map_elements(to.path, return_dtype=pl.String).alias("target")
+            joined = part.with_columns(target).join(
+                present.rename({"path": "target", "bytes": "found"}), on="target", how="left"
+            )
+            other = joined.filter(~rewritten & (pl.col("bytes") != pl.col("found")))
+            if other.height:
+                path, found = other["target"][0], other["found"][0]
+                raise Refused(f"{base.ref}: {path} has {found} bytes, and is not the table's: name another place")
+            self._there |= dict(
+                joined.filter(rewritten & pl.col("found").is_not_null()).select("target", "found").rows()
+            )
+            wanted.append(joined.filter(pl.col("found").is_null()).drop("found"))
+        return pl.concat(wanted).unique("target", maintain_order=True)
+
+    def _copy_files(self, wanted: pl.DataFrame) -> None:
+        """Copy files, those before others that name them."""
+        steps: list[tuple[Sequence[str], Callable[[_Row], None]]] = [
+            (("data", "equality deletes", "statistics", "partition statistics"), self._copy),
+            (("position deletes",), self._rewriter(self._positions)),
+            (("deletion vectors",), self._rewriter(self._vectors)),
+            (("manifest",), self._rewriter(self._manifest)),
+            (("manifest list",), self._rewriter(self._list)),
+        ]
+        for kinds, copy in steps:
+            rows = wanted.filter(pl.col("kind").is_in(kinds)).select("path", "target", "bytes").rows()
+            with WorkerThreads(_CONCURRENCY) as pool:
+                list(pool.map(copy, rows))
+
+    def _copy(self, row: _Row) -> None:
+        path, target, length = row
+        self.files.copy(path, target, length or 0)
+
+    def _rewriter(self, rewritten: Callable[[str, int], bytes]) -> Callable[[_Row], None]:
+        def copy(row: _Row) -> None:
+            path, target, length = row
+            content = rewritten(path, length or 0)
+            self.files.write(target, content)
+            self._there[target] = len(content)
+
+        return copy
+
+    def _positions(self, path: str, length: int) -> bytes:
+        """Return a file of position deletes that names the copied data files."""
+        content = self._whole(path, length)
+        if content[:4] != b"PAR1":
+            raise UnsupportedTable(
+                f"{self.request.base.ref}: {path} has position deletes in another format than Parquet: compact the "
+                "files that it masks, and expire the snapshots before"
+            )
+        try:
+            table = pq.read_table(pa.BufferReader(content))
+        except (pa.ArrowException, OSError) as error:
+            raise MetadataUnreadable(f"{path} cannot be read: {error}") from error
+        by_id = {field_id(one): number for number, one in enumerate(table.schema)}
+        number = by_id.get(DELETED_PATH, 0)
+        paths = table.column(number).combine_chunks().cast(pa.string()).dictionary_encode()
+        new = pa.DictionaryArray.from_arrays(
+            paths.indices, pa.array([self._relocation.path(one) for one in paths.dictionary.to_pylist()], pa.string())
+        )
+        kind = table.schema.field(number)
+        table = table.set_column(number, kind, new.cast(pa.string()).cast(kind.type))
+        order = [(table.schema.names[n], "ascending") for n in (number, by_id.get(DELETED_POSITION, 1))]
+        sink = pa.BufferOutputStream()
+        pq.write_table(table.sort_by(order), sink, compression="zstd", store_schema=False)
+        return bytes(sink.getvalue())
+
+    def _vectors(self, path: str, length: int) -> bytes:
+        """Return a Puffin file whose vectors are of the copied data files; the vectors stay where they are in it."""
+        content = self._whole(path, length)
+        start, footer = puffin_footer(self.files, path, length)
+        if footer is None:
+            raise UnsupportedTable(f"{self.request.base.ref}: {path} has a compressed footer, which no writer makes")
+        for blob in footer["blobs"]:
+            of = blob.get("properties", {})
+            if "referenced-data-file" in of:
+                of["referenced-data-file"] = self._relocation.path(of["referenced-data-file"])
+        payload = json.dumps(footer).encode()
+        return content[:start] + b"PFA1" + payload + struct.pack("<i", len(payload)) + bytes(4) + b"PFA1"
+
+    def _manifest(self, path: str, _length: int) -> bytes:
+        def change(record: Record, names: Mapping[int, str], schema: Any) -> None:  # noqa: ANN401 - JSON
+            entry = record[names[_DATA_FILE]]
+            self._change_entry(entry, names_by_id(_type_of(schema, _DATA_FILE)))
+
+        return self._avro(path, change)
+
+    def _list(self, path: str, _length: int) -> bytes:
+        def change(record: Record, names: Mapping[int, str], _: Any) -> None:  # noqa: ANN401 - JSON
+            self._require_plain(record.get(names.get(_LIST_KEY, "")))
+            target = self._relocation.path(record[names[_MANIFEST]])
+            record |= {names[_MANIFEST]: target, names[_LENGTH]: self._there[target]}
+
+        return self._avro(path, change)
+
+    def _avro(self, path: str, change: Callable[[Record, Mapping[int, str], Any], None]) -> bytes:
+        """Return an Avro file with other values in its records; all that `change` does not touch stays."""
+        file = self.files.avro(path)
+        with readable(path):
+            schema = json.loads(file.meta["avro.schema"])
+            plain = plain_schema(schema)
+            records = decoded(plain, file.records, file.body)
+            names = names_by_id(schema)
+            for record in records:
+                change(record, names, schema)
+            header = {name: value.decode() for name, value in file.meta.items() if not name.startswith("avro.")}
+            parsed = fastavro.parse_schema(plain)
+            return container(schema, header, [encoded(parsed, record) for record in records])
+
+    def _change_entry(self, entry: Record, names: Mapping[int, str]) -> None:
+        """Let a data file's values name the copied files."""
+        to = self._relocation
+        self._require_plain(entry.get(names.get(_KEY, "")))
+        entry[names[_PATH]] = target = to.path(entry[names[_PATH]])
+        if (referenced := entry.get(names.get(_REFERENCED, ""))) is not None:
+            entry[names[_REFERENCED]] = to.path(referenced)
+        if entry.get(names.get(_CONTENT, "")) != _POSITION_DELETES:
+            return
+        entry[names[_BYTES]] = self._there.get(target, entry[names[_BYTES]])  # of a deleted one nobody reads the length
+        if entry[names[_FORMAT]].upper() == "PUFFIN":
+            return
+        # of many paths the bounds go: the order of paths may be another, and without bounds readers look into the file
+        lower, upper = (self._path_bound(entry.get(names.get(which, ""))) for which in (_LOWER, _UPPER))
+        same = lower is not None and lower == upper
+        one_file = [{"key": DELETED_PATH, "value": to.path(lower.decode()).encode()}] if same and lower else []
+        for which in (_LOWER, _UPPER):
+            if stated := entry.get(names.get(which, "")):
+                entry[names[which]] = [pair for pair in stated if pair["key"] != DELETED_PATH] + one_file
+        for optional in (_COLUMN_SIZES, _OFFSETS):  # of the file as it was
+            if optional in names:
+                entry[names[optional]] = None
+
+    @staticmethod
+    def _path_bound(bounds: Sequence[Mapping[str, Any]] | None) -> bytes | None:
+        return next((bytes(pair["value"]) for pair in bounds or () if pair["key"] == DELETED_PATH), None)
+
+    def _require_plain(self, key_metadata: object) -> None:
+        if key_metadata is not None:
+            raise UnsupportedTable(f"{self.request.base.ref}: its files are encrypted, and cannot be copied")
+
+    def _whole(self, path: str, length: int) -> bytes:
+        content = self.files.read_range(path, 0, length)
+        if len(content) != length:
+            raise MetadataUnreadable(f"{path} has {len(content)} bytes instead of {length}")
+        return content
+
+    def _require_whole(self, copied: TableMetadata, content: bytes) -> None:
+        """Raise `MetadataUnreadable` unless every file of the copy exists, and is what its entry says."""
+        report = IntegrityCheck(self.files, copied, CheckLevel.ENTRIES, content).run(lambda _: copied)
+        if report.faults:
+            first = report.faults[0]
+            raise MetadataUnreadable(
+                f"{copied.ref}: {count(len(report.faults), 'fault')} in the copy, such as {first.path} "
+                f"({first.detail}); it has no metadata file, so no catalog takes it: check the table"
+            )
+
+
+def _type_of(schema: Any, number: int) -> Any:  # noqa: ANN401 - JSON
+    return next(one["type"] for one in schema["fields"] if one.get("field-id") == number)

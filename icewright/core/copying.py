@@ -1,0 +1,89 @@
+"""Where each file of a table lies in a copy of the table at another place, and the result of a copy."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import NAMESPACE_URL, uuid5
+
+from icewright.core.paths import Location, canonical, split
+from icewright.core.table import TableMetadata, TableRef
+
+MARKER = "_icewright-copy.json"  # says of which table a place holds a copy; hidden from scans for orphans
+_DIGITS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Relocation:
+    """The paths of a table's files in its copy at `place`.
+
+    What lies in the table's location keeps its path in it. Each other folder becomes one of the copy's place, whose
+    name stands for the whole path of the folder.
+    """
+
+    place: str
+    roots: Sequence[tuple[Location, str]]  # folders of the table, each with its folder in the copy
+
+    @classmethod
+    def of(cls, metadata: TableMetadata, place: str) -> Relocation:
+        """Return the relocation of a table to a place."""
+        place = place.rstrip("/")
+        folders = [(metadata.location, place), *((p, _folder(place, p)) for p in metadata.write_paths)]
+        return cls(place, [(_location(folder), target) for folder, target in folders])
+
+    def path(self, path: str) -> str:
+        """Return where the copy has a file."""
+        own = self.own(path)
+        folder, _, name = path.rpartition("/")
+        return own if own is not None else f"{_folder(self.place, folder)}/{name}"
+
+    def own(self, path: str) -> str | None:
+        """Return where the copy has what lies in one of the table's folders, or is one; None for all else."""
+        location = _location(path)
+        for root, target in self.roots:
+            if (location.scheme, location.authority) != (root.scheme, root.authority):
+                continue
+            if location.path == root.path:
+                return target
+            rest = location.path.removeprefix(f"{root.path}/")
+            if rest != location.path and not {"", ".", ".."} & set(rest.split("/")):
+                return f"{target}/{rest}"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class CopyResult:
+    """A copy of a table that is whole, or what a dry run would copy."""
+
+    ref: TableRef
+    place: str
+    metadata_location: str  # of the copy: what a catalog registers
+    table_uuid: str  # of the copy
+    snapshots: int
+    files: int  # that were copied, or would be
+    bytes: int
+    present: int  # files that the place had already
+    dry_run: bool
+
+    @property
+    def summary(self) -> str:
+        """Return the result in one line."""
+        verb = "would be copied" if self.dry_run else "copied"
+        return f"{self.files:,} files of {self.bytes:,} bytes {verb}, {self.present:,} were there already"
+
+
+def uuid_of_copy(table_uuid: str, place: str) -> str:
+    """Return the uuid of a table's copy at a place: of its own, as both may be written to, and always the same."""
+    return str(uuid5(NAMESPACE_URL, f"{table_uuid} {place}"))
+
+
+def _location(path: str) -> Location:
+    location = canonical(split(path))
+    return Location(location.scheme, location.authority, location.path.rstrip("/"))
+
+
+def _folder(place: str, folder: str) -> str:
+    location = _location(folder)
+    text = f"{location.scheme}://{location.authority}{location.path}"
+    return f"{place}/elsewhere/{hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]}"

@@ -1,0 +1,210 @@
+"""The copy of a table: whole or not registrable, and nothing of it leads back to the table."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from icewright.adapters.files.local import LocalStorage
+from icewright.core.copying import MARKER, CopyResult
+from icewright.core.errors import IcewrightError, MetadataUnreadable, Refused, UnsupportedTable
+from icewright.flow.copy import copy_table
+from icewright.ports import RemoveSnapshots
+from tests.cases.conftest import ground, workspace
+from tests.cases.test_integrity import FAULTS
+from tests.cases.workspace import BY_PART, NAME, Workspace, edit, ref
+
+pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
+
+__all__ = ["ground", "workspace"]
+
+
+def copy(workspace: Workspace, place: str = "copy", *, dry_run: bool = False) -> CopyResult:
+    """Copy the table to a folder beside the lake's."""
+    workspace.detect()
+    return copy_table(workspace.app.runtime, ref(NAME), f"file://{workspace.home}/{place}", dry_run=dry_run)
+
+
+def registered(workspace: Workspace, copied: CopyResult) -> dict[str, list[Any]]:
+    """What PyIceberg reads of the copy, in another catalog, while the table itself is out of reach."""
+    catalog, away = workspace.icebergs["pond"], workspace.home / "away"
+    catalog.create_namespace_if_not_exists("sales")
+    if catalog.table_exists(NAME):
+        catalog.drop_table(NAME)
+    catalog.register_table(NAME, copied.metadata_location)
+    (workspace.home / "warehouse").rename(away)
+    try:
+        return workspace.read(catalog="pond")
+    finally:
+        away.rename(workspace.home / "warehouse")
+
+
+def metadata_files(workspace: Workspace) -> list[Path]:
+    """The copy's metadata files, without which no catalog takes it."""
+    return list((workspace.home / "copy").rglob("*.metadata.json"))
+
+
+def test_a_copy_reads_as_the_table_and_grows_by_what_is_new(workspace: Workspace) -> None:
+    """Every snapshot, tag and branch; the second copy copies the files of the commits since, and no other."""
+    craft = workspace.craft(spec=BY_PART)
+    workspace.commits(craft, [400, 300, 200])
+    workspace.publish(craft)
+    planned = copy(workspace, dry_run=True)
+    assert not (workspace.home / "copy").exists()
+    first = copy(workspace)
+    assert (first.files, first.bytes, first.present) == (planned.files, planned.bytes, 0)
+    assert registered(workspace, first) == workspace.read()
+    assert copy(workspace).files == 0
+    table = workspace.icebergs["lake"].load_table(NAME)
+    table.append(table.scan().to_arrow())
+    with table.manage_snapshots() as change:
+        change.create_tag(workspace.metadata().snapshots[0].snapshot_id, "kept")
+    second = copy(workspace)
+    assert (second.files, second.table_uuid) == (3, first.table_uuid)  # a data file, a manifest and its list
+    assert registered(workspace, second) == workspace.read()
+    assert first.table_uuid != workspace.metadata().table_uuid
+
+
+def test_a_crash_at_any_write_leaves_no_copy_to_register(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The metadata file is the last that is written; the copy asked for again goes on where the crash was."""
+    workspace.table(hours=(300, 200))
+    rows, write = workspace.read(), LocalStorage.write
+    written: list[str] = []
+
+    class Crash(BaseException):
+        pass
+
+    def crashing(storage: LocalStorage, path: str, content: bytes | Iterator[bytes]) -> None:
+        if moment % 2 and len(written) == moment // 2:
+            raise Crash
+        write(storage, path, content)
+        written.append(path)
+        if len(written) > moment // 2:
+            raise Crash
+
+    moment = 0
+    while True:
+        shutil.rmtree(workspace.home / "copy", ignore_errors=True)
+        written.clear()
+        with monkeypatch.context() as patched:
+            patched.setattr(LocalStorage, "write", crashing)
+            with pytest.raises(Crash):
+                copy(workspace)
+        last = bool(metadata_files(workspace))
+        files = {path: path.stat().st_mtime_ns for path in (workspace.home / "copy").rglob("*.*")}
+        copied = copy(workspace)
+        assert {path: path.stat().st_mtime_ns for path in files} == files, "a file that was there was written again"
+        if last:
+            break
+        moment += 1
+    assert moment > 10
+    assert written[0].endswith(MARKER)
+    assert written[-1] == copied.metadata_location
+    assert registered(workspace, copied) == rows
+
+
+@pytest.mark.parametrize("fault", [fault for fault in FAULTS if "list" not in fault])
+def test_a_table_with_a_fault_is_not_copied(workspace: Workspace, fault: str) -> None:
+    """What is lost, cut or scrambled is named, and the copy has no metadata file."""
+    folder = workspace.table(spec=BY_PART)
+    pattern, harm, _, _ = FAULTS[fault]
+    harm(min(folder.glob(pattern)))
+    with pytest.raises(IcewrightError):
+        copy(workspace)
+    assert metadata_files(workspace) == []
+
+
+def test_the_copy_is_checked_before_it_is_whole(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that the storage loses during the copy is missed, and the next copy brings it."""
+    workspace.table()
+    rows, write = workspace.read(), LocalStorage.write
+
+    def losing(storage: LocalStorage, path: str, content: bytes | Iterator[bytes]) -> None:
+        write(storage, path, content)
+        if path.endswith(".parquet"):
+            Path(path.removeprefix("file://")).unlink()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalStorage, "write", losing)
+        with pytest.raises(MetadataUnreadable, match="in the copy"):
+            copy(workspace)
+    assert metadata_files(workspace) == []
+    assert registered(workspace, copy(workspace)) == rows
+
+
+def test_snapshots_that_expire_meanwhile_are_left_out(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Icewright itself expires none, as they are pinned; when another system does, the others are copied."""
+    folder = workspace.table(hours=(400, 300, 200, 100))
+    write, catalog = LocalStorage.write, workspace.app.runtime.catalogs["lake"]
+    base = workspace.metadata()
+    oldest = base.snapshots[0]
+    pinned: list[int] = []
+
+    def expiring(storage: LocalStorage, path: str, content: bytes | Iterator[bytes]) -> None:
+        if path.endswith(MARKER):
+            pins = workspace.app.runtime.store.pins.list(ref(NAME), base.table_uuid)
+            pinned.extend(pin.snapshot_id for pin in pins)
+            catalog.commit(base, RemoveSnapshots(frozenset({oldest.snapshot_id}), frozenset()))
+            (folder / "metadata" / str(oldest.manifest_list).rpartition("/")[2]).unlink()
+        write(storage, path, content)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalStorage, "write", expiring)
+        copied = copy(workspace)
+    assert pinned == [oldest.snapshot_id]
+    assert not workspace.app.runtime.store.pins.list(ref(NAME), base.table_uuid)
+    assert copied.snapshots == len(base.snapshots) - 1
+    assert registered(workspace, copied) == workspace.read()
+
+
+def _stranger(workspace: Workspace) -> None:
+    workspace.plant(workspace.home / "copy", "photo.jpg")
+
+
+def _of_another_table(workspace: Workspace) -> None:
+    workspace.plant(workspace.home / "copy", MARKER, content=json.dumps({"table-uuid": "x", "location": "y"}).encode())
+
+
+def _grown(workspace: Workspace) -> None:
+    copied = copy(workspace)
+    Path(copied.metadata_location.removeprefix("file://")).unlink()
+    file = min((workspace.home / "copy" / "data").rglob("*.parquet"))
+    file.write_bytes(file.read_bytes() + b"x")
+
+
+def _other_metadata(workspace: Workspace) -> None:
+    copied = copy(workspace)
+    Path(copied.metadata_location.removeprefix("file://")).write_text("{}", encoding="utf-8")
+
+
+@pytest.mark.parametrize("prepare", [_stranger, _of_another_table, _grown, _other_metadata])
+def test_nothing_at_the_place_is_overwritten(workspace: Workspace, prepare: Callable[[Workspace], None]) -> None:
+    """A place that holds anything but a copy of this table, as it was made, is refused and stays as it is."""
+    workspace.table()
+    prepare(workspace)
+    place = workspace.home / "copy"
+    before = {path: path.read_bytes() for path in place.rglob("*.*")}
+    with pytest.raises(Refused):
+        copy(workspace)
+    assert {path: path.read_bytes() for path in place.rglob("*.*")} == before
+
+
+@pytest.mark.parametrize("place", ["warehouse", f"warehouse/{NAME.replace('.', '/')}/copy"])
+def test_no_table_is_copied_into_its_own_place_or_around_it(workspace: Workspace, place: str) -> None:
+    """The files of the copy would be orphans of the table, or the table's those of the copy."""
+    workspace.table()
+    with pytest.raises(Refused, match="meet"):
+        copy(workspace, place)
+
+
+def test_an_encrypted_table_is_not_copied(workspace: Workspace) -> None:
+    """Paths inside of encrypted files cannot be changed."""
+    workspace.table()
+    edit(workspace.metadata_file(), lambda document: document.update({"encryption-keys": [{"key-id": "1"}]}))
+    with pytest.raises(UnsupportedTable):
+        copy(workspace)
