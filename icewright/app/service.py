@@ -111,7 +111,7 @@ class Service:
                 Loop("reconcile", 15 * _SECOND, self._reconciler.due),
             ]
             loops += [self._archive(self._app.archiving)] if self._app.archiving is not None else []
-            if any(scope.vacuum_every is not None for scope in runtime.scopes.values()):
+            if runtime.vacuums:
                 loops.append(Loop("vacuum", 60 * _SECOND, self._vacuum, bound=_COMMIT_SCAN))
             loops += [Loop("alerts", 10 * _SECOND, lambda: alert_due(runtime, self._app.alerting))]
             loops += [Loop("heat", timedelta(hours=1), self._decay_query_rates)]

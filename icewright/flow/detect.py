@@ -8,6 +8,7 @@ from collections.abc import Callable, Container, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 from hashlib import sha256
 from typing import Any
 
@@ -61,8 +62,11 @@ class DetectionLanes:
     def __init__(self, runtime: Runtime, on_moved: Callable[[], None]) -> None:
         self._runtime, self._on_moved = runtime, on_moved
         self._lanes: dict[str, threading.Thread] = {}
-        self._calls = CatalogCalls(_limits(runtime))
         self._errors: deque[Exception] = deque()
+
+    @cached_property
+    def _calls(self) -> CatalogCalls:
+        return CatalogCalls(_limits(self._runtime))  # reads the store, which may be away when the service starts
 
     def due(self) -> int:
         """Start a lane for each due catalog that has none; return 0, as `on_moved` reports tables that moved.
@@ -73,14 +77,16 @@ class DetectionLanes:
             raise self._errors.popleft()
         busy = {name for name, lane in self._lanes.items() if lane.is_alive()}
         for name in claim_due(self._runtime, busy):
-            self._lanes[name] = threading.Thread(target=self._run, args=(name,), name=f"lane {name}", daemon=True)
+            self._lanes[name] = threading.Thread(
+                target=self._run, args=(name, self._calls), name=f"lane {name}", daemon=True
+            )
             self._lanes[name].start()
         return 0
 
-    def _run(self, name: str) -> None:
+    def _run(self, name: str, calls: CatalogCalls) -> None:
         began = self._runtime.clock.now()
         try:
-            detected = _detect_catalog(self._runtime, name, self._calls)
+            detected = _detect_catalog(self._runtime, name, calls)
             if detected.moved:
                 self._on_moved()
                 _record_scan(self._runtime, name, detected, began)

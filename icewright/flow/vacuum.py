@@ -22,7 +22,7 @@ from icewright.core.errors import (
     Refused,
     UsageError,
 )
-from icewright.core.layering import Policy
+from icewright.core.layering import Policy, PolicyRule
 from icewright.core.policy import ORPHAN_MODE, TIMEOUT, WINDOWS, Operation
 from icewright.core.runs import VERIFICATION_FAILED, JobState, OperationState, Outcome, failed, job_state
 from icewright.core.table import TableMetadata
@@ -194,13 +194,19 @@ def _each_table(runtime: Runtime, catalog: str, *, dry_run: bool) -> VacuumResul
 
 
 def _with_deletion(runtime: Runtime, metadata: TableMetadata) -> Runtime:
-    """Return the runtime with orphan removal in mode `delete` for a table, unless a rule sets the mode."""
-    if runtime.policy().knobs_for(metadata.ref, metadata).is_set(ORPHAN_MODE):
+    """Return the runtime with orphan removal in mode `delete` for a table, unless a rule or a property sets another.
+
+    A table's property may ask for less than `delete`, not for more than a rule says.
+    """
+    now = runtime.policy()
+    if now.knobs_for(metadata.ref, metadata).is_set(ORPHAN_MODE):
         return runtime
+    by_default = replace(now, rules=(PolicyRule((), {ORPHAN_MODE.name: "delete"}, "vacuum"), *now.rules))
+    mode = by_default.knobs_for(metadata.ref, metadata)[ORPHAN_MODE]
 
     def policy() -> Policy:
         configured = runtime.policy()
-        return replace(configured, command={ORPHAN_MODE.name: "delete", **configured.command})
+        return replace(configured, command={ORPHAN_MODE.name: mode, **configured.command})
 
     return replace(runtime, policy=policy)
 

@@ -164,4 +164,4 @@ def test_files_of_an_older_spec_are_told_of(bench: Bench, new_name: Callable[[st
     backdate_all(bench, name, 20, 10)
     found = compacted(bench, name)
     assert len(found.removed) == 4
-    assert any("older partition specs" in note for note in found.outcome.notes)
+    assert any("other partition specs" in note for note in found.outcome.notes)
