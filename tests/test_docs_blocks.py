@@ -156,6 +156,7 @@ def built(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> tuple[
         "hourly-2026-11-25T10": max(name for name in orders.refs if "hourly" in name),
         "s3://jobs/orders-to-search": str(home / "stream"),
         "s3://vault/sales/orders": str(home / "vault"),
+        "lake.vault.orders": "lake.sales.copied",
     }
     (home / "demo").symlink_to(home)
     (home / ".venv").symlink_to(sys.prefix)

@@ -18,6 +18,7 @@ from icewright.ports.lake import (
     FileStat,
     ListsDatasets,
     Pointer,
+    Registering,
     RemoveSnapshots,
     RestoreSnapshots,
     Restoring,

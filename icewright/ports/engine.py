@@ -148,6 +148,9 @@ class Engine(Protocol):
         Raises the errors of loading the table, and `StorageUnavailable`.
         """
 
+    def check_files(self, metadata: TableMetadata, level: CheckLevel) -> IntegrityReport:
+        """Check the files of a table that no catalog may name, as `check` does."""
+
     def repair(self, request: RepairRequest) -> RepairPlan:
         """Repair what is provably right, or with `dry_run` return what that would be; other faults stay, with reasons.
 

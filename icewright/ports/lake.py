@@ -191,6 +191,18 @@ class Restoring(Protocol):
         """
 
 
+@runtime_checkable
+class Registering(Protocol):
+    """A catalog that takes a table by its metadata file."""
+
+    def register(self, ref: TableRef, metadata_location: str, *, replace: bool = False) -> None:
+        """Register a table. `replace`: the entry of this name goes before, and its files stay.
+
+        Raises `Refused` when there is such a table, unless it is replaced, or no such namespace, and
+        `CatalogUnavailable`: then the table may be registered, or its entry gone.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class DeleteReport:
     """The result of a bulk deletion: deleted paths (with those that did not exist), and failures by path."""

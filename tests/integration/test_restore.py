@@ -72,7 +72,7 @@ def test_spark_reads_what_was_put_back(
     assert bench.read(name)["main"][0] == before["rows"]["main"][0] + 1
 
 
-def _evolved(bench: Bench, name: str, version: int) -> list[int]:
+def evolved(bench: Bench, name: str, version: int) -> list[int]:
     """Make a table with deletes, a branch, a moved write path, and a column and a partition field more; its commits."""
     quoted = create(bench, name, "id int, part string", "part", MERGE_ON_READ if version > 1 else {}, version=version)
     insert(bench, quoted, "(1, 'a'), (2, 'a'), (3, 'b')", "(4, 'b')")
@@ -94,7 +94,7 @@ def test_a_restored_table_is_what_rollback_makes_of_it(
 ) -> None:
     """Main reads as after Spark's rollback, all else as before, and Spark writes on; but for the tag all is equal."""
     name = new_name("returned")
-    commits = _evolved(bench, name, version)
+    commits = evolved(bench, name, version)
     quoted, versions, found = bench.lake.quoted(name), bench.versions(name), []
     for ours in (False, True):
         with bench.aside(name):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from icewright.adapters.catalogs.staging import MetadataFiles, restorable
+from icewright.adapters.catalogs.translate import CatalogProperties
 from icewright.adapters.lru_cache import LRUCache
 from icewright.adapters.metadata.parsing import parse
 from icewright.core.allowlist import Allowlist
@@ -118,14 +118,6 @@ def swap_pointer(parameters: Parameters, base: TableMetadata, location: str) -> 
     return {**(parameters or {}), _TYPE: _ICEBERG, LOCATION: location, PREVIOUS: base.metadata_location}
 
 
-class CatalogProperties(Protocol):
-    """The properties that a catalog of any type has."""
-
-    @property
-    def name(self) -> str:
-        """Return the catalog's name in the configuration."""
-
-
 @dataclass
 class MetadataFileCatalog:
     """A catalog whose tables are read from the metadata files that it names."""
@@ -148,6 +140,12 @@ class MetadataFileCatalog:
     def restorable(self, base: TableMetadata, change: RestoreSnapshots) -> str:
         """Return what the change cannot restore, by the table's metadata file."""
         return restorable(self.files, base, change)
+
+    def register(self, ref: TableRef, metadata_location: str, *, replace: bool = False) -> None:
+        """Register a table by its metadata file, as `Registering.register` says."""
+        from icewright.adapters.catalogs.registering import register  # noqa: PLC0415 - PyIceberg takes long to load
+
+        register(self.properties, ref, metadata_location, replace=replace)
 
     def _stored(self, ref: TableRef, location: str) -> TableMetadata:
         stat = self.files.stat([location], 1).get(location)

@@ -169,6 +169,10 @@ class Engines:
             metadata = of_snapshots(metadata, snapshot_ids)
         return IntegrityCheck(self.orphans.deletion.files, metadata, level).run(catalog.load)
 
+    def check_files(self, metadata: TableMetadata, level: CheckLevel) -> IntegrityReport:
+        """Check the files of a table that no catalog may name."""
+        return IntegrityCheck(self.orphans.deletion.files, metadata, level).run(lambda _: metadata)
+
     def repair(self, request: RepairRequest) -> RepairPlan:
         """Repair what is provably right, or return what that would be."""
         self._require_allowed(request.base)

@@ -1,14 +1,20 @@
-"""The command that copies tables to other places."""
+"""The commands that copy tables to other places, and that register tables from their files."""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from icewright.app import output
-from icewright.app.cli.base import DryRun, Json, Table, app, known_table, open_application
+from icewright.app.cli.base import DryRun, Json, Table, Yes, app, confirm, known_table, open_application
+from icewright.core.words import count
+
+if TYPE_CHECKING:
+    from icewright.core.copying import CopyResult
+    from icewright.core.registering import RegisterResult
 
 
 @app.command()
@@ -26,8 +32,54 @@ def copy(
 
     with open_application() as opened:
         result = copy_table(opened.runtime, known_table(opened, table).ref, to, dry_run=dry_run)
-    document = {**asdict(result), "ref": str(result.ref), "summary": result.summary}
-    output.show({"table": document.pop("ref"), **document}, as_json, _show)
+    output.show({**_document(result), "summary": result.summary}, as_json, _show)
+
+
+@app.command()
+def register(
+    place: Annotated[str, typer.Argument(metavar="PLACE", help="A table's folder, or one of its metadata files.")],
+    name: Annotated[str, typer.Option("--as", metavar="TABLE", help="catalog.namespace.table")],
+    replace_lost: Annotated[
+        bool,
+        typer.Option("--replace-lost", help="Let a table whose metadata file is lost go on with the newest one left."),
+    ] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Register a table from its files alone, by its newest metadata file.
+
+    Refuses where it is not certain which file is the newest, a file of the current snapshot is at fault, or a catalog
+    names the table already. On a terminal the command asks for confirmation first.
+    """
+    from icewright.core.table import TableRef
+    from icewright.flow.register import register as register_table
+
+    with open_application() as opened:
+        ref = TableRef.parse(name)
+        ask = sys.stdin.isatty() and not (dry_run or yes)
+        result = register_table(opened.runtime, ref, place, dry_run=dry_run or ask, replace_lost=replace_lost)
+        if ask:
+            _show_registered(_document(result))
+            confirm(f"Register {ref}?", yes=False)
+            result = register_table(opened.runtime, ref, result.metadata_location, replace_lost=replace_lost)
+    output.show(_document(result), as_json, _show_registered)
+
+
+def _document(result: CopyResult | RegisterResult) -> dict[str, Any]:
+    return {"table": str(result.ref), **{name: value for name, value in asdict(result).items() if name != "ref"}}
+
+
+def _show_registered(document: dict[str, Any]) -> None:
+    """Print from which file a table was registered, and what is not in it."""
+    verb = "would be registered" if document["dry_run"] else "registered"
+    found = f"{count(document['snapshots'], 'snapshot')}, {count(document['files'], 'file')} checked"
+    output.echo(f"[bold]{output.escape(document['table'])}[/]  {verb}: {found}")
+    output.echo(f"  {output.escape(document['metadata_location'])}")
+    if document["replaced"]:
+        output.echo(f"  in place of {output.escape(document['replaced'])}, which is lost")
+    for note in document["notes"]:
+        output.echo(f"  {output.escape(note)}")
 
 
 def _show(document: dict[str, Any]) -> None:

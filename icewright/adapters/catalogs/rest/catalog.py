@@ -127,6 +127,12 @@ class RestCatalog:
         """Return the metadata of a file that the catalog does not name, as `Catalog.neighbour` says."""
         return self._memo.parsed(pointer.ref, pointer.metadata_location, None, self.files.read)
 
+    def register(self, ref: TableRef, metadata_location: str, *, replace: bool = False) -> None:
+        """Register a table by its metadata file, as `Registering.register` says."""
+        from icewright.adapters.catalogs.registering import register  # noqa: PLC0415 - PyIceberg takes long to load
+
+        register(self.properties, ref, metadata_location, replace=replace)
+
     def connected(self) -> str:
         """Request the server's configuration and return a description. Raises `CatalogUnavailable` with the remedy."""
         lends = "lends credentials where it can" if self.properties.vended else "is not asked for credentials"

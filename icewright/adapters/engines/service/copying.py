@@ -74,11 +74,11 @@ class TableCopy:
         base, dry_run = self.request.base, self.request.dry_run
         self._require_apart()
         content = self.files.read(base.metadata_location)
-        document = self._document(content)
         present = self._present()
+        document = self._document(content, frozenset(present["path"]))
         manifests = manifests_of(self.files, base.snapshots)
         wanted = self._wanted(manifests, present)
-        location = f"{self._relocation.place}/metadata/{base.metadata_location.rpartition('/')[2]}"
+        location = self._metadata_file(base.metadata_location)
         result = CopyResult(
             base.ref,
             self._relocation.place,
@@ -151,8 +151,14 @@ class TableCopy:
             self._require_own()
         return present
 
-    def _document(self, content: bytes) -> dict[str, Any]:
-        """Return the fields of the copy's metadata file. Raises `UnsupportedTable` when files are encrypted."""
+    def _metadata_file(self, path: str) -> str:
+        return f"{self._relocation.place}/metadata/{path.rpartition('/')[2]}"
+
+    def _document(self, content: bytes, present: frozenset[str]) -> dict[str, Any]:
+        """Return the fields of the copy's metadata file; its log has earlier copies.
+
+        Raises `UnsupportedTable` when files are encrypted.
+        """
         base, to = self.request.base, self._relocation
         document = decode(content, base.metadata_location)
         editor = Editor(document)
@@ -166,12 +172,16 @@ class TableCopy:
                 snapshot["manifest-list"] = to.path(snapshot["manifest-list"])
             if "manifests" in snapshot:
                 snapshot["manifests"] = [to.path(path) for path in snapshot["manifests"]]
+        log = [
+            {**one, "metadata-file": self._metadata_file(one["metadata-file"])}
+            for one in editor.get("metadata-log", [])
+        ]
         changed: dict[str, Any] = {
             "location": to.place,
             "table-uuid": uuid_of_copy(base.table_uuid, to.place),
             "properties": {name: value for name, value in properties.items() if value is not None},
             "snapshots": snapshots,
-            "metadata-log": [],
+            "metadata-log": [one for one in log if one["metadata-file"] in present],
         }
         for kind in ("statistics", "partition-statistics"):
             if kind in document:

@@ -1,0 +1,27 @@
+"""Registration of a table's metadata file in a catalog of any type, through PyIceberg."""
+
+from __future__ import annotations
+
+from pyiceberg.catalog import load_catalog
+from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchNamespaceError, TableAlreadyExistsError
+
+from icewright.adapters.catalogs.translate import CatalogProperties, pyiceberg_properties
+from icewright.core.errors import CatalogUnavailable, Refused
+from icewright.core.table import TableRef
+
+
+def register(properties: CatalogProperties, ref: TableRef, metadata_location: str, *, replace: bool) -> None:
+    """Register a table, as `Registering.register` says."""
+    identifier = (*ref.namespace, ref.name)
+    try:
+        with load_catalog(properties.name, **pyiceberg_properties(properties)) as catalog:
+            if replace:
+                catalog.drop_table(identifier)
+            catalog.register_table(identifier, metadata_location)
+    except (TableAlreadyExistsError, NamespaceAlreadyExistsError) as error:
+        raise Refused(f"{ref} exists already: name another table") from error
+    except NoSuchNamespaceError as error:
+        raise Refused(f"{ref}: there is no such namespace: create it") from error
+    except Exception as error:  # PyIceberg lets through what its catalogs and file systems raise
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise CatalogUnavailable(f"{ref} could not be registered: {lines[0]}", ref.catalog) from error

@@ -1,0 +1,107 @@
+"""Registration of a table that no catalog knows, or whose current metadata file is lost, from its files alone."""
+
+from __future__ import annotations
+
+from icewright.core.errors import Refused, UsageError
+from icewright.core.integrity import CheckLevel
+from icewright.core.places import Spelling
+from icewright.core.registering import RegisterResult, newest, version_number
+from icewright.core.table import TableMetadata, TableRef
+from icewright.core.words import count
+from icewright.flow.runtime import Runtime
+from icewright.ports import Catalog, Pointer, Registering
+
+_SPELLING = Spelling()
+
+
+def register(
+    runtime: Runtime, ref: TableRef, place: str, *, dry_run: bool = False, replace_lost: bool = False
+) -> RegisterResult:
+    """Register a table under a name by the newest metadata file at a place, or by the one that `place` names.
+
+    `replace_lost`: a table of this name whose current metadata file is lost goes on with the newest that is left.
+    Raises `Refused` where a catalog names the table or its name already, the newest file is not certain, or a file that
+    the current snapshot needs is at fault.
+    """
+    catalog = runtime.catalog(ref)
+    if not isinstance(catalog, Registering):
+        raise UsageError(f"catalog {ref.catalog} takes no tables by their metadata files")
+    lost = _lost(runtime, ref, place)
+    metadata = _found(runtime, catalog, ref, place)
+    folder = metadata.metadata_location.rpartition("/")[0]
+    if not _SPELLING.place(folder).may_lie_in(_SPELLING.place(metadata.location)) and not metadata.write_paths:
+        raise Refused(
+            f"{metadata.metadata_location} is of a table at {metadata.location}: its files were moved without their "
+            "paths; put them back there, or copy the table by `icewright copy`"
+        )
+    _require_unknown(runtime, metadata, lost)
+    report = runtime.engine.check_files(metadata, CheckLevel.ENTRIES)
+    current = [fault for fault in report.faults if metadata.current_snapshot_id in fault.snapshot_ids]
+    if current:
+        raise Refused(
+            f"{metadata.metadata_location}: {count(len(current), 'file')} of the current snapshot at fault, such as "
+            f"{current[0].path} ({current[0].detail}): name an earlier metadata file"
+        )
+    notes = [f"{count(len(report.faults), 'fault')} in earlier snapshots: check the table"] if report.faults else []
+    if lost is not None:
+        notes.append(f"what was committed since {metadata.last_updated:%Y-%m-%d %H:%M:%S} UTC is not in the table")
+    result = RegisterResult(
+        ref,
+        metadata.metadata_location,
+        metadata.table_uuid,
+        len(metadata.snapshots),
+        report.files,
+        lost,
+        tuple(notes),
+        dry_run,
+    )
+    if dry_run:
+        return result
+    if lost is not None and not replace_lost:
+        raise Refused(
+            f"{ref} is in its catalog, and its metadata file {lost} is lost: --replace-lost registers it anew"
+        )
+    catalog.register(ref, metadata.metadata_location, replace=lost is not None)
+    now = catalog.load(ref)
+    if now.metadata_location != metadata.metadata_location:
+        raise Refused(f"{ref} is at {now.metadata_location}: somebody else registered it or has committed already")
+    details = {"metadata_location": now.metadata_location, "replaced": lost}
+    runtime.store.activity.record("registered", runtime.clock.now(), ref, **details)
+    return result
+
+
+def _lost(runtime: Runtime, ref: TableRef, place: str) -> str | None:
+    """Return the lost metadata file of the table of this name. Raises `Refused` if its file is there."""
+    named = next((one.metadata_location for one in runtime.catalog(ref).pointers() if one.ref == ref), None)
+    if named is None:
+        return None
+    if runtime.files.size(named) is not None or not _SPELLING.place(named).may_lie_in(_SPELLING.place(_folder(place))):
+        raise Refused(f"{ref} exists already, at {named}: name another table")
+    return named
+
+
+def _folder(place: str) -> str:
+    return place if version_number(place) is None else place.rpartition("/")[0]
+
+
+def _found(runtime: Runtime, catalog: Catalog, ref: TableRef, place: str) -> TableMetadata:
+    def read(path: str) -> TableMetadata:
+        return catalog.neighbour(Pointer(ref, path))
+
+    if version_number(place) is not None:
+        return read(place)
+    paths = (path for batch in runtime.files.listing(place) for path in batch.column("path").to_pylist())
+    return newest(place, paths, read)
+
+
+def _require_unknown(runtime: Runtime, metadata: TableMetadata, lost: str | None) -> None:
+    """Raise `Refused` if a catalog names a version of the table, or another table in its place."""
+    here, own = _SPELLING.place(metadata.location), {metadata.metadata_location, *metadata.metadata_log}
+    for other in runtime.catalogs.values():
+        for pointer in other.pointers():
+            at = pointer.metadata_location
+            if at != lost and (at in own or _SPELLING.place(at).may_lie_in(here)):
+                raise Refused(
+                    f"{metadata.location} is the place of {pointer.ref}: of two names of a table each deletes what the "
+                    "other needs"
+                )
