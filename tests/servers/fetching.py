@@ -6,6 +6,7 @@ import hashlib
 import os
 import time
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from icewright.core.errors import EngineUnavailable
@@ -46,6 +47,13 @@ def fetched(folder: Path, path: str, digest: str) -> Path:
         fresh.replace(kept)
         return kept
     raise EngineUnavailable(f"{MAVEN}/{path} could not be fetched ({said}); lay it into {folder} yourself")
+
+
+def fetched_all(folder: Path, sums: Path) -> list[Path]:
+    """Return the files that `sums` lists as `sha256sum` does, by their paths in a Maven repository. See `fetched`."""
+    listed = [line.split() for line in sums.read_text(encoding="utf-8").splitlines()]
+    with ThreadPoolExecutor(4) as pool:
+        return list(pool.map(lambda line: fetched(folder, line[1], line[0]), listed))
 
 
 def _digest(path: Path) -> str:
