@@ -33,7 +33,7 @@ from benchmarks.kit.lake import local
 from icewright.app.bootstrap import read_config, upgrade_store
 from tests.postgres import PostgresServer, postgres_server
 
-CATALOGS, EACH, PER_SECOND = ("alpha", "beta", "gamma"), 100, 1.5
+CATALOGS, EACH = ("alpha", "beta", "gamma"), 100
 LEAST_SHARE, HEALED_WITHIN = 0.9, 60.0
 CACHE_MIB = 48
 HUNG, DENIED, CORRUPT = "beta_005", "beta_010", "beta_015"
@@ -269,7 +269,7 @@ def row(world: World, name: str, seconds: float, quiet: float) -> dict[str, obje
 
 
 @contextmanager
-def world() -> Iterator[World]:
+def world(per_second: float) -> Iterator[World]:
     """The fleet, and both services on it, which have caught up."""
     with ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -281,7 +281,7 @@ def world() -> Iterator[World]:
         engine.dispose()
         url, proxy = sa.make_url(catalogs.url), Proxy(catalogs.port)
         urls = {name: url.set(database=name).render_as_string() for name in CATALOGS}
-        writers = made(home, urls, EACH, PER_SECOND)
+        writers = made(home, urls, EACH, per_second)
         places = {lake.name: lake.properties for lake in writers.lakes}
         hidden = url.set(database=CATALOGS[-1], port=proxy.port).render_as_string()
         places[CATALOGS[-1]] = {**places[CATALOGS[-1]], "uri": hidden}
@@ -312,10 +312,12 @@ def main() -> None:
     """All faults, one after the other."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="faults of 20 seconds instead of 60")
+    told = "commits in a second, each of which makes a job: so many that the machine keeps up in a quiet while"
+    parser.add_argument("--per-second", type=float, default=1.5, help=told)
     parser.add_argument("--fault", choices=FAULTS, action="append", help="only this one; may be given more than once")
     chosen = parser.parse_args()
     seconds = 20.0 if chosen.quick else 60.0
-    with world() as made_world:
+    with world(chosen.per_second) as made_world:
         quiet = rate(made_world, seconds)
         for name in chosen.fault or FAULTS:
             sys.stdout.write(json.dumps(row(made_world, name, seconds, quiet)) + "\n")

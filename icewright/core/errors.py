@@ -21,7 +21,6 @@ IcewrightError
 │   ├── CatalogUnavailable the catalog did not answer                                                      catalog
 │   ├── StorageUnavailable the object store or file system did not answer                                  storage
 │   │   ├── StorageHangs   a call has not returned in time, and nothing can end the call                   storage
-│   │   ├── StorageHangs   a call has not returned in time, and nothing can end the call                   storage
 │   │   ├── FolderMissing  a folder that was to be listed is not there                                     table
 │   │   └── StoreUnavailable the database of the state store did not answer                                store
 │   │       └── SchemaMismatch the state store has the schema of another version of this program           store
@@ -129,7 +128,7 @@ class MetadataTooLarge(MetadataUnreadable):
 
 
 class AccessDenied(TerminalError):
-    """The catalog or the storage denies access, or does not know the credentials."""
+    """The catalog or the storage knows who asks, and denies access."""
 
     owner = FaultOwner.TABLE
 
@@ -167,7 +166,7 @@ class CatalogUnavailable(RetryableError):
 
 
 class StorageUnavailable(RetryableError):
-    """The object store or file system did not answer."""
+    """The object store or file system did not answer, or does not take the credentials."""
 
     owner = FaultOwner.STORAGE
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -22,7 +23,7 @@ from icewright.adapters.files.local import LocalStorage
 from icewright.adapters.files.objects import bucket_storage
 from icewright.adapters.files.storage import Storages
 from icewright.app.bootstrap import application, read_config
-from icewright.core.errors import AccessDenied, MetadataUnreadable, StorageUnavailable, UnsupportedTable
+from icewright.core.errors import AccessDenied, FaultOwner, MetadataUnreadable, StorageUnavailable, UnsupportedTable
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState
 from icewright.core.table import TableRef
@@ -244,16 +245,21 @@ def reached_by(catalog: SqlCatalog, snapshot_id: int) -> set[str]:
     return {task.file.file_path for task in scan.plan_files()}
 
 
-@pytest.mark.parametrize("code", [401, 403])
-def test_what_may_not_be_read_is_told_from_what_is_missing(code: int) -> None:
-    """A store that knows who asks and says no is not one that is down."""
+@contextmanager
+def refusing_store(status: int, code: str = "") -> Iterator[tuple[Storage, list[str]]]:
+    """A bucket whose server answers every request so, and the requests that came."""
+    asked: list[str] = []
 
     class No(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.send_response(code)
+            asked.append(self.command)
+            body = f"<Error><Code>{code}</Code></Error>".encode() if code and self.command != "HEAD" else b""
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
             self.end_headers()
+            self.wfile.write(body)
 
-        do_HEAD = do_PUT = do_GET  # noqa: N815 - likewise
+        do_HEAD = do_PUT = do_POST = do_DELETE = do_GET  # noqa: N815 - likewise
 
         def log_message(self, *_: object) -> None:
             """Say nothing."""
@@ -263,7 +269,15 @@ def test_what_may_not_be_read_is_told_from_what_is_missing(code: int) -> None:
         thread.start()
         keys = {"s3.access-key-id": "key", "s3.secret-access-key": "hush", "s3.region": "us-east-1"}
         endpoint = {"s3.endpoint": f"http://127.0.0.1:{server.server_port}", **keys}
-        opened = bucket_storage([("s3://lake/", endpoint)])("s3://lake", None)
+        yield bucket_storage([("s3://lake/", endpoint)])("s3://lake", None), asked
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("code", ["", "AccessDenied"])
+def test_what_may_not_be_read_is_told_from_what_is_missing(code: str) -> None:
+    """A store that knows who asks and says no is not one that is down."""
+    with refusing_store(403, code) as (opened, _):
         with pytest.raises(AccessDenied, match="may not be read"):
             opened.read("s3://lake/a")
         with pytest.raises(AccessDenied, match="may not be looked at"):
@@ -274,5 +288,31 @@ def test_what_may_not_be_read_is_told_from_what_is_missing(code: int) -> None:
             opened.time("s3://lake")
         with pytest.raises(AccessDenied, match="may not be listed"):
             list(opened.listing("s3://lake/t"))
-        server.shutdown()
-        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [(401, ""), (403, "InvalidAccessKeyId"), (403, "RequestTimeTooSkewed"), (403, "ExpiredToken")],
+)
+def test_credentials_that_a_store_does_not_take_are_no_fault_of_a_table(status: int, code: str) -> None:
+    """The store is unavailable for all tables alike, which wait; none is paused by failures of its own."""
+    with refusing_store(status, code) as (opened, _):
+        for call in (
+            lambda: opened.read("s3://lake/a"),
+            lambda: opened.size("s3://lake/a"),
+            lambda: opened.write("s3://lake/a", b""),
+            lambda: list(opened.listing("s3://lake/t")),
+        ):
+            with pytest.raises(StorageUnavailable, match="does not take the credentials") as caught:
+                call()
+            assert caught.value.owner is FaultOwner.STORAGE
+
+
+def test_a_store_that_asks_to_slow_down_gets_no_request_for_each_object() -> None:
+    """Where the deletion of one object was repeated in vain too, the others are not tried, and stay for later."""
+    with refusing_store(503, "SlowDown") as (opened, asked):
+        paths = [f"s3://lake/{number}" for number in range(20)]
+        report = opened.delete(paths, 2)
+    assert report.deleted == ()
+    assert report.failures.keys() == set(paths)
+    assert len(asked) <= 2 * 9, "both requests, each with eight repetitions"

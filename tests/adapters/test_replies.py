@@ -5,13 +5,19 @@ from __future__ import annotations
 import gzip
 import json
 import resource
+import ssl
 import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from icewright.adapters.catalogs import replies
 from icewright.adapters.catalogs.nessie_client import NessieClient
@@ -86,6 +92,7 @@ class Server:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
+        self.overrides: dict[str, str] = {}
         self.table: Answer = plain({})
         self.listing: Answer = plain(
             {"identifiers": [{"namespace": ["sales"], "name": name} for name in ("orders", "small")]}
@@ -121,7 +128,8 @@ class Server:
             return plain({"metadata-location": "s3://b/small.json", "metadata": {}})
         if path.endswith("/tables"):
             return self.listing
-        return plain({"namespaces": [["sales"]]} if path.endswith("/namespaces") else {"defaults": {}, "overrides": {}})
+        config = {"defaults": {}, "overrides": self.overrides}
+        return plain({"namespaces": [["sales"]]} if path.endswith("/namespaces") else config)
 
 
 @pytest.fixture
@@ -185,3 +193,42 @@ def test_a_commit_whose_reply_never_ends_has_an_unknown_outcome(server: Server) 
     content = Content("id", ("orders",), "s3://b/v2.json", 1)
     with pytest.raises(CommitStateUnknown, match="the reply to a commit was lost"):
         NessieClient("lake", f"{server.address}/api/v2").commit(Reference("main", True, "00"), content, {}, "m")
+
+
+@pytest.fixture
+def expired(tmp_path: Path) -> Iterator[str]:
+    """The address of a server whose certificate has expired."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    builder = x509.CertificateBuilder(name, name, key.public_key(), 1, now - timedelta(days=2), now - timedelta(days=1))
+    pem = serialization.Encoding.PEM
+    content = builder.sign(key, hashes.SHA256()).public_bytes(pem)
+    content += key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    (tmp_path / "server.pem").write_bytes(content)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "server.pem")
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as http:
+        http.socket = context.wrap_socket(http.socket, server_side=True)
+        threading.Thread(target=http.serve_forever, daemon=True).start()
+        yield f"https://localhost:{http.server_port}"
+        http.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("address", "remedy"),
+    [
+        ("http://nowhere.invalid", r"\[Errno -?\d+\] [\w ]+; is the server up\?"),
+        ("", "certificate verify failed; renew the server's certificate"),
+    ],
+    ids=["DNS", "TLS"],
+)
+def test_a_commit_that_was_never_sent_leaves_no_doubt(
+    server: Server, catalog: RestCatalog, expired: str, address: str, remedy: str
+) -> None:
+    """Where the server has no address, or no certificate that holds, the catalog is at fault, and nothing was done."""
+    server.overrides = {"uri": address or expired}
+    content = Content("id", ("orders",), "s3://b/v2.json", 1)
+    with pytest.raises(CatalogUnavailable, match=f"lake at .* does not answer: {remedy}"):
+        catalog._client.send("POST", "tables")
+    with pytest.raises(CatalogUnavailable, match=remedy.partition("; ")[2]):
+        NessieClient("lake", f"{address or expired}/api/v2").commit(Reference("main", True, "00"), content, {}, "m")

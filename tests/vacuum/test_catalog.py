@@ -139,7 +139,7 @@ def test_a_commit_on_what_is_not_current_is_a_conflict(workspace: NessieWorkspac
 
 
 @pytest.mark.parametrize(
-    ("code", "error"), [(401, AccessDenied), (403, AccessDenied), (404, NotThere), (500, CatalogUnavailable)]
+    ("code", "error"), [(401, CatalogUnavailable), (403, AccessDenied), (404, NotThere), (500, CatalogUnavailable)]
 )
 def test_what_the_server_denies_is_told_from_what_is_not_there(code: int, error: type[Exception]) -> None:
     """Each has its error."""

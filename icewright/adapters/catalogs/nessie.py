@@ -204,7 +204,7 @@ class NessieCatalog(MetadataFileCatalog):
             return base
         try:
             self._client.commit(branch, content, _content_ids(new), _message(base, change))
-        except (CommitConflict, AccessDenied, NotThere) as error:
+        except (CommitConflict, AccessDenied, CatalogUnavailable, NotThere) as error:
             self.files.delete([new.location], 1)  # no commit came to use it
             if isinstance(error, NotThere):
                 raise CommitConflict(f"{base.ref}: {branch.name} is not there any more ({error})") from error

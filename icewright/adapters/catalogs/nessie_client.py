@@ -13,7 +13,7 @@ from urllib.parse import quote
 import msgspec
 import requests
 
-from icewright.adapters.catalogs.replies import ListingSize, read_within_limits
+from icewright.adapters.catalogs.replies import ListingSize, never_sent, read_within_limits, remedy
 from icewright.core.errors import AccessDenied, CatalogUnavailable, CommitConflict, CommitStateUnknown
 from icewright.core.vacuum import Commit, Content, GcConfig, Key, KeyChange, Reference
 
@@ -21,7 +21,8 @@ _TIMEOUT = (10, 120)  # seconds to connect, and to wait for an answer
 _PAGE = 1000  # entries of a log or listing by one request
 _FIRST_PAGE = 50  # of a log: most calls read only the newest commits
 _TABLE = "ICEBERG_TABLE"
-_DENIED = (401, 403)
+_TOKEN_REFUSED = 401
+_DENIED = 403
 _NOT_FOUND = 404
 _CONFLICT = 409
 _OUTCOME_UNKNOWN_FROM = 500  # statuses from here on leave the outcome of a commit unknown
@@ -114,7 +115,7 @@ _DECODERS = {kind: msgspec.json.Decoder(kind) for kind in (_Log, _Entries, _Cont
 
 @dataclass(frozen=True)
 class NessieClient:
-    """Call one Nessie server. Raises `AccessDenied` on 401 and 403, `NotThere` on 404, else `CatalogUnavailable`."""
+    """Call one Nessie server. Raises `AccessDenied` on 403, `NotThere` on 404, else `CatalogUnavailable`."""
 
     catalog: str  # for messages
     api: str
@@ -161,7 +162,8 @@ class NessieClient:
     def commit(self, branch: Reference, content: Content, document: Mapping[str, Any], message: str) -> str:
         """Give the key of `content` the table that `document` describes, if it still has the one of `branch.hash`.
 
-        Returns the commit's hash. Raises `CommitConflict`, and `CommitStateUnknown` when the reply was lost.
+        Returns the commit's hash. Raises `CommitStateUnknown` when the reply was lost. After every other error nothing
+        was committed: `CommitConflict`, and those of the class.
         """
         put = {"type": _TABLE, "id": content.content_id, **document}
         body: Any = {
@@ -172,6 +174,8 @@ class NessieClient:
         try:
             answer = self._session().post(f"{self.api}/{path}", json=body, timeout=_TIMEOUT)
         except (requests.RequestException, CatalogUnavailable) as error:  # the latter for a reply that is too long
+            if never_sent(error):
+                raise self._unanswered(error) from error
             raise CommitStateUnknown(
                 f"catalog {self.catalog}: the reply to a commit was lost: {_reason(error)}"
             ) from error
@@ -224,18 +228,24 @@ class NessieClient:
         try:
             answer = self._session().request(method, f"{self.api}/{path}", timeout=_TIMEOUT, **how)
         except requests.RequestException as error:
-            raise CatalogUnavailable(
-                f"catalog {self.catalog} at {self.api} does not answer: {_reason(error)}; is the server up?"
-            ) from error
+            raise self._unanswered(error) from error
         if not answer.ok:
             self._fail(answer)
         return answer
 
+    def _unanswered(self, error: Exception) -> CatalogUnavailable:
+        return CatalogUnavailable(
+            f"catalog {self.catalog} at {self.api} does not answer: {_reason(error)}; {remedy(error)}"
+        )
+
     def _fail(self, answer: requests.Response) -> NoReturn:
-        if answer.status_code in _DENIED:
-            raise AccessDenied(
-                f"catalog {self.catalog} denies access ({_message(answer)}): correct its token or its rights"
+        if answer.status_code == _TOKEN_REFUSED:
+            raise CatalogUnavailable(
+                f"catalog {self.catalog} does not accept the token ({_message(answer)}): renew token in "
+                f"catalogs.{self.catalog}.properties"
             )
+        if answer.status_code == _DENIED:
+            raise AccessDenied(f"catalog {self.catalog} denies access ({_message(answer)}): correct its rights")
         if answer.status_code == _NOT_FOUND:
             raise NotThere(_message(answer))
         raise CatalogUnavailable(f"catalog {self.catalog} at {self.api} answers {_message(answer)}")

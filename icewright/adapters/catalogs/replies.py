@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 
 from requests import ReadTimeout, Response
 from requests.exceptions import ChunkedEncodingError, ContentDecodingError
-from urllib3.exceptions import DecodeError, HTTPError, ReadTimeoutError
+from requests.exceptions import ConnectionError as Disconnected
+from urllib3.exceptions import ConnectTimeoutError, DecodeError, HTTPError, NewConnectionError, ReadTimeoutError
 
 from icewright.adapters.read_limits import read_limits
 from icewright.core.errors import CatalogUnavailable
@@ -24,6 +25,7 @@ from icewright.ports.memory import ROOM
 _CHUNK = 1 << 16
 _PATIENCE = 90.0  # seconds for any reply
 _LEAST_RATE = 1 << 16  # bytes a second of a longer one
+_UNTRUSTED = "certificate verify failed"
 
 
 @dataclass
@@ -72,6 +74,18 @@ class ListingSize(ReplySize):
 def table_reply() -> ReplySize:
     """Return a new count for a reply that brings a table's metadata, with the limit of this process."""
     return ReplySize(read_limits().metadata)
+
+
+def never_sent(error: Exception) -> bool:
+    """Return whether a request failed before anything of it was sent: no address, no connection or no trust."""
+    reason = getattr(error.args[0], "reason", None) if isinstance(error, Disconnected) and error.args else None
+    return isinstance(reason, ConnectTimeoutError | NewConnectionError) or _UNTRUSTED in str(reason)
+
+
+def remedy(error: Exception) -> str:
+    """Return what helps where a server does not answer, for the end of a message."""
+    untrusted = "renew the server's certificate, or let this machine trust who signed it"
+    return untrusted if _UNTRUSTED in str(error) else "is the server up?"
 
 
 def read_within_limits(response: Response, *_: object, catalog: str, **__: Any) -> None:  # noqa: ANN401 - requests'

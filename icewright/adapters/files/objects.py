@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import obstore
 import pyarrow as pa
-from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
+from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, ObjectStore, S3Store
 
 from icewright.adapters.files.object_listing import PAGE, ObjectListing
@@ -22,6 +22,7 @@ from icewright.core.errors import (
     AccessDenied,
     FileMissing,
     FolderMissing,
+    IcewrightError,
     MetadataUnreadable,
     StorageUnavailable,
     UnsupportedTable,
@@ -56,9 +57,15 @@ _AZURE_SETTINGS = {
 }
 _RETRY: Any = {"max_retries": 8, "retry_timeout": timedelta(seconds=120)}
 _ERRORS = (BaseError, ValueError)  # ValueError: a key that obstore cannot say, such as one with an empty part
-_DENIED = (PermissionDeniedError, UnauthenticatedError)
-_REFUSED = re.compile(r"status code: 40[13]\b")  # of a denied listing, which has no error class
+_DENIED = re.compile(r"status code: 403\b")  # denied listings have no error class
+# the store does not take the credentials, or the time in a signature, which is no word about one table
+_CREDENTIALS_REFUSED = re.compile(
+    r"status code: 401\b|<Code>(?:AuthenticationFailed|ExpiredToken|InvalidAccessKeyId|InvalidToken|"
+    r"RequestTimeTooSkewed|SignatureDoesNotMatch|TokenRefreshRequired)</Code>"
+)
+_RETRIED_IN_VAIN = re.compile(r"after \d+ retries")  # by obstore: the store does not answer, or asks to slow down
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|The specified bucket does not exist")
+_NO_CONNECTION = re.compile(r"InvalidCertificate\(\s*\w+|dns error|Connection refused|timed out")
 _MAX_COPIED = 5 << 30  # bytes of an object that S3 copies by one request
 _MIN_FILES_PER_PAGE = 16  # listing a page costs about as much as this number of single requests
 
@@ -270,10 +277,11 @@ class ObjectStorage:
             return _stat(obstore.head(self.store, key))
         except FileNotFoundError:
             return None
-        except _DENIED as error:
-            raise AccessDenied(f"{path} may not be looked at: give the catalog's credentials the right to") from error
         except _ERRORS as error:
-            raise StorageUnavailable(f"{path} could not be looked at: {_error_message(error)}") from error
+            if _DENIED.search(str(error)):
+                with _translated(path, "looked at"):  # a response without a body does not say why
+                    obstore.get_range(self.store, key, start=0, length=1)
+            raise _error(path, "looked at", error) from error
 
     def time(self, location: str) -> datetime:
         """Return the time by the clock of the object store."""
@@ -307,7 +315,10 @@ class ObjectStorage:
         return {}
 
     def _one_by_one(self, paths: Sequence[str]) -> dict[str, str]:
-        return {path: why for one in paths for path, why in self._deleted([one]).items()}
+        failures = self._deleted(paths[:1])
+        if any(_RETRIED_IN_VAIN.search(why) for why in failures.values()):  # no thousand requests where one is too many
+            return dict.fromkeys(paths, next(iter(failures.values())))
+        return failures | {path: why for one in paths[1:] for path, why in self._deleted([one]).items()}
 
     def tidy(self, paths: Sequence[str], stop: str) -> None:
         """Do nothing: object stores have no folders to remove."""
@@ -322,13 +333,9 @@ class ObjectStorage:
         try:
             yield from ObjectListing(self.store, root, prefix, self._head, unnamed).batches()
         except _ERRORS as error:
-            if isinstance(error, _DENIED) or _REFUSED.search(str(error)):
-                raise AccessDenied(
-                    f"{location} may not be listed: give the catalog's credentials the right to"
-                ) from error
             if _NO_BUCKET.search(str(error)):
                 raise FolderMissing(f"{location} could not be listed: there is no such bucket") from error
-            raise StorageUnavailable(f"{location} could not be listed: {_error_message(error)}") from error
+            raise _error(location, "listed", error) from error
 
     def _root(self, path: str) -> str:
         place = split(path)
@@ -348,10 +355,23 @@ def _translated(path: str, done: str) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise FileMissing(f"{path} is missing: restore it, or roll the table back to before it") from error
-    except _DENIED as error:
-        raise AccessDenied(f"{path} may not be {done}: give the catalog's credentials the right to") from error
     except _ERRORS as error:
-        raise StorageUnavailable(f"{path} could not be {done}: {_error_message(error)}") from error
+        raise _error(path, done, error) from error
+
+
+def _error(path: str, done: str, error: Exception) -> IcewrightError:
+    """Return what an error of the store means for an object or folder that was to be `done`: read, written or listed.
+
+    Credentials that the store does not take are the fault of no table: all tables in the bucket wait for others.
+    """
+    if _CREDENTIALS_REFUSED.search(str(error)):
+        return StorageUnavailable(
+            f"{path} could not be {done}: the store does not take the credentials ({_error_message(error)}): renew "
+            "them in the catalog's properties or where it lends them, and set the clock of this machine"
+        )
+    if _DENIED.search(str(error)):
+        return AccessDenied(f"{path} may not be {done}: give the catalog's credentials the right to")
+    return StorageUnavailable(f"{path} could not be {done}: {_error_message(error)}")
 
 
 def _stat(meta: obstore.ObjectMeta) -> FileStat:
@@ -371,5 +391,7 @@ def _fault(path: str) -> str | None:
 
 
 def _error_message(error: Exception) -> str:
-    """Return the first line of the store's error message."""
-    return str(error).strip().splitlines()[0]
+    """Return the first line of the store's error message, with why there was no connection."""
+    text = str(error).strip()
+    why = _NO_CONNECTION.search(text)
+    return text.splitlines()[0] + (f" ({' '.join(why[0].replace('(', ': ').split())})" if why else "")

@@ -19,10 +19,9 @@ from pyiceberg.catalog.rest import RestCatalog as PyIcebergRestCatalog
 from pyiceberg.exceptions import RESTError
 from requests import PreparedRequest, Response, Session
 from requests.adapters import HTTPAdapter
-from requests.exceptions import ConnectionError as Disconnected
-from requests.exceptions import ConnectTimeout, RequestException
+from requests.exceptions import RequestException
 
-from icewright.adapters.catalogs.replies import ListingSize, ReplySize, read_within_limits
+from icewright.adapters.catalogs.replies import ListingSize, ReplySize, never_sent, read_within_limits, remedy
 from icewright.adapters.catalogs.staging import RequestOutcomeUnknown
 from icewright.adapters.catalogs.translate.rest import DELEGATION, RestCatalogProperties, pyiceberg_properties
 from icewright.core.allowlist import Allowlist, require_hosts
@@ -166,7 +165,7 @@ class RestClient:
             if attempt < _ATTEMPTS:
                 self.clock.sleep(min(wait, _LONGEST_WAIT).total_seconds())
         if lost is not None:
-            raise CatalogUnavailable(f"{self.where} does not answer: {lost}; is the server up?") from lost
+            raise self._unanswered(lost) from lost
         raise CatalogUnavailable(f"{self.where} cannot answer now: {answer.message}")
 
     def send(self, method: str, path: str, size: ReplySize | None = None, **request: Any) -> RestResponse:  # noqa: ANN401 - as requests takes it
@@ -192,11 +191,9 @@ class RestClient:
         try:
             url = client.uri.rstrip("/") + path if path.startswith("/") else client.url(path)
             response = client._session.request(method, url, **request)  # noqa: SLF001 - as `offers`
-        except ConnectTimeout as error:
-            raise CatalogUnavailable(f"{self.where} does not answer: {cause(error)}; is the server up?") from error
         except (RequestException, OSError) as error:
-            if isinstance(error, Disconnected) and "NewConnectionError" in str(error):
-                raise CatalogUnavailable(f"{self.where} does not answer: {cause(error)}; is the server up?") from error
+            if never_sent(error):
+                raise self._unanswered(error) from error
             raise RequestOutcomeUnknown(cause(error)) from error
         wait = _retry_after(response.headers.get("Retry-After"), self.clock.now())
         return RestResponse(response.status_code, response.content, response.headers.get("ETag"), wait)
@@ -226,13 +223,16 @@ class RestClient:
                 warnings.simplefilter("ignore")  # where the token server is, is for the configuration to say
                 return call()
         except (RequestException, OSError) as error:
-            raise CatalogUnavailable(f"{self.where} does not answer: {cause(error)}; is the server up?") from error
+            raise self._unanswered(error) from error
         except (RESTError, ValidationError, ValueError) as error:
             message = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise CatalogUnavailable(
                 f"{self.where} refused the connection: {_redacted(message, self._secrets())[:300]}; correct uri, "
                 f"warehouse and credential in catalogs.{self.properties.name}.properties"
             ) from error
+
+    def _unanswered(self, error: Exception) -> CatalogUnavailable:
+        return CatalogUnavailable(f"{self.where} does not answer: {cause(error)}; {remedy(error)}")
 
     def _secrets(self) -> list[str]:
         extra = self.properties.extra
