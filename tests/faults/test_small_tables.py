@@ -20,7 +20,7 @@ from pyiceberg.types import BinaryType, LongType, NestedField
 from pyspark.errors import PySparkException
 
 from icewright.adapters.engines.arrow.rewriting import GROUPS_LEFT, ArrowRewrite
-from icewright.core.errors import CommitConflict, CommitStateUnknown, StorageUnavailable, TableReplaced
+from icewright.core.errors import Cancelled, CommitConflict, CommitStateUnknown, StorageUnavailable, TableReplaced
 from icewright.core.runs import JOB_ID
 from tests.faults.interceptors import Call
 from tests.faults.lakehouse import delete_rows, drop_delete_files
@@ -28,6 +28,20 @@ from tests.faults.small import NAME, SCHEMA, SPEC, Here, Rows, Small, counted, m
 
 pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
 
+
+class Far:
+    """A session on a Connect server whose executors cannot read the table's files."""
+
+    def range(self, *_: int) -> Far:
+        """Return rows of numbers."""
+        return self
+
+    def mapInArrow(self, *_: object) -> Far:  # noqa: N802 - as PySpark has it
+        """Fail as Spark does."""
+        raise PySparkException("Access Denied")
+
+
+Far.__module__ = "pyspark.sql.connect.session"
 IDS = (range(6), range(6, 12), range(12, 18))
 ALL = counted(rows(range(18)))
 APPLIED: Mapping[str, Any] = {"compact.delete_file_threshold": 1}  # deletes, however few
@@ -269,6 +283,24 @@ def test_a_task_process_that_dies_leaves_its_groups_to_spark(small: Small) -> No
     assert "spark.executor.memoryOverhead" in result.unsupported[0]
     assert result.failures == []
     assert result.row[GROUPS_LEFT] == 3
+    check(small, ALL)
+
+
+def test_a_cancelled_job_on_a_connect_server_is_not_left_to_spark(small: Small) -> None:
+    """Tasks that fail on a Connect server leave their groups to Spark, unless they failed as the job was cancelled."""
+    (step,) = small.steps(small.base)
+    table = small.opened(small.base, step)
+    assert table is not None
+
+    def cancelled() -> None:
+        raise Cancelled("the job was cancelled")
+
+    session: Any = Far()
+    result = ArrowRewrite(session, table, step, "job-1", lambda: None, lambda _: None).run()
+    assert result.unsupported == ["tasks failed on the Spark Connect server: Access Denied"]
+    assert result.row[GROUPS_LEFT] == 3
+    with pytest.raises(Cancelled):
+        ArrowRewrite(session, table, step, "job-1", cancelled, lambda _: None).run()
     check(small, ALL)
 
 

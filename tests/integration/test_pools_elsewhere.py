@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.transforms import IdentityTransform
 
 from icewright.adapters.catalogs.translate import SqlCatalogProperties, spark_conf, spark_packages
 from icewright.adapters.engines.spark.pool import SparkPool
@@ -139,13 +140,31 @@ def test_a_connect_server(bench: Bench, new_name: Callable[[str], str], shell: S
     assert len(bench.live(name)) == 2
 
 
+@pytest.mark.parametrize("sorted_", [False, True])
+def test_arrow_rewrites_through_connect(
+    bench: Bench, far: Bench, new_name: Callable[[str], str], *, sorted_: bool
+) -> None:
+    """Arrow rewrites on the server what the service commits itself, a partition at a time; Spark does the rest."""
+    name = new_name("arrow_far")
+    make(bench, name, 300, 200)
+    if sorted_:
+        with bench.lake.catalog.load_table(name).update_sort_order() as order:
+            order.asc("id", IdentityTransform())
+    before = bench.read(name)
+    outcome = far.run(name, Operation.COMPACT, {**KNOBS, "compact.engine": "auto" if sorted_ else "arrow"})
+    assert outcome.state is OperationState.COMMITTED, outcome
+    assert outcome.metrics["files_written"] == len(bench.live(name)) == 2
+    assert any("left to Spark" in note for note in outcome.notes) is sorted_
+    assert bench.read(name) == before
+
+
 @pytest.mark.nightly
 def test_a_cancelled_compaction_stops_alone_on_a_server(
     bench: Bench, far: Bench, new_name: Callable[[str], str]
 ) -> None:
     """Its session is interrupted; what it had committed stays, and another job on the same server ends in peace."""
     name, other = new_name("far"), new_name("other")
-    make_slow(bench, name, *ROWS[Kernel.SPARK])
+    make_slow(bench, name, *ROWS[Kernel.ARROW])
     make_slow(bench, other, 6_000)
     before, of_other = bench.read(name), bench.read(other)
     with running(far, name) as job:

@@ -1,16 +1,52 @@
-"""Check that the executors of a Spark application have the same Python and packages as the driver."""
+"""Run Python on the executors of a Spark application, which need the same Python and packages as this process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+import pyarrow as pa
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_Item = TypeVar("_Item")
+_Answer = TypeVar("_Answer")
+
 _PACKAGES = ("icewright", "polars", "pyarrow", "pyroaring")
 _REMEDY = "give them this environment (spark.archives and spark.pyspark.python)"
 _TASKS = 4
+
+
+def is_remote(session: SparkSession) -> bool:
+    """Return whether the session is one on a Spark Connect server."""
+    return type(session).__module__.startswith("pyspark.sql.connect.")
+
+
+def run_tasks(
+    session: SparkSession,
+    work: Callable[[Iterable[_Item]], Iterator[_Answer]],
+    items: Sequence[_Item],
+    to_json: Callable[[_Answer], str],
+    from_json: Callable[[str], _Answer],
+) -> list[_Answer]:
+    """Return what `work` yields for the items, each of which is a task of its own on an executor.
+
+    Answers of a Connect server come as JSON.
+    """
+    if not is_remote(session):
+        return list(session.sparkContext.parallelize(items, len(items)).mapPartitions(work).collect())
+
+    # a nested function is pickled by value: this module may be missing on the executors
+    def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                found = [to_json(answer) for answer in work([items[number]])]
+                yield pa.RecordBatch.from_arrays([pa.array(found, pa.string())], ["answer"])
+
+    answers = session.range(0, len(items), 1, len(items)).mapInArrow(rows, "answer string").collect()
+    return [from_json(row[0]) for row in answers]
 
 
 def environment_mismatch(session: SparkSession) -> str | None:
@@ -20,7 +56,7 @@ def environment_mismatch(session: SparkSession) -> str | None:
     (expected,) = _version_query()(())
     try:
         # the query uses only the standard library, so that a missing package cannot break it
-        answers = session.sparkContext.parallelize(range(_TASKS), _TASKS).mapPartitions(_version_query()).collect()
+        answers = run_tasks(session, _version_query(), range(_TASKS), json.dumps, json.loads)
     except (PySparkException, OSError) as error:
         return f"the executors run no Python: {str(error).splitlines()[0]}"
     for actual in answers:

@@ -13,6 +13,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 from zipimport import zipimporter
 
+from icewright.adapters.engines.arrow.executors import is_remote, run_tasks
 from icewright.adapters.engines.arrow.kernel import rewrite
 from icewright.adapters.engines.arrow.table import FileGroup, FilesChanged, RewriteTable, RewrittenGroup
 from icewright.adapters.engines.arrow.tasks import (
@@ -22,6 +23,8 @@ from icewright.adapters.engines.arrow.tasks import (
     BinWritten,
     Layout,
     SortField,
+    result_from_json,
+    result_to_json,
     split_into_bins,
 )
 from icewright.adapters.engines.failures import is_conflict, telling
@@ -117,8 +120,9 @@ class ArrowRewrite:
         size = math.ceil(len(groups) / int(self._option("partial-progress.max-commits", "1")))
         waves = [groups[start : start + size] for start in range(0, len(groups), size)]
         parallelism = int(self._option("max-concurrent-file-group-rewrites", "1"))
-        # threads inherit the job tags, by which jobs are cancelled and measured
-        rewrite_wave = inheritable_thread_target(self.session)(partial(self._rewrite_groups, layout))
+        rewrite_wave = partial(self._rewrite_groups, layout)
+        if not is_remote(self.session):  # threads inherit the job tags, by which jobs are cancelled and measured
+            rewrite_wave = inheritable_thread_target(self.session)(rewrite_wave)
         with WorkerThreads(parallelism, thread_name_prefix="wave") as threads:
             running = {threads.submit(rewrite_wave, wave_groups): wave_groups for wave_groups in waves}
             failed = 0
@@ -144,13 +148,18 @@ class ArrowRewrite:
 
         bins = [task for number, group in enumerate(groups) for task in self._bins(group, number)]
         bins.sort(key=lambda task: sum(file_slice.bytes for file_slice in task.slices), reverse=True)
-        rdd = self.session.sparkContext.parallelize(bins, len(bins))
         try:
-            answers: list[BinResult] = rdd.mapPartitions(partial(run_task, layout)).collect()
+            answers: list[BinResult] = run_tasks(
+                self.session, partial(run_task, layout), bins, result_to_json, result_from_json
+            )
         except (PySparkException, Py4JError) as error:
-            if _WORKER_DIED not in str(error):
+            self.check()
+            if _WORKER_DIED in str(error):
+                reason = "a Python process of a task died, perhaps for lack of memory (spark.executor.memoryOverhead)"
+            elif is_remote(self.session):  # whose executors may lack the storage's credentials, which Spark has
+                reason = f"tasks failed on the Spark Connect server: {telling(str(error))}"
+            else:
                 raise
-            reason = "a Python process of a task died, perhaps for lack of memory (spark.executor.memoryOverhead)"
             self._record_unsupported([reason] * len(groups))
             return []
         result: list[RewrittenGroup] = []

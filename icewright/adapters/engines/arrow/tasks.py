@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import enum
+import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 SortField = tuple[int, bool, bool]  # field id, descending, nulls last
@@ -114,6 +115,17 @@ class BinFailed:
 
 
 BinResult = BinWritten | BinFailed
+
+
+def result_to_json(result: BinResult) -> str:
+    """Return the result as JSON, in which it may come from a server of others: pickles could run code here."""
+    return json.dumps({"written": isinstance(result, BinWritten), **asdict(result)})
+
+
+def result_from_json(text: str) -> BinResult:
+    """Return the result whose JSON `result_to_json` made."""
+    found = json.loads(text)
+    return BinWritten(**found) if found.pop("written") else BinFailed(**found)
 
 
 def split_into_bins(

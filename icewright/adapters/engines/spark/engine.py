@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 SparkStep = ExpireRows | RewriteDataFiles | RewritePositionDeletes | RewriteManifests | ExpireSnapshots
 _SHOWN = 3
+_REMOTE = "through Spark Connect Arrow rewrites only tables that the service plans and commits itself"
 
 
 class ProcedureFailed(TerminalError):
@@ -101,7 +102,9 @@ class SparkEngine:
         def by_arrow(session: SparkSession) -> StepResult:
             if (against := pool.no_arrow()) is not None:
                 return _fall_back_to_spark(step, [against], StepResult(()), by_spark, session)
-            table = self._table(catalog, base, step, session, pool.application().app_id)
+            table = self._table(catalog, base, step, session)
+            if table is None:
+                return _fall_back_to_spark(step, [_REMOTE], StepResult(()), by_spark, session)
             done = ArrowRewrite(session, table, step, request.job_id, request.check, request.on_progress).run()
             answer = StepResult((done.row,), trouble="; ".join(done.failures[:_SHOWN]) or None, notes=done.notes)
             if done.unsupported:
@@ -111,15 +114,20 @@ class SparkEngine:
         return by_arrow
 
     def _table(
-        self, catalog: Catalog, base: TableMetadata, step: RewriteDataFiles, session: SparkSession, app_id: str
-    ) -> RewriteTable:
-        """Return the table opened without Spark where possible, else by Iceberg's own reader."""
+        self, catalog: Catalog, base: TableMetadata, step: RewriteDataFiles, session: SparkSession
+    ) -> RewriteTable | None:
+        """Return the table opened without Spark where possible, else by Iceberg's own reader; None where it is away."""
+        pool = self.pools[base.ref.catalog]
 
         def stores() -> Mapping[str, str]:
+            if pool.remote is not None:
+                return pool.catalog_properties(base.ref.catalog)
             return IcebergTable(session, base.ref, None).storage()
 
-        small = small_table(self.files, self.clock, catalog, base, step, app_id, stores)
-        return small or IcebergTable(session, base.ref, _where(base, step), step.branch)
+        small = small_table(self.files, self.clock, catalog, base, step, pool.application().app_id, stores)
+        if small is not None or pool.remote is not None:
+            return small
+        return IcebergTable(session, base.ref, _where(base, step), step.branch)
 
     def _report_partial_result(
         self,

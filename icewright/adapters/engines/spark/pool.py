@@ -240,12 +240,15 @@ class SparkPool:
 
     def no_arrow(self) -> str | None:
         """Return why Arrow cannot rewrite on this pool, None if it can; tested once per application."""
-        if self.remote is not None:
-            return f"pool {self.name} is a Spark Connect server, through which Iceberg's own commit is out of reach"
         application = self.application()
         if application.app_id not in self._no_arrow:
             self._no_arrow = {application.app_id: environment_mismatch(application.session)}
         return self._no_arrow[application.app_id]
+
+    def catalog_properties(self, catalog: str) -> Mapping[str, str]:
+        """Return the properties of a catalog, its storage's among them, as Spark is given them."""
+        prefix = f"spark.sql.catalog.{catalog}."
+        return {key.removeprefix(prefix): value for key, value in self.catalog_conf.items() if key.startswith(prefix)}
 
     def short_of_memory(self) -> str | None:
         """Return why the pool's settings leave too little memory to Python tasks; None when they do not."""
