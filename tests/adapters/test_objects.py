@@ -88,6 +88,28 @@ def test_odd_keys(storage: Storages, scheme: str, name: str) -> None:
     assert (storage.size(path), listed(storage, location)) == (None, {})
 
 
+@pytest.mark.parametrize("length", [0, 5, (12 << 20) + 1])
+def test_files_are_copied_within_a_store_and_between_stores(
+    storage: Storages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int
+) -> None:
+    """By the store itself, or in parts through the process; a file of another length is no copy, nor part of one."""
+    monkeypatch.setattr("icewright.adapters.files.storage._PART", 1 << 20)
+    content = Random(7).randbytes(length)
+    local, first, second = (f"{place}/copied/{length}" for place in (tmp_path, "s3://lake/a", "s3a://lake/b"))
+    storage.write(local, content)
+    monkeypatch.setattr("icewright.adapters.files.objects._MAX_COPIED", 6 << 20)
+    for source, target in ((local, first), (first, second), (second, f"{local}-back"), (local, f"{local}-beside")):
+        storage.copy(source, target, length)
+        assert storage.read(target) == content
+        for other in {length + 1, max(length - 1, 0)} - {length}:
+            with pytest.raises((MetadataUnreadable, StorageUnavailable)):
+                storage.copy(source, f"{target}-cut", other)
+            assert storage.size(f"{target}-cut") is None
+        with pytest.raises((MetadataUnreadable, StorageUnavailable)):
+            storage.copy(f"{source}-none", f"{target}-none", max(length, 1))
+        assert storage.size(f"{target}-none") is None
+
+
 @pytest.mark.cases(62)
 def test_listings_end_at_the_location(storage: Storages) -> None:
     """Siblings whose names begin alike are not listed; more keys than a page holds are."""

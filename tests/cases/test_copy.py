@@ -162,6 +162,24 @@ def test_snapshots_that_expire_meanwhile_are_left_out(workspace: Workspace, monk
     assert registered(workspace, copied) == workspace.read()
 
 
+def test_of_two_copies_to_one_place_one_is_whole(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both found the place empty; the one whose mark was overwritten does not end."""
+    workspace.table()
+    write, place = LocalStorage.write, workspace.home / "copy"
+
+    def marking(storage: LocalStorage, path: str, content: bytes | Iterator[bytes]) -> None:
+        write(storage, path, content)
+        if path.endswith(MARKER):
+            _of_another_table(workspace)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalStorage, "write", marking)
+        with pytest.raises(Refused, match="a copy of another table"):
+            copy(workspace)
+    assert place.exists()
+    assert metadata_files(workspace) == []
+
+
 def _stranger(workspace: Workspace) -> None:
     workspace.plant(workspace.home / "copy", "photo.jpg")
 

@@ -60,6 +60,7 @@ def test_the_newest_of_several_copies_is_registered(workspace: Workspace) -> Non
     result = go(workspace, workspace.home / "copy", catalog="pond")
     assert first.metadata_location != result.metadata_location == second.metadata_location
     assert workspace.read(catalog="pond") == workspace.read()
+    assert workspace.metadata(catalog="pond").metadata_log == (first.metadata_location,)
     assert folder.exists()
 
 
