@@ -1,6 +1,7 @@
 """The worker: runs queued jobs in threads, and gives up those that hang past their end.
 
-A job that waits for an answer of a catalog or of storage leaves its slot to another job until it goes on.
+A job that waits for an answer of a catalog or of storage, or for an executor of Spark, leaves its slot to another job
+until it goes on.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class RunningJob:
     thread: threading.Thread = field(init=False)
     end_seen: float | None = None  # when the supervisor first saw that the job must end, in monotonic seconds
     looked: float | None = None  # when the supervisor asked for the state of the lease
-    waits: bool = False  # for an answer of a catalog or of storage
+    waits: bool = False  # for an answer of a catalog or of storage, or for Spark
 
     @property
     def state(self) -> WorkState:

@@ -23,7 +23,9 @@ _MACHINERY = frozenset({__name__, f"{_PACKAGE}.app.worker", f"{_PACKAGE}.flow.ev
 _ANSWERED = tuple(
     f"{_PACKAGE}.{part}" for part in ("adapters.catalogs.", "adapters.files.", "ports.deadlines", "ports.memory")
 )
+_SPARK = f"{_PACKAGE}.adapters.engines.spark."
 WAITS_AFTER = 5.0  # seconds without progress in a call to a catalog or to storage, after which work is said to wait
+UNSCHEDULED_AFTER = 30.0  # the same of Spark, which plans for seconds before it has tasks
 _MAX_THREADS = 64  # threads of one work after which ended ones are forgotten
 
 
@@ -54,8 +56,14 @@ class WorkState:
 
     @property
     def waits(self) -> bool:
-        """Return whether the work waits for an answer of a catalog or of storage, and so leaves its slot to others."""
-        return self.idle_seconds >= WAITS_AFTER and self.site is not None and self.site.module.startswith(_ANSWERED)
+        """Return whether the work waits for an answer of a catalog or of storage, and so leaves its slot to others.
+
+        So does work for which Spark has run no task for a while, as with a cluster that has no executor to give.
+        """
+        if self.site is None or self.idle_seconds < WAITS_AFTER:
+            return False
+        unscheduled = self.site.module.startswith(_SPARK) and self.idle_seconds >= UNSCHEDULED_AFTER
+        return unscheduled or self.site.module.startswith(_ANSWERED)
 
 
 @dataclass(eq=False)

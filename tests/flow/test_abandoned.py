@@ -270,6 +270,34 @@ def test_one_job_that_waits_for_a_catalog_is_left_to_end_by_itself(bench: Bench,
     assert job_states(bench) == [JobState.SUCCEEDED]
 
 
+def test_a_job_that_spark_does_not_schedule_leaves_its_slot(bench: Bench, hang: Hang) -> None:
+    """The one slot is its own for half a minute; then other tables have it, and the job goes on waiting."""
+    bench.table()
+    runtime, seconds = bench.runtime(), Seconds()
+    detect_due(runtime)
+    evaluate_due(runtime, ["lake"])
+    Planning(runtime).due()
+    bench.before = made_by("icewright.adapters.engines.spark.fake", hang)
+    worker = Worker(runtime, 1, lambda: None, seconds)
+    assert worker.take() == 1
+    _until(lambda: hang.calls == 1)
+    bench.before = lambda _: None
+    bench.table("well")
+    bench.clock.advance(minutes=2)
+    detect_due(runtime)
+    evaluate_due(runtime, ["lake"])
+    Planning(runtime).due()
+    pass_seconds(worker, seconds, 20)
+    assert worker.take() == 0
+    pass_seconds(worker, seconds, 20)
+    assert worker.take() == 1
+    _until(lambda: JobState.SUCCEEDED in job_states(bench))
+    assert bench.store.breakers.list() == []
+    hang.released.set()
+    assert worker.wait(timedelta(seconds=NEVER))
+    assert job_states(bench) == [JobState.SUCCEEDED] * 2
+
+
 def _until(done: Callable[[], bool]) -> None:
     tick = threading.Event()
     for _ in range(6000):
