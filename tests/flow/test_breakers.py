@@ -246,6 +246,23 @@ def test_a_catalog_that_hangs_holds_no_other(bench: Bench) -> None:
         assert threading.active_count() <= before + 2, "no second lane for the one that hangs"
 
 
+def test_a_clock_that_is_set_back_stops_neither_detection_nor_evaluation(bench: Bench) -> None:
+    """What was written while it was an hour ahead is no reason to wait for an hour."""
+    ref = bench.table()
+    runtime = bench.runtime()
+    bench.clock.advance(hours=1)
+    assert detect_due(runtime).moved == 1
+    assert evaluate_due(runtime, ["lake"]) == [ref]
+    bench.clock.advance(hours=-1)
+    bench.catalog.concurrently(ref)
+    assert detect_due(runtime).moved == 1
+    assert evaluate_due(runtime, ["lake"]) == [ref]
+    row = runtime.store.tables.get(ref)
+    assert row is not None
+    assert row.evaluated_at == bench.clock.now()
+    assert row.evaluated_location == row.metadata_location
+
+
 def test_each_claim_has_the_time_out_of_its_catalog(bench: Bench) -> None:
     """A catalog with a short time-out is free for others after it, whatever the others take."""
     bench.table()

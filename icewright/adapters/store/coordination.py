@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from icewright.adapters.store.database import Database, dialect_insert
 from icewright.adapters.store.schema import BREAKERS, CATALOGS, FLEET_PAUSE, LEASES, PROCESSES, TABLES, Moment
 from icewright.adapters.store.statements import add_totals
-from icewright.adapters.store.tables import record_deaths
+from icewright.adapters.store.tables import CLOCK_WENT_BACK, record_deaths
 from icewright.core.breakers import Breaker
 from icewright.core.tally import of_catalog_failure
 from icewright.ports import (
@@ -45,7 +45,8 @@ class SqlCatalogs(CatalogSchedule):
             if rows:
                 connection.execute(insert, rows)
             free = CATALOGS.c.detecting_until.is_(None) | (CATALOGS.c.detecting_until <= now)
-            due = CATALOGS.c.name.in_(names) & (CATALOGS.c.detect_at <= now) & free
+            due = (CATALOGS.c.detect_at <= now) | (CATALOGS.c.detected_at > now + CLOCK_WENT_BACK)
+            due &= CATALOGS.c.name.in_(names) & free
             claim = sa.update(CATALOGS).where(due).values(detecting_by=holder, detecting_until=until)
             columns = [CATALOGS.c[name] for name in CatalogRow.__dataclass_fields__]
             return [_catalog_row(row) for row in connection.execute(claim.returning(*columns))]

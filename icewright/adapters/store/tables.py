@@ -41,6 +41,9 @@ _SUSPECT_DEATHS = 2  # deaths of processes from which a table's metadata is take
 _RETRY_SUSPECT, _LONGEST_RETRY = timedelta(minutes=5), timedelta(days=1)
 
 
+CLOCK_WENT_BACK = timedelta(minutes=30)  # a time that lies so far ahead was written before the clock was set back
+
+
 def _due_statement() -> sa.Select[Any]:
     now = sa.bindparam("now", type_=Moment)
     free = TABLES.c.evaluating_until.is_(None) | (TABLES.c.evaluating_until <= now)
@@ -84,12 +87,14 @@ class SqlTables(TableState):
 
     def record_listing(self, catalog: str, pointers: Sequence[Pointer], now: datetime) -> int:
         listed = {(namespace_text(p.ref.namespace), p.ref.name): p.metadata_location for p in pointers}
-        columns = (TABLES.c[n] for n in ("id", "namespace", "name", "metadata_location", "dropped"))
+        columns = (TABLES.c[n] for n in ("id", "namespace", "name", "metadata_location", "dropped", "evaluated_at"))
         rows = sa.select(*columns).where(TABLES.c.catalog == catalog)
-        moved, dropped_ids = [], []
+        moved, dropped_ids, ahead_ids = [], [], []
         with self.db.begin() as connection:
             pages = connection.execute(rows).partitions(_PAGE)
-            for row, namespace, name, before, dropped in chain.from_iterable(pages):
+            for row, namespace, name, before, dropped, evaluated_at in chain.from_iterable(pages):
+                if evaluated_at is not None and evaluated_at - now > CLOCK_WENT_BACK:
+                    ahead_ids.append(row)
                 location = listed.pop((namespace, name), None)
                 if location is None:
                     dropped_ids += [] if dropped else [row]
@@ -111,6 +116,9 @@ class SqlTables(TableState):
                 connection.execute(locked.with_for_update(of=TABLES, key_share=True)).all()
                 values = {"metadata_location": locations.c.location, "dropped": False, "evaluate_at": after_cooldown}
                 connection.execute(sa.update(TABLES).where(same_table).values(values))
+            for ids in chunks(ahead_ids):
+                anew = {"evaluated_at": None, "rest_until": None, "evaluate_at": now}
+                connection.execute(sa.update(TABLES).where(TABLES.c.id.in_(ids)).values(anew))
             for ids in chunks(dropped_ids):
                 no_work = {"due_since": None, "evaluated_location": None, "evaluate_at": None}
                 connection.execute(sa.update(TABLES).where(TABLES.c.id.in_(ids)).values(dropped=True, **no_work))
