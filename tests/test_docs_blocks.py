@@ -42,7 +42,6 @@ MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 ELSEWHERE: Mapping[str, str] = {
     "how-to/events.md": "tests/web/test_documented.py",
     "how-to/orchestrators.md": "tests/ecosystem/test_orchestrators.py",
-    "icewright demo": "tests/integration/test_demo.py",
     "icewright alerts --test": "tests/cli/test_alerts.py",
     "icewright acknowledge": "tests/cli/test_alerts.py",
     "icewright doctor": "tests/integration/test_metastores.py",

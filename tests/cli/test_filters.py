@@ -138,3 +138,19 @@ def test_a_check_of_all_tables(workspace: Workspace) -> None:
     (fault,) = faults[METRICS]
     assert (fault["kind"], fault["path"].endswith(lost.name), bool(fault["snapshot_ids"])) == ("missing", True, True)
     assert lost.name in workspace("check", METRICS).out
+
+
+def test_a_table_that_cannot_be_read_hides_no_fault_of_another(workspace: Workspace) -> None:
+    """A check of a catalog goes on after it, says why, and ends with 1; a name without a dot is a catalog."""
+    workspace.make(HISTORY, sessions)
+    for metadata in (workspace.home / "warehouse" / "ops" / "metrics").rglob("*.metadata.json"):
+        metadata.unlink()
+    next((workspace.home / "warehouse" / "web" / "sessions").rglob("data/**/*.parquet")).unlink()
+    checked = workspace("check", "lake", "--json")
+    assert checked.code == 1
+    assert {one["table"]: (one["error"] is None, len(one["faults"])) for one in checked.json} == {
+        METRICS: (False, 0),
+        SESSIONS: (True, 1),
+    }
+    assert "metadata.json" in workspace("check").out
+    assert workspace("check", "pond").code == 2

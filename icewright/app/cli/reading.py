@@ -18,19 +18,22 @@ from icewright.app.cli.base import (
     OptionalTable,
     Table,
     app,
+    complete_table,
     known_table,
     leave,
     open_application,
     parse_operations,
     select_catalogs,
 )
-from icewright.core.errors import UsageError
+from icewright.core.errors import IcewrightError, UsageError
 from icewright.core.integrity import CheckLevel
 from icewright.core.words import count
 
 if TYPE_CHECKING:
     from icewright.app.bootstrap import Application
     from icewright.core.policy import Operation
+    from icewright.core.table import TableRef
+    from icewright.flow.runtime import Runtime
 
 States = Annotated[
     list[str] | None, typer.Option("--state", metavar="STATE", help="Only this state; may be given several times.")
@@ -110,8 +113,12 @@ def explain(
 
 @app.command()
 def check(
-    table: OptionalTable = None,
-    catalog: CatalogOption = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[TABLE|CATALOG]", help="Default: all tables of all catalogs.", autocompletion=complete_table
+        ),
+    ] = None,
     level: Annotated[
         CheckLevel,
         typer.Option(
@@ -122,21 +129,27 @@ def check(
 ) -> None:
     """Check that every file of all snapshots exists and is what its entry says.
 
-    One table, or all; nothing is changed. Exit code 1 when a file is at fault.
+    Nothing is changed. Exit code 1 when a file is at fault, or a table cannot be read.
     """
     with open_application() as opened:
-        if table is not None:
-            refs = [known_table(opened, table).ref]
+        runtime = opened.runtime
+        if name is not None and "." in name:
+            refs = [known_table(opened, name).ref]
         else:
-            refs = [
-                p.ref for name in select_catalogs(opened, catalog) for p in opened.runtime.catalogs[name].pointers()
-            ]
-        reports = [opened.runtime.engine.check(ref, level) for ref in sorted(refs)]
-    documents = [{**asdict(report), "table": str(report.ref)} for report in reports]
-    for document in documents:
-        del document["ref"]
+            refs = [p.ref for catalog in select_catalogs(opened, name) for p in runtime.catalogs[catalog].pointers()]
+        documents = [_checked(runtime, ref, level) for ref in sorted(refs)]
     output.show(documents, as_json, views.show_integrity)
-    leave(1 if any(report.faults for report in reports) else 0)
+    leave(1 if any(document["faults"] or document["error"] for document in documents) else 0)
+
+
+def _checked(runtime: Runtime, ref: TableRef, level: CheckLevel) -> dict[str, Any]:
+    """Return what a check finds; a table that cannot be read hides no fault of another."""
+    try:
+        found = {**asdict(runtime.engine.check(ref, level)), "error": None}
+    except IcewrightError as error:
+        return {"table": str(ref), "level": level, "snapshots": 0, "files": 0, "faults": [], "error": str(error)}
+    del found["ref"]
+    return {"table": str(ref), **found}
 
 
 @app.command()

@@ -84,6 +84,9 @@ def show_verdicts(verdicts: Documents) -> None:
 def show_integrity(documents: Documents) -> None:
     """Print how many files of each table were checked, and those at fault with the snapshots that need them."""
     for document in documents:
+        if document["error"] is not None:
+            echo(f"[bold]{escape(document['table'])}[/]: [red]{escape(document['error'])}[/]")
+            continue
         checked = f"{document['files']:,} files of {count(document['snapshots'], 'snapshot')}"
         if not document["faults"]:
             echo(f"[bold]{escape(document['table'])}[/]: {checked}, [green]no fault[/]")
