@@ -167,6 +167,7 @@ SHAPES = (
     Shape("strings of 100 KB", _long(100_000, 10, 20_000, 4_000)),
     Shape("strings of 4 MB, pages of 40 MB", _long(4_000_000, 10, 400, 150)),
     Shape("strings of 4 MB, pages of 400 MB", _long(4_000_000, 100, 400, 150)),
+    Shape("strings of 30 MB", _long(30_000_000, 1, 40, 20)),
     Shape("short strings, then 4 MB", _growing),
     Shape("a file of short strings, one of 4 MB", _short_and_long),
     Shape("four strings of 100 KB, repeated", _long(100_000, 1024, 20_000, 20_000, distinct=4)),

@@ -22,23 +22,23 @@ from tests.adapters.arrow_tables import DEFAULT_MEMORY, Folder
 folder = Folder(Path(sys.argv[1]))
 folder.of(memory_bytes=DEFAULT_MEMORY)
 result = folder.rewrite(folder.file_slice(sys.argv[1] + "/long.parquet"))
-assert isinstance(result, BinWritten), result
+assert isinstance(result, BinWritten) or result.unsupported, result
 (peak,) = [line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM:")]
-print(result.files[0]["record-count"], int(peak) * 1024)
+print(result.files[0]["record-count"] if isinstance(result, BinWritten) else 0, int(peak) * 1024)
 """
 
 
 @pytest.mark.external
 @pytest.mark.cases(124)
 @pytest.mark.parametrize(
-    ("rows", "length", "in_page"),
-    [(4_000, 100_000, 10), (100, 4_000_000, 5)],
-    ids=["100 KB", "4 MB"],
+    ("rows", "length", "in_page", "by_arrow"),
+    [(4_000, 100_000, 10, True), (100, 4_000_000, 5, True), (16, 30_000_000, 1, False)],
+    ids=["100 KB", "4 MB", "30 MB"],
 )
 def test_long_strings_are_rewritten_within_the_memory_of_a_task(
-    tmp_path: Path, rows: int, length: int, in_page: int
+    tmp_path: Path, rows: int, length: int, in_page: int, *, by_arrow: bool
 ) -> None:
-    """400 MB of strings: batches, samples, pages and row groups are bounded by bytes."""
+    """400 MB of strings: batches, samples, pages and row groups are bounded by bytes; the longest are left to Spark."""
     schema = arrow_schema([ID, NAME])
     with pq.ParquetWriter(tmp_path / "long.parquet", schema, use_dictionary=False, write_batch_size=in_page) as writer:
         for start in range(0, rows, rows // 4):
@@ -50,5 +50,5 @@ def test_long_strings_are_rewritten_within_the_memory_of_a_task(
     )
     assert done.returncode == 0, done.stderr
     written, peak = map(int, done.stdout.split())
-    assert written == rows
+    assert written == (rows if by_arrow else 0)
     assert peak < DEFAULT_MEMORY

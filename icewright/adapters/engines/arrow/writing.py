@@ -100,6 +100,10 @@ class Outputs:
                 self._close()
 
     def _hold(self, batch: pa.RecordBatch) -> None:
+        most = self._group_bytes // _ENCODING_COPIES
+        if batch.nbytes > most and any(_longest(column) > most for column in batch.columns):
+            reason = f"values of more than {most >> 20} MB take more memory than a task has"
+            raise UnsupportedByArrow(f"{reason} (compact.task_memory_mb)")
         batch = coded(batch, self._coded)
         self._buffered.append(batch)
         self._buffered_rows += batch.num_rows
@@ -274,6 +278,19 @@ class _File:
     def abandon(self) -> None:
         """Close the stream without completing the file."""
         self._stream.close()
+
+
+def _longest(array: pa.Array) -> int:
+    """Return the bytes of the longest text or binary value, inside of nested columns too."""
+    kind = array.type
+    if pa.types.is_struct(kind):
+        return max((_longest(array.field(number)) for number in range(kind.num_fields)), default=0)
+    if pa.types.is_map(kind):
+        return max(_longest(array.keys), _longest(array.items))
+    if pa.types.is_list(kind):
+        return _longest(array.values)
+    text = pa.types.is_string(kind) or pa.types.is_binary(kind)
+    return (pc.max(pc.binary_length(array)).as_py() or 0) if text else 0
 
 
 def _values_per_write(table: pa.Table, page_bytes: int) -> int:
