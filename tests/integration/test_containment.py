@@ -7,10 +7,13 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -21,6 +24,7 @@ from icewright.core.runs import JobState, OperationState
 from icewright.core.table import TableRef
 from tests.cli.workspace import Workspace
 from tests.integration.test_service import until
+from tests.nightly import nightly
 from tests.servers.loopback import free_port
 
 pytestmark = pytest.mark.external
@@ -47,6 +51,42 @@ def silent_server() -> Iterator[int]:
     """A server that accepts connections and never answers: its port."""
     with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
         yield server.getsockname()[1]
+
+
+class Odd(BaseHTTPRequestHandler):
+    """Answers every request by a page of a proxy, a part of it in each `pause` seconds."""
+
+    pause = 0.0
+
+    def do_GET(self) -> None:
+        """Answer."""
+        self.send_response(200)
+        self.end_headers()
+        with suppress(OSError):  # the client waits no more
+            for _ in range(40):
+                self.wfile.write(b"<html>a gateway</html>")
+                time.sleep(self.pause)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+class Slow(Odd):
+    """The same in twenty seconds."""
+
+    pause = 0.5
+
+
+@contextmanager
+def odd_server(handler: type[Odd] | None) -> Iterator[int]:
+    """A port at which these answers come; without a handler nobody listens there."""
+    if handler is None:
+        yield free_port()
+        return
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_port
+        server.shutdown()
 
 
 @contextmanager
@@ -98,18 +138,20 @@ def succeeded(store: SqlStore) -> bool:
 
 
 @pytest.mark.cases(104, 113)
-def test_a_catalog_that_refuses_connections(
-    workspace: Workspace, beside: Callable[[str, int, str], None], tmp_path: Path
+@pytest.mark.parametrize("handler", [None, nightly(Odd), nightly(Slow)])
+def test_a_catalog_that_refuses_connections_or_answers_slowly_or_garbage(
+    workspace: Workspace, beside: Callable[[str, int, str], None], tmp_path: Path, handler: type[Odd] | None
 ) -> None:
     """Jobs of the healthy catalog succeed, none fails, none is paused, and the dead one is known as such."""
     workspace.make(*TABLES)
-    beside("dead", free_port(), f"file://{tmp_path}/elsewhere")
-    with serving(workspace) as store:
-        until(lambda: succeeded(store), 120)
-        until(lambda: bool(store.breakers.list()), 60)
-        assert not [job for job in store.jobs.list() if job.state is JobState.FAILED]
-        assert not [row for row in store.tables.list() if row.paused]
-        assert [breaker.resource for breaker in store.breakers.list()] == ["catalog dead"]
+    with odd_server(handler) as port:
+        beside("dead", port, f"file://{tmp_path}/elsewhere")
+        with serving(workspace) as store:
+            until(lambda: succeeded(store), 120)
+            until(lambda: bool(store.breakers.list()), 60)
+            assert not [job for job in store.jobs.list() if job.state is JobState.FAILED]
+            assert not [row for row in store.tables.list() if row.paused]
+            assert [breaker.resource for breaker in store.breakers.list()] == ["catalog dead"]
 
 
 @pytest.mark.cases(104, 113)

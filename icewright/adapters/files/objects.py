@@ -58,12 +58,11 @@ _AZURE_SETTINGS = {
 _RETRY: Any = {"max_retries": 8, "retry_timeout": timedelta(seconds=120)}
 _ERRORS = (BaseError, ValueError)  # ValueError: a key that obstore cannot say, such as one with an empty part
 _DENIED = re.compile(r"status code: 403\b")  # denied listings have no error class
-# the store does not take the credentials, or the time in a signature, which is no word about one table
-_CREDENTIALS_REFUSED = re.compile(
+_CREDENTIALS_REFUSED = re.compile(  # or the time in a signature: no word about one table
     r"status code: 401\b|<Code>(?:AuthenticationFailed|ExpiredToken|InvalidAccessKeyId|InvalidToken|"
     r"RequestTimeTooSkewed|SignatureDoesNotMatch|TokenRefreshRequired)</Code>"
 )
-_RETRIED_IN_VAIN = re.compile(r"after \d+ retries")  # by obstore: the store does not answer, or asks to slow down
+_RETRIED_IN_VAIN = re.compile(r"after \d+ retries")  # the store does not answer, or asks to slow down
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|The specified bucket does not exist")
 _NO_CONNECTION = re.compile(r"InvalidCertificate\(\s*\w+|dns error|Connection refused|timed out")
 _MAX_COPIED = 5 << 30  # bytes of an object that S3 copies by one request
@@ -283,6 +282,10 @@ class ObjectStorage:
                 return _stat(obstore.head(self.store, key))
         except FileMissing:
             return None
+        except AccessDenied:
+            with _translated(f"{self.root}/{key}", "looked at"):  # that reply has no body, which would say why
+                obstore.get_range(self.store, key, start=0, length=1)
+            raise
 
     def time(self, location: str) -> datetime:
         """Return the time by the clock of the object store."""
@@ -343,10 +346,9 @@ class ObjectStorage:
         return f"{place.scheme}://{place.authority}"
 
     def _key(self, path: str) -> str:
-        place = split(path)
-        if f"{place.scheme}://{place.authority}" != self.root:
+        if self._root(path) != self.root:
             raise UnsupportedTable(f"{path} does not lie in {self.root}")
-        return place.path.lstrip("/")
+        return split(path).path.lstrip("/")
 
 
 @contextmanager
