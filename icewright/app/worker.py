@@ -1,5 +1,6 @@
 """The worker: runs queued jobs in threads, and gives up those that hang past their end.
 
+One catalog does not take all slots while others have jobs.
 A job that waits for an answer of a catalog or of storage, or for an executor of Spark, leaves its slot to another job
 until it goes on.
 """
@@ -12,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 
 from icewright.core.breakers import UNAVAILABLE
 from icewright.core.errors import Cancelled, IcewrightError, LeaseLost
@@ -69,16 +71,30 @@ class Worker:
     def take(self) -> int:
         """Give up jobs that hang, and start queued jobs in the free slots; return how many were started."""
         self.supervise()
-        runtime = self._runtime
         with self._lock:
             waiting = sum(run.waits for run in self._running)
             free = self.slots - len(self._running) + min(waiting, self.slots)
-        if free <= 0 or runtime.stopping():
+        if free <= 0 or self._runtime.stopping():
             return 0
-        jobs = runtime.store.jobs.dequeue(runtime.trigger.holder, sorted(runtime.scopes), runtime.clock.now(), free)
+        jobs = self._dequeue(free)
         for job in jobs:
             self._start(job)
         return len(jobs)
+
+    def _dequeue(self, free: int) -> Sequence[JobRow]:
+        """Take queued jobs; the last slot goes to another catalog than the one that has all others, if that has jobs.
+
+        So a catalog or a storage whose answers come slowly leaves a slot to the tables of others.
+        """
+        runtime, catalogs = self._runtime, sorted(self._runtime.scopes)
+        dequeue = partial(runtime.store.jobs.dequeue, runtime.trigger.holder, now=runtime.clock.now())
+        jobs = dequeue(catalogs, limit=free - 1) if free > 1 else ()
+        if len(jobs) < free - 1:
+            return jobs
+        with self._lock:
+            busy = {run.job.ref.catalog for run in self._running} | {job.ref.catalog for job in jobs}
+        others = [name for name in catalogs if name not in busy] if len(busy) == 1 else []
+        return [*jobs, *((others and dequeue(others, limit=1)) or dequeue(catalogs, limit=1))]
 
     def wait(self, timeout: timedelta) -> bool:
         """Wait for the running jobs; return whether all ended, or were given up, within the timeout."""

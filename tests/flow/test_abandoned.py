@@ -270,6 +270,33 @@ def test_one_job_that_waits_for_a_catalog_is_left_to_end_by_itself(bench: Bench,
     assert job_states(bench) == [JobState.SUCCEEDED]
 
 
+def test_jobs_of_a_slow_catalog_leave_a_slot_to_others(bench: Bench, hang: Hang) -> None:
+    """Of three slots it has two while another catalog has jobs, though its own were queued before; else all."""
+    for number in range(4):
+        bench.table(f"t{number}", catalog="pond")
+    bench.limits = Limits(total=5)
+    runtime, seconds = bench.runtime(), Seconds()
+    detect_due(runtime)
+    evaluate_due(runtime, ["pond"])
+    Planning(runtime).due()
+    bench.table("well")
+    bench.clock.advance(minutes=2)
+    detect_due(runtime)
+    evaluate_due(runtime, ["lake"])
+    Planning(runtime).due()
+    bench.before = partial(_hang_before_the_commit, hang)
+    worker = Worker(runtime, 3, lambda: None, seconds)
+    assert worker.take() == 3
+    _until(lambda: hang.calls == 3)
+    running = [job.ref.catalog for job in bench.store.jobs.list() if job.state is JobState.RUNNING]
+    assert sorted(running) == ["lake", "pond", "pond"]
+    hang.released.set()
+    assert worker.wait(timedelta(seconds=NEVER))
+    assert worker.take() == 2
+    assert worker.wait(timedelta(seconds=NEVER))
+    assert job_states(bench) == [JobState.SUCCEEDED] * 5
+
+
 def test_a_job_that_spark_does_not_schedule_leaves_its_slot(bench: Bench, hang: Hang) -> None:
     """The one slot is its own for half a minute; then other tables have it, and the job goes on waiting."""
     bench.table()
