@@ -43,13 +43,15 @@ def split(text: str) -> Location:
 def canonical(location: Location) -> Location:
     """Return the location with the one scheme and authority that stand for all spellings of its store.
 
-    An Azure account has two hosts, `.blob.` and `.dfs.`, for the same files.
+    An Azure account has two hosts, `.blob.` and `.dfs.`, for the same files. Hadoop once took keys in a bucket's URI.
     """
     scheme, authority = _SCHEMES.get(location.scheme, location.scheme), location.authority
     if scheme == "file" and authority == "localhost":
         authority = ""
     elif scheme == "abfs":
         authority = authority.replace(".blob.", ".dfs.", 1)
+    elif scheme == "s3":
+        authority = authority.rpartition("@")[2]
     return Location(scheme, authority, location.path)
 
 

@@ -239,7 +239,7 @@ class Registration:
     ref: TableRef
     table_uuid: str
     metadata_location: str  # as last read
-    places: tuple[str, ...]  # locations and write paths, former ones too
+    places: tuple[str, ...]  # locations and write paths, former ones too; a metadata folder ends with a slash
     folders: tuple[str, ...] = ()  # outside of the places, with files that are or were live
     first_places: tuple[str, ...] = ()  # the places of the version that was seen first
     seen: datetime | None = field(default=None, compare=False)  # when the version that was read last was written
@@ -247,12 +247,15 @@ class Registration:
     @classmethod
     def of(cls, metadata: TableMetadata, folders: Sequence[str]) -> Registration:
         """Return the registration of a table that has just been read."""
+        folder = metadata.metadata_location.rpartition("/")[0]
+        at = _SPELLING.place(folder)
         places = (metadata.location, *metadata.write_paths)
-        at = _SPELLING.place(metadata.metadata_location.rpartition("/")[0])
         if not any(
             at.may_lie_in(_SPELLING.place(place)) for place in places
         ):  # the table was moved, and its metadata was not
             places = (*places, table_folder(metadata.metadata_location))
+        if at not in {_SPELLING.place(f"{place}/metadata") for place in places}:
+            places = (*places, f"{folder}/")
         unique = tuple(dict.fromkeys(places))
         updated = metadata.last_updated
         return cls(metadata.ref, metadata.table_uuid, metadata.metadata_location, unique, tuple(folders), seen=updated)
@@ -261,6 +264,11 @@ class Registration:
     def key(self) -> tuple[TableRef, str]:
         """Return the identity of the registration: name and uuid of the table."""
         return self.ref, self.table_uuid
+
+    @property
+    def metadata_folders(self) -> tuple[str, ...]:
+        """Return the folders in which the table's metadata lies or lay."""
+        return tuple(place if place.endswith("/") else f"{place}/metadata" for place in self.places)
 
     def on_top_of(self, earlier: Registration | None) -> Registration:
         """Return this reading of the table, with the places and folders that were known before."""

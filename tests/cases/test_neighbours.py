@@ -21,6 +21,7 @@ from icewright.core.policy import Operation
 from icewright.core.runs import OperationState, Outcome
 from icewright.core.table import Snapshot, TableMetadata
 from icewright.flow.adopt import adopt
+from icewright.flow.cycle import look
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
 from icewright.flow.undo import undo
@@ -329,6 +330,35 @@ def test_a_fork_whose_numbers_are_far_behind(workspace: Workspace) -> None:
     workspace.clock.advance(days=9)
     workspace.refused(EXPIRE, "[successor]")
     assert reads(fork, registered=False)
+
+
+@pytest.mark.cases(95)
+@pytest.mark.parametrize("how", ["location", "write.metadata.path"])
+def test_a_fork_in_a_metadata_folder_that_the_table_has_left(workspace: Workspace, how: str) -> None:
+    """An unseen catalog commits where the table's metadata lay before it moved, which no log leads to any more."""
+    lake, pond, left = *workspace.icebergs.values(), f"file://{workspace.home}/left"
+    places: dict[str, Any] = {"location": left} if how == "location" else {"properties": {how: left}}
+    table = lake.create_table(NAME, ROWS.schema, **places)
+    table.append(ROWS)
+    look(workspace.app.runtime, ["lake"], force=True)
+    fork = elsewhere(workspace)
+    workspace.unregister("sales.moved", "pond")
+    quickly_located(table, workspace.home / "warehouse" / "there")
+    with table.transaction() as transaction:
+        transaction.remove_properties(*table.properties)
+        transaction.set_properties({"write.metadata.previous-versions-max": "1"})
+    for _ in range(2):
+        table.overwrite(ROWS)
+    workspace.register("sales.moved", fork.metadata_location, "pond")
+    fork = pond.load_table("sales.moved")
+    for _ in range(2):  # one alone could be a commit that lost a race
+        fork.append(ROWS)
+    workspace.unregister("sales.moved", "pond")
+    later(workspace)
+    workspace.refused(EXPIRE, "[successor]", left, "icewright adopt")
+    assert reads(fork, registered=False)
+    adopt(workspace.app.runtime, ref(NAME))
+    assert workspace.run(EXPIRE).state is OperationState.COMMITTED
 
 
 @pytest.mark.cases(95)

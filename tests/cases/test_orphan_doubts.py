@@ -11,12 +11,15 @@ from icewright.core.policy import Operation
 from icewright.core.runs import OperationState
 from tests.cases.workspace import EXPIRE, MANIFESTS, ORPHANS, Workspace, edit
 
-FOREIGN = ("_delta_log/00000.json", "data/delta/_delta_log/0.json", "data/.hoodie/x", "a.lance/_versions/1.manifest")
+FOREIGN = (
+    *("_delta_log/00000.json", "data/delta/_delta_log/0.json", "data/.hoodie/x", "a.lance/_versions/1.manifest"),
+    *("events/snapshot/snapshot-1", "sink/_spark_metadata/0", "data/ducklake-019a.parquet"),
+)
 
 
 @pytest.mark.cases(65)
 def test_datasets_of_other_formats(workspace: Workspace) -> None:
-    """Delta, Hudi and Lance datasets at the location or below it stop the run, and the reason names the file."""
+    """Datasets of other formats, and a stream's output, at the location or below it stop the run by their names."""
     folder = workspace.table()
     workspace.plant(folder, "data/orphan.parquet")
     for foreign in FOREIGN:

@@ -58,6 +58,7 @@ def test_split(text: str, expected: Location) -> None:
         ("wasbs://c@one.blob.core.windows.net/a.blob.b", Location("abfs", "c@one.dfs.core.windows.net", "/a.blob.b")),
         ("abfss://c@one.blob.x.blob.y/a", Location("abfs", "c@one.dfs.x.blob.y", "/a")),
         ("s3://one.blob.two/a", Location("s3", "one.blob.two", "/a")),
+        ("s3n://id:secret@bucket/a", Location("s3", "bucket", "/a")),
         ("webhdfs://nn:9870/a", Location("hdfs", "nn:9870", "/a")),
         ("oss://bucket/a", Location("oss", "bucket", "/a")),
     ],

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from icewright.adapters.engines.service.guard import DeletionGuard
-from icewright.adapters.engines.service.listing import metadata_files
+from icewright.adapters.engines.service.listing import metadata_files, strange_metadata_beside
 from icewright.adapters.engines.service.other_formats import markers_of_other_formats
 from icewright.adapters.engines.service.registry import Surroundings
 from icewright.adapters.engines.service.successors import Strange, StrangeFiles, identify
@@ -31,8 +31,10 @@ class Adopting:
         """
         surroundings = self.guard.around(metadata, adopting=True)
         adopted = surroundings.adopted
-        strange = [*self._strange(metadata), *(Strange(path, None) for path in surroundings.former_versions)]
-        files, unreadable = self._identified(metadata, strange, adopted)
+        former_files = surroundings.former_versions, surroundings.metadata_folders
+        beside = strange_metadata_beside(self.guard.registry.files, metadata, *former_files)
+        strange = {file.path: file for file in (*self._strange(metadata), *beside)}
+        files, unreadable = self._identified(metadata, list(strange.values()), adopted)
         self._require_no_live_owner(metadata, files, surroundings)
         roots = [metadata.location, *metadata.write_paths]
         places = [self.guard.registry.place(root, surroundings.spelling) for root in roots]

@@ -112,7 +112,9 @@ class ExpireInService:
                 return _NO_FILES
             recorded = self.guard.recorded(base)
         surroundings = self.guard.around(base, recorded=recorded)
-        strange = strange_metadata_beside(self.deletion.files, base, surroundings.former_versions)
+        strange = strange_metadata_beside(
+            self.deletion.files, base, surroundings.former_versions, surroundings.metadata_folders
+        )
         read, clock = self.deletion.files.read, self.deletion.clock
         without_successor(base, strange, read, lambda: catalog.load(base.ref), clock, surroundings.adopted)
         unreachable = self.unreachable(base, ids, totals=step.check_totals)

@@ -21,7 +21,14 @@ import pyarrow as pa
 from icewright.adapters.engines.service.reachable import Canonical, with_key
 from icewright.adapters.engines.service.successors import Strange
 from icewright.adapters.metadata.parsing import lineage
-from icewright.core.errors import FileMissing, FolderMissing, MetadataUnreadable, Refused, UnsupportedTable
+from icewright.core.errors import (
+    AccessDenied,
+    FileMissing,
+    FolderMissing,
+    MetadataUnreadable,
+    Refused,
+    UnsupportedTable,
+)
 from icewright.core.paths import key, metadata_folder
 from icewright.core.places import Spelling
 from icewright.core.table import TableMetadata
@@ -39,8 +46,11 @@ _PREFIX = r"^((?:[A-Za-z][A-Za-z0-9+.-]*:)?(?://[^/]*)?)"
 _METADATA_FILE = r"\.metadata\.json(?:\.gz)?$"
 _NUMBERED = re.compile(r"v?([0-9]{1,18})[-.].*")
 _VERSION_HINT = "version-hint.text"
-# folders that mark a dataset of another format, whose files are never orphans
-_FOREIGN_DATASETS = r"(?:^|/)(?:_delta_log|\.hoodie|_hudi|_versions|[^/]+\.lance)/"
+# what marks a dataset of another format, whose files are never orphans: folders, Paimon's snapshots, DuckLake's files
+_FOREIGN_DATASETS = (
+    r"(?:^|/)(?:(?:_delta_log|\.hoodie|_hudi|_versions|_spark_metadata|[^/]+\.lance)/"
+    r"|snapshot/(?:LATEST|snapshot-[0-9]+)$|ducklake-[^/]+\.parquet$)"
+)
 
 
 def hashed(frame: pl.DataFrame, canonical: Canonical) -> pl.DataFrame:
@@ -186,24 +196,33 @@ def metadata_files(listed: pl.DataFrame) -> pl.DataFrame:
 
 
 def strange_metadata_beside(
-    files: TableFiles, metadata: TableMetadata, former_versions: Iterable[str] = ()
+    files: TableFiles,
+    metadata: TableMetadata,
+    former_versions: Iterable[str] = (),
+    former_folders: Iterable[str] = (),
 ) -> list[Strange]:
     """Return metadata files in the table's metadata folders that its log does not name and somebody may own.
 
     `former_versions` are the last ones of earlier names, wherever they lie: who dropped a name may have another for it.
+    `former_folders` are those that the table has left, in which another catalog may still commit to it.
     Files older than the oldest version in the log are skipped, by their number or, where a catalog counts anew, by
     their time, unless two files have its number: then the table may have been forked there.
     """
     named = (metadata.metadata_location, *metadata.metadata_log)
     folders = {metadata_folder(metadata.location, metadata.properties), *(path.rpartition("/")[0] for path in named)}
+    known = {_SPELLING.place(folder): folder for folder in folders}
+    left = {place: folder for folder in former_folders if (place := _SPELLING.place(folder)) not in known}
     named_keys = {key(path) for path in named}
     number = _version(metadata.metadata_log[0] if metadata.metadata_log else metadata.metadata_location)
     written: dict[str, datetime | None] = {}
     current_folder = _SPELLING.place(metadata.metadata_location.rpartition("/")[0])
-    for place, folder in {_SPELLING.place(folder): folder for folder in folders}.items():
+    for place, folder in (known | left).items():
         try:
             for batch in files.listing(folder):
                 written |= dict(metadata_files(pl.DataFrame(pl.from_arrow(batch))).rows())
+        except AccessDenied:
+            if place not in left:  # else: most likely storage that the table has moved out of
+                raise
         except (FolderMissing, UnsupportedTable):
             # the folder of the next metadata file need not be there yet, nor those of former ones; and where nothing
             # can be listed, as on a cluster that the table has left, nothing is deleted either

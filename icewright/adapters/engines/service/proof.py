@@ -53,7 +53,7 @@ class TableProof:
             recorded = self.guard.recorded(current)
         surroundings = self.guard.around(current, recorded=recorded)
         files = self.guard.registry.files
-        strange = strange_metadata_beside(files, current, surroundings.former_versions)
+        strange = strange_metadata_beside(files, current, surroundings.former_versions, surroundings.metadata_folders)
         without_successor(
             current, strange, files.read, lambda: self.catalog.load(current.ref), self.clock, surroundings.adopted
         )

@@ -88,6 +88,7 @@ class Surroundings:
     spelling: Spelling
     adopted: frozenset[str]  # places, files and uuids that a person has adopted for the table
     former_versions: tuple[str, ...] = ()  # the last metadata files of the table under its earlier names
+    metadata_folders: tuple[str, ...] = ()  # all that the table had, under each of its names
 
     def had_at_first(self, place: Place) -> bool:
         """Return whether the place lies in those that the table had when it was first seen, whatever its name."""
@@ -344,6 +345,7 @@ class TableRegistry:
             spelling,
             adopted,
             tuple(one.metadata_location for one in own[1:]),
+            tuple(dict.fromkeys(folder for one in own for folder in one.metadata_folders)),
         )
 
 
