@@ -15,7 +15,7 @@ from icewright.core.policy import WRITER_STATE_DAYS, WRITER_STATE_KEYS, Operatio
 from icewright.core.steps import Blocked, Due, ExpireSnapshots, NotDue, RetainedSnapshot, Verdict
 from icewright.core.table import RefKind, SnapshotHold, SnapshotRef, TableMetadata
 from icewright.core.writer_state import WriterStateRule
-from icewright.testing import NOW, facts, knobs, lineage, metadata, spec
+from icewright.testing import NOW, facts, knobs, lineage, manifests, metadata, spec
 
 WEEK = 168
 MANY = [WEEK + 10 - i for i in range(10)]
@@ -168,6 +168,18 @@ def test_unused_specs_and_schemas_are_due_alone(ages: list[float], more: dict[st
         step = _step(found)
         assert (step.snapshot_ids, step.clean_metadata, step.by_spark) == ((), True, False)
     assert isinstance(_verdict(table), NotDue)
+
+
+@pytest.mark.parametrize(("used", "unused"), [((), 2), ((1,), 1), ((0, 1, 2), 0)])
+def test_specs_that_a_manifest_or_the_next_writer_needs_stay(used: tuple[int, ...], unused: int) -> None:
+    """Each other spec is counted, is worth a file, and the reason says how many there are."""
+    table = metadata([1], specs=(spec(), spec(1, id="identity"), spec(2, id="bucket[4]")))
+    found = facts(of=table, manifests_of=[manifests(spec_id=one) for one in used])
+    verdict = expire_snapshots.evaluate(found, knobs({"expire_snapshots.clean_expired_metadata": True}), None, NOW)
+    assert isinstance(verdict, Due) is bool(unused)
+    if isinstance(verdict, Due):
+        assert verdict.benefit == storage_benefit(unused)
+        assert f"uses {unused} of" in verdict.why
 
 
 def test_by_default_files_elsewhere_stay_and_all_files_wait_a_day() -> None:
