@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from icewright.core.capacity import Limits
+from icewright.core.copying import CopyResult
 from icewright.core.restore import total_rows
 from icewright.flow.undoable import removed_snapshots
 from icewright.ports import RestoreSnapshots
@@ -13,6 +14,7 @@ from icewright.ports import RestoreSnapshots
 if TYPE_CHECKING:
     from icewright.core.alerts import Alert
     from icewright.core.plan import MaintenancePlan
+    from icewright.core.registering import RegisterResult
     from icewright.core.runs import Outcome
     from icewright.core.table import Snapshot
     from icewright.flow.cycle import CycleResult
@@ -23,6 +25,12 @@ if TYPE_CHECKING:
     from icewright.flow.undo import UndoResult
     from icewright.flow.vacuum import VacuumResult
     from icewright.ports import JobRow, Removal, WaitingDeletions
+
+
+def copy_document(result: CopyResult | RegisterResult) -> dict[str, Any]:
+    """Return what was copied, or registered."""
+    summary = {"summary": result.summary} if isinstance(result, CopyResult) else {}
+    return {"table": str(result.ref), **{k: v for k, v in asdict(result).items() if k != "ref"}, **summary}
 
 
 def job_document(job: JobResult, *, files: bool = False) -> dict[str, Any]:

@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 from icewright.core.copying import CopyResult
-from icewright.core.errors import MetadataUnreadable, StorageUnavailable
+from icewright.core.errors import MetadataUnreadable, Refused, StorageUnavailable
+from icewright.core.restore import resolve
 from icewright.core.table import TableMetadata, TableRef
+from icewright.flow.register import register
 from icewright.flow.runtime import Runtime
 from icewright.ports import CopyRequest, SnapshotPin
 
@@ -16,8 +18,28 @@ _ATTEMPTS = 5  # against expiries of other systems
 _PINNED = timedelta(days=1)  # a copy that takes longer, or died, holds the snapshots no more
 
 
-def copy_table(runtime: Runtime, ref: TableRef, place: str, *, dry_run: bool = False) -> CopyResult:
-    """Copy a table as it is now to a place, or return what that would copy.
+def restore_beside(runtime: Runtime, ref: TableRef, to: str, new: TableRef, *, dry_run: bool = False) -> CopyResult:
+    """Copy the state of a table that `to` means (`core.restore.resolve`) beside it, and register it under a new name.
+
+    The table stays as it is. Raises `Refused` when the new name or its place is taken, and what `copy_table` does; a
+    restore that was interrupted goes on when it is asked for again.
+    """
+    taken = next((one for one in runtime.catalog(new).pointers() if one.ref == new), None)
+    if taken is not None:
+        raise Refused(f"{new} exists already, at {taken.metadata_location}: name another table")
+    metadata, now = runtime.catalog(ref).load(ref), runtime.clock.now()
+    target = resolve(metadata, runtime.files.history(metadata), to, now)
+    place = f"{metadata.location.rpartition('/')[0]}/{new.name}"
+    result = copy_table(runtime, ref, place, dry_run=dry_run, snapshot_id=target.snapshot_id)
+    if not dry_run:
+        register(runtime, new, result.metadata_location)
+    return result
+
+
+def copy_table(
+    runtime: Runtime, ref: TableRef, place: str, *, dry_run: bool = False, snapshot_id: int | None = None
+) -> CopyResult:
+    """Copy a table as it is now, or one of its snapshots, to a place, or return what that would copy.
 
     Icewright expires none of its snapshots meanwhile. When another system does, the copy goes on with those that are
     left. Raises what `Engine.copy` does; a copy that was interrupted goes on when it is asked for again.
@@ -26,9 +48,11 @@ def copy_table(runtime: Runtime, ref: TableRef, place: str, *, dry_run: bool = F
     attempt = 0
     while True:
         base, attempt = catalog.load(ref), attempt + 1
+        if snapshot_id is not None and snapshot_id not in base.by_id:
+            raise Refused(f"{ref}: snapshot {snapshot_id} has expired meanwhile: restore another state")
         try:
             with _pinned(runtime, base, dry_run=dry_run):
-                result = runtime.engine.copy(CopyRequest(base, place, dry_run))
+                result = runtime.engine.copy(CopyRequest(base, place, dry_run, snapshot_id))
         except (MetadataUnreadable, StorageUnavailable):
             if attempt == _ATTEMPTS or catalog.load(ref).metadata_location == base.metadata_location:
                 raise

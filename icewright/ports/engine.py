@@ -119,6 +119,7 @@ class CopyRequest:
     base: TableMetadata
     place: str
     dry_run: bool = False
+    snapshot_id: int | None = None  # the only one that is copied, as main's, in place of all
 
 
 class Engine(Protocol):
@@ -160,11 +161,12 @@ class Engine(Protocol):
         """
 
     def copy(self, request: CopyRequest) -> CopyResult:
-        """Copy all snapshots of a table to a place, with their files and paths there, or return what that would copy.
+        """Copy all snapshots of a table, or one, to a place, with their files and paths there.
 
-        Files that an earlier copy left are not copied again. The copy's metadata file is written last, when all else
-        has been checked. Raises `Refused` when the place holds anything else or lies in the table's,
-        `UnsupportedTable`, and `MetadataUnreadable` when a file is missing: it may have expired meanwhile.
+        A dry run returns what that would copy. Files that an earlier copy left are not copied again. The copy's
+        metadata file is written last, when all else has been checked. Raises `Refused` when the place holds anything
+        else or lies in the table's, `UnsupportedTable`, and `MetadataUnreadable` when a file is missing: it may have
+        expired meanwhile.
         """
 
     def find_rows(self, ref: TableRef, predicate: str) -> RowSearchReport:

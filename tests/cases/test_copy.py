@@ -13,7 +13,7 @@ import pytest
 from icewright.adapters.files.local import LocalStorage
 from icewright.core.copying import MARKER, CopyResult
 from icewright.core.errors import IcewrightError, MetadataUnreadable, Refused, UnsupportedTable
-from icewright.flow.copy import copy_table
+from icewright.flow.copy import copy_table, restore_beside
 from icewright.ports import RemoveSnapshots
 from tests.cases.conftest import ground, workspace
 from tests.cases.test_integrity import FAULTS
@@ -178,6 +178,29 @@ def test_of_two_copies_to_one_place_one_is_whole(workspace: Workspace, monkeypat
             copy(workspace)
     assert place.exists()
     assert metadata_files(workspace) == []
+
+
+def test_a_state_is_restored_beside_the_table(workspace: Workspace) -> None:
+    """Of the copy main alone reads, as the table did then; the table stays, and a name or place that is taken too."""
+    workspace.table(spec=BY_PART)
+    runtime, before, rows = workspace.app.runtime, workspace.metadata(), workspace.read()
+    then = str(before.snapshots[1].snapshot_id)
+    workspace.detect()
+    planned = restore_beside(runtime, ref(NAME), then, ref("sales.then"), dry_run=True)
+    done = restore_beside(runtime, ref(NAME), then, ref("sales.then"))
+    assert (
+        (planned.files, planned.snapshots) == (done.files, done.snapshots) == (4, 1)
+    )  # of data, two manifests, a list
+    assert workspace.read("sales.then") == {then: rows[then], "main": rows[then]}
+    assert workspace.metadata() == before
+    table = workspace.icebergs["lake"].load_table("sales.then")
+    table.append(table.scan().to_arrow())
+    for name in ("sales.then", NAME):
+        with pytest.raises(Refused, match="exists already"):
+            restore_beside(runtime, ref(NAME), then, ref(name))
+    workspace.unregister("sales.then")
+    with pytest.raises(Refused):
+        restore_beside(runtime, ref(NAME), "main", ref("sales.then"))
 
 
 def _stranger(workspace: Workspace) -> None:

@@ -183,6 +183,8 @@ class Engines:
     def copy(self, request: CopyRequest) -> CopyResult:
         """Copy a table to another place, or return what that would copy."""
         self._require_allowed(request.base)
+        if request.snapshot_id is not None:
+            request = replace(request, base=of_snapshots(request.base, frozenset({request.snapshot_id})))
         return TableCopy(self.orphans.deletion.files, request).run()
 
     def find_rows(self, ref: TableRef, predicate: str) -> RowSearchReport:

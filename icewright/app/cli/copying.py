@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from icewright.app import output
 from icewright.app.cli.base import DryRun, Json, Table, Yes, app, confirm, known_table, open_application
 from icewright.core.words import count
-
-if TYPE_CHECKING:
-    from icewright.core.copying import CopyResult
-    from icewright.core.registering import RegisterResult
 
 
 @app.command()
@@ -28,11 +23,12 @@ def copy(
 
     Copies what the place lacks, and checks the copy. Its metadata file is written last: any catalog can register it.
     """
+    from icewright.app.documents import copy_document
     from icewright.flow.copy import copy_table
 
     with open_application() as opened:
         result = copy_table(opened.runtime, known_table(opened, table).ref, to, dry_run=dry_run)
-    output.show({**_document(result), "summary": result.summary}, as_json, _show)
+    output.show(copy_document(result), as_json, show_copied)
 
 
 @app.command()
@@ -52,6 +48,7 @@ def register(
     Refuses where it is not certain which file is the newest, a file of the current snapshot is at fault, or a catalog
     names the table already. On a terminal the command asks for confirmation first.
     """
+    from icewright.app.documents import copy_document
     from icewright.core.table import TableRef
     from icewright.flow.register import register as register_table
 
@@ -60,14 +57,10 @@ def register(
         ask = sys.stdin.isatty() and not (dry_run or yes)
         result = register_table(opened.runtime, ref, place, dry_run=dry_run or ask, replace_lost=replace_lost)
         if ask:
-            _show_registered(_document(result))
+            _show_registered(copy_document(result))
             confirm(f"Register {ref}?", yes=False)
             result = register_table(opened.runtime, ref, result.metadata_location, replace_lost=replace_lost)
-    output.show(_document(result), as_json, _show_registered)
-
-
-def _document(result: CopyResult | RegisterResult) -> dict[str, Any]:
-    return {"table": str(result.ref), **{name: value for name, value in asdict(result).items() if name != "ref"}}
+    output.show(copy_document(result), as_json, _show_registered)
 
 
 def _show_registered(document: dict[str, Any]) -> None:
@@ -82,7 +75,7 @@ def _show_registered(document: dict[str, Any]) -> None:
         output.echo(f"  {output.escape(note)}")
 
 
-def _show(document: dict[str, Any]) -> None:
+def show_copied(document: dict[str, Any]) -> None:
     """Print what was copied, and what a catalog can register."""
     output.echo(f"[bold]{output.escape(document['table'])}[/]  {output.escape(document['summary'])}")
     will = "will be" if document["dry_run"] else "is"

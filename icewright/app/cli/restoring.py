@@ -22,6 +22,7 @@ from icewright.app.cli.base import (
     open_application,
     select_catalogs,
 )
+from icewright.app.cli.copying import show_copied
 from icewright.core.errors import UsageError
 from icewright.core.table import TableRef, split_name
 from icewright.core.words import count
@@ -44,6 +45,10 @@ def restore(
     namespace: Annotated[
         str | None, typer.Option("--namespace", metavar="CATALOG.NAMESPACE", help="Restore all tables of a namespace.")
     ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option("--as", metavar="TABLE", help="Leave the table, and copy the state beside it under this name."),
+    ] = None,
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: Json = False,
@@ -53,13 +58,20 @@ def restore(
     The table reads as it did then; a tag keeps the state before, so that the restore can be taken back. On a terminal
     the command asks for confirmation first.
     """
-    from icewright.app.documents import restore_document
+    from icewright.app.documents import copy_document, restore_document
+    from icewright.flow.copy import restore_beside
     from icewright.flow.reconcile import reconcile_interrupted
     from icewright.flow.restore import carry_out
     from icewright.flow.restore import restore as restore_tables
 
-    if (table is None) == (namespace is None):
+    if (table is None) == (namespace is None) or (name is not None and table is None):
         raise UsageError("restore either one table, or all tables of a namespace by --namespace CATALOG.NAMESPACE")
+    if name is not None and table is not None:
+        with open_application() as opened:
+            ref = known_table(opened, table).ref
+            result = restore_beside(opened.runtime, ref, to, TableRef.parse(name), dry_run=dry_run)
+        output.show(copy_document(result), as_json, show_copied)
+        return
     with open_application() as opened:
         refs = [known_table(opened, table).ref] if table is not None else _tables_of(opened, namespace or "")
         if not dry_run:

@@ -46,7 +46,7 @@ from icewright.core.copying import MARKER, CopyResult, Relocation, uuid_of_copy
 from icewright.core.errors import FileMissing, FolderMissing, MetadataUnreadable, Refused, UnsupportedTable
 from icewright.core.integrity import CheckLevel
 from icewright.core.places import Spelling
-from icewright.core.table import WRITE_PATHS, TableMetadata
+from icewright.core.table import MAIN, WRITE_PATHS, TableMetadata
 from icewright.core.words import count
 from icewright.ports import CopyRequest, TableFiles
 from icewright.ports.work import WorkerThreads
@@ -166,7 +166,7 @@ class TableCopy:
             raise UnsupportedTable(f"{base.ref}: its files are encrypted, and paths in them cannot be changed")
         own = {name: to.own(path) for name, path in base.properties.items() if name in WRITE_PATHS}
         properties = {name: own.get(name, value) for name, value in base.properties.items()}
-        snapshots = [dict(one) for one in editor.get("snapshots", [])]
+        snapshots = [dict(one) for one in editor.get("snapshots", []) if one["snapshot-id"] in base.by_id]
         for snapshot in snapshots:
             if "manifest-list" in snapshot:
                 snapshot["manifest-list"] = to.path(snapshot["manifest-list"])
@@ -186,8 +186,14 @@ class TableCopy:
         for kind in ("statistics", "partition-statistics"):
             if kind in document:
                 changed[kind] = [
-                    {**one, "statistics-path": to.path(one["statistics-path"])} for one in editor.get(kind, [])
+                    {**one, "statistics-path": to.path(one["statistics-path"])}
+                    for one in editor.get(kind, [])
+                    if one["snapshot-id"] in base.by_id
                 ]
+        if (only := self.request.snapshot_id) is not None:
+            logged = {"snapshot-id": only, "timestamp-ms": snapshots[0]["timestamp-ms"]}
+            refs = {MAIN: {"snapshot-id": only, "type": "branch"}}
+            changed |= {"current-snapshot-id": only, "refs": refs, "snapshot-log": [logged]}
         return {**document, **changed}
 
     def _wanted(self, manifests: pl.DataFrame, present: pl.DataFrame) -> pl.DataFrame:
