@@ -1,4 +1,4 @@
-"""Generates the reference pages from the code: knobs, metrics, commands and so on. `make docs` writes them."""
+"""Generates the reference pages from the code: knobs, metrics, commands, the API and so on. `make docs` writes them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import typer.main
+from fastapi.openapi.utils import get_openapi
 
+import icewright
 from icewright.app.catalogue import CATALOGUE
 from icewright.app.cli import app
+from icewright.app.web import api, events
 from icewright.core import errors
 from icewright.core.alerts import RULES
 from icewright.core.knob import Knob
@@ -31,6 +34,7 @@ def pages() -> dict[str, str]:
         "metrics.md": _metrics,
         "errors.md": _errors,
         "commands.md": _commands,
+        "api.md": _api,
         "alerts.md": _alerts,
         "prometheus.md": _prometheus,
         "permissions.md": _permissions,
@@ -109,6 +113,67 @@ def _permissions() -> Iterator[str]:
     yield f"|---|---|{'---|' * len(Role)}"
     for action, permission in PERMISSIONS.items():
         yield f"| `{action}` | {permission.help} | {' | '.join('yes' if r in permission.roles else '' for r in Role)} |"
+
+
+def _api() -> Iterator[str]:
+    yield "# HTTP API\n"
+    yield "The running service describes the same in OpenAPI at `/api/openapi.json`. Every answer that is no success"
+    yield "is a problem of RFC 9457. [Who may do what](permissions.md).\n"
+    described = get_openapi(
+        title="Icewright", version=icewright.__version__, routes=[*events.router.routes, *api.router.routes]
+    )
+    for path, methods in described["paths"].items():
+        for method, operation in methods.items():
+            yield f"## `{method.upper()} {path}`\n"
+            yield f"{operation['summary']}. Action: `{operation.get('x-permission', 'anybody')}`.\n"
+            for parameter in operation.get("parameters", ()):
+                needed = ", required" if parameter.get("required") else ""
+                yield f"- {parameter['in']} `{parameter['name']}`: {_json_type(parameter['schema'])}{needed}"
+            if body := operation.get("requestBody"):
+                yield f"- body: {_content(body)}"
+            yield from (
+                f"- answer {status}: {_content(answer)}"
+                for status, answer in operation["responses"].items()
+                if status < "400"
+            )
+            yield ""
+    yield "## Schemas\n"
+    for name, schema in described["components"]["schemas"].items():
+        yield f"### {name}\n"
+        required = schema.get("required", ())
+        fields = schema.get("properties")
+        for field, kind in (fields or {}).items():
+            yield f"- `{field}`: {_json_type(kind)}{', required' if field in required else ''}"
+        if fields is None:
+            yield _json_type(schema)
+        yield ""
+
+
+def _content(message: Mapping[str, Any]) -> str:
+    kinds = message.get("content", {})
+    return "; ".join(f"{media} {_json_type(kind.get('schema', {}))}" for media, kind in kinds.items()) or "nothing"
+
+
+def _json_type(schema: Mapping[str, Any]) -> str:
+    match schema:
+        case {"$ref": str(ref)}:
+            name = ref.rpartition("/")[2]
+            return f"[{name}](#{name.lower()})"
+        case {"anyOf": choices} | {"oneOf": choices}:
+            return " or ".join(map(_json_type, choices))
+        case {"const": value}:
+            return f"`{value}`"
+        case {"enum": values}:
+            return " or ".join(f"`{value}`" for value in values)
+        case {"type": "array", "items": items}:
+            return f"list of {_json_type(items)}"
+        case {"type": "object", "additionalProperties": {} as values} if values:
+            return f"object of {_json_type(values)}"
+        case {"type": kind, "format": detail}:
+            return f"{kind} ({detail})"
+        case {"type": kind}:
+            return str(kind)
+    return "any"
 
 
 def _errors() -> Iterator[str]:
