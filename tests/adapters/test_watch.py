@@ -1,4 +1,4 @@
-"""Work that blocks is stopped by whoever watches it."""
+"""Work of Spark that blocks is stopped by whoever watches it, and its failures are told from those of the store."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from itertools import count, repeat
 
 import pytest
 
-from icewright.adapters.engines.spark.pool import watched
-from icewright.core.errors import Cancelled, IcewrightError, LeaseLost, StorageUnavailable
+from icewright.adapters.engines.spark.engine import _translated_error
+from icewright.adapters.engines.spark.pool import StatementFailed, watched
+from icewright.core.errors import Cancelled, FaultOwner, IcewrightError, LeaseLost, StorageUnavailable
 from icewright.ports.work import SupervisedWork
+from icewright.testing import metadata
 
 SOON = 0.001
 LONG = 30.0  # seconds after which a test gives up
@@ -116,3 +118,19 @@ def test_an_application_that_dies_ends_no_polling() -> None:
     with supervised.attached(), pytest.raises(Cancelled), watched(work.check, work.cancel, SOON, tasks):
         work.run()
     assert work.cancelled
+
+
+@pytest.mark.parametrize(
+    ("message", "owner"),
+    [
+        ("S3Exception: Please reduce your request rate. (Service: S3, Status Code: 503)", FaultOwner.STORAGE),
+        ("AmazonS3Exception: gone (Error Code: ExpiredToken; Request ID: 1)", FaultOwner.STORAGE),
+        ("CommitFailedException: after SlowDown", FaultOwner.TABLE),
+        ("S3Exception: Access Denied (Service: S3, Status Code: 403)", FaultOwner.ICEWRIGHT),
+    ],
+)
+def test_a_store_that_serves_spark_nothing_is_at_fault_itself(message: str, owner: FaultOwner) -> None:
+    """Its breaker counts the failure, and no table's; a commit that others won is a conflict, whatever came before."""
+    error = _translated_error(metadata(), StatementFailed(message))
+    assert isinstance(error, IcewrightError)
+    assert error.owner is owner

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 
 _CONFLICTS = ("CommitFailedException", "ValidationException", "conflicting files", "Cannot commit")
+_STORE_REFUSES = re.compile(  # by the SDK's error, or by the code in the store's own
+    r"Service: S3, Status Code: 5\d\d|\b(?:SlowDown|ExpiredToken|InvalidAccessKeyId|RequestTimeTooSkewed)\b"
+)
 _PYTHON_ERROR = re.compile(r"[A-Za-z_][\w.]*(?:: |$)")  # an exception's name and message
 _LONGEST = 500
 
@@ -12,6 +15,11 @@ _LONGEST = 500
 def is_conflict(message: str) -> bool:
     """Return whether the error says that another writer committed first."""
     return any(sign in message for sign in _CONFLICTS)
+
+
+def is_storage_fault(message: str) -> bool:
+    """Return whether the error says that the object store serves nobody, or does not take the credentials."""
+    return _STORE_REFUSES.search(message) is not None
 
 
 def telling(message: str) -> str:

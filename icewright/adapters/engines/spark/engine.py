@@ -11,13 +11,20 @@ from icewright.adapters.engines.arrow.iceberg import IcebergTable
 from icewright.adapters.engines.arrow.rewriting import GROUPS_LEFT, ArrowRewrite
 from icewright.adapters.engines.arrow.small_table import small_table
 from icewright.adapters.engines.arrow.table import RewriteTable
-from icewright.adapters.engines.failures import is_conflict, telling
+from icewright.adapters.engines.failures import is_conflict, is_storage_fault, telling
 from icewright.adapters.engines.spark import procedures
 from icewright.adapters.engines.spark.effect import Effect, effect, left_behind
 from icewright.adapters.engines.spark.pool import SparkPool, StatementFailed, StepResult, Work, statements
 from icewright.core import cost
 from icewright.core.branches import on_branch
-from icewright.core.errors import CommitConflict, EngineUnavailable, IcewrightError, Refused, TerminalError
+from icewright.core.errors import (
+    CommitConflict,
+    EngineUnavailable,
+    IcewrightError,
+    Refused,
+    StorageUnavailable,
+    TerminalError,
+)
 from icewright.core.operations import compact
 from icewright.core.partitions import partition_name
 from icewright.core.policy import Operation
@@ -256,6 +263,8 @@ def _translated_error(base: TableMetadata, error: Exception) -> Exception:
     match error:
         case StatementFailed() if is_conflict(str(error)):
             return CommitConflict(f"{base.ref}: a writer committed in between: {telling(str(error))}")
+        case StatementFailed() if is_storage_fault(str(error)):
+            return StorageUnavailable(f"{base.ref}: {telling(str(error))}")
         case StatementFailed():
             return ProcedureFailed(f"{base.ref}: {telling(str(error))}")
         case EngineUnavailable():
