@@ -380,14 +380,15 @@ def forbid(workspace: Workspace) -> None:
 
 
 def pin(workspace: Workspace, snapshot_id: int | None = None) -> None:
-    """A reader pins a snapshot, the current one by default."""
+    """A reader pins a snapshot, the current one by default; another's pin has just ended."""
     metadata, now = workspace.metadata(), workspace.clock.now()
     pinned = snapshot_id or metadata.current_snapshot_id
     assert pinned is not None
-    row = SnapshotPin("flink", pinned, now, now + timedelta(days=1), "me")
     store = workspace.app.runtime.store
     (job,) = store.jobs.list(limit=1)
-    assert store.pins.add(metadata.ref, metadata.table_uuid, row, job_id=job.job_id)
+    for reader, until in (("airflow", now), ("flink", now + timedelta(days=1))):
+        row = SnapshotPin(reader, pinned, now, until, "me")
+        assert store.pins.add(metadata.ref, metadata.table_uuid, row, job_id=job.job_id)
 
 
 def register(workspace: Workspace) -> None:
@@ -454,16 +455,19 @@ def test_what_somebody_does_right_before_the_deletion(
 
 
 @pytest.mark.parametrize("operation", [EXPIRE, ORPHANS])
-def test_a_pin_that_the_plan_knew_stops_no_deletion(workspace: Workspace, operation: Operation) -> None:
-    """Only pins set after the run began make the planned files doubtful: earlier ones have shaped the plan."""
+@pytest.mark.parametrize(("minutes", "lasts"), [(1, 60), (0, 0)])
+def test_a_pin_that_the_plan_knew_or_that_has_ended_stops_no_deletion(
+    workspace: Workspace, operation: Operation, minutes: int, lasts: int
+) -> None:
+    """Only pins that hold and came after the run began make files doubtful: earlier ones have shaped the plan."""
     folder = workspace.table()
     workspace.plant(folder, "data/orphan.parquet")
     workspace.detect()
     metadata, now = workspace.metadata(), workspace.clock.now()
     assert metadata.current_snapshot_id is not None
-    earlier = SnapshotPin("flink", metadata.current_snapshot_id, now, now + timedelta(days=1), "me")
+    earlier = SnapshotPin("flink", metadata.current_snapshot_id, now, now + timedelta(minutes=lasts), "me")
     assert workspace.app.runtime.store.pins.add(metadata.ref, metadata.table_uuid, earlier)
-    workspace.clock.advance(minutes=1)
+    workspace.clock.advance(minutes=minutes)
     done = workspace.run(operation, remove_orphans__max_delete_ratio=1)
     assert done.files
     assert not any(Path(local_path(file.path) or "").exists() for file in done.files)
@@ -486,6 +490,24 @@ def test_a_planned_file_that_a_writer_takes_in_stays(workspace: Workspace, monke
     done = workspace.run(ORPHANS, remove_orphans__max_delete_ratio=1)
     assert [path.exists() for path in orphans] == [False, True, False]
     assert "1 planned file kept: the table reaches it" in " ".join(done.notes)
+
+
+@pytest.mark.cases(103)
+@pytest.mark.parametrize("expired", [True, False])
+def test_a_pin_between_a_crash_and_the_next_start(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, expired: bool
+) -> None:
+    """Who pins a snapshot that the crashed run expired keeps its files; one that stayed needs none of them."""
+    workspace.table()
+    metadata, now, store = workspace.metadata(), workspace.clock.now(), workspace.app.runtime.store
+    crash(workspace, monkeypatch, EXPIRE)
+    (job,) = store.jobs.list(limit=1)
+    pinned = metadata.snapshots[0 if expired else -1].snapshot_id
+    row = SnapshotPin("flink", pinned, now, now + timedelta(days=1), "me")
+    assert store.pins.add(metadata.ref, metadata.table_uuid, row)
+    reconcile_interrupted(replace(workspace.app.runtime, process_has_ended=lambda _: True))
+    planned = [Path(local_path(row["path"]) or "") for row in _deletions(workspace, job.job_id)]
+    assert {path.exists() for path in planned} == {expired}
 
 
 @pytest.mark.cases(103)
