@@ -45,11 +45,9 @@ from icewright.app.lineage import with_lineage
 from icewright.app.tracing import with_tracing
 from icewright.core.errors import ConfigError, StorageUnavailable
 from icewright.core.events.directory import CatalogEntry, Directory
-from icewright.core.layering import Policy, PolicyRule
+from icewright.core.layering import Policy
 from icewright.core.paths import is_location, local_path
 from icewright.core.polaris import Served
-from icewright.core.rewriting import KERNEL
-from icewright.core.steps import Kernel
 from icewright.core.table import TableRef
 from icewright.flow.alert import Alerting
 from icewright.flow.archive import Archiving, LazyArchive
@@ -155,15 +153,6 @@ def _open_bucket(config: Config, root: str, vended: CredentialSource | None = No
     from icewright.adapters.files.objects import bucket_storage  # noqa: PLC0415 - obstore and Arrow take long to load
 
     return bucket_storage(_stores(config))(root, vended)
-
-
-def _catalogs_without_arrow(config: Config) -> tuple[PolicyRule, ...]:
-    """Return rules that leave compaction to Spark for catalogs whose pool is a Spark Connect server."""
-    return tuple(
-        PolicyRule((name,), {KERNEL.name: Kernel.SPARK.value}, f"pool {entry.pool} is a Spark Connect server")
-        for name, entry in config.catalogs.items()
-        if config.pools[entry.pool].remote is not None
-    )
 
 
 def _reports(config: Config) -> dict[str, CommitReports]:
@@ -279,7 +268,7 @@ def application(
 
 def _policy(config: Config, store: SqlStore, catalogs: Mapping[str, AnyCatalog], command: Mapping[str, Any]) -> Policy:
     """Return the policy as it is now: the file's rules, the store's, and the knobs of the command."""
-    rules = (*_catalogs_without_arrow(config), *config.policy.rules, *store.rules.list())
+    rules = (*config.policy.rules, *store.rules.list())
     return replace(config.policy, rules=rules, command=command, served=partial(_served, config, catalogs))
 
 

@@ -51,7 +51,7 @@ def examine(app: Application) -> Iterator[Check]:
             yield _check(f"pool {name} ({pool.remote or pool.master})", lambda pool=pool, used=used: pool.check(used))  # type: ignore[misc]
             if shortage := pool.short_of_memory():
                 yield Check(f"pool {name}: memory", ok=False, result=shortage)
-            yield _check(f"pool {name}: compaction", lambda pool=pool: _compaction_engine(pool.no_arrow()))  # type: ignore[misc]
+            yield _check(f"pool {name}: compaction", lambda pool=pool: _engine(pool.no_arrow(), pool.remote))  # type: ignore[misc]
 
 
 def other_names(name: str, catalog: Catalog) -> str | None:
@@ -85,10 +85,12 @@ def _enabled(app: Application, name: str) -> str:
     return f"nothing runs by itself: set catalogs.{name}.enabled to true when you are ready"
 
 
-def _compaction_engine(why_not_arrow: str | None) -> str:
-    if why_not_arrow is None:
-        return "by Arrow, as the executors have all that it needs"
-    return f"by Spark alone: {why_not_arrow}"
+def _engine(why_not_arrow: str | None, remote: str | None) -> str:
+    if why_not_arrow is not None:
+        return f"by Spark alone: {why_not_arrow}"
+    if remote is not None:
+        return "by Arrow where the service plans and commits a table itself, by Spark for the others"
+    return "by Arrow, as the executors have all that it needs"
 
 
 def _writable(app: Application, location: str) -> str:

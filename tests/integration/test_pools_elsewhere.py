@@ -18,7 +18,7 @@ from icewright.adapters.catalogs.translate import SqlCatalogProperties, spark_co
 from icewright.adapters.engines.spark.pool import SparkPool
 from icewright.core.errors import EngineUnavailable
 from icewright.core.policy import Operation
-from icewright.core.runs import JobState, OperationState
+from icewright.core.runs import JOB_ID, JobState, OperationState
 from icewright.core.steps import Kernel
 from icewright.core.table import TableRef
 from tests.integration.bench import CONFIG, Bench
@@ -126,7 +126,7 @@ def test_a_standalone_cluster(bench: Bench, new_name: Callable[[str], str], shel
 
 
 def test_a_connect_server(bench: Bench, new_name: Callable[[str], str], shell: Shell, server: str) -> None:
-    """A pool with a remote compacts there, and no JVM is started beside it."""
+    """A pool with a remote compacts there, by Arrow, and no JVM is started beside it."""
     name = new_name("connect")
     make(bench, name, 300, 200)
     before = bench.read(name)
@@ -136,6 +136,9 @@ def test_a_connect_server(bench: Bench, new_name: Callable[[str], str], shell: S
     assert (operation["metrics"]["files_merged"], operation["metrics"]["files_written"]) == (4, 2)
     assert operation["metrics"]["gb_hours"] > 0
     assert not (shell.home / "cache" / "logs").exists()
+    head = bench.metadata(name).current_snapshot
+    assert head is not None
+    assert JOB_ID in head.summary, "Iceberg's procedure, through which Spark rewrites, does not say the job"
     assert bench.read(name) == before
     assert len(bench.live(name)) == 2
 
