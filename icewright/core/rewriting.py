@@ -135,7 +135,11 @@ MIN_RETURN = _number_knob("value.min_return", 4, "least value of a merge as a mu
 GB_HOUR_PRICE = _number_knob("value.gb_hour_price", 0.02, "price of a GB-hour of memory", maximum=10**6)
 REQUEST_PRICE = _number_knob("value.request_price", 4e-7, "price of a read request to the storage", maximum=1000)
 
-MIN_DELETE_FILES = _integer("rewrite_deletes.min_delete_files", 5, "position delete files that make a partition due")
+MIN_DELETE_FILES = _integer(
+    "rewrite_deletes.min_delete_files",
+    5,
+    "position delete files that make a partition due; with half as many it goes along",
+)
 MIN_EQUALITY_DELETES = _integer(
     "rewrite_deletes.min_equality_delete_files",
     20,

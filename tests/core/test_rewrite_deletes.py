@@ -56,6 +56,18 @@ def test_only_partitions_that_need_it() -> None:
     assert (step.where, step.partitions) == ("`region` = 'eu'", ((0, ("eu",)),))
 
 
+def test_what_is_soon_due_goes_along() -> None:
+    """A partition with half as many position deletes goes along in the same call; alone it waits, as does one file."""
+    half = partition("us", position_delete_files=3, mergeable_deletes=3)
+    verdict, step = _due(_verdict(MERGEABLE, half))
+    assert (step.where, step.files, verdict.files) == (None, 9, 9)
+    assert isinstance(_verdict(half), NotDue)
+    one = replace(half, position_delete_files=1, mergeable_deletes=1)
+    two = partition("eu", position_delete_files=2, mergeable_deletes=2)
+    _, step = _due(_verdict(two, one, settings={"rewrite_deletes.min_delete_files": 2}))
+    assert step.partitions == ((0, ("eu",)),)
+
+
 def test_what_cannot_be_said_widens() -> None:
     """Without a filter the step is about every partition with position deletes, and names them all."""
     _, step = _due(_verdict(UNSAYABLE, FEW, partition("none")))

@@ -29,18 +29,22 @@ BEGIN = datetime(2026, 1, 5, tzinfo=UTC)
 HOURS = 24 * 10
 OPEN = READS_PER_DAY.default / 24 * opening_gb_hours(Knobs())  # of a file, for an hour
 SIZES = thresholds(Knobs())
-DAYS = {"monthly-trickle": 15, "hourly-200mb": 15, "daily-stream": 2, "gdpr": 4}
+DAYS = {"monthly-trickle": 15, "hourly-200mb": 15, "daily-stream": 2, "gdpr": 7, "streams": 1.5}
 FROM_ORACLE = 2.0  # times its cost, at most
 
 
-@pytest.mark.parametrize("name", sorted(SCENARIOS.keys() - {"streams"}))
+@pytest.mark.cases(130, 131, 136)
+@pytest.mark.parametrize("name", SCENARIOS)
 def test_the_default_costs_no_more_than_cron_and_at_most_twice_the_least(name: str) -> None:
-    """In each named fleet the default policy spends less than cron on work and readers, and reads are cheaper."""
+    """In each named fleet the default policy spends less than cron, and reads are cheaper; idle tables cost the same.
+
+    The cost of both together is at most twice that of the oracle.
+    """
     sources = fleet(name, min(SCENARIOS[name].tables, 4), 0, BEGIN)
     span = Span(BEGIN, BEGIN + timedelta(days=DAYS.get(name, 3)))
     cron, default = (simulate(sources, policy, span, Slots(Limits())) for policy in (None, Policy()))
     assert default.gb_hours <= cron.gb_hours
-    assert round(default.query_mb, 6) <= round(cron.query_mb, 6)
+    assert default.query_mb < cron.query_mb or (name == "idle-5000" and default.query_mb == cron.query_mb)
     least = least_gb_hours(sources, span)
     assert least <= default.total_gb_hours <= min(cron.total_gb_hours, FROM_ORACLE * least)
 

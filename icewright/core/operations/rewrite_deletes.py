@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from icewright.core.cost import OPEN_COST_MB, conversion_gb_hours, spark_cost
@@ -14,18 +15,27 @@ from icewright.core.steps import ConvertEqualityDeletes, Due, NotDue, RewritePos
 from icewright.core.table import FORMAT_V3, PartitionFacts, TableFacts
 from icewright.core.words import count
 
+_FEWEST_TO_MERGE = 2
+
 
 def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime) -> Verdict:  # noqa: ARG001
-    """Return Due when a partition has many delete files of one kind, or position deletes that apply to nothing."""
+    """Return Due when a partition has many delete files of one kind, or position deletes that apply to nothing.
+
+    Partitions with half as many position deletes are taken along: a call of their own soon after costs more than that.
+    """
     if facts.metadata.current_snapshot is None:
         return NotDue("no current snapshot")
     if last is not None and last.left(facts.metadata, knobs):
         return NotDue("the last run left the table as it is")
     least, also_dangling = knobs[MIN_DELETE_FILES], knobs[DANGLING]
     with_deletes = [p for p in facts.partitions if p.position_delete_files or p.dangling_position_deletes]
-    merged = [
-        p for p in with_deletes if p.mergeable_deletes >= least or (also_dangling and p.dangling_position_deletes)
-    ]
+
+    def having(deletes: float) -> Sequence[PartitionFacts]:
+        return [
+            p for p in with_deletes if p.mergeable_deletes >= deletes or (also_dangling and p.dangling_position_deletes)
+        ]
+
+    merged = having(min(least, max(_FEWEST_TO_MERGE, least / 2))) if having(least) else ()
     many = [p for p in facts.partitions if _equality_deletes(p) >= knobs[MIN_EQUALITY_DELETES]]
     converted = [p for p in many if not p.other_formats]
     notes = () if len(converted) == len(many) else (_left_out(len(many) - len(converted)),)
