@@ -34,7 +34,7 @@ _Role = Literal["viewer", "operator", "owner", "admin"]
 class Section(BaseModel):
     """Base of all sections: unknown keys are faults, and values are not coerced."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
 
 def _joined(value: object) -> object:

@@ -6,7 +6,10 @@ import subprocess
 import sys
 
 import pytest
+from typer.main import get_group
 
+from icewright.app.cli import app
+from icewright.app.cli.base import SECTIONS
 from icewright.app.demo.tables import sessions
 from tests.cli.workspace import Workspace
 
@@ -43,6 +46,27 @@ def test_help_imports_no_library_but_typer(arguments: list[str]) -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, check=True)
     loaded = HEAVY & set(done.stdout.splitlines()[-1].split())
     assert loaded <= ({"pydantic"} if "tables" in arguments else set())  # by Typer, which checks parameters with it
+
+
+def test_help_lists_each_command() -> None:
+    """Each command has its place in the help, also the newest."""
+    listed = [name for names in SECTIONS.values() for name in names]
+    assert sorted(listed) == sorted(get_group(app).commands)
+
+
+def test_collections_are_as_ever_once_the_application_is_open(workspace: Workspace) -> None:
+    """A command collects garbage seldom only while it loads: services run for months."""
+    code = """
+import gc
+from icewright.app.cli.base import OPTIONS, collect_seldom, open_application
+usual = gc.get_threshold()
+collect_seldom()
+assert gc.get_threshold() != usual
+OPTIONS.config = __import__("sys").argv[1]
+with open_application():
+    assert gc.get_threshold() == usual
+"""
+    subprocess.run([sys.executable, "-c", code, str(workspace.path)], check=True)
 
 
 @pytest.mark.external

