@@ -6,9 +6,8 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-import pyarrow as pa
-
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 _Item = TypeVar("_Item")
@@ -40,6 +39,8 @@ def run_tasks(
 
     # a nested function is pickled by value: this module may be missing on the executors
     def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa  # noqa: PLC0415 - commands that start no Spark do without it
+
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 found = [to_json(answer) for answer in work([items[number]])]
