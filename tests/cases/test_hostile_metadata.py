@@ -20,7 +20,7 @@ import pytest
 from icewright.flow.reconcile import Reconciler
 from tests.cases.workspace import Workspace, edit, ref
 
-MAX_PEAK_MIB = 1024
+MAX_PEAK_MIB = 1280  # 1,000 to 1,050 are seen; the bombs inflate to 4,096
 # getrusage would give the peak of the parent, which the child is forked from
 _CYCLE = """
 import sys

@@ -9,10 +9,9 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
-from obstore.exceptions import GenericError, PermissionDeniedError
+from obstore.exceptions import GenericError
 from obstore.store import S3Store
 
-_DENIED = (401, 403)
 _TIMEOUTS: Mapping[str, Any] = {
     "connect_timeout": 60,
     "read_timeout": 60,
@@ -37,8 +36,9 @@ def key_pages(store: S3Store, prefix: str, after: str) -> Iterator[list[dict[str
             if entries:
                 yield entries
     except ClientError as error:
-        denied = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") in _DENIED
-        raise (PermissionDeniedError if denied else GenericError)(str(error)) from error
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        code = error.response.get("Error", {}).get("Code")
+        raise GenericError(f"{error} (status code: {status}, <Code>{code}</Code>)") from error  # as obstore words it
     except (BotoCoreError, ResponseParserError) as error:
         raise GenericError(str(error)) from error
 
