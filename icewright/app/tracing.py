@@ -16,10 +16,12 @@ from icewright import __version__
 from icewright.app.sections import OpenTelemetrySection
 from icewright.core.errors import IcewrightError, requires_extra
 from icewright.core.runs import JobState, OperationState
+from icewright.core.table import TableRef
 from icewright.flow.runtime import Listener, Runtime
 from icewright.ports import JobRow
 
 if TYPE_CHECKING:
+    from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import ReadableSpan
 
 _FAILED = frozenset({JobState.FAILED, JobState.PARTIAL, JobState.INTERRUPTED, OperationState.FAILED})
@@ -43,9 +45,11 @@ def with_tracing(section: OpenTelemetrySection | None, runtime: Runtime, emit: L
         return
     with requires_extra("otel", "opentelemetry"):
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415 - an extra
+        from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
         from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
     exporter = OTLPSpanExporter(f"{section.url.rstrip('/')}/v1/traces", headers=section.headers, timeout=_SECONDS)
     processor = BatchSpanProcessor(exporter)
+    resource = Resource.create({"service.name": "icewright", "service.version": __version__})
     due_since: dict[str, datetime] = {}  # of the jobs that run here
 
     def listen(kind: str, details: Mapping[str, Any]) -> None:
@@ -54,15 +58,14 @@ def with_tracing(section: OpenTelemetrySection | None, runtime: Runtime, emit: L
             return
         job_id = str(details["job_id"])
         with suppress(IcewrightError):  # a store that is away ends no job, and costs its trace
-            job = runtime.store.jobs.get(job_id)
-            if job is None:
-                return
             if kind == "job_started":
-                row = runtime.store.tables.get(job.ref)
-                due_since[job_id] = min(job.created, (row and row.due_since) or job.created)
-                return
-            for span in job_spans(job, due_since.pop(job_id, job.created), runtime.store.runs.list(job_id)):
-                processor.on_end(span)
+                row = runtime.store.tables.get(TableRef.parse(str(details["table"])))
+                if row is not None and row.due_since is not None:
+                    due_since[job_id] = row.due_since
+            elif (job := runtime.store.jobs.get(job_id)) is not None:
+                begin = min(job.created, due_since.pop(job_id, job.created))
+                for span in job_spans(job, begin, runtime.store.runs.list(job_id), resource):
+                    processor.on_end(span)
 
     try:
         yield listen
@@ -70,13 +73,12 @@ def with_tracing(section: OpenTelemetrySection | None, runtime: Runtime, emit: L
         processor.shutdown()  # type: ignore[no-untyped-call]
 
 
-def job_spans(job: JobRow, due_since: datetime, runs: Sequence[Mapping[str, Any]]) -> Iterator[ReadableSpan]:
+def job_spans(
+    job: JobRow, due_since: datetime, runs: Sequence[Mapping[str, Any]], resource: Resource
+) -> Iterator[ReadableSpan]:
     """Yield the spans of an ended job: the job since its table became due, its waiting, and each of its operations."""
-    from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
     from opentelemetry.sdk.trace import ReadableSpan  # noqa: PLC0415
     from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags  # noqa: PLC0415
-
-    resource = Resource.create({"service.name": "icewright", "service.version": __version__})
 
     def context(part: str) -> SpanContext:
         number = int.from_bytes(sha256(f"{job.job_id}/{part}".encode()).digest()[:8])
