@@ -6,17 +6,16 @@ Each streaming job runs in a small cluster of that JVM, as in Flink's local mode
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from icewright.adapters.engines.spark.java import java_home
 from tests.rest import CACHE
 from tests.servers.fetching import fetched, fetched_all
+from tests.servers.jvm import jars_of_pyspark, java_gateway
 from tests.servers.rest_jars import JARS
 
 _SUMS = Path(__file__).parent / "servers" / "flink.sha256"
@@ -63,27 +62,8 @@ class Flink:
 @contextmanager
 def flink(database: Path, warehouse: Path, savepoints: Path) -> Iterator[Flink]:
     """Start the JVM for as long as the block lasts (158 MB of jars, about half a GB of memory)."""
-    from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
-
-    pyspark = find_spec("pyspark")
-    own = Path(str(pyspark.origin if pyspark else "")).parent / "jars"
-    theirs = [jar for name in _OF_PYSPARK for jar in sorted(own.glob(f"{name}-*.jar"))]
-    jars = [*fetched_all(CACHE / "flink", _SUMS), fetched(CACHE / "rest", *_SQLITE), *theirs]
-    port, token, process = launch_gateway(
-        jarpath=str(theirs[-1]),
-        classpath=":".join(map(str, jars)),
-        java_path=str(java_home(os.environ.get("JAVA_HOME"), CACHE) / "bin" / "java"),
-        javaopts=[
-            "-Xmx768m",
-            "-XX:TieredStopAtLevel=1",
-            *(f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in _OPENED),
-        ],
-        die_on_exit=True,
-        enable_auth=True,
-        return_proc=True,
-        redirect_stderr=subprocess.DEVNULL,
-    )
-    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token))
+    jars = [*fetched_all(CACHE / "flink", _SUMS), fetched(CACHE / "rest", *_SQLITE), *jars_of_pyspark(*_OF_PYSPARK)]
+    opened = (f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in _OPENED)
     options = {
         "type": "iceberg",
         "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
@@ -91,13 +71,6 @@ def flink(database: Path, warehouse: Path, savepoints: Path) -> Iterator[Flink]:
         "uri": f"jdbc:sqlite:{database}?busy_timeout=60000",
         "warehouse": f"file://{warehouse}",
     }
-    try:
-        yield Flink(gateway.jvm, ", ".join(f"'{key}'='{value}'" for key, value in options.items()), savepoints)
-    finally:
-        with suppress(Exception):  # it may be dead already
-            gateway.shutdown()
-        process.kill()
-        process.wait()
-        for stream in (process.stdin, process.stdout):
-            if stream is not None:
-                stream.close()
+    catalog = ", ".join(f"'{key}'='{value}'" for key, value in options.items())
+    with java_gateway(java_home(os.environ.get("JAVA_HOME"), CACHE), jars, "-Xmx768m", *opened) as (gateway, _):
+        yield Flink(gateway.jvm, catalog, savepoints)

@@ -16,13 +16,13 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from icewright.adapters.engines.spark.java import java_home
 from tests.rest import CACHE
 from tests.servers.fetching import fetched
+from tests.servers.jvm import jars_of_pyspark, java_gateway
 
 _NAME = "apache-hive-metastore-3.1.3-bin"
 _FROM = (
@@ -63,46 +63,23 @@ def metastore_server(*, compares: bool = False) -> Iterator[Metastore]:
     One that `compares` what an alteration expects is the 2.3.10 that PySpark brings.
     """
     with tempfile.TemporaryDirectory(prefix="icewright-hive-") as folder:
-        gateway, process = _jvm(Path(folder), compares=compares)
-        try:
+        java = java_home(os.environ.get("JAVA_HOME"), CACHE)
+        opened = (f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED)
+        options = ("-Xmx384m", f"-Dderby.stream.error.file={folder}/derby.log", *opened)
+        with java_gateway(java, _jars(compares=compares), *options) as (gateway, process):
             server, port = _server(gateway.jvm, folder, compares=compares)
             thread = threading.Thread(target=_serve, args=(server,), daemon=True)
             thread.start()
             yield Metastore(f"thrift://127.0.0.1:{port}", process)
             server.stop()
             thread.join(5)
-            gateway.shutdown()
-        finally:
-            process.kill()
-            process.wait()
-            for stream in (process.stdin, process.stdout):
-                if stream is not None:
-                    stream.close()
 
 
-def _jvm(folder: Path, *, compares: bool) -> tuple[Any, subprocess.Popen[bytes]]:
-    from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
-
-    pyspark = find_spec("pyspark")
-    own = Path(str(pyspark.origin if pyspark else "")).parent / "jars"
-    theirs = [jar for name in _OF_PYSPARK for jar in sorted(own.glob(f"{name}-*.jar"))]
-    jars = [own / "*"] if compares else [_unpacked() / "lib" / "*", fetched(_cache(), *_COLLECTIONS), *theirs]
-    port, token, process = launch_gateway(
-        jarpath=str(theirs[-1]),
-        classpath=":".join(map(str, jars)),
-        java_path=str(java_home(os.environ.get("JAVA_HOME"), CACHE) / "bin" / "java"),
-        javaopts=[
-            "-Xmx384m",
-            "-XX:TieredStopAtLevel=1",
-            f"-Dderby.stream.error.file={folder}/derby.log",
-            *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED),
-        ],
-        die_on_exit=True,
-        enable_auth=True,
-        return_proc=True,
-        redirect_stderr=subprocess.DEVNULL,
-    )
-    return JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token)), process
+def _jars(*, compares: bool) -> list[Path]:
+    theirs = jars_of_pyspark(*_OF_PYSPARK)
+    if compares:
+        return [theirs[0].with_name("*")]
+    return [_unpacked() / "lib" / "*", fetched(_cache(), *_COLLECTIONS), *theirs]
 
 
 def _server(jvm: Any, folder: str, *, compares: bool) -> tuple[Any, int]:

@@ -6,17 +6,16 @@ compiled: the classes are put together through py4j.
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
 from icewright.core.errors import EngineUnavailable
 from tests.servers.fetching import fetched
+from tests.servers.jvm import jars_of_pyspark, java_gateway
 from tests.servers.rest_jars import JARS, JARS_FOR_S3
 
 _OF_PYSPARK = (
@@ -40,7 +39,6 @@ class RestHost:
     """A JVM that serves any number of REST catalogs, each on a port of its own."""
 
     gateway: Any
-    process: subprocess.Popen[bytes]
     _servers: dict[str, Any] = field(default_factory=dict)
 
     def serve(self, database: Path, warehouse: str, port: int = 0, **properties: str) -> str:
@@ -81,16 +79,6 @@ class RestHost:
         """Stop serving a catalog at this address."""
         self._servers.pop(address).stop()
 
-    def stop(self) -> None:
-        """End the JVM and all its servers."""
-        with suppress(Exception):  # it may be dead already
-            self.gateway.shutdown()
-        self.process.kill()
-        self.process.wait()
-        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
-            if stream is not None:
-                stream.close()
-
 
 @contextmanager
 def rest_host(java: Path, folder: Path, log: IO[bytes] | None = None, *, s3: bool = False) -> Iterator[RestHost]:
@@ -98,27 +86,12 @@ def rest_host(java: Path, folder: Path, log: IO[bytes] | None = None, *, s3: boo
 
     Raises `EngineUnavailable`.
     """
-    from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
     from py4j.protocol import Py4JError
 
-    pyspark = find_spec("pyspark")
-    own = Path(str(pyspark.origin if pyspark else "")).parent / "jars"
-    theirs = [jar for name in _OF_PYSPARK for jar in sorted(own.glob(f"{name}-*.jar"))]
-    try:
-        port, token, process = launch_gateway(
-            jarpath=str(next(jar for jar in theirs if jar.name.startswith("py4j"))),
-            classpath=":".join(str(jar) for jar in (*fetch(folder, s3=s3), *theirs)),
-            java_path=str(java / "bin" / "java"),
-            javaopts=["-Xmx384m", "-XX:TieredStopAtLevel=1"],  # compiled lightly: a short life
-            die_on_exit=True,
-            enable_auth=True,
-            return_proc=True,
-            redirect_stderr=log or subprocess.DEVNULL,
-        )
-    except (Py4JError, OSError, ValueError) as error:
-        raise EngineUnavailable(f"the REST server's JVM did not start: {error}") from error
-    host = RestHost(JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token)), process)
-    try:
-        yield host
-    finally:
-        host.stop()
+    jars = [*fetch(folder, s3=s3), *jars_of_pyspark(*_OF_PYSPARK)]
+    with ExitStack() as stack:
+        try:
+            gateway, _ = stack.enter_context(java_gateway(java, jars, "-Xmx384m", log=log))
+        except (Py4JError, OSError, ValueError) as error:
+            raise EngineUnavailable(f"the REST server's JVM did not start: {error}") from error
+        yield RestHost(gateway)

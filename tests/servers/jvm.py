@@ -1,0 +1,50 @@
+"""A JVM for servers of the tests, reached through py4j; it ends with its block."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO, Any
+
+
+def jars_of_pyspark(*names: str) -> list[Path]:
+    """Return the jars of these names that PySpark brings."""
+    pyspark = find_spec("pyspark")
+    own = Path(str(pyspark.origin if pyspark else "")).parent / "jars"
+    return [jar for name in names for jar in sorted(own.glob(f"{name}-*.jar"))]
+
+
+@contextmanager
+def java_gateway(
+    java: Path, jars: Sequence[Path], *options: str, log: IO[bytes] | None = None
+) -> Iterator[tuple[Any, subprocess.Popen[bytes]]]:
+    """Start a JVM of a Java home with these jars; yield py4j's gateway to it, and its process.
+
+    Raises py4j's errors, `OSError` and `ValueError` when it does not start.
+    """
+    from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+
+    port, token, process = launch_gateway(
+        jarpath=str(jars_of_pyspark("py4j")[-1]),
+        classpath=":".join(map(str, jars)),
+        java_path=str(java / "bin" / "java"),
+        javaopts=["-XX:TieredStopAtLevel=1", *options],  # compiled lightly: a short life
+        die_on_exit=True,
+        enable_auth=True,
+        return_proc=True,
+        redirect_stderr=log or subprocess.DEVNULL,
+    )
+    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token))
+    try:
+        yield gateway, process
+    finally:
+        with suppress(Exception):  # it may be dead already
+            gateway.shutdown()
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
