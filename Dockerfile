@@ -1,6 +1,6 @@
 # syntax=docker/dockerfile:1
 # The versions of uv.lock, in an environment of their own; the image has no compiler, no package manager's cache and no root.
-FROM python:3.11-slim-bookworm AS build
+FROM python:3.11-slim-bookworm@sha256:528257d48c1da0dcecc2e725d1ae34498d60c965f1241e39cd6a85a8859bdf84 AS build
 RUN pip install --no-cache-dir uv==0.13.9
 ENV UV_LINK_MODE=copy UV_COMPILE_BYTECODE=1 UV_PYTHON_DOWNLOADS=never UV_PROJECT_ENVIRONMENT=/opt/icewright
 WORKDIR /build
@@ -11,7 +11,7 @@ COPY icewright ./icewright
 RUN --mount=type=cache,target=/root/.cache/uv \
     uv sync --frozen --no-dev --all-extras --no-editable
 
-FROM python:3.11-slim-bookworm
+FROM python:3.11-slim-bookworm@sha256:528257d48c1da0dcecc2e725d1ae34498d60c965f1241e39cd6a85a8859bdf84
 LABEL org.opencontainers.image.title="Icewright" \
       org.opencontainers.image.description="Keeps Apache Iceberg tables healthy by itself" \
       org.opencontainers.image.licenses="Apache-2.0"

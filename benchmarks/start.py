@@ -1,7 +1,8 @@
-"""What a command costs before it works: `icewright --help` and `icewright tables`, against `pyiceberg --help`.
+"""What a command costs before it works: `icewright --help`, `icewright tables`, the first page of `icewright serve`.
 
-Prints one JSON line. Processor seconds and peak memory are of whole processes, which take turns; the state store and
-the catalog of `tables` lie on this machine's disk. `--quick` takes fewer turns.
+Beside them in the same run: `pyiceberg --help` and, where it is installed, `dbt --version`. Prints one JSON line.
+Processor seconds and peak memory are of whole processes, which take turns; of the service until its overview has been
+answered once. State store and catalog lie on this machine's disk. `--quick` takes fewer turns.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import socket
 import statistics
 import subprocess
 import sys
@@ -16,8 +18,10 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
+import psutil
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
@@ -46,7 +50,7 @@ def measured(command: Sequence[str]) -> Cost:
     return Cost(time.perf_counter() - began, cpu, mib)
 
 
-def lakehouse(folder: Path) -> Path:
+def lakehouse(folder: Path, port: int) -> Path:
     """Create a SQL catalog with tables and the configuration for it; return the configuration's path."""
     warehouse = folder / "warehouse"
     warehouse.mkdir()
@@ -58,10 +62,37 @@ def lakehouse(folder: Path) -> Path:
     catalog.close()
     path = folder / "icewright.yaml"
     path.write_text(
-        f"state: sqlite:///state.db\ncatalogs:\n  lake: {{type: sql, properties: {json.dumps(properties)}}}\n",
+        f"state: sqlite:///state.db\nserver: {{port: {port}}}\n"
+        f"catalogs:\n  lake: {{type: sql, properties: {json.dumps(properties)}}}\n",
         encoding="utf-8",
     )
     return path
+
+
+def first_page(command: Sequence[str], port: int, log: Path) -> Cost:
+    """Return what a service costs until it has answered the overview of all tables once."""
+    began = time.perf_counter()
+    with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out) as service:
+        while not answered(port):
+            if service.poll() is not None:
+                sys.exit(f"the service ended: {log.read_text(encoding='utf-8')}")
+            time.sleep(0.02)
+        seconds, process = time.perf_counter() - began, psutil.Process(service.pid)
+        times, peak = process.cpu_times(), process.memory_info().rss  # of which nothing was given back yet
+        service.terminate()
+    return Cost(seconds, times.user + times.system, peak / 2**20)
+
+
+def answered(port: int) -> bool:
+    """Return whether a service serves its overview, whole."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=10)
+    try:
+        connection.request("GET", "/", headers={"Accept": "text/html"})
+        return b"</html>" in connection.getresponse().read()
+    except (OSError, HTTPException):
+        return False
+    finally:
+        connection.close()
 
 
 def program(name: str) -> str | None:
@@ -76,7 +107,10 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="take three turns instead of nine")
     turns = REPEATS if parser.parse_args().quick else 3 * REPEATS
     with tempfile.TemporaryDirectory() as name:
-        config = str(lakehouse(Path(name)))
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        config = str(lakehouse(Path(name), port))
         icewright = str(program("icewright"))
         commands: dict[str, list[str]] = {
             "icewright --help": [icewright, "--help"],
@@ -85,12 +119,14 @@ def main() -> None:
         }
         if dbt := program("dbt"):
             commands["dbt --version"] = [dbt, "--version"]
-        costs: dict[str, list[Cost]] = {command: [] for command in commands}
+        serve = [icewright, "--config", config, "serve"]
+        costs: dict[str, list[Cost]] = {command: [] for command in (*commands, "icewright serve, first page")}
         for turn in range(turns + 1):
-            for command, arguments in commands.items():
-                cost = measured(arguments)
-                if turn:  # the first one fills the caches of files
-                    costs[command].append(cost)
+            found = [measured(arguments) for arguments in commands.values()]
+            found.append(first_page(serve, port, Path(name) / "serve.log"))
+            if turn:  # the first one fills the caches of files
+                for of_command, cost in zip(costs.values(), found, strict=True):
+                    of_command.append(cost)
         listed = subprocess.run([*commands["icewright tables"], "--json"], capture_output=True, check=True)
         tables = len(json.loads(listed.stdout)["tables"])
     sums = {command: _summary(found) for command, found in costs.items()}

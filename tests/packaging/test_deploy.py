@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import configparser
+import os
 import re
 import shutil
 import subprocess
 import sys
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,9 @@ import yaml
 from helm_python.errors import HelmError
 from typer.testing import CliRunner
 
+from icewright import __version__
+from icewright.adapters.catalogs.translate import sql
+from icewright.adapters.catalogs.translate.storage import ICEBERG_RUNTIME, ObjectStoreKind
 from icewright.app.bootstrap import read_config
 from icewright.app.cli import app
 
@@ -76,6 +81,53 @@ def test_dockerfile_keeps_to_its_promises() -> None:
     copied = [word for line in re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.MULTILINE) for word in line.split()]
     ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
     assert [name for name in copied if not (ROOT / name).exists() or f"!{name}" not in ignored] == []
+
+
+def test_what_is_built_from_cannot_be_moved() -> None:
+    """The container's base is named by its digest, and each action of a workflow by its commit."""
+    bases = re.findall(r"^FROM (\S+)", (ROOT / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert [base for base in bases if not re.search(r"@sha256:[0-9a-f]{64}$", base)] == []
+    assert len(set(bases)) == 1
+    for path in (ROOT / ".github" / "workflows").iterdir():
+        steps = [step for job in yaml.safe_load(path.read_text("utf-8"))["jobs"].values() for step in job["steps"]]
+        assert [a for s in steps if (a := s.get("uses")) and not re.search(r"@[0-9a-f]{40}$", a)] == []
+
+
+def test_the_release_workflow() -> None:
+    """A tag is tested before anything is published, nothing may more than it needs, and all commands exist."""
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8"))
+    assert workflow["permissions"] == {}
+    jobs = workflow["jobs"]
+    assert jobs["publish"]["needs"] == "test"
+    assert jobs["test"]["permissions"] == {"contents": "read"}
+    commands = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
+    assert ".ci/run" in commands
+    assert "make release" in commands
+    assert not [c for c in commands if "${{" in c]  # what an expression has would be code for the shell
+    for command in commands:
+        subprocess.run(["bash", "-n", "-c", command], check=True)
+    (required,) = [c for c in commands if c.startswith("grep ")]
+    for tag, accepted in ((f"v{__version__}", True), ("v0.0.0", False)):
+        done = subprocess.run(
+            ["bash", "-ec", required], cwd=ROOT, env={"TAG": tag, "PATH": os.environ["PATH"]}, check=False
+        )
+        assert (done.returncode == 0) is accepted
+
+
+def test_documented_hashes_of_jars() -> None:
+    """They are of the versions that pools ask Maven for, and of the files that Spark used here, where it has."""
+    said = dict(
+        reversed(line.split())
+        for line in re.findall(
+            r"^[0-9a-f]{64}  \S+$", (ROOT / "docs/how-to/spark-clusters.md").read_text("utf-8"), re.MULTILINE
+        )
+    )
+    packages = (ICEBERG_RUNTIME, ObjectStoreKind.S3.package, *sql.DRIVERS.values())
+    asked = {f"{artifact}-{version}.jar": group for group, artifact, version in (p.split(":") for p in packages)}
+    assert said.keys() == asked.keys()
+    for name, group in asked.items():
+        jar = Path.home() / ".ivy2.5.2" / "jars" / f"{group}_{name}"
+        assert not jar.exists() or sha256(jar.read_bytes()).hexdigest() == said[name]
 
 
 def test_compose_file() -> None:

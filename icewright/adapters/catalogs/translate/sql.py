@@ -14,7 +14,7 @@ from icewright.core.errors import ConfigError
 
 LOCK_WAIT_SECONDS = 60  # SQLite: how long a client waits for another's commit (PyIceberg's 5 s are too short)
 
-_DRIVERS = {"sqlite": "org.xerial:sqlite-jdbc:3.54.1.0", "postgresql": "org.postgresql:postgresql:42.7.14"}
+DRIVERS = {"sqlite": "org.xerial:sqlite-jdbc:3.54.1.0", "postgresql": "org.postgresql:postgresql:42.7.14"}
 _OWN_PROPERTIES = frozenset({"uri", "warehouse", "jdbc.user", "jdbc.password"})
 
 
@@ -54,7 +54,7 @@ def sql_catalog(name: str, properties: Mapping[str, str], locations: Sequence[st
     except (ArgumentError, ValueError):
         raise ConfigError([f"{where}: not a database URL; write sqlite:////path or postgresql+psycopg://..."]) from None
     kind = url.get_backend_name()
-    if kind not in _DRIVERS:
+    if kind not in DRIVERS:
         raise ConfigError([f"{where}: {kind} is not supported; use sqlite or postgresql"])
     if kind == "sqlite":
         if not url.database or url.database == ":memory:":
@@ -75,7 +75,7 @@ def pyiceberg_properties(catalog: SqlCatalogProperties) -> dict[str, str]:
 
 def spark_packages(catalog: SqlCatalogProperties) -> tuple[str, ...]:
     """Return the Maven coordinates of Iceberg's runtime, the database's driver and the storage."""
-    driver = _DRIVERS[catalog.url.get_backend_name()]
+    driver = DRIVERS[catalog.url.get_backend_name()]
     return (storage.ICEBERG_RUNTIME, driver, *storage.spark_packages(catalog.extra, catalog.places))
 
 
