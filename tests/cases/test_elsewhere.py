@@ -9,9 +9,11 @@ import pytest
 
 from icewright.app.demo.craft import Craft
 from icewright.app.demo.files import WrittenFile
+from icewright.core.paths import local_path
 from icewright.core.policy import Operation
 from icewright.core.runs import OperationState
-from tests.cases.workspace import EXPIRE, MANIFESTS, ORPHANS, Workspace
+from tests.cases.test_open_world import ROWS
+from tests.cases.workspace import EXPIRE, MANIFESTS, NAME, ORPHANS, Workspace
 
 
 def put(workspace: Workspace, craft: Craft, folder: Path, part: str = "a") -> WrittenFile:
@@ -115,3 +117,13 @@ def test_new_metadata_goes_where_the_table_wants_it(workspace: Workspace, operat
     assert {r for rows in workspace.read().values() for r in rows} == {
         str({"id": n, "part": f"p{n}"}) for n in range(3)
     }
+
+
+def test_tables_whose_metadata_lies_in_one_folder(workspace: Workspace) -> None:
+    """Each leaves the metadata of the other alone, which hinders no scan of its own location."""
+    for name in (NAME, "sales.other"):
+        properties = {"write.metadata.path": f"file://{workspace.home}/metadata of all"}
+        table = workspace.icebergs["lake"].create_table(name, ROWS.schema, properties=properties)
+        table.append(ROWS)
+    orphans = workspace.plant(Path(local_path(table.location()) or ""), "data/orphan.parquet")
+    workspace.removes(orphans, name="sales.other")

@@ -126,6 +126,17 @@ def test_debris_blocks_nothing(workspace: Workspace, content: bytes) -> None:
     assert sum("00009-" in note and "no metadata" in note for note in done.notes) == 2
 
 
+@pytest.mark.cases(109, 151)
+def test_json_of_something_else_needs_a_word(workspace: Workspace) -> None:
+    """A whole document that is named as a metadata file is, and is none, somebody wrote: a person looks first."""
+    folder = workspace.table()
+    document = workspace.plant(folder, "metadata/model.metadata.json", content=b'{"model": "churn"}')
+    state, reason = by_itself(workspace)
+    assert (state, "model.metadata.json" in reason, "[unnamed_files]" in reason) == (OperationState.SKIPPED, True, True)
+    done = workspace.removes(document)
+    assert any("JSON of something else" in note for note in done.notes), done
+
+
 def ahead(workspace: Workspace, hours: float) -> Workspace:
     """The same house, with a clock that is so far ahead of the storage's."""
     behind = workspace.clock.now() - timedelta(hours=hours)

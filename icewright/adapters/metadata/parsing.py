@@ -308,7 +308,7 @@ _LINEAGE = msgspec.json.Decoder(_Lineage)
 
 
 def lineage(content: bytes, location: str) -> Lineage | None:
-    """Return the lineage of a metadata file; None when it is debris: empty, truncated, or not Iceberg's at all.
+    """Return the lineage of a metadata file; None when it is none: empty, truncated, or not Iceberg's at all.
 
     Raises `MetadataUnreadable` when the file may be a table's and cannot be read: compressed in another way, encrypted,
     not valid by the spec, or too large when inflated.
@@ -326,6 +326,15 @@ def lineage(content: bytes, location: str) -> Lineage | None:
         return _values(_LINEAGE.decode(text))
     except (msgspec.MsgspecError, ValueError, OverflowError) as error:
         raise MetadataUnreadable(f"{location}: not as the spec has it ({error})") from error
+
+
+def is_document(content: bytes, location: str) -> bool:
+    """Return whether a file is whole JSON, whatever it describes."""
+    try:
+        msgspec.json.decode(inflate(content, location), type=msgspec.Raw)
+    except (OSError, EOFError, zlib.error, msgspec.MsgspecError, ValueError, RecursionError):
+        return False
+    return True
 
 
 def _values(decoded: _Lineage) -> Lineage:

@@ -7,7 +7,7 @@ Iceberg tables would create there, need a person's confirmation (`icewright adop
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 import polars as pl
@@ -38,11 +38,15 @@ class Doubts:
             "moved_location",
         )
 
-    def look_at(self, orphans: pl.DataFrame) -> None:
-        """Raise `Refused` when one of the orphans (`path`, `modified`) was hardly written for the table."""
+    def look_at(self, orphans: pl.DataFrame, documents: Sequence[str]) -> None:
+        """Raise `Refused` when one of the orphans (`path`, `modified`) was hardly written for the table.
+
+        `documents` are named as metadata files are, and describe something else.
+        """
         if self._confirmed or orphans.is_empty():
             return
-        strange = orphans.filter(~pl.col("path").str.to_lowercase().str.contains(_WRITTEN_BY_TABLES))
+        path = pl.col("path")
+        strange = orphans.filter(~path.str.to_lowercase().str.contains(_WRITTEN_BY_TABLES) | path.is_in(documents))
         why = "is no file that a writer of Iceberg tables leaves"
         if strange.is_empty() and self._created is not None:
             strange = orphans.filter(pl.col("modified") < self._created)

@@ -200,11 +200,13 @@ def strange_metadata_beside(
     metadata: TableMetadata,
     former_versions: Iterable[str] = (),
     former_folders: Iterable[str] = (),
+    scanned: Iterable[str] = (),
 ) -> list[Strange]:
     """Return metadata files in the table's metadata folders that its log does not name and somebody may own.
 
     `former_versions` are the last ones of earlier names, wherever they lie: who dropped a name may have another for it.
-    `former_folders` are those that the table has left, in which another catalog may still commit to it.
+    `former_folders` are those that the table has left, in which another catalog may still commit to it. Folders in
+    those that the caller has `scanned` are left out.
     Files older than the oldest version in the log are skipped, by their number or, where a catalog counts anew, by
     their time, unless two files have its number: then the table may have been forked there.
     """
@@ -216,7 +218,10 @@ def strange_metadata_beside(
     number = _version(metadata.metadata_log[0] if metadata.metadata_log else metadata.metadata_location)
     written: dict[str, datetime | None] = {}
     current_folder = _SPELLING.place(metadata.metadata_location.rpartition("/")[0])
+    scanned_places = [_SPELLING.place(folder) for folder in scanned]
     for place, folder in (known | left).items():
+        if any(place.within(one) for one in scanned_places):
+            continue
         try:
             for batch in files.listing(folder):
                 written |= dict(metadata_files(pl.DataFrame(pl.from_arrow(batch))).rows())

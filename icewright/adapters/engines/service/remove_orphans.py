@@ -18,9 +18,15 @@ from icewright.adapters.engines.service import reachable as sets
 from icewright.adapters.engines.service.deletion import Deletion, DeletionResult
 from icewright.adapters.engines.service.doubts import Doubts, in_time, no_flood
 from icewright.adapters.engines.service.guard import DeletionGuard, Judgement
-from icewright.adapters.engines.service.listing import ORPHAN, LocationListing, PathHashes, hashed
+from icewright.adapters.engines.service.listing import (
+    ORPHAN,
+    LocationListing,
+    PathHashes,
+    hashed,
+    strange_metadata_beside,
+)
 from icewright.adapters.engines.service.proof import Holds, TableProof
-from icewright.adapters.engines.service.successors import Strange, no_foreign_table, without_successor
+from icewright.adapters.engines.service.successors import Strange, StrangeFiles, no_foreign_table, without_successor
 from icewright.core.errors import Refused, TableReplaced
 from icewright.core.paths import same_place, split
 from icewright.core.policy import Operation
@@ -143,8 +149,9 @@ class RemoveOrphansInService:
             # another job deletes these, or an undo takes them back
             waiting_deletions = self.deletion.planned(base.ref, base.table_uuid)
             reached.add(hashed(waiting_deletions, files.canonical))
-            strange = listing.strange_metadata(reached)
-            debris = self._identified(catalog, fresh, strange, adopted)
+            former = surroundings.former_versions, surroundings.metadata_folders
+            beside = strange_metadata_beside(files, fresh, *former, roots)
+            strange = self._identified(catalog, fresh, listing.strange_metadata(reached), beside, adopted)
             mismatches = listing.mismatches(
                 reached, lambda one, other: same_prefix(one, other, step.equal_schemes, step.equal_authorities)
             )
@@ -157,27 +164,38 @@ class RemoveOrphansInService:
                 judgement = self.guard.judge(base, surroundings, chunk, own=roots)
                 stays |= judgement.stays
                 if doubts is not None:
-                    doubts.look_at(judgement.files)
+                    doubts.look_at(judgement.files, strange.documents)
                 chunks.append(judgement.files.head(step.max_files - sum(frame.height for frame in chunks)))
                 orphan_count += judgement.files.height
         no_flood(base, orphan_count, listing.files, step.max_delete_ratio)
         rows = pl.concat(chunks).sort("path").rows()
         notes += Judgement(_NO_ORPHANS, stays).notes()
         notes += [f"{orphan_count - len(rows)} more orphans wait for the next run"] if orphan_count > len(rows) else []
-        notes += [f"{path} is no metadata (empty, or cut); it goes when it is old enough" for path in debris]
+        notes += [f"{path} is no metadata (empty, or cut); it goes when it is old enough" for path in strange.debris]
+        notes += [f"{path} is no metadata of a table, but JSON of something else" for path in strange.documents]
         notes += [f"{name} is left alone: no file of a table can have such a name" for name in invalid_names[:_SHOWN]]
         notes += [f"{len(invalid_names) - _SHOWN} more such names" for _ in invalid_names[_SHOWN : _SHOWN + 1]]
         orphans = tuple(FileAction(path, size, kind_of(path), modified) for path, size, modified in rows)
         return OrphanScan(begun, listing.files, orphan_count, orphans, tuple(notes), manifests)
 
     def _identified(
-        self, catalog: Catalog, fresh: TableMetadata, strange: Sequence[Strange], adopted: frozenset[str]
-    ) -> tuple[str, ...]:
-        """Return metadata files that are debris. Raises `Refused` if another table or another writer left any."""
+        self,
+        catalog: Catalog,
+        fresh: TableMetadata,
+        listed: Sequence[Strange],
+        beside: Sequence[Strange],
+        adopted: frozenset[str],
+    ) -> StrangeFiles:
+        """Return what the listed metadata files are that the table does not reach.
+
+        Raises `Refused` if another table left one of them, or another writer of this table, who may also have left one
+        `beside`, in a folder that was not listed.
+        """
         read, clock = self.deletion.files.read, self.deletion.clock
-        strange_files = without_successor(fresh, strange, read, lambda: catalog.load(fresh.ref), clock, adopted)
-        no_foreign_table(fresh, strange_files)
-        return strange_files.debris
+        strange, load = [*listed, *beside], lambda: catalog.load(fresh.ref)
+        found = without_successor(fresh, strange, read, load, clock, adopted).among({file.path for file in listed})
+        no_foreign_table(fresh, found)
+        return found
 
     def _reached(self, metadata: TableMetadata, step: RemoveOrphans) -> tuple[PathHashes, pl.DataFrame]:
         """Return the paths that the table reaches, as hashes, and the manifests that were read for them."""

@@ -6,13 +6,13 @@ metadata files name the current one in their logs, and all files that they add l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 
 from icewright.adapters.metadata.document import staged_by_us
-from icewright.adapters.metadata.parsing import Lineage, lineage
+from icewright.adapters.metadata.parsing import Lineage, is_document, lineage
 from icewright.core.errors import FileMissing, MetadataUnreadable, Refused
 from icewright.core.paths import key
 from icewright.core.runs import backoff
@@ -38,6 +38,14 @@ class StrangeFiles:
     foreign: tuple[tuple[str, str], ...]  # files of other tables, with their uuids
     successors: tuple[Strange, ...]  # versions of this table by another writer
     debris: tuple[str, ...]  # files that are no metadata: empty, or cut
+    documents: tuple[str, ...] = ()  # whole JSON of something else than a table
+
+    def among(self, paths: Collection[str]) -> StrangeFiles:
+        """Return what was found among these paths."""
+        foreign = tuple(one for one in self.foreign if one[0] in paths)
+        successors = tuple(one for one in self.successors if one.path in paths)
+        debris, documents = (tuple(p for p in files if p in paths) for files in (self.debris, self.documents))
+        return StrangeFiles(foreign, successors, debris, documents)
 
 
 def identify(
@@ -53,6 +61,7 @@ def identify(
     own: list[tuple[Strange, Lineage]] = []
     foreign: list[tuple[str, str]] = []
     debris: list[str] = []
+    documents: list[str] = []
     for file in strange:
         if key(file.path) in adopted:
             continue
@@ -62,12 +71,12 @@ def identify(
             continue
         candidate = lineage(content, file.path)
         if candidate is None:
-            debris.append(file.path)
+            (documents if is_document(content, file.path) else debris).append(file.path)
         elif candidate.table_uuid == metadata.table_uuid or _is_ancestor(candidate, metadata):
             own.append((file, candidate))
         elif candidate.table_uuid not in adopted:
             foreign.append((file.path, candidate.table_uuid))
-    return StrangeFiles(tuple(foreign), tuple(_successors(metadata, own, read)), tuple(debris))
+    return StrangeFiles(tuple(foreign), tuple(_successors(metadata, own, read)), tuple(debris), tuple(documents))
 
 
 def _is_ancestor(candidate: Lineage, metadata: TableMetadata) -> bool:
