@@ -108,8 +108,11 @@ class VacuumResult:
         return JobState.SUCCEEDED if JobState.SUCCEEDED in states else JobState.SKIPPED
 
 
-def vacuum(runtime: Runtime, catalog: str, *, dry_run: bool = False) -> VacuumResult:
-    """Vacuum one catalog. Raises `Refused` when its cut-off policy is faulty or another process vacuums it."""
+def vacuum(runtime: Runtime, catalog: str, *, dry_run: bool = False, automatic: bool = False) -> VacuumResult:
+    """Vacuum one catalog; `automatic`: nobody asked for it.
+
+    Raises `Refused` when its cut-off policy is faulty or another process vacuums it.
+    """
     if catalog not in runtime.catalogs:
         raise UsageError(f"there is no catalog {catalog}; there is: {', '.join(sorted(runtime.catalogs))}")
     with _vacuum_lease(runtime, catalog, dry_run=dry_run):
@@ -117,7 +120,7 @@ def vacuum(runtime: Runtime, catalog: str, *, dry_run: bool = False) -> VacuumRe
         result = (
             _each_table(runtime, catalog, dry_run=dry_run)
             if branched is None
-            else _branched(runtime, catalog, branched, dry_run)
+            else _branched(runtime, catalog, branched, dry_run=dry_run, automatic=automatic)
         )
     if not dry_run:
         runtime.store.catalogs.record_vacuumed(catalog, runtime.clock.now())
@@ -141,7 +144,7 @@ def vacuum_due(runtime: Runtime, catalogs: Sequence[str], *, dry_run: bool = Fal
         if closed(runtime.policy().knobs_of_catalog(name)[WINDOWS], now) is not None:
             continue
         try:
-            results.append(vacuum(runtime, name, dry_run=dry_run))
+            results.append(vacuum(runtime, name, dry_run=dry_run, automatic=True))
         except IcewrightError as error:
             if isinstance(error, Refused) and not dry_run:
                 runtime.store.catalogs.record_vacuumed(name, now)
@@ -211,7 +214,7 @@ def _with_deletion(runtime: Runtime, metadata: TableMetadata) -> Runtime:
     return replace(runtime, policy=policy)
 
 
-def _branched(runtime: Runtime, catalog: str, branched: Vacuum, dry_run: bool) -> VacuumResult:
+def _branched(runtime: Runtime, catalog: str, branched: Vacuum, *, dry_run: bool, automatic: bool) -> VacuumResult:
     """Vacuum every live table over all branches and tags."""
     survey = branched.survey(runtime.clock.now())
     counts = Counts(
@@ -230,7 +233,7 @@ def _branched(runtime: Runtime, catalog: str, branched: Vacuum, dry_run: bool) -
     if not dry_run:
         _record_listing(runtime, catalog, survey)
     jobs = [
-        _vacuum_table(runtime, branched, VacuumOf(table, survey, "dry-run", dry_run), counts)
+        _vacuum_table(runtime, branched, VacuumOf(table, survey, "dry-run", dry_run, automatic), counts)
         for table in survey.tables
         if runtime.scopes[catalog].holds(table.ref)
     ]

@@ -97,6 +97,7 @@ class VacuumOf:
     survey: Survey
     job_id: str
     dry_run: bool = False
+    automatic: bool = False  # nobody asked for it, so that a doubt waits for a person
     check: Callable[[], None] = field(default=lambda: None)
 
 

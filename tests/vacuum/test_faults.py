@@ -15,9 +15,13 @@ import requests
 from icewright.app.bootstrap import Application
 from icewright.core.errors import AccessDenied, CatalogUnavailable
 from icewright.core.runs import JobState
+from icewright.core.table import TableRef
+from icewright.flow.adopt import adopt
+from icewright.flow.cycle import run_cycle
 from icewright.flow.reconcile import reconcile_interrupted
 from icewright.flow.vacuum import vacuum
 from icewright.ports import WAITING
+from tests.vacuum.test_scenarios import VACUUM_ALONE
 from tests.vacuuming import NessieWorkspace, summaries
 
 pytestmark = pytest.mark.external
@@ -282,6 +286,45 @@ def test_a_flood_of_orphans_that_no_expiry_explains_stays(workspace: NessieWorks
     workspace.vacuum(extra="policy: [{set: {deletion.delay_hours: 0, remove_orphans.max_delete_ratio: 1}}]\n")
     assert after - workspace.files() >= orphans
     assert workspace.rest_rows("flooded", "main") == [0, 1]
+
+
+@pytest.mark.cases(151)
+def test_files_that_hardly_are_the_tables_wait_for_a_word(workspace: NessieWorkspace) -> None:
+    """A vacuum by itself deletes no photograph, and nothing in a folder that a writer points the table at."""
+    table = workspace.native_table("grabbing")
+    for number in range(3):
+        workspace.native_append(table, number)
+    _old(workspace)
+    photo = f"{table.location().removeprefix('s3://lake/')}/data/photo.jpg"
+    victim = f"nessie/{workspace.space}-others/data/part-0.parquet"
+    for key in (photo, victim):
+        obstore.put(workspace.bucket, key, b"x")
+
+    extra = VACUUM_ALONE.replace("0}}", "0, remove_orphans.max_delete_ratio: 1}}")
+
+    def by_itself() -> str:
+        workspace.clock.advance(days=1)
+        with workspace.opened(extra=extra) as app:
+            return run_cycle(app.runtime, ["lake"]).jobs[0].summary
+
+    before = workspace.files()
+    summary = by_itself()
+    assert ("photo.jpg" in summary, "[unnamed_files]" in summary) == (True, True), summary
+    assert workspace.files() >= before
+    obstore.delete(workspace.bucket, photo)
+    document = workspace.metadata("grabbing") | {"location": f"s3://lake/nessie/{workspace.space}-others"}
+    location = f"{table.location()}/metadata/00099-moved.metadata.json"
+    obstore.put(workspace.bucket, location.removeprefix("s3://lake/"), json.dumps(document).encode())
+    workspace.native().drop_table(table.name())
+    workspace.put(workspace.native().register_table(table.name(), location))
+    summary = by_itself()
+    assert "[moved_location]" in summary, summary
+    assert victim in workspace.files()
+    with workspace.opened() as app:
+        adopt(app.runtime, TableRef("lake", (workspace.space,), "grabbing"))
+    summary = by_itself()
+    assert "removed 1 file" in summary, summary
+    assert victim not in workspace.files()
 
 
 def _small(document: dict[str, Any]) -> bytes:

@@ -305,6 +305,7 @@ class _Lineage(SpecObject, frozen=True, gc=False):
 
 # made at once: threads that are the first to decode a struct at the same time crash in msgspec
 _LINEAGE = msgspec.json.Decoder(_Lineage)
+_DOCUMENT = msgspec.json.Decoder(msgspec.Raw)
 
 
 def lineage(content: bytes, location: str) -> Lineage | None:
@@ -331,7 +332,7 @@ def lineage(content: bytes, location: str) -> Lineage | None:
 def is_document(content: bytes, location: str) -> bool:
     """Return whether a file is whole JSON, whatever it describes."""
     try:
-        msgspec.json.decode(inflate(content, location), type=msgspec.Raw)
+        _DOCUMENT.decode(inflate(content, location))
     except (OSError, EOFError, zlib.error, msgspec.MsgspecError, ValueError, RecursionError):
         return False
     return True

@@ -25,10 +25,10 @@ _MAX_SKEW = timedelta(hours=1)  # how far our clock may be ahead of the storage'
 class Doubts:
     """Checks the orphans of an automatic scan for signs that they are not the table's own."""
 
-    def __init__(self, metadata: TableMetadata, adopted: frozenset[str]) -> None:
+    def __init__(self, metadata: TableMetadata, adopted: frozenset[str], *, by_age: bool = True) -> None:
         self._metadata = metadata
         self._confirmed = metadata.location in adopted
-        self._created = _created(metadata)
+        self._created = _created(metadata) if by_age else None
 
     def moved(self, root: str) -> Refused:
         """Return the error of a place that the table came to after it was first seen."""

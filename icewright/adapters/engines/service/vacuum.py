@@ -16,7 +16,7 @@ import polars as pl
 
 from icewright.adapters.engines.service import reachable as sets
 from icewright.adapters.engines.service.deletion import Deletion, DeletionResult, Proved
-from icewright.adapters.engines.service.doubts import in_time, no_flood
+from icewright.adapters.engines.service.doubts import Doubts, in_time, no_flood
 from icewright.adapters.engines.service.guard import DeletionGuard, Judgement
 from icewright.adapters.engines.service.listing import ORPHAN, LocationListing, hashed
 from icewright.adapters.engines.service.nessie_live import NessieLiveSet, NessieReachability
@@ -163,6 +163,10 @@ class BranchVacuum:
         self._may_touch(work.survey, table)
         surroundings = self.guard.around(base)
         roots, notes = self.guard.roots(base, surroundings)
+        # where REST writes it, the metadata of a table in Nessie tells no more of its age than its last commit
+        doubts = Doubts(base, surroundings.adopted, by_age=False) if work.automatic else None
+        if doubts is not None and (moved := self.guard.moved(roots, surroundings)):
+            raise doubts.moved(moved)
         in_time(base, base.location, started, self.storage_time)
         with closing(LocationListing(base, started - work.survey.policy.grace, files.canonical)) as listing:
             for root in roots:
@@ -182,6 +186,9 @@ class BranchVacuum:
             if knobs[PREFIX_MISMATCH] == "error":
                 no_mismatch(base, listing.mismatches(named, lambda one, other: _same_storage(one, other, knobs)))
             judgements = [self.guard.judge(base, surroundings, chunk, own=roots) for chunk in listing.orphans(named)]
+            if doubts is not None:
+                for one in judgements:
+                    doubts.look_at(one.files, strange.documents)
             orphans = tuple(
                 FileAction(path, size, kind_of(path), modified)
                 for one in judgements
