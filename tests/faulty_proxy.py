@@ -115,7 +115,7 @@ def faulty_proxy(server: str) -> Iterator[Proxy]:
 
     listener = Server(("127.0.0.1", 0), Handler)
     proxy = Proxy(f"http://127.0.0.1:{listener.server_address[1]}")
-    threading.Thread(target=listener.serve_forever, daemon=True).start()
+    threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     try:
         yield proxy
     finally:

@@ -100,7 +100,7 @@ def lender(s3: str) -> Iterator[Lender]:
         listener.daemon_threads = True
         made = Lender(gate, s3, f"http://127.0.0.1:{listener.server_port}")
         gate.guard = made.guard
-        thread = threading.Thread(target=listener.serve_forever, daemon=True)
+        thread = threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         thread.start()
         try:
             yield made

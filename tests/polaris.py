@@ -82,7 +82,7 @@ def polaris() -> Iterator[Polaris]:
     listener = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     listener.daemon_threads = True
     server = Polaris(f"http://127.0.0.1:{listener.server_port}")
-    thread = threading.Thread(target=listener.serve_forever, daemon=True)
+    thread = threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     try:
         yield server

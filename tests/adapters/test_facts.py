@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg import types as t
 from pyiceberg.manifest import DataFileContent
@@ -32,6 +32,7 @@ from icewright.core.table import (
     Thresholds,
 )
 from tests.adapters.writing import IO, Partitioned, by_fastavro, metadata, ours, path_bounds, record
+from tests.examples import examples
 
 MEGABYTE = 1 << 20
 SIZES = Thresholds(512 * MEGABYTE, 384 * MEGABYTE, 922 * MEGABYTE, 8 * MEGABYTE)
@@ -109,7 +110,7 @@ def _by_power_of_two(sizes: Iterable[int]) -> Iterable[list[int]]:
     return classes.values()
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(commits=st.lists(st.lists(_FILE, min_size=1, max_size=12), min_size=1, max_size=5))
 def test_counts_are_those_of_a_naive_recount(
     commits: list[list[Any]], tmp_path_factory: pytest.TempPathFactory

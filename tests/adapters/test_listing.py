@@ -8,13 +8,14 @@ from datetime import UTC, datetime, timedelta
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from icewright.adapters.engines.service import listing as module
 from icewright.adapters.engines.service.listing import LocationListing, PathHashes
 from icewright.adapters.files.storage import listed
 from icewright.testing import metadata
+from tests.examples import examples
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 OLD = int((NOW - timedelta(days=9)).timestamp() * 1_000_000)
@@ -35,7 +36,7 @@ def orphans(paths: Sequence[str], reached: Iterable[str], root: str = "file:///w
 _NAMES = st.text(st.sampled_from("ab%é +#?"), min_size=1, max_size=6)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.lists(_NAMES, unique=True, max_size=30), st.data())
 def test_orphans_are_what_nothing_reaches(names: list[str], data: st.DataObject) -> None:
     """Of any listed files, those are orphans whose path is not among the reached, however these are spelt."""

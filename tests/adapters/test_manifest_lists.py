@@ -8,12 +8,13 @@ from typing import Any
 
 import fastavro
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from icewright.adapters.files.local import LocalStorage
 from icewright.adapters.files.manifest_lists import read_lists
 from icewright.core.errors import MetadataUnreadable
+from tests.examples import examples
 
 SCHEMA = fastavro.parse_schema(
     {
@@ -62,7 +63,7 @@ def encoded(one: Row) -> bytes:
 def test_random_histories(tmp_path: Path, block: int, in_front: bool) -> None:
     """Whatever each commit adds and drops, wherever it puts rows: the union of all lists, and the files of each."""
 
-    @settings(max_examples=15, deadline=None)
+    @examples(15)
     @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.booleans()), max_size=12))
     def holds(commits: list[tuple[int, int, bool]]) -> None:
         rows: list[Row] = []

@@ -287,7 +287,7 @@ def refusing_store(status: int, code: str = "") -> Iterator[tuple[Storage, list[
             """Say nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), No) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         thread.start()
         keys = {"s3.access-key-id": "key", "s3.secret-access-key": "hush", "s3.region": "us-east-1"}
         endpoint = {"s3.endpoint": f"http://127.0.0.1:{server.server_port}", **keys}

@@ -232,7 +232,7 @@ def pages() -> Iterator[tuple[int, list[list[str]]]]:
             """Say nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Lists) as server:
-        thread = Thread(target=server.serve_forever)
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield server.server_port, given
         server.shutdown()

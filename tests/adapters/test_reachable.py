@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
@@ -25,6 +25,7 @@ from icewright.core.paths import key
 from icewright.core.table import TableRef
 from icewright.testing import builders
 from tests.adapters.writing import Partitioned, ours, record
+from tests.examples import examples
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SAME = [
@@ -78,7 +79,7 @@ _PARTS = st.one_of(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.lists(st.lists(_PARTS, max_size=6).map("".join), min_size=1, max_size=20))
 def test_columns_and_single_paths_agree(paths: list[str]) -> None:
     """The key of a column of paths is the key that `icewright.core.paths` gives to each."""

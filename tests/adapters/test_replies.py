@@ -117,7 +117,7 @@ class Server:
 
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.address = f"http://127.0.0.1:{self.http.server_port}"
-        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+        threading.Thread(target=self.http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
 
     def answer(self, path: str) -> Answer:
         """What a path leads to."""
@@ -209,7 +209,7 @@ def expired(tmp_path: Path) -> Iterator[str]:
     context.load_cert_chain(tmp_path / "server.pem")
     with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as http:
         http.socket = context.wrap_socket(http.socket, server_side=True)
-        threading.Thread(target=http.serve_forever, daemon=True).start()
+        threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         yield f"https://localhost:{http.server_port}"
         http.shutdown()
 

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 import structlog
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from icewright.app import logs
 from icewright.app.redaction import HIDDEN, Redaction
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState
+from tests.examples import examples
 
 SECRET = 'hush/4711 "quoted"\\'
 CAPTURE = pytest.CaptureFixture[str]
@@ -179,7 +180,7 @@ def test_a_secret_that_was_given_encoded() -> None:
     assert Redaction(["hunter2%40Tango99"]).text("as hunter2@Tango99 it is") == f"as {HIDDEN} it is"
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(st.text(min_size=4), st.text(), st.text())
 def test_no_secret_survives(secret: str, before: str, after: str) -> None:
     """Whatever the secret, the text around it does not bring it back."""

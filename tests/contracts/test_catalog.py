@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.table.metadata import TableMetadataV2
 
@@ -22,6 +22,7 @@ from icewright.testing.contracts import CatalogTests
 from icewright.testing.contracts.catalog import MakeTable
 from tests.contracts.bench import Bench, any_name, deep, edit, file_of, json_of, only_sql
 from tests.contracts.nessie_bench import NessieBench
+from tests.examples import examples
 
 ODD_NAMES = [
     "with space",
@@ -244,7 +245,7 @@ def _is_whole(metadata: TableMetadata) -> bool:
     return all(getattr(metadata, f.name) is not Ellipsis for f in fields(metadata))
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(data=st.data())
 def test_wrong_values_are_named(data: st.DataObject) -> None:
     """A value of a wrong type anywhere in the file is an error with its path, or it does not matter."""

@@ -113,7 +113,7 @@ def test_an_older_evaluation_overwrites_no_newer_one(store: SqlStore) -> None:
         def _meanwhile(_connection: Any, _cursor: Any, statement: str, *_more: Any) -> None:
             if statement.startswith("UPDATE tables") and not begun:
                 begun.append(thread.submit(store.tables.record_evaluation, evaluated(at="m2", now=later), later))
-                wait(begun, 1)  # it waits in turn, where the row is locked
+                wait(begun, 0.3)  # it waits in turn, where the row is locked
 
         store.tables.record_evaluation(evaluated(), NOW)
     begun[0].result()

@@ -6,11 +6,12 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import count
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from icewright.core.alerts import Alert, AlertRule, Begin, Condition, Forget, Raise, Resolve, default_terms, evaluate
 from icewright.testing import NOW
+from tests.examples import examples
 
 RULES = (AlertRule.JOB_FAILED, AlertRule.CATALOG_UNREACHABLE, AlertRule.TABLE_UNHEALTHY)
 CONDITION = st.builds(
@@ -27,7 +28,7 @@ ROUND = st.tuples(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.lists(ROUND, max_size=12))
 def test_raised_once_and_resolved_once(rounds: list[tuple[timedelta, list[Condition], set[str]]]) -> None:
     """Raises and resolutions of a key take turns, what is raised held unbroken as long as its rule asks."""

@@ -7,10 +7,11 @@ from typing import Any
 
 import fastavro
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from icewright.core.avro_values import read_varint, skipper, varint
+from tests.examples import examples
 
 LONG = st.integers(-(2**63), 2**63 - 1)
 TYPES: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
@@ -47,7 +48,7 @@ def test_values_end_where_they_end(kind: str) -> None:
     schema, values = TYPES[kind]
     skip = skipper(schema, {})
 
-    @settings(max_examples=60, deadline=None)
+    @examples(60)
     @given(st.lists(values, min_size=1, max_size=4))
     def holds(made: list[Any]) -> None:
         out = io.BytesIO()

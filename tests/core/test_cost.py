@@ -6,7 +6,7 @@ import math
 from random import Random
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from icewright.core import cost, rewriting
@@ -19,6 +19,7 @@ from icewright.core.steps import Due, Factors, NotDue, Work
 from icewright.core.table import PartitionFacts, Thresholds
 from icewright.core.verdicts import thresholds
 from icewright.testing import NOW, facts, knobs, partition
+from tests.examples import examples
 
 
 @pytest.mark.parametrize(
@@ -96,7 +97,7 @@ def _knobs(draw: st.DrawFn) -> Knobs:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.data(), _knobs())
 def test_nothing_to_save_is_nothing_to_do(data: st.DataObject, found: Knobs) -> None:
     """A partition whose rewrite would leave as many files as there are is never due."""
@@ -106,7 +107,7 @@ def test_nothing_to_save_is_nothing_to_do(data: st.DataObject, found: Knobs) -> 
     assert isinstance(compact.evaluate(table, found, None, NOW), NotDue)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.data(), _knobs())
 def test_a_rewritten_partition_is_not_due_again(data: st.DataObject, found: Knobs) -> None:
     """After the candidates of a due partition became the expected number of equal files, it is due no more."""

@@ -9,7 +9,7 @@ from itertools import groupby
 from math import log
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from icewright.core.cost import expected_files
@@ -24,6 +24,7 @@ from icewright.core.steps import Due, NotDue, RewriteDataFiles
 from icewright.core.table import PartitionFacts
 from icewright.core.verdicts import thresholds, verdict
 from icewright.testing import NOW, facts, knobs, metadata, partition, snapshot, spec
+from tests.examples import examples
 
 SIZES = thresholds(Knobs())
 GROWTH = 4.0
@@ -69,7 +70,7 @@ def test_files_become_several_times_as_large(mb: Sequence[float], merged: int | 
 
 
 @pytest.mark.cases(129)
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.lists(st.floats(0.01, 600), max_size=40), st.sampled_from([2.4, 4.0, 8.0]), st.floats(0, 0.95))
 def test_a_second_pass_finds_nothing(mb: list[float], growth: float, deleted: float) -> None:
     """After a merge the same rule finds nothing, whatever the sizes and however many rows are dead."""
@@ -84,7 +85,7 @@ def test_a_second_pass_finds_nothing(mb: list[float], growth: float, deleted: fl
 
 
 @pytest.mark.cases(130)
-@settings(max_examples=10, deadline=None)
+@examples(10)
 @given(st.floats(0.5, 20), st.integers(1, 12))
 def test_bytes_are_rewritten_a_few_times(mb: float, at_once: int) -> None:
     """A month of arriving files is rewritten at most log(target / size) times to the base, and once to the target."""

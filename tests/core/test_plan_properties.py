@@ -6,7 +6,7 @@ from collections import Counter
 from datetime import timedelta
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from icewright.core.capacity import Active, Candidate, CatalogLimits, DueOperation, Limits, PoolLimits, Usage
@@ -14,6 +14,7 @@ from icewright.core.plan import PlannedJob, make_plan
 from icewright.core.policy import ORDERS, Operation
 from icewright.core.table import TableRef
 from icewright.testing import NOW
+from tests.examples import examples
 
 OPERATIONS = st.sampled_from(Operation)
 SOME = st.sets(OPERATIONS, min_size=1, max_size=3)
@@ -73,7 +74,7 @@ USAGE = st.builds(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(_candidates(), LIMITS, USAGE)
 def test_no_limit_is_ever_passed(candidates: list[Candidate], limits: Limits, usage: Usage) -> None:
     """New jobs fit beside those that run: in all, by operation, pool and catalog, and in this pass."""
@@ -92,7 +93,7 @@ def test_no_limit_is_ever_passed(candidates: list[Candidate], limits: Limits, us
         assert most is None or sum(job.ref.catalog == name for job in jobs) <= max(0, most - running)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(_candidates(), LIMITS, USAGE)
 def test_no_budget_is_ever_passed(candidates: list[Candidate], limits: Limits, usage: Usage) -> None:
     """What was spent, what runs and what is admitted stay within a day's budget, but for the first work of a day."""
@@ -120,7 +121,7 @@ def _within(budget: float | None, taken: float, costs: list[float]) -> None:
         taken += cost
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(_candidates(), LIMITS, USAGE)
 def test_everything_due_starts_or_waits_with_a_reason(
     candidates: list[Candidate], limits: Limits, usage: Usage
@@ -136,7 +137,7 @@ def test_everything_due_starts_or_waits_with_a_reason(
     assert sorted(positions.values()) == list(range(1, len(positions) + 1))
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(_candidates(), LIMITS)
 def test_the_order_of_candidates_does_not_matter(candidates: list[Candidate], limits: Limits) -> None:
     """A plan is made from what is due, not from the order in which it was found."""
@@ -158,7 +159,7 @@ def test_jobs_that_borrow_a_share_come_in_order_of_their_score_too() -> None:
     assert [job.ref for job in plan.jobs] == [borrower.ref, own.ref]
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(_candidates(), LIMITS)
 def test_jobs_come_best_first_in_canonical_order(candidates: list[Candidate], limits: Limits) -> None:
     """Scores fall from job to job, and each job's operations stand in the canonical order."""

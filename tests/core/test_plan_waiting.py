@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from icewright.core.capacity import (
@@ -30,6 +30,7 @@ from icewright.core.simulation.service import SimulatedJob
 from icewright.core.simulation.writes import Source, Write
 from icewright.core.table import TableRef
 from icewright.testing import NOW
+from tests.examples import examples
 
 COMPACT, MANIFESTS, EXPIRE = Operation.COMPACT, Operation.REWRITE_MANIFESTS, Operation.EXPIRE_SNAPSHOTS
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -184,7 +185,7 @@ STEP, LASTS = 6 * HOUR, 3  # between two plans; the longest job takes so many of
 
 
 @pytest.mark.cases(132)
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(_fleets(), LIMITS, st.data())
 def test_every_due_operation_is_chosen_within_a_bound(waits: _Waits, limits: Limits, data: st.DataObject) -> None:
     """No operation waits longer than its bound, and a day and a job for each that may be before it."""

@@ -8,12 +8,13 @@ from datetime import datetime, timedelta
 from itertools import takewhile
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from icewright.core.retention import plan_expiry
 from icewright.core.table import MAIN, RefKind, Snapshot, SnapshotRef, TableMetadata
 from icewright.testing import NOW, metadata, snapshot
+from tests.examples import examples
 
 AGES = st.integers(0, 12)  # few values, so that bounds are met exactly
 COUNTS = st.integers(1, 5)
@@ -83,7 +84,7 @@ def _model(
     return heads.union(loose, *by_branches), gone
 
 
-@settings(max_examples=250, deadline=None)
+@examples(250)
 @given(_tables(), AGES, COUNTS, LIMITS)
 def test_the_plan_is_iceberg_s(table: TableMetadata, hours: int, keep: int, max_ref_age: timedelta | None) -> None:
     """On any history with branches, tags, rollbacks and per-ref settings exactly the model's snapshots and refs go."""
@@ -95,7 +96,7 @@ def test_the_plan_is_iceberg_s(table: TableMetadata, hours: int, keep: int, max_
     assert plan.empty == (not plan.snapshot_ids and not plan.remove_refs)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(_tables(), AGES, COUNTS)
 def test_every_old_snapshot_either_goes_or_is_pinned(table: TableMetadata, hours: int, keep: int) -> None:
     """Nothing is left unexplained: old snapshots are planned or pinned, young ones are never pinned."""
@@ -107,7 +108,7 @@ def test_every_old_snapshot_either_goes_or_is_pinned(table: TableMetadata, hours
     assert all(pin.by for pin in plan.pins)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(_tables(), AGES, COUNTS, LIMITS)
 def test_a_second_expiry_finds_nothing(
     table: TableMetadata, hours: int, keep: int, max_ref_age: timedelta | None
@@ -124,7 +125,7 @@ def test_a_second_expiry_finds_nothing(
     assert again.empty
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.lists(AGES, max_size=12), st.none() | COUNTS, LIMITS, COUNTS, AGES, st.booleans())
 def test_a_straight_history_is_gone_through_from_its_end(
     ages: list[int], least: int | None, age: timedelta | None, retain_last: int, hours: int, future: bool

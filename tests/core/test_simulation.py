@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from icewright.core.capacity import CatalogLimits, Limits, PoolLimits
@@ -22,6 +22,7 @@ from icewright.core.simulation.run import Slots, Span, simulate
 from icewright.core.simulation.service import SimulatedJob
 from icewright.core.simulation.writes import Source, Write
 from icewright.core.table import TableRef
+from tests.examples import examples
 
 BEGIN = datetime.fromisoformat("2026-01-05T00:00:00+00:00")
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -166,7 +167,7 @@ LIMITS = st.builds(
 )
 
 
-@settings(max_examples=6, deadline=None)
+@examples(6)
 @given(st.sampled_from(sorted(FLEETS)), st.integers(0, 10**6), LIMITS)
 def test_no_limit_is_passed_at_any_moment(name: str, seed: int, limits: Limits) -> None:
     """Jobs at the same time: in all, by operation, by pool; one a table."""

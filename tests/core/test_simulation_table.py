@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from icewright.core.policy import MEGABYTE, Operation
@@ -18,6 +18,7 @@ from icewright.core.simulation.writes import OPERATIONS, Layout, Write
 from icewright.core.steps import Due, Kernel
 from icewright.core.verdicts import thresholds, verdict
 from icewright.testing import NOW, REF, knobs
+from tests.examples import examples
 
 DAY: Layout = (("day", "day"),)
 HOUR = timedelta(hours=1)
@@ -187,7 +188,7 @@ def test_kernels_cost_differently() -> None:
     assert 0 < costs[0] < costs[1]
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.integers(1, 10**12), st.integers(1, 40))
 def test_file_groups_are_cut(size: int, group: int) -> None:
     """Outputs hold all bytes, and no fewer files come of smaller groups."""
@@ -217,7 +218,7 @@ WRITES = st.builds(
 WORK = st.sampled_from([op for op in Operation if op is not Operation.EXPIRE_ROWS])
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(WRITES | WORK, min_size=1, max_size=25))
 def test_maintenance_loses_nothing(events: list[Write | Operation]) -> None:
     """Whatever comes: no rows are lost, bytes only with deleted rows, and all sums are those of the partitions."""

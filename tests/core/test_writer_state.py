@@ -8,13 +8,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from icewright.core.retention import Expiry, expired_by_iceberg, kept_writer_states, plan_expiry
 from icewright.core.table import MAIN, RefKind, Snapshot, SnapshotRef, TableMetadata
 from icewright.core.writer_state import WriterStateRule, newest_states
 from icewright.testing import NOW, lineage, metadata, snapshot
+from tests.examples import examples
 
 DAY = timedelta(days=1)
 RULE = WriterStateRule(30 * DAY)
@@ -195,7 +196,7 @@ def _walk(newest_first: Sequence[Snapshot], table: Expiry, key: str) -> Snapshot
     return None
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.lists(st.floats(0.5, 60), min_size=1, max_size=12), _STATES, st.integers(0, 40), st.integers(1, 4))
 def test_every_writer_finds_its_state_again(
     ages: list[float], states: dict[int, dict[str, str]], max_age: int, keep: int

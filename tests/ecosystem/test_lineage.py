@@ -82,7 +82,7 @@ def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A receiver's address; what it got is in `Receiver.got`."""
     monkeypatch.setattr(Receiver, "got", [])
     server = ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from icewright.adapters.store.archive import SqlOldHistory
@@ -27,6 +27,7 @@ from icewright.core.runs import JobState
 from icewright.flow.archive import Archiving, archive_batches, archive_due
 from icewright.ports import Batch, Trigger
 from icewright.testing import NOW
+from tests.examples import examples
 from tests.flow.bench import Bench
 from tests.flow.history import Crashed, Crashing, JobSpec, Key, MemoryArchive, keys, readings, seed
 
@@ -91,7 +92,7 @@ def crash(bench: Bench, both: Archiving, at: int, *, after: bool) -> None:
         pass
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(
     jobs=st.lists(specs, max_size=8),
     later=st.lists(specs, max_size=3),

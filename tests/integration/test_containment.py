@@ -84,7 +84,7 @@ def odd_server(handler: type[Odd] | None) -> Iterator[int]:
         yield free_port()
         return
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         yield server.server_port
         server.shutdown()
 

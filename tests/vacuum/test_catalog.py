@@ -154,7 +154,7 @@ def test_what_the_server_denies_is_told_from_what_is_not_there(code: int, error:
             """Say nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         client = NessieClient("lake", f"http://127.0.0.1:{server.server_port}/api/v2", token="hush")
         with pytest.raises(error, match=f"{code} said so") as caught:
