@@ -75,7 +75,7 @@ def test_benefits_grow_with_what_is_saved() -> None:
 def _partitions(draw: st.DrawFn, sizes: Thresholds) -> PartitionFacts:
     """Some candidates of any size, beside files of the right size."""
     count = draw(st.integers(0, 20))
-    size = draw(st.integers(0, sizes.target_bytes * 3 * count))
+    size = draw(st.just(sizes.target_bytes * count) | st.integers(0, sizes.target_bytes * 3 * count))
     good = draw(st.integers(0, 3))
     return partition(
         data_files=count + good,
