@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -16,7 +16,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icewright.adapters.engines.arrow import order
 from icewright.adapters.engines.arrow.metrics import leaves, truncate_bounds
 from icewright.adapters.engines.arrow.tasks import (
     BinFailed,
@@ -27,8 +26,7 @@ from icewright.adapters.engines.arrow.tasks import (
     split_into_bins,
 )
 from icewright.adapters.engines.arrow.types import LAST_UPDATED, ROW_ID, Field, arrow_field, arrow_schema
-from icewright.core.sortedness import overlap
-from tests.adapters.arrow_tables import DEFAULT_MEMORY, ID, MEMORY, NAME, Folder, column
+from tests.adapters.arrow_tables import DEFAULT_MEMORY, ID, NAME, Folder, column
 
 POINT = {"type": "struct", "fields": [column(11, "x", "int"), column(12, "y", "int")]}
 
@@ -332,62 +330,6 @@ def test_a_broken_deletion_vector_is_named(folder: Folder) -> None:
     assert "2 positions where its entry says 3" in counted.error
 
 
-BY_NAME: Sequence[tuple[int, bool, bool]] = ((2, True, True), (1, False, False))
-
-
-@pytest.mark.parametrize("budget", [64 << 20, 1 << 14], ids=["in memory", "by shares"])
-def test_rows_are_sorted(budget: int, folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By all columns, each in its direction, nulls where they belong; in memory or through files beside the task."""
-    names = ["b", None, "a", "c", "a"]
-    rows = [{"id": n, "name": names[n % 5]} for n in range(2000)]
-    paths = [folder.write(rows[start::4], row_group_size=100) for start in range(4)]
-    monkeypatch.setattr(order, "_ROW_MEMORY_SHARE", MEMORY // budget)
-    folder.of(order=tuple(BY_NAME))
-    found = folder.rows(*(folder.file_slice(path, folder.positions((path, 0))) for path in paths))
-    kept = [row for number, row in enumerate(rows) if number >= 4]
-    wanted = [row for name in ("c", "b", "a", None) for row in kept if row["name"] == name]
-    assert found == wanted
-
-
-def test_keys_beyond_the_memory_are_left_to_others(folder: Folder) -> None:
-    """A bin that cannot be ordered in the memory of a task is no failure: another path does it."""
-    path = folder.write([{"id": n, "name": "x" * 500} for n in range(2000)])
-    folder.of(order=((2, False, False),), memory_bytes=1 << 20)
-    found = folder.rewrite(folder.file_slice(path))
-    assert isinstance(found, BinFailed)
-    assert found.unsupported
-    assert "do not fit into the memory of a task" in found.error
-
-
-@pytest.mark.parametrize("different", [2000, 50], ids=["all differ", "come again"])
-def test_texts_are_sorted_however_many_there_are(different: int, folder: Folder) -> None:
-    """Those that all differ take more memory than those that come again: too much where that is little."""
-    rows = [{"id": n, "name": f"name {n * 7919 % different:05d}"} for n in range(2000)]
-    path = folder.write(rows)
-    folder.of(order=((2, True, False), (1, False, False)))
-    assert folder.rows(folder.file_slice(path)) == sorted(rows, key=lambda row: (-int(str(row["name"])[5:]), row["id"]))
-    folder.of(order=((2, True, False), (1, False, False)), memory_bytes=300_000)
-    assert isinstance(folder.rewrite(folder.file_slice(path)), BinFailed) is (different == 2000)
-
-
-@pytest.mark.parametrize("outputs", [1, 4, 5])
-def test_a_z_order_keeps_neighbours_together(outputs: int, tmp_path: Path) -> None:
-    """Outputs are boxes that do not overlap, and a quarter of a box spans about half of it in both columns."""
-    folder = Folder(tmp_path, [column(1, "x", "int"), column(2, "y", "double")])
-    grid = [{"x": x, "y": float(y)} for x, y in itertools.product(range(16), repeat=2)]
-    folder.of(order=((1, False, False), (2, False, False)), zorder=True)
-    found = folder.rewrite(folder.file_slice(folder.write(grid)), outputs=outputs)
-    assert isinstance(found, BinWritten)
-    files = [pq.ParquetFile(one["file-path"]).read().to_pylist() for one in found.files]
-    boxes = [[(min(row[c] for row in rows), max(row[c] for row in rows)) for c in ("x", "y")] for rows in files]
-    assert len(files) == outputs
-    assert outputs == 1 or overlap(boxes) == 0
-    for rows in files:
-        quarter = rows[: len(rows) // 4]
-        assert len({row["x"] for row in quarter}) <= 8
-        assert len({row["y"] for row in quarter}) <= 8
-
-
 def _piece(number: int, size: int, groups: int = 1) -> FileSlice:
     offsets = tuple(4 + part * size // groups for part in range(groups))
     return FileSlice(f"f{number}", size, size, size, 1, None, (), 0, offsets)
@@ -397,12 +339,11 @@ def _piece(number: int, size: int, groups: int = 1) -> FileSlice:
     sizes=st.lists(st.integers(1, 5000), min_size=1, max_size=30),
     outputs=st.integers(1, 12),
     groups=st.integers(1, 5),
-    single_bin=st.booleans(),
 )
-def test_bins_hold_every_byte_once(sizes: list[int], outputs: int, groups: int, single_bin: bool) -> None:
+def test_bins_hold_every_byte_once(sizes: list[int], outputs: int, groups: int) -> None:
     """Whatever the sizes: each range of each file is in one bin, and there are about as many outputs as asked for."""
     files = [_piece(number, size, groups) for number, size in enumerate(sizes)]
-    found = split_into_bins(files, outputs=outputs, split_bytes=1000, single_bin=single_bin)
+    found = split_into_bins(files, outputs=outputs, split_bytes=1000)
     held = sorted((p.path, p.start, p.end) for slices, _ in found for p in slices)
     for path, ranges in itertools.groupby(held, key=lambda one: one[0]):
         parts = list(ranges)
@@ -411,7 +352,6 @@ def test_bins_hold_every_byte_once(sizes: list[int], outputs: int, groups: int, 
         assert all(one[2] == following[1] for one, following in itertools.pairwise(parts))
     assert {path for path, _, _ in held} == {file.path for file in files}
     assert all(slices and count >= 1 for slices, count in found)
-    assert not single_bin or len(found) == 1
 
 
 def test_metrics_of_many_columns() -> None:

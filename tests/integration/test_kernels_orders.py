@@ -96,26 +96,28 @@ def test_sorted_in_little_memory(strategy: str, bench: Bench, new_name: Name) ->
     assert done.state is OperationState.COMMITTED, done
     assert bench.read(name) == before
     files = data_files(bench, name)
+    counts = [file.entry["record-count"] for file in files]
     assert len(files) > 2
-    assert {file.entry["record-count"] for file in files[:-1]} == {files[0].entry["record-count"]}
+    assert max(counts) < 1.1 * min(counts), "several tasks have sorted ranges, which a sample has divided"
     if strategy == "sort":
         rows = pa.concat_tables([file.table.select(["k", "id"]) for file in files])
         assert rows.equals(rows.take(pc.sort_indices(rows, [("k", "descending"), ("id", "ascending")])))
 
 
-def test_keys_that_are_too_large(bench: Bench, new_name: Name) -> None:
-    """A group whose keys do not fit into a task is left to Spark with a note, and left alone where Arrow is forced."""
+def test_values_that_are_too_large(bench: Bench, new_name: Name) -> None:
+    """A group whose values do not fit into a task is left to Spark with a note, and left alone by Arrow alone."""
     name = new_name("large")
     quoted = create(bench, name, "id bigint, k string, part int", "part")
-    for first in (0, 100_000):
+    for first in (0, 10):
         bench.sql(
-            f"INSERT INTO {quoted} SELECT /*+ COALESCE(1) */ id, concat(repeat('q', 3000), id), "  # noqa: S608
-            f"if(id % 100000 < 5, 2, 1) FROM range({first}, {first + 25_000}) ORDER BY 3"
+            f"INSERT INTO {quoted} SELECT /*+ COALESCE(1) */ id, "  # noqa: S608 - quoted
+            f"if(id % 10 < 5, 'short', concat(repeat('q', 5000000), id)), if(id % 10 < 5, 2, 1) "
+            f"FROM range({first}, {first + 10}) ORDER BY 3"
         )
     knobs = {"compact.strategy": "sort", "compact.sort_order": "k DESC, id", "compact.task_memory_mb": 256}
     paths = {file.path for file in data_files(bench, name, rows=False)}
     done = run(bench, name, {**knobs, "compact.engine": "arrow"})
-    assert any("the columns that order its rows" in note for note in done.notes), done
+    assert any("compact.task_memory_mb" in note for note in done.notes), done
     assert {file.path for file in data_files(bench, name, rows=False)} >= paths - {
         path for path in paths if "part=2" in path
     }
@@ -124,7 +126,7 @@ def test_keys_that_are_too_large(bench: Bench, new_name: Name) -> None:
     assert any("left to Spark's own path" in note for note in done.notes)
     files = data_files(bench, name, rows=False)
     assert len(files) == 2
-    assert sum(file.footer.num_rows for file in files) == 50_000
+    assert sum(file.footer.num_rows for file in files) == 20
 
 
 @pytest.mark.cases(41)

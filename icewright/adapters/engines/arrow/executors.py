@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -16,6 +17,14 @@ _Answer = TypeVar("_Answer")
 _PACKAGES = ("icewright", "polars", "pyarrow", "pyroaring")
 _REMEDY = "give them this environment (spark.archives and spark.pyspark.python)"
 _TASKS = 4
+
+
+class Piece(NamedTuple):
+    """What a task sends to that of a part: rows, or something that it tells."""
+
+    part: int
+    rows: bytes | None
+    told: str | None
 
 
 def is_remote(session: SparkSession) -> bool:
@@ -48,6 +57,57 @@ def run_tasks(
 
     answers = session.range(0, len(items), 1, len(items)).mapInArrow(rows, "answer string").collect()
     return [from_json(row[0]) for row in answers]
+
+
+def exchange(
+    session: SparkSession,
+    split: Callable[[_Item], Iterator[Piece]],
+    merge: Callable[[int, Iterator[Piece]], Iterator[_Answer]],
+    items: Sequence[_Item],
+    parts: int,
+    to_json: Callable[[_Answer], str],
+    from_json: Callable[[str], _Answer],
+) -> list[_Answer]:
+    """Split each item in a task of its own; return what `merge` yields for each part that got pieces, in one task each.
+
+    Spark's shuffle holds the pieces in between.
+    """
+
+    # nested functions are pickled by value: this module may be missing on the executors
+    def pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa  # noqa: PLC0415
+
+        kinds = {"part": pa.int32(), "rows": pa.binary(), "told": pa.string()}
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                for piece in split(items[number]):
+                    columns = [pa.array([value], kind) for value, kind in zip(piece, kinds.values(), strict=True)]
+                    yield pa.RecordBatch.from_arrays(columns, names=list(kinds))
+
+    def answers(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa  # noqa: PLC0415
+
+        received = (Piece(*row) for batch in batches for row in zip(*map(_values, batch.columns), strict=True))
+        if (first := next(received, None)) is not None:
+            found = [to_json(answer) for answer in merge(first.part, chain([first], received))]
+            yield pa.RecordBatch.from_arrays([pa.array(found, pa.string())], ["answer"])
+
+    sent = session.range(0, len(items), 1, len(items)).mapInArrow(pieces, "part int, rows binary, told string")
+    found = sent.repartitionById(parts, "part").mapInArrow(answers, "answer string").collect()
+    return [from_json(row[0]) for row in found]
+
+
+def _values(column: pa.Array) -> Iterator[Any]:
+    """Yield the values of a column, texts and bytes one at a time."""
+    return (value.as_py() for value in column)
+
+
+def task_attempt() -> int:
+    """Return the id of the attempt of the Spark task that runs here; 0 outside of one."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return context.taskAttemptId() if context else 0
 
 
 def environment_mismatch(session: SparkSession) -> str | None:

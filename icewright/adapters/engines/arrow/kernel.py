@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
 from icewright.adapters.engines.arrow.opening import Opener, UnreadableFile, first_line
-from icewright.adapters.engines.arrow.order import SortExceedsMemory, sorted_batches
+from icewright.adapters.engines.arrow.order import sorted_batches
 from icewright.adapters.engines.arrow.reading import BatchScan
 from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow
 from icewright.adapters.engines.arrow.tasks import Bin, BinFailed, BinResult, BinWritten, Layout
@@ -22,6 +23,11 @@ def rewrite(layout: Layout, bin_: Bin, attempt: int) -> BinResult:
     So does what Arrow cannot do, of which an unexpected exception is a sign: Spark's own engine may still do it.
     Raises `OSError` when the storage fails, so that Spark retries. Outputs of a bin that fails are deleted.
     """
+    return write(layout, bin_, attempt, sorted_batches if layout.order else BatchScan.batches)
+
+
+def write(layout: Layout, bin_: Bin, attempt: int, rows: Callable[[BatchScan], Iterator[pa.RecordBatch]]) -> BinResult:
+    """Write the rows of a bin, as `rows` takes them from its scan; fails as `rewrite` does."""
     opener = Opener(layout.storage)
     paths = (f"{bin_.output}-{attempt}-{number:05d}.parquet" for number in itertools.count(1))
     outputs: Outputs | None = None
@@ -29,13 +35,13 @@ def rewrite(layout: Layout, bin_: Bin, attempt: int) -> BinResult:
         scan = BatchScan(layout, opener, bin_)
         rows_per_file = math.ceil(sum(file_slice.rows for file_slice in bin_.slices) / bin_.outputs)
         outputs = Outputs(layout, opener, scan.fields, paths, bin_.outputs, max(1, rows_per_file))
-        for batch in sorted_batches(scan) if layout.order else scan.batches():
+        for batch in rows(scan):
             outputs.add(batch)
         files = outputs.finish()
     except BaseException as error:
         if outputs is not None:
             outputs.discard()
-        failed = _failure(bin_, error)
+        failed = failure(bin_, error)
         if failed is None:
             raise
         return failed
@@ -44,12 +50,12 @@ def rewrite(layout: Layout, bin_: Bin, attempt: int) -> BinResult:
     return BinWritten(bin_.group, tuple(files), scan.read, scan.deleted)
 
 
-def _failure(bin_: Bin, error: BaseException) -> BinFailed | None:
+def failure(bin_: Bin, error: BaseException) -> BinFailed | None:
     """Return how a bin failed by the error; None when the error is to be raised."""
     match error:
         case UnreadableFile():
             return BinFailed(bin_.group, str(error))
-        case SortExceedsMemory() | UnsupportedByArrow():
+        case UnsupportedByArrow():
             return BinFailed(bin_.group, str(error), unsupported=True)
         case MemoryError():
             reason = "its rows do not fit into the memory of a task (compact.task_memory_mb)"

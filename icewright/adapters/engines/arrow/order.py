@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -13,151 +14,156 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from icewright.adapters.engines.arrow.encoding import dictionary_pays
-from icewright.adapters.engines.arrow.reading import SORT_RANK, BatchScan
+from icewright.adapters.engines.arrow.ranges import TIE, KeySample, Ranges, divided, inverse, sorted_rows, ties
+from icewright.adapters.engines.arrow.reading import BatchScan
+from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow
 from icewright.adapters.engines.arrow.tasks import Layout
 from icewright.adapters.engines.arrow.types import storage_array
 
 _CURVE_BITS_PER_COLUMN = 16  # of a position on the z-order curve
 _CURVE_BITS = 63
 _BYTE_BITS = 8
-_KEY_MEMORY_SHARE, _ROW_MEMORY_SHARE = 2, 8  # divisors of the task's memory: for the keys, then for the rows
-_MAX_PARTITIONS = 128
-_RANK_BYTES = 16  # while ranks are computed
+_ROW_MEMORY_SHARE = 8  # divisor of the task's memory, for the rows that are sorted at once; a sample takes half of it
+_BYTES_OF_A_ROW = 48  # beside its values, while it is sorted
+_MAX_RANGES = 128
 _DICTIONARY_BYTES = 16 << 20  # bytes of the distinct texts of a key column up to which they are replaced by their ranks
-_TEXT_SORT_BYTES = 32  # beside the text itself, while it is sorted
-_PARTITION_SLACK = 3  # more partitions than the first rows suggest; small neighbours are read back together
-
-
-class SortExceedsMemory(Exception):
-    """The sort keys of a bin do not fit into the memory of a task."""
-
-    def __str__(self) -> str:
-        return "the columns that order its rows do not fit into the memory of a task (compact.task_memory_mb)"
+_RANGE_SLACK = 2  # more ranges than sizes suggest; small neighbours are read back together
+_DECODED = 8  # times that rows are larger than their files, about
 
 
 def sorted_batches(scan: BatchScan) -> Iterator[pa.RecordBatch]:
     """Yield the live rows in the layout's order.
 
-    The rank of each row is computed from the key columns alone. Rows that do not fit into memory are partitioned by
-    rank into local files, each small enough to be sorted. Raises `SortExceedsMemory` when the keys do not fit.
+    Rows that do not fit into memory are divided into ranges by a sample of their keys, for which the files are read
+    twice, and each range is sorted by itself.
     """
-    memory = scan.layout.memory_bytes
-    scan.sort_ranks = _sort_ranks(scan, memory // _KEY_MEMORY_SHARE)
-    budget = memory // _ROW_MEMORY_SHARE
-    source, first, bytes_held = scan.batches(), list[pa.RecordBatch](), 0
-    for batch in source:
-        first.append(batch)
-        bytes_held += batch.nbytes
-        if bytes_held > budget:
-            break
-    else:
-        yield from _sorted_by_rank(first) if first else ()
+    scan.tie_seed = 0
+    source = scan.batches()
+    first, rest = _held(source, _budget(scan.layout))
+    if rest is None:
+        yield from _sorted_in_memory(scan.layout, first)
         return
-    parts = math.ceil(_PARTITION_SLACK * bytes_held * len(scan.sort_ranks) / max(1, scan.read) / budget)
-    with tempfile.TemporaryDirectory(prefix="icewright-") as folder:
-        files = [Path(folder) / f"{number}.arrow" for number in range(min(_MAX_PARTITIONS, parts))]
-        sizes = _spill(_drained(first, source), files, len(scan.sort_ranks))
-        for run in _runs_within(sizes, budget):
-            batches = [batch for partition_number in run for batch in _load(files[partition_number])]
-            yield from _sorted_by_rank(batches) if batches else ()
+    rows = sum(file.rows for file in scan.bin.slices)
+    sample = sample_of(scan, 0, rows, _budget(scan.layout) // 2)
+    ranges = ranges_of(scan.layout, sample.frame, sum(map(_size, first)) * rows // max(1, scan.read))
+    yield from _sorted_by_ranges(scan.layout, itertools.chain(_drained(first), rest), ranges)
 
 
-def _drained(first: list[pa.RecordBatch], remaining: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the first batches, releasing each, then the rest."""
-    while first:
-        yield first.pop(0)
-    yield from remaining
+def merged_batches(layout: Layout, batches: Iterator[pa.RecordBatch], ranges: Ranges) -> Iterator[pa.RecordBatch]:
+    """Yield rows with ties in the layout's order; `ranges` divide those that do not fit into memory."""
+    first, rest = _held(batches, _budget(layout))
+    if rest is None:
+        yield from _sorted_in_memory(layout, first)
+    else:
+        yield from _sorted_by_ranges(layout, itertools.chain(_drained(first), rest), ranges)
 
 
-def _sort_ranks(scan: BatchScan, budget: int) -> pl.Series:
-    """Return the rank of each row in the sort order, in scan order, deleted rows included."""
-    layout = scan.layout
+def sample_of(scan: BatchScan, tie_seed: int, rows: int, most_bytes: int) -> KeySample:
+    """Return a sample of the keys of a bin's rows, deleted rows included; `rows` are all that are sorted."""
     by_id = {field["id"]: field for field in scan.fields}
-    fields = [by_id[number] for number, _, _ in layout.order]
-    batches, bytes_held = [], 0
-    for columns in scan.scan_columns(fields):
-        batch = pa.RecordBatch.from_arrays([storage_array(c) for c in columns], [str(n) for n in range(len(columns))])
-        # a second copy of texts exists while columns are combined
-        text_bytes = sum(column.nbytes for column in batch.columns if _is_text(column.type))
-        bytes_held += batch.nbytes + text_bytes + _RANK_BYTES * batch.num_rows
-        if bytes_held > budget:
-            raise SortExceedsMemory
-        batches.append(batch)
+    fields = [by_id[number] for number, _, _ in scan.layout.order]
+
+    def keys() -> Iterator[pa.RecordBatch]:
+        start = 0
+        for columns in scan.scan_columns(fields):
+            length = len(columns[0])
+            yield _key_batch(columns, ties(start, length, tie_seed))
+            start += length
+
+    return KeySample.of(keys(), rows, most_bytes)
+
+
+def ranges_of(layout: Layout, sample: pl.DataFrame, size: int) -> Ranges:
+    """Return ranges of rows that take `size` bytes in all, each of which fits into memory about twice."""
+    count = min(_MAX_RANGES, math.ceil(_RANGE_SLACK * size / _budget(layout)))
+    return divided(layout.order, sample, max(2, count), zorder=layout.zorder)
+
+
+def decoded_bytes(file_bytes: int) -> int:
+    """Return about how much memory the rows of files take."""
+    return _DECODED * file_bytes
+
+
+def split_by_range(layout: Layout, rows: pa.Table, ranges: Ranges) -> Iterator[tuple[int, pa.Table]]:
+    """Yield the rows of each range that has some, with its number."""
+    numbers = ranges.numbers(pl.DataFrame(pl.from_arrow(_keys(layout, rows))))
+    order = numbers.arg_sort()
+    rows, numbers = rows.take(order.to_arrow()), numbers.gather(order)
+    start = 0
+    for number, count in numbers.value_counts().sort(numbers.name).rows():
+        yield int(number), rows.slice(start, count)
+        start += count
+
+
+def chunks(batches: Iterable[pa.RecordBatch], layout: Layout) -> Iterator[pa.Table]:
+    """Yield tables of batches that fit into memory while they are sorted."""
+    source = iter(batches)
+    rest: Iterator[pa.RecordBatch] | None = source
+    while rest is not None:
+        held, rest = _held(source, _budget(layout))
+        if held:
+            yield pa.Table.from_batches(_drained(held))
+
+
+def _budget(layout: Layout) -> int:
+    return layout.memory_bytes // _ROW_MEMORY_SHARE
+
+
+def _size(rows: pa.RecordBatch | pa.Table) -> int:
+    return int(rows.nbytes + _BYTES_OF_A_ROW * rows.num_rows)
+
+
+def _held(
+    source: Iterator[pa.RecordBatch], budget: int
+) -> tuple[list[pa.RecordBatch], Iterator[pa.RecordBatch] | None]:
+    """Return batches until they are above the budget, and the source, or None when it is at its end."""
+    held, size = list[pa.RecordBatch](), 0
+    for batch in source:
+        held.append(batch)
+        size += _size(batch)
+        if size > budget:
+            return held, source
+    return held, None
+
+
+def _drained(held: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the batches, releasing each."""
+    while held:
+        yield held.pop(0)
+
+
+def _key_batch(columns: Sequence[pa.Array], tie: pa.Array) -> pa.RecordBatch:
+    names = [*map(str, range(len(columns))), TIE]
+    return pa.RecordBatch.from_arrays([*map(storage_array, columns), tie], names)
+
+
+def _keys(layout: Layout, rows: pa.Table) -> pa.RecordBatch:
+    """Return the keys and ties of rows that have a column of ties behind the table's columns.
+
+    They are in one piece: Polars sorts text columns of many chunks slowly.
+    """
+    numbers = [field["id"] for field in layout.schema["fields"]]
+    columns = [rows.column(numbers.index(number)).combine_chunks() for number, _, _ in layout.order]
+    return _key_batch(columns, rows.column(TIE).combine_chunks())
+
+
+def _sorted_in_memory(layout: Layout, batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     if not batches:
-        return pl.Series(dtype=pl.UInt32)
-    keys = _keys(batches, budget - bytes_held)
-    if layout.zorder:
-        keys = pl.DataFrame([boxes(keys, scan.bin.outputs), _curve(keys).alias("curve")])
-        return _inverse(keys.select(pl.arg_sort_by("box", "curve")).to_series())
-    return _inverse(_order(keys, layout))
+        return
+    table = pa.Table.from_batches(_drained(batches))
+    keys = pl.DataFrame([_sortable(column).alias(str(n)) for n, column in enumerate(_keys(layout, table).columns[:-1])])
+    order = _curve(keys).arg_sort() if layout.zorder else sorted_rows(keys, layout.order)
+    del keys
+    yield from table.drop_columns([TIE]).take(order.to_arrow()).to_batches()
 
 
-def _keys(batches: list[pa.RecordBatch], budget: int) -> pl.DataFrame:
-    """Return the key columns and empty `batches`; columns of repeating texts become ranks among the distinct texts.
-
-    Ranks sort in half the time of texts and take less memory. Raises `SortExceedsMemory` when other texts need more
-    than `budget` bytes.
-    """
-    table = pa.Table.from_batches(batches)
-    batches.clear()
-    if not any(map(_is_text, table.schema.types)):
-        return pl.DataFrame(pl.from_arrow(table))
-    stack, keys = table.columns, list[pl.Series]()
-    del table
-    while stack:  # combined: Polars sorts text columns of many chunks slowly
-        column = stack.pop(0).combine_chunks()
-        text = _is_text(column.type)
-        if text and dictionary_pays(pa.chunked_array([column]), _DICTIONARY_BYTES):
-            keys.append(_text_ranks(column).alias(str(len(keys))))
-            continue
-        budget -= _TEXT_SORT_BYTES * len(column) if text else 0
-        if budget < 0:
-            raise SortExceedsMemory
-        keys.append(pl.Series(str(len(keys)), pl.from_arrow(column)))
-    return pl.DataFrame(keys)
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
-
-
-def _text_ranks(column: pa.Array) -> pl.Series:
-    """Return the rank of each text among the distinct texts of the column."""
+def _sortable(column: pa.Array) -> pl.Series:
+    """Return a key column; texts that repeat as ranks, which sort in half the time and take less memory."""
+    if not pa.types.is_binary(column.type) or not dictionary_pays(pa.chunked_array([column]), _DICTIONARY_BYTES):
+        return pl.Series(pl.from_arrow(column))
     encoded = pc.dictionary_encode(column)
-    ranks = _inverse(pl.Series(pl.from_arrow(encoded.dictionary)).arg_sort())
+    ranks = inverse(pl.Series(pl.from_arrow(encoded.dictionary)).arg_sort())
     return ranks.gather(pl.Series(pl.from_arrow(encoded.indices)))
-
-
-def _order(keys: pl.DataFrame, layout: Layout) -> pl.Series:
-    descending, last = [d for _, d, _ in layout.order], [n for _, _, n in layout.order]
-    return keys.select(pl.arg_sort_by(keys.columns, descending=descending, nulls_last=last)).to_series()
-
-
-def _inverse(order: pl.Series) -> pl.Series:
-    """Return the inverse of a permutation."""
-    numbers = pl.int_range(order.len(), dtype=pl.UInt32, eager=True)
-    return pl.repeat(0, order.len(), dtype=pl.UInt32, eager=True).scatter(order, numbers)
-
-
-def boxes(keys: pl.DataFrame, count: int) -> pl.Series:
-    """Return the box number of each row: a k-d tree with one disjoint box of equal row count for each output.
-
-    Rows follow the z-order curve only inside a box, because a stretch of the curve whose length is no power of two
-    covers overlapping boxes.
-    """
-    box_rows = math.ceil(keys.height / count)
-    box = pl.repeat(0, keys.height, dtype=pl.Int32, eager=True).alias("box")
-    stack = [(pl.int_range(keys.height, dtype=pl.UInt32, eager=True), 0, count, 0)]
-    while stack:
-        rows, first, parts, depth = stack.pop()
-        if parts == 1 or rows.len() <= box_rows:
-            box = box.scatter(rows, first)
-            continue
-        half = parts // 2
-        sorted_rows = rows.gather(keys.to_series(depth % keys.width).gather(rows).arg_sort())
-        stack.append((sorted_rows[: box_rows * half], first, half, depth + 1))
-        stack.append((sorted_rows[box_rows * half :], first + half, parts - half, depth + 1))
-    return box
 
 
 def _curve(keys: pl.DataFrame) -> pl.Series:
@@ -182,51 +188,61 @@ def _spread_bits(byte: int, stride: int) -> int:
     return sum((byte >> bit & 1) << (bit * stride) for bit in range(_BYTE_BITS) if bit * stride < _CURVE_BITS)
 
 
-def _spill(batches: Iterator[pa.RecordBatch], files: Sequence[Path], total: int) -> list[int]:
-    """Write each row into the file of its rank's partition. Return the decoded bytes of each file."""
-    sizes = [0] * len(files)
+def _sorted_by_ranges(layout: Layout, batches: Iterable[pa.RecordBatch], ranges: Ranges) -> Iterator[pa.RecordBatch]:
+    """Yield rows in order: each is written into the file of its range, and each file is sorted."""
+    with tempfile.TemporaryDirectory(prefix="icewright-") as folder:
+        files = [Path(folder) / f"{number}.arrow" for number in range(ranges.count)]
+        sizes, rows = _spill(layout, batches, ranges, files)
+        for run in _runs_within(sizes, _budget(layout)):
+            too_large = sizes[run[0]] > _RANGE_SLACK * _budget(layout)  # then it is alone
+            if too_large and rows[run[0]] > 1:
+                yield from _sorted_file(layout, files[run[0]], sizes[run[0]], rows[run[0]])
+            else:
+                stored = [batch for number in run for batch in _stored_batches(files[number])]
+                yield from _sorted_in_memory(layout, stored)
+
+
+def _sorted_file(layout: Layout, file: Path, size: int, rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a range that is larger than the sample foretold: it is divided again."""
+    keys = (_keys(layout, pa.Table.from_batches([batch])) for batch in _stored_batches(file))
+    sample = KeySample.of(keys, rows, _budget(layout) // 2)
+    if sample.keys.num_rows < 2:  # noqa: PLR2004 - which cannot be told apart
+        reason = "the columns that order its rows do not fit into the memory of a task"
+        raise UnsupportedByArrow(f"{reason} (compact.task_memory_mb)")
+    yield from _sorted_by_ranges(layout, _stored_batches(file), ranges_of(layout, sample.frame, size))
+
+
+def _spill(
+    layout: Layout, batches: Iterable[pa.RecordBatch], ranges: Ranges, files: Sequence[Path]
+) -> tuple[list[int], list[int]]:
+    """Write each row into the file of its range. Return the bytes in memory and the rows of each file."""
+    sizes, rows = [0] * len(files), [0] * len(files)
     with ExitStack() as stack:
-        writers: dict[int, pa.RecordBatchFileWriter] = {}
-        for batch in batches:
-            partition = pl.Series(pl.from_arrow(batch.column(SORT_RANK))).cast(pl.UInt64) * len(files) // total
-            order = partition.arg_sort()
-            sorted_batch, partition = batch.take(order.to_arrow()), partition.gather(order)
-            counts = partition.value_counts().sort(partition.name)
-            start = 0
-            for partition_number, count in counts.rows():
-                part = sorted_batch.slice(start, count)
-                start += count
-                if partition_number not in writers:
-                    new = pa.ipc.new_file(str(files[partition_number]), batch.schema)
-                    writers[partition_number] = stack.enter_context(new)
-                writers[partition_number].write_batch(part)
-                sizes[partition_number] += part.nbytes
-    return sizes
+        writers: dict[int, pa.RecordBatchStreamWriter] = {}
+        for table in chunks(batches, layout):
+            for number, part in split_by_range(layout, table, ranges):
+                if number not in writers:
+                    writers[number] = stack.enter_context(pa.ipc.new_stream(str(files[number]), table.schema))
+                writers[number].write_table(part)
+                sizes[number] += _size(part)
+                rows[number] += part.num_rows
+    return sizes, rows
 
 
 def _runs_within(sizes: Sequence[int], budget: int) -> Iterator[list[int]]:
     """Yield runs of neighbouring file numbers that fit into `budget` bytes together."""
     run: list[int] = []
     bytes_held = 0
-    for partition_number, size in enumerate(sizes):
+    for number, size in enumerate(sizes):
         if run and bytes_held + size > budget:
             yield run
             run, bytes_held = [], 0
-        run.append(partition_number)
+        run.append(number)
         bytes_held += size
     yield run
 
 
-def _load(file: Path) -> list[pa.RecordBatch]:
-    if not file.exists():
-        return []
-    with pa.OSFile(str(file)) as source, pa.ipc.open_file(source) as reader:
-        batches = [reader.get_batch(index) for index in range(reader.num_record_batches)]
-    file.unlink()
-    return batches
-
-
-def _sorted_by_rank(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    table = pa.Table.from_batches(batches)
-    order = pc.sort_indices(table.column(SORT_RANK))
-    yield from table.drop_columns([SORT_RANK]).take(order).to_batches()
+def _stored_batches(file: Path) -> Iterator[pa.RecordBatch]:
+    if file.exists():
+        with pa.OSFile(str(file)) as source, pa.ipc.open_stream(source) as reader:
+            yield from reader

@@ -14,11 +14,11 @@ from icewright.adapters.engines.arrow.deletes import Deletes, and_masks, equalit
 from icewright.adapters.engines.arrow.equality import EqualityDeletes
 from icewright.adapters.engines.arrow.opening import Opener, UnreadableFile
 from icewright.adapters.engines.arrow.pages import batch_rows, chunk_offset
+from icewright.adapters.engines.arrow.ranges import TIE, ties
 from icewright.adapters.engines.arrow.resolve import Unresolvable, field_id, resolved, with_ids
 from icewright.adapters.engines.arrow.tasks import Bin, FileSlice, Layout
 from icewright.adapters.engines.arrow.types import LAST_UPDATED, ROW_ID, Field, arrow_schema
 
-SORT_RANK = "rank of the row"  # the name of the column of sort ranks
 _PAGE_MEMORY_SHARE = 4  # divisor of the task's memory: a row group that waits to be written takes as much
 
 
@@ -31,7 +31,7 @@ class BatchScan:
     bin: Bin
     read: int = 0  # rows, deleted rows included
     deleted: int = 0
-    sort_ranks: pl.Series | None = None  # by row in scan order; appended as a column when set
+    tie_seed: int | None = None  # of the ties of rows, by place in the scan; appended as a column when set
     fields: tuple[Field, ...] = field(init=False)
     schema: pa.Schema = field(init=False)
 
@@ -80,9 +80,8 @@ class BatchScan:
         by_position = None if positions is None else position_mask(positions, start, length)
         columns_by_id = {schema_field["id"]: column for schema_field, column in zip(fields, columns, strict=True)}
         mask = and_masks([by_position, equality_mask(length, columns_by_id, equality)])
-        if self.sort_ranks is not None:
-            file_fields = self.sort_ranks[self.read : self.read + length].to_arrow()
-            batch = batch.append_column(SORT_RANK, file_fields)
+        if self.tie_seed is not None:
+            batch = batch.append_column(TIE, ties(self.read, length, self.tie_seed))
         live = batch if mask is None else batch.filter(mask)
         self.read += length
         self.deleted += length - live.num_rows

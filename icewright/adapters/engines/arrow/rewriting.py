@@ -13,7 +13,8 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 from zipimport import zipimporter
 
-from icewright.adapters.engines.arrow.executors import is_remote, run_tasks
+from icewright.adapters.engines.arrow.exchange import SortedGroup, sort_together
+from icewright.adapters.engines.arrow.executors import is_remote, run_tasks, task_attempt
 from icewright.adapters.engines.arrow.kernel import rewrite
 from icewright.adapters.engines.arrow.table import FileGroup, FilesChanged, RewriteTable, RewrittenGroup
 from icewright.adapters.engines.arrow.tasks import (
@@ -146,12 +147,8 @@ class ArrowRewrite:
         from py4j.protocol import Py4JError  # noqa: PLC0415 - the service starts without a JVM
         from pyspark.errors import PySparkException
 
-        bins = [task for number, group in enumerate(groups) for task in self._bins(group, number)]
-        bins.sort(key=lambda task: sum(file_slice.bytes for file_slice in task.slices), reverse=True)
         try:
-            answers: list[BinResult] = run_tasks(
-                self.session, partial(run_task, layout), bins, result_to_json, result_from_json
-            )
+            answers = self._answers(layout, groups)
         except (PySparkException, Py4JError) as error:
             self.check()
             if _WORKER_DIED in str(error):
@@ -269,13 +266,28 @@ class ArrowRewrite:
         pairs = zip(fields, ordering.columns, strict=True)
         return tuple((number, c.descending, c.nulls_last) for (number, _), c in pairs), ordering.zorder
 
-    def _bins(self, group: FileGroup, number: int) -> Iterable[Bin]:
-        single_bin = self.step.sort_order is not None
-        shares = split_into_bins(
-            group.files, outputs=group.outputs, split_bytes=group.split_bytes, single_bin=single_bin
-        )
-        for index, (slices, outputs) in enumerate(shares):
-            yield Bin(number, tuple(slices), group.constants, self.table.output_prefix(group, index), outputs)
+    def _answers(self, layout: Layout, groups: Sequence[FileGroup]) -> list[BinResult]:
+        """Let tasks rewrite the bins of the groups; return what they answer."""
+        bins, together = list[Bin](), list[SortedGroup]()
+        for number, group in enumerate(groups):
+            of_group, records = self._bins(group, number), sum(file.records for file in group.files)
+            if self.step.sort_order is None or group.outputs == 1 or not records:
+                bins += of_group
+                continue
+            prefixes = (self.table.output_prefix(group, index) for index in range(group.outputs))
+            outputs = [Bin(number, (), group.constants, prefix, 1) for prefix in prefixes]
+            together.append(SortedGroup(of_group, outputs, records, sum(file.bytes for file in group.files)))
+        bins.sort(key=lambda task: sum(file_slice.bytes for file_slice in task.slices), reverse=True)
+        work = partial(run_task, layout)
+        answers = run_tasks(self.session, work, bins, result_to_json, result_from_json) if bins else []
+        return [*answers, *(sort_together(self.session, layout, together) if together else ())]
+
+    def _bins(self, group: FileGroup, number: int) -> list[Bin]:
+        shares = split_into_bins(group.files, outputs=group.outputs, split_bytes=group.split_bytes)
+        return [
+            Bin(number, tuple(slices), group.constants, self.table.output_prefix(group, index), outputs)
+            for index, (slices, outputs) in enumerate(shares)
+        ]
 
 
 def _row_count_error(group: FileGroup, written: Sequence[BinWritten]) -> str | None:
@@ -294,11 +306,8 @@ def _row_count_error(group: FileGroup, written: Sequence[BinWritten]) -> str | N
 
 def run_task(layout: Layout, bins: Iterable[Bin]) -> Iterator[BinResult]:
     """Rewrite each bin of a Spark task."""
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
     for task in bins:
-        yield rewrite(layout, task, context.taskAttemptId() if context else 0)
+        yield rewrite(layout, task, task_attempt())
     _freeze_imported_modules()
     _drop_zip_importers()
 

@@ -129,14 +129,14 @@ def result_from_json(text: str) -> BinResult:
 
 
 def split_into_bins(
-    files: Sequence[FileSlice], *, outputs: int, split_bytes: int, single_bin: bool
+    files: Sequence[FileSlice], *, outputs: int, split_bytes: int
 ) -> list[tuple[Sequence[FileSlice], int]]:
     """Return bins of slices with the number of output files of each bin.
 
     Slices go in descending size into the smallest bin so far; files larger than `split_bytes` are split between row
-    groups. With `single_bin` all files are in one bin: files that are sorted must be sorted together.
+    groups.
     """
-    if single_bin or outputs <= 1:
+    if outputs <= 1:
         return [(tuple(files), max(1, outputs))]
     slices = [file_slice for file in files for file_slice in _split(file, split_bytes)]
     assigned: list[list[FileSlice]] = [[] for _ in range(min(outputs, len(slices)))]

@@ -32,7 +32,7 @@ from pyiceberg.expressions import (
 )
 
 from icewright.adapters.engines.arrow.opening import StorageOpener
-from icewright.adapters.engines.arrow.order import boxes
+from icewright.adapters.engines.arrow.ranges import TIE, divided
 from icewright.adapters.engines.arrow.reading import BatchScan
 from icewright.adapters.engines.arrow.tasks import Bin
 from icewright.adapters.engines.service.entry_faults import DATA, ContentFile, EntryFaults
@@ -135,13 +135,9 @@ class LayoutTrials:
         for part in rows.partition_by("partition of"):
             size = self._total * part.height / rows.height
             count = max(1, min(math.ceil(size / target), part.height // _ROWS_OF_A_FILE))
-            keys = part.select(layout.columns)
-            if layout.zorder:
-                file = boxes(keys, count)
-            else:
-                order = keys.select(pl.arg_sort_by(keys.columns)).to_series()
-                numbers = pl.int_range(part.height, eager=True) * count // part.height
-                file = pl.repeat(0, part.height, eager=True, dtype=pl.Int64).scatter(order, numbers)
+            keys = part.select(*layout.columns, pl.int_range(pl.len(), dtype=pl.UInt64).alias(TIE))
+            order = tuple((number, False, False) for number, _ in enumerate(layout.columns))
+            file = divided(order, keys, count, zorder=layout.zorder).numbers(keys)
             ends = [pl.col(n).min().alias(f"{n} low") for n in self._columns]
             ends += [pl.col(n).max().alias(f"{n} high") for n in self._columns]
             cut = part.group_by(file.alias("file")).agg(*ends, (pl.len() * size / part.height).alias("bytes"))

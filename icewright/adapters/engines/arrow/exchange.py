@@ -1,0 +1,195 @@
+"""Sort a group of files by several tasks: some sample and split the rows of its bins, and each of others one range.
+
+Rows travel through Spark's shuffle as Arrow streams. The row counts of bins and what failed there go along.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from icewright.adapters.engines.arrow.executors import Piece, exchange, run_tasks, task_attempt
+from icewright.adapters.engines.arrow.kernel import failure, write
+from icewright.adapters.engines.arrow.opening import Opener
+from icewright.adapters.engines.arrow.order import (
+    chunks,
+    decoded_bytes,
+    merged_batches,
+    ranges_of,
+    sample_of,
+    split_by_range,
+)
+from icewright.adapters.engines.arrow.ranges import KeySample, Ranges, divided
+from icewright.adapters.engines.arrow.reading import BatchScan
+from icewright.adapters.engines.arrow.tasks import (
+    Bin,
+    BinFailed,
+    BinResult,
+    BinWritten,
+    Layout,
+    result_from_json,
+    result_to_json,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SAMPLE_BYTES = 32 << 20  # of a group, which the driver holds
+_PIECE_BYTES = 4 << 20  # of rows, about: the JVM holds some pieces at once
+
+
+@dataclass(frozen=True)
+class SortedGroup:
+    """The bins that hold a group's files, and those without files that its outputs are to be."""
+
+    bins: Sequence[Bin]
+    outputs: Sequence[Bin]
+    rows: int
+    file_bytes: int
+
+
+@dataclass(frozen=True)
+class SampledBin:
+    """A bin of a group. Its number makes the ties of its rows different from those of other bins."""
+
+    bin: Bin
+    number: int
+    group_rows: int
+    most_bytes: int  # of the sample
+
+
+@dataclass(frozen=True)
+class SplitBin:
+    """A bin whose rows are sent to the parts of its group, which are numbered from `first_part` on."""
+
+    bin: Bin
+    number: int
+    first_part: int
+    ranges: Ranges
+
+
+@dataclass(frozen=True)
+class Part:
+    """A range of a group's rows, which one task writes; `ranges` divide it again."""
+
+    bin: Bin
+    ranges: Ranges
+
+
+def sort_together(session: SparkSession, layout: Layout, groups: Sequence[SortedGroup]) -> list[BinResult]:
+    """Sort each group by several tasks of Spark; return what they answer."""
+    tasks = [
+        SampledBin(bin_, number, group.rows, _SAMPLE_BYTES // len(group.bins))
+        for group in groups
+        for number, bin_ in enumerate(group.bins)
+    ]
+    samples = iter(run_tasks(session, partial(_sampled, layout), tasks, _sample_to_json, _sample_from_json))
+    answers, splits, parts = list[BinResult](), list[SplitBin](), list[Part]()
+    for group in groups:
+        of_group = list(islice(samples, len(group.bins)))
+        if failed := [sample for sample in of_group if isinstance(sample, BinFailed)]:
+            answers += failed
+            continue
+        ranges, outputs = planned(layout, group, [sample for sample in of_group if isinstance(sample, KeySample)])
+        splits += [SplitBin(bin_, number, len(parts), ranges) for number, bin_ in enumerate(group.bins)]
+        parts += outputs
+    if splits:
+        work = partial(split, layout), partial(merge, layout, parts)
+        answers += exchange(session, *work, splits, len(parts), result_to_json, result_from_json)
+    return answers
+
+
+def planned(layout: Layout, group: SortedGroup, samples: Sequence[KeySample]) -> tuple[Ranges, list[Part]]:
+    """Return the ranges of a group's rows, one for each output, and the parts that write them."""
+    sample = KeySample.merged(samples)
+    frame = sample.frame
+    ranges = divided(layout.order, frame, len(group.outputs), zorder=layout.zorder)
+    numbers, size = ranges.numbers(frame), decoded_bytes(group.file_bytes) // len(group.outputs)
+    parts = [
+        Part(output, ranges_of(layout, frame.filter(numbers == number), size))
+        for number, output in enumerate(group.outputs)
+    ]
+    return ranges, parts
+
+
+def sampled(layout: Layout, task: SampledBin) -> KeySample | BinFailed:
+    """Return a sample of the keys of a bin."""
+    try:
+        scan = BatchScan(layout, Opener(layout.storage), task.bin)
+        return sample_of(scan, task.number, task.group_rows, task.most_bytes)
+    except Exception as error:
+        if (failed := failure(task.bin, error)) is None:
+            raise
+        return failed
+
+
+def _sampled(layout: Layout, tasks: Iterable[SampledBin]) -> Iterator[KeySample | BinFailed]:
+    return (sampled(layout, task) for task in tasks)
+
+
+def _sample_to_json(sample: KeySample | BinFailed) -> str:
+    """Return a sample as JSON: see `result_to_json`."""
+    if isinstance(sample, BinFailed):
+        return json.dumps(asdict(sample))
+    return json.dumps({"below": sample.below, "keys": base64.b64encode(_stream(sample.keys)).decode()})
+
+
+def _sample_from_json(text: str) -> KeySample | BinFailed:
+    """Return the sample whose JSON `_sample_to_json` made."""
+    found = json.loads(text)
+    if "keys" not in found:
+        return BinFailed(**found)
+    return KeySample(pa.ipc.open_stream(base64.b64decode(found["keys"])).read_all(), found["below"])
+
+
+def split(layout: Layout, task: SplitBin) -> Iterator[Piece]:
+    """Yield the live rows of a bin in pieces of one range each, and how many were read, or why the bin failed."""
+    scan = BatchScan(layout, Opener(layout.storage), task.bin, tie_seed=task.number)
+    told: BinResult | None
+    try:
+        for rows in chunks(scan.batches(), layout):
+            for number, of_range in split_by_range(layout, rows, task.ranges):
+                step = max(1, _PIECE_BYTES * of_range.num_rows // max(1, of_range.nbytes))
+                for start in range(0, of_range.num_rows, step):
+                    yield Piece(task.first_part + number, _stream(of_range.slice(start, step)), None)
+        told = BinWritten(task.bin.group, (), scan.read, scan.deleted)
+    except Exception as error:
+        told = failure(task.bin, error)
+        if told is None:
+            raise
+    yield Piece(task.first_part, None, result_to_json(told))
+
+
+def merge(layout: Layout, parts: Sequence[Part], number: int, pieces: Iterator[Piece]) -> Iterator[BinResult]:
+    """Write the rows of a part in order; yield what bins have told, then what was written."""
+    told = list[BinResult]()
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for piece in pieces:
+            if piece.part != number:
+                raise ValueError(f"rows of part {piece.part} came to the task of part {number}")
+            if piece.told is not None:
+                told.append(result_from_json(piece.told))
+            if piece.rows is not None:
+                with pa.ipc.open_stream(piece.rows) as reader:
+                    yield from reader
+
+    part = parts[number]
+    written = write(layout, part.bin, task_attempt(), lambda _: merged_batches(layout, batches(), part.ranges))
+    yield from told
+    yield written
+
+
+def _stream(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
