@@ -49,16 +49,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class OneSpark(LoadScopeScheduling):  # type: ignore[misc] # xdist has no types
-    """Gives one worker every file that needs Spark, so that there is one JVM of it, and the others file by file.
+    """Gives one worker every file that needs the session's Spark, so that there is one, and the others file by file.
 
-    Groups of many tests begin first. Kills take minutes, so they are one group, and do not begin last.
+    Groups of many tests begin first. Kills take minutes, so they are one group, and do not begin last. A file whose
+    tests start a Spark of their own goes where the servers that it needs may run already.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
         if file.startswith(("tests/chaos/", "tests/faults/")):
             return "kills"
-        return "spark" if "mark.spark" in (ROOT / file).read_text(encoding="utf-8") else file
+        text = (ROOT / file).read_text(encoding="utf-8")
+        return "spark" if "mark.spark" in text and "own_spark" not in text else file
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
