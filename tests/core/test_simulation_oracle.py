@@ -30,15 +30,15 @@ HOURS = 24 * 10
 OPEN = READS_PER_DAY.default / 24 * opening_gb_hours(Knobs())  # of a file, for an hour
 SIZES = thresholds(Knobs())
 DAYS = {"monthly-trickle": 15, "hourly-200mb": 15, "daily-stream": 2, "gdpr": 7, "streams": 1.5}
-FROM_ORACLE = 2.0  # times its cost, at most
+FROM_ORACLE = 1.5  # times its cost, at most
 
 
 @pytest.mark.cases(130, 131, 136)
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_the_default_costs_no_more_than_cron_and_at_most_twice_the_least(name: str) -> None:
+def test_the_default_costs_no_more_than_cron_and_at_most_half_more_than_the_least(name: str) -> None:
     """In each named fleet the default policy spends less than cron, and reads are cheaper; idle tables cost the same.
 
-    The cost of both together is at most twice that of the oracle.
+    The cost of both together is at most one and a half times that of the oracle.
     """
     sources = fleet(name, min(SCENARIOS[name].tables, 4), 0, BEGIN)
     span = Span(BEGIN, BEGIN + timedelta(days=DAYS.get(name, 3)))
@@ -72,6 +72,22 @@ def test_the_bound_is_below_the_best_of_all_schedules(commits: Sequence[tuple[in
     )
     bound = least_gb_hours([source], Span(BEGIN, BEGIN + timedelta(hours=HOURS)))
     assert 0 < bound <= best_of_all(history, ()) * (1 + 1e-9)
+
+
+@given(
+    hours=st.lists(st.integers(1, HOURS - 1), min_size=2, max_size=5, unique=True),
+    size=st.integers(1, 50),
+    files=st.sampled_from([1, 30, 200]),
+)
+def test_the_bound_is_the_best_schedule_of_equal_commits(hours: Sequence[int], size: int, files: int) -> None:
+    """Of equal commits whose files fit into one of the target size, the search finds a schedule at just that cost."""
+    each = size * MEGABYTE // files
+    source = Source(
+        TableRef("lake", ("ns",), "t"),
+        lambda: (Write(BEGIN + timedelta(hours=h), files, files * each, files) for h in sorted(hours)),
+    )
+    bound = least_gb_hours([source], Span(BEGIN, BEGIN + timedelta(hours=HOURS)))
+    assert bound == pytest.approx(best_of_all([(hour, files, each) for hour in sorted(hours)], ()))
 
 
 def best_of_all(history: Sequence[tuple[int, int, int]], runs: tuple[tuple[int, int], ...]) -> float:

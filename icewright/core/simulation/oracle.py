@@ -9,35 +9,31 @@ The bound rests on four facts about any sequence of jobs:
 
 So no schedule costs less than the cheapest set of moments for jobs, found by dynamic programming over the commits of a
 table (Wagner and Whitin, "Dynamic version of the economic lot size model", 1958), and each file is rewritten at the
-next of them or never. Expiry, evaluation, manifests, orphans, durations and waiting for slots cost the oracle nothing.
+next of them or never. That leaves out that merged files are small files themselves at first, to open or to merge again:
+`merge_tree` reckons with it, for files without deletes and outputs of any size. The greater of the two bounds counts.
+Expiry, evaluation, manifests, orphans, durations and waiting for slots cost the oracle nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
-from icewright.core.cost import REWRITES, spark_gb_hours
 from icewright.core.effective import Knobs
-from icewright.core.merging import opening_gb_hours
 from icewright.core.partitions import PartitionKey
-from icewright.core.policy import MEGABYTE
-from icewright.core.rewriting import READS_PER_DAY
 from icewright.core.simulation.cron import night
+from icewright.core.simulation.merge_tree import BYTE, CALL, FILE, OPEN, least_merging
 from icewright.core.simulation.run import Span
 from icewright.core.simulation.table import SimulatedTable
 from icewright.core.simulation.world import World
-from icewright.core.simulation.writes import Source
+from icewright.core.simulation.writes import Source, Write
 from icewright.core.verdicts import thresholds
 
 _MOST_MOMENTS = 1000  # for jobs; of more commits, those of one interval share a moment
+_MOST_SUMS, _LEAST_SUMS = 40_000_000, 100_000  # of the search of trees: over all tables, and for each
 _LARGEST_OUTPUT = 1.1  # times the target: by how much Iceberg's planner lets a file exceed it
 _SIZES = thresholds(Knobs())
-_SECOND = spark_gb_hours(1)
-_CALL = _SECOND * min(speed.call for speed in REWRITES.values())
-_FILE = _SECOND * min(speed.file for speed in REWRITES.values())
-_OPEN = READS_PER_DAY.default / 86_400 * opening_gb_hours(Knobs())  # of a file, for each second
-_BYTE = _SECOND / MEGABYTE / max(speed.mb_per_second for speed in REWRITES.values())
 
 
 @dataclass(slots=True)
@@ -48,14 +44,27 @@ class _Segment:
     rows: int = 0
     deleted_rows: int = 0
     bytes: int = 0
+    oldest_alive: float = 1.0  # share of the first file's rows that is never deleted, as deletes hit all rows alike
+
+    def add(self, write: Write) -> None:
+        """Add the rows of a commit, then what it deletes."""
+        self.rows += write.rows
+        self.bytes += write.bytes
+        present = max(1, self.rows - self.deleted_rows)
+        self.oldest_alive *= max(0.0, 1 - write.deleted_rows / present)
+        self.deleted_rows += write.deleted_rows
+
+    @property
+    def alive(self) -> float:
+        """Return the share of rows that is never deleted."""
+        return max(0.0, 1 - self.deleted_rows / max(1, self.rows))
 
     def remaining(self, size: int) -> float:
         """Return how much of a file is left, at the least, of one of so many bytes that was rewritten."""
-        alive = max(0.0, 1 - self.deleted_rows / max(1, self.rows))
-        if not size or not alive:
+        if not size or not self.alive:
             return 0.0
         largest = _LARGEST_OUTPUT * _SIZES.of(self.bytes).target_bytes
-        return size / self.bytes if self.bytes * alive < largest else size * alive / largest
+        return size / self.bytes if self.bytes * self.alive < largest else size * self.alive / largest
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +99,7 @@ class _Moment:
     def add(self, arrival: _Arrival) -> None:
         """Add the files of a commit."""
         size, segment = arrival.size, arrival.segment
-        work = _FILE + _BYTE * size if size else 0.0
+        work = FILE + BYTE * size if size else 0.0
         group = self.groups.setdefault((work, segment.remaining(size), segment.end), _Files())
         group.files += arrival.files
         group.arrived += arrival.files * arrival.at
@@ -101,14 +110,14 @@ class _Moment:
         for (work, remaining, end), group in self.groups.items():
             waited = 0.0 if job is self else group.files * job.first - group.arrived
             open_for = waited + group.files * remaining * max(0.0, end - job.last)
-            rewriting = group.files * work + _OPEN * open_for
+            rewriting = group.files * work + OPEN * open_for
             staying = group.files * max(0.0, end - job.last) if job is self else group.files * end - group.arrived
-            least += min(rewriting, _OPEN * staying)
+            least += min(rewriting, OPEN * staying)
         return least
 
     def left(self) -> float:
         """Return the GB-hours of readers when these files are never rewritten."""
-        return sum(_OPEN * (g.files * end - g.arrived) for (_, _, end), g in self.groups.items())
+        return sum(OPEN * (g.files * end - g.arrived) for (_, _, end), g in self.groups.items())
 
 
 def least_gb_hours(sources: Sequence[Source], span: Span) -> float:
@@ -118,8 +127,12 @@ def least_gb_hours(sources: Sequence[Source], span: Span) -> float:
     has left it, as in `simulate`.
     """
     world = World(sources, span.begin, span.end, night)
-    tables = zip(sources, world.tables, strict=True)
-    return sum(_least(_moments(list(_arrivals(source, table, span)))) for source, table in tables)
+    sums = max(_LEAST_SUMS, _MOST_SUMS // max(1, len(sources)))
+    least = 0.0
+    for source, table in zip(sources, world.tables, strict=True):
+        arrivals = [arrival for arrival in _arrivals(source, table, span) if arrival.files]
+        least += max(_least(_moments(arrivals)), _least_of_trees(arrivals, sums))
+    return least
 
 
 def _arrivals(source: Source, table: SimulatedTable, span: Span) -> Iterator[_Arrival]:
@@ -127,7 +140,8 @@ def _arrivals(source: Source, table: SimulatedTable, span: Span) -> Iterator[_Ar
     end = (span.end - span.begin).total_seconds()
     segments: dict[PartitionKey, _Segment] = {}
     for key, partition in table.partitions.items():
-        segment = segments[key] = _Segment(end, partition.rows, partition.deleted_rows, partition.bytes)
+        segment = segments[key] = _Segment(end, partition.rows, 0, partition.bytes)
+        segment.add(Write(span.begin, deleted_rows=partition.deleted_rows))
         yield from (_Arrival(0, files, size, segment) for size, files in partition.sizes.items())
         yield _Arrival(0, partition.deletes, 0, segment)
     layouts = list(table.layouts)
@@ -143,11 +157,27 @@ def _arrivals(source: Source, table: SimulatedTable, span: Span) -> Iterator[_Ar
         if write.operation == "overwrite" or (write.operation == "delete" and not write.delete_files):
             segments.pop(key, _Segment(end)).end = at
         segment = segments.setdefault(key, _Segment(end))
-        segment.rows += write.rows
-        segment.deleted_rows += write.deleted_rows
-        segment.bytes += write.bytes
+        segment.add(write)
         yield _Arrival(at, write.files, write.bytes // max(1, write.files), segment)
         yield _Arrival(at, write.delete_files, 0, segment)
+
+
+def _least_of_trees(arrivals: Sequence[_Arrival], sums: int) -> float:
+    """Return the least GB-hours of the data files of each partition alone; a job's call is paid by the newest one."""
+    segments: dict[int, list[_Arrival]] = {}
+    for arrival in arrivals:
+        if arrival.size:
+            segments.setdefault(id(arrival.segment), []).append(arrival)
+    starts = [found[0].at for found in segments.values()]
+    least = 0.0
+    for found, calls_until in zip(segments.values(), [*starts[1:], inf], strict=True):
+        segment = found[0].segment
+        sizes = sorted(arrival.size for arrival in found for _ in range(arrival.files))
+        size = sizes[len(sizes) // 4]  # larger files count as so large, and smaller ones are left out
+        times = [arrival.at for arrival in found if arrival.size >= size for _ in range(arrival.files)]
+        share = sums // len(segments)
+        least += least_merging(times, size * segment.oldest_alive, end=segment.end, calls_until=calls_until, sums=share)
+    return least
 
 
 def _moments(arrivals: Sequence[_Arrival]) -> Sequence[_Moment]:
@@ -156,9 +186,8 @@ def _moments(arrivals: Sequence[_Arrival]) -> Sequence[_Moment]:
     step = 0.0 if len(times) <= _MOST_MOMENTS else times[-1] / _MOST_MOMENTS
     moments: dict[float, _Moment] = {}
     for arrival in arrivals:
-        if arrival.files:
-            first = arrival.at if not step else arrival.at // step * step
-            moments.setdefault(first, _Moment(first, first + step)).add(arrival)
+        first = arrival.at if not step else arrival.at // step * step
+        moments.setdefault(first, _Moment(first, first + step)).add(arrival)
     return list(moments.values())
 
 
@@ -172,7 +201,7 @@ def _least(moments: Sequence[_Moment]) -> float:
             if since >= best:
                 break
             best = min(best, until[before] + since)
-        until.append(_CALL + best)
+        until.append(CALL + best)
     left = 0.0
     best = until[-1]
     for before in range(len(moments) - 1, -1, -1):
