@@ -126,6 +126,20 @@ class Client:
         """Undo a job, or report what an undo would restore."""
         return self._document("POST", f"/jobs/{_segment(job_id)}/undo", json={"dry_run": dry_run})
 
+    def points(self, table: str) -> Document:
+        """Return the recovery points of a table."""
+        return self._get(f"/tables/{_segment(table)}/points")
+
+    def restore(self, table: str, to: str, *, dry_run: bool = False, expected: str | None = None) -> Document:
+        """Queue a restore of a table, or report what it would change; `expected` is the current snapshot."""
+        body = {"to": to, "dry_run": dry_run, "expected_snapshot_id": expected}
+        return self._document("POST", f"/tables/{_segment(table)}/restore", json=body)
+
+    def repair(self, table: str, *, drop_lost: bool = False, approved_rows: int = 0, dry_run: bool = False) -> Document:
+        """Queue a repair of a table, or report what it would do; main loses `approved_rows` rows at most."""
+        body = {"drop_lost": drop_lost, "approved_rows": approved_rows, "dry_run": dry_run}
+        return self._document("POST", f"/tables/{_segment(table)}/repair", json=body)
+
     def vacuum(self, catalog: str, *, dry_run: bool = False) -> Document:
         """Start a vacuum of a catalog, or report what it would do."""
         return self._document("POST", f"/catalogs/{_segment(catalog)}/vacuum", json={"dry_run": dry_run})

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from icewright.core.capacity import Limits
 from icewright.core.copying import CopyResult
+from icewright.core.recovery import points
 from icewright.core.restore import total_rows
 from icewright.flow.undoable import removed_snapshots
 from icewright.ports import RestoreSnapshots
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from icewright.core.plan import MaintenancePlan
     from icewright.core.registering import RegisterResult
     from icewright.core.runs import Outcome
-    from icewright.core.table import Snapshot
+    from icewright.core.table import Snapshot, TableMetadata
     from icewright.flow.cycle import CycleResult
     from icewright.flow.erase import ErasureResult
     from icewright.flow.execute import JobResult
@@ -202,6 +203,24 @@ def restore_document(result: RestoreResult) -> dict[str, Any]:
         "notes": list(plan.schema_notes),
         "summary": result.summary,
     }
+
+
+def points_document(metadata: TableMetadata) -> dict[str, Any]:
+    """Return the recovery points of a table, the newest first, as a JSON document."""
+    items = []
+    for point in reversed(points(metadata)):
+        snapshot = metadata.by_id.get(point.snapshot_id)
+        items.append(
+            {
+                "name": point.name,
+                "cadence": str(point.cadence),
+                "time": point.time,
+                "snapshot_id": str(point.snapshot_id),
+                "committed": snapshot and snapshot.timestamp,
+                "rows": snapshot and total_rows(snapshot),
+            }
+        )
+    return {"table": str(metadata.ref), "items": items}
 
 
 def repair_document(result: RepairResult) -> dict[str, Any]:

@@ -20,8 +20,9 @@ from icewright.core.errors import Cancelled, IcewrightError, LeaseLost
 from icewright.core.policy import TIMEOUT
 from icewright.core.table import TableRef
 from icewright.flow.breakers import failing_resources, record_wait, waits_for
-from icewright.flow.execute import end_abandoned_job, execute_taken
+from icewright.flow.execute import end_abandoned_job
 from icewright.flow.lease import Lease
+from icewright.flow.requested import run_taken
 from icewright.flow.runtime import Runtime
 from icewright.ports import JobRow
 from icewright.ports.work import WAITS_AFTER, SupervisedWork, WorkState
@@ -151,7 +152,7 @@ class Worker:
     def _run(self, run: RunningJob) -> None:
         details: Mapping[str, object] = {"job_id": run.job.job_id, "table": str(run.job.ref)}
         try:
-            execute_taken(self._runtime, run.job, run.lease)
+            run_taken(self._runtime, run.job, run.lease)
         except Exception as error:  # noqa: BLE001 - a bug in one job ends no other
             if not run.lease.work.abandoned:
                 message = f"unexpected {type(error).__name__}: {error}"

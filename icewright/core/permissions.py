@@ -46,6 +46,7 @@ class Action(enum.StrEnum):
     ALERTS_ACKNOWLEDGE = "alerts.acknowledge"
     JOBS_DELETE = "jobs.delete"
     JOBS_UNDO = "jobs.undo"
+    TABLES_RESTORE = "tables.restore"
     POLICIES_CHANGE = "policies.change"
     CATALOGS_VACUUM = "catalogs.vacuum"
     CATALOGS_CHANGE = "catalogs.change"
@@ -85,6 +86,7 @@ PERMISSIONS: Mapping[Action, Permission] = {
     Action.ALERTS_ACKNOWLEDGE: Permission(_WORKERS, "acknowledge alerts, and silence them for a time"),
     Action.JOBS_DELETE: Permission(_OWNERS, f"start operations that delete: {', '.join(sorted(DELETING))}"),
     Action.JOBS_UNDO: Permission(_OWNERS, "undo jobs, and give up deletions that wait"),
+    Action.TABLES_RESTORE: Permission(_OWNERS, "return tables to earlier states, and repair them"),
     Action.POLICIES_CHANGE: Permission(_OWNERS, "change policy rules, or knobs of other operations for one run"),
     Action.CATALOGS_VACUUM: Permission(_OWNERS, "vacuum a whole catalog"),
     Action.AUDIT_READ: Permission(_OWNERS, "read the audit log"),

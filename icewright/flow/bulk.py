@@ -26,6 +26,13 @@ def queue_manual_job(
     runtime: Runtime, row: TableRow, operations: Sequence[Operation], knobs: Mapping[str, Any], *, force: bool = False
 ) -> str | None:
     """Queue a job past cooldowns, windows and scores; return its id, or None when the table has a job already."""
+    return queue_requested(runtime, row, {"set": dict(knobs), "force": force}, operations)
+
+
+def queue_requested(
+    runtime: Runtime, row: TableRow, options: Mapping[str, Any], operations: Sequence[Operation] = ()
+) -> str | None:
+    """Queue operations, or what the options name (`flow.requested`); return the job's id, or None as above."""
     ordered = tuple(op for op in Operation if op in operations)
     job = PlannedJob(
         ref=row.ref,
@@ -39,7 +46,6 @@ def queue_manual_job(
         on_pool=any(op in ON_POOL for op in ordered),
         priority=Priority.MANUAL,
     )
-    options = {"set": dict(knobs), "force": force}
     return runtime.store.jobs.enqueue(job, replace(runtime.trigger, kind=MANUAL), runtime.clock.now(), options)
 
 

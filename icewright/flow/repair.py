@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from icewright.core.errors import CommitConflict, CommitStateUnknown, InvariantViolated, Refused
+from icewright.core.errors import CommitConflict, CommitStateUnknown, InvariantViolated, Refused, TableReplaced
 from icewright.core.integrity import CheckLevel, FileFault, FileFaultKind, IntegrityReport
 from icewright.core.repair import LISTS, MANIFESTS, RepairKind, RepairPlan
 from icewright.core.restore import tag_before
@@ -16,10 +16,11 @@ from icewright.core.runs import VERIFICATION_FAILED
 from icewright.core.table import SnapshotRef, TableMetadata, TableRef
 from icewright.core.words import count
 from icewright.flow.runtime import Runtime
-from icewright.flow.table_job import table_job
-from icewright.ports import RepairRequest, SetRefs
+from icewright.flow.table_job import TableJob, table_job
+from icewright.ports import JobRow, RepairRequest, SetRefs
 
 REPAIR = "repair"  # option of a repair's job: whether lost files are dropped
+APPROVED_ROWS = "approved_rows"  # and of a queued one: how many rows main may lose
 _COMMIT_ATTEMPTS = 8
 
 
@@ -54,7 +55,9 @@ def repair(
     on the table, and when main would lose more rows than `approved_rows`; and the errors of the check and the commit.
     """
     if not dry_run:
-        return _carry_out(runtime, runtime.catalog(ref).load(ref), drop_lost=drop_lost, approved_rows=approved_rows)
+        metadata = runtime.catalog(ref).load(ref)
+        with table_job(runtime, ref, metadata.table_uuid, {REPAIR: str(drop_lost).lower()}, "repair") as job:
+            return _carry_out(runtime, metadata, job, drop_lost=drop_lost, approved_rows=approved_rows)
     report = runtime.engine.check(ref, CheckLevel.FOOTERS)
     base = runtime.catalog(ref).load(ref)
     return RepairResult(
@@ -62,24 +65,31 @@ def repair(
     )
 
 
+def carry_out_taken(runtime: Runtime, job: JobRow, held: TableJob) -> str:
+    """Carry a queued repair out, and let main lose no more rows than its person approved; return what was done."""
+    metadata = runtime.catalog(job.ref).load(job.ref)
+    if metadata.table_uuid != job.table_uuid:
+        raise TableReplaced(f"{job.ref} was replaced meanwhile: nothing was changed")
+    drop_lost, approved = job.options[REPAIR] == "true", int(job.options[APPROVED_ROWS])
+    return _carry_out(runtime, metadata, held, drop_lost=drop_lost, approved_rows=approved).summary
+
+
 def _carry_out(
-    runtime: Runtime, metadata: TableMetadata, *, drop_lost: bool, approved_rows: int | None
+    runtime: Runtime, metadata: TableMetadata, job: TableJob, *, drop_lost: bool, approved_rows: int | None
 ) -> RepairResult:
-    ref = metadata.ref
-    with table_job(runtime, ref, metadata.table_uuid, {REPAIR: str(drop_lost).lower()}, "repair") as job:
-        report = runtime.engine.check(ref, CheckLevel.FOOTERS)
-        request = RepairRequest(metadata, report.faults, drop_lost, job_id=job.job_id, check=job.lease.check)
-        again = [fault for fault in report.faults if fault.file == LISTS or _is_lost_manifest(fault)]
-        rebuilt = runtime.engine.repair(replace(request, faults=again, drop_lost=False))
-        written = replace(rebuilt, unrepaired=tuple(o for o in rebuilt.unrepaired if o.fault.file == LISTS))
-        done = {action.path for action in written.actions}
-        others = [fault for fault in report.faults if fault.file != LISTS and fault.path not in done]
-        main, tag = _repair_main(runtime, replace(request, faults=others), approved_rows)
-        plan = RepairPlan(written.actions + main.actions, written.unrepaired + main.unrepaired)
-        result = RepairResult(report, plan, False, tag, job.job_id)
-        _verify(runtime, result)
-        job.summary = result.summary
-        return result
+    report = runtime.engine.check(metadata.ref, CheckLevel.FOOTERS)
+    request = RepairRequest(metadata, report.faults, drop_lost, job_id=job.job_id, check=job.lease.check)
+    again = [fault for fault in report.faults if fault.file == LISTS or _is_lost_manifest(fault)]
+    rebuilt = runtime.engine.repair(replace(request, faults=again, drop_lost=False))
+    written = replace(rebuilt, unrepaired=tuple(o for o in rebuilt.unrepaired if o.fault.file == LISTS))
+    done = {action.path for action in written.actions}
+    others = [fault for fault in report.faults if fault.file != LISTS and fault.path not in done]
+    main, tag = _repair_main(runtime, replace(request, faults=others), approved_rows)
+    plan = RepairPlan(written.actions + main.actions, written.unrepaired + main.unrepaired)
+    result = RepairResult(report, plan, False, tag, job.job_id)
+    _verify(runtime, result)
+    job.summary = result.summary
+    return result
 
 
 def _is_lost_manifest(fault: FileFault) -> bool:

@@ -8,22 +8,23 @@ restore asked for again goes on, as a table that is there already has nothing to
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 
 from icewright.core.errors import CommitConflict, CommitStateUnknown, InvariantViolated, Refused, TableReplaced
 from icewright.core.integrity import CheckLevel
 from icewright.core.restore import RestorePlan, plan_restore, resolve, total_rows
 from icewright.core.runs import VERIFICATION_FAILED
-from icewright.core.table import MAIN, TableRef
+from icewright.core.table import MAIN, TableMetadata, TableRef
 from icewright.core.verify import identity_violations, ref_violations
 from icewright.core.words import count
 from icewright.flow.lease import Lease
 from icewright.flow.runtime import Runtime
-from icewright.flow.table_job import table_job
-from icewright.ports import SetRefs
+from icewright.flow.table_job import TableJob, table_job
+from icewright.ports import JobRow, SetRefs
 
 RESTORE = "restore"  # option of a restore's job: the snapshot that it returns to
+RESTORE_FROM = "restore_from"  # and of a queued one: the snapshot that it returns from
 _COMMIT_ATTEMPTS = 8  # of a commit, against writers that change no row of main
 
 
@@ -63,18 +64,21 @@ def restore(runtime: Runtime, refs: Sequence[TableRef], to: str, *, dry_run: boo
     return [RestoreResult(plan, dry_run=True) for plan in plans]
 
 
-def carry_out(runtime: Runtime, plans: Sequence[RestorePlan]) -> list[RestoreResult]:
-    """Restore tables as planned, and in no other way: what a writer has committed since stops it."""
+def carry_out(runtime: Runtime, plans: Sequence[RestorePlan], held: TableJob | None = None) -> list[RestoreResult]:
+    """Restore tables as planned, and in no other way: what a writer has committed since stops it.
+
+    `held` is a job that holds the table of the only plan already; otherwise each table gets one.
+    """
     with ExitStack() as stack:
         jobs = {}
         for plan in plans:
             if not plan.already:
                 metadata, options = plan.metadata, {RESTORE: str(plan.target.snapshot_id)}
                 job = table_job(runtime, metadata.ref, metadata.table_uuid, options, "restore")
-                jobs[metadata.ref] = stack.enter_context(job)
+                jobs[metadata.ref] = stack.enter_context(nullcontext(held) if held is not None else job)
         for plan in plans:
             _require_whole(runtime, plan)
-            _require_unmoved(runtime, plan)
+            _require_as_planned(runtime, plan)
         results = []
         for plan in plans:
             holder = jobs.get(plan.metadata.ref)
@@ -92,6 +96,18 @@ def planned(runtime: Runtime, ref: TableRef, to: str) -> RestorePlan:
     return plan_restore(metadata, history, resolve(metadata, history, to, now), now)
 
 
+def carry_out_taken(runtime: Runtime, job: JobRow, held: TableJob) -> str:
+    """Carry a queued restore out, from the head and to the snapshot that its person has seen; return what was done.
+
+    Raises `Refused` when a writer has committed since then.
+    """
+    metadata, target = runtime.catalog(job.ref).load(job.ref), int(job.options[RESTORE])
+    _require_unmoved(metadata, job.table_uuid, int(job.options[RESTORE_FROM]), target)
+    plan = plan_restore(metadata, runtime.files.history(metadata), metadata.by_id[target], runtime.clock.now())
+    (result,) = carry_out(runtime, [plan], held)
+    return result.summary
+
+
 def _require_whole(runtime: Runtime, plan: RestorePlan) -> None:
     """Raise `Refused` when a file that the target needs is missing or cut."""
     if plan.already:
@@ -105,20 +121,24 @@ def _require_whole(runtime: Runtime, plan: RestorePlan) -> None:
         )
 
 
-def _require_unmoved(runtime: Runtime, plan: RestorePlan) -> None:
-    """Raise `Refused` when main has moved since the plan, or the target is gone."""
+def _require_as_planned(runtime: Runtime, plan: RestorePlan) -> None:
     before = plan.metadata
     now = runtime.catalog(before.ref).load(before.ref)
-    if now.table_uuid != before.table_uuid:
-        raise TableReplaced(f"{before.ref} was replaced meanwhile: nothing was changed")
-    if now.current_snapshot_id != before.current_snapshot_id:
+    _require_unmoved(now, before.table_uuid, plan.head.snapshot_id, plan.target.snapshot_id)
+
+
+def _require_unmoved(now: TableMetadata, table_uuid: str, head: int, target: int) -> None:
+    """Raise `Refused` when main has moved from the head that was planned on, or the target is gone."""
+    if now.table_uuid != table_uuid:
+        raise TableReplaced(f"{now.ref} was replaced meanwhile: nothing was changed")
+    if now.current_snapshot_id != head:
         raise Refused(
-            f"{before.ref}: a writer has committed snapshot {now.current_snapshot_id} since the restore was planned; "
+            f"{now.ref}: a writer has committed snapshot {now.current_snapshot_id} since the restore was planned; "
             "nothing was changed: stop the writer, look at what it wrote, and restore again",
             "overtaken",
         )
-    if plan.target.snapshot_id not in now.by_id:
-        raise Refused(f"{before.ref}: snapshot {plan.target.snapshot_id} has expired meanwhile; nothing was changed")
+    if target not in now.by_id:
+        raise Refused(f"{now.ref}: snapshot {target} has expired meanwhile; nothing was changed")
 
 
 def _restore(runtime: Runtime, plan: RestorePlan, lease: Lease) -> None:
@@ -129,7 +149,7 @@ def _restore(runtime: Runtime, plan: RestorePlan, lease: Lease) -> None:
         base = catalog.load(ref)
         if base.current_snapshot_id == plan.target.snapshot_id and plan.tag in base.refs:
             return  # an attempt whose reply was lost has landed
-        _require_unmoved(runtime, plan)
+        _require_as_planned(runtime, plan)
         if any(each.name == plan.tag.name for each in base.refs):
             raise Refused(f"{ref}: there is a tag {plan.tag.name} already; nothing was changed")
         lease.check()

@@ -1,4 +1,4 @@
-"""A job that holds one table for work that no operation does: an undo, or a restore."""
+"""A job that holds one table for work that no operation does: an undo, a restore, a repair or an erasure."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from icewright.core.errors import Cancelled, LeaseLost, Refused
+from icewright.core.policy import STALL
 from icewright.core.runs import JobState
 from icewright.core.table import TableRef
 from icewright.flow.evaluate import evaluate_and_record
@@ -35,9 +36,17 @@ def table_job(
     job_id = runtime.store.jobs.claim(ref, table_uuid, (), runtime.trigger, now, options=options)
     if job_id is None:
         raise Refused(f"{ref}: another job works on the table; the {what} is possible when that has ended")
+    with held_job(runtime, ref, job_id, what, Lease(runtime, job_id, _TIME_LIMIT)) as job:
+        yield job
+
+
+@contextmanager
+def held_job(runtime: Runtime, ref: TableRef, job_id: str, what: str, lease: Lease) -> Iterator[TableJob]:
+    """Make the block the work of a job that has begun, and end the job with it. Raises what the block does."""
+    lease.set_limits(_TIME_LIMIT, timedelta(seconds=STALL.default))
     runtime.record_event("job_started", ref, {"job_id": job_id, "operations": ()})
     state, summary = JobState.INTERRUPTED, ""
-    with Lease(runtime, job_id, _TIME_LIMIT).heartbeat() as lease:
+    with lease.heartbeat():
         job = TableJob(job_id, lease)
         try:
             yield job

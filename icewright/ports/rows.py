@@ -36,6 +36,7 @@ class TableRow:
 
 
 ABANDONED_AFTER = timedelta(days=1)  # a catalog whose listing is overdue for longer is configured in no process
+WITHOUT_OPERATIONS = ("undo", "restore", "repair")  # options of jobs that name what no operation does
 MANUAL = "manual"  # the kind of trigger of jobs that a person or another system asked for
 
 
@@ -66,6 +67,11 @@ class JobRow:
     cancel_requested: bool
     options: Mapping[str, Any]  # of a manual job: its own settings, and whether cooldowns are ignored
     holder: str  # the process that runs it; blank while it is queued
+
+    @property
+    def work(self) -> str | None:
+        """Return what the job does where it has no operations: the option that says so."""
+        return next((name for name in WITHOUT_OPERATIONS if name in self.options), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from icewright.core.guardrails import Guardrail
 from icewright.core.layering import Policy, PolicyRule
 from icewright.core.plan import MaintenancePlan
 from icewright.core.policy import Operation
+from icewright.core.restore import TableHistory
 from icewright.core.runs import JobState, OperationState, Outcome, committed
 from icewright.core.steps import ExpireSnapshots, RemoveOrphans, RewriteDataFiles
 from icewright.core.table import (
@@ -82,6 +83,10 @@ class FactFiles:
     def outside(self, metadata: TableMetadata, snapshots: Sequence[Snapshot]) -> tuple[str, ...]:
         """No table here uses files of others."""
         return ()
+
+    def history(self, metadata: TableMetadata) -> TableHistory:
+        """Main came to each snapshot when that was committed, and columns never changed."""
+        return TableHistory(tuple((s.timestamp, s.snapshot_id) for s in metadata.snapshots), {})
 
     def planning_seconds(self, snapshot: Snapshot) -> float:
         """What was said; a hundredth of a second where nothing was."""

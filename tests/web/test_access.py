@@ -33,6 +33,8 @@ BODIES: Mapping[tuple[str, str], Any] = {
     ("post", "/fleet/pause"): {"reason": "x"},
     ("post", "/catalogs/{catalog}/vacuum"): {"dry_run": True},
     ("post", "/jobs/{job_id}/undo"): {"dry_run": True},
+    ("post", "/tables/{name}/restore"): {"to": "main", "dry_run": True},
+    ("post", "/tables/{name}/repair"): {"dry_run": True},
     ("put", "/tables/{name}/pins/{reader}"): {"snapshot_id": 1},
     ("put", "/alerts/{alert_id}/acknowledgement"): {"note": "x"},
     ("put", "/policies/{scope}"): {"set": {"compact.min_input_files": 9}},

@@ -35,7 +35,14 @@ pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
 
 BROWSER = {"accept": "text/html,application/xhtml+xml"}
 PAGE = "/tables/lake/sales/orders"
-PAGES = ("/", "/tables", "/queue", "/jobs", PAGE, *(f"{PAGE}?show={side}" for side in ("runs", "snapshots", "knobs")))
+PAGES = (
+    "/",
+    "/tables",
+    "/queue",
+    "/jobs",
+    PAGE,
+    *(f"{PAGE}?show={side}" for side in ("runs", "snapshots", "recovery", "knobs")),
+)
 FORM = {"content-type": "application/x-www-form-urlencoded"}
 CHANGES = {
     "/do/run": {"table": "lake.sales.orders", "operation": "compact", "how": "run"},
@@ -43,6 +50,8 @@ CHANGES = {
     "/do/resume": {"table": "lake.sales.orders"},
     "/do/cancel": {"job": "JOB"},
     "/do/undo": {"job": "JOB", "how": "undo"},
+    "/do/restore": {"table": "lake.sales.orders", "to": "main"},
+    "/do/repair": {"table": "lake.sales.orders"},
 }
 
 

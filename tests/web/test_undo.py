@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -38,12 +39,23 @@ TABLE = f"lake.{NAME}"
 
 
 @pytest.fixture
-def client(workspace: Workspace) -> Iterator[TestClient]:
+def serve(workspace: Workspace) -> Iterator[Callable[[], TestClient]]:
+    """What lets somebody on this machine in."""
+    with ExitStack() as stack:
+
+        def served() -> TestClient:
+            app = create_app(workspace.app, Settings(), ServiceStatus(list, lambda: b""))
+            made = TestClient(app, "http://127.0.0.1:8765", client=(HERE, 50000), raise_server_exceptions=False)
+            return stack.enter_context(made)
+
+        yield served
+
+
+@pytest.fixture
+def client(workspace: Workspace, serve: Callable[[], TestClient]) -> TestClient:
     """Somebody on this machine, where a table has a long history."""
     history(workspace)
-    app = create_app(workspace.app, Settings(), ServiceStatus(list, lambda: b""))
-    with TestClient(app, "http://127.0.0.1:8765", client=(HERE, 50000), raise_server_exceptions=False) as made:
-        yield made
+    return serve()
 
 
 def test_a_job_says_what_expired_and_what_waits(workspace: Workspace, client: TestClient) -> None:

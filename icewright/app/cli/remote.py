@@ -162,6 +162,21 @@ class RemoteBackend:
     def undo(self, job: str, *, dry_run: bool) -> Document:
         return self._ask(lambda client: client.undo(job, dry_run=dry_run))
 
+    def restore(self, table: str, to: str, *, dry_run: bool, expected: str | None = None) -> Document:
+        """Return what a restore would change, or the restore with the state of its job."""
+        with self._client() as client:
+            document = client.restore(table, to, dry_run=dry_run, expected=expected)
+            return document | _followed(client, document["job_id"])
+
+    def repair(self, table: str, *, drop_lost: bool, dry_run: bool, approved_rows: int = 0) -> Document:
+        """Return what a repair would do, or the state of its job."""
+        with self._client() as client:
+            document = client.repair(table, drop_lost=drop_lost, dry_run=dry_run, approved_rows=approved_rows)
+            return document | _followed(client, document.get("job_id"))
+
+    def points(self, table: str) -> Document:
+        return self._ask(lambda client: client.points(table))
+
     def vacuum(self, catalog: str, *, dry_run: bool) -> Document:
         return self._ask(lambda client: client.vacuum(catalog, dry_run=dry_run))
 
@@ -170,6 +185,14 @@ class RemoteBackend:
 
     def give_up(self, job: str) -> Document:
         return self._ask(lambda client: client.give_up(job))
+
+
+def _followed(client: Client, job_id: str | None) -> Document:
+    """Return state and summary of a job when it has ended; nothing where there is none."""
+    if job_id is None:
+        return {}
+    job = client.follow(job_id)
+    return {"state": job["state"], "summary": job["summary"]}
 
 
 def _selected(selection: TableSelection) -> Document:

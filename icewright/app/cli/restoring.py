@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from icewright.app import output
 from icewright.app.cli import views
 from icewright.app.cli.base import (
+    OPTIONS,
     DryRun,
     Json,
     Table,
@@ -17,28 +19,33 @@ from icewright.app.cli.base import (
     app,
     complete_table,
     confirm,
+    exit_code,
     known_table,
     leave,
     open_application,
     select_catalogs,
 )
 from icewright.app.cli.copying import show_copied
+from icewright.app.output import Column, echo, escape, moment
 from icewright.core.errors import UsageError
 from icewright.core.table import TableRef, split_name
 from icewright.core.words import count
 
 if TYPE_CHECKING:  # it loads every library
     from icewright.app.bootstrap import Application
+    from icewright.app.cli.remote import RemoteBackend
 
 
 @app.command()
 def restore(
     to: Annotated[
-        str,
+        str | None,
         typer.Option(
-            "--to", metavar="STATE", help="A recovery point, a time (in UTC), a snapshot id, a tag or a branch."
+            "--to",
+            metavar="STATE",
+            help="A recovery point, a time (in UTC), a snapshot id, a tag or a branch; without it, list the points.",
         ),
-    ],
+    ] = None,
     table: Annotated[
         str | None, typer.Argument(metavar="[TABLE]", help="catalog.namespace.table", autocompletion=complete_table)
     ] = None,
@@ -58,33 +65,31 @@ def restore(
     The table reads as it did then; a tag keeps the state before, so that the restore can be taken back. On a terminal
     the command asks for confirmation first.
     """
-    from icewright.app.documents import copy_document, restore_document
+    from icewright.app.documents import copy_document
     from icewright.flow.copy import restore_beside
-    from icewright.flow.reconcile import reconcile_interrupted
-    from icewright.flow.restore import carry_out
-    from icewright.flow.restore import restore as restore_tables
 
     if (table is None) == (namespace is None) or (name is not None and table is None):
         raise UsageError("restore either one table, or all tables of a namespace by --namespace CATALOG.NAMESPACE")
+    if to is None:
+        if table is None or name is not None:
+            raise UsageError("--to: name the state, as in --to 2026-11-25T10:30")
+        _list_points(table, as_json=as_json)
+        return
+    ask = sys.stdin.isatty() and not (dry_run or yes)
+    if OPTIONS.server:
+        if table is None or name is not None:
+            raise UsageError("--server restores one table in its place: leave out --namespace and --as")
+        _restore_by_service(
+            table, to, dry_run=dry_run, ask=sys.stdin.isatty() and not (dry_run or yes), as_json=as_json
+        )
+        return
     if name is not None and table is not None:
         with open_application() as opened:
             ref = known_table(opened, table).ref
             result = restore_beside(opened.runtime, ref, to, TableRef.parse(name), dry_run=dry_run)
         output.show(copy_document(result), as_json, show_copied)
         return
-    with open_application() as opened:
-        refs = [known_table(opened, table).ref] if table is not None else _tables_of(opened, namespace or "")
-        if not dry_run:
-            for line in reconcile_interrupted(opened.runtime):
-                output.note(line)
-        ask = sys.stdin.isatty() and not (dry_run or yes)
-        results = restore_tables(opened.runtime, refs, to, dry_run=dry_run or ask)
-        if ask:
-            views.show_restored([restore_document(result) for result in results])
-            confirm(f"Return {count(len(refs), 'table')} to {to}?", yes=False)
-            results = carry_out(opened.runtime, [result.plan for result in results])
-    documents = [restore_document(result) for result in results]
-    output.show(documents, as_json, views.show_restored)
+    _restore_in_place(table, namespace, to, dry_run=dry_run, ask=ask, as_json=as_json)
 
 
 @app.command()
@@ -107,21 +112,93 @@ def repair(
     from icewright.flow.reconcile import reconcile_interrupted
     from icewright.flow.repair import repair as repair_table
 
+    ask = sys.stdin.isatty() and not (dry_run or yes)
+    if OPTIONS.server:
+        _repair_by_service(table, drop_lost=drop_lost, dry_run=dry_run, ask=ask, as_json=as_json)
+        return
     with open_application() as opened:
         ref = known_table(opened, table).ref
         if not dry_run:
             for line in reconcile_interrupted(opened.runtime):
                 output.note(line)
-        ask = sys.stdin.isatty() and not (dry_run or yes)
         result = repair_table(opened.runtime, ref, drop_lost=drop_lost, dry_run=dry_run or ask)
         if ask and result.plan.actions:
-            views.show_repaired(repair_document(result))
+            _show_repaired(repair_document(result))
             confirm(f"Repair {ref}?", yes=False)
             approved = result.plan.lost_rows
             result = repair_table(opened.runtime, ref, drop_lost=drop_lost, approved_rows=approved)
     document = repair_document(result)
-    output.show(document, as_json, views.show_repaired)
+    output.show(document, as_json, _show_repaired)
     leave(1 if result.plan.unrepaired else 0)
+
+
+def _restore_in_place(
+    table: str | None, namespace: str | None, to: str, *, dry_run: bool, ask: bool, as_json: bool
+) -> None:
+    """Restore tables in this process, once their plans were seen."""
+    from icewright.app.documents import restore_document
+    from icewright.flow.reconcile import reconcile_interrupted
+    from icewright.flow.restore import carry_out
+    from icewright.flow.restore import restore as restore_tables
+
+    with open_application() as opened:
+        refs = [known_table(opened, table).ref] if table is not None else _tables_of(opened, namespace or "")
+        if not dry_run:
+            for line in reconcile_interrupted(opened.runtime):
+                output.note(line)
+        results = restore_tables(opened.runtime, refs, to, dry_run=dry_run or ask)
+        if ask:
+            views.show_restored([restore_document(result) for result in results])
+            confirm(f"Return {count(len(refs), 'table')} to {to}?", yes=False)
+            results = carry_out(opened.runtime, [result.plan for result in results])
+    documents = [restore_document(result) for result in results]
+    output.show(documents, as_json, views.show_restored)
+
+
+def _service() -> RemoteBackend:
+    from icewright.app.cli.remote import RemoteBackend
+
+    return RemoteBackend(OPTIONS.server or "")
+
+
+def _list_points(table: str, *, as_json: bool) -> None:
+    """Print the recovery points of a table."""
+    if OPTIONS.server:
+        document = _service().points(table)
+    else:
+        from icewright.app.documents import points_document
+
+        with open_application() as opened:
+            ref = known_table(opened, table).ref
+            document = points_document(opened.runtime.catalog(ref).load(ref))
+    output.show(document, as_json, _show_points)
+
+
+def _restore_by_service(table: str, to: str, *, dry_run: bool, ask: bool, as_json: bool) -> None:
+    """Let a worker of the service restore a table, once its plan was seen."""
+    service = _service()
+    document = service.restore(table, to, dry_run=True)
+    if not dry_run and not document["already"]:
+        if ask:
+            views.show_restored([document])
+            confirm(f"Return {table} to {to}?", yes=False)
+        document = service.restore(table, to, dry_run=False, expected=document["from_snapshot_id"])
+    output.show([document], as_json, views.show_restored)
+    leave(exit_code([document.get("state", "succeeded")]))
+
+
+def _repair_by_service(table: str, *, drop_lost: bool, dry_run: bool, ask: bool, as_json: bool) -> None:
+    """Let a worker of the service repair a table, once its plan was seen."""
+    service = _service()
+    planned = document = service.repair(table, drop_lost=drop_lost, dry_run=True)
+    if not dry_run and planned["actions"]:
+        if ask:
+            _show_repaired(planned)
+            confirm(f"Repair {table}?", yes=False)
+        job = service.repair(table, drop_lost=drop_lost, dry_run=False, approved_rows=planned["lost_rows"])
+        document = planned | {name: job[name] for name in ("dry_run", "job_id", "state", "summary")}
+    output.show(document, as_json, _show_repaired)
+    leave(1 if document["unrepaired"] or document.get("state", "succeeded") != "succeeded" else 0)
 
 
 def _tables_of(opened: Application, namespace: str) -> list[TableRef]:
@@ -133,3 +210,23 @@ def _tables_of(opened: Application, namespace: str) -> list[TableRef]:
     if not names or not refs:
         raise UsageError(f"--namespace {namespace}: there are no tables; write it as CATALOG.NAMESPACE")
     return [known_table(opened, str(ref)).ref for ref in refs]
+
+
+def _show_points(document: Mapping[str, Any]) -> None:
+    """Print the recovery points of a table, the newest first."""
+    lines = [(point["name"], moment(point["time"]), point["snapshot_id"], point["rows"]) for point in document["items"]]
+    if not lines:
+        echo(f"{escape(document['table'])} has no recovery points")
+        return
+    columns = (Column("point"), Column("time (UTC)", rank=1), Column("snapshot"), Column("rows", right=True, rank=2))
+    output.rows(f"Recovery points of {document['table']}", columns, lines)
+
+
+def _show_repaired(document: Mapping[str, Any]) -> None:
+    """Print what a repair does about each fault, and which faults stay and why."""
+    echo(f"[bold]{escape(document['table'])}[/]  {escape(document['summary'])}")
+    for action in document["actions"]:
+        lost = f", {count(action['rows'], 'row')} of main" if action["kind"] == "drop" else ""
+        echo(f"  [green]{action['kind']}[/] {escape(action['path'])}: {escape(action['detail'])}{lost}")
+    for fault in document["unrepaired"]:
+        echo(f"  [red]{fault['kind']}[/] {escape(fault['file'])} {escape(fault['path'])}: {escape(fault['reason'])}")

@@ -286,16 +286,6 @@ def show_restored(results: Documents) -> None:
                 rows(f"{title}{more}", (Column("snapshot"), Column("time (UTC)"), "operation", "rows"), lines)
 
 
-def show_repaired(document: Mapping[str, Any]) -> None:
-    """Print what a repair does about each fault, and which faults stay and why."""
-    echo(f"[bold]{escape(document['table'])}[/]  {escape(document['summary'])}")
-    for action in document["actions"]:
-        lost = f", {count(action['rows'], 'row')} of main" if action["kind"] == "drop" else ""
-        echo(f"  [green]{action['kind']}[/] {escape(action['path'])}: {escape(action['detail'])}{lost}")
-    for fault in document["unrepaired"]:
-        echo(f"  [red]{fault['kind']}[/] {escape(fault['file'])} {escape(fault['path'])}: {escape(fault['reason'])}")
-
-
 def _rows_of(summary: Mapping[str, str]) -> str:
     changes = [
         f"{sign}{summary[name]}" for sign, name in (("+", "added-records"), ("-", "deleted-records")) if name in summary

@@ -29,7 +29,7 @@ def paths(site: Site, *, states: bool) -> list[str]:
     every = [
         "/",
         "/tables",
-        *(table_url(CLICKS, show=show) for show in ("", "runs", "snapshots", "knobs")),
+        *(table_url(CLICKS, show=show) for show in ("", "runs", "snapshots", "recovery", "knobs")),
         "/queue",
         "/jobs",
         f"/jobs/{jobs['succeeded']}",

@@ -10,6 +10,7 @@ from icewright.core.runs import JobState
 from icewright.core.table import TableRef
 from icewright.ports import ProcessRow
 from tests.web.pages.conftest import CLICKS, EVENTS, Opener, Site
+from tests.web.pages.test_every_page import faults
 
 pytestmark = [pytest.mark.web, pytest.mark.external, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 SESSIONS = TableRef.parse("lake.web.sessions")
@@ -87,6 +88,29 @@ def test_a_dry_run(site: Site, desk: Opener) -> None:
         box.uncheck()
     page.get_by_role("button", name="Run now").click()
     expect(page.get_by_role("status")).to_contain_text("at least one")
+
+
+def test_a_restore_and_a_repair(site: Site, desk: Opener) -> None:
+    """The tab leads to what would go, and from there to the job; a whole table needs no repair."""
+    window = desk(site.local)
+    page = window.page
+    if (planned := site.store.tables.get(CLICKS).held_by) is not None:
+        site.store.jobs.request_cancel(planned, site.app.runtime.clock.now())
+    page.goto(table_url(CLICKS, show="recovery"))
+    page.get_by_label("or a time").fill("month-end")
+    page.get_by_role("button", name="Restore…").click()
+    expect(page.locator("h1")).to_have_text("Restore?")
+    expect(page.get_by_label("Commits that leave main")).to_be_visible()
+    assert not faults(window)
+    page.get_by_role("button", name="Restore").click()
+    expect(page.get_by_role("status")).to_contain_text("The restore waits for a worker")
+    expect(page.get_by_label("Facts")).to_contain_text("Returns to")
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.locator("h1 + .pill")).to_have_text("cancelled")
+    page.goto(table_url(CLICKS, show="recovery"))
+    page.get_by_role("button", name="Check, and show repairs…").click()
+    expect(page.locator("main")).to_contain_text("no fault")
+    assert not faults(window)
 
 
 def test_tables_follow_what_happens(site: Site, desk: Opener) -> None:

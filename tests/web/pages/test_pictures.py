@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.web, pytest.mark.external, pytest.mark.filterwarnings(
 def test_every_page_has_a_picture(site: Site, browser: Browser, tmp_path: Path) -> None:
     """Each place of the navigation, tab and state of a job has a name, and a picture as wide as the window."""
     found = pages(site.app)
-    tabs = {f"table-{name}" for name in ("health", "runs", "snapshots", "settings")}
+    tabs = {f"table-{name}" for name in ("health", "runs", "snapshots", "recovery", "settings")}
     assert {"overview", "tables", "queue", "jobs", "alerts", "settings", "simulate", "job-failed", *tabs} <= set(found)
     few = {name: found[name] for name in ("overview", "table-runs")}
     assert take(browser, site.local, few, tmp_path) == len(few) * len(LOOKS)

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from icewright.app.web.api import access, bulk, catalogs, jobs, overview, policies, system, tables, triggers, vacuums
+from icewright.app.web.api import (
+    access,
+    bulk,
+    catalogs,
+    jobs,
+    overview,
+    policies,
+    recovery,
+    system,
+    tables,
+    triggers,
+    vacuums,
+)
 
 PREFIX = "/api/v1"
 
 router = APIRouter(prefix=PREFIX)
-for part in (overview, bulk, tables, triggers, jobs, policies, system, catalogs, vacuums, access):
+for part in (overview, bulk, tables, triggers, recovery, jobs, policies, system, catalogs, vacuums, access):
     router.include_router(part.router)
 
 __all__ = ["PREFIX", "router"]

@@ -179,7 +179,7 @@ def _listed(caller: Caller, query: JobQuery, after: After | None, limit: int) ->
 
 def _job(item: JobItem) -> models.Job:
     row: JobRow = item.job
-    names = ("job_id", "state", "operations", "trigger", "actor", "created", "started", "finished", "summary")
+    names = ("job_id", "state", "operations", "work", "trigger", "actor", "created", "started", "finished", "summary")
     return models.Job(
         **{name: getattr(row, name) for name in names},
         table=str(row.ref),

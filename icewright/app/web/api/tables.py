@@ -77,7 +77,7 @@ def table(name: str, caller: Annotated[Caller, needs(Action.TABLES_READ)]) -> mo
 def knobs(name: str, caller: Annotated[Caller, needs(Action.TABLES_READ)]) -> models.Knobs:
     """Return every knob of a table, with properties as the metadata has them now."""
     row = caller.table(name)
-    effective = caller.runtime.policy().knobs_for(row.ref, _metadata(caller.runtime, row))
+    effective = caller.runtime.policy().knobs_for(row.ref, metadata_of(caller.runtime, row))
     return models.Knobs(
         table=str(row.ref),
         knobs=[models.Knob(**knob) for knob in knobs_document(effective)],
@@ -89,7 +89,7 @@ def knobs(name: str, caller: Annotated[Caller, needs(Action.TABLES_READ)]) -> mo
 def snapshots(name: str, caller: Annotated[Caller, needs(Action.TABLES_READ)], limit: Limit = 100) -> models.Snapshots:
     """Return the newest snapshots, and all refs and pins, from the current metadata."""
     row = caller.table(name)
-    metadata = _metadata(caller.runtime, row)
+    metadata = metadata_of(caller.runtime, row)
     newest = sorted(metadata.snapshots, key=lambda s: (s.timestamp, s.sequence_number), reverse=True)[:limit]
     items = [
         models.Snapshot(
@@ -122,7 +122,7 @@ def pin(
 ) -> models.Pin:
     """Keep a snapshot and all later ones from expiry; a second pin of the reader replaces the first."""
     row, runtime, snapshot_id = caller.table(name), caller.runtime, int(body.snapshot_id)
-    metadata = _metadata(runtime, row)
+    metadata = metadata_of(runtime, row)
     if snapshot_id not in metadata.by_id:
         raise Problem(409, f"{row.ref} has no snapshot {snapshot_id}; it may have been expired already")
     now, max_hours = runtime.clock.now(), runtime.policy().knobs_for(row.ref, metadata)[MAX_PIN_AGE]
@@ -241,7 +241,8 @@ def _pin(pin_: SnapshotPin) -> models.Pin:
     )
 
 
-def _metadata(runtime: Runtime, row: TableRow) -> TableMetadata:
+def metadata_of(runtime: Runtime, row: TableRow) -> TableMetadata:
+    """Return the table's metadata as it is now. Raises `Problem` 404, and the errors of the catalog."""
     catalog = runtime.catalogs.get(row.ref.catalog)
     if catalog is None or row.dropped:
         raise Problem(404, f"{row.ref} is of a catalog that is not configured any more, or was dropped")

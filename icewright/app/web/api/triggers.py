@@ -17,7 +17,7 @@ from icewright.core.layering import parse_settings
 from icewright.core.permissions import Action, needed, place_of
 from icewright.core.table import TableRef
 from icewright.flow.bulk import queue_manual_job, would_do
-from icewright.ports import FleetPause, TableRow
+from icewright.ports import TableRow
 
 router = api_router("jobs", prefix="/tables")
 LISTED = 1000  # files of a dry run in the response
@@ -50,9 +50,9 @@ def start(
     actions = needed(body.operations, body.set, dry_run=body.dry_run)
     row, runtime = caller.table(name, *actions), caller.runtime
     knobs = parse_settings("set", body.set, runtime.policy().guardrails)
-    _require_startable(row, body, runtime.store.fleet.get())
-    if row.ref.catalog not in runtime.scopes:
-        raise Problem(409, f"{row.ref}: the configuration has no catalog {row.ref.catalog} any more")
+    require_startable(caller, row, dry_run=body.dry_run)
+    if row.paused and not body.force and not body.dry_run:
+        raise Problem(409, f"{row.ref} is paused ({row.paused}): resume it, or ask with force")
     if body.dry_run:
         response.status_code = 200
         return _dry_run(caller, row, body, knobs)
@@ -61,23 +61,30 @@ def start(
     return _once(caller, key, f"{row.ref} {body.model_dump_json()}", lambda: _start(caller, row, body, knobs, actions))
 
 
-def _require_startable(row: TableRow, body: models.JobRequest, pause: FleetPause | None) -> None:
+def require_startable(caller: Caller, row: TableRow, *, dry_run: bool) -> None:
+    """Raise `Problem` 409 when no job can begin on the table now, whether or not it is paused."""
     if row.dropped:
         raise Problem(409, f"{row.ref} was dropped")
-    if row.table_uuid is None and not body.dry_run:
+    if row.table_uuid is None and not dry_run:
         raise Problem(409, f"{row.ref} has not been evaluated yet: try again in a moment")
-    if pause is not None and not body.dry_run:
+    if not dry_run and (pause := caller.runtime.store.fleet.get()) is not None:
         raise Problem(409, f"{pause}; no job begins until somebody resumes the fleet")
-    if row.paused and not body.force and not body.dry_run:
-        raise Problem(409, f"{row.ref} is paused ({row.paused}): resume it, or ask with force")
+    if row.ref.catalog not in caller.runtime.scopes:
+        raise Problem(409, f"{row.ref}: the configuration has no catalog {row.ref.catalog} any more")
+
+
+def require_queued(caller: Caller, row: TableRow, job_id: str | None) -> str:
+    """Return the id of a job that was queued. Raises `Problem` 409 for None, as the table has a job then."""
+    if job_id is None:
+        raise Problem(409, f"{row.ref} has a job already: {_active_job_id(caller, row.ref) or 'it has just begun'}")
+    return job_id
 
 
 def _start(
     caller: Caller, row: TableRow, body: models.JobRequest, knobs: dict[str, Any], actions: tuple[Action, ...]
 ) -> models.Started:
-    job_id = queue_manual_job(caller.runtime, row, body.operations, knobs, force=body.force)
-    if job_id is None:
-        raise Problem(409, f"{row.ref} has a job already: {_active_job_id(caller, row.ref) or 'it has just begun'}")
+    queued = queue_manual_job(caller.runtime, row, body.operations, knobs, force=body.force)
+    job_id = require_queued(caller, row, queued)
     details = {"operations": [str(op) for op in body.operations], "set": knobs, "force": body.force}
     caller.audit(str(row.ref), place_of(row.ref), actions[-1], job_id=job_id, **details)
     summary = "it waits for a worker"

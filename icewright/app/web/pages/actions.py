@@ -88,6 +88,49 @@ def undo(submission: Annotated[Submission, submitted(Action.JOBS_UNDO)]) -> Resp
     return redirect(back, f"{undone.summary[:1].upper()}{undone.summary[1:]}.")
 
 
+@router.post("/restore")
+def restore(submission: Annotated[Submission, submitted(Action.TABLES_RESTORE)]) -> Response:
+    """Show which commits and rows go by a restore, or queue it once confirmed."""
+    table, form, caller = _table(submission), submission.form, submission.caller
+    back, confirmed = table_url(table, show="recovery"), form.one("how") == "confirmed"
+    try:
+        to = form.one("to").strip() or form.one("point")
+        body = models.RestoreRequest(to=to, dry_run=not confirmed, expected_snapshot_id=form.one("expected") or None)
+        result = api.recovery.restore(table, body, Response(), caller)
+    except Problem as problem:
+        return _redirect_or_raise(problem, back)
+    except ValidationError:
+        return redirect(back, "Choose a point, or write a time, a snapshot id, a tag or a branch.", "warn")
+    except (TerminalError, CommitConflict) as error:
+        return redirect(back, f"{error}.", "bad")
+    if result.already:
+        return redirect(back, f"{result.summary[:1].upper()}{result.summary[1:]}.")
+    if result.job_id is None:
+        crumbs = [Crumb("Tables", "/tables"), Crumb(table, back)]
+        return render_page(caller, "restore.html", restore=result, back=back, crumbs=crumbs)
+    return redirect(f"/jobs/{result.job_id}", "The restore waits for a worker.")
+
+
+@router.post("/repair")
+def repair(submission: Annotated[Submission, submitted(Action.TABLES_RESTORE)]) -> Response:
+    """Show what a repair would do, or queue it once confirmed."""
+    table, form, caller = _table(submission), submission.form, submission.caller
+    back, drop_lost = table_url(table, show="recovery"), form.one("drop_lost") == "yes"
+    approved = int(text) if (text := form.one("approved")[:18]).isdecimal() else 0
+    dry_run = form.one("how") != "confirmed"
+    body = models.RepairRequest(drop_lost=drop_lost, approved_rows=approved, dry_run=dry_run)
+    try:
+        result = api.recovery.repair(table, body, Response(), caller)
+    except Problem as problem:
+        return _redirect_or_raise(problem, back)
+    except (TerminalError, CommitConflict) as error:
+        return redirect(back, f"{error}.", "bad")
+    if isinstance(result, models.Started):
+        return redirect(f"/jobs/{result.job_id}", "The repair waits for a worker.")
+    crumbs = [Crumb("Tables", "/tables"), Crumb(table, back)]
+    return render_page(caller, "repair.html", repair=result, drop_lost=drop_lost, back=back, crumbs=crumbs)
+
+
 @router.post("/pause")
 def pause(submission: Annotated[Submission, submitted(Action.TABLES_PAUSE)]) -> Response:
     """Pause automatic maintenance of a table."""

@@ -1,4 +1,4 @@
-"""The page of a table: health, runs, snapshots and settings."""
+"""The page of a table: health, runs, snapshots, recovery and settings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from icewright.core.table import TableRef
 from icewright.ports.views import WaitingItem
 
 router = APIRouter()
-TABS = (("", "Health"), ("runs", "Runs"), ("snapshots", "Snapshots"), ("knobs", "Settings"))
+TABS = (("", "Health"), ("runs", "Runs"), ("snapshots", "Snapshots"), ("recovery", "Recovery"), ("knobs", "Settings"))
 _RUNS, _SNAPSHOTS = 50, 100
 _SECONDS = 3.0  # between two looks of a page that follows
 
@@ -83,6 +83,9 @@ def _tab(show: str, caller: Caller, detail: models.TableDetail) -> dict[str, Any
             return {"side": "_table_runs.html", **_runs(caller, detail)}
         case "snapshots":
             return {"side": "_table_snapshots.html", **_snapshots(caller, detail)}
+        case "recovery":
+            points, fault = _read(lambda: api.recovery.points(detail.table, caller))
+            return {"side": "_table_recovery.html", "points": points, "fault": fault}
     return {"side": "_table_knobs.html", **_knobs(caller, detail)}
 
 
@@ -143,7 +146,14 @@ def _read(read: Callable[[], Any]) -> tuple[Any, str]:
 
 
 def _permissions(caller: Caller, ref: TableRef) -> dict[str, bool]:
-    actions = (Action.JOBS_DRY_RUN, Action.JOBS_RUN, Action.JOBS_DELETE, Action.TABLES_PAUSE, Action.JOBS_CANCEL)
+    actions = (
+        Action.JOBS_DRY_RUN,
+        Action.JOBS_RUN,
+        Action.JOBS_DELETE,
+        Action.TABLES_PAUSE,
+        Action.JOBS_CANCEL,
+        Action.TABLES_RESTORE,
+    )
     return {action.name.lower(): caller.principal.may(action, place_of(ref)) for action in actions}
 
 

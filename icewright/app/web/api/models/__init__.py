@@ -55,6 +55,14 @@ from icewright.app.web.api.models.jobs import (
     Waiting,
     WaitingFiles,
 )
+from icewright.app.web.api.models.recovery import (
+    Point,
+    Points,
+    Repair,
+    RepairRequest,
+    Restore,
+    RestoreRequest,
+)
 from icewright.app.web.api.models.tables import (
     IgnoredProperty,
     Knob,

@@ -187,6 +187,7 @@ class Job(BaseModel):
     table: str
     state: JobState
     operations: list[Operation]
+    work: str | None = Field(description="of a job without operations: undo, restore or repair")
     trigger: str
     actor: str
     created: datetime
@@ -241,7 +242,8 @@ class JobDetail(Job):
     """One job with its runs."""
 
     options: dict[str, Any] = Field(
-        description="options of a manual job; `undo`: the job that it undid; `restore`: the snapshot it returned to"
+        description="options of a manual job; `undo`: the job that it undid; `restore`: the snapshot it returns to; "
+        "`repair`: whether main goes on without lost files"
     )
     runs: list[Run]
     removed: list[Removed] = Field(description="what its expiry removed from the metadata")

@@ -1,0 +1,79 @@
+"""Bodies of recovery points, restores and repairs."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field
+
+from icewright.app.web.api.models.common import RequestBody, Text
+from icewright.app.web.api.models.jobs import RemovedSnapshot
+
+
+class Point(BaseModel):
+    """A recovery point of a table."""
+
+    name: str = Field(description="of the tag")
+    cadence: str
+    time: datetime = Field(description="at which the table was so")
+    snapshot_id: str
+    committed: datetime | None
+    rows: int | None = Field(description="in its data files, deleted ones included")
+
+
+class Points(BaseModel):
+    """The recovery points of a table, the newest first."""
+
+    table: str
+    items: list[Point]
+
+
+class RestoreRequest(RequestBody):
+    """A request to return a table to an earlier state."""
+
+    to: Annotated[Text, Field(min_length=1)] = Field(
+        description="a recovery point, a time, a snapshot id, a tag or a branch"
+    )
+    dry_run: bool = Field(False, description="report which commits and rows go, and change nothing")
+    expected_snapshot_id: Annotated[str, Field(pattern="^[0-9]{1,19}$")] | None = Field(
+        None, description="`from_snapshot_id` of the dry run: the restore is refused when a writer has committed since"
+    )
+
+
+class Restore(BaseModel):
+    """A restore that was queued, or what it would change."""
+
+    table: str
+    dry_run: bool
+    already: bool = Field(description="main leads there now, and nothing is to be done")
+    job_id: str | None = Field(description="null for a dry run, and where nothing is to be done")
+    from_snapshot_id: str
+    to_snapshot_id: str
+    rows_before: int | None
+    rows_after: int | None
+    leaving: list[RemovedSnapshot] = Field(description="commits that leave main, the newest first")
+    returning: list[RemovedSnapshot] = Field(description="commits that come back")
+    tag: str | None = Field(description="that will keep the state before")
+    notes: list[str]
+    summary: str
+
+
+class RepairRequest(RequestBody):
+    """A request to repair what a check to the footers finds."""
+
+    drop_lost: bool = Field(False, description="let main go on without data files and manifests that are lost")
+    approved_rows: int = Field(0, ge=0, description="`lost_rows` of the dry run: main loses no more rows than these")
+    dry_run: bool = Field(False, description="report what would be repaired, and change nothing")
+
+
+class Repair(BaseModel):
+    """What a repair would do."""
+
+    table: str
+    dry_run: bool
+    faults: int
+    actions: list[dict[str, Any]]
+    unrepaired: list[dict[str, Any]] = Field(description="faults that stay, with the reason")
+    lost_rows: int
+    summary: str

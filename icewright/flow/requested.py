@@ -1,0 +1,25 @@
+"""Jobs that a worker takes from the queue: operations, or work that no operation does and a person asked for."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from icewright.core.errors import IcewrightError
+from icewright.flow import repair, restore
+from icewright.flow.execute import execute_taken
+from icewright.flow.lease import Lease
+from icewright.flow.runtime import Runtime
+from icewright.flow.table_job import held_job
+from icewright.ports import JobRow
+
+_KINDS = {restore.RESTORE: restore.carry_out_taken, repair.REPAIR: repair.carry_out_taken}  # by `JobRow.work`
+
+
+def run_taken(runtime: Runtime, job: JobRow, lease: Lease) -> None:
+    """Run a dequeued job to its end under its lease; errors of the table are the job's state and are not raised."""
+    what = job.work
+    if what not in _KINDS:
+        execute_taken(runtime, job, lease)
+        return
+    with suppress(IcewrightError), held_job(runtime, job.ref, job.job_id, what, lease) as held:
+        held.summary = _KINDS[what](runtime, job, held)
