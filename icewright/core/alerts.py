@@ -31,6 +31,7 @@ class AlertRule(enum.StrEnum):
     STALE = "stale"
     UNMAINTAINABLE = "unmaintainable"
     TABLE_BLOCKED = "table_blocked"
+    READER_UNPINNED = "reader_unpinned"
     BUDGET_SPENT = "budget_spent"
     CATALOG_UNREACHABLE = "catalog_unreachable"
     NO_DETECTION = "no_detection"
@@ -102,6 +103,11 @@ RULES: Mapping[AlertRule, RuleKind] = {
         Severity.WARNING,
         "an operation on a table is blocked by a safety rule or by settings that contradict each other",
         "do what the reason asks for; a code in brackets is explained in the page on safety",
+    ),
+    AlertRule.READER_UNPINNED: RuleKind(
+        Severity.WARNING,
+        "queries read a snapshot after newer ones had come, nobody pinned it, and snapshot expiry will take it",
+        "`icewright pin TABLE SNAPSHOT --reader NAME` keeps it; two weeks after the last read the alert ends by itself",
     ),
     AlertRule.BUDGET_SPENT: RuleKind(
         Severity.WARNING,

@@ -108,6 +108,7 @@ class AlertInputs:
     failures: Sequence[Failure] = ()
     unsupported: Mapping[TableRef, str] | None = None  # tables that no operation can maintain, with the reason
     blocked: Mapping[TableRef, str] = field(default_factory=dict)  # tables with a blocked operation, with the reason
+    warned: Mapping[TableRef, str] = field(default_factory=dict)  # tables of which readers will lose snapshots
     catalogs: Sequence[CatalogInputs] = ()
     spending: Sequence[Spending] = ()
     queued: int = 0
@@ -188,6 +189,11 @@ def _unmaintainable(inputs: AlertInputs, _parameters: Mapping[str, int], _now: d
 def _blocked(inputs: AlertInputs, _parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
     for ref, reason in inputs.blocked.items():
         yield Condition(AlertRule.TABLE_BLOCKED, str(ref), reason, ref)
+
+
+def _reader_unpinned(inputs: AlertInputs, _parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
+    for ref, warning in inputs.warned.items():
+        yield Condition(AlertRule.READER_UNPINNED, str(ref), warning, ref)
 
 
 def _budget_spent(inputs: AlertInputs, parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
@@ -325,6 +331,7 @@ _EVALUATORS: Mapping[AlertRule, Callable[[AlertInputs, Mapping[str, int], dateti
     AlertRule.STALE: _stale,
     AlertRule.UNMAINTAINABLE: _unmaintainable,
     AlertRule.TABLE_BLOCKED: _blocked,
+    AlertRule.READER_UNPINNED: _reader_unpinned,
     AlertRule.BUDGET_SPENT: _budget_spent,
     AlertRule.CATALOG_UNREACHABLE: _unreachable,
     AlertRule.NO_DETECTION: _no_detection,

@@ -138,7 +138,7 @@ class ExpireSnapshots:
     check_totals: bool = True  # a manifest list names as many files as its snapshot's summary counts
     clean_metadata: bool = False  # specs and schemas that nothing kept uses go too
     pins: tuple[RetainedSnapshot, ...] = ()  # old snapshots that stay, for people
-    lost_writers: tuple[str, ...] = ()  # which streaming writers' newest states expire, as sentences
+    losses: tuple[str, ...] = ()  # what streaming writers and readers that pinned nothing lose, as sentences
     outside: bool = False  # files go too that lie in nobody's place, outside the table's own
     delay: timedelta = timedelta(0)  # between the commit and the deletion of files
 
@@ -205,6 +205,7 @@ class Due:
     factors: Factors = Factors()  # are in the numbers already
     value: float | None = None  # GB-hours that readers are spared; None where an operation is worth any cost
     postponed: NotDue | None = None  # why it does not begin by itself yet; a manual request begins it all the same
+    warnings: tuple[str, ...] = ()  # of what it will take from others, for an alert
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +215,7 @@ class NotDue:
     reason: str
     revisit: datetime | None = None
     notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()  # those of the notes that are of what expiry will take from others, for an alert
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,10 +64,8 @@ class TableRef:
         parts = split_name(text)
         if len(parts) >= 3:  # noqa: PLR2004 - catalog, namespace and table
             return cls(parts[0], parts[1:-1], parts[-1])
-        raise UsageError(
-            f"{text!r} is not a table name: write catalog.namespace.table, and quote a part that holds a dot "
-            "with backticks, as in lake.sales.`a.b`"
-        )
+        remedy = "write catalog.namespace.table, and quote a part that holds a dot with backticks, as in lake.a.`b.c`"
+        raise UsageError(f"{text!r} is not a table name: {remedy}")
 
 
 class RefKind(enum.StrEnum):
@@ -370,6 +368,7 @@ class TableFacts:
     delete_files: int  # dangling ones included; a global one counts once, however many partitions it applies to
     deleted_rows: int  # that live delete files name
     holds: tuple[SnapshotHold, ...] = ()
+    reads: Mapping[int, datetime] = field(default_factory=dict)  # by snapshot, its last read that engines reported
     outside: tuple[str, ...] = ()  # folders outside the location and write paths in which live files lie
     sharing: tuple[TableRef, ...] = ()  # other tables whose location is this table's, lies in it or holds it
     branches: Mapping[str, TableFacts] = field(default_factory=dict)  # those that compaction is asked to rewrite

@@ -97,6 +97,7 @@ def _alert_inputs(
         failures=runtime.store.alerts.failures(catalogs),
         unsupported={ref: why for ref, why in runtime.store.alerts.unsupported(catalogs) if _maintained(runtime, ref)},
         blocked={ref: why for ref, why in runtime.store.alerts.blocked(catalogs) if _maintained(runtime, ref)},
+        warned={ref: why for ref, why in runtime.store.alerts.warned(catalogs) if _maintained(runtime, ref)},
         catalogs=[
             CatalogInputs(row.name, runtime.scopes[row.name].interval, row.detected_at, row.failures, row.error)
             for row in rows

@@ -61,6 +61,9 @@ class AlertStore(Protocol):
     def blocked(self, catalogs: Sequence[str]) -> Sequence[tuple[TableRef, str]]:
         """Return tables whose last evaluation blocked an operation, each with a reason; not those switched off."""
 
+    def warned(self, catalogs: Sequence[str]) -> Sequence[tuple[TableRef, str]]:
+        """Return tables whose last evaluation warned of what an operation will take from others, with the warning."""
+
     def backlog(self) -> QueueBacklog:
         """Return how many jobs are queued, and since when the oldest waits."""
 

@@ -29,7 +29,7 @@ class EventInbox(Protocol):
 
         Changed tables are evaluated now, or when their evaluation cooldown ends, however many messages name them.
         Their catalogs are listed soon with `ask`, those of unknown tables always. Scans are summed by day: a table's
-        queries per day are computed from those sums.
+        queries per day are computed from those sums. The last read of each snapshot is kept for 14 days.
         """
 
     def decay_query_rates(self, now: datetime) -> None:

@@ -103,6 +103,9 @@ class SnapshotPins(Protocol):
     def remove(self, ref: TableRef, reader: str) -> bool:
         """Release the pin of a reader. Return False when there is none."""
 
+    def reads(self, ref: TableRef) -> Mapping[int, datetime]:
+        """Return when snapshots of the table were last read, as engines reported (`EventInbox`), by their ids."""
+
 
 class Registrations(Protocol):
     """Registrations of every table that any catalog ever named, with its places and adoptions."""

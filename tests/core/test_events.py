@@ -64,7 +64,11 @@ def changed(document: dict[str, Any], path: str, value: object) -> dict[str, Any
 
 
 UNDERSTOOD: dict[str, tuple[object, str, list[Event]]] = {
-    "a scan by Iceberg": (SCAN_REPORT, JSON, [ScanReported(ORDERS, NOW, 64.0, 0.0, 12, 1_279_000)]),
+    "a scan by Iceberg": (
+        SCAN_REPORT,
+        JSON,
+        [ScanReported(ORDERS, NOW, 64.0, 0.0, 12, 1_279_000, 6656377125404557408)],
+    ),
     "a scan without metrics": (
         {"report-type": "scan-report", "table-name": "a.b.c.d"},
         JSON,
@@ -394,5 +398,6 @@ def test_any_json_is_events_or_a_fault(document: object, kind: str, binary: bool
             case ScanReported():
                 assert NOW - timedelta(days=30) <= event.at <= NOW
                 assert all(0 <= n < 2**62 for n in (event.planning_ms, event.duration_ms, event.files, event.bytes))
+                assert event.snapshot_id is None or -(2**63) <= event.snapshot_id < 2**63
             case TableTouched(names):
                 assert all(3 <= len(name) <= 32 and all(name) for name in names)

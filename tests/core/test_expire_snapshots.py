@@ -273,6 +273,6 @@ def test_the_states_of_writers_reach_the_step() -> None:
     verdict = _verdict(of, knobs({"expire_snapshots.min_snapshots_to_keep": 1}))
     assert isinstance(verdict, Due)
     assert _step(verdict).snapshot_ids == (1, 2)
-    (lost,) = _step(verdict).lost_writers
+    (lost,) = _step(verdict).losses
     assert verdict.why.endswith(f"; {lost}")
     assert "; snapshots stay for Flink job new, checkpoint 6" in verdict.why

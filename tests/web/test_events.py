@@ -14,13 +14,16 @@ from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from icewright.core.alerts import AlertRule, Begin, default_terms
 from icewright.core.errors import StorageUnavailable
 from icewright.core.events.parse import MEDIA_TYPES
+from icewright.flow.alert import judge
 from tests.core.test_events import JSON_VALUES, almost
 from tests.pushed import COMMIT_REPORT, GCS, GCS_HEADERS, SCAN_REPORT, TRINO, cloudevent, minio
 from tests.web.conftest import ELSEWHERE, HERE, OTHER_TOKEN, SECRET, TOKEN, Served
 
 URL = "/api/v1/events"
+TABLE, PAGE = "/api/v1/tables/lake.sales.orders", "/tables/lake/sales/orders"
 EVENT, BATCH = "application/cloudevents+json", "application/cloudevents-batch+json"
 
 
@@ -293,3 +296,31 @@ def test_whatever_is_sent_is_answered(served: Served, data: st.DataObject) -> No
     served.bench.clock.advance(seconds=10)
     response = push(served.client(served.app(requests_per_second=10**6)), document, kind, **headers)
     assert response.status_code in {202, 400, 415, 422}, response.text
+
+
+def test_a_reader_that_nobody_pinned_is_told_of(served: Served) -> None:
+    """A report of an old snapshot's read warns in verdict, page and alert before the snapshot goes; a pin ends it."""
+    client = served.client()
+    snapshots = served.bench.catalog.load(served.ref).snapshots
+    old = snapshots[0].snapshot_id
+
+    def warnings() -> list[str]:
+        served.evaluate()
+        changes = judge(served.runtime, default_terms(), served.bench.clock.now())
+        begun = [change.condition for change in changes if isinstance(change, Begin)]
+        return [condition.message for condition in begun if condition.rule is AlertRule.READER_UNPINNED]
+
+    for id_ in (old, snapshots[-1].snapshot_id):
+        assert push(client, SCAN_REPORT | {"snapshot-id": id_}).status_code == 202
+    (warning,) = warnings()
+    assert warning.startswith(f"snapshot {old} goes: a query read it on ")
+    verdicts = client.get(TABLE).json()["verdicts"]
+    assert warning in next(v["reason"] for v in verdicts if v["operation"] == "expire_snapshots")
+    shown = client.get(f"{TABLE}/snapshots").json()
+    assert [read["snapshot_id"] for read in shown["unpinned_reads"]] == [str(old)]
+    assert "unpinned reader" in client.get(f"{PAGE}?show=snapshots").text
+
+    pinned = client.put(f"{TABLE}/pins/audit", json={"snapshot_id": str(old)})
+    assert pinned.status_code == 200, pinned.text
+    assert warnings() == []
+    assert client.get(f"{TABLE}/snapshots").json()["unpinned_reads"] == []

@@ -83,7 +83,14 @@ def _blocked() -> sa.Select[Any]:
     return query.where(IS_BLOCKING, TABLES.c.error.is_(None), *_IN_CATALOGS).group_by(*_NAME)
 
 
+def _warned() -> sa.Select[Any]:
+    """Return tables of which an operation warns, each with the warning."""
+    query = sa.select(*_NAME, sa.func.min(VERDICTS.c.warning).label("reason")).join_from(VERDICTS, TABLES)
+    return query.where(VERDICTS.c.warning.is_not(None), *_IN_CATALOGS).group_by(*_NAME)
+
+
 _FAILED_RUNS, _FAILED_JOBS, _UNSUPPORTED, _BLOCKED = _failed_runs(), _failed_jobs(), _unsupported(), _blocked()
+_WARNED = _warned()
 
 
 @dataclass
@@ -127,6 +134,9 @@ class SqlAlerts(AlertStore):
 
     def blocked(self, catalogs: Sequence[str]) -> Sequence[tuple[TableRef, str]]:
         return [(ref_of(row), row.reason) for row in self.db.rows(_BLOCKED, {"catalogs": catalogs})]
+
+    def warned(self, catalogs: Sequence[str]) -> Sequence[tuple[TableRef, str]]:
+        return [(ref_of(row), row.reason) for row in self.db.rows(_WARNED, {"catalogs": catalogs})]
 
     def backlog(self) -> QueueBacklog:
         query = sa.select(sa.func.count(), sa.func.min(JOBS.c.created)).where(JOBS.c.state == JobState.QUEUED)

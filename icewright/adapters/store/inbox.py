@@ -10,7 +10,7 @@ from typing import Any, TypeVar, assert_never
 import sqlalchemy as sa
 
 from icewright.adapters.store.database import Database, dialect_insert
-from icewright.adapters.store.schema import CATALOGS, RECEIVED, SCANS, TABLES, Moment
+from icewright.adapters.store.schema import CATALOGS, RECEIVED, SCANS, SNAPSHOT_READS, TABLES, Moment
 from icewright.adapters.store.statements import chunks, name_columns, namespace_of, ref_of
 from icewright.core.events.directory import holds
 from icewright.core.events.model import (
@@ -24,6 +24,7 @@ from icewright.core.events.model import (
 )
 from icewright.core.heat import REMEMBERED, queries_per_day
 from icewright.core.paths import directory_key, key, split
+from icewright.core.readers import REMEMBERED as READS_REMEMBERED
 from icewright.core.table import TableRef
 from icewright.ports import EventInbox, Receipt
 
@@ -37,6 +38,7 @@ _SCHEMES = ("s3", "s3a", "s3n")
 _MAX_DEPTH = 32  # folders above a file that are considered
 _ID_LIFETIME = timedelta(days=1)  # how long ids of messages are remembered
 _LISTING_COOLDOWN = timedelta(seconds=10)  # events do not make a catalog due more often
+_MOST_READS = 1000  # snapshots of a table whose reads are kept, those that were read last
 _NO_QUERIES = 0.01  # queries per day below this are zero
 _COLUMN_LIMITS = {"queries": 2**31 - 1, "files": 2**62, "bytes": 2**62}  # limits of the columns
 _SUMS = ("queries", "planning_ms", "duration_ms", "files", "bytes")
@@ -168,6 +170,7 @@ class SqlInbox(EventInbox):
             _lock_tables(connection, sorted(rows))
             _schedule_evaluations(connection, resolved.touched, now)
             _add_scans(connection, resolved.scans, now)
+            _record_reads(connection, resolved.scans, now)
             _schedule_listings(connection, resolved.asked | (resolved.moved if ask else set()), now)
         refs = tuple(sorted(ref_of(row) for row in rows.values()))
         return Receipt(len(new), len(messages) - len(new), refs, tuple(dict.fromkeys(resolved.unknown)))
@@ -272,6 +275,26 @@ def _add_scans(connection: sa.Connection, scans: Sequence[tuple[Any, ScanReporte
         added = {name: _capped_sum(SCANS.c[name], insert.excluded[name], _COLUMN_LIMITS.get(name)) for name in _SUMS}
         connection.execute(insert.on_conflict_do_update(index_elements=["table_id", "day"], set_=added))
     _update_query_rates(connection, sorted({table for table, _ in sums}), now)
+
+
+def _record_reads(connection: sa.Connection, scans: Sequence[tuple[Any, ScanReported]], now: datetime) -> None:
+    """Record when the snapshots that the scans name were last read, and forget reads of long ago."""
+    last: dict[tuple[int, int], datetime] = {}
+    for row, scan in scans:
+        if scan.snapshot_id is not None:
+            of_snapshot = (row.id, scan.snapshot_id)
+            last[of_snapshot] = max(scan.at, last.get(of_snapshot, scan.at))
+    table_id, at = SNAPSHOT_READS.c.table_id, SNAPSHOT_READS.c.at
+    for chunk in chunks(sorted(last)):
+        values = [{"table_id": t, "snapshot_id": s, "at": last[t, s]} for t, s in chunk]
+        insert = dialect_insert(connection, SNAPSHOT_READS).values(values)
+        later = sa.case((at > insert.excluded.at, at), else_=insert.excluded.at)
+        connection.execute(insert.on_conflict_do_update(index_elements=["table_id", "snapshot_id"], set_={"at": later}))
+    for table in sorted({table for table, _ in last}):
+        of_table = table_id == table
+        kept = sa.select(at).where(of_table).order_by(at.desc()).offset(_MOST_READS - 1).limit(1).scalar_subquery()
+        outdated = (at < now - READS_REMEMBERED) | (at < kept)
+        connection.execute(sa.delete(SNAPSHOT_READS).where(of_table, outdated))
 
 
 def _capped_sum(

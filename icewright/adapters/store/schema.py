@@ -71,6 +71,7 @@ VERDICTS = sa.Table(
     sa.Column("waits", sa.Text),  # why the last plan deferred it
     sa.Column("position", sa.Integer),  # its position in the queue of that plan
     sa.Column("score", sa.Float),
+    sa.Column("warning", sa.Text),  # of what it will take from others
     sa.Index("ix_verdicts_verdict", "verdict", "operation", "table_id"),  # covers the counts of verdicts
 )
 
@@ -252,6 +253,14 @@ SCANS = sa.Table(  # scans that engines report, by table and day
     sa.Column("duration_ms", sa.Float, nullable=False),
     sa.Column("files", sa.BigInteger, nullable=False),
     sa.Column("bytes", sa.BigInteger, nullable=False),
+)
+
+SNAPSHOT_READS = sa.Table(  # the last read of each snapshot that engines report
+    "snapshot_reads",
+    SCHEMA,
+    sa.Column("table_id", sa.ForeignKey("tables.id"), primary_key=True),
+    sa.Column("snapshot_id", sa.BigInteger, primary_key=True),
+    sa.Column("at", Moment, nullable=False),
 )
 
 RECEIVED = sa.Table(  # ids of received messages, so that a repeated one counts once

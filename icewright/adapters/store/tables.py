@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from icewright.adapters.store.database import Database, dialect_insert
 from icewright.adapters.store.registrations import write_registration
-from icewright.adapters.store.schema import DELETIONS, FACTS, JOBS, PINS, TABLES, VERDICTS, Moment
+from icewright.adapters.store.schema import DELETIONS, FACTS, JOBS, PINS, SNAPSHOT_READS, TABLES, VERDICTS, Moment
 from icewright.adapters.store.statements import (
     DUE_SINCE,
     NAMED,
@@ -27,7 +27,7 @@ from icewright.adapters.store.statements import (
 )
 from icewright.core.describe import evaluation_document
 from icewright.core.runs import JobState
-from icewright.core.steps import VERDICT_NAMES, Due, on_pool, why
+from icewright.core.steps import VERDICT_NAMES, Due, NotDue, on_pool, why
 from icewright.core.table import TableRef
 from icewright.core.verdicts import Evaluation, due
 from icewright.ports import LedgerState, Pointer, Registration, SnapshotPin, SnapshotPins, TableRow, TableState
@@ -66,6 +66,7 @@ _COLUMNS = [PINS.c[name] for name in SnapshotPin.__dataclass_fields__]
 _OF_TABLE = sa.select(*_COLUMNS).select_from(PINS).join(TABLES).where(*NAMED)
 
 _PINS_OF_TABLE = _OF_TABLE.where(PINS.c.table_uuid == sa.bindparam("uuid")).order_by(PINS.c.id)
+_READS_OF_TABLE = sa.select(SNAPSHOT_READS.c.snapshot_id, SNAPSHOT_READS.c.at).join(TABLES).where(*NAMED)
 
 
 @dataclass
@@ -313,6 +314,9 @@ class SqlPins(SnapshotPins):
             delete = sa.delete(PINS).where(PINS.c.table_id == row.id, PINS.c.reader == reader)
             return connection.execute(delete).rowcount == 1
 
+    def reads(self, ref: TableRef) -> Mapping[int, datetime]:
+        return {row.snapshot_id: row.at for row in self.db.rows(_READS_OF_TABLE, name_columns(ref))}
+
 
 def _death_message(deaths: int) -> str:
     return f"unreadable: its evaluation ended a process {deaths} time{'' if deaths == 1 else 's'}"
@@ -370,6 +374,7 @@ def _verdict_rows(
             "on_pool": isinstance(verdict, Due) and any(on_pool(step) for step in verdict.work.steps),
             "cooled": evaluation.terms.cooled.get(operation),
             "since": since.get(operation, first) if isinstance(verdict, Due) else None,
+            "warning": "; ".join(verdict.warnings) or None if isinstance(verdict, Due | NotDue) else None,
         }
         for operation, verdict in evaluation.verdicts.items()
     ]

@@ -171,6 +171,7 @@ class ScanReported:
     duration_ms: float
     files: int
     bytes: int
+    snapshot_id: int | None = None  # None: the report does not say which one
 
 
 @dataclass(frozen=True, slots=True)

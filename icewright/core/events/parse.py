@@ -160,6 +160,7 @@ def report(document: Mapping[str, object], where: str, now: datetime) -> Event:
                 duration_ms=0.0,  # the report is made when the planning is over
                 files=int(_counter(metrics, "result-data-files", where)),
                 bytes=int(_counter(metrics, "total-file-size-in-bytes", where)),
+                snapshot_id=identifier(document.get("snapshot-id"), f"{where}snapshot-id"),
             )
         case "commit-report":
             operation = document.get("operation")

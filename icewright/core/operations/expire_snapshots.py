@@ -26,6 +26,7 @@ from icewright.core.policy import (
     WRITER_STATE_KEYS,
     Operation,
 )
+from icewright.core.readers import unpinned_reads
 from icewright.core.retention import Expiry, plan_expiry, unused_schemas
 from icewright.core.runs import LastRun
 from icewright.core.steps import SWITCHED_OFF, Blocked, Due, ExpireSnapshots, NotDue, Verdict, Work
@@ -35,6 +36,7 @@ from icewright.core.writer_state import WriterStateRule
 
 NOTHING = "no snapshots to expire"
 _LONGEST_WAIT = timedelta(days=1)  # of an expired snapshot for others to be removed with
+_READS_SHOWN = 3
 _FILES_OF_A_SNAPSHOT = 3  # files that expire with it, before runs have been measured
 
 
@@ -77,8 +79,9 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
     if not metadata.snapshots and not unused:
         return NotDue("no current snapshot")
     plan = expiry(facts, knobs, now)
+    warnings = _reader_warnings(facts, knobs, plan, now)
     if plan.empty and not unused:
-        return NotDue(NOTHING, plan.next_expiry, _retained_notes(plan))
+        return NotDue(NOTHING, plan.next_expiry, (*_retained_notes(plan), *warnings), warnings)
     step = ExpireSnapshots(
         snapshot_ids=plan.snapshot_ids,
         remove_refs=plan.remove_refs,
@@ -90,12 +93,12 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
         check_totals=knobs[CHECK_TOTALS],
         clean_metadata=knobs[CLEAN_METADATA],
         pins=plan.pins,
-        lost_writers=plan.lost_writers,
+        losses=(*plan.lost_writers, *warnings),
         outside=knobs[OUTSIDE] == "delete",
         delay=timedelta(hours=knobs[DELETION_DELAY]),
     )
     count = len(plan.snapshot_ids)
-    postponed = _postponed(plan, facts.metadata, knobs, now)
+    postponed = _postponed(plan, facts.metadata, knobs, now, warnings)
     files = _FILES_OF_A_SNAPSHOT * count + len(plan.remove_refs)
     return Due(
         Work(Operation.EXPIRE_SNAPSHOTS, (step,)),
@@ -105,11 +108,24 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
         f"and older than {knobs[RETENTION]:g} h"
         + f"; no snapshot uses {unused} of the partition specs and schemas" * bool(unused)
         + (f"; {len(plan.remove_refs)} refs outlived" * bool(plan.remove_refs))
-        + "".join(f"; {writer}" for writer in (*plan.kept_writers, *plan.lost_writers)),
+        + "".join(f"; {writer}" for writer in (*plan.kept_writers, *plan.lost_writers, *warnings)),
         files=files if knobs[DELETE_FILES] else 0,
         per_file=storage_benefit(1),
         postponed=postponed,
+        warnings=warnings,
     )
+
+
+def _reader_warnings(facts: TableFacts, knobs: Knobs, plan: Expiry, now: datetime) -> tuple[str, ...]:
+    """Return a sentence for each snapshot that an unpinned reader will lose, now or as time passes."""
+    holds = (*facts.holds, *_pinned_by_policy(facts.metadata, knobs))
+    gone, warnings = set(plan.snapshot_ids), []
+    for read in (reads := unpinned_reads(facts.metadata, facts.reads, holds, now))[:_READS_SHOWN]:
+        until = read.snapshot.timestamp + timedelta(hours=knobs[RETENTION])
+        when = "goes" if read.snapshot.snapshot_id in gone else f"may go from {max(until, now):%Y-%m-%d} on"
+        warnings.append(f"snapshot {read.snapshot.snapshot_id} {when}: {read}")
+    more = len(reads) - _READS_SHOWN
+    return (*warnings, f"{more} more such snapshots") if more > 0 else tuple(warnings)
 
 
 def _unused(facts: TableFacts) -> int:
@@ -119,7 +135,9 @@ def _unused(facts: TableFacts) -> int:
     return len(unused_schemas(metadata, metadata.snapshots)) + (len(specs) if len(metadata.snapshots) < 2 else 0)  # noqa: PLR2004
 
 
-def _postponed(plan: Expiry, metadata: TableMetadata, knobs: Knobs, now: datetime) -> NotDue | None:
+def _postponed(
+    plan: Expiry, metadata: TableMetadata, knobs: Knobs, now: datetime, warnings: tuple[str, ...]
+) -> NotDue | None:
     """Return why few expired snapshots wait for more; None when there are enough, or one has waited for a day.
 
     Each expiry is a commit with a metadata file of its own, so that a table with a commit each hour would get as many.
@@ -131,8 +149,8 @@ def _postponed(plan: Expiry, metadata: TableMetadata, knobs: Knobs, now: datetim
     latest = oldest + timedelta(hours=knobs[RETENTION]) + _LONGEST_WAIT
     if now >= latest:
         return None
-    until = f"{latest:%Y-%m-%d %H:%M} UTC"
-    return NotDue(f"{count} of {total} snapshots have expired: they wait for more until {until}", latest)
+    waits = f"{count} of {total} snapshots have expired: they wait for more until {latest:%Y-%m-%d %H:%M} UTC"
+    return NotDue(waits, latest, warnings, warnings)
 
 
 def _retained_notes(plan: Expiry) -> tuple[str, ...]:

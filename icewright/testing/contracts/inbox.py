@@ -62,6 +62,11 @@ def scan(ref: TableRef = REF, at: datetime = NOW, **more: Any) -> ScanReported:
     )
 
 
+def reads(store: Store) -> dict[int, datetime]:
+    """Return when the table's snapshots were last read."""
+    return dict(store.pins.reads(REF))
+
+
 def evaluated_at(store: Store, *refs: TableRef) -> list[datetime | None]:
     """Return when the tables are evaluated next."""
     times = {row.ref: row.evaluate_at for row in store.tables.list()}
@@ -237,3 +242,18 @@ class EventInboxTests(StoreSuite):
         assert first / 2.5 < queries_per_day(store) < first / 1.5
         store.inbox.decay_query_rates(NOW + 60 * DAY)
         assert queries_per_day(store) == 0
+
+    def test_the_last_read_of_each_snapshot_is_kept(self, store: Store) -> None:
+        """A late report moves none back, a report without a snapshot counts none, and old reads are forgotten."""
+        record_all(store, REF, OTHER)
+        push(store, scan(snapshot_id=-7), scan(at=LATER, snapshot_id=-7), scan(snapshot_id=8), scan())
+        push(store, scan(snapshot_id=-7), scan(OTHER, snapshot_id=9), message_id="2")
+        assert reads(store) == {-7: LATER, 8: NOW}
+        push(store, scan(at=NOW + 15 * DAY, snapshot_id=10), now=NOW + 15 * DAY, message_id="3")
+        assert reads(store) == {10: NOW + 15 * DAY}
+
+    def test_a_flood_of_reads_is_bounded(self, store: Store) -> None:
+        """A thousand snapshots that were read last stay."""
+        record_all(store, REF)
+        push(store, *[scan(at=NOW + timedelta(seconds=n), snapshot_id=n) for n in range(1010)], now=NOW + DAY)
+        assert sorted(reads(store)) == list(range(10, 1010))

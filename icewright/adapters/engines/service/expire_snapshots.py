@@ -85,7 +85,7 @@ class ExpireInService:
 
         def outcome(deleted: DeletionResult) -> Outcome:
             seconds = (clock.now() - started).total_seconds()
-            notes = [*step.lost_writers, *planned.notes, *deleted.notes]
+            notes = [*step.losses, *planned.notes, *deleted.notes]
             return _outcome(len(ids), step, unused, deleted, notes, seconds, dry_run=request.dry_run)
 
         if request.dry_run:

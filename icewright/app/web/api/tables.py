@@ -18,6 +18,7 @@ from icewright.core.errors import IcewrightError, TableNotFound
 from icewright.core.operations.expire_snapshots import writer_state_rule
 from icewright.core.permissions import Action, place_of
 from icewright.core.policy import MAX_PIN_AGE, Operation
+from icewright.core.readers import unpinned_reads
 from icewright.core.retention import kept_writer_states
 from icewright.core.table import TableMetadata, split_name
 from icewright.flow.evaluate import maintained
@@ -111,6 +112,7 @@ def snapshots(name: str, caller: Annotated[Caller, needs(Action.TABLES_READ)], l
         refs=refs,
         pins=_pins(caller.runtime, row),
         writers=_writers(caller.runtime, row, metadata),
+        unpinned_reads=_unpinned_reads(caller.runtime, row, metadata),
     )
 
 
@@ -225,6 +227,13 @@ def _writers(runtime: Runtime, row: TableRow, metadata: TableMetadata) -> list[m
         return []
     states = kept_writer_states(metadata, rule, runtime.clock.now())
     return [models.WriterState(snapshot_id=str(state.snapshot_id), writer=state.by) for state in states]
+
+
+def _unpinned_reads(runtime: Runtime, row: TableRow, metadata: TableMetadata) -> list[models.UnpinnedRead]:
+    pins = runtime.store.pins
+    holds = [pin_.hold() for pin_ in pins.list(row.ref, metadata.table_uuid)]
+    reads = unpinned_reads(metadata, pins.reads(row.ref), holds, runtime.clock.now())
+    return [models.UnpinnedRead(snapshot_id=str(read.snapshot.snapshot_id), read_at=read.at) for read in reads]
 
 
 def _pins(runtime: Runtime, row: TableRow) -> list[models.Pin]:

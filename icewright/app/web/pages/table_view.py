@@ -69,6 +69,10 @@ def timeline_of(snapshots: models.Snapshots, now: datetime) -> Line | None:
     named += [
         (pin.snapshot_id, f"held for {pin.writer}", "pin", pin.writer.partition(",")[0]) for pin in snapshots.writers
     ]
+    named += [
+        (read.snapshot_id, f"read on {read.read_at:%Y-%m-%d} by nobody who pinned it", "pin", "unpinned reader")
+        for read in snapshots.unpinned_reads
+    ]
     labels = _assign_lanes(
         [TimelineMark(percent[at], tooltip, kind, label) for at, tooltip, kind, label in named if at in percent]
     )

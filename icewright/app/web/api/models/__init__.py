@@ -77,6 +77,7 @@ from icewright.app.web.api.models.tables import (
     Table,
     TableDetail,
     Tables,
+    UnpinnedRead,
     Verdict,
     WriterState,
 )

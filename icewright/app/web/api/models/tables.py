@@ -139,6 +139,13 @@ class WriterState(BaseModel):
     writer: str
 
 
+class UnpinnedRead(BaseModel):
+    """The last reported read of a snapshot that was not the newest any more, and that nobody pinned."""
+
+    snapshot_id: str
+    read_at: datetime
+
+
 class Snapshots(BaseModel):
     """Snapshots and refs as the table's metadata has them now, newest first."""
 
@@ -149,6 +156,7 @@ class Snapshots(BaseModel):
     refs: list[Ref]
     pins: list[Pin]
     writers: list[WriterState]
+    unpinned_reads: list[UnpinnedRead] = Field(description="of the last 14 days")
 
 
 class PinRequest(RequestBody):
