@@ -23,6 +23,7 @@ _OperationName = Literal[
     "rewrite_manifests",
     "compute_statistics",
     "recovery_points",
+    "check",
     "expire_snapshots",
     "remove_orphans",
 ]
@@ -108,6 +109,7 @@ def default_limits_per_operation() -> dict[_OperationName, int]:
         "recovery_points": 4,
         "expire_snapshots": 4,
         "remove_orphans": 1,
+        "check": 1,
     }
 
 

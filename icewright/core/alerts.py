@@ -25,6 +25,7 @@ class AlertRule(enum.StrEnum):
     """The rules by which alerts are raised."""
 
     JOB_FAILED = "job_failed"
+    CHECK_FAILED = "check_failed"
     TABLE_PAUSED = "table_paused"
     VERIFICATION_FAILED = "verification_failed"
     TABLE_UNHEALTHY = "table_unhealthy"
@@ -70,6 +71,12 @@ RULES: Mapping[AlertRule, RuleKind] = {
         Severity.WARNING,
         "the last run of an operation on a table failed",
         "`icewright history TABLE` and `icewright show RUN` say what went wrong; a later run that succeeds resolves it",
+    ),
+    AlertRule.CHECK_FAILED: RuleKind(
+        Severity.CRITICAL,
+        "the last check of a table found files that are missing, or are not what their entries say",
+        "`icewright show RUN` lists all faults, and `icewright repair TABLE --dry-run` says what can be repaired; a "
+        "check that finds none resolves it",
     ),
     AlertRule.TABLE_PAUSED: RuleKind(
         Severity.WARNING,

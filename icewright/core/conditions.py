@@ -107,6 +107,7 @@ class AlertInputs:
     tables: Sequence[TableInputs] = ()
     failures: Sequence[Failure] = ()
     unsupported: Mapping[TableRef, str] | None = None  # tables that no operation can maintain, with the reason
+    faults: Mapping[TableRef, str] = field(default_factory=dict)  # what the last check of a table found
     blocked: Mapping[TableRef, str] = field(default_factory=dict)  # tables with a blocked operation, with the reason
     warned: Mapping[TableRef, str] = field(default_factory=dict)  # tables of which readers will lose snapshots
     catalogs: Sequence[CatalogInputs] = ()
@@ -136,6 +137,11 @@ def _job_failed(inputs: AlertInputs, _parameters: Mapping[str, int], _now: datet
             f"{f.operation or 'the job'} failed: {f.reason or 'no reason was recorded'}" for f in failures
         )
         yield Condition(AlertRule.JOB_FAILED, str(ref), message, ref)
+
+
+def _check_failed(inputs: AlertInputs, _parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
+    for ref, found in inputs.faults.items():
+        yield Condition(AlertRule.CHECK_FAILED, str(ref), found, ref)
 
 
 def _paused(inputs: AlertInputs, _parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
@@ -325,6 +331,7 @@ def _differs(key: str, processes: Sequence[ProcessInputs]) -> bool:
 
 _EVALUATORS: Mapping[AlertRule, Callable[[AlertInputs, Mapping[str, int], datetime], Iterator[Condition]]] = {
     AlertRule.JOB_FAILED: _job_failed,
+    AlertRule.CHECK_FAILED: _check_failed,
     AlertRule.TABLE_PAUSED: _paused,
     AlertRule.VERIFICATION_FAILED: _verification_failed,
     AlertRule.TABLE_UNHEALTHY: _unhealthy,

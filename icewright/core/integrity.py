@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from icewright.core.table import TableRef
@@ -14,11 +15,16 @@ class CheckLevel(StrEnum):
     EXISTS = "exists"  # every file is there, with its length, by a listing
     ENTRIES = "entries"  # manifest lists, manifests and the metadata file agree with one another
     FOOTERS = "footers"  # footers of data and delete files, and deletion vectors, agree with their entries
+    ROWS = "rows"  # all rows of data and delete files can be read, and agree with their entries
+
+    @property
+    def depth(self) -> int:
+        """Return the level as a number, which grows with its depth."""
+        return list(CheckLevel).index(self)
 
     def includes(self, other: CheckLevel) -> bool:
         """Return whether a check of this level does what the other does."""
-        levels = list(CheckLevel)
-        return levels.index(self) >= levels.index(other)
+        return self.depth >= other.depth
 
 
 class FileFaultKind(StrEnum):
@@ -37,6 +43,7 @@ class FileFaultKind(StrEnum):
     WRONG_BOUNDS = "wrong_bounds"
     WRONG_OFFSETS = "wrong_offsets"
     WRONG_VECTOR = "wrong_vector"
+    WRONG_POSITIONS = "wrong_positions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +56,11 @@ class FileFault:
     detail: str
     snapshot_ids: tuple[int, ...]  # of the snapshots that the fault concerns
 
+    def __str__(self) -> str:
+        """Return the fault as a line for people."""
+        ids = ", ".join(map(str, self.snapshot_ids))
+        return f"{self.kind} {self.file} {self.path}: {self.detail}; snapshots {ids}"
+
 
 @dataclass(frozen=True, slots=True)
 class IntegrityReport:
@@ -60,3 +72,6 @@ class IntegrityReport:
     snapshots: int
     files: int
     faults: tuple[FileFault, ...]
+    read: int = 0  # data and delete files whose footers or rows were read
+    bytes_read: int = 0  # of these files, as far as the level reads rows
+    unread: Mapping[str, str] = field(default_factory=dict)  # why files were not read as deep as the level asks

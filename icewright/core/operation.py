@@ -17,6 +17,7 @@ class Operation(enum.StrEnum):
     RECOVERY_POINTS = "recovery_points"
     EXPIRE_SNAPSHOTS = "expire_snapshots"
     REMOVE_ORPHANS = "remove_orphans"
+    CHECK = "check"
 
     @classmethod
     def _missing_(cls, value: object) -> Operation | None:
@@ -46,5 +47,6 @@ ORDERS: Mapping[str, tuple[Operation, ...]] = {
         Operation.REMOVE_ORPHANS,
         Operation.REWRITE_MANIFESTS,
         Operation.COMPUTE_STATISTICS,
+        Operation.CHECK,
     ),
 }

@@ -73,7 +73,7 @@ ENABLED: Mapping[Operation, Knob[bool]] = {
     op: _flag(
         f"{op}.enabled",
         f"whether {op} runs by itself; a table may always be run by hand",
-        default=op not in (Operation.EXPIRE_ROWS, Operation.COMPUTE_STATISTICS),
+        default=op not in (Operation.EXPIRE_ROWS, Operation.COMPUTE_STATISTICS, Operation.CHECK),
     )
     for op in Operation
 }
@@ -86,6 +86,7 @@ _COOLDOWNS = {
     Operation.RECOVERY_POINTS: 15,
     Operation.EXPIRE_SNAPSHOTS: 60,
     Operation.REMOVE_ORPHANS: 60,
+    Operation.CHECK: 60,
 }
 COOLDOWN: Mapping[Operation, Knob[int]] = {
     op: _integer(
@@ -265,6 +266,31 @@ INVENTORY: Knob[str | None] = _knob(
     "inventory of the object store (Parquet or CSV with key, size, last-modified) read in place of listing it",
 )
 ORPHAN_CONCURRENCY = _integer("remove_orphans.max_concurrent_deletes", 16, "deletions at the same time", maximum=256)
+
+CHECK_LEVEL = _choice(
+    "check.level",
+    "footers",
+    ("exists", "entries", "footers", "rows"),
+    "how deep a table's files are checked; each level includes those before it",
+)
+CHECK_EVERY = _number_knob(
+    "check.every_hours", 24, "time between two checks", unit="hours", minimum=1, maximum=YEARS_HOURS
+)
+CHECK_FULL = _integer(
+    "check.full_days",
+    30,
+    "days after which a check reads all manifests, footers and rows again; until then it reads those that are new, and "
+    "looks whether all files are there; 0: each check reads all",
+    unit="days",
+    minimum=0,
+    maximum=YEARS_HOURS // 24,
+)
+CHECK_ENGINE = _choice(
+    "check.engine",
+    "auto",
+    ("auto", "service", "spark"),
+    "who reads rows at level rows; auto: the service up to 10 GB, else Spark",
+)
 
 PLANNING = _flag("impact.planning", "measure before and after each rewrite how long planning a full scan takes")
 MAX_PLANNING = _integer(

@@ -140,12 +140,12 @@ _SAVED = {
 
 
 def job_state(outcomes: tuple[Outcome, ...]) -> JobState:
-    """Return the state of a whole job: partial when some operations, some of their work, or deletions failed."""
+    """Return the state of a whole job: partial when an operation, a deletion or a check of files failed."""
     states = {o.state for o in outcomes}
     worked = OperationState.COMMITTED in states or any(o.metrics.keys() - TIME_AND_COST.keys() for o in outcomes)
     if states == {OperationState.FAILED} and not worked:
         return JobState.FAILED
-    incomplete = any(o.metrics.get("files_failed") for o in outcomes)
+    incomplete = any(o.metrics.get("files_failed") or o.metrics.get("faults_found") for o in outcomes)
     if OperationState.FAILED in states or incomplete or (OperationState.DEFERRED in states and worked):
         return JobState.PARTIAL
     return JobState.SUCCEEDED if OperationState.COMMITTED in states else JobState.SKIPPED
@@ -265,6 +265,18 @@ METRICS: Mapping[Operation, Mapping[str, str]] = {
         "bytes_waiting": "bytes of the waiting orphans",
         "files_scanned": "files listed",
         "every_hours": "time between two scans by which this one ran",
+        **TIME_AND_COST,
+    },
+    Operation.CHECK: {
+        "faults_found": "files at fault: the job is partial, and the alert `check_failed` is raised",
+        "files_checked": "files looked at, of every kind",
+        "snapshots_checked": "snapshots whose files these are",
+        "files_read": "data and delete files whose footers, or rows, were read",
+        "bytes_read": "bytes of the files whose rows were read",
+        "files_unread": "data and delete files that could not be read as deep as the level asks",
+        "level": "how deep: 0 exists, 1 entries, 2 footers, 3 rows",
+        "sequence_number": "the table's last sequence number then, from which the next check goes on",
+        "full_hours": "how old the last check was that read all; 0: this one did",
         **TIME_AND_COST,
     },
 }

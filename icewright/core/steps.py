@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from typing import assert_never
 
+from icewright.core.integrity import CheckLevel
 from icewright.core.partitions import PartitionKey
 from icewright.core.policy import Operation
 from icewright.core.recovery import RecoveryPoint
@@ -162,6 +163,16 @@ class RemoveOrphans:
     prefix_mismatch: str = "error"  # stops the scan; `ignore`: such files stay
 
 
+@dataclass(frozen=True, slots=True)
+class CheckFiles:
+    """Check that the files of all snapshots exist and are what their entries say."""
+
+    level: CheckLevel
+    since: int | None  # sequence number up to which an earlier check as deep found no fault; None: all is read
+    full_hours: float  # how old the last check that read all will be then; 0: this one reads all
+    by_spark: bool  # rows are read by tasks of Spark
+
+
 Step = (
     ExpireRows
     | RewriteDataFiles
@@ -172,6 +183,7 @@ Step = (
     | TagRecoveryPoints
     | ExpireSnapshots
     | RemoveOrphans
+    | CheckFiles
 )
 
 
@@ -244,7 +256,7 @@ def on_pool(step: Step) -> bool:
     match step:
         case ExpireRows() | RewriteDataFiles() | RewritePositionDeletes():
             return True
-        case RewriteManifests(by_spark=by_spark) | ExpireSnapshots(by_spark=by_spark):
+        case RewriteManifests(by_spark=by_spark) | ExpireSnapshots(by_spark=by_spark) | CheckFiles(by_spark=by_spark):
             return by_spark
         case ConvertEqualityDeletes() | ComputeStatistics() | TagRecoveryPoints() | RemoveOrphans():
             return False

@@ -15,6 +15,7 @@ from icewright.core.errors import IcewrightError
 from icewright.core.health import HealthPart, health_parts, overall
 from icewright.core.kernel import written_order
 from icewright.core.operations import (
+    check,
     compact,
     compute_statistics,
     expire_rows,
@@ -74,6 +75,7 @@ EVALUATE: Mapping[Operation, Evaluate] = {
     Operation.RECOVERY_POINTS: recovery_points.evaluate,
     Operation.EXPIRE_SNAPSHOTS: expire_snapshots.evaluate,
     Operation.REMOVE_ORPHANS: remove_orphans.evaluate,
+    Operation.CHECK: check.evaluate,
 }
 
 

@@ -95,6 +95,7 @@ def _alert_inputs(
     return AlertInputs(
         tables=[replace(table, maintained=_maintained(runtime, table.ref)) for table in tables],
         failures=runtime.store.alerts.failures(catalogs),
+        faults=dict(runtime.store.alerts.faults(catalogs)),
         unsupported={ref: why for ref, why in runtime.store.alerts.unsupported(catalogs) if _maintained(runtime, ref)},
         blocked={ref: why for ref, why in runtime.store.alerts.blocked(catalogs) if _maintained(runtime, ref)},
         warned={ref: why for ref, why in runtime.store.alerts.warned(catalogs) if _maintained(runtime, ref)},

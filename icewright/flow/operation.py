@@ -42,6 +42,7 @@ from icewright.core.runs import (
     skipped,
 )
 from icewright.core.steps import (
+    CheckFiles,
     ComputeStatistics,
     Due,
     ExpireSnapshots,
@@ -63,6 +64,9 @@ from icewright.flow.lease import Lease
 from icewright.flow.runtime import Runtime
 from icewright.ports import LedgerState, SnapshotPin, StepRequest, Unfinished
 
+_WITHOUT_BASE = (
+    ExpireSnapshots | RemoveOrphans | TagRecoveryPoints | CheckFiles
+)  # go on when snapshots expire meanwhile
 MAX_COMPACT_CONFLICTS = 2  # conflicts after which compaction gives way to writers
 
 
@@ -295,7 +299,7 @@ class OperationRunner:
         store, request, now = self.runtime.store, self.request, self.runtime.clock.now()
         branch = step.branch if isinstance(step, RewriteDataFiles) else None
         current, name = on_branch(base, branch).current_snapshot_id, SnapshotPin.rewriter(self.job_id)
-        if request.dry_run or current is None or isinstance(step, ExpireSnapshots | RemoveOrphans | TagRecoveryPoints):
+        if request.dry_run or current is None or isinstance(step, _WITHOUT_BASE):
             yield
             return
         until = now + timedelta(seconds=self.knobs[TIMEOUT])

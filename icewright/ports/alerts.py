@@ -55,6 +55,9 @@ class AlertStore(Protocol):
     def failures(self, catalogs: Sequence[str]) -> Sequence[Failure]:
         """Return operations whose last run on a table failed; runs of an earlier uuid do not count."""
 
+    def faults(self, catalogs: Sequence[str]) -> Sequence[tuple[TableRef, str]]:
+        """Return tables in which the last check found faults, each with what it found."""
+
     def unsupported(self, catalogs: Sequence[str]) -> Sequence[tuple[TableRef, str]]:
         """Return tables that no operation can maintain, each with a reason."""
 

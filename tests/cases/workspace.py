@@ -42,6 +42,7 @@ KNOBS_OF: Mapping[Operation, Mapping[str, object]] = {
     ORPHANS: {"remove_orphans.mode": "delete", "deletion.delay_hours": 0},
     MANIFESTS: {"rewrite_manifests.min_manifests": 2},
     Operation.RECOVERY_POINTS: {},
+    Operation.CHECK: {},
     Operation.EXPIRE_ROWS: {"expire_rows.column": "at", "expire_rows.days": 30},
     Operation.COMPUTE_STATISTICS: {"compute_statistics.min_change": 0},
 }

@@ -36,6 +36,7 @@ def test_health(workspace: Workspace) -> None:
         "recovery_points",
         "expire_snapshots",
         "remove_orphans",
+        "check",
     ]
     assert (verdicts["expire_snapshots"]["verdict"], verdicts["compact"]["verdict"]) == ("due", "not_due")
     assert all(v["reason"] for v in verdicts.values())
@@ -47,7 +48,7 @@ def test_explain(workspace: Workspace) -> None:
     """One table as an object, all tables as a list; a paused one says so."""
     workspace.make(HISTORY)
     one = workspace("explain", NAME, "--json").json
-    assert [v["operation"] for v in one["verdicts"]][-1] == "remove_orphans"
+    assert [v["operation"] for v in one["verdicts"]][-1] == "check"
     workspace("pause", NAME, "--reason", "looking")
     (again,) = workspace("explain", "--json").json
     assert (again["table"], again["paused"]) == (NAME, "looking")

@@ -48,11 +48,12 @@ def test_defaults(read: Read) -> None:
     assert lake.scope.holds(TableRef("lake", ("any", "where"), "t"))
     assert (lake.pool, lake.allowed_locations) == ("default", ("file:///data/",))
     assert (config.limits.total, config.limits.max_jobs) == (4, 100)
-    assert dict(config.limits.per_operation) == dict(zip(Operation, (2, 2, 2, 2, 1, 4, 4, 1), strict=True))
+    assert dict(config.limits.per_operation) == dict(zip(Operation, (2, 2, 2, 2, 1, 4, 4, 1, 1), strict=True))
     knobs = config.policy.knobs_for(TableRef("lake", ("a",), "t"), None)
     assert [op for op, knob in ENABLED.items() if not knobs[knob]] == [
         Operation.EXPIRE_ROWS,
         Operation.COMPUTE_STATISTICS,
+        Operation.CHECK,
     ]
     assert (knobs[ORPHAN_MODE], knobs[RETENTION], knobs[ORPHAN_AGE]) == ("report", 168, 72)
 

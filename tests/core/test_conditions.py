@@ -67,6 +67,7 @@ def loop(**signs: Any) -> AlertInputs:
         (AlertInputs(), {}),
         (AlertInputs(failures=[Failure(REF, Operation.COMPACT, "no space")]), {"job_failed": TABLE}),
         (AlertInputs(failures=[Failure(REF, None, "")]), {"job_failed": TABLE}),
+        (AlertInputs(faults={REF: "checked 4 files: 1 fault"}), {"check_failed": TABLE}),
         (table(paused="by hand"), {"table_paused": TABLE}),
         (table(paused="3 jobs failed in a row", maintained=False), {"table_paused": TABLE}),
         (table(paused="verification failed: 1 row is gone"), {"verification_failed": TABLE}),
@@ -185,6 +186,7 @@ def test_a_rule_that_is_off(rule: AlertRule) -> None:
     signs = AlertInputs(
         tables=[bad, TableInputs(OTHER, "by hand"), TableInputs(OTHER, "verification failed: x")],
         failures=[Failure(REF, None, "x")],
+        faults={REF: "1 fault"},
         blocked={REF: "refused: x [shared_location]"},
         warned={REF: "snapshot 1 goes: x"},
         catalogs=[CatalogInputs("a", MINUTE, NOW - HOUR), CatalogInputs("b", MINUTE, None, 1)],

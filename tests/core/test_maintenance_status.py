@@ -50,4 +50,5 @@ def test_a_whole_table() -> None:
         Operation.RECOVERY_POINTS: "Not_Yet_Run",
         Operation.EXPIRE_SNAPSHOTS: "Not_Yet_Run",
         Operation.REMOVE_ORPHANS: "Successful",
+        Operation.CHECK: "Not_Yet_Run",
     }

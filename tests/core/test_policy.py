@@ -200,6 +200,7 @@ def test_seaweedfs_order() -> None:
         Operation.REWRITE_DELETES,
         Operation.COMPUTE_STATISTICS,
         Operation.RECOVERY_POINTS,
+        Operation.CHECK,
     )
     assert [op for op in ORDERS["seaweedfs"] if op not in ours] == [
         Operation.COMPACT,

@@ -21,7 +21,7 @@ ROTTEN = facts(
     partition(position_delete_files=6, mergeable_deletes=6, deleted_rows=100), of=OLD, manifests_of=[manifests(12)]
 )
 # which a policy must ask for
-BY_POLICY = (Operation.EXPIRE_ROWS, Operation.COMPUTE_STATISTICS, Operation.RECOVERY_POINTS)
+BY_POLICY = (Operation.EXPIRE_ROWS, Operation.COMPUTE_STATISTICS, Operation.RECOVERY_POINTS, Operation.CHECK)
 ASKED_OF_ALL = [op for op in Operation if op not in BY_POLICY]
 HEALTHY = facts(partition(files=1), of=metadata([1]))
 SCANNED = LastRun(

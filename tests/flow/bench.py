@@ -50,7 +50,7 @@ from icewright.ports import (
 )
 from icewright.testing import REF, FixedClock, FunctionEngine, MemoryCatalog, facts, manifests, metadata, partition
 
-_, COMPACT, DELETES, MANIFESTS, _, _, EXPIRE, ORPHANS = Operation
+_, COMPACT, DELETES, MANIFESTS, _, _, EXPIRE, ORPHANS, _ = Operation
 OLD = tuple(1000 - hours for hours in range(10))  # ages of snapshots of which five may be expired
 YOUNG = (2.0, 1.0)
 

@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from icewright.core.cost import SERVICE_MEMORY_GB
 from icewright.core.integrity import CheckLevel, FileFaultKind
+from icewright.core.policy import Operation
 from icewright.core.repair import RepairKind
+from icewright.core.runs import OperationState
 from icewright.flow.detect import detect
 from icewright.flow.repair import repair
 from tests.cases.tampering import in_map, rewrite, tamper_manifest
@@ -66,6 +71,47 @@ def test_deletion_vectors_are_checked_against_their_entries(bench: Bench, new_na
     for manifest_list in folder.glob("snap-*.avro"):
         rewrite(manifest_list, _later_row_ids)
     assert FileFaultKind.WRONG_ROW_IDS in kinds()
+
+
+def test_spark_reads_rows_as_the_service_does(bench: Bench, new_name: Callable[[str], str]) -> None:
+    """Of all types, transforms and deletes: no fault at first, then a damaged page and a position that is no row."""
+    name = new_name("read")
+    spec = "bucket(4, part), truncate(1, part), days(later), bucket(4, unit)"
+    quoted = create(bench, name, f"{COLUMNS}, later timestamp, unit int", spec, MERGE_ON_READ)
+    row = f"({ROW}, TIMESTAMP '2026-11-26 0{{id}}:00:00', 7)"
+    insert(bench, quoted, *(", ".join(row.format(id=number) for number in some) for some in ((0, 1, 2), (2, 3), (4,))))
+    bench.sql(f"DELETE FROM {quoted} WHERE id = 2")  # noqa: S608 - quoted
+
+    def found(engine: str) -> list[str]:
+        done = bench.run(name, Operation.CHECK, {"check.level": "rows", "check.engine": engine})
+        assert done.state is OperationState.COMMITTED, done
+        spark = done.metrics["gb_hours"] > done.metrics["duration_ms"] / 3_600_000 * SERVICE_MEMORY_GB * 2
+        assert spark is (engine == "spark"), done.metrics
+        assert done.metrics["files_read"] == len(list(bench.folder(name).rglob("*.parquet")))
+        return sorted(note.partition("; snapshots")[0] for note in done.notes)
+
+    assert (found("service"), found("spark")) == ([], [])
+    deletes = min(bench.folder(name).rglob("*deletes.parquet"))
+    table = pq.read_table(deletes)
+    positions: list[int] = table["pos"].to_pylist()
+    beyond = pa.array([position + 7 for position in positions])
+    pq.write_table(table.set_column(1, table.schema.field(1), beyond), deletes)
+
+    def grown(entries: list[Any]) -> None:
+        for entry in entries:
+            if entry["data_file"]["file_path"].endswith(deletes.name):
+                entry["data_file"]["file_size_in_bytes"] = deletes.stat().st_size
+
+    for manifest in bench.sql(f"SELECT path FROM {quoted}.manifests WHERE content = 1"):  # noqa: S608 - quoted
+        folder = bench.folder(name) / "metadata"
+        tamper_manifest(folder, folder / manifest["path"].rsplit("/", 1)[1], grown)
+    damaged = max(path for path in bench.folder(name).rglob("*.parquet") if "deletes" not in path.name)
+    content = bytearray(damaged.read_bytes())
+    content[4:60] = b"\xff" * 56
+    damaged.write_bytes(content)
+    faults = found("service")
+    assert [fault.split(" ")[0] for fault in faults] == ["unreadable", "wrong_positions"], faults
+    assert found("spark") == faults
 
 
 @pytest.mark.parametrize("version", [1, 2])

@@ -8,12 +8,13 @@ from typing import assert_never
 
 from icewright.adapters.engines.arrow.convert_deletes import ConvertInService
 from icewright.adapters.engines.arrow.statistics import StatisticsInService
+from icewright.adapters.engines.checking import Checking
 from icewright.adapters.engines.service.adopting import Adopting
 from icewright.adapters.engines.service.copying import TableCopy
 from icewright.adapters.engines.service.deletion import DeletionResult
 from icewright.adapters.engines.service.doubts import in_time
 from icewright.adapters.engines.service.expire_snapshots import ExpireInService
-from icewright.adapters.engines.service.integrity import IntegrityCheck, of_snapshots
+from icewright.adapters.engines.service.integrity import of_snapshots
 from icewright.adapters.engines.service.layout_trials import LayoutTrials
 from icewright.adapters.engines.service.proof import TableProof
 from icewright.adapters.engines.service.recovery_points import RecoveryPointsInService
@@ -35,6 +36,7 @@ from icewright.core.repair import RepairPlan
 from icewright.core.retention import expired_by_iceberg
 from icewright.core.runs import Outcome, committed
 from icewright.core.steps import (
+    CheckFiles,
     ComputeStatistics,
     ConvertEqualityDeletes,
     ExpireRows,
@@ -79,7 +81,7 @@ class Engines:
     def run(self, request: StepRequest) -> Outcome:
         """Run the step, or with `dry_run` return what it would do."""
         self._require_allowed(request.base)
-        if not isinstance(request.step, RemoveOrphans):  # its guard looks when it scans
+        if not isinstance(request.step, (RemoveOrphans, CheckFiles)):  # one's guard looks when it scans, one only reads
             self.expire.guard.require_iceberg_alone(request.base)
         if isinstance(request.step, (ExpireSnapshots, ExpireRows, TagRecoveryPoints)) and not request.dry_run:
             only_metadata = isinstance(request.step, ExpireSnapshots) and not request.step.delete_files
@@ -87,9 +89,9 @@ class Engines:
             self._require_same_time(request.base, deletes=deletes)  # writes a file for a moment
         catalog = self.catalogs[request.base.ref.catalog]
         match request.step:
-            case ExpireRows() | RewriteDataFiles() | RewritePositionDeletes() as step:
-                return self.spark.run(catalog, request, step)
-            case RewriteManifests(by_spark=True) as step:
+            case (
+                ExpireRows() | RewriteDataFiles() | RewritePositionDeletes() | RewriteManifests(by_spark=True)
+            ) as step:
                 return self.spark.run(catalog, request, step)
             case ExpireSnapshots(by_spark=True) as step if not request.dry_run:
                 base = catalog.load(request.base.ref)
@@ -107,6 +109,8 @@ class Engines:
                 return _costed(self.expire.run(catalog, request, step))
             case RemoveOrphans() as step:
                 return _costed(self.orphans.run(catalog, request, step))
+            case CheckFiles() as step:
+                return _costed(self._checking.run(catalog, request, step))
         assert_never(request.step)
 
     def resume(self, unfinished: Unfinished, *, outside: bool = True) -> Outcome:
@@ -167,11 +171,15 @@ class Engines:
         metadata = catalog.load(ref)
         if snapshot_ids is not None:
             metadata = of_snapshots(metadata, snapshot_ids)
-        return IntegrityCheck(self.orphans.deletion.files, metadata, level).run(catalog.load)
+        return self._checking.report(metadata, level, catalog.load)
 
     def check_files(self, metadata: TableMetadata, level: CheckLevel) -> IntegrityReport:
         """Check the files of a table that no catalog may name."""
-        return IntegrityCheck(self.orphans.deletion.files, metadata, level).run(lambda _: metadata)
+        return self._checking.report(metadata, level, lambda _: metadata)
+
+    @property
+    def _checking(self) -> Checking:
+        return Checking(self.orphans.deletion.files, self.orphans.deletion.clock, self.spark)
 
     def repair(self, request: RepairRequest) -> RepairPlan:
         """Repair what is provably right, or return what that would be."""
@@ -256,8 +264,9 @@ class Engines:
 
 
 def _costed(outcome: Outcome) -> Outcome:
-    """Return the outcome with the GB-hours of the service's memory."""
+    """Return the outcome with the GB-hours of the service's memory, beside those that it has."""
     if "duration_ms" not in outcome.metrics:
         return outcome
     hours = cost.gb_hours(outcome.metrics["duration_ms"] / 1000, cost.SERVICE_MEMORY_GB)
+    hours += outcome.metrics.get("gb_hours", 0.0)
     return replace(outcome, metrics={**outcome.metrics, "gb_hours": round(hours, 9)})

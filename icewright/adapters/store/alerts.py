@@ -56,6 +56,27 @@ def _failed_runs() -> sa.Select[Any]:
     return query.where(RUNS.c.state == OperationState.FAILED, ~run_after, *_IN_CATALOGS, SAME_TABLE)
 
 
+def _faulty_checks() -> sa.Select[Any]:
+    """Return checks that found faults and are the last of a table; such jobs are partial."""
+    newer = RUNS.alias("newer")
+    run_after = sa.exists().where(
+        newer.c.table_id == RUNS.c.table_id,
+        newer.c.operation == RUNS.c.operation,
+        newer.c.id > RUNS.c.id,
+        newer.c.state == OperationState.COMMITTED,
+    )
+    query = sa.select(*_NAME, RUNS.c.operation, RUNS.c.summary.label("reason")).join_from(RUNS, JOBS)
+    query = query.join(TABLES, TABLES.c.id == RUNS.c.table_id).order_by(RUNS.c.id)
+    return query.where(
+        JOBS.c.state == JobState.PARTIAL,
+        RUNS.c.operation == Operation.CHECK,
+        RUNS.c.metrics["faults_found"].as_float() > 0,
+        ~run_after,
+        *_IN_CATALOGS,
+        SAME_TABLE,
+    )
+
+
 def _failed_jobs() -> sa.Select[Any]:
     """Return failed jobs without a run, where no later job of the table has ended."""
     later = JOBS.alias("later")
@@ -91,6 +112,7 @@ def _warned() -> sa.Select[Any]:
 
 _FAILED_RUNS, _FAILED_JOBS, _UNSUPPORTED, _BLOCKED = _failed_runs(), _failed_jobs(), _unsupported(), _blocked()
 _WARNED = _warned()
+_FAULTY_CHECKS = _faulty_checks()
 
 
 @dataclass
@@ -128,6 +150,9 @@ class SqlAlerts(AlertStore):
             parameters = {"catalogs": catalogs}
             rows = [*connection.execute(_FAILED_RUNS, parameters), *connection.execute(_FAILED_JOBS, parameters)]
         return [Failure(ref_of(r), Operation(r.operation) if r.operation else None, r.reason) for r in rows]
+
+    def faults(self, catalogs: Sequence[str]) -> Sequence[tuple[TableRef, str]]:
+        return [(ref_of(row), row.reason) for row in self.db.rows(_FAULTY_CHECKS, {"catalogs": catalogs})]
 
     def unsupported(self, catalogs: Sequence[str]) -> Sequence[tuple[TableRef, str]]:
         return [(ref_of(row), row.reason) for row in self.db.rows(_UNSUPPORTED, {"catalogs": catalogs})]

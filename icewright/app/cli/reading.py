@@ -122,7 +122,8 @@ def check(
     level: Annotated[
         CheckLevel,
         typer.Option(
-            help="exists: files and their lengths; entries: manifests too; footers: those of data and delete files too."
+            help="exists: files and their lengths; entries: manifests too; footers: those of content files too; "
+            "rows: all rows, on Spark where there are more than 10 GB."
         ),
     ] = CheckLevel.EXISTS,
     as_json: Json = False,
@@ -147,7 +148,15 @@ def _checked(runtime: Runtime, ref: TableRef, level: CheckLevel) -> dict[str, An
     try:
         found = {**asdict(runtime.engine.check(ref, level)), "error": None}
     except IcewrightError as error:
-        return {"table": str(ref), "level": level, "snapshots": 0, "files": 0, "faults": [], "error": str(error)}
+        return {
+            "table": str(ref),
+            "level": level,
+            "snapshots": 0,
+            "files": 0,
+            "faults": [],
+            "unread": {},
+            "error": str(error),
+        }
     del found["ref"]
     return {"table": str(ref), **found}
 

@@ -88,6 +88,9 @@ def show_integrity(documents: Documents) -> None:
             echo(f"[bold]{escape(document['table'])}[/]: [red]{escape(document['error'])}[/]")
             continue
         checked = f"{document['files']:,} files of {count(document['snapshots'], 'snapshot')}"
+        if document["unread"]:
+            path, why = next(iter(document["unread"].items()))
+            checked += f", {count(len(document['unread']), 'file')} not read ({escape(path)}: {escape(why)})"
         if not document["faults"]:
             echo(f"[bold]{escape(document['table'])}[/]: {checked}, [green]no fault[/]")
             continue

@@ -17,6 +17,7 @@ from icewright.core.runs import LastRun, OperationState
 from icewright.core.simulation.partition import Chosen, SimulatedPartition
 from icewright.core.simulation.table import FilesDeleted, SimulatedTable
 from icewright.core.steps import (
+    CheckFiles,
     ComputeStatistics,
     ConvertEqualityDeletes,
     Due,
@@ -113,6 +114,15 @@ def begin(table: SimulatedTable, step: Step, now: datetime) -> Begun:
             return _on_spark(spark_expiry(count), end) if step.by_spark else _in_service(10 * count, end)
         case ComputeStatistics():
             return _in_service(table.files, partial(_compute_statistics, table, step))
+        case CheckFiles():
+            done = Done(
+                {
+                    "level": step.level.depth,
+                    "sequence_number": table.snapshots[-1].sequence_number,
+                    "full_hours": step.full_hours,
+                }
+            )
+            return _in_service(table.files + table.manifests, lambda _: done)
         case TagRecoveryPoints():
             return _in_service(1, partial(_tag, table, step))
         case RemoveOrphans():

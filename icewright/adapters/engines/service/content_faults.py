@@ -6,7 +6,7 @@ import json
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -26,18 +26,28 @@ _TAIL_BYTES = 64 << 10  # holds most footers whole
 _FOOTER_END = 8  # length and magic
 _PARQUET, _PUFFIN = b"PAR1", b"PFA1"
 _MAGIC = {"ORC": b"ORC", "AVRO": b"Obj\x01"}  # how files begin whose footers are not read
+_TIMES = ("year", "month", "day", "hour")
 _MAYBE_TRUNCATED_BYTES = 32  # writers cut texts of at least this length in statistics
 
 
 def check_content(
-    files: TableFiles, one: ContentFile, types: Mapping[int, Any], specs: Mapping[int, PartitionSpec]
+    files: TableFiles,
+    one: ContentFile,
+    types: Mapping[int, Any],
+    specs: Mapping[int, PartitionSpec],
+    records: Mapping[str, int],
 ) -> list[Fault]:
-    """Return what the file's footer says other than its entry. A file that is missing has no fault here."""
+    """Return what the file's footer says other than its entry. A file that is missing has no fault here.
+
+    `records` are the rows of data files by path, as far as they are known.
+    """
+    if one.is_encrypted:
+        return []
     match one.format:
         case "PARQUET":
             return list(_parquet_file(files, one, types, specs).faults())
         case "PUFFIN":
-            return list(_vector_faults(files, one))
+            return list(_vector_faults(files, one, records))
     if (magic := _MAGIC.get(one.format)) and files.read_range(one.path, 0, len(magic)) != magic:
         raise MetadataUnreadable(f"{one.path} does not begin as {one.format} files do")
     return []
@@ -88,14 +98,16 @@ def _leaf_ids(fields: Sequence[pa.Field], prefix: str = "") -> Iterator[tuple[st
 
 
 @dataclass(frozen=True)
-class _Column:
-    """What the footer says of a column: numbers as integers, texts as bytes."""
+class ColumnContent:
+    """What a file says of a column: numbers as integers, texts as bytes."""
 
     values: int
     nulls: int | None
     least: Any
     most: Any
-    most_is_exact: bool
+    is_exact: bool  # the two are values of the column, and not cut
+    nans: int | None = None
+    sample: tuple[Any, ...] = ()  # more of its values
 
 
 @dataclass(frozen=True)
@@ -115,14 +127,7 @@ class _ParquetFile:
         if self._offsets_are_wrong:
             offsets = self.one.values[132]
             yield FileFaultKind.WRONG_OFFSETS, f"its entry has split offsets {offsets} where no row group begins"
-        values, nulls, lower, upper = map(self.one.mapped, (109, 110, 125, 128))
-        for number, column in self._measured.items():
-            for what, actual, stated in (("values", column.values, values), ("nulls", column.nulls, nulls)):
-                if None not in (actual, stated.get(number)) and actual != stated[number]:
-                    detail = f"column {number} has {actual} {what}, and its entry says {stated[number]}"
-                    yield FileFaultKind.WRONG_COUNT, detail
-            yield from self._outside(number, column, lower.get(number), upper.get(number))
-        yield from self._wrong_partition(self._measured)
+        yield from column_faults(self.one, self._measured, self.types, self.spec)
 
     def corrected(self) -> Mapping[int, Any]:
         """Return the entry's values as the footer has them; what is wrong and optional is left out."""
@@ -131,7 +136,9 @@ class _ParquetFile:
         if self._offsets_are_wrong:
             new[132] = None
         lower, upper = self.one.mapped(125), self.one.mapped(128)
-        wrong = {n for n, column in measured.items() if any(self._outside(n, column, lower.get(n), upper.get(n)))}
+        wrong = {
+            n for n, column in measured.items() if any(_outside(self.types[n], n, column, lower.get(n), upper.get(n)))
+        }
         for field, actual in (
             (109, {number: column.values for number, column in measured.items()}),
             (110, {n: column.nulls for n, column in measured.items() if column.nulls is not None}),
@@ -151,7 +158,7 @@ class _ParquetFile:
         return offsets != sorted(offsets) or not begins.issuperset(offsets)
 
     @cached_property
-    def _measured(self) -> Mapping[int, _Column]:
+    def _measured(self) -> Mapping[int, ColumnContent]:
         """Return what the footer says of each column of a simple type, by its id."""
         columns = {}
         for index in range(self.footer.num_columns):
@@ -160,56 +167,118 @@ class _ParquetFile:
                 columns[number] = self._column(index, self.types[number])
         return columns
 
-    def _column(self, index: int, kind: str) -> _Column:
+    def _column(self, index: int, kind: str) -> ColumnContent:
         chunks = [self.footer.row_group(number).column(index) for number in range(self.footer.num_row_groups)]
         values = sum(chunk.num_values for chunk in chunks)
         stats = [chunk.statistics for chunk in chunks if chunk.num_values]
         if any(one is None or not one.has_null_count for one in stats):
-            return _Column(values, None, None, None, most_is_exact=False)
+            return ColumnContent(values, None, None, None, is_exact=False)
         filled = [one for one in stats if one.num_values]  # not only nulls
         known = all(one.has_min_max for one in filled) and self._in_unit_of_bounds(index, kind)
         ends = [(_comparable(s.min_raw, kind), _comparable(s.max_raw, kind)) for s in filled] if known else []
         least, most = min((e[0] for e in ends), default=None), max((e[1] for e in ends), default=None)
-        exact = not isinstance(most, bytes) or len(most) < _MAYBE_TRUNCATED_BYTES
-        return _Column(values, sum(one.null_count for one in stats), least, most, exact)
+        exact = not any(isinstance(end, bytes) and len(end) >= _MAYBE_TRUNCATED_BYTES for end in (least, most))
+        return ColumnContent(values, sum(one.null_count for one in stats), least, most, exact)
 
     def _in_unit_of_bounds(self, index: int, kind: str) -> bool:
         """Return whether the file stores the column in the unit of its bounds."""
-        if kind == "uuid":
-            return False  # libraries differ in how they order them
+        if not is_ordered(kind):
+            return False
         logical = json.loads(self.footer.schema.column(index).logical_type.to_json())
         return logical.get("timeUnit") in (None, "nanoseconds" if kind.endswith("_ns") else "microseconds")
 
-    def _outside(self, number: int, column: _Column, lower: bytes | None, upper: bytes | None) -> Iterator[Fault]:
-        """Compare the entry's bounds with the column's: a file whose rows lie outside of them is skipped by readers."""
-        kind = self.types[number]
-        if column.least is not None and lower is not None:
-            low, least = bound_value(kind, lower), column.least
-            if isinstance(low, bytes) and len(least) >= _MAYBE_TRUNCATED_BYTES:
-                low = low[: len(least)]
-            if low > least:
-                yield FileFaultKind.WRONG_BOUNDS, f"column {number} has {least!r}, below the lower bound {low!r}"
-        if column.most is not None and upper is not None and column.most_is_exact:
-            high = bound_value(kind, upper)
-            if high < column.most:
-                yield FileFaultKind.WRONG_BOUNDS, f"column {number} has {column.most!r}, above the upper bound {high!r}"
 
-    def _wrong_partition(self, columns: Mapping[int, _Column]) -> Iterator[Fault]:
-        """Compare values of identity partitions with the column's, where the file has the column."""
-        for partition, value in zip(self.spec.fields if self.spec else (), self.one.partition, strict=False):
-            column = columns.get(partition.source_id)
-            if partition.transform != "identity" or column is None:
-                continue
-            if value is None:
-                wrong = column.nulls is not None and column.nulls != column.values
-            else:
-                stored = _comparable(value, self.types[partition.source_id])
-                known = column.least is not None and column.most is not None and column.most_is_exact
-                known = known and isinstance(stored, bytes) is isinstance(column.least, bytes)
-                wrong = known and not column.least <= stored <= column.most
-            if wrong:
-                detail = f"{partition.name} of its partition is {value!r}, and the column has other values"
-                yield FileFaultKind.WRONG_PARTITION, detail
+def is_ordered(kind: str) -> bool:
+    """Return whether bounds of the type can be compared: libraries differ in the order of UUIDs, others have none."""
+    return kind != "uuid" and not kind.startswith(("variant", "geometry", "geography", "unknown"))
+
+
+def column_faults(
+    one: ContentFile, columns: Mapping[int, ColumnContent], types: Mapping[int, Any], spec: PartitionSpec | None
+) -> Iterator[Fault]:
+    """Yield where an entry differs from what its file says of the columns, by their ids."""
+    values, nulls, nans, lower, upper = map(one.mapped, (109, 110, 137, 125, 128))
+    for number, column in columns.items():
+        for what, actual, stated in (
+            ("values", column.values, values),
+            ("nulls", column.nulls, nulls),
+            ("NaN", column.nans, nans),
+        ):
+            if None not in (actual, stated.get(number)) and actual != stated[number]:
+                yield (
+                    FileFaultKind.WRONG_COUNT,
+                    f"column {number} has {actual} {what}, and its entry says {stated[number]}",
+                )
+        yield from _outside(types[number], number, column, lower.get(number), upper.get(number))
+    yield from _wrong_partition(one, columns, types, spec)
+
+
+def _outside(
+    kind: str, number: int, column: ColumnContent, lower: bytes | None, upper: bytes | None
+) -> Iterator[Fault]:
+    """Compare the entry's bounds with the column's: a file whose rows lie outside of them is skipped by readers."""
+    if column.least is not None and lower is not None:
+        low, least = bound_value(kind, lower), column.least
+        if isinstance(low, bytes) and len(least) >= _MAYBE_TRUNCATED_BYTES:
+            low = low[: len(least)]
+        if low > least:
+            yield FileFaultKind.WRONG_BOUNDS, f"column {number} has {least!r}, below the lower bound {low!r}"
+    if column.most is not None and upper is not None and column.is_exact:
+        high = bound_value(kind, upper)
+        if high < column.most:
+            yield FileFaultKind.WRONG_BOUNDS, f"column {number} has {column.most!r}, above the upper bound {high!r}"
+
+
+def _wrong_partition(
+    one: ContentFile, columns: Mapping[int, ColumnContent], types: Mapping[int, Any], spec: PartitionSpec | None
+) -> Iterator[Fault]:
+    """Compare partition values with the column's, where the file has the column."""
+    for partition, value in zip(spec.fields if spec else (), one.partition, strict=False):
+        column = columns.get(partition.source_id)
+        if column is None or partition.transform == "void":
+            continue
+        kind, wrong = types[partition.source_id], False
+        if value is None:
+            wrong = column.nulls is not None and column.nulls != column.values
+        elif column.is_exact and column.least is not None and column.most is not None:
+            stored, ends = _comparable(value, kind), (column.least, column.most, *column.sample)
+            held = {_transformed(partition.transform, kind, found) for found in ends}
+            wrong = bool(column.nulls) or any(type(found) is type(stored) and found != stored for found in held)
+        if wrong:
+            yield (
+                FileFaultKind.WRONG_PARTITION,
+                f"{partition.name} of its partition is {value!r}, and its rows are of others",
+            )
+
+
+def _transformed(transform: str, kind: str, value: Any) -> Any:  # noqa: ANN401 - any comparable
+    """Return the partition value of a column's value; None where it cannot be told.
+
+    Early versions of Iceberg rounded times before 1970 up.
+    """
+    if transform == "identity":
+        return value
+    if kind.startswith("decimal") or (transform in _TIMES and value < 0):
+        return None
+    function = _function(transform, kind)
+    if function is None:
+        return None
+    found = function(value.decode() if kind == "string" else value)
+    return found.encode() if isinstance(found, str) else found
+
+
+@lru_cache(maxsize=100)
+def _function(transform: str, kind: str) -> Callable[[Any], Any] | None:
+    """Return a transform of a type; None for unknown ones."""
+    from pyiceberg.transforms import parse_transform  # noqa: PLC0415 - takes long to load
+    from pyiceberg.types import NestedField  # noqa: PLC0415
+
+    field = NestedField.model_validate({"id": 1, "name": "source", "type": kind, "required": False})
+    try:
+        found: Callable[[Any], Any] = parse_transform(transform).transform(field.field_type)
+    except (AttributeError, ValueError):
+        return None
+    return found
 
 
 def _comparable(value: Any, kind: str) -> Any:  # noqa: ANN401 - any physical value
@@ -252,7 +321,7 @@ def puffin_footer(files: TableFiles, path: str, length: int) -> tuple[int, Any]:
         raise MetadataUnreadable(f"{path} has a Puffin footer that cannot be read: {error}") from error
 
 
-def _vector_faults(files: TableFiles, one: ContentFile) -> Iterator[Fault]:
+def _vector_faults(files: TableFiles, one: ContentFile, records: Mapping[str, int]) -> Iterator[Fault]:
     offset, length = one.values.get(144), one.values.get(145)
     blobs = puffin_blobs(files, one.path, one.values[104])
     found = next((b for b in blobs if (b["offset"], b["length"]) == (offset, length)), None)
@@ -268,3 +337,7 @@ def _vector_faults(files: TableFiles, one: ContentFile) -> Iterator[Fault]:
         return
     if len(positions) != one.records:
         yield FileFaultKind.WRONG_VECTOR, f"the vector at {offset} has {len(positions)} positions, not {one.records}"
+    rows = records.get(one.referenced)
+    if rows is not None and len(positions) and positions.max() >= rows:
+        detail = f"the vector at {offset} deletes position {positions.max()} of {one.referenced}, which has {rows} rows"
+        yield FileFaultKind.WRONG_POSITIONS, detail

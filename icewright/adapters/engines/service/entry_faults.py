@@ -47,6 +47,7 @@ class ContentFile:
     status: int
     sequence: int
     values: Mapping[int, Any]
+    file_sequence: int | None = None  # of the snapshot that added the file, where the entry says it or inherits it
 
     @property
     def path(self) -> str:
@@ -72,6 +73,16 @@ class ContentFile:
     def records(self) -> int:
         """Return the number of rows, or of positions of a deletion vector."""
         return int(self.values[103])
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Return whether the file can be read with its key alone."""
+        return self.values.get(131) is not None
+
+    @property
+    def bytes(self) -> int:
+        """Return the length of the file."""
+        return int(self.values[104])
 
     @property
     def is_vector(self) -> bool:
@@ -100,6 +111,7 @@ class EntryFaults:
     files: TableFiles
     metadata: TableMetadata
     content: bytes | None = None  # of the metadata file, where it is not written yet
+    since: int | None = None  # sequence number up to which manifests were checked before; None: all are checked
     faults: list[FileFault] = field(default_factory=list, init=False)
     _snapshots: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set), init=False)  # by manifest
     _rows: dict[str, dict[str, Row]] = field(default_factory=lambda: defaultdict(dict), init=False)
@@ -130,6 +142,8 @@ class EntryFaults:
         for snapshot in self.metadata.snapshots:
             self._check_list(snapshot)
         for path in list(self._snapshots):
+            if self.since is not None and self._rows[path] and self._sequence(path) <= self.since:
+                continue
             try:
                 entries, partition = self.read(path)
             except MetadataUnreadable:
@@ -174,7 +188,7 @@ class EntryFaults:
     def read(self, path: str) -> tuple[list[ContentFile], Schema]:
         """Return all entries of a manifest, and the schema of its partition tuples. Raises `MetadataUnreadable`."""
         manifest = read_manifest(self.files, path)
-        inherited = next(iter(self._rows[path].values()), {}).get(515) or 0
+        inherited = self._sequence(path)
         with readable(path):
             schema, data_file = manifest.shape.schema, manifest.shape.data_file
             names, inner = names_by_id(schema), names_by_id(data_file)
@@ -184,8 +198,13 @@ class EntryFaults:
                 values = {number: record[names[2]][name] for number, name in inner.items()}
                 stated = record.get(names.get(3, ""))
                 sequence = inherited if stated is None else stated
-                entries.append(ContentFile(path, spec_id, record[names[0]], sequence, values))
+                added = inherited if record[names[0]] == ADDED else record.get(names.get(4, ""))
+                entries.append(ContentFile(path, spec_id, record[names[0]], sequence, values, added))
             return entries, partition_schema(data_file)
+
+    def _sequence(self, path: str) -> int:
+        """Return the sequence number of a manifest, by the first list that names it."""
+        return next(iter(self._rows[path].values()), {}).get(515) or 0
 
     def _check_row(
         self, path: str, row: Row, entries: Sequence[ContentFile], live: Sequence[ContentFile], partition: Schema

@@ -4,13 +4,13 @@ One listing of the table's places answers for the existence of nearly all files;
 by one. Manifests are read while the listing goes on; only hashes of their files stay in memory, and manifests with
 files that the listing does not show are read again. Paths are compared as they are spelt, but for their schemes, which
 costs next to nothing; where that finds many files missing, all is looked at once more by keys that all spellings share.
-Deeper levels decode all manifests, and read footers.
+Deeper levels decode all manifests, and read footers and rows.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
@@ -19,7 +19,7 @@ from typing import TypeVar
 import polars as pl
 
 from icewright.adapters.engines.service.content_faults import check_content, puffin_blobs
-from icewright.adapters.engines.service.entry_faults import ContentFile, EntryFaults
+from icewright.adapters.engines.service.entry_faults import DATA, ContentFile, EntryFaults
 from icewright.adapters.engines.service.listing import hashed
 from icewright.adapters.engines.service.reachable import (
     Canonical,
@@ -29,9 +29,10 @@ from icewright.adapters.engines.service.reachable import (
     manifests_of,
     statistics_of,
 )
+from icewright.adapters.engines.service.row_faults import Answer, RowCheck
 from icewright.core.errors import FolderMissing, MetadataUnreadable
 from icewright.core.integrity import CheckLevel, FileFault, FileFaultKind, IntegrityReport
-from icewright.core.table import Snapshot, TableMetadata, TableRef
+from icewright.core.table import PartitionSpec, Snapshot, TableMetadata, TableRef
 from icewright.ports import TableFiles
 from icewright.ports.work import WorkerThreads
 
@@ -42,6 +43,7 @@ _CONCURRENCY = 16
 _NO_FILES = pl.DataFrame(schema={"hash": pl.UInt64, "listed": pl.Int64})
 _DIFFERS = pl.col("listed").is_null() | (pl.col("bytes") != pl.col("listed")).fill_null(value=False)
 Item = TypeVar("Item")
+RowReader = Callable[[RowCheck, Sequence[ContentFile]], Iterable[Answer]]
 
 
 @dataclass
@@ -52,6 +54,8 @@ class IntegrityCheck:
     metadata: TableMetadata
     level: CheckLevel = CheckLevel.EXISTS
     content: bytes | None = None  # of the metadata file, where it is not written yet
+    since: int | None = None  # sequence number up to which a check as deep has found no fault; None: all is read
+    read_rows: RowReader | None = None  # at level `rows`
     _listed: pl.DataFrame = field(default_factory=_NO_FILES.clone, init=False)
     _named: list[pl.DataFrame] = field(default_factory=list, init=False)  # hash, bytes, manifest of content files
     _as_spelt: bool = field(default=True, init=False)
@@ -61,13 +65,21 @@ class IntegrityCheck:
     _held: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set), init=False)  # suspects by manifest
     _unreadable: dict[str, tuple[str, str]] = field(default_factory=dict, init=False)  # kind, error by path
 
+    def planned(self) -> IntegrityReport:
+        """Return how many files a check would look at, and how many it would read; nothing else is read for that."""
+        _each(self.metadata.snapshots, self._read_lists, self._list_is_unreadable)
+        manifests = self._distinct_manifests()
+        self._hash_all(manifests)
+        self._checked += sum(frame.height for frame in self._small(manifests))
+        return self._report((), self._contents(self._entries(), set()))
+
     def run(self, load: Callable[[TableRef], TableMetadata]) -> IntegrityReport:
         """Check the table's files. What went during the check with snapshots that `load` shows no more is no fault."""
         metadata = self.metadata
         with WorkerThreads(1) as pool:
             listing = pool.submit(self._list_places)
             _each(metadata.snapshots, self._read_lists, self._list_is_unreadable)
-            manifests = pl.concat(self._manifests).unique("path") if self._manifests else pl.DataFrame()
+            manifests = self._distinct_manifests()
             self._hash_all(manifests)
             self._listed = listing.result()
         numbers, count = self._differing(manifests)
@@ -77,14 +89,38 @@ class IntegrityCheck:
             self._listed = self._list_places()
             numbers, _ = self._differing(manifests)
         _each(numbers, partial(self._read, manifests), partial(self._manifest_is_unreadable, manifests))
-        faults = self._faults()
+        faults, unread = self._faults(), dict[str, str]()
+        contents = list[ContentFile]()
         if self.level.includes(CheckLevel.ENTRIES):
-            faults += self._deeper_faults({fault.path for fault in faults})
+            broken, entries = {fault.path for fault in faults}, self._entries()
+            contents = self._contents(entries, broken)
+            deeper = set(entries.faults)
+            if self.level.includes(CheckLevel.FOOTERS):
+                deeper.update(self._footer_faults(entries, contents), self._statistics_faults(broken))
+            if self.read_rows is not None and self.level.includes(CheckLevel.ROWS):
+                found, unread = self._row_faults(entries, contents, {fault.path for fault in deeper})
+                deeper.update(found)
+            faults += sorted(deeper, key=lambda fault: (fault.path, fault.kind, fault.detail))
         remaining = load(metadata.ref).by_id.keys()
         lasting = tuple(fault for fault in faults if not remaining.isdisjoint(fault.snapshot_ids))
+        return replace(self._report(lasting, contents), unread=unread)
+
+    def _report(self, faults: tuple[FileFault, ...], contents: Sequence[ContentFile]) -> IntegrityReport:
+        """Return the report; `contents` are the files whose footers are read."""
+        metadata, rows = self.metadata, sum(one.bytes for one in self._with_rows(contents))
         return IntegrityReport(
-            metadata.ref, metadata.metadata_location, self.level, len(metadata.snapshots), self._checked, lasting
+            metadata.ref,
+            metadata.metadata_location,
+            self.level,
+            len(metadata.snapshots),
+            self._checked,
+            faults,
+            len(contents),
+            rows,
         )
+
+    def _distinct_manifests(self) -> pl.DataFrame:
+        return pl.concat(self._manifests).unique("path") if self._manifests else pl.DataFrame()
 
     @cached_property
     def _canonical(self) -> Canonical:
@@ -133,8 +169,7 @@ class IntegrityCheck:
     def _differing(self, manifests: pl.DataFrame) -> tuple[Sequence[int], int]:
         """Return the manifests with files that the listing does not show as they are named, and how many files."""
         self._suspects.clear()
-        small = [lists_of(self.metadata.snapshots), statistics_of(self.metadata)]
-        for files in [*small, as_files(manifests)] if manifests.height else small:
+        for files in self._small(manifests):
             self._checked += files.height
             self._compare(files)
         if not self._named:
@@ -142,6 +177,11 @@ class IntegrityCheck:
         differing = pl.concat(self._named).join(self._listed, on="hash", how="left").filter(_DIFFERS)
         self._named.clear()
         return sorted(set(differing["manifest"])), differing.height + len(self._suspects)
+
+    def _small(self, manifests: pl.DataFrame) -> list[pl.DataFrame]:
+        """Return the files of metadata that snapshots need."""
+        small = [lists_of(self.metadata.snapshots), statistics_of(self.metadata)]
+        return [*small, as_files(manifests)] if manifests.height else small
 
     def _read(self, manifests: pl.DataFrame, numbers: Sequence[int]) -> None:
         paths = manifests["path"].gather(list(numbers))
@@ -180,25 +220,25 @@ class IntegrityCheck:
             for path, (kind, file, detail) in sorted(found.items())
         ]
 
-    def _deeper_faults(self, broken: AbstractSet[str]) -> list[FileFault]:
-        """Return what is wrong with entries and footers, but for the files that are known to be broken."""
-        entries = EntryFaults(self.files, self.metadata, self.content)
+    def _entries(self) -> EntryFaults:
+        return EntryFaults(self.files, self.metadata, self.content, self.since)
+
+    def _contents(self, entries: EntryFaults, broken: AbstractSet[str]) -> list[ContentFile]:
+        """Compare lists and manifests; return the distinct entries whose files are read, without broken files."""
         footers = self.level.includes(CheckLevel.FOOTERS)
         distinct: dict[int, ContentFile] = {}
-        for one in entries.content_files():
-            if footers and one.path not in broken:
-                distinct.setdefault(hash(repr(one.values)), one)
-        faults = set(entries.faults)
-        if footers:
-            faults.update(self._footer_faults(entries, list(distinct.values())), self._statistics_faults(broken))
-        return sorted(faults, key=lambda fault: (fault.path, fault.kind, fault.detail))
+        if self.level.includes(CheckLevel.ENTRIES):
+            for one in entries.content_files():
+                if footers and one.path not in broken:
+                    distinct.setdefault(hash(repr(one.values)), one)
+        return list(distinct.values())
 
     def _footer_faults(self, entries: EntryFaults, contents: Sequence[ContentFile]) -> list[FileFault]:
-        types, specs = entries.types, {spec.spec_id: spec for spec in self.metadata.specs}
+        types, specs, records = entries.types, self._specs, _records(contents)
 
         def check(one: ContentFile) -> list[FileFault]:
             try:
-                found = check_content(self.files, one, types, specs)
+                found = check_content(self.files, one, types, specs, records)
             except MetadataUnreadable as error:
                 found = [(FileFaultKind.UNREADABLE, str(error))]
             concerned = entries.concern(one.manifest)
@@ -206,6 +246,38 @@ class IntegrityCheck:
 
         with WorkerThreads(_CONCURRENCY) as pool:
             return [fault for found in pool.map(check, contents) for fault in found]
+
+    def _with_rows(self, contents: Sequence[ContentFile]) -> list[ContentFile]:
+        """Return the files whose rows are read: those that were added since the last check, wherever they are named."""
+        if not self.level.includes(CheckLevel.ROWS):
+            return []
+        return [
+            one
+            for one in contents
+            if not one.is_vector and (self.since is None or one.file_sequence is None or one.file_sequence > self.since)
+        ]
+
+    def _row_faults(
+        self, entries: EntryFaults, contents: Sequence[ContentFile], broken: AbstractSet[str]
+    ) -> tuple[list[FileFault], dict[str, str]]:
+        """Return what reading the files finds, and why some are not read; those with faults already are left out."""
+        read_rows, names = self.read_rows, self.metadata.properties.get("schema.name-mapping.default")
+        chosen = [one for one in self._with_rows(contents) if one.path not in broken]
+        unread = {one.path: "it is encrypted" for one in chosen if one.is_encrypted}
+        chosen = [one for one in chosen if not one.is_encrypted]
+        faults = list[FileFault]()
+        check = RowCheck(entries.types, self._specs, names, _records(contents))
+        for number, found, why in read_rows(check, chosen) if read_rows is not None and chosen else ():
+            one = chosen[number]
+            concerned = entries.concern(one.manifest)
+            faults += [FileFault(FileFaultKind(kind), one.kind, one.path, detail, concerned) for kind, detail in found]
+            if why is not None:
+                unread[one.path] = why
+        return faults, unread
+
+    @property
+    def _specs(self) -> dict[int, PartitionSpec]:
+        return {spec.spec_id: spec for spec in self.metadata.specs}
 
     def _statistics_faults(self, broken: AbstractSet[str]) -> list[FileFault]:
         faults = []
@@ -232,6 +304,11 @@ class IntegrityCheck:
             for path in of_snapshot & wanted:
                 needed_by[path].add(snapshot.snapshot_id)
         return needed_by
+
+
+def _records(contents: Sequence[ContentFile]) -> dict[str, int]:
+    """Return the rows of data files, by path."""
+    return {one.path: one.records for one in contents if one.content == DATA}
 
 
 def of_snapshots(metadata: TableMetadata, snapshot_ids: frozenset[int]) -> TableMetadata:

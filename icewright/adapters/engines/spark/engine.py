@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, assert_never
 
+from icewright.adapters.engines.arrow.executors import run_tasks
 from icewright.adapters.engines.arrow.iceberg import IcebergTable
+from icewright.adapters.engines.arrow.opening import Opener
 from icewright.adapters.engines.arrow.rewriting import GROUPS_LEFT, ArrowRewrite
 from icewright.adapters.engines.arrow.small_table import small_table
 from icewright.adapters.engines.arrow.table import RewriteTable
 from icewright.adapters.engines.failures import is_conflict, is_storage_fault, telling
+from icewright.adapters.engines.service.entry_faults import ContentFile
+from icewright.adapters.engines.service.row_faults import Answer, RowCheck, answers_of
 from icewright.adapters.engines.spark import procedures
 from icewright.adapters.engines.spark.effect import Effect, effect, left_behind
 from icewright.adapters.engines.spark.pool import SparkPool, StatementFailed, StepResult, Work, statements
@@ -27,6 +33,7 @@ from icewright.core.errors import (
 )
 from icewright.core.operations import compact
 from icewright.core.partitions import partition_name
+from icewright.core.paths import local_path
 from icewright.core.policy import Operation
 from icewright.core.runs import FileAction, Outcome, committed, skipped
 from icewright.core.steps import (
@@ -99,6 +106,33 @@ class SparkEngine:
 
         return timed(self.pools[probe.table.ref.catalog], self.clock, probe)
 
+    def read_rows(
+        self,
+        base: TableMetadata,
+        tag: str,
+        require_held: Callable[[], None],
+        check: RowCheck,
+        bins: Sequence[Sequence[tuple[int, ContentFile]]],
+    ) -> tuple[list[Answer], float]:
+        """Check the rows of files in tasks on the executors, one for each bin; return what they find, and GB-hours.
+
+        Raises `EngineUnavailable` where the executors lack Icewright's environment, and the errors of Spark.
+        """
+        pool, answers = self.pools[base.ref.catalog], list[Answer]()
+
+        def read(session: SparkSession) -> StepResult:
+            if (against := pool.no_arrow()) is not None:
+                raise EngineUnavailable(f"{against}; or set check.engine to service")
+            opener = Opener({} if local_path(base.location) is not None else _storage(pool, base, session))
+            answers.extend(run_tasks(session, partial(answers_of, opener, check), bins, json.dumps, json.loads))
+            return StepResult(())
+
+        try:
+            done = pool.run(read, tag, require_held)
+        except (StatementFailed, IcewrightError) as error:
+            raise _translated_error(base, error) from error
+        return answers, done.gb_hours or 0.0
+
     def _work(self, catalog: Catalog, request: StepRequest, step: SparkStep) -> Work:
         """Return the step's work: SQL statements, or Arrow with statements for what Arrow refuses."""
         base, pool = request.base, self.pools[request.base.ref.catalog]
@@ -126,11 +160,7 @@ class SparkEngine:
         """Return the table opened without Spark where possible, else by Iceberg's own reader; None where it is away."""
         pool = self.pools[base.ref.catalog]
 
-        def stores() -> Mapping[str, str]:
-            if pool.remote is not None:
-                return pool.catalog_properties(base.ref.catalog)
-            return IcebergTable(session, base.ref, None).storage()
-
+        stores = partial(_storage, pool, base, session)
         small = small_table(self.files, self.clock, catalog, base, step, pool.application().app_id, stores)
         if small is not None or pool.remote is not None:
             return small
@@ -205,6 +235,13 @@ class SparkEngine:
             summary = f"would drop {count(whole, 'file')} and delete rows of {len(actions) - whole} more"
         statements = _statements(request.base, step)
         return committed(request.operation, summary, {}, actions, statements=statements, notes=notes)
+
+
+def _storage(pool: SparkPool, base: TableMetadata, session: SparkSession) -> Mapping[str, str]:
+    """Return the FileIO properties by which executors read the table's files."""
+    if pool.remote is not None:
+        return pool.catalog_properties(base.ref.catalog)
+    return IcebergTable(session, base.ref, None).storage()
 
 
 def _operations(step: Step) -> tuple[str, ...]:

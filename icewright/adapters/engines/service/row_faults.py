@@ -1,0 +1,167 @@
+"""Checks that the rows of data and delete files are what their entries say, by reading each file whole.
+
+It runs in the service and in Python tasks on Spark's executors alike, so that there is one way to compare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from icewright.adapters.engines.arrow.opening import Opener, UnreadableFile
+from icewright.adapters.engines.arrow.pages import batch_rows
+from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow, field_id, with_ids
+from icewright.adapters.engines.service.content_faults import ColumnContent, Fault, column_faults, is_ordered
+from icewright.adapters.engines.service.entry_faults import ContentFile
+from icewright.core.integrity import FileFaultKind
+from icewright.core.table import PartitionSpec
+
+_PAGE_BYTES = 512 << 20  # of a row group; larger ones are not read
+_SAMPLE = 1_000  # values of a column whose partition values are computed
+_POSITIONS = ["file_path", "pos"]
+Answer = tuple[int, list[Fault], str | None]  # number of the file, its faults, why it was not read
+
+
+@dataclass(frozen=True)
+class RowCheck:
+    """What a check of rows knows of the table."""
+
+    types: Mapping[int, Any]  # by column id
+    specs: Mapping[int, PartitionSpec]
+    name_mapping: str | None
+    records: Mapping[str, int]  # rows of data files, by path
+
+    def answers(self, opener: Opener, files: Iterable[tuple[int, ContentFile]]) -> Iterator[Answer]:
+        """Yield the faults of each file."""
+        for number, one in files:
+            try:
+                yield number, list(self._faults(opener, one)), None
+            except UnreadableFile as error:
+                yield number, [(FileFaultKind.UNREADABLE, str(error))], None
+            except UnsupportedByArrow as error:
+                yield number, [], str(error)
+
+    def _faults(self, opener: Opener, one: ContentFile) -> Iterator[Fault]:
+        spec, rows = self.specs.get(one.spec_id), 0
+        sources = {partition.source_id for partition in spec.fields} if spec else set()
+        beyond: dict[str, int] = {}
+        with opener.parquet(one.path, one.bytes, _PAGE_BYTES) as source:
+            schema, metadata = source.schema_arrow, source.metadata
+            try:
+                schema = with_ids(schema, self.name_mapping)
+            except UnsupportedByArrow:  # whose columns Spark finds by their place: the rows are counted
+                tallies = {}
+            else:
+                tallies = {
+                    steps: _Tally(number, self.types[number], sampled=number in sources)
+                    for steps, number in _leaves(schema)
+                    if isinstance(self.types.get(number), str)
+                }
+            groups = range(metadata.num_row_groups)
+            size = min((batch_rows(metadata.row_group(number)) for number in groups), default=1)
+            for batch in source.iter_batches(size, use_threads=False):
+                rows += batch.num_rows
+                for steps, tally in tallies.items():
+                    tally.add(_leaf(batch, steps))
+                if schema.names[:2] == _POSITIONS:
+                    beyond |= self._beyond(batch)
+        if rows != one.records:
+            yield FileFaultKind.WRONG_COUNT, f"it has {rows} rows, not {one.records}"
+        columns = {tally.number: tally.column() for tally in tallies.values()}
+        yield from column_faults(one, columns, self.types, spec)
+        for path, position in sorted(beyond.items()):
+            detail = f"it deletes position {position} of {path}, which has {self.records[path]} rows"
+            yield FileFaultKind.WRONG_POSITIONS, detail
+
+    def _beyond(self, batch: pa.RecordBatch) -> Iterator[tuple[str, int]]:
+        """Yield positions that a data file does not have, one for each file."""
+        frame = pl.DataFrame(batch.select(_POSITIONS)).group_by("file_path").agg(pl.col("pos").max())
+        for path, position in frame.iter_rows():
+            if position >= self.records.get(path, position + 1):
+                yield path, position
+
+
+def answers_of(opener: Opener, check: RowCheck, bins: Iterable[Sequence[tuple[int, ContentFile]]]) -> Iterator[Answer]:
+    """Yield the faults of the files of each bin, in a task of Spark."""
+    for files in bins:
+        yield from check.answers(opener, files)
+
+
+@dataclass
+class _Tally:
+    """What was read of a column so far."""
+
+    number: int
+    kind: str
+    sampled: bool
+    values: int = 0
+    nulls: int = 0
+    nans: int | None = None
+    ends: list[Any] = field(default_factory=list)
+    sample: set[Any] = field(default_factory=set)
+
+    def add(self, array: pa.Array) -> None:
+        """Count values, nulls and NaN, and keep the least and the greatest value."""
+        self.values += len(array)
+        self.nulls += array.null_count
+        if pa.types.is_floating(array.type):
+            self.nans = (self.nans or 0) + (pc.sum(pc.is_nan(array)).as_py() or 0)
+        if not is_ordered(self.kind):
+            return
+        plain = _plain(array, self.kind)
+        found = pc.min_max(plain).as_py()
+        known = [end for end in (found["min"], found["max"]) if end is not None and end == end]  # noqa: PLR0124 - NaN
+        self.ends = [pick([*self.ends, *map(_number, known)]) for pick in (min, max)] if self.ends or known else []
+        if self.sampled and len(self.sample) < _SAMPLE:
+            self.sample |= {_number(v) for v in plain.unique()[:_SAMPLE].to_pylist() if v is not None and v == v}  # noqa: PLR0124
+
+    def column(self) -> ColumnContent:
+        """Return what the whole file says of the column."""
+        least, most = self.ends or (None, None)
+        return ColumnContent(
+            self.values, self.nulls, least, most, is_exact=True, nans=self.nans, sample=tuple(self.sample)
+        )
+
+
+def _plain(array: pa.Array, kind: str) -> pa.Array:
+    """Return times as the integers, and texts as the bytes, that bounds are."""
+    match array.type:
+        case stamp if pa.types.is_timestamp(stamp):
+            unit = "ns" if kind.endswith("_ns") else "us"
+            return array.cast(pa.timestamp(unit, stamp.tz), safe=False).cast(pa.int64())
+        case time if pa.types.is_time(time):
+            return array.cast(pa.time64("us"), safe=False).cast(pa.int64())
+        case date if pa.types.is_date32(date):
+            return array.cast(pa.int32())
+        case flag if pa.types.is_boolean(flag):
+            return array.cast(pa.int8())
+        case text if pa.types.is_string(text) or pa.types.is_large_string(text) or pa.types.is_string_view(text):
+            return array.cast(pa.large_binary())
+    return array
+
+
+def _number(value: Any) -> Any:  # noqa: ANN401 - any value of a column
+    """Return a decimal as its unscaled integer, as bounds have it; all else unchanged."""
+    if not hasattr(value, "as_tuple"):
+        return value
+    sign, digits, _ = value.as_tuple()
+    return int("".join(map(str, digits))) * (-1 if sign else 1)
+
+
+def _leaves(fields: Iterable[pa.Field], steps: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], int]]:
+    """Yield the way to each leaf outside of lists and maps, and its id."""
+    for index, one in enumerate(fields):
+        if pa.types.is_struct(one.type):
+            yield from _leaves([one.type.field(i) for i in range(one.type.num_fields)], (*steps, index))
+        elif (number := field_id(one)) is not None and not pa.types.is_nested(one.type):
+            yield (*steps, index), number
+
+
+def _leaf(batch: pa.RecordBatch, steps: tuple[int, ...]) -> pa.Array:
+    column = batch.column(steps[0])
+    return pc.struct_field(column, list(steps[1:])) if len(steps) > 1 else column

@@ -1,0 +1,121 @@
+"""Checks as an operation: on a schedule, with history and an alert, reading again only what is new; and rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from icewright.core.alerts import AlertRule
+from icewright.core.integrity import CheckLevel, FileFaultKind
+from icewright.core.policy import Operation
+from icewright.core.runs import JobState
+from icewright.flow.alert import Alerting, alert_due
+from icewright.flow.execute import JobResult, execute
+from icewright.flow.operation import Request
+from tests.cases.conftest import ground, workspace
+from tests.cases.test_integrity import check
+from tests.cases.workspace import BY_PART, NAME, Workspace, ref
+
+pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
+
+__all__ = ["ground", "workspace"]
+
+
+def by_itself(workspace: Workspace, *, dry_run: bool = False, **knobs: object) -> JobResult:
+    """The operation as the service runs it."""
+    workspace.detect()
+    runtime = workspace.runtime({"check.enabled": True} | {k.replace("__", "."): v for k, v in knobs.items()})
+    return execute(runtime, Request(ref(NAME), (Operation.CHECK,), dry_run=dry_run))
+
+
+def append(workspace: Workspace, number: int) -> None:
+    """Commit a file as another writer does."""
+    table = workspace.icebergs["lake"].load_table(tuple(NAME.split(".")))
+    schema = table.schema().as_arrow()
+    table.append(schema.empty_table().from_pylist([{"id": number, "part": f"p{number}"}], schema=schema))
+
+
+def test_a_check_goes_on_from_the_last_one(workspace: Workspace) -> None:
+    """A dry run says what is read; a day later only new files are; nothing is before its time; a full check in time."""
+    workspace.table(spec=BY_PART)
+    said = by_itself(workspace, dry_run=True).outcomes[0]
+    first = by_itself(workspace).outcomes[0]
+    same = ("files_checked", "snapshots_checked", "files_read", "bytes_read")
+    assert [said.metrics[name] for name in same] == [first.metrics[name] for name in same]
+    assert (first.metrics["files_read"], first.metrics["full_hours"], first.metrics["faults_found"]) == (4, 0, 0)
+    assert not by_itself(workspace).outcomes[0].tried
+    append(workspace, 9)
+    workspace.clock.advance(hours=25)
+    assert by_itself(workspace, dry_run=True).outcomes[0].metrics["files_read"] == 1
+    second = by_itself(workspace).outcomes[0]
+    assert (second.metrics["files_read"], second.metrics["full_hours"]) == (1, 25)
+    assert second.metrics["files_checked"] == first.metrics["files_checked"] + 3
+    workspace.clock.advance(hours=25)
+    assert by_itself(workspace, check__full_days=2).outcomes[0].metrics["files_read"] == 5
+
+
+def test_a_fault_is_an_alert_until_a_check_finds_none(workspace: Workspace) -> None:
+    """The job is partial, the next check reads all again, and a file that is back resolves the alert."""
+    folder = workspace.table(spec=BY_PART)
+    by_itself(workspace)
+    alerting, lost = Alerting(), min(folder.glob("data/**/*.parquet"))
+    alert_due(workspace.app.runtime, alerting)
+    assert workspace.app.runtime.store.alerts.unresolved() == []
+    content = lost.read_bytes()
+    lost.unlink()
+    for _ in range(2):
+        workspace.clock.advance(hours=25)
+        job = by_itself(workspace)
+        assert job.state is JobState.PARTIAL
+        assert job.outcomes[0].metrics["faults_found"] == 1
+        assert job.outcomes[0].notes[0].startswith(f"missing data file://{lost}: there is no such file; snapshots ")
+        alert_due(workspace.app.runtime, alerting)
+    (alert,) = workspace.app.runtime.store.alerts.unresolved()
+    assert (alert.rule, alert.ref) == (AlertRule.CHECK_FAILED, ref(NAME))
+    assert lost.name in alert.message
+    assert job.outcomes[0].metrics["full_hours"] == 0
+    lost.write_bytes(content)
+    workspace.clock.advance(hours=25)
+    assert by_itself(workspace).state is JobState.SUCCEEDED
+    alert_due(workspace.app.runtime, alerting)
+    assert workspace.app.runtime.store.alerts.unresolved() == []
+
+
+def _damaged(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    chunk = pq.read_metadata(path).row_group(0).column(0)
+    start = chunk.dictionary_page_offset or chunk.data_page_offset
+    content[start : start + chunk.total_compressed_size] = b"\xff" * chunk.total_compressed_size
+    path.write_bytes(content)
+
+
+def _other_rows(path: Path) -> None:
+    """Let the footer of a file speak for values that its pages do not have."""
+    table, before = pq.read_table(path), path.read_bytes()
+    pq.write_table(
+        table.set_column(0, table.schema.field(0), [[value + 5 for value in table["id"].to_pylist()]]),
+        path,
+        compression="zstd",
+    )
+    after, footer = path.read_bytes(), int.from_bytes(before[-8:-4], "little") + 8
+    assert len(after) == len(before)
+    path.write_bytes(after[:-footer] + before[-footer:])
+
+
+@pytest.mark.parametrize(
+    ("harm", "kind"), [(_damaged, FileFaultKind.UNREADABLE), (_other_rows, FileFaultKind.WRONG_BOUNDS)]
+)
+def test_rows_are_read(workspace: Workspace, harm: Any, kind: FileFaultKind) -> None:
+    """A page that was damaged, or has other values than entry and footer say, is found at the level of rows alone."""
+    folder = workspace.table(spec=BY_PART)
+    report = check(workspace, CheckLevel.ROWS)
+    assert (report.faults, report.read, report.unread) == ((), 4, {})
+    assert report.bytes_read == sum(path.stat().st_size for path in folder.rglob("*.parquet"))
+    harmed = min(folder.rglob("*.parquet"))
+    harm(harmed)
+    assert check(workspace, CheckLevel.FOOTERS).faults == ()
+    found = check(workspace, CheckLevel.ROWS).faults
+    assert (kind, f"file://{harmed}") in {(one.kind, one.path) for one in found}, found
