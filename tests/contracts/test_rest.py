@@ -20,6 +20,7 @@ from icewright.core.errors import (
     CommitConflict,
     CommitStateUnknown,
     InvariantViolated,
+    MetadataUnreadable,
     Refused,
     UnsupportedTable,
 )
@@ -140,6 +141,46 @@ def test_a_table_that_may_not_be_read(bench: RestBench, catalog: RestCatalog, pr
     assert {p.ref.name for p in catalog.pointers()} == {"orders", "secret"}
     with pytest.raises(UnsupportedTable, match=r"lake\.sales\.secret.*403"):
         catalog.load(bench.ref("sales", "secret"))
+
+
+@pytest.mark.cases(113)
+@pytest.mark.parametrize(
+    ("status", "body"), [(500, b"{}"), (504, b""), (None, b""), (200, b"<html>"), (200, b'{"metadata": {}}')]
+)
+def test_tables_that_the_server_does_not_load(
+    bench: RestBench, catalog: RestCatalog, proxy: Proxy, status: int | None, body: bytes
+) -> None:
+    """They are listed, and are at fault themselves, as the server loads others; until it loads them again."""
+    broken = [bench.craft(f"sales.broken_{number}", 1).ref for number in range(3)]
+    well = bench.craft("sales.well", 1)
+    first = catalog.pointers()
+    proxy.faults.append(Fault("tables/broken", times=999, status=status, body=body))
+    fresh = client(proxy.address)
+    for listing in (fresh.pointers(), fresh.pointers()):
+        assert {p.ref for p in listing} == {*broken, well.ref}
+        assert [p for p in listing if p.ref == well.ref] == [p for p in first if p.ref == well.ref]
+    for ref in broken:
+        with pytest.raises((MetadataUnreadable, UnsupportedTable), match=rf"lake\.sales\.{ref.name}"):
+            fresh.load(ref)
+    assert fresh.load(well.ref) == well
+    proxy.faults.clear()
+    assert [fresh.load(ref).ref for ref in broken] == broken
+    assert set(fresh.pointers()) == set(first)
+    fresh.close()
+
+
+def test_a_server_that_loads_no_table(bench: RestBench, catalog: RestCatalog, proxy: Proxy) -> None:
+    """It is at fault itself, whatever it answers elsewhere, and is not asked for thousands."""
+    for number in range(30):
+        bench.craft(f"sales.t{number}", 1)
+    proxy.faults.append(Fault("tables/", times=9999, status=500))
+    with pytest.raises(CatalogUnavailable, match="500"):
+        catalog.pointers()
+    with pytest.raises(CatalogUnavailable, match="500"):
+        catalog.load(bench.ref("sales", "t1"))
+    assert proxy.count(TABLE) < 30 * 5
+    proxy.faults.clear()
+    assert len(catalog.pointers()) == 30
 
 
 @pytest.mark.cases(77)

@@ -17,6 +17,7 @@ import msgspec
 from icewright.adapters.catalogs.metadata_files import MetadataCache
 from icewright.adapters.catalogs.replies import ListingSize, table_reply
 from icewright.adapters.catalogs.rest.client import (
+    FAILED,
     PARALLEL,
     Loaded,
     RestClient,
@@ -34,14 +35,21 @@ from icewright.adapters.catalogs.staging import RequestOutcomeUnknown
 from icewright.adapters.catalogs.translate.rest import RestCatalogProperties
 from icewright.adapters.metadata.parsing import parse
 from icewright.core.allowlist import Allowlist, require_hosts, require_inside
-from icewright.core.errors import CatalogUnavailable, MetadataTooLarge, TableNotFound, UnsupportedTable
+from icewright.core.errors import (
+    CatalogUnavailable,
+    MetadataTooLarge,
+    MetadataUnreadable,
+    TableNotFound,
+    UnsupportedTable,
+)
 from icewright.core.table import TableMetadata, TableRef
 from icewright.ports import Change, Clock, Pointer, RemoveSnapshots, RestoreSnapshots, VendedCredentials
 
 _OK, _UNCHANGED, _FORBIDDEN, _NOT_FOUND, _CONFLICT = 200, 304, 403, 404, 409
 _REFUSED = frozenset({400, _FORBIDDEN, 406, 410, 422, 451})  # one table alone, not the catalog
 _REFS = {"snapshots": "refs"}  # where it is served the answer is short however long the history is
-_TOO_LARGE_FOR = timedelta(minutes=10)  # in which listings do not ask for the table again
+_UNREAD_FOR = timedelta(minutes=10)  # in which listings do not ask again for a table that could not be read
+_VAIN = 16  # tables of which none could be read, after which the server itself is at fault
 _CREDENTIALS = "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}/credentials"
 
 
@@ -50,6 +58,20 @@ class CatalogFiles(Protocol):
 
     def read(self, path: str, /) -> bytes:
         """Return the content of a file."""
+
+
+@dataclass
+class _Answers:
+    """What a server answers about the tables of one listing."""
+
+    came: bool = False  # about any of them
+    unread: dict[TableRef, datetime] = field(default_factory=dict)  # those that it does not load, and since when
+    failures: list[str] = field(default_factory=list)  # of the server itself
+
+    def require_any(self, after: int = 1) -> None:
+        """Raise `CatalogUnavailable` when the server has failed for so many tables, and loaded none."""
+        if len(self.failures) >= after and not self.came:
+            raise CatalogUnavailable(self.failures[0])
 
 
 @dataclass
@@ -68,7 +90,7 @@ class RestCatalog:
     _load_cache: dict[TableRef, tuple[str, str, bytes]] = field(
         default_factory=dict, init=False
     )  # ETag, location, checksum
-    _too_large: dict[TableRef, datetime] = field(default_factory=dict, init=False)  # when a listing found out
+    _unread: dict[TableRef, datetime] = field(default_factory=dict, init=False)  # when a listing found out
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def __post_init__(self) -> None:
@@ -93,13 +115,20 @@ class RestCatalog:
         return self._credentials.grant(path)
 
     def pointers(self) -> Sequence[Pointer]:
-        """Return every table; tables are loaded in parallel with `If-None-Match`, so unchanged ones cost a 304."""
+        """Return every table; tables are loaded in parallel with `If-None-Match`, so unchanged ones cost a 304.
+
+        One that the server does not load while it loads others has a pointer without a location.
+        """
         names = TableListing(self._client, ListingSize.of(self.name)).tables()
         refs = [TableRef(self.name, parts[:-1], parts[-1]) for parts in names]
+        answers = _Answers()
         with ThreadPoolExecutor(PARALLEL) as pool:
-            pointers = [pointer for pointer in pool.map(self._pointer, refs) if pointer is not None]
+            listed = pool.map(lambda ref: self._pointer_or_failure(ref, answers), refs)
+            pointers = [pointer for pointer in listed if pointer is not None]
+        answers.require_any()
         with self._lock:
             cached = set(refs)
+            self._unread = {ref: at for ref, at in self._unread.items() if ref in cached} | answers.unread
             self._pointer_cache = {ref: entry for ref, entry in self._pointer_cache.items() if ref in cached}
             self._load_cache = {ref: entry for ref, entry in self._load_cache.items() if ref in cached}
         return pointers
@@ -113,7 +142,11 @@ class RestCatalog:
         previous = self._load_cache.get(ref)
         cached = self._memo.cached(ref, previous[1], previous[2]) if previous is not None else None
         headers = _unless(previous[0]) if previous and cached else None
-        answer = self._client.get(self._path(ref), headers=headers, size=table_reply())
+        if ref in self._unread:
+            answer = self._asked(ref, None, headers)
+            self._unread.pop(ref, None)
+        else:
+            answer = self._client.get(self._path(ref), headers=headers, size=table_reply())
         if answer.status == _UNCHANGED and cached is not None:
             return cached, None
         self._require_table(ref, answer)
@@ -185,26 +218,36 @@ class RestCatalog:
         self._keep(ref, metadata.location, table)
         return metadata, table
 
-    def _pointer(self, ref: TableRef) -> Pointer | None:
-        """Return the table's pointer, None if it was dropped meanwhile.
+    def _pointer_or_failure(self, ref: TableRef, answers: _Answers) -> Pointer | None:
+        """Return the table's pointer, None if it was dropped meanwhile, and count the answer.
 
-        A forbidden table, and one whose reply is too large, has a pointer without a location.
+        A table that cannot be read has a pointer without a location. Raises `CatalogUnavailable` when the server does
+        not answer, is busy, or has failed for many tables and answered for none.
         """
-        previous, too_large = self._pointer_cache.get(ref), self._too_large.get(ref)
-        if too_large is not None and self.clock.now() - too_large < _TOO_LARGE_FOR:
-            return self._unread(ref)
+        if (found_at := self._unread.get(ref)) is not None and self.clock.now() - found_at < _UNREAD_FOR:
+            return self._without_location(ref)
+        answers.require_any(_VAIN)
         try:
-            answer = self._client.get(self._path(ref), _REFS, _unless(previous[0]) if previous else None, table_reply())
-        except MetadataTooLarge:  # met again by the evaluation, as the table's own fault
-            with self._lock:
-                self._too_large[ref] = self.clock.now()
-            return self._unread(ref)
+            pointer = self._pointer(ref)
+        except (MetadataTooLarge, UnsupportedTable):
+            answers.came = True
+        except MetadataUnreadable as error:
+            answers.failures.append(str(error))
+        else:
+            answers.came = True
+            return pointer
+        answers.unread[ref] = self.clock.now()
+        return self._without_location(ref)  # the evaluation meets it again, as the table's own fault
+
+    def _pointer(self, ref: TableRef) -> Pointer | None:
+        previous = self._pointer_cache.get(ref)
+        answer = self._asked(ref, _REFS, _unless(previous[0]) if previous else None)
         if answer.status == _UNCHANGED and previous is not None:
             return Pointer(ref, previous[1])
         if answer.status == _NOT_FOUND:
             return None
         if answer.status in _REFUSED:
-            return self._unread(ref)
+            return self._without_location(ref)
         self._require_table(ref, answer)
         location = self._location(ref, loaded(ref, answer.body, self._client.where))
         with self._lock:
@@ -214,7 +257,21 @@ class RestCatalog:
                 self._pointer_cache.pop(ref, None)
         return Pointer(ref, location)
 
-    def _unread(self, ref: TableRef) -> Pointer:
+    def _asked(
+        self, ref: TableRef, params: Mapping[str, str] | None, headers: Mapping[str, str] | None
+    ) -> RestResponse:
+        """Ask for a table. Raises `MetadataUnreadable` when the server fails to load it."""
+        try:
+            answer = self._client.ask(self._path(ref), params, headers, table_reply())
+        except RequestOutcomeUnknown as error:
+            raise MetadataUnreadable(f"{ref}: {self._client.where} does not answer for it: {error}") from error
+        if answer.status in FAILED:
+            raise MetadataUnreadable(
+                f"{ref}: {self._client.where} fails to load it: {answer.message}; the log of that server says why"
+            )
+        return answer
+
+    def _without_location(self, ref: TableRef) -> Pointer:
         return Pointer(ref, f"{self.properties.uri}/{self._path(ref)}")
 
     def _require_table(self, ref: TableRef, answer: RestResponse) -> None:

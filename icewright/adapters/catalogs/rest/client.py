@@ -19,7 +19,7 @@ from pyiceberg.catalog.rest import RestCatalog as PyIcebergRestCatalog
 from pyiceberg.exceptions import RESTError
 from requests import PreparedRequest, Response, Session
 from requests.adapters import HTTPAdapter
-from requests.exceptions import RequestException
+from requests.exceptions import ReadTimeout, RequestException
 
 from icewright.adapters.catalogs.replies import ListingSize, ReplySize, never_sent, read_within_limits, remedy
 from icewright.adapters.catalogs.staging import RequestOutcomeUnknown
@@ -36,7 +36,7 @@ _ATTEMPTS = 5
 _LONGEST_WAIT = timedelta(seconds=60)
 _OK = frozenset({200, 204, 304})
 _RETRYABLE = frozenset({429, 503})  # the server did nothing: the request may be repeated
-_FAILED = frozenset({500, 502, 504})
+FAILED = frozenset({500, 502, 504})
 _TOKEN_EXPIRED = frozenset({401, 419})
 _CAUSE = re.compile(r"\[Errno [^\]]*\] [\w ]+|timed out|certificate verify failed|Connection aborted|Name or service")
 
@@ -145,28 +145,44 @@ class RestClient:
         headers: Mapping[str, str] | None = None,
         size: ReplySize | None = None,
     ) -> RestResponse:
-        """Send a GET request and repeat it while the server answers 429 or 503; return the last response.
+        """Send a GET request as `ask` does. Raises `CatalogUnavailable` when no response came, or a failure."""
+        try:
+            answer = self.ask(path, params, headers, size)
+        except RequestOutcomeUnknown as error:
+            raise self._unanswered(error) from error
+        if answer.status in FAILED:
+            raise self._failing(answer)
+        return answer
 
-        Raises `CatalogUnavailable` when no response came, or when the last attempt failed too, and what `size` raises;
-        without it the limit of a listing holds for the response.
+    def ask(
+        self,
+        path: str,
+        params: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        size: ReplySize | None = None,
+    ) -> RestResponse:
+        """Send a GET request and repeat it while the server is busy or fails; return the last response.
+
+        Raises `RequestOutcomeUnknown` when no response came, `CatalogUnavailable` when the server stays busy, and what
+        `size` raises; without it the limit of a listing holds for the response. A request whose response was awaited in
+        vain is not repeated.
         """
-        lost: RequestOutcomeUnknown | None = None
-        for attempt in range(1, _ATTEMPTS + 1):
+        attempt = 0
+        while True:
+            attempt += 1
             try:
                 answer = self.send("GET", path, size, params=params, headers=headers)
             except RequestOutcomeUnknown as error:
-                lost = error
+                if attempt == _ATTEMPTS or isinstance(error.__cause__, ReadTimeout):
+                    raise
                 wait = backoff(attempt)
             else:
-                lost = None
-                if answer.status not in _RETRYABLE | _FAILED:
+                if answer.status not in _RETRYABLE | FAILED or (attempt == _ATTEMPTS and answer.status in FAILED):
                     return answer
+                if attempt == _ATTEMPTS:
+                    raise self._failing(answer)
                 wait = answer.wait or backoff(attempt + 2)
-            if attempt < _ATTEMPTS:
-                self.clock.sleep(min(wait, _LONGEST_WAIT).total_seconds())
-        if lost is not None:
-            raise self._unanswered(lost) from lost
-        raise CatalogUnavailable(f"{self.where} cannot answer now: {answer.message}")
+            self.clock.sleep(min(wait, _LONGEST_WAIT).total_seconds())
 
     def send(self, method: str, path: str, size: ReplySize | None = None, **request: Any) -> RestResponse:  # noqa: ANN401 - as requests takes it
         """Send one request once; an expired token is renewed and the request repeated.
@@ -230,6 +246,9 @@ class RestClient:
                 f"{self.where} refused the connection: {_redacted(message, self._secrets())[:300]}; correct uri, "
                 f"warehouse and credential in catalogs.{self.properties.name}.properties"
             ) from error
+
+    def _failing(self, answer: RestResponse) -> CatalogUnavailable:
+        return CatalogUnavailable(f"{self.where} cannot answer now: {answer.message}")
 
     def _unanswered(self, error: Exception) -> CatalogUnavailable:
         return CatalogUnavailable(f"{self.where} does not answer: {cause(error)}; {remedy(error)}")
