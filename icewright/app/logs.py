@@ -6,6 +6,7 @@ import json
 import logging
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
@@ -34,15 +35,21 @@ _BAD_STATES = frozenset({"failed", "partial", "interrupted"})
 
 
 class _StandardError:
-    """A stream that looks up `sys.stderr` at each write, as tests and services replace it."""
+    """A stream that looks up `sys.stderr` at each write, as tests and services replace it.
+
+    What cannot be written, to a full disk or a closed pipe, is dropped: no work ends for its log.
+    """
 
     def write(self, text: str) -> int:
         """Write to the current standard error."""
-        return sys.stderr.write(text)
+        with suppress(OSError, ValueError):  # ValueError: it is closed
+            sys.stderr.write(text)
+        return len(text)
 
     def flush(self) -> None:
         """Flush the current standard error."""
-        sys.stderr.flush()
+        with suppress(OSError, ValueError):
+            sys.stderr.flush()
 
 
 class _Handler(logging.StreamHandler[TextIO]):

@@ -6,6 +6,8 @@ import json
 import logging
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,6 +41,18 @@ def lines(capsys: CAPTURE) -> list[dict[str, Any]]:
     captured = capsys.readouterr()
     assert captured.out == ""
     return [json.loads(line) for line in captured.err.splitlines()]
+
+
+def test_a_log_that_cannot_be_written_ends_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a full disk, and when nobody reads it any more, lines are dropped."""
+    logs.configure()
+    with Path("/dev/full").open("w", encoding="utf-8", buffering=1) as full:
+        monkeypatch.setattr(sys, "stderr", full)
+        for _ in range(3000):
+            logs.listener()("started", {"kind": "service"})
+        with suppress(OSError):  # of what it still has to write
+            full.close()
+        logs.listener()("ready", {})
 
 
 def test_an_event_is_a_line(capsys: CAPTURE) -> None:
