@@ -19,7 +19,7 @@ from sqlalchemy.exc import TimeoutError as NoConnection
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random
 
 from icewright.adapters.store.schema import JOBS
-from icewright.core.addresses import address_fault
+from icewright.core.addresses import address_fault, postgres_time_limits
 from icewright.core.errors import ConfigError, SchemaMismatch, StoreUnavailable
 from icewright.ports.work import progress
 
@@ -86,7 +86,8 @@ def open_database(address: str) -> sa.Engine:
     url = _url(address)
     if url.get_backend_name() == "sqlite":
         return _sqlite(url)
-    return sa.create_engine(url.set(drivername="postgresql+psycopg"), pool_pre_ping=True)
+    limits = postgres_time_limits(url.query)
+    return sa.create_engine(url.set(drivername="postgresql+psycopg"), pool_pre_ping=True, connect_args=limits)
 
 
 def _url(address: str) -> URL:

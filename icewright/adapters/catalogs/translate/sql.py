@@ -9,7 +9,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from icewright.adapters.catalogs.translate import storage
-from icewright.core.addresses import address_fault
+from icewright.core.addresses import address_fault, postgres_time_limits
 from icewright.core.errors import ConfigError
 
 LOCK_WAIT_SECONDS = 60  # SQLite: how long a client waits for another's commit (PyIceberg's 5 s are too short)
@@ -61,7 +61,8 @@ def sql_catalog(name: str, properties: Mapping[str, str], locations: Sequence[st
             raise ConfigError([f"{where}: name a file, as in sqlite:////data/catalog.db (Spark opens it too)"])
         url = url.update_query_dict({"timeout": str(LOCK_WAIT_SECONDS)})
     else:
-        url = url.set(drivername="postgresql+psycopg")
+        limits = {option: str(value) for option, value in postgres_time_limits(url.query).items()}
+        url = url.set(drivername="postgresql+psycopg").update_query_dict(limits)
     extra = {k: v for k, v in properties.items() if k not in _OWN_PROPERTIES}
     return SqlCatalogProperties(name, url, properties["warehouse"], extra, tuple(locations))
 
