@@ -46,15 +46,21 @@ class Cluster:
 @contextmanager
 def standalone(home: Path) -> Iterator[Cluster]:
     """A master and a worker of one core, until the end of the block."""
-    port, log, work = free_port(), home / "cluster.log", home / "work"
-    where = f"spark://127.0.0.1:{port}"
-    master = ("org.apache.spark.deploy.master.Master", "--port", str(port))
-    worker = ("org.apache.spark.deploy.worker.Worker", "-c", "1", "-m", "600m", "-d", str(work), where)
-    with _spark_class(home, log, master):
-        _listening(port, log)
+    log, work = home / "cluster.log", home / "work"
+    with master_alone(home) as where:
+        worker = ("org.apache.spark.deploy.worker.Worker", "-c", "1", "-m", "600m", "-d", str(work), where)
         with _spark_class(home, log, worker):
             until(lambda: "Registering worker" in _text(log), f"the worker, see {log}")
             yield Cluster(where, work, log)
+
+
+@contextmanager
+def master_alone(home: Path) -> Iterator[str]:
+    """A master without workers, which takes applications and gives them no executor: its address."""
+    port, log = free_port(), home / "cluster.log"
+    with _spark_class(home, log, ("org.apache.spark.deploy.master.Master", "--port", str(port))):
+        _listening(port, log)
+        yield f"spark://127.0.0.1:{port}"
 
 
 def _spark_class(home: Path, log: Path, arguments: Sequence[str]) -> AbstractContextManager[None]:
@@ -63,8 +69,8 @@ def _spark_class(home: Path, log: Path, arguments: Sequence[str]) -> AbstractCon
 
 
 @contextmanager
-def connect_server(home: Path, packages: Sequence[str]) -> Iterator[str]:
-    """A Connect server on `local[2]`, until the end of the block: its address."""
+def connect_server(home: Path, packages: Sequence[str], master: str = "local[2]") -> Iterator[str]:
+    """A Connect server on a master, until the end of the block: its address."""
     port, log = free_port(), home / "connect.log"
     settings = {
         "spark.connect.grpc.binding.address": "127.0.0.1",
@@ -79,7 +85,7 @@ def connect_server(home: Path, packages: Sequence[str]) -> Iterator[str]:
     }
     conf = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
     server = ("--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal")
-    more = ("--master", "local[2]", "--driver-memory", "1g", "--packages", ",".join(packages))
+    more = ("--master", master, "--driver-memory", "1g", "--packages", ",".join(packages))
     with _server("spark-submit", (*more, *conf, *server), home, log):
         _listening(port, log)
         yield f"sc://127.0.0.1:{port}"

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,14 +17,15 @@ import pytest
 from pyiceberg.transforms import IdentityTransform
 
 from icewright.adapters.catalogs.translate import SqlCatalogProperties, spark_conf, spark_packages
-from icewright.adapters.engines.spark.pool import SparkPool
-from icewright.core.errors import EngineUnavailable
+from icewright.adapters.engines.spark.pool import SparkPool, statements
+from icewright.core.errors import Cancelled, EngineUnavailable
 from icewright.core.policy import Operation
 from icewright.core.runs import JOB_ID, JobState, OperationState
 from icewright.core.steps import Kernel
 from icewright.core.table import TableRef
+from icewright.ports.work import SupervisedWork
 from tests.integration.bench import CONFIG, Bench
-from tests.integration.clusters import connect_server, standalone
+from tests.integration.clusters import connect_server, master_alone, standalone, until
 from tests.integration.working import KNOBS, ROWS, make, make_slow, on_pool, running, settled
 from tests.servers.loopback import free_port
 
@@ -181,6 +184,29 @@ def test_a_cancelled_compaction_stops_alone_on_a_server(
     assert (outcome.metrics["files_merged"], outcome.metrics["files_written"]) == (4, 2)
     assert (bench.read(name), bench.read(other)) == (before, of_other)
     assert len(bench.live(other)) == 1
+
+
+@pytest.mark.nightly
+def test_a_connect_server_without_executors(tmp_path: Path, catalog_properties: SqlCatalogProperties) -> None:
+    """A statement whose tasks nobody runs makes no progress, so that its job leaves its slot; cancelling ends it."""
+    work, cancelled = SupervisedWork("job"), list[Cancelled]()
+
+    def check() -> None:
+        if cancelled:
+            raise cancelled[0]
+
+    def run(pool: SparkPool) -> None:
+        with work.attached(), suppress(Cancelled):
+            pool.run(statements(["SELECT count(*) FROM range(0, 1000, 1, 4)"]), "job", check)
+
+    packages = spark_packages(catalog_properties)
+    with master_alone(tmp_path) as master, connect_server(tmp_path, packages, master) as address:
+        thread = threading.Thread(target=run, args=(remote_pool(tmp_path, catalog_properties, address),), daemon=True)
+        thread.start()
+        until(lambda: work.state("").waits or None, "the job leaves its slot", 120)
+        cancelled.append(Cancelled("enough"))
+        thread.join(30)
+        assert not thread.is_alive()
 
 
 def test_a_dead_address(tmp_path: Path, catalog_properties: SqlCatalogProperties) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -12,6 +13,7 @@ from icewright.core.errors import EngineUnavailable, requires_extra
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.connect.shell.progress import StageInfo
 
 _DEFAULT_PORT = 15002
 _SECONDS_TO_ANSWER = 5.0
@@ -27,6 +29,7 @@ class ConnectApplication:
         self._name, self._remote = name, remote
         self._conf = {"spark.sql.session.timeZone": "UTC", **conf, **catalog_conf}
         self._of_jobs: dict[str, Any] = {}
+        self._tasks: dict[str, tuple[int, int, int]] = {}  # by tag, as the server last reported them
         if not self.alive():  # checked first: Spark's client would retry for more than ten minutes
             raise EngineUnavailable(f"pool {name}: nothing answers at {remote}; start the Spark Connect server")
         self._session = self._opened()
@@ -57,10 +60,12 @@ class ConnectApplication:
     def marked(self, tag: str) -> Iterator[SparkSession]:
         """Open a session for a job, whose work the tag can interrupt."""
         session = self._of_jobs[tag] = self._opened()
+        session.client.register_progress_handler(partial(self._progressed, tag))
         try:
             yield session
         finally:
             del self._of_jobs[tag]
+            self._tasks.pop(tag, None)
             if self.alive():
                 session.stop()
 
@@ -88,6 +93,20 @@ class ConnectApplication:
 
     def tasks(self) -> None:
         """Return None: a Connect server does not report its load."""
+
+    def job_tasks(self, tag: str) -> tuple[int, int, int] | None:
+        """Return the tasks of the job's running statement; None before the server has reported any."""
+        return self._tasks.get(tag)
+
+    def _progressed(
+        self, tag: str, *, stages: Iterable[StageInfo], inflight_tasks: int, done: bool, **_: object
+    ) -> None:
+        """Note what the server reports of a statement, which is only what has changed."""
+        if done:
+            self._tasks.pop(tag, None)
+            return
+        left = sum(stage.num_tasks - stage.num_completed_tasks for stage in stages)
+        self._tasks[tag] = 0, inflight_tasks, left - inflight_tasks
 
     def stop(self) -> None:
         """Close the sessions; the server continues."""

@@ -66,6 +66,9 @@ class SparkApplication(Protocol):
     def tasks(self) -> tuple[int, int, int] | None:
         """Return cores, active tasks and pending tasks; None if Spark does not report them."""
 
+    def job_tasks(self, tag: str) -> tuple[int, int, int] | None:
+        """Return the same while tagged work runs, of that work alone where Spark tells it apart."""
+
     def stop(self) -> None:
         """Stop or leave the application and free its resources in this process."""
 
@@ -212,7 +215,8 @@ class SparkPool:
             from pyspark.errors import PySparkException
 
             cancel = partial(application.cancel, tag)
-            with _quiet_after_failure(application, tag), watched(check, cancel, self.look_seconds, application.tasks):
+            tasks = partial(application.job_tasks, tag)
+            with _quiet_after_failure(application, tag), watched(check, cancel, self.look_seconds, tasks):
                 try:
                     with application.marked(tag) as session, self._reserved.job(application.memory_gb) as charged:
                         answer = work(session)
