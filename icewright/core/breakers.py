@@ -18,10 +18,16 @@ from icewright.core.table import TableRef
 
 OPEN_AFTER = 3  # failures in a row, each on another table than the one before
 FIRST_WAIT, MAX_WAIT = timedelta(seconds=30), timedelta(minutes=30)
+CLOCK_WENT_BACK = MAX_WAIT  # a time that lies further ahead was written before the clock was set back
 PROBE_LIMIT = timedelta(minutes=10)  # after which an unfinished probe blocks no other
 UNAVAILABLE = "unavailable"  # prefix of the reason when an operation waits for a catalog, a storage place or a pool
 SHARED = frozenset({FaultOwner.CATALOG, FaultOwner.STORE, FaultOwner.STORAGE, FaultOwner.POOL})
 RETRY_UNAVAILABLE = timedelta(minutes=5)  # cooldown after such a deferral, in place of the operation's own
+
+
+def is_ahead(at: datetime, now: datetime) -> bool:
+    """Return whether a time is yet to come, unless it was written before the clock was set back."""
+    return timedelta(0) < at - now <= CLOCK_WENT_BACK
 
 
 class BreakerState(enum.StrEnum):
@@ -48,8 +54,8 @@ class Breaker:
         """Return the state of the breaker; a running probe keeps it open for everything else."""
         if self.failures < OPEN_AFTER:
             return BreakerState.CLOSED
-        probed = self.probe_until is not None and now < self.probe_until
-        return BreakerState.OPEN if probed or now < self.retry_at else BreakerState.HALF_OPEN
+        probed = self.probe_until is not None and is_ahead(self.probe_until, now)
+        return BreakerState.OPEN if probed or is_ahead(self.retry_at, now) else BreakerState.HALF_OPEN
 
     @property
     def reason(self) -> str:

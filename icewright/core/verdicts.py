@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 
 from icewright.core.branches import Evaluate, on_all_branches
-from icewright.core.breakers import RETRY_UNAVAILABLE, UNAVAILABLE
+from icewright.core.breakers import CLOCK_WENT_BACK, RETRY_UNAVAILABLE, UNAVAILABLE
 from icewright.core.cost import calibrated, learned
 from icewright.core.effective import Ignored, Knobs, Origin
 from icewright.core.errors import IcewrightError
@@ -136,7 +136,7 @@ def evaluate(
     parts = health_parts(facts, knobs, _expiry(verdicts[Operation.EXPIRE_SNAPSHOTS], facts, knobs, now), share, now)
     revisits = [v.revisit for v in verdicts.values() if isinstance(v, NotDue) and v.revisit is not None]
     revisit = min([now + REVISIT, *(r for r in revisits if r > now)])
-    return Evaluation(facts, verdicts, parts, overall(parts), revisit, _terms(knobs, history), knobs.ignored)
+    return Evaluation(facts, verdicts, parts, overall(parts), revisit, _terms(knobs, history, now), knobs.ignored)
 
 
 def _expiry(found: Verdict, facts: TableFacts, knobs: Knobs, now: datetime) -> Expiry:
@@ -149,13 +149,17 @@ def _expiry(found: Verdict, facts: TableFacts, knobs: Knobs, now: datetime) -> E
     return expire_snapshots.expiry(facts, knobs, now)
 
 
-def _terms(knobs: Knobs, history: History) -> Terms:
+def _terms(knobs: Knobs, history: History, now: datetime) -> Terms:
     return Terms(
         knobs[IMPORTANCE],
         knobs[ORDER],
         knobs[WINDOWS],
         timedelta(minutes=knobs[EVALUATE_COOLDOWN]),
-        {op: last.finished + _cooldown(op, last, knobs) for op, last in history.items()},
+        {
+            op: last.finished + _cooldown(op, last, knobs)
+            for op, last in history.items()
+            if last.finished - now <= CLOCK_WENT_BACK
+        },
     )
 
 

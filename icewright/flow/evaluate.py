@@ -13,7 +13,14 @@ from datetime import datetime, timedelta
 from queue import Empty, SimpleQueue
 
 from icewright.core.branches import chosen_branches, on_branch
-from icewright.core.breakers import FIRST_WAIT, OPEN_AFTER, PROBE_LIMIT, is_shared_fault, storage_place
+from icewright.core.breakers import (
+    FIRST_WAIT,
+    OPEN_AFTER,
+    PROBE_LIMIT,
+    BreakerState,
+    is_shared_fault,
+    storage_place,
+)
 from icewright.core.describe import MaintenanceStatus, table_status
 from icewright.core.effective import Knobs
 from icewright.core.errors import MemoryBusy, MetadataUnreadable, StorageHangs, TableNotFound
@@ -359,7 +366,7 @@ class Evaluator:
             waiting = [ref for ref in in_scope if resource == f"catalog {ref.catalog}"]
             if (
                 waiting
-                and breaker.retry_at <= now
+                and breaker.state(now) is BreakerState.HALF_OPEN
                 and runtime.store.breakers.claim_probe(resource, now, now + PROBE_LIMIT)
             ):
                 self._probing.add(waiting.pop())

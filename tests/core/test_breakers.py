@@ -43,6 +43,16 @@ def failures(*subjects: str, jitter: float = 0.5) -> Breaker:
     return breaker
 
 
+def test_a_clock_that_is_set_back_prolongs_no_wait() -> None:
+    """A retry and a probe of the time when it was an hour ahead count as over; none is ever so far away."""
+    breaker = failures("a", "b", "c")
+    assert replace(breaker, retry_at=NOW + MAX_WAIT).state(NOW) is BreakerState.OPEN
+    ahead = replace(breaker, retry_at=NOW + MAX_WAIT + SECOND)
+    assert ahead.state(NOW) is BreakerState.HALF_OPEN
+    assert replace(ahead, probe_until=NOW + MAX_WAIT + SECOND).state(NOW) is BreakerState.HALF_OPEN
+    assert after_failure(ahead, "pool default", "d", "died", NOW, 0.5).retry_at <= NOW + MAX_WAIT
+
+
 @pytest.mark.parametrize(
     ("subjects", "state"),
     [

@@ -263,6 +263,19 @@ def test_a_clock_that_is_set_back_stops_neither_detection_nor_evaluation(bench: 
     assert row.evaluated_location == row.metadata_location
 
 
+def test_a_clock_that_is_set_back_lengthens_no_cooldown(bench: Bench) -> None:
+    """A run of the time when it was an hour ahead delays the next one no longer than an evaluation does."""
+    bench.table()
+    bench.before = fails(FileMissing("gone"))
+    bench.clock.advance(hours=1)
+    assert [result.state for result in serve(bench)] == [JobState.FAILED]
+    assert serve(bench) == []
+    assert all("cooling down" in reason for reason in reasons(bench))
+    bench.clock.advance(hours=-1)
+    assert [result.state for result in serve(bench)] == [JobState.FAILED]
+    assert serve(bench) == []
+
+
 def test_each_claim_has_the_time_out_of_its_catalog(bench: Bench) -> None:
     """A catalog with a short time-out is free for others after it, whatever the others take."""
     bench.table()

@@ -11,9 +11,9 @@ import sqlalchemy as sa
 
 from icewright.adapters.store.database import Database, dialect_insert
 from icewright.adapters.store.schema import BREAKERS, CATALOGS, FLEET_PAUSE, LEASES, PROCESSES, TABLES, Moment
-from icewright.adapters.store.statements import add_totals
-from icewright.adapters.store.tables import CLOCK_WENT_BACK, record_deaths
-from icewright.core.breakers import Breaker
+from icewright.adapters.store.statements import add_totals, lock_tables
+from icewright.adapters.store.tables import record_deaths
+from icewright.core.breakers import CLOCK_WENT_BACK, Breaker
 from icewright.core.tally import of_catalog_failure
 from icewright.ports import (
     Breakers,
@@ -137,6 +137,11 @@ class SqlLeases(Leases):
         self.db.write(sa.delete(LEASES).where(LEASES.c.name == name, LEASES.c.holder == holder))
 
 
+def _has_come(at: sa.Column[Any], now: datetime) -> sa.ColumnElement[bool]:
+    """Return whether a time is over, or was written before the clock was set back."""
+    return (at <= now) | (at > now + CLOCK_WENT_BACK)
+
+
 @dataclass
 class SqlBreakers(Breakers):
     """The Breakers port on a database."""
@@ -154,8 +159,9 @@ class SqlBreakers(Breakers):
             connection.execute(insert.on_conflict_do_update(index_elements=["resource"], set_=values))
 
     def claim_probe(self, resource: str, now: datetime, until: datetime) -> bool:
-        free = BREAKERS.c.probe_until.is_(None) | (BREAKERS.c.probe_until <= now)
-        claim = sa.update(BREAKERS).where(BREAKERS.c.resource == resource, BREAKERS.c.retry_at <= now, free)
+        free = BREAKERS.c.probe_until.is_(None) | _has_come(BREAKERS.c.probe_until, now)
+        due = (BREAKERS.c.resource == resource) & _has_come(BREAKERS.c.retry_at, now)
+        claim = sa.update(BREAKERS).where(due, free)
         with self.db.claiming() as connection:
             return connection.execute(claim.values(probe_until=until)).rowcount == 1
 
@@ -218,7 +224,9 @@ class SqlProcesses(ProcessRegistry):
 
     def deregister(self, holders: Sequence[str]) -> None:
         with self.db.begin() as connection:
-            tables = sa.update(TABLES).where(TABLES.c.evaluating_by.in_(holders))
+            claimed = TABLES.c.evaluating_by.in_(holders)
+            lock_tables(connection, claimed)
+            tables = sa.update(TABLES).where(claimed)
             connection.execute(tables.values(evaluating_by=None, evaluating_until=None))
             connection.execute(sa.delete(PROCESSES).where(PROCESSES.c.holder.in_(holders)))
 

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from icewright.adapters.store.database import Database, dialect_insert
 from icewright.adapters.store.schema import CATALOGS, RECEIVED, SCANS, SNAPSHOT_READS, TABLES, Moment
-from icewright.adapters.store.statements import chunks, name_columns, namespace_of, ref_of
+from icewright.adapters.store.statements import chunks, lock_tables, name_columns, namespace_of, ref_of
 from icewright.core.events.directory import holds
 from icewright.core.events.model import (
     CommitReported,
@@ -167,7 +167,8 @@ class SqlInbox(EventInbox):
             new = _record_new(connection, messages, now)
             resolved = _ResolvedEvents(connection, [event for message in new for event in message.events])
             rows = resolved.touched | {row.id: row for row, _ in resolved.scans}
-            _lock_tables(connection, sorted(rows))
+            for chunk in chunks(sorted(rows)):
+                lock_tables(connection, TABLES.c.id.in_(chunk))
             _schedule_evaluations(connection, resolved.touched, now)
             _add_scans(connection, resolved.scans, now)
             _record_reads(connection, resolved.scans, now)
@@ -244,13 +245,6 @@ def _record_new(connection: sa.Connection, messages: Sequence[Message], now: dat
         insert_new = insert.on_conflict_do_nothing(index_elements=["id"]).returning(RECEIVED.c.id)
         new |= set(connection.execute(insert_new).scalars())
     return [message for message in by_id.values() if message.id in new]
-
-
-def _lock_tables(connection: sa.Connection, rows: Sequence[int]) -> None:
-    """Lock rows of tables in the order of their ids, so that no two requests wait for each other."""
-    for chunk in chunks(rows):
-        locked = sa.select(TABLES.c.id).where(TABLES.c.id.in_(chunk)).order_by(TABLES.c.id)
-        connection.execute(locked.with_for_update(key_share=True))
 
 
 def _schedule_evaluations(connection: sa.Connection, rows: Iterable[int], now: datetime) -> None:

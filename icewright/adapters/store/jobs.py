@@ -116,14 +116,17 @@ class SqlJobs(JobQueue):
             self._end(connection, job_id, state, summary, now, fault)
 
     def end_interrupted(self, now: datetime, dead: Callable[[str], bool]) -> Sequence[JobRow]:
-        with self.db.begin() as connection:
-            running = connection.execute(_jobs().where(JOBS.c.state == JobState.RUNNING)).all()
-            expired = [row for row in running if now - row.heartbeat > JOB_LEASE or dead(row.holder)]
-            summary = "its process ended before the job did"
-            ended = [r for r in expired if self._end(connection, r.job_id, JobState.INTERRUPTED, summary, now)]
-            ids = [row.table_id for row in ended]
-            connection.execute(sa.update(TABLES).where(TABLES.c.id.in_(ids)).values(evaluate_at=now))
-            return [job_of(row) for row in ended]
+        running, ended = _jobs().where(JOBS.c.state == JobState.RUNNING), list[JobRow]()
+        for job in self.db.rows(running):
+            if now - job.heartbeat <= JOB_LEASE and not dead(job.holder):
+                continue
+            with self.db.begin() as connection:  # one transaction each, against deadlocks with jobs that end themselves
+                unchanged = (JOBS.c.job_id == job.job_id) & (JOBS.c.heartbeat == job.heartbeat)
+                if connection.execute(running.where(unchanged).with_for_update(of=JOBS)).first() is not None:
+                    self._end(connection, job.job_id, JobState.INTERRUPTED, "its process ended before the job did", now)
+                    connection.execute(sa.update(TABLES).where(TABLES.c.id == job.table_id).values(evaluate_at=now))
+                    ended.append(job_of(job))
+        return ended
 
     def request_cancel(self, job_id: str, now: datetime) -> bool:
         with self.db.begin() as connection:

@@ -96,6 +96,13 @@ def values_table(
     return sa.select(*(sa.cast(value, kind).label(name) for value, (name, kind) in name_columns)).subquery("given")
 
 
+def lock_tables(connection: sa.Connection, *which: sa.ColumnElement[bool]) -> None:
+    """Lock rows of TABLES in the order of their ids, so that no two processes wait for each other."""
+    if connection.dialect.name == "postgresql":  # SQLite has one writer at a time
+        rows = sa.select(TABLES.c.id).where(*which).order_by(TABLES.c.id)
+        connection.execute(rows.with_for_update(of=TABLES, key_share=True)).all()
+
+
 def add_totals(connection: sa.Connection, added: Mapping[Total, float]) -> None:
     """Add to the counters, in one order, so that no two processes wait for each other."""
     if not added:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import chain
@@ -18,6 +18,7 @@ from icewright.adapters.store.statements import (
     DUE_SINCE,
     NAMED,
     chunks,
+    lock_tables,
     name_columns,
     namespace_text,
     of_table,
@@ -25,6 +26,7 @@ from icewright.adapters.store.statements import (
     table_row,
     values_table,
 )
+from icewright.core.breakers import CLOCK_WENT_BACK
 from icewright.core.describe import evaluation_document
 from icewright.core.runs import JobState
 from icewright.core.steps import VERDICT_NAMES, Due, NotDue, on_pool, why
@@ -39,9 +41,6 @@ _FIRST_RETRY, _LAST_RETRY = timedelta(seconds=30), timedelta(hours=1)
 
 _SUSPECT_DEATHS = 2  # deaths of processes from which a table's metadata is taken for their cause
 _RETRY_SUSPECT, _LONGEST_RETRY = timedelta(minutes=5), timedelta(days=1)
-
-
-CLOCK_WENT_BACK = timedelta(minutes=30)  # a time that lies so far ahead was written before the clock was set back
 
 
 def _due_statement() -> sa.Select[Any]:
@@ -106,15 +105,14 @@ class SqlTables(TableState):
                 first = {"catalog": catalog, "first_seen": now, "evaluate_at": now, "dropped": False}
                 insert = dialect_insert(connection, TABLES).values(**first)  # another process may list the same catalog
                 connection.execute(insert.on_conflict_do_nothing(index_elements=["catalog", "namespace", "name"]), new)
+            for ids in chunks(sorted([*(row for row, _ in moved), *ahead_ids, *dropped_ids])):
+                lock_tables(connection, TABLES.c.id.in_(ids))
             if moved:
                 after_cooldown = sa.case(
                     (TABLES.c.rest_until > now, TABLES.c.rest_until), else_=sa.literal(now, Moment())
                 )
                 locations = values_table(connection, moved, row=sa.BigInteger, location=sa.Text)
                 same_table = TABLES.c.id == locations.c.row
-                # in the order of ids, against deadlocks
-                locked = sa.select(TABLES.c.id).join(locations, same_table).order_by(TABLES.c.id)
-                connection.execute(locked.with_for_update(of=TABLES, key_share=True)).all()
                 values = {"metadata_location": locations.c.location, "dropped": False, "evaluate_at": after_cooldown}
                 connection.execute(sa.update(TABLES).where(same_table).values(values))
             for ids in chunks(ahead_ids):
@@ -211,12 +209,9 @@ class SqlTables(TableState):
         return self.db.write(_pause(reason).where(*of_table(ref))) == 1
 
     def pause_many(self, refs: Sequence[TableRef], reason: str | None) -> None:
-        names = {name: f"of_{name}" for name in ("catalog", "namespace", "name")}
-        update = _pause(reason).where(*(TABLES.c[name] == sa.bindparam(bind) for name, bind in names.items()))
         with self.db.begin() as connection:
-            for ref in refs:
-                columns = name_columns(ref)
-                connection.execute(update, {bind: columns[name] for name, bind in names.items()})
+            for ids in _locked(connection, refs):
+                connection.execute(_pause(reason).where(TABLES.c.id.in_(ids)))
 
     def claim_evaluations(
         self,
@@ -244,8 +239,8 @@ class SqlTables(TableState):
     def schedule_evaluation(self, refs: Sequence[TableRef], at: datetime | None, *, release: bool = False) -> None:
         released = {"evaluating_by": None, "evaluating_until": None} if release else {}
         with self.db.begin() as connection:
-            for ref in refs:
-                connection.execute(sa.update(TABLES).where(*of_table(ref)).values(evaluate_at=at, **released))
+            for ids in _locked(connection, refs):
+                connection.execute(sa.update(TABLES).where(TABLES.c.id.in_(ids)).values(evaluate_at=at, **released))
 
     def clear_due_work(self, refs: Sequence[TableRef], at: datetime | None) -> None:
         no_work = {"due_since": None, "error": None, "evaluating_by": None, "evaluating_until": None}
@@ -256,6 +251,17 @@ class SqlTables(TableState):
                 table = sa.update(TABLES).where(TABLES.c.id == row.id)
                 connection.execute(table.values(evaluate_at=at, **no_work))
                 connection.execute(sa.delete(VERDICTS).where(VERDICTS.c.table_id == row.id))
+
+
+def _locked(connection: sa.Connection, refs: Sequence[TableRef]) -> Iterator[Sequence[int]]:
+    """Lock the rows of tables in the order of their ids, and yield the ids in parts."""
+    named = sa.tuple_(*(TABLES.c[name] for name in ("catalog", "namespace", "name")))
+    ids: list[int] = []
+    for names in chunks([tuple(name_columns(ref).values()) for ref in refs]):
+        ids += connection.execute(sa.select(TABLES.c.id).where(named.in_(names))).scalars()
+    for part in chunks(sorted(ids)):
+        lock_tables(connection, TABLES.c.id.in_(part))
+        yield part
 
 
 def _due_since(connection: sa.Connection, table_id: int) -> dict[str, datetime]:

@@ -142,6 +142,9 @@ class BreakersTests(StoreSuite):
         assert claims.count(True) == 1
         assert store.breakers.claim_probe("catalog lake", late + MINUTE, late + 2 * MINUTE), "the claim has ended"
         assert not store.breakers.claim_probe("catalog pond", late, late + MINUTE)
+        set_back = NOW - 60 * MINUTE
+        assert store.breakers.claim_probe("catalog lake", set_back, set_back + MINUTE), "no wait is so long"
+        assert not store.breakers.claim_probe("catalog lake", set_back, set_back + MINUTE)
         assert store.breakers.close("catalog lake")
         assert not store.breakers.close("catalog lake")
         assert store.breakers.list() == []

@@ -21,6 +21,7 @@ from icewright.testing.contracts.cases import (
     WORKER,
     StoreSuite,
     at_once,
+    concurrently,
     enqueue_jobs,
     evaluated,
     known_table,
@@ -48,6 +49,20 @@ class TableStateTests(StoreSuite):
         assert not table_row(store).dropped
         store.tables.record_listing("pond", [], NOW)
         assert not any(r.dropped for r in store.tables.list())
+
+    def test_changes_of_many_tables_at_once_wait_for_each_other_in_one_order(self, store: Store) -> None:
+        """Whatever order the callers name them in, none of them is ended for a deadlock."""
+        refs = [replace(REF, name=f"t{number}") for number in range(40)]
+        record_tables(store, *refs)
+
+        def change(number: int) -> None:
+            ordered = refs[::-1] if number % 2 else refs
+            for turn in range(3):
+                store.tables.schedule_evaluation(ordered, NOW)
+                store.tables.pause_many(ordered, f"{number}" if turn % 2 else None)
+                store.tables.record_listing("lake", [Pointer(ref, f"m{number}{turn}") for ref in ordered], NOW)
+
+        concurrently(4, change)
 
     def test_a_dropped_table_is_not_due_and_a_returned_one_has_changed(self, store: Store) -> None:
         """Nothing is due on a dropped table, and a table that returns counts as changed."""
