@@ -1,6 +1,7 @@
 """Advice on what no maintenance fixes: partitions that are too small, and writers that commit too often or too little.
 
-Advice comes from the facts of a table and the summaries of its snapshots alone, and changes nothing.
+Advice comes from the facts of a table and the summaries of its snapshots alone, and changes nothing. What following it
+does is simulated.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ _INTERVALS = {
     "Kafka": "raise iceberg.control.commit.interval-ms",
 }
 
+_Habit = tuple[float, float, float]  # of a writer: seconds between its commits, files and bytes of one
+
 
 class AdviceKind(StrEnum):
     """What is wrong with a table's shape or its writers."""
@@ -51,6 +54,25 @@ class Advice:
     finding: str
     remedy: str
     effect: str
+    simulated: SimulatedEffect | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedEffect:
+    """A day of the writer alone by the default policy, as it commits now and as it is advised to."""
+
+    average_files: float
+    gb_hours: float  # of maintenance and of readers
+    advised_average_files: float
+    advised_gb_hours: float
+
+    def __str__(self) -> str:
+        """Return the comparison in words."""
+        return (
+            f"in a simulated day of this writer {self.advised_average_files:.0f} files to open on average instead of "
+            f"{self.average_files:.0f}, and {self.advised_gb_hours:.2g} GB-hours of maintenance and reads instead of "
+            f"{self.gb_hours:.2g}"
+        )
 
 
 def advise(facts: TableFacts) -> tuple[Advice, ...]:
@@ -101,6 +123,8 @@ def _commits(facts: TableFacts, writer: str, commits: Sequence[Snapshot]) -> Ite
     if every > _OFTEN.total_seconds() or size >= facts.thresholds.target_bytes:
         return
     factor = _CALM.total_seconds() / max(every, 1.0)
+    files = _median(commits, "added-data-files")
+    simulated = _simulated(facts, (every, files, size), (_CALM.total_seconds(), files, size * factor))
     how = next((how for engine, how in _INTERVALS.items() if writer.startswith(engine)), "commit larger batches")
     yield Advice(
         AdviceKind.FREQUENT_COMMITS,
@@ -108,7 +132,8 @@ def _commits(facts: TableFacts, writer: str, commits: Sequence[Snapshot]) -> Ite
         f"commits every {every:.0f} s, {_size(size)} each (medians of {len(commits)} commits)",
         f"{how} to {_CALM.total_seconds() / 60:.0f} minutes, or as far as readers can wait",
         f"{86_400 / _CALM.total_seconds():.0f} commits a day instead of {86_400 / max(every, 1.0):.0f}, and files "
-        f"{factor:.0f} times as large before any compaction",
+        f"{factor:.0f} times as large before any compaction; {simulated}",
+        simulated,
     )
 
 
@@ -119,14 +144,26 @@ def _spread(facts: TableFacts, writer: str, commits: Sequence[Snapshot]) -> Iter
     if files < max(_SPREAD * partitions, 1) or size / files >= facts.thresholds.min_bytes:
         return
     needed = max(partitions, size / facts.thresholds.target_bytes)
+    every = median((b.timestamp - a.timestamp).total_seconds() for a, b in pairwise(commits))
+    simulated = _simulated(facts, (every, files, size), (every, needed, size))
     yield Advice(
         AdviceKind.SMALL_FILES,
         writer,
         f"writes {files:.0f} files of {_size(size / files)} into {count(round(partitions), 'partition')} "
         f"with each commit (medians of {len(commits)} commits)",
         "set write.distribution-mode to hash, so that the rows of a partition are gathered before they are written",
-        f"about {count(round(needed), 'file')} a commit instead of {files:.0f}",
+        f"about {count(round(needed), 'file')} a commit instead of {files:.0f}; {simulated}",
+        simulated,
     )
+
+
+def _simulated(facts: TableFacts, now: _Habit, advised: _Habit) -> SimulatedEffect:
+    """Return what both habits cost in a table that is partitioned as this one."""
+    from icewright.core.simulation.habits import Habit, habit_cost
+    from icewright.core.simulation.trace import layout_of
+
+    before, after = (habit_cost(Habit(*habit), layout_of(facts.metadata)) for habit in (now, advised))
+    return SimulatedEffect(before.average_files, before.gb_hours, after.average_files, after.gb_hours)
 
 
 def _metadata_files(facts: TableFacts, commits: Sequence[Snapshot]) -> Iterator[Advice]:

@@ -70,6 +70,30 @@ def test_a_writer_is_named_with_its_own_remedy() -> None:
     assert "144 commits a day instead of 8640" in advice.effect
 
 
+@pytest.mark.parametrize("transforms", [{}, {"ts": "day"}])
+@pytest.mark.parametrize(
+    ("every", "files", "sizes", "least"),
+    [
+        pytest.param(10 * SECOND, 1, 1, 5, id="often"),
+        pytest.param(1, 40, 80, 1.5, id="many tasks"),
+    ],
+)
+def test_the_effect_of_following_advice_on_a_writer_is_simulated(
+    transforms: dict[str, str], every: float, files: int, sizes: int, least: float
+) -> None:
+    """A day of the writer is simulated as it is and as advised: so many times fewer files, at less cost; it is said."""
+    snapshots = commits(30, every, added_files_size=sizes * MB, added_data_files=files, changed_partition_count=1)
+    (advice,) = advise(
+        facts(partition(), of=metadata(properties=TIDY, snapshots=snapshots, specs=(spec(**transforms),)))
+    )
+    effect = advice.simulated
+    assert effect is not None
+    assert effect.average_files > least * effect.advised_average_files > 0
+    assert effect.gb_hours > 1.5 * effect.advised_gb_hours > 0
+    assert str(effect) in advice.effect
+    assert f"{effect.advised_average_files:.0f} files to open on average instead of" in advice.effect
+
+
 @pytest.mark.cases(133)
 @pytest.mark.parametrize(
     ("transforms", "count", "mb", "remedy"),

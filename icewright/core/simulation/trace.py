@@ -32,7 +32,7 @@ def writes_of(metadata: TableMetadata) -> tuple[Write, ...]:
     A summary does not name partitions: a commit goes to that of its day or hour where the table has such, else to
     the whole table. What emptied partitions without writing is left out.
     """
-    layout = _layout(metadata)
+    layout = layout_of(metadata)
     found: list[Write] = []
     for snapshot in sorted(metadata.snapshots, key=lambda s: s.timestamp):
         if snapshot.operation == _REWRITES:
@@ -54,19 +54,21 @@ def _write(said: Mapping[str, str], at: datetime, layout: Layout, *, whole: bool
         bytes=max(size, files),
         rows=_summary_count(said, "total-records" if whole else "added-records") or size // ROW_BYTES,
         layout=layout,
-        values=_values(layout, at),
+        values=values_at(layout, at),
         delete_files=deletes,
         deleted_rows=_summary_count(said, "added-position-deletes") or DELETED_ROWS * deletes,
         operation="overwrite" if replaces else "append",
     )
 
 
-def _layout(metadata: TableMetadata) -> Layout:
+def layout_of(metadata: TableMetadata) -> Layout:
+    """Return the field by day or hour that the table is partitioned by; nothing for any other spec."""
     fields = next((spec.fields for spec in metadata.specs if spec.spec_id == metadata.default_spec_id), ())
     return next((((f.name, f.transform),) for f in fields if f.transform in ("day", "hour")), ())
 
 
-def _values(layout: Layout, at: datetime) -> tuple[object, ...]:
+def values_at(layout: Layout, at: datetime) -> tuple[object, ...]:
+    """Return the partition of what is written at a time."""
     match layout:
         case ((_, "day"),):
             return (at.date(),)
