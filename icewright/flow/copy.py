@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
-from icewright.core.copying import CopyResult
+from icewright.core.copying import CopyResult, uuid_of_copy
 from icewright.core.errors import MetadataUnreadable, Refused, StorageUnavailable
+from icewright.core.places import Spelling
 from icewright.core.restore import resolve
 from icewright.core.table import TableMetadata, TableRef
-from icewright.flow.register import register
+from icewright.flow.register import named_tables, register
 from icewright.flow.runtime import Runtime
-from icewright.ports import CopyRequest, SnapshotPin
+from icewright.ports import CopyRequest, Pointer, Registration, SnapshotPin
+from icewright.ports.rows import table_folder
 
 _ATTEMPTS = 5  # against expiries of other systems
+_SPELLING = Spelling()
 _PINNED = timedelta(days=1)  # a copy that takes longer, or died, holds the snapshots no more
 
 
@@ -48,6 +51,7 @@ def copy_table(
     attempt = 0
     while True:
         base, attempt = catalog.load(ref), attempt + 1
+        _require_free(runtime, base, place)
         if snapshot_id is not None and snapshot_id not in base.by_id:
             raise Refused(f"{ref}: snapshot {snapshot_id} has expired meanwhile: restore another state")
         try:
@@ -61,6 +65,34 @@ def copy_table(
             now, target = runtime.clock.now(), result.metadata_location
             runtime.store.activity.record("copied", now, ref, metadata_location=target, summary=result.summary)
         return result
+
+
+def _require_free(runtime: Runtime, base: TableMetadata, place: str) -> None:
+    """Raise `Refused` if a catalog names a table whose place meets that of the copy, unless it is an earlier copy.
+
+    A copy that somebody has committed to is none any more: what its commits deleted, the next copy would still name.
+    """
+    wanted = _SPELLING.place(place)
+
+    def meets(pointer: Pointer, known: Iterable[Registration]) -> bool:
+        places = (table_folder(pointer.metadata_location), *(folder for one in known for folder in one.places))
+        return any(_SPELLING.place(folder).may_meet(wanted) for folder in places)
+
+    for pointer, known in named_tables(runtime):
+        if not meets(pointer, known):
+            continue
+        now = runtime.catalogs[pointer.ref.catalog].load(pointer.ref)
+        if not meets(pointer, (one for one in known if one.table_uuid == now.table_uuid)):
+            continue  # another table had the name
+        if now.table_uuid != uuid_of_copy(base.table_uuid, place.rstrip("/")):
+            raise Refused(f"{base.ref}: {place} and the place of {pointer.ref} meet: name another place")
+        name = now.metadata_location.rpartition("/")[2]
+        version = f"{base.metadata_location.rpartition('/')[0]}/{name}"
+        if version not in (base.metadata_location, *base.metadata_log) and runtime.files.size(version) is None:
+            raise Refused(
+                f"{base.ref}: {pointer.ref} is a copy of it at {place}, and has commits of its own, which a further "
+                "copy would not have: name another place"
+            )
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from icewright.core.errors import Refused, UsageError
 from icewright.core.integrity import CheckLevel
 from icewright.core.places import Spelling
@@ -9,7 +11,7 @@ from icewright.core.registering import RegisterResult, newest, version_number
 from icewright.core.table import TableMetadata, TableRef
 from icewright.core.words import count
 from icewright.flow.runtime import Runtime
-from icewright.ports import Catalog, Pointer, Registering
+from icewright.ports import Catalog, Pointer, Registering, Registration
 
 _SPELLING = Spelling()
 
@@ -29,7 +31,8 @@ def register(
     lost = _lost(runtime, ref, place)
     metadata = _found(runtime, catalog, ref, place)
     folder = metadata.metadata_location.rpartition("/")[0]
-    if not _SPELLING.place(folder).may_lie_in(_SPELLING.place(metadata.location)) and not metadata.write_paths:
+    places = [_SPELLING.place(place) for place in (metadata.location, *metadata.write_paths)]
+    if not any(_SPELLING.place(folder).may_lie_in(place) for place in places):
         raise Refused(
             f"{metadata.metadata_location} is of a table at {metadata.location}: its files were moved without their "
             "paths; put them back there, or copy the table by `icewright copy`"
@@ -94,14 +97,28 @@ def _found(runtime: Runtime, catalog: Catalog, ref: TableRef, place: str) -> Tab
     return newest(place, paths, read)
 
 
+def named_tables(runtime: Runtime) -> Iterator[tuple[Pointer, Sequence[Registration]]]:
+    """Yield each table that a configured catalog names, with what is known of the tables that had its name."""
+    known: dict[TableRef, list[Registration]] = {}
+    for one in runtime.store.registrations.list():
+        known.setdefault(one.ref, []).append(one)
+    for catalog in runtime.catalogs.values():
+        yield from ((pointer, known.get(pointer.ref, [])) for pointer in catalog.pointers())
+
+
 def _require_unknown(runtime: Runtime, metadata: TableMetadata, lost: str | None) -> None:
-    """Raise `Refused` if a catalog names a version of the table, or another table in its place."""
+    """Raise `Refused` if a catalog names a version of the table, wherever it lies, or another table in its place."""
     here, own = _SPELLING.place(metadata.location), {metadata.metadata_location, *metadata.metadata_log}
-    for other in runtime.catalogs.values():
-        for pointer in other.pointers():
-            at = pointer.metadata_location
-            if at != lost and (at in own or _SPELLING.place(at).may_lie_in(here)):
-                raise Refused(
-                    f"{metadata.location} is the place of {pointer.ref}: of two names of a table each deletes what the "
-                    "other needs"
-                )
+    for pointer, known in named_tables(runtime):
+        at = pointer.metadata_location
+        if at == lost:
+            continue
+        same = at in own or (
+            any(one.table_uuid == metadata.table_uuid for one in known)
+            and runtime.catalogs[pointer.ref.catalog].load(pointer.ref).table_uuid == metadata.table_uuid
+        )
+        if same or _SPELLING.place(at).may_lie_in(here):
+            raise Refused(
+                f"{metadata.location} is the place of {pointer.ref}: of two names of a table each deletes what the "
+                "other needs"
+            )

@@ -14,10 +14,12 @@ from icewright.adapters.files.local import LocalStorage
 from icewright.core.copying import MARKER, CopyResult
 from icewright.core.errors import IcewrightError, MetadataUnreadable, Refused, UnsupportedTable
 from icewright.flow.copy import copy_table, restore_beside
+from icewright.flow.cycle import look
 from icewright.ports import RemoveSnapshots
 from tests.cases.conftest import ground, workspace
 from tests.cases.test_integrity import FAULTS
-from tests.cases.workspace import BY_PART, NAME, Workspace, edit, ref
+from tests.cases.test_open_world import ROWS
+from tests.cases.workspace import BY_PART, EXPIRE, NAME, Workspace, edit, ref
 
 pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
 
@@ -241,6 +243,39 @@ def test_no_table_is_copied_into_its_own_place_or_around_it(workspace: Workspace
     workspace.table()
     with pytest.raises(Refused, match="meet"):
         copy(workspace, place)
+
+
+@pytest.mark.parametrize("place", ["warehouse/sales/other/data/copy", "pool/copy"])
+def test_no_table_is_copied_into_a_place_of_another(workspace: Workspace, place: str) -> None:
+    """Orphan removal there would find the copy: neither in its location nor in a folder that it once wrote to."""
+    workspace.table()
+    other = workspace.icebergs["lake"].create_table(
+        "sales.other", ROWS.schema, properties={"write.data.path": f"file://{workspace.home}/pool"}
+    )
+    look(workspace.app.runtime, ["lake"], force=True)
+    with other.transaction() as transaction:
+        transaction.remove_properties("write.data.path")
+    with pytest.raises(Refused, match=r"place of lake\.sales\.other meet"):
+        copy(workspace, place)
+    assert not (workspace.home / place).exists()
+    workspace.unregister("sales.other")
+    workspace.icebergs["lake"].create_table("sales.other", ROWS.schema, location=f"file://{workspace.home}/anew")
+    copy(workspace, place)
+
+
+def test_a_copy_with_commits_of_its_own_is_not_copied_to(workspace: Workspace) -> None:
+    """The files that an expiry of the copy lets go are there still, and a further copy would take them as its own."""
+    workspace.table()
+    first = copy(workspace)
+    catalog = workspace.icebergs["pond"]
+    catalog.register_table(NAME, first.metadata_location)
+    table = workspace.icebergs["lake"].load_table(NAME)
+    table.append(table.scan().to_arrow())
+    copy(workspace, dry_run=True)
+    workspace.run(EXPIRE, catalog="pond", deletion__delay_hours=24)
+    with pytest.raises(Refused, match="commits of its own"):
+        copy(workspace)
+    assert len(metadata_files(workspace)) == 2
 
 
 def test_an_encrypted_table_is_not_copied(workspace: Workspace) -> None:

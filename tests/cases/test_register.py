@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from icewright.core.errors import IcewrightError, Refused
+from icewright.core.paths import local_path
 from icewright.core.registering import RegisterResult
+from icewright.flow.cycle import look
 from icewright.flow.register import register
 from tests.cases.conftest import ground, workspace
 from tests.cases.test_copy import copy
+from tests.cases.test_open_world import ROWS, quickly_located
 from tests.cases.workspace import BY_PART, NAME, Workspace, edit, ref
 
 pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
@@ -89,12 +94,44 @@ def _moved(workspace: Workspace, folder: Path) -> None:
     edit(newest(folder), lambda document: document.update(location=f"file://{workspace.home}/before"))
 
 
+def _moved_and_named_there(workspace: Workspace, folder: Path) -> None:
+    table = workspace.icebergs["lake"].register_table("sales.other", f"file://{newest(folder)}")
+    quickly_located(table, workspace.home / "warehouse" / "there")
+    with table.transaction() as transaction:
+        transaction.set_properties({"write.metadata.previous-versions-max": "1"})
+    for _ in range(2):
+        table.append(ROWS)
+    look(workspace.app.runtime, ["lake"], force=True)
+
+
+def _copied_by_other_means(workspace: Workspace, folder: Path) -> None:
+    path = newest(folder)
+    away = f"file://{workspace.home}/before"
+    edit(path, lambda d: d.update(location=away, properties={"write.data.path": f"file://{folder}/data"}))
+
+
+def _with_one_of_another_table(workspace: Workspace, folder: Path) -> None:
+    path = newest(folder)
+    document = json.loads(path.read_text()) | {"table-uuid": str(uuid4()), "metadata-log": [], "last-updated-ms": 1}
+    path.with_name("00000-other.metadata.json").write_text(json.dumps(document), encoding="utf-8")
+
+
+def _broken(workspace: Workspace, folder: Path) -> None:
+    newest(folder).with_name("00099-cut.metadata.json").write_text("{", encoding="utf-8")
+
+
 def newest(folder: Path) -> Path:
     """The metadata file with the highest number."""
     return max(folder.rglob("*.metadata.json"))
 
 
-@pytest.mark.parametrize("prepare", [_registered, _by_another_name, _in_another_catalog, _a_race, _a_lost_file, _moved])
+_DOUBTFUL = (
+    *(_registered, _by_another_name, _in_another_catalog, _moved_and_named_there),
+    *(_a_race, _a_lost_file, _moved, _copied_by_other_means, _with_one_of_another_table, _broken),
+)
+
+
+@pytest.mark.parametrize("prepare", _DOUBTFUL)
 def test_doubtful_tables_are_not_registered(workspace: Workspace, prepare: Callable[[Workspace, Path], None]) -> None:
     """A name that is taken, a table that has one, two newest versions, a file that is gone, paths that lead away."""
     folder = bare(workspace)
@@ -104,6 +141,45 @@ def test_doubtful_tables_are_not_registered(workspace: Workspace, prepare: Calla
     with pytest.raises(Refused):
         go(workspace, folder)
     assert [catalog.pointers() for catalog in workspace.app.runtime.catalogs.values()] == pointers
+
+
+def _earlier_version(workspace: Workspace, path: Path) -> None:
+    away = workspace.home / "away" / path.name
+    away.parent.mkdir()
+    log = json.loads(path.read_text())["metadata-log"]
+    earlier = Path(local_path(log[-1]["metadata-file"]) or "").rename(away)
+    edit(path, lambda d: d["metadata-log"][-1].update({"metadata-file": f"file://{earlier}"}))
+    workspace.register("sales.other", f"file://{earlier}")
+
+
+def _another_table(workspace: Workspace, path: Path) -> None:
+    workspace.icebergs["lake"].create_table("sales.other", ROWS.schema, location=f"file://{path.parent.parent}")
+
+
+@pytest.mark.parametrize("prepare", [_earlier_version, _another_table])
+def test_no_second_name_of_what_was_never_evaluated(
+    workspace: Workspace, prepare: Callable[[Workspace, Path], None]
+) -> None:
+    """A catalog names an earlier version, in another place, or another table in the same place."""
+    path = newest(bare(workspace))
+    workspace.unregister(NAME)
+    prepare(workspace, path)
+    with pytest.raises(Refused, match=r"is the place of lake\.sales\.other"):
+        go(workspace, path)
+
+
+def test_who_registers_at_the_same_time_is_told(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody else's table has the name by the end: the command does not say that it registered its own."""
+    path = newest(bare(workspace))
+    workspace.unregister(NAME)
+    other = f"file://{newest(workspace.table('sales.other'))}"
+
+    def register(*_: object, **__: object) -> None:
+        workspace.register(NAME, other)
+
+    monkeypatch.setattr(workspace.app.runtime.catalogs["lake"], "register", register)
+    with pytest.raises(Refused, match="somebody else registered it"):
+        go(workspace, path)
 
 
 def test_a_person_names_the_file_where_it_is_not_certain(workspace: Workspace) -> None:
