@@ -149,6 +149,7 @@ class MaintenanceStatus:
     status: JobStatus
     last_run: datetime | None = None
     message: str = ""  # why the last run failed
+    state: OperationState | None = None  # of the last run, as its job has it
 
 
 def maintenance_status(last: LastRun | None, *, enabled: bool) -> MaintenanceStatus:
@@ -158,16 +159,16 @@ def maintenance_status(last: LastRun | None, *, enabled: bool) -> MaintenanceSta
     """
     when = last.finished if last is not None else None
     if not enabled:
-        return MaintenanceStatus(JobStatus.DISABLED, when)
+        return MaintenanceStatus(JobStatus.DISABLED, when, state=last.state if last is not None else None)
     if last is None:
         return MaintenanceStatus(JobStatus.NOT_YET_RUN)
     match last.state:
         case OperationState.SKIPPED if last.reason.startswith(REFUSED):
-            return MaintenanceStatus(JobStatus.FAILED, when, last.reason)
+            return MaintenanceStatus(JobStatus.FAILED, when, last.reason, last.state)
         case OperationState.COMMITTED | OperationState.SKIPPED:
-            return MaintenanceStatus(JobStatus.SUCCESSFUL, when)
+            return MaintenanceStatus(JobStatus.SUCCESSFUL, when, state=last.state)
         case OperationState.FAILED | OperationState.DEFERRED:
-            return MaintenanceStatus(JobStatus.FAILED, when, last.reason or str(last.state))
+            return MaintenanceStatus(JobStatus.FAILED, when, last.reason or str(last.state), last.state)
 
 
 def table_status(history: History, enabled: Mapping[Operation, bool]) -> dict[Operation, MaintenanceStatus]:

@@ -74,7 +74,7 @@ def plan_expiry(
     staged = _staged(metadata)
     for snapshot in metadata.snapshots:
         if snapshot.snapshot_id not in reachable and snapshot.timestamp >= older_than:
-            until = _just_after(snapshot.timestamp, now - older_than)
+            until = just_after(snapshot.timestamp, now - older_than)
             retained.keep(snapshot.snapshot_id, staged.get(snapshot.snapshot_id, _YOUNG), until)
     for hold in holds:
         for snapshot_id in held_by(metadata, [hold], now):
@@ -141,7 +141,7 @@ class _Retained:
         reasons.update(
             dict.fromkeys((s.snapshot_id for s in young), f"younger than the retention of branch {ref.name}")
         )
-        self.expiries.extend([_just_after(min(s.timestamp for s in young), age)] if young else [])
+        self.expiries.extend([just_after(min(s.timestamp for s in young), age)] if young else [])
 
     def keep_writer_states(self, lineage: Sequence[Snapshot], rule: WriterStateRule, now: datetime) -> None:
         """Retain the snapshots from the branch's head to each writer's newest state: a restarting writer walks them."""
@@ -166,7 +166,7 @@ def kept_writer_states(metadata: TableMetadata, rule: WriterStateRule, now: date
 
 
 def _kept_until(state: WriterState, rule: WriterStateRule) -> datetime:
-    return _just_after(state.snapshot.timestamp, rule.max_age) if rule.max_age else state.snapshot.timestamp
+    return just_after(state.snapshot.timestamp, rule.max_age) if rule.max_age else state.snapshot.timestamp
 
 
 def _lost_writers(metadata: TableMetadata, expired: Sequence[int], rule: WriterStateRule) -> tuple[str, ...]:
@@ -216,7 +216,7 @@ def _straight(metadata: TableMetadata, now: datetime, older_than: datetime, reta
     pins = tuple(
         RetainedSnapshot(snapshots[n].snapshot_id, names.get(n) or (count if n >= newest else by_age)) for n in old
     )
-    until = _just_after(snapshots[young].timestamp, age) if young < newest else None
+    until = just_after(snapshots[young].timestamp, age) if young < newest else None
     return Expiry(tuple(s.snapshot_id for s in snapshots[:gone]), (), pins, until)
 
 
@@ -264,7 +264,7 @@ def held_by(metadata: TableMetadata, holds: Sequence[SnapshotHold], now: datetim
     return frozenset(held)
 
 
-def _just_after(moment: datetime, age: timedelta) -> datetime:
+def just_after(moment: datetime, age: timedelta) -> datetime:
     """Return when the moment is older than the age; an endless age ends with the calendar."""
     try:
         return moment + age + timedelta(seconds=1)

@@ -30,10 +30,11 @@ AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
     ],
 )
 def test_each_case(state: OperationState | None, reason: str, enabled: bool, said: tuple[Any, ...]) -> None:
-    """By the last run and whether the operation is enabled."""
+    """By the last run and whether the operation is enabled; beside it stands the state that the job has."""
     last = None if state is None else LastRun(Operation.COMPACT, AT, state, reason=reason)
     found = maintenance_status(last, enabled=enabled)
     assert (found.status, found.last_run, found.message) == said
+    assert found.state == state
 
 
 def test_a_whole_table() -> None:

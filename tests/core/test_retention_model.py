@@ -11,9 +11,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from icewright.core.operations.expire_snapshots import expiry, stays
 from icewright.core.retention import plan_expiry
-from icewright.core.table import MAIN, RefKind, Snapshot, SnapshotRef, TableMetadata
-from icewright.testing import NOW, metadata, snapshot
+from icewright.core.table import MAIN, RefKind, Snapshot, SnapshotHold, SnapshotRef, TableMetadata
+from icewright.testing import NOW, facts, knobs, metadata, snapshot
 from tests.examples import examples
 
 AGES = st.integers(0, 12)  # few values, so that bounds are met exactly
@@ -141,3 +142,37 @@ def test_a_straight_history_is_gone_through_from_its_end(
     known: Any = {"now": now, "older_than": now - timedelta(hours=hours), "retain_last": retain_last}
     assert line.straight == bool(ages)
     assert plan_expiry(line, **known) == plan_expiry(bent, **known)
+
+
+@examples(60)
+@given(_tables(), st.integers(1, 6), st.integers(1, 4), st.none() | st.integers(0, 12), st.booleans())
+def test_what_people_are_told_of_snapshots_is_what_expires(
+    table: TableMetadata, hours: int, retain_last: int, held: int | None, enabled: bool
+) -> None:
+    """One that stays for its age expires when that is said, not before; one that somebody keeps does not."""
+    times = sorted(s.timestamp for s in table.snapshots)  # no clock went back
+    by_id = sorted(table.snapshots, key=lambda s: s.snapshot_id)
+    grown = tuple(replace(s, timestamp=at) for s, at in zip(by_id, times, strict=True))
+    endless = replace(table, snapshots=grown, refs=tuple(replace(ref, max_ref_age=None) for ref in table.refs))
+    kept = knobs(
+        {
+            "expire_snapshots.retention_hours": hours,
+            "expire_snapshots.min_snapshots_to_keep": retain_last,
+            "expire_snapshots.enabled": enabled,
+        }
+    )
+    holds = () if held is None else (SnapshotHold(held, "reader a", NOW + timedelta(days=30)),)
+    told = stays(endless, holds, kept, NOW)
+    assert told.keys() == endless.by_id.keys()
+
+    def expires(snapshot_id: int, at: datetime) -> bool:
+        return snapshot_id in expiry(replace(facts(of=endless), holds=holds), kept, at).snapshot_ids
+
+    for snapshot_id, until in told.items():
+        if not enabled:
+            assert until == "expire_snapshots is switched off"
+        elif isinstance(until, str):
+            assert not expires(snapshot_id, NOW + timedelta(days=20))
+        else:
+            assert expires(snapshot_id, max(until, NOW))
+            assert until <= NOW or not expires(snapshot_id, until - timedelta(seconds=2))

@@ -197,6 +197,9 @@ def test_one_table(served: Served) -> None:
     pinned = client.put(f"{TABLE}/pins/etl%2Fa", json={"snapshot_id": newest, "hours": 2})
     assert pinned.json()["reader"] == "reader etl/a"
     assert client.get(TABLE).json()["pins"][0]["snapshot_id"] == newest
+    kept = {s["snapshot_id"]: (s["kept_by"], s["expires"]) for s in client.get(f"{TABLE}/snapshots").json()["items"]}
+    assert kept[newest] == ("current snapshot", None)
+    assert all((by is None) is (until is not None) for by, until in kept.values())
     assert client.delete(f"{TABLE}/pins/etl%2Fa").status_code == 204
     problem(client.delete(f"{TABLE}/pins/etl%2Fa"), 404)
     problem(client.put(f"{TABLE}/pins/x", json={"snapshot_id": 4711}), 409)

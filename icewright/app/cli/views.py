@@ -229,11 +229,17 @@ def show_health(document: Mapping[str, Any]) -> None:
     rows("Facts", (Column("fact"), "value"), [(name, _fact(name, value)) for name, value in facts.items()])
     show_verdicts(document["verdicts"])
     lines = [
-        (operation, str(m["status"]).replace("_", " ").lower(), moment(m["last_run"]), m["message"])
+        (operation, _maintained(m), moment(m["last_run"]), m["message"])
         for operation, m in document["maintenance"].items()
     ]
     rows("Maintenance", (Column("operation"), Column("status"), Column("last run (UTC)", rank=1), "message"), lines)
     show_ignored(document["ignored_properties"])
+
+
+def _maintained(maintenance: Mapping[str, Any]) -> str:
+    """Return the state of the last run as its job has it; of an operation that is off or has not run, that."""
+    state, status = maintenance["state"], str(maintenance["status"])
+    return str(state) if state is not None and status != "Disabled" else status.replace("_", " ").lower()
 
 
 def show_ignored(properties: Documents) -> None:

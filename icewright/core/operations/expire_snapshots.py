@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
+from icewright.core.ancestry import ancestors
 from icewright.core.cost import service_cost, storage_benefit
 from icewright.core.effective import Knobs
 from icewright.core.policy import (
@@ -13,6 +15,7 @@ from icewright.core.policy import (
     CLEAN_METADATA,
     DELETE_FILES,
     DELETION_DELAY,
+    ENABLED,
     EXPIRE_CONCURRENCY,
     EXPIRE_ENGINE,
     MAX_PIN_AGE,
@@ -27,32 +30,66 @@ from icewright.core.policy import (
     Operation,
 )
 from icewright.core.readers import unpinned_reads
-from icewright.core.retention import Expiry, plan_expiry, unused_schemas
+from icewright.core.retention import Expiry, just_after, plan_expiry, unused_schemas
 from icewright.core.runs import LastRun
 from icewright.core.steps import SWITCHED_OFF, Blocked, Due, ExpireSnapshots, NotDue, Verdict, Work
-from icewright.core.table import SnapshotHold, TableFacts, TableMetadata
+from icewright.core.table import RefKind, SnapshotHold, TableFacts, TableMetadata
 from icewright.core.vacuum import collected_by, gc_enabled
 from icewright.core.writer_state import WriterStateRule
 
 NOTHING = "no snapshots to expire"
+_UNCOLLECTED = f"gc.{SWITCHED_OFF} on the table{{}}"
 _LONGEST_WAIT = timedelta(days=1)  # of an expired snapshot for others to be removed with
 _READS_SHOWN = 3
+_AGELESS = timedelta(days=-3650)  # a retention past which all snapshots are, also those of clocks that are ahead
 _FILES_OF_A_SNAPSHOT = 3  # files that expire with it, before runs have been measured
 
 
 def expiry(facts: TableFacts, knobs: Knobs, now: datetime) -> Expiry:
     """Return the snapshots and refs that the settings let expire now."""
-    metadata = facts.metadata
+    return _plan(facts.metadata, facts.holds, knobs, now, timedelta(hours=knobs[RETENTION]))
+
+
+def _plan(
+    metadata: TableMetadata, holds: Sequence[SnapshotHold], knobs: Knobs, now: datetime, retention: timedelta
+) -> Expiry:
     ref_age = knobs[MAX_REF_AGE]
     return plan_expiry(
         metadata,
         now=now,
-        older_than=now - timedelta(hours=knobs[RETENTION]),
+        older_than=now - retention,
         retain_last=knobs[MIN_SNAPSHOTS],
         max_ref_age=None if ref_age is None else timedelta(hours=ref_age),
-        holds=(*facts.holds, *_pinned_by_policy(metadata, knobs)),
+        holds=(*holds, *_pinned_by_policy(metadata, knobs)),
         writers=writer_state_rule(knobs),
     )
+
+
+def stays(
+    metadata: TableMetadata, holds: Sequence[SnapshotHold], knobs: Knobs, now: datetime
+) -> Mapping[int, datetime | str]:
+    """Return until when each snapshot stays for its age alone, or else who keeps it, by its id."""
+    if (off := _switched_off(metadata, knobs)) is not None:
+        return dict.fromkeys(metadata.by_id, off)
+    ageless = replace(metadata, refs=tuple(replace(ref, max_snapshot_age=_AGELESS) for ref in metadata.refs))
+    plan = _plan(ageless, holds, knobs, now, _AGELESS)
+    ages = dict[int, timedelta]()
+    for ref in (r for r in metadata.refs if r.kind is RefKind.BRANCH and r.name not in plan.remove_refs):
+        age = ref.max_snapshot_age if ref.max_snapshot_age is not None else timedelta(hours=knobs[RETENTION])
+        for snapshot in ancestors(metadata, ref.snapshot_id):
+            ages[snapshot.snapshot_id] = max(age, ages.get(snapshot.snapshot_id, age))
+    kept = {pin.snapshot_id: pin.by for pin in plan.pins}
+    return {
+        one: kept.get(one) or just_after(snapshot.timestamp, ages.get(one, timedelta(hours=knobs[RETENTION])))
+        for one, snapshot in metadata.by_id.items()
+    }
+
+
+def _switched_off(metadata: TableMetadata, knobs: Knobs) -> str | None:
+    """Return why nothing of a table expires; None when it does."""
+    if not gc_enabled(metadata.properties):
+        return _UNCOLLECTED.format(collected_by(metadata.properties))
+    return None if knobs[ENABLED[Operation.EXPIRE_SNAPSHOTS]] else "expire_snapshots is switched off"
 
 
 def writer_state_rule(knobs: Knobs) -> WriterStateRule:
@@ -74,7 +111,7 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
     """Return Due when at least one snapshot or ref may go."""
     metadata = facts.metadata
     if not gc_enabled(metadata.properties):
-        return Blocked(f"gc.{SWITCHED_OFF} on the table{collected_by(metadata.properties)}")
+        return Blocked(_UNCOLLECTED.format(collected_by(metadata.properties)))
     unused = _unused(facts) if knobs[CLEAN_METADATA] else 0
     if not metadata.snapshots and not unused:
         return NotDue("no current snapshot")

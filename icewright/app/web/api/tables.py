@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
 
 from fastapi import Query
@@ -15,7 +16,7 @@ from icewright.app.web.callers import Caller, api_router, needs
 from icewright.app.web.problems import Problem, documented
 from icewright.core.describe import ignored_document, knobs_document
 from icewright.core.errors import IcewrightError, TableNotFound
-from icewright.core.operations.expire_snapshots import writer_state_rule
+from icewright.core.operations.expire_snapshots import stays, writer_state_rule
 from icewright.core.permissions import Action, place_of
 from icewright.core.policy import MAX_PIN_AGE, Operation
 from icewright.core.readers import unpinned_reads
@@ -92,6 +93,7 @@ def snapshots(name: str, caller: Annotated[Caller, needs(Action.TABLES_READ)], l
     row = caller.table(name)
     metadata = metadata_of(caller.runtime, row)
     newest = sorted(metadata.snapshots, key=lambda s: (s.timestamp, s.sequence_number), reverse=True)[:limit]
+    stay = _stays(caller.runtime, row, metadata)
     items = [
         models.Snapshot(
             snapshot_id=str(s.snapshot_id),
@@ -99,6 +101,8 @@ def snapshots(name: str, caller: Annotated[Caller, needs(Action.TABLES_READ)], l
             timestamp=s.timestamp,
             operation=s.operation,
             summary={str(k): str(v) for k, v in s.summary.items()},
+            expires=until if isinstance(until := stay.get(s.snapshot_id), datetime) else None,
+            kept_by=until if isinstance(until, str) else None,
         )
         for s in newest
     ]
@@ -234,6 +238,16 @@ def _unpinned_reads(runtime: Runtime, row: TableRow, metadata: TableMetadata) ->
     holds = [pin_.hold() for pin_ in pins.list(row.ref, metadata.table_uuid)]
     reads = unpinned_reads(metadata, pins.reads(row.ref), holds, runtime.clock.now())
     return [models.UnpinnedRead(snapshot_id=str(read.snapshot.snapshot_id), read_at=read.at) for read in reads]
+
+
+def _stays(runtime: Runtime, row: TableRow, metadata: TableMetadata) -> Mapping[int, datetime | str]:
+    """Return until when each snapshot stays, or who keeps it; nothing where the table's settings cannot be read."""
+    try:
+        knobs = runtime.policy().knobs_for(row.ref, metadata)
+    except IcewrightError:
+        return {}
+    holds = [pin_.hold() for pin_ in runtime.store.pins.list(row.ref, metadata.table_uuid)]
+    return stays(metadata, holds, knobs, runtime.clock.now())
 
 
 def _pins(runtime: Runtime, row: TableRow) -> list[models.Pin]:

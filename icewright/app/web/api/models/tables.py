@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from icewright.app.web.api.models.common import RequestBody, Text
 from icewright.core.policy import Operation
+from icewright.core.runs import OperationState
 
 
 class Table(BaseModel):
@@ -48,6 +49,7 @@ class Maintenance(BaseModel):
     status: Literal["Disabled", "Not_Yet_Run", "Successful", "Failed"]
     last_run: datetime | None
     message: str = Field(description="why the last run failed; else empty")
+    state: OperationState | None = Field(description="of the last run, as its job has it")
 
 
 class Verdict(BaseModel):
@@ -122,6 +124,8 @@ class Snapshot(BaseModel):
     timestamp: datetime
     operation: str | None
     summary: dict[str, str]
+    expires: datetime | None = Field(description="when its age alone lets it expire; null while somebody keeps it")
+    kept_by: str | None = Field(description="who keeps it, whatever its age; null where nobody does")
 
 
 class Ref(BaseModel):
