@@ -25,9 +25,11 @@ if TYPE_CHECKING:  # Rich takes a tenth of a second to load, which `--help` and 
 PLAIN_WIDTH = 160  # of output that is piped or logged, unless COLUMNS is set
 LONGEST_WORD = 30  # of wrapped text: longer ones, such as paths, are folded
 COLUMN_GAP = 2  # blanks between two columns
-#: Control characters but tab and newline, and those that change the direction of text.
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-_UNESCAPED = re.compile("[\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_DIRECTION = "\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"  # what changes the direction of text, and breaks of lines
+#: Control characters but tab and newline.
+_CONTROL = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{_DIRECTION}]")
+_CONTROL_AND_BREAKS = re.compile(f"[\x00-\x1f\x7f-\x9f{_DIRECTION}]")
+_UNESCAPED = re.compile(f"[\x7f-\x9f{_DIRECTION}]")
 
 _STYLES = {
     **dict.fromkeys(("not_due", "succeeded", "committed", "healthy", "ok"), "green"),
@@ -51,15 +53,24 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def escape(text: object) -> str:
-    """Return text that Rich's markup leaves as it is."""
+    """Return text on one line that Rich's markup leaves as it is."""
     from rich.markup import escape as escaped
 
-    return escaped(str(text))
+    return escaped(one_line(str(text)))
 
 
 def printable(text: str) -> str:
-    r"""Return text with its control characters as escapes, such as `\x1b`."""
-    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
+    r"""Return text with its control characters as escapes, such as `\x1b`; tabs and newlines stay."""
+    return _CONTROL.sub(_escaped, text)
+
+
+def one_line(text: str) -> str:
+    """Return text with its control characters as escapes, newlines too: a name with one could forge a row."""
+    return _CONTROL_AND_BREAKS.sub(_escaped, text)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode("ascii")
 
 
 def echo(markup: str) -> None:
@@ -69,12 +80,17 @@ def echo(markup: str) -> None:
 
 def error(text: object) -> None:
     """Print a plain message on standard error, in red."""
-    console(stderr=True).print(printable(str(text)), style="red", markup=False, soft_wrap=True)
+    console(stderr=True).print(_message(text), style="red", markup=False, soft_wrap=True)
 
 
 def note(text: object) -> None:
     """Print a plain message on standard error."""
-    console(stderr=True).print(printable(str(text)), markup=False, soft_wrap=True)
+    console(stderr=True).print(_message(text), markup=False, soft_wrap=True)
+
+
+def _message(text: object) -> str:
+    """Return a message whose further lines are indented, so that none looks like a message of its own."""
+    return "\n  ".join(line.removeprefix("  ") for line in printable(str(text)).split("\n"))
 
 
 def print_json(document: object) -> None:
@@ -125,12 +141,12 @@ def rows(title: str, columns: Sequence[str | Column], lines: Sequence[Sequence[o
     shape = [Column(column, wrap=True) if isinstance(column, str) else column for column in columns]
     cells = [[cell(value) for value in line] for line in lines]
     widths, below = fit(shape, cells, console().width)
-    console().print(Text(printable(title), style="bold"))
+    console().print(Text(one_line(title), style="bold"))
 
     def table(rows: Sequence[Sequence[str]], *, header: bool) -> Table:
         grid = Table(box=None, pad_edge=False, padding=(0, COLUMN_GAP, 0, 0), header_style="dim", show_header=header)
         for number, width in widths.items():
-            name, column = printable(shape[number].name), shape[number]
+            name, column = one_line(shape[number].name), shape[number]
             justify: Literal["left", "right"] = "right" if column.right else "left"
             grid.add_column(name, justify=justify, width=width, no_wrap=not column.wrap, overflow="fold")
         grid.width = sum(widths.values()) + COLUMN_GAP * (len(widths) - 1)
@@ -185,7 +201,7 @@ def cell(value: object) -> str:
     """Return a value as a cell shows it: `-` for None, times to the second."""
     if value is None:
         return "-"
-    return moment(value) if isinstance(value, datetime) else printable(str(value))
+    return moment(value) if isinstance(value, datetime) else one_line(str(value))
 
 
 def styled(word: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -54,16 +55,28 @@ def test_columns_of_the_highest_rank_go_first() -> None:
 
 
 @pytest.mark.cases(155)
+def test_a_name_forges_no_row(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its newlines are escapes in cells and lines, and the lines of a message that go on are indented."""
+    evil = "lake.a.b\nlake.prod.orders\t100"
+    output.rows("Tables", ["table", "health"], [[evil, 3]])
+    output.echo(f"[bold]{output.escape(evil)}[/]: no fault")
+    output.error(f"{evil}: it cannot be read")
+    captured = capsys.readouterr()
+    assert not re.search("^lake.prod", captured.out + captured.err, re.MULTILINE)
+    assert captured.out.count(r"lake.a.b\nlake.prod.orders\t100") == 2
+
+
+@pytest.mark.cases(155)
 def test_control_characters_are_printed_escaped(capsys: pytest.CaptureFixture[str]) -> None:
     """In cells, lines, messages and JSON; the document still has the same text."""
-    evil = "a\x1b[2Jb\x9b31m\u202ec\r"
+    evil = "a\x1b[2Jb\x9b31m\u202e\u200ec\r"
     output.rows(evil, [evil], [[evil]])
     output.echo(output.escape(evil))
     output.error(evil)
     output.print_json({"name": evil})
     captured = capsys.readouterr()
-    assert not set("\x1b\x9b\u202e\r") & set(captured.out + captured.err)
-    assert captured.out.count(r"a\x1b[2Jb\x9b31m\u202ec\r") == 4
+    assert not set("\x1b\x9b\u202e\u200e\r") & set(captured.out + captured.err)
+    assert captured.out.count(r"a\x1b[2Jb\x9b31m\u202e\u200ec\r") == 4
     assert json.loads(captured.out[captured.out.index("{") :]) == {"name": evil}
 
 

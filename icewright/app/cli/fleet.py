@@ -96,8 +96,8 @@ def cancel(
     if catalog is not None or every_table:
         raise UsageError("name jobs, or select their tables, not both")
     documents = [backend().cancel(job) for job in named]
-    text = "\n".join(f"job {document['job_id']} was asked to stop" for document in documents)
-    print_document(documents[0] if len(documents) == 1 else {"jobs": documents}, as_json, text)
+    said = (f"job {document['job_id']} was asked to stop" for document in documents)
+    print_document(documents[0] if len(documents) == 1 else {"jobs": documents}, as_json, *said)
 
 
 @app.command()
@@ -155,12 +155,13 @@ def ask_about(action: str, document: dict[str, Any], *, yes: bool) -> None:
     confirm(f"{action.capitalize()} {document['count']} tables ({', '.join(names)}{more})?", yes=yes)
 
 
-def print_document(document: Any, as_json: bool, text: str) -> None:  # noqa: ANN401 - JSON
-    """Print a document as JSON, or the text that says the same."""
+def print_document(document: Any, as_json: bool, *lines: str) -> None:  # noqa: ANN401 - JSON
+    """Print a document as JSON, or the lines that say the same."""
     if as_json:
         output.print_json(document)
-    else:
-        echo(escape(text))
+        return
+    for line in lines:
+        echo(escape(line))
 
 
 def _require_alone(tables: list[str] | None, catalog: str | None, every_table: bool) -> None:
