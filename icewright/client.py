@@ -126,9 +126,9 @@ class Client:
         """Undo a job, or report what an undo would restore."""
         return self._document("POST", f"/jobs/{_segment(job_id)}/undo", json={"dry_run": dry_run})
 
-    def points(self, table: str) -> Document:
-        """Return the recovery points of a table."""
-        return self._get(f"/tables/{_segment(table)}/points")
+    def points(self, table: str, *, costs: bool = False) -> Document:
+        """Return the recovery points of a table, and what they cost where asked for."""
+        return self._get(f"/tables/{_segment(table)}/points", costs=costs)
 
     def restore(self, table: str, to: str, *, dry_run: bool = False, expected: str | None = None) -> Document:
         """Queue a restore of a table, or report what it would change; `expected` is the current snapshot."""

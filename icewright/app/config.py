@@ -62,8 +62,7 @@ _VACUUM_HOURS = 24  # between two vacuums of a Nessie catalog, by default
 _REFERENCE = re.compile(r"\$\{(env|file):([^}]+)\}")
 _SECTIONS = (
     *("state", "catalogs", "pools", "detect", "limits", "policy", "guardrails", "cache", "reading", "ledger"),
-    *("archive", "alerts", "log"),
-    *("server", "events", "auth"),
+    *("archive", "alerts", "log", "server", "events", "auth"),
     *("policy_from", "openlineage", "opentelemetry"),
 )
 _OF_STATE = ("state", "cache", "ledger", "log")
@@ -378,6 +377,7 @@ def limits_of(section: LimitsSection, pools: Mapping[str, PoolConfig], catalogs:
         },
         {**MAX_WAIT, **{name: timedelta(hours=hours) for name, hours in section.max_wait_hours.items()}},
         section.gb_hour_price,
+        section.gb_month_price,
     )
 
 

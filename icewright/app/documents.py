@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from icewright.core.capacity import Limits
 from icewright.core.copying import CopyResult
-from icewright.core.recovery import points
+from icewright.core.recovery import PointCosts, points
 from icewright.core.restore import total_rows
 from icewright.flow.undoable import removed_snapshots
 from icewright.ports import RestoreSnapshots
@@ -205,8 +205,8 @@ def restore_document(result: RestoreResult) -> dict[str, Any]:
     }
 
 
-def points_document(metadata: TableMetadata) -> dict[str, Any]:
-    """Return the recovery points of a table, the newest first, as a JSON document."""
+def points_document(metadata: TableMetadata, limits: Limits, costs: PointCosts | None = None) -> dict[str, Any]:
+    """Return the recovery points of a table, the newest first, and what they cost where that was asked for."""
     items = []
     for point in reversed(points(metadata)):
         snapshot = metadata.by_id.get(point.snapshot_id)
@@ -218,9 +218,11 @@ def points_document(metadata: TableMetadata) -> dict[str, Any]:
                 "snapshot_id": str(point.snapshot_id),
                 "committed": snapshot and snapshot.timestamp,
                 "rows": snapshot and total_rows(snapshot),
+                "bytes": costs and costs.of(point),
             }
         )
-    return {"table": str(metadata.ref), "items": items}
+    priced = {"bytes": costs and costs.bytes, "money_per_month": costs and limits.storage_money(costs.bytes)}
+    return {"table": str(metadata.ref), "items": items, **priced}
 
 
 def repair_document(result: RepairResult) -> dict[str, Any]:

@@ -142,6 +142,7 @@ class LimitsSection(Section):
     max_wait_hours: dict[_Importance, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
     namespaces: dict[_NamespacePattern, ShareSection] = Field(default_factory=dict)
     gb_hour_price: Annotated[float, Field(ge=0, strict=False)] | None = None
+    gb_month_price: Annotated[float, Field(ge=0, strict=False)] | None = None
 
 
 class DetectSection(Section):

@@ -62,6 +62,7 @@ class Limits:
     namespaces: Mapping[tuple[str, ...], CatalogLimits] = field(default_factory=dict)  # by pattern; shares, not bounds
     max_wait: Mapping[str, timedelta] = field(default_factory=lambda: MAX_WAIT)  # by importance
     gb_hour_price: float | None = None  # in the service, and on pools that have none of their own
+    gb_month_price: float | None = None  # of storage
 
     @property
     def reserved(self) -> int:
@@ -73,6 +74,10 @@ class Limits:
         bounds = self.pools.get(pool) if pool is not None else None
         price = self.gb_hour_price if bounds is None or bounds.gb_hour_price is None else bounds.gb_hour_price
         return None if price is None else gb_hours * price
+
+    def storage_money(self, stored_bytes: int) -> float | None:
+        """Return what it costs to store bytes for a month; None where no price is known."""
+        return None if self.gb_month_price is None else stored_bytes / (1 << 30) * self.gb_month_price
 
 
 @dataclass(frozen=True, slots=True)

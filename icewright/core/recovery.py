@@ -43,6 +43,18 @@ class RecoveryPoint:
 
 
 @dataclass(frozen=True, slots=True)
+class PointCosts:
+    """The bytes of the files that stay for recovery points alone: all else that keeps snapshots lets them go."""
+
+    bytes: int
+    alone: Mapping[int, int]  # of each of these snapshots: the bytes that no other of them needs
+
+    def of(self, point: RecoveryPoint) -> int:
+        """Return the bytes that go when the points on the snapshot of this one go."""
+        return self.alone.get(point.snapshot_id, 0)
+
+
+@dataclass(frozen=True, slots=True)
 class PointPlan:
     """The points to make and those to retire in one commit."""
 

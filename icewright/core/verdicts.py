@@ -146,7 +146,7 @@ def _expiry(found: Verdict, facts: TableFacts, knobs: Knobs, now: datetime) -> E
             return Expiry(step.snapshot_ids, step.remove_refs, step.pins, None)
         case NotDue(reason=expire_snapshots.NOTHING):
             return Expiry((), (), (), None)
-    return expire_snapshots.expiry(facts, knobs, now)
+    return expire_snapshots.expiry(facts.metadata, facts.holds, knobs, now)
 
 
 def _terms(knobs: Knobs, history: History, now: datetime) -> Terms:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from icewright.core.errors import CommitConflict, CommitStateUnknown, InvariantViolated, Refused, TableReplaced
 from icewright.core.integrity import CheckLevel
+from icewright.core.operations.expire_snapshots import expiry
+from icewright.core.recovery import PointCosts, points
 from icewright.core.restore import RestorePlan, plan_restore, resolve, total_rows
 from icewright.core.runs import VERIFICATION_FAILED
 from icewright.core.table import MAIN, TableMetadata, TableRef
@@ -62,6 +64,16 @@ def restore(runtime: Runtime, refs: Sequence[TableRef], to: str, *, dry_run: boo
     for plan in plans:
         _require_whole(runtime, plan)
     return [RestoreResult(plan, dry_run=True) for plan in plans]
+
+
+def point_costs(runtime: Runtime, metadata: TableMetadata) -> PointCosts:
+    """Return what the table's recovery points cost now: the files of those that would expire without their tags."""
+    found, now = points(metadata), runtime.clock.now()
+    names = {point.name for point in found}
+    untagged = replace(metadata, refs=tuple(ref for ref in metadata.refs if ref.name not in names))
+    holds = [pin.hold() for pin in runtime.store.pins.list(metadata.ref, metadata.table_uuid)]
+    expired = frozenset(expiry(untagged, holds, runtime.policy().knobs_for(metadata.ref, metadata), now).snapshot_ids)
+    return runtime.engine.point_costs(metadata, expired & {point.snapshot_id for point in found}, expired)
 
 
 def carry_out(runtime: Runtime, plans: Sequence[RestorePlan], held: TableJob | None = None) -> list[RestoreResult]:

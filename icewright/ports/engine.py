@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -13,6 +14,7 @@ from icewright.core.integrity import CheckLevel, FileFault, IntegrityReport
 from icewright.core.layout import LayoutReport
 from icewright.core.paths import key
 from icewright.core.policy import Operation
+from icewright.core.recovery import PointCosts
 from icewright.core.repair import RepairPlan
 from icewright.core.runs import FileAction, Outcome
 from icewright.core.steps import Step
@@ -158,6 +160,12 @@ class Engine(Protocol):
         A lost manifest list is written again; all else is one new snapshot of main, whose rows are those of `base`
         without what is dropped. Faults that are repaired already are passed over. Raises `CommitConflict` when the
         table has changed since `base`, `CommitStateUnknown`, and `UnsupportedTable`.
+        """
+
+    def point_costs(self, metadata: TableMetadata, kept: AbstractSet[int], gone: AbstractSet[int]) -> PointCosts:
+        """Return the bytes that stay for the snapshots `kept` of recovery points alone; those `gone` go without them.
+
+        Raises `MetadataUnreadable`, and `StorageUnavailable`.
         """
 
     def copy(self, request: CopyRequest) -> CopyResult:

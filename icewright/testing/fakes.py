@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, assert_never
@@ -14,6 +15,7 @@ from icewright.core.erasure import RowSearchReport
 from icewright.core.errors import CommitConflict, IcewrightError, MetadataUnreadable, Refused, TableNotFound
 from icewright.core.integrity import CheckLevel, IntegrityReport
 from icewright.core.layout import LayoutReport, LayoutTrial
+from icewright.core.recovery import PointCosts
 from icewright.core.repair import RepairPlan, Unrepaired
 from icewright.core.runs import Outcome, committed
 from icewright.core.verify import snapshot_of
@@ -237,6 +239,10 @@ class FunctionEngine:
     def repair(self, request: RepairRequest) -> RepairPlan:
         """Repair no fault, and say so of each."""
         return RepairPlan((), tuple(Unrepaired(fault, "this engine repairs nothing") for fault in request.faults))
+
+    def point_costs(self, metadata: table.TableMetadata, kept: AbstractSet[int], gone: AbstractSet[int]) -> PointCosts:  # noqa: ARG002
+        """Find a byte for each of the points' snapshots."""
+        return PointCosts(len(kept), dict.fromkeys(kept, 1))
 
     def copy(self, request: CopyRequest) -> CopyResult:
         """Copy nothing, and name the place."""

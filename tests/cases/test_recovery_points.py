@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +13,9 @@ from icewright.core.policy import Operation
 from icewright.core.recovery import points
 from icewright.core.runs import OperationState
 from icewright.core.table import RefKind, SnapshotRef
+from icewright.flow.restore import point_costs
 from icewright.ports import SetRefs
-from tests.cases.workspace import EXPIRE, Workspace
+from tests.cases.workspace import EXPIRE, KNOBS_OF, NAME, Workspace
 
 POINTS = Operation.RECOVERY_POINTS
 COMMITTED, SKIPPED = OperationState.COMMITTED, OperationState.SKIPPED
@@ -109,3 +112,38 @@ def test_a_commit_in_between_is_planned_on(workspace: Workspace, monkeypatch: py
     assert refs[name] == theirs
     assert len(refs) == 4
     assert any(name in note for note in done.notes)
+
+
+def test_points_cost_what_nothing_else_keeps(workspace: Workspace) -> None:
+    """The bytes are those that an expiry deletes once the points are dropped: of one alone, and of all together."""
+    craft = workspace.craft()
+    one, two, three, four = (craft.data({"id": [n], "part": ["p"]}) for n in range(4))
+    ages = [workspace.clock.now() - timedelta(hours=hours) for hours in (240, 192, 144, 2)]
+    first = craft.commit(ages[0], [one])
+    craft.commit(ages[1], [two])
+    third = craft.commit(ages[2], [three], replaced=first)
+    craft.commit(ages[3], [four], replaced=third)
+    folder = workspace.publish(craft)
+    workspace.job(Operation.RECOVERY_POINTS, recovery_points__daily=12)
+    knobs = workspace.runtime({k: v for k, v in KNOBS_OF[EXPIRE].items() if k.startswith("expire")})
+    found = points(workspace.metadata())
+    assert len({point.snapshot_id for point in found}) == 3
+    costs = point_costs(knobs, workspace.metadata())
+    assert point_costs(workspace.runtime({"expire_snapshots.retention_hours": 9999}), workspace.metadata()).bytes == 0
+    alone = costs.of(found[-1])
+    assert costs.of(found[0]) == 0  # the next one has its file too
+    for dropped, said in ((found[-1:], alone), (found[:-1], costs.bytes - alone)):
+        tags = workspace.icebergs["lake"].load_table(tuple(NAME.split("."))).manage_snapshots()
+        for point in dropped:
+            tags = tags.remove_tag(point.name)
+        tags.commit()
+        before = sizes(folder)
+        workspace.run(EXPIRE)
+        assert sum(before[path] for path in before.keys() - sizes(folder).keys()) == said > 0
+    assert point_costs(knobs, workspace.metadata()).bytes == 0
+
+
+def sizes(folder: Path) -> dict[str, int]:
+    """The bytes of data files and manifests; those of manifest lists nobody writes down."""
+    files = (path for path in folder.rglob("*.*") if path.suffix in (".parquet", ".avro"))
+    return {str(path): path.stat().st_size for path in files if not path.name.startswith("snap-")}

@@ -17,7 +17,7 @@ from icewright.testing import NOW, facts, knobs, manifests, metadata, partition
 
 def _parts(table: TableFacts, found: Knobs | None = None, share: float | None = None) -> dict[str, HealthPart]:
     found = found or Knobs()
-    return health_parts(table, found, expiry(table, found, NOW), share, NOW)
+    return health_parts(table, found, expiry(table.metadata, table.holds, found, NOW), share, NOW)
 
 
 def test_an_empty_table_is_healthy() -> None:

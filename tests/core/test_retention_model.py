@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from icewright.core.operations.expire_snapshots import expiry, stays
 from icewright.core.retention import plan_expiry
 from icewright.core.table import MAIN, RefKind, Snapshot, SnapshotHold, SnapshotRef, TableMetadata
-from icewright.testing import NOW, facts, knobs, metadata, snapshot
+from icewright.testing import NOW, knobs, metadata, snapshot
 from tests.examples import examples
 
 AGES = st.integers(0, 12)  # few values, so that bounds are met exactly
@@ -166,7 +166,7 @@ def test_what_people_are_told_of_snapshots_is_what_expires(
     assert told.keys() == endless.by_id.keys()
 
     def expires(snapshot_id: int, at: datetime) -> bool:
-        return snapshot_id in expiry(replace(facts(of=endless), holds=holds), kept, at).snapshot_ids
+        return snapshot_id in expiry(endless, holds, kept, at).snapshot_ids
 
     for snapshot_id, until in told.items():
         if not enabled:

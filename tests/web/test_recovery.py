@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -23,6 +24,7 @@ from icewright.ports import FleetPause
 from tests.cases.conftest import ground, workspace
 from tests.cases.test_repair import grown
 from tests.cases.test_restore import commit, iceberg
+from tests.cases.test_undo import history
 from tests.cases.workspace import NAME, Workspace
 from tests.web.conftest import HERE
 from tests.web.test_events import problem
@@ -227,3 +229,18 @@ def test_commands_let_the_service_restore(
         assert str(workspace.metadata().current_snapshot_id) == first
         assert "no fault" in said("repair", TABLE)
         assert "one table in its place" in said("restore", "--namespace", "lake.sales", "--to", first, code=2)
+
+
+def test_points_are_priced(workspace: Workspace, serve: Callable[[], TestClient]) -> None:
+    """API and page say what stays for the points alone, and what that costs a month; only where it is asked for."""
+    history(workspace)
+    workspace.job(Operation.RECOVERY_POINTS, recovery_points__daily=30)
+    app, limits = workspace.app, workspace.app.runtime.limits
+    priced = replace(app.runtime, limits=replace(limits, gb_month_price=float(1 << 30)))
+    workspace.app = replace(app, runtime=priced)
+    client = serve()
+    assert client.get(f"{URL}/points").json()["bytes"] is None
+    said = client.get(f"{URL}/points", params={"costs": True}).json()
+    assert said["money_per_month"] == said["bytes"]
+    assert said["bytes"] >= sum(point["bytes"] for point in said["items"])
+    assert "in money a month" in client.get(f"{PAGE}?show=recovery&costs=yes", headers=BROWSER).text

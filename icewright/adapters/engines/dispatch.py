@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
@@ -16,6 +17,7 @@ from icewright.adapters.engines.service.doubts import in_time
 from icewright.adapters.engines.service.expire_snapshots import ExpireInService
 from icewright.adapters.engines.service.integrity import of_snapshots
 from icewright.adapters.engines.service.layout_trials import LayoutTrials
+from icewright.adapters.engines.service.point_costs import point_costs
 from icewright.adapters.engines.service.proof import TableProof
 from icewright.adapters.engines.service.recovery_points import RecoveryPointsInService
 from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInService
@@ -32,6 +34,7 @@ from icewright.core.errors import Refused, TableReplaced
 from icewright.core.integrity import CheckLevel, IntegrityReport
 from icewright.core.layout import LayoutReport
 from icewright.core.policy import Operation
+from icewright.core.recovery import PointCosts
 from icewright.core.repair import RepairPlan
 from icewright.core.retention import expired_by_iceberg
 from icewright.core.runs import Outcome, committed
@@ -187,6 +190,10 @@ class Engines:
         self.expire.guard.require_iceberg_alone(request.base)
         deletion, catalog = self.orphans.deletion, self.catalogs[request.base.ref.catalog]
         return TableRepair(deletion.files, deletion.clock, catalog, request).run()
+
+    def point_costs(self, metadata: TableMetadata, kept: AbstractSet[int], gone: AbstractSet[int]) -> PointCosts:
+        """Return the bytes that stay for the snapshots of recovery points alone."""
+        return point_costs(self.orphans.deletion.files, metadata, kept, gone)
 
     def copy(self, request: CopyRequest) -> CopyResult:
         """Copy a table to another place, or return what that would copy."""

@@ -175,7 +175,7 @@ class RemoteBackend:
             return document | _followed(client, document.get("job_id"))
 
     def points(self, table: str) -> Document:
-        return self._ask(lambda client: client.points(table))
+        return self._ask(lambda client: client.points(table, costs=True))
 
     def vacuum(self, catalog: str, *, dry_run: bool) -> Document:
         return self._ask(lambda client: client.vacuum(catalog, dry_run=dry_run))

@@ -26,7 +26,7 @@ from icewright.app.cli.base import (
     select_catalogs,
 )
 from icewright.app.cli.copying import show_copied
-from icewright.app.output import Column, echo, escape, moment
+from icewright.app.output import Column, echo, escape, moment, size
 from icewright.core.errors import UsageError
 from icewright.core.table import TableRef, split_name
 from icewright.core.words import count
@@ -79,9 +79,7 @@ def restore(
     if OPTIONS.server:
         if table is None or name is not None:
             raise UsageError("--server restores one table in its place: leave out --namespace and --as")
-        _restore_by_service(
-            table, to, dry_run=dry_run, ask=sys.stdin.isatty() and not (dry_run or yes), as_json=as_json
-        )
+        _restore_by_service(table, to, dry_run=dry_run, ask=ask, as_json=as_json)
         return
     if name is not None and table is not None:
         with open_application() as opened:
@@ -162,15 +160,17 @@ def _service() -> RemoteBackend:
 
 
 def _list_points(table: str, *, as_json: bool) -> None:
-    """Print the recovery points of a table."""
+    """Print the recovery points of a table, and what they cost."""
     if OPTIONS.server:
         document = _service().points(table)
     else:
         from icewright.app.documents import points_document
+        from icewright.flow.restore import point_costs
 
         with open_application() as opened:
-            ref = known_table(opened, table).ref
-            document = points_document(opened.runtime.catalog(ref).load(ref))
+            runtime, ref = opened.runtime, known_table(opened, table).ref
+            metadata = runtime.catalog(ref).load(ref)
+            document = points_document(metadata, runtime.limits, point_costs(runtime, metadata))
     output.show(document, as_json, _show_points)
 
 
@@ -213,13 +213,20 @@ def _tables_of(opened: Application, namespace: str) -> list[TableRef]:
 
 
 def _show_points(document: Mapping[str, Any]) -> None:
-    """Print the recovery points of a table, the newest first."""
-    lines = [(point["name"], moment(point["time"]), point["snapshot_id"], point["rows"]) for point in document["items"]]
+    """Print the recovery points of a table, the newest first, and what stays in storage for them."""
+    lines = [
+        (point["name"], moment(point["time"]), point["snapshot_id"], point["rows"], size(point["bytes"]))
+        for point in document["items"]
+    ]
     if not lines:
         echo(f"{escape(document['table'])} has no recovery points")
         return
     columns = (Column("point"), Column("time (UTC)", rank=1), Column("snapshot"), Column("rows", right=True, rank=2))
-    output.rows(f"Recovery points of {document['table']}", columns, lines)
+    output.rows(f"Recovery points of {document['table']}", (*columns, Column("for it alone", right=True)), lines)
+    money = document["money_per_month"]
+    echo(
+        f"{size(document['bytes'])} stay for all of them" + ("" if money is None else f": {money:.2g} in money a month")
+    )
 
 
 def _show_repaired(document: Mapping[str, Any]) -> None:

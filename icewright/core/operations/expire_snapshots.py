@@ -45,9 +45,9 @@ _AGELESS = timedelta(days=-3650)  # a retention past which all snapshots are, al
 _FILES_OF_A_SNAPSHOT = 3  # files that expire with it, before runs have been measured
 
 
-def expiry(facts: TableFacts, knobs: Knobs, now: datetime) -> Expiry:
+def expiry(metadata: TableMetadata, holds: Sequence[SnapshotHold], knobs: Knobs, now: datetime) -> Expiry:
     """Return the snapshots and refs that the settings let expire now."""
-    return _plan(facts.metadata, facts.holds, knobs, now, timedelta(hours=knobs[RETENTION]))
+    return _plan(metadata, holds, knobs, now, timedelta(hours=knobs[RETENTION]))
 
 
 def _plan(
@@ -115,7 +115,7 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
     unused = _unused(facts) if knobs[CLEAN_METADATA] else 0
     if not metadata.snapshots and not unused:
         return NotDue("no current snapshot")
-    plan = expiry(facts, knobs, now)
+    plan = expiry(metadata, facts.holds, knobs, now)
     warnings = _reader_warnings(facts, knobs, plan, now)
     if plan.empty and not unused:
         return NotDue(NOTHING, plan.next_expiry, (*_retained_notes(plan), *warnings), warnings)

@@ -132,7 +132,7 @@ class World:
         known = self._health.get(number)
         if known is None or known[0] != table.version or self.now >= known[1]:
             facts = table.facts(_SIZES)
-            expiry = expire_snapshots.expiry(facts, _YARDSTICK, self.now)
+            expiry = expire_snapshots.expiry(facts.metadata, facts.holds, _YARDSTICK, self.now)
             health = overall(health_parts(facts, _YARDSTICK, expiry, None, self.now))
             known = self._health[number] = table.version, expiry.next_expiry or self.end, health
         return known[2]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Response
+from fastapi import Query, Response
 
 from icewright.app.documents import points_document, repair_document, restore_document
 from icewright.app.web.api import models
@@ -16,17 +16,25 @@ from icewright.core.permissions import Action, place_of
 from icewright.flow.bulk import queue_requested
 from icewright.flow.repair import APPROVED_ROWS, REPAIR
 from icewright.flow.repair import repair as repair_table
-from icewright.flow.restore import RESTORE, RESTORE_FROM
+from icewright.flow.restore import RESTORE, RESTORE_FROM, point_costs
 from icewright.flow.restore import restore as restore_tables
 
 router = api_router("recovery", prefix="/tables")
 
 
 @router.get("/{name:segment}/points", summary="Recovery points", responses=documented(404, 409))
-def points(name: str, caller: Annotated[Caller, needs(Action.TABLES_READ)]) -> models.Points:
+def points(
+    name: str,
+    caller: Annotated[Caller, needs(Action.TABLES_READ)],
+    costs: Annotated[bool, Query(description="say which bytes stay for the points too; reads all manifests")] = False,
+) -> models.Points:
     """Return the recovery points that the table's metadata has now."""
-    row = caller.table(name)
-    return models.Points(**points_document(metadata_of(caller.runtime, row)))
+    row, runtime = caller.table(name), caller.runtime
+    metadata = metadata_of(runtime, row)
+    if not costs:
+        return models.Points(**points_document(metadata, runtime.limits))
+    with caller.heavy():
+        return models.Points(**points_document(metadata, runtime.limits, point_costs(runtime, metadata)))
 
 
 @router.post(

@@ -84,7 +84,8 @@ def _tab(show: str, caller: Caller, detail: models.TableDetail) -> dict[str, Any
         case "snapshots":
             return {"side": "_table_snapshots.html", **_snapshots(caller, detail)}
         case "recovery":
-            points, fault = _read(lambda: api.recovery.points(detail.table, caller))
+            costs = ListParams(caller.request.query_params).text("costs") == "yes"
+            points, fault = _read(lambda: api.recovery.points(detail.table, caller, costs=costs))
             return {"side": "_table_recovery.html", "points": points, "fault": fault}
     return {"side": "_table_knobs.html", **_knobs(caller, detail)}
 

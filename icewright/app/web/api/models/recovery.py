@@ -20,6 +20,7 @@ class Point(BaseModel):
     snapshot_id: str
     committed: datetime | None
     rows: int | None = Field(description="in its data files, deleted ones included")
+    bytes: int | None = Field(description="of the files that stay for this point alone; null unless `costs`")
 
 
 class Points(BaseModel):
@@ -27,6 +28,8 @@ class Points(BaseModel):
 
     table: str
     items: list[Point]
+    bytes: int | None = Field(description="of the files that stay for the points; null unless `costs`")
+    money_per_month: float | None = Field(description="what these cost, where `limits.gb_month_price` is set")
 
 
 class RestoreRequest(RequestBody):
