@@ -118,7 +118,11 @@ def evaluate_and_record(
         _record_unreadable(runtime, ref, error, now)
         return None
     _reevaluate_sharing(runtime, evaluation.facts, now)
-    runtime.store.tables.record_evaluation(evaluation, now, policy.knobs_for(ref, None).fingerprint)
+    try:
+        runtime.store.tables.record_evaluation(evaluation, now, policy.knobs_for(ref, None).fingerprint)
+    except (OverflowError, ValueError) as error:  # what the metadata says is more than any store can hold
+        _record_unreadable(runtime, ref, error, now)
+        return None
     return evaluation
 
 

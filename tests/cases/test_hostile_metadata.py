@@ -82,6 +82,8 @@ def test_one_process_evaluates_every_other_table_in_bounded_memory(workspace: Wo
     for name, write in {"gzip": _gzip_bomb, "snapshots": _million_snapshots}.items():
         workspace.table(f"sales.{name}", salt=name)
         write(workspace.metadata_file(f"sales.{name}"))
+    workspace.table("sales.nul", salt="nul")
+    edit(workspace.metadata_file("sales.nul"), lambda document: document.update(location=document["location"] + "\0"))
     workspace.table("sales.healthy", salt="healthy")
 
     command = [sys.executable, "-c", _CYCLE, str(home / "icewright.yaml")]
@@ -93,6 +95,7 @@ def test_one_process_evaluates_every_other_table_in_bounded_memory(workspace: Wo
         "deflate": "raise reading.max_manifest_mb",
         "gzip": "inflate to more than 268435456",
         "snapshots": "raise reading.max_snapshots",
+        "nul": "U+0000",
     }
     assert [name for name, reason in expected.items() if reason not in (rows[name].error or "")] == []
     assert (rows["healthy"].error, rows["healthy"].health is not None) == (None, True)

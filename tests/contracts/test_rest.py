@@ -169,6 +169,15 @@ def test_tables_that_the_server_does_not_load(
     fresh.close()
 
 
+@pytest.mark.cases(150)
+def test_a_name_that_no_database_takes(bench: RestBench, catalog: RestCatalog, proxy: Proxy) -> None:
+    """The table is listed by a name that can be written down, and the others are not in its way."""
+    orders = bench.craft("sales.orders", 1).ref
+    names = [{"namespace": ["sales"], "name": name} for name in ("or\0ders", "orders")]
+    proxy.faults.append(Fault("namespaces/sales/tables$", status=200, body=json.dumps({"identifiers": names}).encode()))
+    assert {p.ref for p in catalog.pointers()} == {orders, bench.ref("sales", "or\ufffdders")}
+
+
 def test_a_server_that_loads_no_table(bench: RestBench, catalog: RestCatalog, proxy: Proxy) -> None:
     """It is at fault itself, whatever it answers elsewhere, and is not asked for thousands."""
     for number in range(30):

@@ -5,14 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
+import pytest
+
 from icewright.flow.evaluate import evaluate_due
 from icewright.flow.runtime import Scope
 from icewright.ports import Pointer
-from icewright.testing import NOW, REF
+from icewright.testing import NOW, REF, partition
 from tests.flow.bench import Bench, detect_due
 from tests.flow.test_loops import looked
 
 AGEING = tuple(100 - hours for hours in range(10))  # snapshots that are due for expiry in three days
+
+
+@pytest.mark.cases(150)
+def test_a_table_of_more_bytes_than_a_store_can_count(bench: Bench) -> None:
+    """It is unreadable, and says why; the evaluation of others goes on."""
+    huge, well = bench.table("huge"), bench.table("well")
+    bench.files.partitions[huge] = (partition(files=1, mb=1 << 45),)
+    detect_due(bench.runtime())
+    assert set(evaluate_due(bench.runtime(), ["lake"])) == {huge, well}
+    rows = {row.ref: row for row in bench.store.tables.list()}
+    assert "OverflowError" in (rows[huge].error or "")
+    assert (rows[well].error, rows[well].health is not None) == (None, True)
 
 
 def test_a_fault_of_ours_with_one_catalog_is_none_of_the_others(bench: Bench) -> None:

@@ -58,6 +58,7 @@ _NO_PROPERTIES: Mapping[str, str] = {}
 _FIELDS = ("format-version", "table-uuid", "view-uuid")  # one of which every file of Iceberg has
 _ZSTD = b"\x28\xb5\x2f\xfd"  # some writers compress by it, although the spec does not know it
 _ENCRYPTED = b"AGS1"
+_NUL = "\0"  # which no file system, and not every database, takes
 
 
 class _Snapshot(SpecObject, frozen=True, gc=False):
@@ -126,6 +127,8 @@ def parse(ref: TableRef, location: str, content: bytes) -> TableMetadata:
             problem = f"{len(decoded.snapshots or ())} snapshots, more than {most}"
             raise MetadataTooLarge(location, problem, "reading.max_snapshots")
         metadata = _parse(ref, location, len(content), decoded)
+        if any(_NUL in text for text in (metadata.location, metadata.table_uuid, *metadata.write_paths)):
+            raise ValueError("a location or an id with the character U+0000")  # noqa: TRY301 - as the others
     except (
         AttributeError,
         KeyError,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as NoConnection
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random
 
@@ -276,7 +276,8 @@ class Database:
     def begin(self) -> Iterator[sa.Connection]:
         """Begin a transaction that may write.
 
-        Raises `StoreUnavailable` for every error of the database, and `LeaseLost` in a thread whose work was abandoned.
+        Raises `StoreUnavailable` for every error of the database, `ValueError` for a value that it does not take, and
+        `LeaseLost` in a thread whose work was abandoned.
         """
         if getattr(self._shared, "connection", None) is not None:
             raise RuntimeError("reads that share a transaction are followed by a write before it ends")
@@ -354,16 +355,20 @@ def _transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
     try:
         with engine.begin() as connection:
             yield connection
+    except DataError as error:  # the value is at fault, and the same store takes others
+        raise ValueError(f"the state store does not take a value: {_first_line(error)}") from error
     except (DBAPIError, NoConnection) as error:
         raise unavailable(engine, error) from error
 
 
 def unavailable(engine: sa.Engine, error: Exception) -> StoreUnavailable:
     """Return the error for users, without the statement, its parameters and the password."""
-    message = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
-    return StoreUnavailable(
-        f"the state store {engine.url.set(query={}).render_as_string(hide_password=True)} failed: {message}"
-    )
+    address = engine.url.set(query={}).render_as_string(hide_password=True)
+    return StoreUnavailable(f"the state store {address} failed: {_first_line(error)}")
+
+
+def _first_line(error: Exception) -> str:
+    return str(getattr(error, "orig", None) or error).strip().splitlines()[0]
 
 
 def dialect_insert(connection: sa.Connection, table: sa.Table) -> postgresql.Insert | sqlite.Insert:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from icewright.adapters.store.schema_access import AUDIT, REQUESTS, SESSIONS, TOKENS
-from icewright.adapters.store.schema_base import SCHEMA, Moment, row_id
+from icewright.adapters.store.schema_base import SCHEMA, Moment, Sentence, row_id
 from icewright.adapters.store.schema_ledger import ADOPTIONS, DELETIONS, REGISTRATIONS, REMOVALS
 
 TABLES = sa.Table(
@@ -23,8 +23,8 @@ TABLES = sa.Table(
     sa.Column("evaluated_at", Moment),
     sa.Column("due_since", Moment),
     sa.Column("health", sa.Integer),
-    sa.Column("error", sa.Text),
-    sa.Column("paused", sa.Text),
+    sa.Column("error", Sentence),
+    sa.Column("paused", Sentence),
     sa.Column("dropped", sa.Boolean, nullable=False, default=False),
     sa.Column("held_by", sa.Text),
     sa.Column("policy", sa.Text),
@@ -61,14 +61,14 @@ VERDICTS = sa.Table(
     sa.Column("table_id", sa.ForeignKey("tables.id"), primary_key=True),
     sa.Column("operation", sa.Text, primary_key=True),
     sa.Column("verdict", sa.Text, nullable=False),
-    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("reason", Sentence, nullable=False),
     sa.Column("benefit", sa.Float),
     sa.Column("cost", sa.Float),
     sa.Column("at", Moment, nullable=False),
     sa.Column("on_pool", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("cooled", Moment),  # end of the cooldown after the last run
     sa.Column("since", Moment),  # of a due operation: when it became due, or last ran if it still is
-    sa.Column("waits", sa.Text),  # why the last plan deferred it
+    sa.Column("waits", Sentence),  # why the last plan deferred it
     sa.Column("position", sa.Integer),  # its position in the queue of that plan
     sa.Column("score", sa.Float),
     sa.Column("warning", sa.Text),  # of what it will take from others
@@ -91,7 +91,7 @@ JOBS = sa.Table(
     sa.Column("created", Moment, nullable=False),
     sa.Column("started", Moment),
     sa.Column("finished", Moment),
-    sa.Column("summary", sa.Text, nullable=False, default=""),
+    sa.Column("summary", Sentence, nullable=False, default=""),
     sa.Column("cancel_requested", sa.Boolean, nullable=False, default=False),
     sa.Column("priority", sa.Integer, nullable=False, server_default="0"),  # the highest is taken first
     sa.Column("score", sa.Float, nullable=False, server_default="0"),  # of one priority, the highest first
@@ -115,8 +115,8 @@ RUNS = sa.Table(
     sa.Column("table_id", sa.ForeignKey("tables.id"), nullable=False),
     sa.Column("operation", sa.Text, nullable=False),
     sa.Column("state", sa.Text, nullable=False),
-    sa.Column("reason", sa.Text, nullable=False),
-    sa.Column("summary", sa.Text, nullable=False),
+    sa.Column("reason", Sentence, nullable=False),
+    sa.Column("summary", Sentence, nullable=False),
     sa.Column("metrics", sa.JSON, nullable=False),
     sa.Column("statements", sa.JSON, nullable=False),
     sa.Column("notes", sa.JSON, nullable=False),
@@ -186,7 +186,7 @@ CATALOGS = sa.Table(
     sa.Column("detecting_until", Moment),
     sa.Column("detected_at", Moment),  # of the last complete listing
     sa.Column("failures", sa.Integer, nullable=False, default=0),  # in a row
-    sa.Column("error", sa.Text),
+    sa.Column("error", Sentence),
     sa.Column("policy", sa.Text),  # fingerprint of the policy that was last applied to its tables
     sa.Column("reported", sa.BigInteger),  # the snapshot up to which its table of commit reports was read
     sa.Column("vacuumed", sa.Text),  # the cut-off instant that vacuum applied last
@@ -218,7 +218,7 @@ FLEET_PAUSE = sa.Table(  # one row while the whole fleet is paused, else none
     "fleet_pause",
     SCHEMA,
     sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("reason", Sentence, nullable=False),
     sa.Column("author", sa.Text, nullable=False),
     sa.Column("since", Moment, nullable=False),
 )
@@ -229,7 +229,7 @@ BREAKERS = sa.Table(  # resources that failed since their last success
     sa.Column("resource", sa.Text, primary_key=True),
     sa.Column("failures", sa.Integer, nullable=False),  # in a row
     sa.Column("subject", sa.Text, nullable=False),  # the table that failed last; blank: the resource itself
-    sa.Column("error", sa.Text, nullable=False),
+    sa.Column("error", Sentence, nullable=False),
     sa.Column("since", Moment, nullable=False),
     sa.Column("retry_at", Moment, nullable=False),
     sa.Column("probe_until", Moment),
@@ -279,7 +279,7 @@ ALERTS = sa.Table(
     sa.Column("rule", sa.Text, nullable=False),
     sa.Column("table_id", sa.ForeignKey("tables.id")),
     sa.Column("subject", sa.Text, nullable=False),
-    sa.Column("message", sa.Text, nullable=False),
+    sa.Column("message", Sentence, nullable=False),
     sa.Column("severity", sa.Text, nullable=False),
     sa.Column("since", Moment, nullable=False),  # when the condition was first seen
     sa.Column("raised_at", Moment),  # when it had lasted as long as its rule requires

@@ -23,6 +23,17 @@ class Moment(sa.TypeDecorator[datetime]):
         return None if value is None else value.replace(tzinfo=UTC)
 
 
+class Sentence(sa.TypeDecorator[str]):
+    """A text for people, such as an error, in which characters that databases do not take are replaced."""
+
+    impl = sa.Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: sa.Dialect) -> str | None:  # noqa: ARG002
+        """Replace NUL, which PostgreSQL refuses, and lone surrogates, as of names of files that are not UTF-8."""
+        return None if value is None else value.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
+
+
 def row_id() -> sa.Column[int]:
     """Return a primary key column that counts up."""
     wide = sa.BigInteger().with_variant(sa.Integer, "sqlite")  # SQLite counts up in INTEGER columns alone

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from icewright.adapters.store.schema_base import SCHEMA, Moment, row_id
+from icewright.adapters.store.schema_base import SCHEMA, Moment, Sentence, row_id
 
 DELETIONS = sa.Table(
     "deletions",
@@ -21,7 +21,7 @@ DELETIONS = sa.Table(
     sa.Column("modified", Moment),  # of the file when it was planned; a newer file of the name stays
     sa.Column("delete_after", Moment),  # not deleted before then; NULL: at once
     sa.Column("failures", sa.Integer, nullable=False, server_default="0"),  # failed attempts in a row
-    sa.Column("reason", sa.Text),  # why it is still there
+    sa.Column("reason", Sentence),  # why it is still there
     sa.Column("operation", sa.Text),  # that planned it; NULL: recorded by an earlier release
     sa.Index("ix_deletions_job_id_path", "job_id", "path"),
     sa.Index("ix_deletions_state_table_id", "state", "table_id"),

@@ -50,6 +50,15 @@ class TableStateTests(StoreSuite):
         store.tables.record_listing("pond", [], NOW)
         assert not any(r.dropped for r in store.tables.list())
 
+    def test_an_error_may_quote_any_character(self, store: Store) -> None:
+        """Characters that a database does not take are replaced; a name or place with one is refused as a value."""
+        record_tables(store)
+        store.tables.record_unreadable(REF, "no file a\0b\ud800", NOW)
+        assert table_row(store).error == "no file a\ufffdb?"
+        store.catalogs.record_failure("lake", "\0", NOW)
+        with pytest.raises(ValueError, match="surrogates"):
+            store.tables.record_listing("lake", [Pointer(REF, "m\ud800")], NOW)
+
     def test_changes_of_many_tables_at_once_wait_for_each_other_in_one_order(self, store: Store) -> None:
         """Whatever order the callers name them in, none of them is ended for a deadlock."""
         refs = [replace(REF, name=f"t{number}") for number in range(40)]

@@ -49,6 +49,7 @@ _OK, _UNCHANGED, _FORBIDDEN, _NOT_FOUND, _CONFLICT = 200, 304, 403, 404, 409
 _REFUSED = frozenset({400, _FORBIDDEN, 406, 410, 422, 451})  # one table alone, not the catalog
 _REFS = {"snapshots": "refs"}  # where it is served the answer is short however long the history is
 _UNREAD_FOR = timedelta(minutes=10)  # in which listings do not ask again for a table that could not be read
+_NUL = "\0"
 _VAIN = 16  # tables of which none could be read, after which the server itself is at fault
 _CREDENTIALS = "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}/credentials"
 
@@ -117,10 +118,12 @@ class RestCatalog:
     def pointers(self) -> Sequence[Pointer]:
         """Return every table; tables are loaded in parallel with `If-None-Match`, so unchanged ones cost a 304.
 
-        One that the server does not load while it loads others has a pointer without a location.
+        One that the server does not load while it loads others has a pointer without a location, and so has one whose
+        name has a character that no database takes, which is replaced.
         """
         names = TableListing(self._client, ListingSize.of(self.name)).tables()
-        refs = [TableRef(self.name, parts[:-1], parts[-1]) for parts in names]
+        odd = [tuple(part.replace(_NUL, "\ufffd") for part in parts) for parts in names if _NUL in "".join(parts)]
+        refs = [TableRef(self.name, parts[:-1], parts[-1]) for parts in names if _NUL not in "".join(parts)]
         answers = _Answers()
         with ThreadPoolExecutor(PARALLEL) as pool:
             listed = pool.map(lambda ref: self._pointer_or_failure(ref, answers), refs)
@@ -131,7 +134,7 @@ class RestCatalog:
             self._unread = {ref: at for ref, at in self._unread.items() if ref in cached} | answers.unread
             self._pointer_cache = {ref: entry for ref, entry in self._pointer_cache.items() if ref in cached}
             self._load_cache = {ref: entry for ref, entry in self._load_cache.items() if ref in cached}
-        return pointers
+        return [*pointers, *(self._without_location(TableRef(self.name, parts[:-1], parts[-1])) for parts in odd)]
 
     def load(self, ref: TableRef) -> TableMetadata:
         """Load the current metadata from the server's response; the metadata file itself is not read."""
