@@ -149,14 +149,14 @@ class RemoveOrphansInService:
             # another job deletes these, or an undo takes them back
             waiting_deletions = self.deletion.planned(base.ref, base.table_uuid)
             reached.add(hashed(waiting_deletions, files.canonical))
-            former = surroundings.former_versions, surroundings.metadata_folders
-            beside = strange_metadata_beside(files, fresh, *former, roots)
-            strange = self._identified(catalog, fresh, listing.strange_metadata(reached), beside, adopted)
             mismatches = listing.mismatches(
                 reached, lambda one, other: same_prefix(one, other, step.equal_schemes, step.equal_authorities)
             )
             if step.prefix_mismatch == "error":
                 no_mismatch(fresh, mismatches)
+            former = surroundings.former_versions, surroundings.metadata_folders
+            beside = strange_metadata_beside(files, fresh, *former, roots)
+            strange = self._identified(catalog, fresh, listing.strange_metadata(reached), beside, adopted)
             notes += [f"files under {one} stay: the table names them under {other}" for one, other in mismatches]
             orphan_count, chunks = 0, [_NO_ORPHANS]
             stays: dict[str, str] = {}
