@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow.orc
 import pyarrow.parquet as pq
 import pytest
 
+from icewright.app.demo.files import WrittenFile
 from icewright.core.alerts import AlertRule
 from icewright.core.integrity import CheckLevel, FileFaultKind
 from icewright.core.policy import Operation
@@ -119,3 +121,18 @@ def test_rows_are_read(workspace: Workspace, harm: Any, kind: FileFaultKind) -> 
     assert check(workspace, CheckLevel.FOOTERS).faults == ()
     found = check(workspace, CheckLevel.ROWS).faults
     assert (kind, f"file://{harmed}") in {(one.kind, one.path) for one in found}, found
+
+
+def test_a_file_of_another_format_is_no_fault(workspace: Workspace) -> None:
+    """The rows of an ORC file are not read, and the report says so instead of calling the file unreadable."""
+    craft = workspace.craft()
+    plain = craft.data({"id": [1], "part": ["a"]})
+    path = craft.folder / "data" / "rows.orc"
+    pyarrow.orc.write_table(pq.read_table(plain.path), path)
+    entry = {"file_path": f"file://{path}", "file_format": "ORC", "file_size_in_bytes": path.stat().st_size}
+    craft.commit(
+        workspace.clock.now(), [plain, WrittenFile(path, dict(plain.record) | entry | {"split_offsets": None})]
+    )
+    workspace.publish(craft)
+    report = check(workspace, CheckLevel.ROWS)
+    assert (report.faults, report.unread) == ((), {f"file://{path}": "only Parquet is read, not ORC"})

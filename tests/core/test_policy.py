@@ -244,6 +244,7 @@ def test_specified_defaults() -> None:
     assert [op for op in Operation if not nothing[ENABLED[op]]] == [
         Operation.EXPIRE_ROWS,
         Operation.COMPUTE_STATISTICS,
+        Operation.CHECK,
     ]
 
 

@@ -263,8 +263,12 @@ class IntegrityCheck:
         """Return what reading the files finds, and why some are not read; those with faults already are left out."""
         read_rows, names = self.read_rows, self.metadata.properties.get("schema.name-mapping.default")
         chosen = [one for one in self._with_rows(contents) if one.path not in broken]
-        unread = {one.path: "it is encrypted" for one in chosen if one.is_encrypted}
-        chosen = [one for one in chosen if not one.is_encrypted]
+        unread = {
+            one.path: "it is encrypted" if one.is_encrypted else f"only Parquet is read, not {one.format}"
+            for one in chosen
+            if one.is_encrypted or one.format != "PARQUET"
+        }
+        chosen = [one for one in chosen if one.path not in unread]
         faults = list[FileFault]()
         check = RowCheck(entries.types, self._specs, names, _records(contents))
         for number, found, why in read_rows(check, chosen) if read_rows is not None and chosen else ():
