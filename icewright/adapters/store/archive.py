@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from icewright.adapters.store.database import Database
 from icewright.adapters.store.history import read_runs
 from icewright.adapters.store.schema import ALERTS, ARCHIVES, DELETIONS, EVENTS, JOBS, REMOVALS, RUNS, TABLES, Moment
+from icewright.adapters.store.schema_base import Sentence
 from icewright.adapters.store.statements import SAME_TABLE, chunks, ref_of
 from icewright.core.errors import LeaseLost
 from icewright.core.runs import JobState
@@ -184,7 +185,7 @@ def _arrow(column: sa.Column[Any]) -> pa.DataType:
     match column.type:
         case Moment():
             return pa.timestamp("us", "UTC")
-        case sa.Text() | sa.JSON():
+        case sa.Text() | Sentence() | sa.JSON():
             return pa.string()
         case sa.Boolean():
             return pa.bool_()
