@@ -16,6 +16,7 @@ from icewright.adapters.engines.service.deletion import Deletion
 from icewright.adapters.engines.service.expire_snapshots import ExpireInService
 from icewright.adapters.engines.service.guard import DeletionGuard
 from icewright.adapters.engines.service.nessie_live import NessieLiveSet
+from icewright.adapters.engines.service.proof import Holds
 from icewright.adapters.engines.service.registry import TableRegistry
 from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInService
 from icewright.adapters.engines.service.rewrite_manifests import RewriteManifestsInService
@@ -29,7 +30,7 @@ from icewright.core.breakers import failing_catalogs
 from icewright.core.layering import Policy
 from icewright.core.places import Spelling
 from icewright.core.policy import EQUAL_AUTHORITIES, EQUAL_SCHEMES
-from icewright.core.table import SnapshotHold, TableMetadata, TableRef
+from icewright.core.table import TableRef
 from icewright.ports import Clock
 from icewright.ports.deadlines import CatalogCalls
 
@@ -56,7 +57,7 @@ def build_engines(
     state, together, deadly = store.registrations, store.reading_together, store.tables.deadly
     registry = TableRegistry(catalogs, files, state, clock, calls, places, aliases, failing, together, deadly)
     guard = DeletionGuard(registry, allowed, partial(_spelling, policy))
-    deletion, pinned = Deletion(files, store.ledger, clock), partial(_pinned, store)
+    deletion, pinned = Deletion(files, store.ledger, clock), store.pins.holds
     return Engines(
         catalogs=catalogs,
         spark=SparkEngine(
@@ -77,7 +78,7 @@ def _vacuums(
     deletion: Deletion,
     guard: DeletionGuard,
     policy: Callable[[], Policy],
-    pinned: Callable[[TableMetadata], list[SnapshotHold]],
+    pinned: Holds,
     storage_time: Callable[[str], datetime],
 ) -> dict[str, BranchVacuum]:
     """Return the vacuum of each Nessie catalog; catalogs of one server do not block each other's deletions."""
@@ -102,7 +103,3 @@ def _spelling(policy: Callable[[], Policy], ref: TableRef) -> Spelling:
     """Return which schemes and authorities of paths the table's policy calls equal."""
     knobs = policy().knobs_for(ref, None)
     return Spelling.of(knobs[EQUAL_SCHEMES], knobs[EQUAL_AUTHORITIES])
-
-
-def _pinned(store: SqlStore, metadata: TableMetadata) -> list[SnapshotHold]:
-    return [pin.hold() for pin in store.pins.list(metadata.ref, metadata.table_uuid)]

@@ -55,8 +55,7 @@ CLAIM = timedelta(minutes=2)  # after which another process may evaluate what th
 def with_pins(runtime: Runtime, facts: TableFacts) -> TableFacts:
     """Return the facts with the snapshots that readers have pinned by now, and those that were read."""
     pins = runtime.store.pins
-    holds = tuple(pin.hold() for pin in pins.list(facts.ref, facts.metadata.table_uuid))
-    return replace(facts, holds=holds, reads=pins.reads(facts.ref))
+    return replace(facts, holds=pins.holds(facts.metadata), reads=pins.reads(facts.ref))
 
 
 def measure(

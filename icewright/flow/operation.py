@@ -64,9 +64,7 @@ from icewright.flow.lease import Lease
 from icewright.flow.runtime import Runtime
 from icewright.ports import LedgerState, SnapshotPin, StepRequest, Unfinished
 
-_WITHOUT_BASE = (
-    ExpireSnapshots | RemoveOrphans | TagRecoveryPoints | CheckFiles
-)  # go on when snapshots expire meanwhile
+_WITHOUT_BASE = ExpireSnapshots | RemoveOrphans | TagRecoveryPoints | CheckFiles  # go on when snapshots expire
 MAX_COMPACT_CONFLICTS = 2  # conflicts after which compaction gives way to writers
 
 

@@ -65,13 +65,13 @@ def repair(
     )
 
 
-def carry_out_taken(runtime: Runtime, job: JobRow, held: TableJob) -> str:
+def carry_out_taken(runtime: Runtime, job: JobRow, running: TableJob) -> str:
     """Carry a queued repair out, and let main lose no more rows than its person approved; return what was done."""
     metadata = runtime.catalog(job.ref).load(job.ref)
     if metadata.table_uuid != job.table_uuid:
         raise TableReplaced(f"{job.ref} was replaced meanwhile: nothing was changed")
     drop_lost, approved = job.options[REPAIR] == "true", int(job.options[APPROVED_ROWS])
-    return _carry_out(runtime, metadata, held, drop_lost=drop_lost, approved_rows=approved).summary
+    return _carry_out(runtime, metadata, running, drop_lost=drop_lost, approved_rows=approved).summary
 
 
 def _carry_out(

@@ -9,7 +9,7 @@ from icewright.flow import repair, restore
 from icewright.flow.execute import execute_taken
 from icewright.flow.lease import Lease
 from icewright.flow.runtime import Runtime
-from icewright.flow.table_job import held_job
+from icewright.flow.table_job import running_job
 from icewright.ports import JobRow
 
 _KINDS = {restore.RESTORE: restore.carry_out_taken, repair.REPAIR: repair.carry_out_taken}  # by `JobRow.work`
@@ -21,5 +21,5 @@ def run_taken(runtime: Runtime, job: JobRow, lease: Lease) -> None:
     if what not in _KINDS:
         execute_taken(runtime, job, lease)
         return
-    with suppress(IcewrightError), held_job(runtime, job.ref, job.job_id, what, lease) as held:
-        held.summary = _KINDS[what](runtime, job, held)
+    with suppress(IcewrightError), running_job(runtime, job.ref, job.job_id, what, lease) as running:
+        running.summary = _KINDS[what](runtime, job, running)

@@ -8,7 +8,7 @@ restore asked for again goes on, as a table that is there already has nothing to
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from icewright.core.errors import CommitConflict, CommitStateUnknown, InvariantViolated, Refused, TableReplaced
@@ -71,23 +71,24 @@ def point_costs(runtime: Runtime, metadata: TableMetadata) -> PointCosts:
     found, now = points(metadata), runtime.clock.now()
     names = {point.name for point in found}
     untagged = replace(metadata, refs=tuple(ref for ref in metadata.refs if ref.name not in names))
-    holds = [pin.hold() for pin in runtime.store.pins.list(metadata.ref, metadata.table_uuid)]
-    expired = frozenset(expiry(untagged, holds, runtime.policy().knobs_for(metadata.ref, metadata), now).snapshot_ids)
+    holds, knobs = runtime.store.pins.holds(metadata), runtime.policy().knobs_for(metadata.ref, metadata)
+    expired = frozenset(expiry(untagged, holds, knobs, now).snapshot_ids)
     return runtime.engine.point_costs(metadata, expired & {point.snapshot_id for point in found}, expired)
 
 
-def carry_out(runtime: Runtime, plans: Sequence[RestorePlan], held: TableJob | None = None) -> list[RestoreResult]:
+def carry_out(runtime: Runtime, plans: Sequence[RestorePlan], running: TableJob | None = None) -> list[RestoreResult]:
     """Restore tables as planned, and in no other way: what a writer has committed since stops it.
 
-    `held` is a job that holds the table of the only plan already; otherwise each table gets one.
+    `running` is the job of the only plan's table, where that has begun; otherwise each table gets one.
     """
     with ExitStack() as stack:
         jobs = {}
         for plan in plans:
             if not plan.already:
                 metadata, options = plan.metadata, {RESTORE: str(plan.target.snapshot_id)}
-                job = table_job(runtime, metadata.ref, metadata.table_uuid, options, "restore")
-                jobs[metadata.ref] = stack.enter_context(nullcontext(held) if held is not None else job)
+                jobs[metadata.ref] = running or stack.enter_context(
+                    table_job(runtime, metadata.ref, metadata.table_uuid, options, "restore")
+                )
         for plan in plans:
             _require_whole(runtime, plan)
             _require_as_planned(runtime, plan)
@@ -108,7 +109,7 @@ def planned(runtime: Runtime, ref: TableRef, to: str) -> RestorePlan:
     return plan_restore(metadata, history, resolve(metadata, history, to, now), now)
 
 
-def carry_out_taken(runtime: Runtime, job: JobRow, held: TableJob) -> str:
+def carry_out_taken(runtime: Runtime, job: JobRow, running: TableJob) -> str:
     """Carry a queued restore out, from the head and to the snapshot that its person has seen; return what was done.
 
     Raises `Refused` when a writer has committed since then.
@@ -116,7 +117,7 @@ def carry_out_taken(runtime: Runtime, job: JobRow, held: TableJob) -> str:
     metadata, target = runtime.catalog(job.ref).load(job.ref), int(job.options[RESTORE])
     _require_unmoved(metadata, job.table_uuid, int(job.options[RESTORE_FROM]), target)
     plan = plan_restore(metadata, runtime.files.history(metadata), metadata.by_id[target], runtime.clock.now())
-    (result,) = carry_out(runtime, [plan], held)
+    (result,) = carry_out(runtime, [plan], running)
     return result.summary
 
 

@@ -36,12 +36,12 @@ def table_job(
     job_id = runtime.store.jobs.claim(ref, table_uuid, (), runtime.trigger, now, options=options)
     if job_id is None:
         raise Refused(f"{ref}: another job works on the table; the {what} is possible when that has ended")
-    with held_job(runtime, ref, job_id, what, Lease(runtime, job_id, _TIME_LIMIT)) as job:
+    with running_job(runtime, ref, job_id, what, Lease(runtime, job_id, _TIME_LIMIT)) as job:
         yield job
 
 
 @contextmanager
-def held_job(runtime: Runtime, ref: TableRef, job_id: str, what: str, lease: Lease) -> Iterator[TableJob]:
+def running_job(runtime: Runtime, ref: TableRef, job_id: str, what: str, lease: Lease) -> Iterator[TableJob]:
     """Make the block the work of a job that has begun, and end the job with it. Raises what the block does."""
     lease.set_limits(_TIME_LIMIT, timedelta(seconds=STALL.default))
     runtime.record_event("job_started", ref, {"job_id": job_id, "operations": ()})

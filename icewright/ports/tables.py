@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
-from icewright.core.table import TableRef
+from icewright.core.table import SnapshotHold, TableMetadata, TableRef
 from icewright.core.verdicts import Evaluation
 from icewright.ports.lake import Pointer
 from icewright.ports.rows import Registration, SnapshotPin, TableRow
@@ -91,6 +91,10 @@ class SnapshotPins(Protocol):
 
     def list(self, ref: TableRef, table_uuid: str) -> Sequence[SnapshotPin]:
         """Return the pinned snapshots of the table of this uuid, expired pins too."""
+
+    def holds(self, metadata: TableMetadata) -> tuple[SnapshotHold, ...]:
+        """Return what the pins of the table hold."""
+        return tuple(pin.hold() for pin in self.list(metadata.ref, metadata.table_uuid))
 
     def add(self, ref: TableRef, table_uuid: str, pin: SnapshotPin, *, job_id: str | None = None) -> bool:
         """Pin a snapshot for a reader; an earlier pin of the reader moves. Durable when the call returns.

@@ -102,14 +102,15 @@ class _Rows:
         answers, self.gb_hours = self.checking.spark.read_rows(
             self.base, self.tag, self.require_held, check, _bins(numbered)
         )
-        doubtful = []
+        doubtful, errors = [], list[str]()
         for number, found, why in answers:
-            if any(kind == FileFaultKind.UNREADABLE for kind, _ in found):
+            if unreadable := [detail for kind, detail in found if kind == FileFaultKind.UNREADABLE]:
                 doubtful.append((number, contents[number]))
+                errors += unreadable
             else:
                 yield number, found, why
         if len(doubtful) > _AGAIN:
-            raise EngineUnavailable(f"{self.base.ref}: executors cannot read {len(doubtful)} files: {answers[0][1]}")
+            raise EngineUnavailable(f"{self.base.ref}: executors cannot read {len(doubtful)} files: {errors[0]}")
         yield from self._in_service(check, doubtful)  # what an executor cannot reach is no fault of the file
 
     def _in_service(self, check: RowCheck, files: Sequence[tuple[int, ContentFile]]) -> Iterator[Answer]:

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from icewright.adapters.store.database import Database, dialect_insert
 from icewright.adapters.store.schema import CATALOGS, RECEIVED, SCANS, SNAPSHOT_READS, TABLES, Moment
-from icewright.adapters.store.statements import chunks, lock_tables, name_columns, namespace_of, ref_of
+from icewright.adapters.store.statements import chunks, lock_rows, name_columns, namespace_of, ref_of
 from icewright.core.events.directory import holds
 from icewright.core.events.model import (
     CommitReported,
@@ -167,8 +167,7 @@ class SqlInbox(EventInbox):
             new = _record_new(connection, messages, now)
             resolved = _ResolvedEvents(connection, [event for message in new for event in message.events])
             rows = resolved.touched | {row.id: row for row, _ in resolved.scans}
-            for chunk in chunks(sorted(rows)):
-                lock_tables(connection, TABLES.c.id.in_(chunk))
+            lock_rows(connection, rows)
             _schedule_evaluations(connection, resolved.touched, now)
             _add_scans(connection, resolved.scans, now)
             _record_reads(connection, resolved.scans, now)

@@ -71,7 +71,7 @@ VERDICTS = sa.Table(
     sa.Column("waits", Sentence),  # why the last plan deferred it
     sa.Column("position", sa.Integer),  # its position in the queue of that plan
     sa.Column("score", sa.Float),
-    sa.Column("warning", sa.Text),  # of what it will take from others
+    sa.Column("warning", Sentence),  # of what it will take from others
     sa.Index("ix_verdicts_verdict", "verdict", "operation", "table_id"),  # covers the counts of verdicts
 )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -101,6 +101,12 @@ def lock_tables(connection: sa.Connection, *which: sa.ColumnElement[bool]) -> No
     if connection.dialect.name == "postgresql":  # SQLite has one writer at a time
         rows = sa.select(TABLES.c.id).where(*which).order_by(TABLES.c.id)
         connection.execute(rows.with_for_update(of=TABLES, key_share=True)).all()
+
+
+def lock_rows(connection: sa.Connection, ids: Iterable[int]) -> None:
+    """Lock the rows of TABLES with these ids, as `lock_tables` does."""
+    for chunk in chunks(sorted(ids)):
+        lock_tables(connection, TABLES.c.id.in_(chunk))
 
 
 def add_totals(connection: sa.Connection, added: Mapping[Total, float]) -> None:

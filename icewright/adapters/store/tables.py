@@ -18,7 +18,7 @@ from icewright.adapters.store.statements import (
     DUE_SINCE,
     NAMED,
     chunks,
-    lock_tables,
+    lock_rows,
     name_columns,
     namespace_text,
     of_table,
@@ -105,8 +105,7 @@ class SqlTables(TableState):
                 first = {"catalog": catalog, "first_seen": now, "evaluate_at": now, "dropped": False}
                 insert = dialect_insert(connection, TABLES).values(**first)  # another process may list the same catalog
                 connection.execute(insert.on_conflict_do_nothing(index_elements=["catalog", "namespace", "name"]), new)
-            for ids in chunks(sorted([*(row for row, _ in moved), *ahead_ids, *dropped_ids])):
-                lock_tables(connection, TABLES.c.id.in_(ids))
+            lock_rows(connection, [*(row for row, _ in moved), *ahead_ids, *dropped_ids])
             if moved:
                 after_cooldown = sa.case(
                     (TABLES.c.rest_until > now, TABLES.c.rest_until), else_=sa.literal(now, Moment())
@@ -254,14 +253,13 @@ class SqlTables(TableState):
 
 
 def _locked(connection: sa.Connection, refs: Sequence[TableRef]) -> Iterator[Sequence[int]]:
-    """Lock the rows of tables in the order of their ids, and yield the ids in parts."""
+    """Lock the rows of tables; return their ids in parts."""
     named = sa.tuple_(*(TABLES.c[name] for name in ("catalog", "namespace", "name")))
     ids: list[int] = []
     for names in chunks([tuple(name_columns(ref).values()) for ref in refs]):
         ids += connection.execute(sa.select(TABLES.c.id).where(named.in_(names))).scalars()
-    for part in chunks(sorted(ids)):
-        lock_tables(connection, TABLES.c.id.in_(part))
-        yield part
+    lock_rows(connection, ids)
+    return chunks(ids)
 
 
 def _due_since(connection: sa.Connection, table_id: int) -> dict[str, datetime]:

@@ -54,13 +54,20 @@ class RunRequest:
 
 def backend() -> LocalBackend | RemoteBackend:
     """Return the service that --server names, else the local installation: both have the same methods."""
-    if OPTIONS.server:
-        from icewright.app.cli.remote import RemoteBackend
-
-        return RemoteBackend(OPTIONS.server)
+    if (service := remote_backend()) is not None:
+        return service
     from icewright.app.cli.local import LocalBackend
 
     return LocalBackend()
+
+
+def remote_backend() -> RemoteBackend | None:
+    """Return the service that --server names; None without the option."""
+    if not OPTIONS.server:
+        return None
+    from icewright.app.cli.remote import RemoteBackend
+
+    return RemoteBackend(OPTIONS.server)
 
 
 def no_job(prefix: str) -> str:

@@ -10,8 +10,8 @@ import typer
 
 from icewright.app import output
 from icewright.app.cli import views
+from icewright.app.cli.backend import remote_backend
 from icewright.app.cli.base import (
-    OPTIONS,
     DryRun,
     Json,
     Table,
@@ -76,10 +76,10 @@ def restore(
         _list_points(table, as_json=as_json)
         return
     ask = sys.stdin.isatty() and not (dry_run or yes)
-    if OPTIONS.server:
+    if (service := remote_backend()) is not None:
         if table is None or name is not None:
             raise UsageError("--server restores one table in its place: leave out --namespace and --as")
-        _restore_by_service(table, to, dry_run=dry_run, ask=ask, as_json=as_json)
+        _restore_by_service(service, table, to, dry_run=dry_run, ask=ask, as_json=as_json)
         return
     if name is not None and table is not None:
         with open_application() as opened:
@@ -111,8 +111,8 @@ def repair(
     from icewright.flow.repair import repair as repair_table
 
     ask = sys.stdin.isatty() and not (dry_run or yes)
-    if OPTIONS.server:
-        _repair_by_service(table, drop_lost=drop_lost, dry_run=dry_run, ask=ask, as_json=as_json)
+    if (service := remote_backend()) is not None:
+        _repair_by_service(service, table, drop_lost=drop_lost, dry_run=dry_run, ask=ask, as_json=as_json)
         return
     with open_application() as opened:
         ref = known_table(opened, table).ref
@@ -153,16 +153,10 @@ def _restore_in_place(
     output.show(documents, as_json, views.show_restored)
 
 
-def _service() -> RemoteBackend:
-    from icewright.app.cli.remote import RemoteBackend
-
-    return RemoteBackend(OPTIONS.server or "")
-
-
 def _list_points(table: str, *, as_json: bool) -> None:
     """Print the recovery points of a table, and what they cost."""
-    if OPTIONS.server:
-        document = _service().points(table)
+    if (service := remote_backend()) is not None:
+        document = service.points(table)
     else:
         from icewright.app.documents import points_document
         from icewright.flow.restore import point_costs
@@ -174,9 +168,10 @@ def _list_points(table: str, *, as_json: bool) -> None:
     output.show(document, as_json, _show_points)
 
 
-def _restore_by_service(table: str, to: str, *, dry_run: bool, ask: bool, as_json: bool) -> None:
+def _restore_by_service(
+    service: RemoteBackend, table: str, to: str, *, dry_run: bool, ask: bool, as_json: bool
+) -> None:
     """Let a worker of the service restore a table, once its plan was seen."""
-    service = _service()
     document = service.restore(table, to, dry_run=True)
     if not dry_run and not document["already"]:
         if ask:
@@ -187,9 +182,10 @@ def _restore_by_service(table: str, to: str, *, dry_run: bool, ask: bool, as_jso
     leave(exit_code([document.get("state", "succeeded")]))
 
 
-def _repair_by_service(table: str, *, drop_lost: bool, dry_run: bool, ask: bool, as_json: bool) -> None:
+def _repair_by_service(
+    service: RemoteBackend, table: str, *, drop_lost: bool, dry_run: bool, ask: bool, as_json: bool
+) -> None:
     """Let a worker of the service repair a table, once its plan was seen."""
-    service = _service()
     planned = document = service.repair(table, drop_lost=drop_lost, dry_run=True)
     if not dry_run and planned["actions"]:
         if ask:

@@ -38,7 +38,6 @@ from icewright.core.vacuum import collected_by, gc_enabled
 from icewright.core.writer_state import WriterStateRule
 
 NOTHING = "no snapshots to expire"
-_UNCOLLECTED = f"gc.{SWITCHED_OFF} on the table{{}}"
 _LONGEST_WAIT = timedelta(days=1)  # of an expired snapshot for others to be removed with
 _READS_SHOWN = 3
 _AGELESS = timedelta(days=-3650)  # a retention past which all snapshots are, also those of clocks that are ahead
@@ -85,10 +84,16 @@ def stays(
     }
 
 
+def _uncollected(metadata: TableMetadata) -> str | None:
+    """Return why Iceberg lets nobody delete files of a table; None where it does."""
+    properties = metadata.properties
+    return None if gc_enabled(properties) else f"gc.{SWITCHED_OFF} on the table{collected_by(properties)}"
+
+
 def _switched_off(metadata: TableMetadata, knobs: Knobs) -> str | None:
     """Return why nothing of a table expires; None when it does."""
-    if not gc_enabled(metadata.properties):
-        return _UNCOLLECTED.format(collected_by(metadata.properties))
+    if (uncollected := _uncollected(metadata)) is not None:
+        return uncollected
     return None if knobs[ENABLED[Operation.EXPIRE_SNAPSHOTS]] else "expire_snapshots is switched off"
 
 
@@ -110,8 +115,8 @@ def _pinned_by_policy(metadata: TableMetadata, knobs: Knobs) -> Iterator[Snapsho
 def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime) -> Verdict:  # noqa: ARG001
     """Return Due when at least one snapshot or ref may go."""
     metadata = facts.metadata
-    if not gc_enabled(metadata.properties):
-        return Blocked(_UNCOLLECTED.format(collected_by(metadata.properties)))
+    if (uncollected := _uncollected(metadata)) is not None:
+        return Blocked(uncollected)
     unused = _unused(facts) if knobs[CLEAN_METADATA] else 0
     if not metadata.snapshots and not unused:
         return NotDue("no current snapshot")

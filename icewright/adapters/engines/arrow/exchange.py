@@ -152,38 +152,38 @@ def _sample_from_json(text: str) -> KeySample | BinFailed:
 def split(layout: Layout, task: SplitBin) -> Iterator[Piece]:
     """Yield the live rows of a bin in pieces of one range each, and how many were read, or why the bin failed."""
     scan = BatchScan(layout, Opener(layout.storage), task.bin, tie_seed=task.number)
-    told: BinResult | None
+    result: BinResult | None
     try:
         for rows in chunks(scan.batches(), layout):
             for number, of_range in split_by_range(layout, rows, task.ranges):
                 step = max(1, _PIECE_BYTES * of_range.num_rows // max(1, of_range.nbytes))
                 for start in range(0, of_range.num_rows, step):
                     yield Piece(task.first_part + number, _stream(of_range.slice(start, step)), None)
-        told = BinWritten(task.bin.group, (), scan.read, scan.deleted)
+        result = BinWritten(task.bin.group, (), scan.read, scan.deleted)
     except Exception as error:
-        told = failure(task.bin, error)
-        if told is None:
+        result = failure(task.bin, error)
+        if result is None:
             raise
-    yield Piece(task.first_part, None, result_to_json(told))
+    yield Piece(task.first_part, None, result_to_json(result))
 
 
 def merge(layout: Layout, parts: Sequence[Part], number: int, pieces: Iterator[Piece]) -> Iterator[BinResult]:
-    """Write the rows of a part in order; yield what bins have told, then what was written."""
-    told = list[BinResult]()
+    """Write the rows of a part in order; yield the results of bins, then what was written."""
+    results = list[BinResult]()
 
     def batches() -> Iterator[pa.RecordBatch]:
         for piece in pieces:
             if piece.part != number:
                 raise ValueError(f"rows of part {piece.part} came to the task of part {number}")
-            if piece.told is not None:
-                told.append(result_from_json(piece.told))
+            if piece.result is not None:
+                results.append(result_from_json(piece.result))
             if piece.rows is not None:
                 with pa.ipc.open_stream(piece.rows) as reader:
                     yield from reader
 
     part = parts[number]
     written = write(layout, part.bin, task_attempt(), lambda _: merged_batches(layout, batches(), part.ranges))
-    yield from told
+    yield from results
     yield written
 
 

@@ -20,11 +20,11 @@ _TASKS = 4
 
 
 class Piece(NamedTuple):
-    """What a task sends to that of a part: rows, or something that it tells."""
+    """What a task sends to that of a part: rows, or a result of its own as text."""
 
     part: int
     rows: bytes | None
-    told: str | None
+    result: str | None
 
 
 def is_remote(session: SparkSession) -> bool:
@@ -77,7 +77,7 @@ def exchange(
     def pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa  # noqa: PLC0415
 
-        kinds = {"part": pa.int32(), "rows": pa.binary(), "told": pa.string()}
+        kinds = {"part": pa.int32(), "rows": pa.binary(), "result": pa.string()}
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 for piece in split(items[number]):
@@ -92,7 +92,7 @@ def exchange(
             found = [to_json(answer) for answer in merge(first.part, chain([first], received))]
             yield pa.RecordBatch.from_arrays([pa.array(found, pa.string())], ["answer"])
 
-    sent = session.range(0, len(items), 1, len(items)).mapInArrow(pieces, "part int, rows binary, told string")
+    sent = session.range(0, len(items), 1, len(items)).mapInArrow(pieces, "part int, rows binary, result string")
     found = sent.repartitionById(parts, "part").mapInArrow(answers, "answer string").collect()
     return [from_json(row[0]) for row in found]
 

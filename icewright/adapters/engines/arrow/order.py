@@ -39,7 +39,7 @@ def sorted_batches(scan: BatchScan) -> Iterator[pa.RecordBatch]:
     """
     scan.tie_seed = 0
     source = scan.batches()
-    first, rest = _held(source, _budget(scan.layout))
+    first, rest = _taken(source, _budget(scan.layout))
     if rest is None:
         yield from _sorted_in_memory(scan.layout, first)
         return
@@ -51,7 +51,7 @@ def sorted_batches(scan: BatchScan) -> Iterator[pa.RecordBatch]:
 
 def merged_batches(layout: Layout, batches: Iterator[pa.RecordBatch], ranges: Ranges) -> Iterator[pa.RecordBatch]:
     """Yield rows with ties in the layout's order; `ranges` divide those that do not fit into memory."""
-    first, rest = _held(batches, _budget(layout))
+    first, rest = _taken(batches, _budget(layout))
     if rest is None:
         yield from _sorted_in_memory(layout, first)
     else:
@@ -100,9 +100,9 @@ def chunks(batches: Iterable[pa.RecordBatch], layout: Layout) -> Iterator[pa.Tab
     source = iter(batches)
     rest: Iterator[pa.RecordBatch] | None = source
     while rest is not None:
-        held, rest = _held(source, _budget(layout))
-        if held:
-            yield pa.Table.from_batches(_drained(held))
+        taken, rest = _taken(source, _budget(layout))
+        if taken:
+            yield pa.Table.from_batches(_drained(taken))
 
 
 def _budget(layout: Layout) -> int:
@@ -113,23 +113,23 @@ def _size(rows: pa.RecordBatch | pa.Table) -> int:
     return int(rows.nbytes + _BYTES_OF_A_ROW * rows.num_rows)
 
 
-def _held(
+def _taken(
     source: Iterator[pa.RecordBatch], budget: int
 ) -> tuple[list[pa.RecordBatch], Iterator[pa.RecordBatch] | None]:
     """Return batches until they are above the budget, and the source, or None when it is at its end."""
-    held, size = list[pa.RecordBatch](), 0
+    taken, size = list[pa.RecordBatch](), 0
     for batch in source:
-        held.append(batch)
+        taken.append(batch)
         size += _size(batch)
         if size > budget:
-            return held, source
-    return held, None
+            return taken, source
+    return taken, None
 
 
-def _drained(held: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _drained(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the batches, releasing each."""
-    while held:
-        yield held.pop(0)
+    while batches:
+        yield batches.pop(0)
 
 
 def _key_batch(columns: Sequence[pa.Array], tie: pa.Array) -> pa.RecordBatch:

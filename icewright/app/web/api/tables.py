@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
@@ -21,7 +21,7 @@ from icewright.core.permissions import Action, place_of
 from icewright.core.policy import MAX_PIN_AGE, Operation
 from icewright.core.readers import unpinned_reads
 from icewright.core.retention import kept_writer_states
-from icewright.core.table import TableMetadata, split_name
+from icewright.core.table import SnapshotHold, TableMetadata, split_name
 from icewright.flow.evaluate import maintained
 from icewright.flow.runtime import Runtime
 from icewright.ports import SnapshotPin, TableRow
@@ -93,7 +93,8 @@ def snapshots(name: str, caller: Annotated[Caller, needs(Action.TABLES_READ)], l
     row = caller.table(name)
     metadata = metadata_of(caller.runtime, row)
     newest = sorted(metadata.snapshots, key=lambda s: (s.timestamp, s.sequence_number), reverse=True)[:limit]
-    stay = _stays(caller.runtime, row, metadata)
+    holds = caller.runtime.store.pins.holds(metadata)
+    stay = _stays(caller.runtime, row, metadata, holds)
     items = [
         models.Snapshot(
             snapshot_id=str(s.snapshot_id),
@@ -116,7 +117,7 @@ def snapshots(name: str, caller: Annotated[Caller, needs(Action.TABLES_READ)], l
         refs=refs,
         pins=_pins(caller.runtime, row),
         writers=_writers(caller.runtime, row, metadata),
-        unpinned_reads=_unpinned_reads(caller.runtime, row, metadata),
+        unpinned_reads=_unpinned_reads(caller.runtime, row, metadata, holds),
     )
 
 
@@ -233,20 +234,21 @@ def _writers(runtime: Runtime, row: TableRow, metadata: TableMetadata) -> list[m
     return [models.WriterState(snapshot_id=str(state.snapshot_id), writer=state.by) for state in states]
 
 
-def _unpinned_reads(runtime: Runtime, row: TableRow, metadata: TableMetadata) -> list[models.UnpinnedRead]:
-    pins = runtime.store.pins
-    holds = [pin_.hold() for pin_ in pins.list(row.ref, metadata.table_uuid)]
-    reads = unpinned_reads(metadata, pins.reads(row.ref), holds, runtime.clock.now())
+def _unpinned_reads(
+    runtime: Runtime, row: TableRow, metadata: TableMetadata, holds: Sequence[SnapshotHold]
+) -> list[models.UnpinnedRead]:
+    reads = unpinned_reads(metadata, runtime.store.pins.reads(row.ref), holds, runtime.clock.now())
     return [models.UnpinnedRead(snapshot_id=str(read.snapshot.snapshot_id), read_at=read.at) for read in reads]
 
 
-def _stays(runtime: Runtime, row: TableRow, metadata: TableMetadata) -> Mapping[int, datetime | str]:
+def _stays(
+    runtime: Runtime, row: TableRow, metadata: TableMetadata, holds: Sequence[SnapshotHold]
+) -> Mapping[int, datetime | str]:
     """Return until when each snapshot stays, or who keeps it; nothing where the table's settings cannot be read."""
     try:
         knobs = runtime.policy().knobs_for(row.ref, metadata)
     except IcewrightError:
         return {}
-    holds = [pin_.hold() for pin_ in runtime.store.pins.list(row.ref, metadata.table_uuid)]
     return stays(metadata, holds, knobs, runtime.clock.now())
 
 

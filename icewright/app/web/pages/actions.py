@@ -13,6 +13,7 @@ from starlette.responses import Response
 from icewright.app.web import api
 from icewright.app.web.api import models
 from icewright.app.web.callers import Caller
+from icewright.app.web.pages.formats import sentence
 from icewright.app.web.pages.forms import Submission, submitted
 from icewright.app.web.pages.render import Crumb, redirect, render_page
 from icewright.app.web.pages.urls import table_url
@@ -85,7 +86,7 @@ def undo(submission: Annotated[Submission, submitted(Action.JOBS_UNDO)]) -> Resp
     if undone.dry_run and not undone.already:
         crumbs = [Crumb("Jobs", "/jobs"), Crumb(undone.table, table_url(undone.table)), Crumb("Job", back)]
         return render_page(submission.caller, "undo.html", undone=undone, crumbs=crumbs)
-    return redirect(back, f"{undone.summary[:1].upper()}{undone.summary[1:]}.")
+    return redirect(back, sentence(undone.summary))
 
 
 @router.post("/restore")
@@ -104,7 +105,7 @@ def restore(submission: Annotated[Submission, submitted(Action.TABLES_RESTORE)])
     except (TerminalError, CommitConflict) as error:
         return redirect(back, f"{error}.", "bad")
     if result.already:
-        return redirect(back, f"{result.summary[:1].upper()}{result.summary[1:]}.")
+        return redirect(back, sentence(result.summary))
     if result.job_id is None:
         crumbs = [Crumb("Tables", "/tables"), Crumb(table, back)]
         return render_page(caller, "restore.html", restore=result, back=back, crumbs=crumbs)
@@ -234,4 +235,4 @@ def _table(submission: Submission) -> str:
 def _redirect_or_raise(problem: Problem, back: str) -> Response:
     if problem.status not in _BACK:
         raise problem
-    return redirect(back, f"{problem.detail[:1].upper()}{problem.detail[1:]}.", "bad")
+    return redirect(back, sentence(problem.detail), "bad")

@@ -23,6 +23,11 @@ TONES: Mapping[str, str] = {
 _WORDS = {"not_due": "not due", "Not_Yet_Run": "not run yet"}
 
 
+def sentence(text: str) -> str:
+    """Return a text with a capital and a full stop."""
+    return f"{text[:1].upper()}{text[1:]}."
+
+
 def tone(word: str) -> str:
     """Return the colour class of a state."""
     return TONES.get(word, "calm")

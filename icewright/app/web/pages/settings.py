@@ -13,6 +13,7 @@ import icewright
 from icewright.app.web import api
 from icewright.app.web.api import models
 from icewright.app.web.callers import Caller, needs
+from icewright.app.web.pages.formats import sentence
 from icewright.app.web.pages.forms import Submission, submitted
 from icewright.app.web.pages.render import redirect, render_page
 from icewright.app.web.problems import Problem
@@ -55,7 +56,7 @@ def revoke(submission: Annotated[Submission, submitted(Action.TOKENS_MANAGE)]) -
     except Problem as problem:
         if problem.status != _MISSING:
             raise
-        return redirect(PATH, f"{problem.detail[:1].upper()}{problem.detail[1:]}.", "bad")
+        return redirect(PATH, sentence(problem.detail), "bad")
     return redirect(PATH, "The token is revoked.")
 
 
@@ -67,7 +68,7 @@ def drain(submission: Annotated[Submission, submitted(Action.TABLES_PAUSE)]) -> 
     except Problem as problem:
         if problem.status != _MISSING:
             raise
-        return redirect(PATH, f"{problem.detail[:1].upper()}{problem.detail[1:]}.", "bad")
+        return redirect(PATH, sentence(problem.detail), "bad")
     return redirect(PATH, f"{process} takes no more jobs, and ends when its jobs have.")
 
 
