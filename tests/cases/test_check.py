@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,14 @@ import pyarrow.orc
 import pyarrow.parquet as pq
 import pytest
 
+from icewright.adapters.engines.service.content_faults import ColumnContent, column_faults
+from icewright.adapters.engines.service.entry_faults import ContentFile
 from icewright.app.demo.files import WrittenFile
 from icewright.core.alerts import AlertRule
 from icewright.core.integrity import CheckLevel, FileFaultKind
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState
+from icewright.core.table import PartitionField, PartitionSpec
 from icewright.flow.alert import Alerting, alert_due
 from icewright.flow.execute import JobResult, execute
 from icewright.flow.operation import Request
@@ -84,6 +88,35 @@ def test_a_fault_is_an_alert_until_a_check_finds_none(workspace: Workspace) -> N
     assert by_itself(workspace).state is JobState.SUCCEEDED
     alert_due(workspace.app.runtime, alerting)
     assert workspace.app.runtime.store.alerts.unresolved() == []
+
+
+@pytest.mark.parametrize(
+    ("transform", "kind", "value", "right", "wrong"),
+    [
+        ("identity", "string", b"ice", "ice", "ic"),
+        ("truncate[2]", "string", b"ice", "ic", "ice"),
+        ("truncate[10]", "int", -1, -10, 0),
+        ("bucket[16]", "long", 34, 3, 2),
+        ("bucket[16]", "string", b"ice", 5, 4),
+        ("year", "timestamp_ns", 1_700_000_000_000_000_000, 53, 54),
+        ("month", "date", 17486, 574, 575),
+        ("day", "timestamptz", 1_700_000_000_000_000, 19675, 19676),
+        ("hour", "timestamp", 1_700_000_000_000_000, 472222, None),
+    ],
+)
+def test_partition_values_of_each_transform(transform: str, kind: str, value: Any, right: Any, wrong: Any) -> None:
+    """A file whose column has another value than its partition, or a null, is in the wrong partition."""
+    by = PartitionSpec(0, (PartitionField(1, 1000, "p", transform),))
+
+    def found(partition: Any, nulls: int = 0, what: str = transform) -> list[FileFaultKind]:
+        one = ContentFile("m.avro", 0, 1, 1, {102: {"p": partition}})
+        column = ColumnContent(9, nulls, value, value, is_exact=True)
+        spec = replace(by, fields=tuple(replace(field, transform=what) for field in by.fields))
+        return [kind for kind, _ in column_faults(one, {1: column}, {1: kind}, spec)]
+
+    assert found(right) == []
+    assert found(right, nulls=1) == found(wrong) == [FileFaultKind.WRONG_PARTITION]
+    assert found(wrong if wrong is not None else 1, what="void") == found(right, what="unheard-of") == []
 
 
 def _damaged(path: Path) -> None:

@@ -16,7 +16,7 @@ from icewright.core.integrity import CheckLevel, FileFaultKind, IntegrityReport
 from icewright.ports import FileStat, TableFiles
 from tests.cases.conftest import ground, workspace
 from tests.cases.tampering import in_map, rewrite, tamper_manifest
-from tests.cases.workspace import BY_PART, NAME, Workspace, ref
+from tests.cases.workspace import BY_PART, NAME, Workspace, edit, ref
 
 pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
 
@@ -160,6 +160,30 @@ def _bound(name: str, value: bytes) -> Callable[[Any], None]:
     return lambda entry: entry["data_file"].update({name: in_map(entry["data_file"][name], 1, value)})
 
 
+def _metadata(change: Callable[[Any], None]) -> Callable[[Path], None]:
+    """Change the metadata file."""
+    return lambda folder: edit(next(folder.glob("metadata/*.metadata.json")), change)
+
+
+def _stale_statistics(folder: Path) -> None:
+    """Name a file of statistics that is there, of a snapshot that is not."""
+    path = _newest(folder)
+    known = {"snapshot-id": 7, "statistics-path": f"file://{path}", "file-size-in-bytes": path.stat().st_size}
+    named = {"statistics": [{**known, "file-footer-size-in-bytes": 1, "blob-metadata": []}]}
+    _metadata(lambda document: document.update(named))(folder)
+
+
+def _of_spec(number: int) -> Callable[[Path], None]:
+    """Let the header of a manifest name another spec than its list."""
+
+    def changed(folder: Path) -> None:
+        path = min(folder.glob("metadata/*-m*.avro"))
+        header = path.read_bytes().replace(b"\x22partition-spec-id\x020", b"\x22partition-spec-id\x02%d" % number)
+        path.write_bytes(header)
+
+    return changed
+
+
 def _twice(folder: Path) -> None:
     rewrite(_newest(folder), lambda rows: rows.append(rows[0]))
 
@@ -208,6 +232,48 @@ DEEPER_FAULTS: dict[str, tuple[CheckLevel, Callable[[Path], None], FileFaultKind
         _both(_field("partitions", _bounds(b"zz")), _field("partition", {"part": "zz"})),
         KIND.WRONG_PARTITION,
     ),
+    "a list and its manifest name two specs": (AT_ENTRIES, _of_spec(9), KIND.WRONG_PARTITION),
+    "a list says that another snapshot added a manifest": (
+        AT_ENTRIES,
+        _row(_field("added_snapshot_id", 7)),
+        KIND.WRONG_SNAPSHOT,
+    ),
+    "a list has lost a manifest": (
+        AT_ENTRIES,
+        lambda f: rewrite(_newest(f), lambda rows: rows.clear()),
+        KIND.WRONG_COUNT,
+    ),
+    "an entry names an unknown sort order": (AT_ENTRIES, _entry(_field("sort_order_id", 9)), KIND.WRONG_ORDER),
+    "a file has a key in a plain table": (AT_ENTRIES, _entry(_field("key_metadata", b"k")), KIND.UNREADABLE),
+    "a branch is of a snapshot that is gone": (
+        AT_ENTRIES,
+        _metadata(lambda document: document["refs"].update(audit={"snapshot-id": 7, "type": "branch"})),
+        KIND.WRONG_SNAPSHOT,
+    ),
+    "main is not the current snapshot": (
+        AT_ENTRIES,
+        _metadata(lambda document: document.update({"current-snapshot-id": document["snapshots"][0]["snapshot-id"]})),
+        KIND.WRONG_SNAPSHOT,
+    ),
+    "statistics are of a snapshot that is gone": (AT_ENTRIES, _stale_statistics, KIND.WRONG_SNAPSHOT),
+    "a snapshot is of a schema that is gone": (
+        AT_ENTRIES,
+        _metadata(lambda document: document["snapshots"][-1].update({"schema-id": 7})),
+        KIND.WRONG_FIELDS,
+    ),
+    "a snapshot is older than its parent": (
+        AT_ENTRIES,
+        _metadata(
+            lambda document: document["snapshots"][0].update({"sequence-number": document["last-sequence-number"]})
+        ),
+        KIND.WRONG_SEQUENCE,
+    ),
+    "a column is beyond the last id": (
+        AT_ENTRIES,
+        _metadata(lambda document: document.update({"last-column-id": 1})),
+        KIND.WRONG_FIELDS,
+    ),
+    "a Parquet file is called ORC": (AT_FOOTERS, _entry(_field("file_format", "ORC")), KIND.UNREADABLE),
     "a footer is scrambled": (AT_FOOTERS, _scrambled_footer, KIND.UNREADABLE),
 }
 
@@ -223,4 +289,4 @@ def test_a_fault_in_an_entry_is_found_at_its_level_and_not_before(workspace: Wor
     assert check(workspace, levels[levels.index(level) - 1]).faults == ()
     found = check(workspace, level).faults
     assert kind in {one.kind for one in found}, found
-    assert all(one.snapshot_ids for one in found), found
+    assert all(one.snapshot_ids or one.file == "metadata" for one in found), found

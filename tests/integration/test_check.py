@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -68,9 +69,12 @@ def test_deletion_vectors_are_checked_against_their_entries(bench: Bench, new_na
     assert FileFaultKind.WRONG_VECTOR in wrong(lambda file: file.update(record_count=file["record_count"] + 1))
     assert wrong(lambda file: file.update(referenced_data_file="elsewhere.parquet")) == {FileFaultKind.WRONG_VECTOR}
     assert kinds() == set()
-    for manifest_list in folder.glob("snap-*.avro"):
-        rewrite(manifest_list, _later_row_ids)
-    assert FileFaultKind.WRONG_ROW_IDS in kinds()
+    tamper_manifest(folder, manifest, lambda entries: [entry.update(sequence_number=1) for entry in entries].clear())
+    assert FileFaultKind.WRONG_SEQUENCE in kinds()
+    for first in (7, 0):
+        for manifest_list in folder.glob("snap-*.avro"):
+            rewrite(manifest_list, partial(_with_row_ids, first))
+        assert FileFaultKind.WRONG_ROW_IDS in kinds(), first
 
 
 def test_spark_reads_rows_as_the_service_does(bench: Bench, new_name: Callable[[str], str]) -> None:
@@ -158,6 +162,6 @@ def test_spark_reads_a_repaired_table(version: int, bench: Bench, new_name: Call
     assert bench.read(name)["main"][0] == after["main"][0]
 
 
-def _later_row_ids(rows: list[Any]) -> None:
+def _with_row_ids(first: int, rows: list[Any]) -> None:
     for row in rows:
-        row["first_row_id"] = None if row["content"] else 7
+        row["first_row_id"] = None if row["content"] else first

@@ -15,6 +15,7 @@ def register(properties: CatalogProperties, ref: TableRef, metadata_location: st
     identifier = (*ref.namespace, ref.name)
     try:
         with load_catalog(properties.name, **pyiceberg_properties(properties)) as catalog:
+            catalog.load_namespace_properties(ref.namespace)  # some catalogs make a namespace of any name by the way
             if replace:
                 catalog.drop_table(identifier)
             catalog.register_table(identifier, metadata_location)

@@ -96,10 +96,8 @@ def show_integrity(documents: Documents) -> None:
             continue
         echo(f"[bold]{escape(document['table'])}[/]: {checked}, [red]{len(document['faults'])} at fault[/]")
         for fault in document["faults"]:
-            ids = ", ".join(map(str, fault["snapshot_ids"]))
-            echo(
-                f"  {fault['kind']} {fault['file']} {escape(fault['path'])}: {escape(fault['detail'])}; snapshots {ids}"
-            )
+            ids = f"; snapshots {', '.join(map(str, fault['snapshot_ids']))}" if fault["snapshot_ids"] else ""
+            echo(f"  {fault['kind']} {fault['file']} {escape(fault['path'])}: {escape(fault['detail'])}{ids}")
 
 
 def show_plan(document: Mapping[str, Any]) -> None:

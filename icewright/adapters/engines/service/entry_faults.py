@@ -22,11 +22,12 @@ from icewright.adapters.engines.service.reachable import CONTENT_KINDS
 from icewright.adapters.metadata.document import text_of
 from icewright.core.avro_values import Schema
 from icewright.core.errors import MetadataUnreadable
-from icewright.core.integrity import FileFault, FileFaultKind
+from icewright.core.integrity import FileFault, FileFaultKind, metadata_faults
 from icewright.core.table import Snapshot, TableMetadata, columns
 from icewright.ports import TableFiles
 
 DATA, EQUALITY_DELETES = 0, 2  # content of a file
+_TOTALS = ("total-data-files", "total-delete-files")  # in summaries, by the content of manifests
 _COUNTS = {
     ADDED: (504, 512),
     EXISTING: (505, 513),
@@ -48,6 +49,7 @@ class ContentFile:
     sequence: int
     values: Mapping[int, Any]
     file_sequence: int | None = None  # of the snapshot that added the file, where the entry says it or inherits it
+    snapshot_id: int | None = None  # of the snapshot that added or took out the file; None: its manifest's
 
     @property
     def path(self) -> str:
@@ -116,9 +118,13 @@ class EntryFaults:
     _snapshots: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set), init=False)  # by manifest
     _rows: dict[str, dict[str, Row]] = field(default_factory=lambda: defaultdict(dict), init=False)
     _live_in: dict[tuple[str, str], set[str]] = field(default_factory=lambda: defaultdict(set), init=False)
+    _sequences: dict[str, int] = field(default_factory=dict, init=False)  # of data files, by path
+    _scoped: list[ContentFile] = field(default_factory=list, init=False)  # deletes of one data file
+    _row_ids: list[tuple[int, int, ContentFile]] = field(default_factory=list, init=False)  # first, end
 
     @cached_property
-    def _document(self) -> Mapping[str, Any]:
+    def document(self) -> Mapping[str, Any]:
+        """Return the JSON of the metadata file."""
         location = self.metadata.metadata_location
         content = self.files.read(location) if self.content is None else self.content
         document: Mapping[str, Any] = msgspec.json.decode(text_of(content, location))
@@ -132,7 +138,7 @@ class EntryFaults:
     @property
     def schemas(self) -> Sequence[Mapping[str, Any]]:
         """Return the current schema, and then all that the table has had, the newest first."""
-        return self.metadata.schema, *reversed(self._document.get("schemas") or ())
+        return self.metadata.schema, *reversed(self.document.get("schemas") or ())
 
     def content_files(self, *, gone: bool = False) -> Iterator[ContentFile]:
         """Check lists and manifests, and yield the live files; what cannot be read is left out.
@@ -154,6 +160,9 @@ class EntryFaults:
             self._check_entries(path, live)
             yield from entries if gone else live
         self._find_duplicates()
+        self._find_old_deletes()
+        self._find_shared_row_ids()
+        self.faults += metadata_faults(self.metadata, self.document)
 
     def concern(self, manifest: str) -> tuple[int, ...]:
         """Return the snapshots that list a manifest."""
@@ -184,6 +193,12 @@ class EntryFaults:
             if times > 1:
                 detail = f"the manifest list names it {times} times"
                 self._found(FileFaultKind.DUPLICATE, "manifest", manifest, detail, snapshot_id)
+        for content, total in enumerate(_TOTALS):
+            named = [(row.get(504), row.get(505)) for row in rows if (row.get(517) or 0) == content]
+            live, stated = sum((a or 0) + (b or 0) for a, b in named), snapshot.summary.get(total, "")
+            if stated.isdecimal() and live < int(stated) and not any(None in counts for counts in named):
+                detail = f"its manifests have {live} of the {stated} files that its snapshot's {total} counts"
+                self._found(FileFaultKind.WRONG_COUNT, "manifest list", path, detail, snapshot_id)
 
     def read(self, path: str) -> tuple[list[ContentFile], Schema]:
         """Return all entries of a manifest, and the schema of its partition tuples. Raises `MetadataUnreadable`."""
@@ -199,7 +214,9 @@ class EntryFaults:
                 stated = record.get(names.get(3, ""))
                 sequence = inherited if stated is None else stated
                 added = inherited if record[names[0]] == ADDED else record.get(names.get(4, ""))
-                entries.append(ContentFile(path, spec_id, record[names[0]], sequence, values, added))
+                entries.append(
+                    ContentFile(path, spec_id, record[names[0]], sequence, values, added, record.get(names.get(1, "")))
+                )
             return entries, partition_schema(data_file)
 
     def _sequence(self, path: str) -> int:
@@ -219,11 +236,8 @@ class EntryFaults:
             for field_id, count in (files_id, len(chosen)), (rows_id, sum(one.records for one in chosen)):
                 if row.get(field_id) not in (None, count):
                     found(FileFaultKind.WRONG_COUNT, f"field {field_id} of its list says {row[field_id]}, not {count}")
-        if row[502] not in {spec.spec_id for spec in self.metadata.specs}:
-            found(FileFaultKind.WRONG_PARTITION, f"the table has no partition spec {row[502]}")
-        deletes = bool(row.get(517))
-        if any((one.content != DATA) is not deletes for one in live):
-            found(FileFaultKind.WRONG_CONTENT, f"its list says that it holds {'delete' if deletes else 'data'} files")
+        for kind, detail in self._wrong_identity(row, entries):
+            found(kind, detail)
         for detail in uncovered(partition_fields(partition), row.get(507), {one.partition for one in live}):
             found(FileFaultKind.WRONG_BOUNDS, detail)
         least, most = row.get(516) or 0, row.get(515) or 0
@@ -231,12 +245,26 @@ class EntryFaults:
             if not least <= one.sequence <= most:
                 detail = f"its sequence number {one.sequence} is outside its manifest's, {least} to {most}"
                 self._found(FileFaultKind.WRONG_SEQUENCE, one.kind, one.path, detail, self.concern(path))
-        next_row_id = self._document.get("next-row-id")
+        next_row_id = self.document.get("next-row-id")
         if next_row_id is not None and row.get(520) is not None:
             assigned = row[520] + sum(one.records for one in live if one.values.get(142) is None)
             stated = [one.values[142] + one.records for one in live if one.values.get(142) is not None]
             if (end := max([assigned, *stated])) > next_row_id:
                 found(FileFaultKind.WRONG_ROW_IDS, f"its row ids end at {end}, the table's next one is {next_row_id}")
+
+    def _wrong_identity(self, row: Row, entries: Sequence[ContentFile]) -> Iterator[tuple[FileFaultKind, str]]:
+        """Yield where a manifest is of another spec, content or snapshot than its list's row says."""
+        if row[502] not in {spec.spec_id for spec in self.metadata.specs}:
+            yield FileFaultKind.WRONG_PARTITION, f"the table has no partition spec {row[502]}"
+        elif entries and entries[0].spec_id != row[502]:
+            yield FileFaultKind.WRONG_PARTITION, f"its list says spec {row[502]}, and it says {entries[0].spec_id}"
+        deletes, added_by = bool(row.get(517)), row.get(503)
+        if any((one.content != DATA) is not deletes for one in entries if one.status != DELETED):
+            yield FileFaultKind.WRONG_CONTENT, f"its list says that it holds {'delete' if deletes else 'data'} files"
+        for other in {one.snapshot_id for one in entries if one.status == ADDED} - {None, added_by}:
+            if added_by is not None:
+                detail = f"its list says that snapshot {added_by} added it, and its entries say {other}"
+                yield FileFaultKind.WRONG_SNAPSHOT, detail
 
     def _check_entries(self, path: str, live: Sequence[ContentFile]) -> None:
         named = Counter((one.kind, one.path, one.values.get(144)) for one in live)
@@ -246,11 +274,62 @@ class EntryFaults:
                 self._found(FileFaultKind.DUPLICATE, kind, file, detail, self.concern(path))
         for one in live:
             self._live_in[one.kind, one.referenced if one.is_vector else one.path].add(path)
+            if one.content == DATA:
+                self._sequences[one.path] = one.sequence
+            elif one.referenced:
+                self._scoped.append(one)
+            if (order := one.values.get(140)) not in (None, 0, *self._orders):
+                detail = f"its entry names the sort order {order}, which the table has not"
+                self._found(FileFaultKind.WRONG_ORDER, one.kind, one.path, detail, self.concern(path))
+            if one.is_encrypted and "encryption.key-id" not in self.metadata.properties:
+                detail = "its entry has a key, and the table is not encrypted"
+                self._found(FileFaultKind.UNREADABLE, one.kind, one.path, detail, self.concern(path))
             if one.content == EQUALITY_DELETES:
                 ids = one.values.get(135) or ()
                 if not ids or any(number not in self.types for number in ids):
                     detail = f"it deletes by columns of the ids {list(ids)}, which no schema has"
                     self._found(FileFaultKind.WRONG_FIELDS, one.kind, one.path, detail, self.concern(path))
+
+        self._note_row_ids(path, live)
+
+    @cached_property
+    def _orders(self) -> tuple[int, ...]:
+        return tuple(int(order["order-id"]) for order in self.document.get("sort-orders") or ())
+
+    def _note_row_ids(self, path: str, live: Sequence[ContentFile]) -> None:
+        """Note which row ids the data files of a manifest have, their own or in the order of its entries."""
+        following = next(iter(self._rows[path].values()), {}).get(520)
+        for one in live if "next-row-id" in self.document else ():
+            first = one.values.get(142)
+            if first is None and following is not None:
+                first, following = following, following + one.records
+            if first is not None and one.content == DATA:
+                self._row_ids.append((first, first + one.records, one))
+
+    def _find_shared_row_ids(self) -> None:
+        """Find two data files of one snapshot whose rows have the same ids."""
+        self._row_ids.sort(key=lambda found: found[:2])
+        furthest = self._row_ids[0] if self._row_ids else None
+        for found in self._row_ids[1:]:
+            first, _, one = found
+            if furthest is None or first >= furthest[1]:
+                furthest = found
+                continue
+            other = furthest[2]
+            furthest = max(furthest, found, key=lambda ids: ids[1])
+            if one.path == other.path:
+                continue
+            if both := self._snapshots[one.manifest] & self._snapshots[other.manifest]:
+                detail = f"its row ids from {first} on are also those of {other.path}"
+                self._found(FileFaultKind.WRONG_ROW_IDS, one.kind, one.path, detail, tuple(sorted(both)))
+
+    def _find_old_deletes(self) -> None:
+        """Find deletes of one data file that are older than the file: readers do not apply them."""
+        for one in self._scoped:
+            newer = self._sequences.get(one.referenced, 0)
+            if one.sequence < newer:
+                detail = f"it has the sequence number {one.sequence}, and its data file {one.referenced} has {newer}"
+                self._found(FileFaultKind.WRONG_SEQUENCE, one.kind, one.path, detail, self.concern(one.manifest))
 
     def _find_duplicates(self) -> None:
         """Find files, and data files with vectors, that two manifests of one snapshot name as live."""

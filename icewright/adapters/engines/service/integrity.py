@@ -102,7 +102,7 @@ class IntegrityCheck:
                 deeper.update(found)
             faults += sorted(deeper, key=lambda fault: (fault.path, fault.kind, fault.detail))
         remaining = load(metadata.ref).by_id.keys()
-        lasting = tuple(fault for fault in faults if not remaining.isdisjoint(fault.snapshot_ids))
+        lasting = tuple(one for one in faults if not one.snapshot_ids or not remaining.isdisjoint(one.snapshot_ids))
         return replace(self._report(lasting, contents), unread=unread)
 
     def _report(self, faults: tuple[FileFault, ...], contents: Sequence[ContentFile]) -> IntegrityReport:
@@ -316,9 +316,10 @@ def _records(contents: Sequence[ContentFile]) -> dict[str, int]:
 
 
 def of_snapshots(metadata: TableMetadata, snapshot_ids: frozenset[int]) -> TableMetadata:
-    """Return the metadata with some of its snapshots alone, and their statistics."""
+    """Return the metadata with some of its snapshots alone, and their refs and statistics."""
     return replace(
         metadata,
+        refs=tuple(ref for ref in metadata.refs if ref.snapshot_id in snapshot_ids),
         snapshots=tuple(s for s in metadata.snapshots if s.snapshot_id in snapshot_ids),
         statistics=tuple(s for s in metadata.statistics if s.snapshot_id in snapshot_ids),
         partition_statistics=tuple(s for s in metadata.partition_statistics if s.snapshot_id in snapshot_ids),
