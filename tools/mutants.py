@@ -123,6 +123,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.mutants", description=__doc__)
     parser.add_argument("modules", nargs="*", help="paths that begin like this, such as icewright/core; all by default")
     parser.add_argument("--again", action="store_true", help="test only what survived the last run of these modules")
+    parser.add_argument("--resume", action="store_true", help="go on with the last run, which was stopped")
     parser.add_argument("--report", action="store_true", help="test nothing: report the last run")
     options = parser.parse_args()
     prefixes = tuple(path.removeprefix("icewright/") for path in options.modules)
@@ -134,7 +135,8 @@ def main() -> int:
         if survivors:
             _run(modules, survivors)
     elif not options.report:
-        shutil.rmtree("mutants", ignore_errors=True)
+        if not options.resume:
+            shutil.rmtree("mutants", ignore_errors=True)
         _run(modules)
     return _report(modules)
 

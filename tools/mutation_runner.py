@@ -12,7 +12,8 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from mutmut.state import state
 from mutmut.utils.file_utils import change_cwd
 from mutmut.workers.isolation import ForkServerRunner
 
+_KILLERS = Path("killers.txt")  # a line for each mutant that was killed: its function, and the test
 _SLACK_SECONDS = 5  # of a processor, beside thrice what the tests took
 _WAITING = 20  # how many times longer a test may take where others keep the processors busy
 
@@ -36,7 +38,6 @@ class Collected(TestRunner):
 
     def run_tests(self, *, mutant_name: str | None, tests: Iterable[str]) -> int:
         """Run the tests in their order until one fails: 1 when one does."""
-        del mutant_name  # mutmut has set it
         tests = list(tests)
         limit = int(time.process_time() + 3 * seconds(tests)) + _SLACK_SECONDS
         resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 1))
@@ -46,6 +47,8 @@ class Collected(TestRunner):
                 items = [self._items[test] for test in tests]
                 for item, following in zip(items, [*items[1:], None], strict=True):
                     if any(report.failed for report in runtestprotocol(item, log=False, nextitem=following)):
+                        with _KILLERS.open("a", encoding="utf-8") as killers:
+                            killers.write(f"{_function(mutant_name)}\t{item.nodeid}\n")
                         return 1
             return 0
         finally:
@@ -67,7 +70,10 @@ class _Failures:
 
 
 class Runner(ForkServerRunner):
-    """A fork server of mutmut inside of a pytest session; a mutant meets the tests of its module, fastest first."""
+    """A fork server of mutmut inside of a pytest session.
+
+    A mutant meets the tests of its module: those first that have killed others in its function, then the fastest.
+    """
 
     def __init__(self, max_workers: int, tests: Mapping[str, tuple[str, ...]]) -> None:
         super().__init__(max_workers, Unchanged, {}, max_restarts=0)
@@ -77,7 +83,9 @@ class Runner(ForkServerRunner):
         """Hand a mutant to the fork server."""
         del cpu_time_limit, estimated_time  # of all tests that reach the function, which are more
         prefixes = next(p for module, p in self._tests.items() if mutant_name.startswith(f"{module}."))
-        chosen = sorted((t for t in tests if t.startswith(prefixes)), key=state().duration_by_test.__getitem__)
+        kills = Counter(_killers(_function(mutant_name)))
+        duration = state().duration_by_test
+        chosen = sorted((t for t in tests if t.startswith(prefixes)), key=lambda test: (-kills[test], duration[test]))
         expected = seconds(chosen)
         super().submit(mutant_name, chosen, int(_WAITING * (expected + _SLACK_SECONDS)), expected)
 
@@ -108,6 +116,19 @@ class Runner(ForkServerRunner):
         settings.load_profile("mutants")
         with change_cwd("mutants"):
             pytest.main(["--rootdir=.", "--capture=no", "-pno:terminal", *args], plugins=[Serving()])
+
+
+def _function(mutant_name: str | None) -> str:
+    return (mutant_name or "").rpartition("__mutmut_")[0]
+
+
+def _killers(function: str) -> Iterator[str]:
+    """Yield the test that killed it for each mutant of a function so far."""
+    path = Path("mutants") / _KILLERS
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        killed, _, test = line.partition("\t")
+        if killed == function:
+            yield test
 
 
 def seconds(tests: Iterable[str]) -> float:

@@ -9,7 +9,6 @@ import pytest
 
 from icewright.app.demo.craft import Craft
 from icewright.app.demo.files import WrittenFile
-from icewright.core.paths import local_path
 from icewright.core.policy import Operation
 from icewright.core.runs import OperationState
 from tests.cases.test_open_world import ROWS
@@ -122,8 +121,11 @@ def test_new_metadata_goes_where_the_table_wants_it(workspace: Workspace, operat
 def test_tables_whose_metadata_lies_in_one_folder(workspace: Workspace) -> None:
     """Each leaves the metadata of the other alone, which hinders no scan of its own location."""
     for name in (NAME, "sales.other"):
-        properties = {"write.metadata.path": f"file://{workspace.home}/metadata of all"}
+        paths = {"data": f"{name} data", "metadata": "metadata of all"}
+        properties = {f"write.{kind}.path": f"file://{workspace.home}/{folder}" for kind, folder in paths.items()}
         table = workspace.icebergs["lake"].create_table(name, ROWS.schema, properties=properties)
         table.append(ROWS)
-    orphans = workspace.plant(Path(local_path(table.location()) or ""), "data/orphan.parquet")
-    workspace.removes(orphans, name="sales.other")
+    orphans = workspace.plant(workspace.home / "sales.other data", "orphan.parquet")
+    orphans |= workspace.plant(workspace.home / "warehouse/sales/other", "data/orphan.parquet")
+    done = workspace.removes(orphans, name="sales.other", remove_orphans__max_delete_ratio=1)
+    assert any("metadata of all is not scanned: it overlaps the place of lake.sales.orders" in n for n in done.notes)

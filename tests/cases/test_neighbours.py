@@ -128,7 +128,7 @@ def test_a_dropped_table_whose_metadata_lies_elsewhere_still_has_its_place(works
     catalog.create_table(NAME, ROWS.schema, location=place).append(ROWS)
     workspace.plant(Path(local_path(place) or ""), "data/orphan.parquet")
     later(workspace)
-    workspace.refused(ORPHANS, "which no catalog names any more", "[shared_location]")
+    workspace.refused(ORPHANS, "which no catalog names any more", "lets this one have the place", "[shared_location]")
 
 
 @pytest.mark.cases(103)
@@ -279,6 +279,25 @@ def test_a_borrower_that_went_on_before_it_was_dropped(workspace: Workspace) -> 
     done = workspace.run(EXPIRE, name="sales.source")
     assert any("is a newer version of lake.sales.borrower" in note for note in done.notes), done
     assert len(reads(other, registered=False)) == 3
+
+
+@pytest.mark.cases(99)
+def test_what_a_dropped_borrower_had_let_go_is_deleted(workspace: Workspace) -> None:
+    """No version of it follows the last known one, and that one does not read the file any more."""
+    catalog = workspace.icebergs["lake"]
+    source, other = (catalog.create_table(name, ROWS.schema) for name in ("sales.source", "sales.borrower"))
+    source.append(ROWS)
+    (lent,) = source.inspect.files()["file_path"].to_pylist()
+    other.add_files([lent])
+    workspace.run(ORPHANS, name="sales.source", dry_run=True)
+    other.overwrite(ROWS)
+    other.maintenance.expire_snapshots().by_ids([s.snapshot_id for s in other.snapshots()[:-1]]).commit()
+    source.overwrite(ROWS)
+    workspace.run(ORPHANS, name="sales.source", dry_run=True)
+    workspace.unregister("sales.borrower")
+    later(workspace)
+    workspace.run(EXPIRE, name="sales.source")
+    assert not Path(local_path(lent) or "").exists()
 
 
 @pytest.mark.cases(99)

@@ -87,7 +87,7 @@ def test_two_tables_in_one_place(workspace: Workspace, catalog: str) -> None:
     workspace.table(salt="other", catalog="pond") if catalog == "pond" else _second(workspace)
     before = workspace.read("sales.orders" if catalog == "pond" else "sales.other", catalog)
     other = f"pond.{NAME}" if catalog == "pond" else "lake.sales.other"
-    workspace.refused(ORPHANS, other)
+    workspace.refused(ORPHANS, other, "move one of the tables to a place of its own; if", "icewright adopt")
     assert workspace.read(other.split(".", 1)[1], catalog) == before
 
 
@@ -253,7 +253,7 @@ def test_a_table_whose_manifest_lists_hang_hinders_only_those_that_could_share_i
     monkeypatch.setattr("icewright.adapters.engines.service.registry._READ_LIMIT", timedelta(milliseconds=200))
     try:
         workspace.removes(workspace.plant(folder, "data/orphan.parquet"))
-        workspace.refused(ORPHANS, "sales.hung", name="sales.around")
+        workspace.refused(ORPHANS, "sales.hung", "place of its own (", "not answer", name="sales.around")
     finally:
         released.set()
 
