@@ -208,6 +208,13 @@ def test_the_page_says_why_not(workspace: Workspace, client: TestClient) -> None
     assert "deleted already" in client.post("/do/undo", data=form, headers=BROWSER).text
 
 
+def test_the_page_offers_no_undo_of_what_is_deleted(workspace: Workspace, client: TestClient) -> None:
+    """An expiry that deleted its files at once has nothing that could return."""
+    page = client.get(f"/jobs/{expired(workspace, hours=0)}", headers=BROWSER).text
+    assert "Expired snapshots" in page
+    assert 'action="/do/undo"' not in page
+
+
 def test_the_commands_ask_a_service(
     workspace: Workspace,
     monkeypatch: pytest.MonkeyPatch,

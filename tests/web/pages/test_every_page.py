@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import expect
 
 from icewright.app.web.pages.urls import table_url
+from icewright.core.runs import JobState
 from icewright.core.table import TableRef
 from tests.web.pages.conftest import CLICKS, EVENTS, Desk, Opener, Site
 
@@ -68,6 +69,22 @@ def test_every_page(site: Site, desk: Opener, look: str) -> None:
         if found := faults(window, *(COLOURS if look == "dark" else ())):
             seen[path] = found
     assert not seen, seen
+
+
+def test_a_phone_shows_where_one_is_and_breaks_long_words(site: Site, desk: Opener) -> None:
+    """The page's link is in sight in the navigation that scrolls, and a path in a reason does not widen the page."""
+    window = desk(site.local, phone=True)
+    window.page.goto("/settings")
+    expect(window.page.locator(".nav [aria-current]")).to_be_in_viewport(ratio=1)
+    job_id = site.running(EVENTS)
+    reason = f"refused: s3://lake/{'0123456789abcdef' * 8}.metadata.json is metadata of another table"
+    told = {"job_id": job_id, "operation": "compact"}
+    site.tell("operation_started", EVENTS, **told)
+    site.tell("operation_finished", EVENTS, **told, state="skipped", summary=reason)
+    site.finish(job_id, JobState.SKIPPED, reason)
+    for path in (f"/jobs/{job_id}", "/jobs", "/activity"):
+        window.page.goto(path)
+        assert window.page.evaluate(WIDER) <= 0, path
 
 
 def test_pages_for_strangers(site: Site, desk: Opener) -> None:

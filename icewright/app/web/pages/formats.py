@@ -123,6 +123,8 @@ def value(raw: Any) -> str:  # noqa: ANN401 - of a knob or a detail
             return "true" if raw else "false"
         case float() if raw.is_integer():
             return str(int(raw))
+        case float():
+            return f"{raw:.4g}"
         case list() | tuple():
             return ", ".join(value(item) for item in raw) or "\u2013"
         case dict():

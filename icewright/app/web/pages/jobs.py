@@ -146,7 +146,9 @@ def _context(caller: Caller, job_id: str) -> dict[str, Any]:
 
 def _is_undoable(job: models.JobDetail) -> bool:
     """Return whether the job has ended and an undo could restore something."""
-    return job.state not in _OPEN and bool(job.waiting or any(removed.undone_at is None for removed in job.removed))
+    deleted = any(run.metrics.get("files_deleted") for run in job.runs)  # with the manifest list of each snapshot
+    removed = any(removed.undone_at is None for removed in job.removed) and not deleted
+    return job.state not in _OPEN and bool(job.waiting or removed)
 
 
 def _events(caller: Caller, job_id: str) -> Sequence[models.Event]:

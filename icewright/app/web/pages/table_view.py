@@ -14,7 +14,9 @@ from icewright.core.policy import KNOBS, Operation
 from icewright.core.table import FileHistogram
 from icewright.ports.views import WaitingItem
 
-_CLOSE = 14.0  # width of a label, in percent of the line
+_LETTER, _MARK = 2.1, 4.0  # width of a letter and of a mark on a phone, in percent of the line
+_LONGEST = 18  # letters of a label
+_TURNED = 80  # percent from which on a label stands before its mark
 _LANES = 4
 _COLD = timedelta(days=30)  # without a write
 _LOW, _MIDDLE = 50, 80  # health scores
@@ -85,11 +87,13 @@ def _kind(snapshot: models.Snapshot) -> str:
 
 def _assign_lanes(marks: Sequence[TimelineMark]) -> list[TimelineMark]:
     """Assign each label the first lane without overlap, or the last lane."""
-    ends = [-_CLOSE] * _LANES
+    ends = [-_MARK] * _LANES
     assigned = []
     for mark in sorted(marks, key=lambda m: m.at):
-        lane = next((i for i, end in enumerate(ends) if mark.at - end >= _CLOSE), _LANES - 1)
-        ends[lane] = mark.at
+        width = _MARK + _LETTER * min(len(mark.label), _LONGEST)
+        begin, end = (mark.at - width, mark.at + _MARK) if mark.at > _TURNED else (mark.at, mark.at + width)
+        lane = next((i for i, taken in enumerate(ends) if begin >= taken), _LANES - 1)
+        ends[lane] = end
         assigned.append(TimelineMark(mark.at, mark.tooltip, mark.kind, mark.label, lane))
     return assigned
 
