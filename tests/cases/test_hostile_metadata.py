@@ -69,7 +69,7 @@ def _million_snapshots(path: Path) -> None:
     path.write_bytes(before + b"[" + snapshots[:-1] + b"]" + after)
 
 
-@pytest.mark.cases(150)
+@pytest.mark.cases(150, "T4")
 def test_one_process_evaluates_every_other_table_in_bounded_memory(workspace: Workspace) -> None:
     """Each hostile table is recorded as unreadable, with its reason; the healthy one is evaluated."""
     home = workspace.home

@@ -74,7 +74,7 @@ class TestTables(SqlStores, TableStateTests, SnapshotPinsTests, RegistrationsTes
 
 
 class TestJobs(SqlStores, JobQueueTests, PlanningStateTests, RunHistoryTests, DeletionLedgerTests):
-    @pytest.mark.cases(80)
+    @pytest.mark.cases(80, "T9")
     @pytest.mark.parametrize("workers", [2, 16])
     def test_one_of_concurrent_claims_wins(self, store: Store, workers: int) -> None:
         """Of many claims of one table at the same time, one succeeds."""

@@ -43,6 +43,7 @@ def _read(text: str) -> str:
     return re.sub(r"\\(.)", r"\1", found[1], flags=re.DOTALL)
 
 
+@pytest.mark.cases("T12")
 @given(st.text() | st.sampled_from(HOSTILE))
 def test_any_name_is_one_identifier(name: str) -> None:
     """Whatever a name holds, it is read back as that name and ends nowhere else."""

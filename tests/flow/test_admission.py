@@ -36,6 +36,7 @@ def test_importance_comes_first(bench: Bench) -> None:
     assert [ref for ref, _ in bench.asked] == ["b", "a"]
 
 
+@pytest.mark.cases("T7")
 def test_a_due_operation_runs_alone(bench: Bench) -> None:
     """A due expiry drags neither compaction nor any other operation along."""
     bench.table()

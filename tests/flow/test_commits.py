@@ -64,6 +64,7 @@ def test_too_many_lost_commits_defer_the_operation(bench: Bench, retries: int, s
     assert bench.store.jobs.count_consecutive(REF, JobState.FAILED) == 0
 
 
+@pytest.mark.cases("T16")
 def test_compaction_yields_after_two_conflicts(bench: Bench) -> None:
     """It does not fight the writer: after two conflicts the job is deferred."""
     bench.rot(bench.table(ages=YOUNG))
@@ -76,7 +77,7 @@ def test_compaction_yields_after_two_conflicts(bench: Bench) -> None:
     assert len(bench.asked) == 2
 
 
-@pytest.mark.cases(77)
+@pytest.mark.cases(77, "T15")
 @pytest.mark.parametrize("landed", [True, False])
 def test_an_unknown_commit_state_cleans_nothing(bench: Bench, landed: bool) -> None:
     """The reply was lost: no second try; if the table shows that it landed, planned deletions are finished."""

@@ -138,6 +138,7 @@ def test_what_waited_is_judged_again_when_it_begins(bench: Bench) -> None:
     assert bench.cycle().due == 0
 
 
+@pytest.mark.cases("T18")
 def test_a_catalog_that_is_not_enabled_is_looked_at_only(bench: Bench) -> None:
     """Nothing automatic runs without the master switch, and the reason says how to turn it."""
     bench.table()
