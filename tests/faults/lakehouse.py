@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestFile, write_manifest_list
+from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestFile, write_manifest_list
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -185,17 +185,7 @@ def delete_rows(
 
     `single`: its bounds say that it names no other file. `stored`: by which its partition is written.
     """
-    snapshot = table.current_snapshot()
-    assert snapshot is not None
-    target = min(
-        (
-            e.data_file
-            for m in snapshot.manifests(table.io)
-            for e in m.fetch_manifest_entry(table.io)
-            if e.data_file.content is DataFileContent.DATA
-        ),
-        key=lambda file: (file.partition[0] or "~", file.file_path),
-    )
+    target = _first_file(table)
     path = folder / "data" / f"{name}-deletes.parquet"
     schema = pa.schema(
         [
@@ -210,6 +200,41 @@ def delete_rows(
         "file_size_in_bytes": path.stat().st_size,
         **path_bounds(target.file_path, target.file_path if single else f"{target.file_path}~"),
     }
+    _commit_deletes(table, folder, path, target, about, stored)
+
+
+def delete_keys(table: Table, folder: Path, name: str, ids: Sequence[int]) -> None:
+    """Delete the rows of these ids in region `a` by an equality delete file, as Flink's upserts do."""
+    path = folder / "data" / f"{name}-deletes.parquet"
+    schema = pa.schema([pa.field("id", pa.int64(), metadata={"PARQUET:field_id": "1"})])
+    pq.write_table(pa.table({"id": ids}, schema), path)
+    about: dict[str, Any] = {"content": int(DataFileContent.EQUALITY_DELETES), "equality_ids": [1]}
+    about |= {"record_count": len(ids), "file_size_in_bytes": path.stat().st_size, "key_metadata": None}
+    about |= {"lower_bounds": None, "upper_bounds": None}
+    _commit_deletes(table, folder, path, _first_file(table), about)
+
+
+def _first_file(table: Table) -> DataFile:
+    """The first live data file, of region `a`."""
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    return min(
+        (
+            e.data_file
+            for m in snapshot.manifests(table.io)
+            for e in m.fetch_manifest_entry(table.io)
+            if e.data_file.content is DataFileContent.DATA
+        ),
+        key=lambda file: (file.partition[0] or "~", file.file_path),
+    )
+
+
+def _commit_deletes(
+    table: Table, folder: Path, path: Path, target: DataFile, about: Mapping[str, Any], stored: Schema | None = None
+) -> None:
+    """Commit a delete file in the partition of a data file."""
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
     value = target.partition[0] if stored is None else target.partition[0].encode()
     entry = record(f"file://{path}", [value], **about)
     sequence, new = table.metadata.next_sequence_number(), table.metadata.new_snapshot_id()

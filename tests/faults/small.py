@@ -67,6 +67,7 @@ class Small:
 
     home: Path
     runtime: Any
+    has_jvm: bool = True
 
     @property
     def folder(self) -> Path:
@@ -99,7 +100,7 @@ class Small:
         files, catalog = self.runtime.files, self.runtime.catalogs["lake"]
         if hook is not None:
             files, catalog = Intercepted("files", files, hook), Intercepted("catalog", catalog, hook)
-        return small_table(files, SystemClock(), catalog, base, step, "app-1", dict)
+        return small_table(files, SystemClock(), catalog, base, step, "app-1", dict, has_jvm=self.has_jvm)
 
     def compact(
         self,

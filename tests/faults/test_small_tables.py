@@ -11,11 +11,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.sorting import NullOrder
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import BinaryType, LongType, NestedField
 from pyspark.errors import PySparkException
 
@@ -23,7 +26,7 @@ from icewright.adapters.engines.arrow.rewriting import GROUPS_LEFT, ArrowRewrite
 from icewright.core.errors import Cancelled, CommitConflict, CommitStateUnknown, StorageUnavailable, TableReplaced
 from icewright.core.runs import JOB_ID
 from tests.faults.interceptors import Call
-from tests.faults.lakehouse import delete_rows, drop_delete_files
+from tests.faults.lakehouse import delete_keys, delete_rows, drop_delete_files
 from tests.faults.small import NAME, SCHEMA, SPEC, Here, Rows, Small, counted, made, read, rows, table_of
 
 pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
@@ -432,6 +435,50 @@ def test_position_deletes(small: Small) -> None:
         assert found == {"removed-delete-files": "2", "total-delete-files": "0"}
         table.append(rows([18]))
     check(small, rest + counted(rows([18])))
+
+
+def test_equality_deletes_without_a_jvm(small: Small) -> None:
+    """Rows that keys name are gone with the keys; keys that came meanwhile stay, as outputs are older than them."""
+    with table_of(small.home) as table:
+        delete_keys(table, small.folder, "one", [0, 9])
+    steps = small.steps(small.base, **APPLIED)[-1:]
+    assert small.opened(small.base, steps[0]) is None, "Iceberg's own commit decides which keys go"
+
+    def meanwhile() -> None:
+        with table_of(small.home) as table:
+            delete_keys(table, small.folder, "late", [3, 0])
+            table.append(rows([0]))
+
+    far = replace(small, has_jvm=False)
+    far.compact(meanwhile, steps=steps)
+    assert live_deletes(small) == ["late-deletes.parquet"]
+    far.compact(**APPLIED)
+    assert live_deletes(small) == []
+    check(small, counted(rows([n for n in range(18) if n not in (3, 9)])))
+
+
+def test_groups_of_the_size_of_a_job(small: Small) -> None:
+    """Without a JVM a partition above the size of a group is rewritten in several; a file alone stays as it is."""
+    step = small.steps(small.base)[0]
+    two_files = step.bytes // 9 * 5 // 2
+    step = replace(step, options={**step.options, "max-file-group-size-bytes": str(two_files)})
+    assert small.opened(small.base, step) is None, "Iceberg's planner divides them"
+    done = replace(small, has_jvm=False).compact(steps=[step])
+    assert (done["rewritten_data_files_count"], done["added_data_files_count"]) == (6, 3)
+    check(small, ALL)
+
+
+def test_rows_are_in_the_order_of_the_table(small: Small) -> None:
+    """A table with a sort order is rewritten in it, and the entries of its files say so."""
+    with table_of(small.home) as table, table.update_sort_order() as order:
+        order.desc("id", IdentityTransform(), NullOrder.NULLS_LAST)
+    small.compact()
+    check(small, ALL)
+    with table_of(small.home) as table:
+        for file in table.inspect.data_files().to_pylist():
+            ids = pq.read_table(file["file_path"].removeprefix("file://"), columns=["id"])["id"].to_pylist()
+            assert ids == sorted(ids, reverse=True)
+            assert file["sort_order_id"] == table.sort_order().order_id != 0
 
 
 def test_delete_files_that_still_apply_stay(small: Small) -> None:

@@ -13,9 +13,9 @@ from icewright.core.table import ManifestContent, ManifestFile, Snapshot
 from icewright.ports import TableFiles
 
 _PATH, _FORMAT, _RECORDS, _BYTES, _KEY_METADATA, _SPLITS, _CONTENT = 100, 101, 103, 104, 131, 132, 134
-_LOWER, _UPPER, _REFERENCED = 125, 128, 143
+_LOWER, _UPPER, _EQUALITY_IDS, _REFERENCED = 125, 128, 135, 143
 _DELETED_PATH = 2147483546  # the reserved id of `file_path` in position delete files
-_POSITION_DELETES = 1
+DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2  # content types of files
 _NUMBERS = {"record-count": _RECORDS, "file-size-in-bytes": _BYTES, "split-offsets": _SPLITS, "sort-order-id": 140}
 _COUNTS = {"column-sizes": 108, "value-counts": 109, "null-value-counts": 110, "nan-value-counts": 137}
 _BOUNDS = {"lower-bounds": _LOWER, "upper-bounds": _UPPER}
@@ -35,6 +35,7 @@ class ListedFile:
     content: int
     is_plain_parquet: bool  # not encrypted
     only_file: str | None  # the data file of a position delete file that names only one
+    equality_ids: tuple[int, ...]
 
     @property
     def sequence(self) -> int:
@@ -42,14 +43,20 @@ class ListedFile:
         return self.entry.sequence or 0
 
     def applies_to(self, data: ListedFile) -> bool:
-        """Return whether this position delete file may delete rows of a data file (spec, Scan Planning)."""
-        if self.sequence < data.sequence:
+        """Return whether this delete file may delete rows of a data file of its spec (spec, Scan Planning)."""
+        if self.sequence < data.sequence + (self.content == EQUALITY_DELETES):
             return False
         return self.only_file == data.path if self.only_file is not None else self.partition == data.partition
 
     def file_slice(self, deletes: Sequence[ListedFile]) -> FileSlice:
         """Return the file as a slice, with the delete files that apply to the file."""
-        applicable = tuple(DeleteFile(DeleteKind.POSITION, file.path) for file in deletes if file.applies_to(self))
+        applicable = tuple(
+            DeleteFile(DeleteKind.EQUALITY, file.path, equality_ids=file.equality_ids)
+            if file.content == EQUALITY_DELETES
+            else DeleteFile(DeleteKind.POSITION, file.path)
+            for file in deletes
+            if file.applies_to(self)
+        )
         records, offsets = self.entry.records, self.split_offsets
         return FileSlice(
             self.path, self.bytes, self.bytes, records, self.sequence, None, applicable, split_offsets=offsets
@@ -91,7 +98,8 @@ class LiveFileReader:
             tuple(record.get(_SPLITS) or ()),
             record.get(_CONTENT) or 0,
             record[_FORMAT].upper() == "PARQUET" and record.get(_KEY_METADATA) is None,
-            only_data_file(record) if record.get(_CONTENT) == _POSITION_DELETES else None,
+            only_data_file(record) if record.get(_CONTENT) == POSITION_DELETES else None,
+            tuple(record.get(_EQUALITY_IDS) or ()),
         )
 
 
@@ -143,7 +151,14 @@ def rewrite_summary(
         sum(file.entry.records for file in removed),
     )
     size, freed = sum(int(e["file-size-in-bytes"]) for e in added), sum(file.bytes for file in (*removed, *dangling))
-    deletes = {"delete-files": len(dangling), "position-deletes": sum(file.entry.records for file in dangling)}
+    positions, keys = (
+        [file for file in dangling if file.content == content] for content in (POSITION_DELETES, EQUALITY_DELETES)
+    )
+    deletes = {
+        "delete-files": len(dangling),
+        "position-deletes": sum(file.entry.records for file in positions),
+        "equality-deletes": sum(file.entry.records for file in keys),
+    }
     changes = {"data-files": len(added) - len(removed), "records": rows - deleted_rows, "files-size": size - freed}
     changes |= {name: -count for name, count in deletes.items()}
     totals = {
@@ -161,6 +176,10 @@ def rewrite_summary(
         "removed-files-size": freed,
         "changed-partition-count": len({file.partition for file in removed}),
     }
-    if dangling:
-        counts |= {f"removed-{name}": count for name, count in deletes.items()}
+    counts |= {f"removed-{name}": count for name, count in deletes.items() if count}
+    counts |= {
+        f"removed-{kind}-delete-files": len(files)
+        for kind, files in (("position", positions), ("equality", keys))
+        if files
+    }
     return {name: str(count) for name, count in counts.items()} | totals

@@ -17,6 +17,7 @@ from icewright.adapters.engines.arrow.encoding import dictionary_pays
 from icewright.adapters.engines.arrow.ranges import TIE, KeySample, Ranges, divided, inverse, sorted_rows, ties
 from icewright.adapters.engines.arrow.reading import BatchScan
 from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow
+from icewright.adapters.engines.arrow.sizes import groups_within
 from icewright.adapters.engines.arrow.tasks import Layout
 from icewright.adapters.engines.arrow.types import storage_array
 
@@ -193,7 +194,7 @@ def _sorted_by_ranges(layout: Layout, batches: Iterable[pa.RecordBatch], ranges:
     with tempfile.TemporaryDirectory(prefix="icewright-") as folder:
         files = [Path(folder) / f"{number}.arrow" for number in range(ranges.count)]
         sizes, rows = _spill(layout, batches, ranges, files)
-        for run in _runs_within(sizes, _budget(layout)):
+        for run in groups_within(range(len(sizes)), _budget(layout), sizes.__getitem__):
             too_large = sizes[run[0]] > _RANGE_SLACK * _budget(layout)  # then it is alone
             if too_large and rows[run[0]] > 1:
                 yield from _sorted_file(layout, files[run[0]], sizes[run[0]], rows[run[0]])
@@ -227,19 +228,6 @@ def _spill(
                 sizes[number] += _size(part)
                 rows[number] += part.num_rows
     return sizes, rows
-
-
-def _runs_within(sizes: Sequence[int], budget: int) -> Iterator[list[int]]:
-    """Yield runs of neighbouring file numbers that fit into `budget` bytes together."""
-    run: list[int] = []
-    bytes_held = 0
-    for number, size in enumerate(sizes):
-        if run and bytes_held + size > budget:
-            yield run
-            run, bytes_held = [], 0
-        run.append(number)
-        bytes_held += size
-    yield run
 
 
 def _stored_batches(file: Path) -> Iterator[pa.RecordBatch]:

@@ -26,13 +26,13 @@ from icewright.adapters.engines.arrow.tasks import (
     SortField,
     result_from_json,
     result_to_json,
+    sort_fields,
     split_into_bins,
 )
 from icewright.adapters.engines.failures import is_conflict, telling
 from icewright.core.errors import CommitConflict
 from icewright.core.ordering import Ordering
 from icewright.core.paths import local_path
-from icewright.core.sortedness import ordering_fields
 from icewright.core.steps import RewriteDataFiles
 from icewright.ports.work import WorkerThreads
 
@@ -262,9 +262,7 @@ class ArrowRewrite:
         if self.step.sort_order is None:
             return table_order, False
         ordering = Ordering.parse(self.step.sort_order)
-        fields = ordering_fields(schema, [column.name for column in ordering.columns])
-        pairs = zip(fields, ordering.columns, strict=True)
-        return tuple((number, c.descending, c.nulls_last) for (number, _), c in pairs), ordering.zorder
+        return sort_fields(schema, ordering), ordering.zorder
 
     def _answers(self, layout: Layout, groups: Sequence[FileGroup]) -> list[BinResult]:
         """Let tasks rewrite the bins of the groups; return what they answer."""

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
+
+_File = TypeVar("_File")
 
 _SPLIT_OVERHEAD = 5 * 1024
 
@@ -31,3 +35,15 @@ class TargetSizes:
     def _largest(self) -> int:
         """Return the maximum bytes of an output: half way between target and maximum file size."""
         return self.target + (self.max - self.target) // 2
+
+
+def groups_within(files: Sequence[_File], most_bytes: int, size_of: Callable[[_File], int]) -> Iterator[list[_File]]:
+    """Yield groups of neighbours of at most `most_bytes` each; larger files are alone."""
+    group, size = list[_File](), 0
+    for file in files:
+        if group and size + size_of(file) > most_bytes:
+            yield group
+            group, size = [], 0
+        group.append(file)
+        size += size_of(file)
+    yield group

@@ -1,7 +1,8 @@
-"""Small tables, which the service plans and commits itself from the manifests that it has read.
+"""Tables that the service plans and commits itself from the manifests that it has read.
 
-Iceberg's planner and commit in the JVM take longer than the rewrite of a few small files. Tables with more than data
-files and position deletes of one spec are left to them.
+Iceberg's planner and commit in the JVM take longer than the rewrite of a few small files; through Spark Connect there
+is no way to them at all. Small tables with data files and position deletes of one spec are rewritten this way, and
+through Connect larger ones too, with equality deletes.
 """
 
 from __future__ import annotations
@@ -12,7 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote_plus
 
+from icewright.adapters.engines.arrow.live_deletes import other_columns
 from icewright.adapters.engines.arrow.live_files import (
+    DATA,
+    EQUALITY_DELETES,
+    POSITION_DELETES,
     REQUIRED_FIELDS,
     ListedFile,
     LiveFileReader,
@@ -21,11 +26,12 @@ from icewright.adapters.engines.arrow.live_files import (
     rewrite_summary,
     with_live_content,
 )
-from icewright.adapters.engines.arrow.sizes import TargetSizes
+from icewright.adapters.engines.arrow.sizes import TargetSizes, groups_within
+from icewright.adapters.engines.arrow.small_table_limits import manifest_reader, same_partitions, unsupported_feature
 from icewright.adapters.engines.arrow.table import FileGroup, FilesChanged, RewrittenGroup
-from icewright.adapters.engines.arrow.tasks import SortField
+from icewright.adapters.engines.arrow.tasks import SortField, sort_fields
 from icewright.adapters.engines.arrow.types import single_value
-from icewright.adapters.engines.service.manifest_files import Entry, ManifestWriter, read_manifest
+from icewright.adapters.engines.service.manifest_files import Entry
 from icewright.adapters.engines.service.replacing import Replacing
 from icewright.core.ancestry import ancestors
 from icewright.core.errors import (
@@ -36,18 +42,15 @@ from icewright.core.errors import (
     MetadataUnreadable,
     TableReplaced,
 )
+from icewright.core.ordering import Ordering
 from icewright.core.paths import data_folder
 from icewright.core.runs import JOB_ID
 from icewright.core.steps import RewriteDataFiles
 from icewright.core.table import ManifestContent, ManifestFile, Snapshot, TableMetadata, columns
 from icewright.ports import Catalog, Clock, TableFiles
 
-_MAX_FILES = 2_000  # with more files the JVM's share of the time is small
-_FORMAT_VERSION = 2  # version 1 has no sequence numbers, version 3 has row ids
 _MANIFEST_BYTES = 8 << 20  # Iceberg's default of commit.manifest.target-size-bytes
 _RETRIES, _WAIT_MS, _MOST_WAIT_MS = 4, 100, 60_000  # Iceberg's defaults of commit.retry.*
-_PLACED_BY = ("write.location-provider.impl", "write.py-location-provider.impl")
-_DATA, _POSITION_DELETES, _EQUALITY_DELETES = 0, 1, 2  # content types of files
 
 
 @dataclass
@@ -65,6 +68,7 @@ class SmallTable:
     data: LiveFileReader
     deletes: LiveFileReader | None  # None until there are delete manifests
     drop_dangling: bool
+    has_jvm: bool
     _current: TableMetadata = field(init=False)
 
     def __post_init__(self) -> None:
@@ -92,12 +96,14 @@ class SmallTable:
 
     @property
     def sort_order(self) -> tuple[int, tuple[SortField, ...]] | None:
-        """Return None: only tables without a sort order are rewritten this way."""
-        return None
+        """Return the id and fields of the table's sort order; None when the table is unsorted."""
+        if self.base.sort_order is None:
+            return None
+        return self.base.sort_order_id, sort_fields(self.schema, Ordering.parse(self.base.sort_order))
 
     def older_fields(self) -> Mapping[int, Mapping[str, Any]]:
-        """Return nothing: no equality delete names a dropped column."""
-        return {}
+        """Return dropped top-level columns by id, each in its latest form."""
+        return other_columns(self.files, self.base, {field["id"] for field in self.schema["fields"]})
 
     def storage(self) -> Mapping[str, str]:
         """Return the FileIO properties of the table."""
@@ -111,7 +117,7 @@ class SmallTable:
         self.files.delete(list(paths), 1)
 
     def plan(self, step: RewriteDataFiles) -> list[FileGroup]:
-        """Return the files that Iceberg's planner would choose, one group a partition."""
+        """Return the files that Iceberg's planner would choose, in groups of one partition and of the step's size."""
         candidates = self.files.candidates(self.base, step)
         chosen = {fate.path for fate in candidates}
         groups: dict[str, list[ListedFile]] = {}
@@ -122,7 +128,15 @@ class SmallTable:
             raise MetadataUnreadable(f"{self.base.metadata_location} was read twice with different contents")
         sizes = TargetSizes(*(int(step.options[f"{name}-file-size-bytes"]) for name in ("target", "min", "max")))
         deletes = self._live_deletes(self.listed)
-        return [self._group(members, deletes, sizes) for members in groups.values()]
+        most, all_files = int(step.options["max-file-group-size-bytes"]), step.options.get("rewrite-all") == "true"
+        result: list[FileGroup] = []
+        for files in groups.values():
+            parts = [
+                self._group(members, deletes, sizes) for members in groups_within(files, most, lambda file: file.bytes)
+            ]
+            pays = all_files or len(parts) == 1
+            result += [p for p in parts if pays or len(p.files) > 1 or p.files[0].deletes or p.outputs > 1]
+        return result
 
     def output_prefix(self, group: FileGroup, number: int) -> str:
         """Return a prefix in the folder of the group's partition, as Iceberg's default location provider does."""
@@ -187,7 +201,7 @@ class SmallTable:
             raise FilesChanged(f"{metadata.ref}: a writer removed files that compaction has rewritten")
         self._check_deletes(metadata, listed, removed, starting_sequence=starting_sequence)
         remaining = [file for file in live if file.path not in rewritten_paths]
-        dangling = self._dangling(listed, remaining)
+        dangling = self._dangling(listed, remaining, starting_sequence=starting_sequence)
         replacing = Replacing(self.files, self.clock, self.catalog, metadata, current, listed)
         snapshot_id, sequence = replacing.snapshot_id, self.planned.sequence_number if starting_sequence else None
         partition_by_path = {file.path: self.data.writer.partition(file.entry.partition) for file in removed}
@@ -238,7 +252,7 @@ class SmallTable:
             new = [
                 delete
                 for path, delete in after.items()
-                if path not in before and not (starting_sequence and delete.content == _EQUALITY_DELETES)
+                if path not in before and not (starting_sequence and delete.content == EQUALITY_DELETES)
             ]
             if any(delete.applies_to(file) for delete in new for file in removed):
                 raise FilesChanged(f"{metadata.ref}: a writer {changes} deletes of files that compaction has rewritten")
@@ -246,24 +260,32 @@ class SmallTable:
     def _check_row_counts(self, removed: Sequence[ListedFile], added: Sequence[Entry]) -> None:
         """Raise `InvariantViolated` when rows appeared, or more rows are missing than deletes can name."""
         rows_before, rows_after = sum(file.entry.records for file in removed), sum(entry.records for entry in added)
-        max_deleted = sum(file.entry.records for file in self._live_deletes(self.listed))
+        deletes = self._live_deletes(self.listed)
+        by_keys = any(file.content == EQUALITY_DELETES for file in deletes)  # a key may name any number of rows
+        max_deleted = rows_before if by_keys else sum(file.entry.records for file in deletes)
         if not 0 <= rows_before - rows_after <= max_deleted:
             raise InvariantViolated(
                 f"{self.base.ref}: compaction wrote {rows_after} rows of {rows_before}, of which deletes name "
                 f"{max_deleted} at most; nothing was committed"
             )
 
-    def _dangling(self, listed: Sequence[ManifestFile], remaining: Sequence[ListedFile]) -> list[ListedFile]:
-        """Return the delete files that apply to none of the remaining data files.
+    def _dangling(
+        self, listed: Sequence[ManifestFile], remaining: Sequence[ListedFile], *, starting_sequence: bool
+    ) -> list[ListedFile]:
+        """Return the delete files that apply to none of the remaining data files, and to no output.
 
-        Outputs do not count: position deletes name rows by file path, and outputs have new paths.
+        Position deletes name rows by file path, and outputs have new paths. Equality deletes apply to outputs that
+        are older.
         """
         if not self.drop_dangling:
             return []
         return [
             file
             for file in self._live_deletes(listed)
-            if file.content == _POSITION_DELETES and not any(file.applies_to(data) for data in remaining)
+            if not any(file.applies_to(data) for data in remaining)
+            and not (
+                starting_sequence and file.content == EQUALITY_DELETES and file.sequence > self.planned.sequence_number
+            )
         ]
 
     def _validated_current(self, metadata: TableMetadata) -> tuple[Snapshot, Sequence[ManifestFile]]:
@@ -281,10 +303,10 @@ class SmallTable:
                 f"{metadata.ref}: the snapshot that compaction was planned on is not in main's history"
             )
         listed = self.files.manifests(metadata.current_snapshot)
-        reason = _unsupported_feature(metadata, listed)
+        reason = unsupported_feature(metadata, listed, has_jvm=self.has_jvm)
         if reason is None and self.deletes is None:  # the planned snapshot had none
-            deletes = _manifest_reader(self.files, metadata, listed, ManifestContent.DELETES)
-            if _same_partitions(self.data, deletes):
+            deletes = manifest_reader(self.files, metadata, listed, ManifestContent.DELETES)
+            if same_partitions(self.data, deletes):
                 self.deletes = deletes
             else:
                 reason = "rows by delete files"
@@ -310,11 +332,14 @@ class SmallTable:
         )
 
     def is_plain_parquet(self) -> bool:
-        """Return whether all files are unencrypted Parquet data in partition folders, or position deletes."""
+        """Return whether all files are unencrypted Parquet data in partition folders, or deletes that are known here.
+
+        Equality deletes are left to the JVM where there is one, whose commit decides which of them go.
+        """
         data, deletes = self._live_data(self.listed), self._live_deletes(self.listed)
         return all(
-            file.is_plain_parquet and file.content == _DATA and self._partition_folder(file) for file in data
-        ) and all(file.is_plain_parquet and file.content == _POSITION_DELETES for file in deletes)
+            file.is_plain_parquet and file.content == DATA and self._partition_folder(file) for file in data
+        ) and all(file.is_plain_parquet and (file.content == POSITION_DELETES or not self.has_jvm) for file in deletes)
 
     def _partition_folder(self, file: ListedFile) -> str | None:
         """Return the folder for new files of a file's partition; None when its path has no partition folders."""
@@ -344,57 +369,29 @@ def small_table(
     step: RewriteDataFiles,
     app_id: str,
     storage_properties: Callable[[], Mapping[str, str]],
+    *,
+    has_jvm: bool = True,
 ) -> SmallTable | None:
-    """Return the table when the service can plan and commit the step itself, else None."""
+    """Return the table when the service can plan and commit the step itself, else None.
+
+    Without a JVM larger tables are opened too.
+    """
     planned = base.current_snapshot
     if planned is None or step.user_where is not None or step.branch is not None:
         return None
     other_spec = step.options.get("output-spec-id") not in (None, str(base.default_spec_id))
-    if other_spec or step.bytes > int(step.options["max-file-group-size-bytes"]):  # which may need several groups
+    if other_spec or (has_jvm and step.bytes > int(step.options["max-file-group-size-bytes"])):
         return None
     listed = files.manifests(planned)
-    if _unsupported_feature(base, listed) is not None:
+    if unsupported_feature(base, listed, has_jvm=has_jvm) is not None:
         return None
-    data, deletes = (_manifest_reader(files, base, listed, content) for content in ManifestContent)
+    data, deletes = (manifest_reader(files, base, listed, content) for content in ManifestContent)
     if data is None or not data.writer.says(REQUIRED_FIELDS):
         return None
-    if not _same_partitions(data, deletes):
+    if not same_partitions(data, deletes):
         return None
     drop_dangling = step.options.get("remove-dangling-deletes") == "true"
     table = SmallTable(
-        files, clock, catalog, base, planned, listed, app_id, storage_properties, data, deletes, drop_dangling
+        files, clock, catalog, base, planned, listed, app_id, storage_properties, data, deletes, drop_dangling, has_jvm
     )
     return table if table.is_plain_parquet() else None
-
-
-def _same_partitions(data: LiveFileReader, deletes: LiveFileReader | None) -> bool:
-    """Return whether the partitions of data and deletes can be compared."""
-    return deletes is None or deletes.writer.partition_shape == data.writer.partition_shape
-
-
-def _manifest_reader(
-    files: TableFiles, base: TableMetadata, listed: Sequence[ManifestFile], content: ManifestContent
-) -> LiveFileReader | None:
-    """Return a reader of the manifests of this content, by the schema of the first; None when there are none."""
-    first = next(iter(with_live_content(listed, content)), None)
-    if first is None:
-        return None
-    model = read_manifest(files, first.path)
-    return LiveFileReader(files, ManifestWriter(model, base, base.default_spec_id, content))
-
-
-def _unsupported_feature(metadata: TableMetadata, listed: Sequence[ManifestFile]) -> str | None:
-    """Return the feature of the table that `SmallTable` does not support; None when there is none."""
-    snapshot, properties = metadata.current_snapshot, metadata.properties
-    if metadata.format_version != _FORMAT_VERSION or snapshot is None or snapshot.manifest_list is None:
-        return "its format"
-    if metadata.sort_order_id:
-        return "its sort order"
-    if properties.get("write.object-storage.enabled", "").lower() == "true" or any(
-        name in properties for name in _PLACED_BY
-    ):
-        return "the places of its files"
-    manifests = [m for m in listed if m.live_files]
-    if any(m.spec_id != metadata.default_spec_id for m in manifests):
-        return "its partition spec"
-    return "most of its files" if sum(m.live_files for m in manifests) > _MAX_FILES else None

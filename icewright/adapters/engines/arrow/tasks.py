@@ -9,7 +9,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from icewright.core.ordering import Ordering
+from icewright.core.sortedness import ordering_fields
+
 SortField = tuple[int, bool, bool]  # field id, descending, nulls last
+
+
+def sort_fields(schema: Mapping[str, Any], ordering: Ordering) -> tuple[SortField, ...]:
+    """Return the fields of an order by columns."""
+    fields = ordering_fields(schema, [column.name for column in ordering.columns])
+    pairs = zip(fields, ordering.columns, strict=True)
+    return tuple((number, column.descending, column.nulls_last) for (number, _), column in pairs)
 
 
 class DeleteKind(enum.StrEnum):

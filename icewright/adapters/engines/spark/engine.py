@@ -161,8 +161,9 @@ class SparkEngine:
         pool = self.pools[base.ref.catalog]
 
         stores = partial(_storage, pool, base, session)
-        small = small_table(self.files, self.clock, catalog, base, step, pool.application().app_id, stores)
-        if small is not None or pool.remote is not None:
+        app_id, has_jvm = pool.application().app_id, pool.remote is None
+        small = small_table(self.files, self.clock, catalog, base, step, app_id, stores, has_jvm=has_jvm)
+        if small is not None or not has_jvm:
             return small
         return IcebergTable(session, base.ref, _where(base, step), step.branch)
 
