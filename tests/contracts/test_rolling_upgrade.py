@@ -18,7 +18,7 @@ import pytest
 import sqlalchemy as sa
 
 from icewright.adapters.store import database
-from icewright.adapters.store.database import migrate, open_database, upgrade
+from icewright.adapters.store.database import open_database, upgrade
 from icewright.adapters.store.sql import SqlStore
 from icewright.core.errors import SchemaMismatch, StorageUnavailable
 from icewright.core.runs import JobState
@@ -186,7 +186,7 @@ def test_a_migration_waits_for_running_claims_and_loses_none(
     for worker in workers:
         worker.start()
     assert under_load.wait(30)
-    migrate(store.engine, "head")
+    upgrade(store.engine)
     for worker in workers:
         worker.join(30)
     assert {key for key in ended if key != "jobs"} == {"mismatch"}, ended

@@ -151,15 +151,11 @@ def _alembic(connection: sa.Connection) -> Config:
 
 
 def upgrade(engine: sa.Engine) -> None:
-    """Migrate the database to the newest revision. Raises `StoreUnavailable` when it does not answer."""
-    migrate(engine, "head")
+    """Create the schema in an empty database, or migrate that of an earlier release to the newest revision.
 
-
-def migrate(engine: sa.Engine, revision: str) -> None:
-    """Migrate the database to a later revision. Raises `StoreUnavailable` when it does not answer.
-
-    The migration is one transaction. In PostgreSQL it locks all tables first, and begins again when running processes
-    keep it from a lock for 5 s, or when it and one of them wait for each other.
+    Either is one transaction. In PostgreSQL it locks all tables first, and begins again when running processes keep it
+    from a lock for 5 s, or when it and one of them wait for each other. Raises `StoreUnavailable` when the database
+    does not answer, and `SchemaMismatch` for a revision that no migration of this release knows.
     """
     retrying = Retrying(
         retry=retry_if_exception(_is_lock_conflict),
@@ -168,13 +164,14 @@ def migrate(engine: sa.Engine, revision: str) -> None:
         reraise=True,
     )
     try:
-        retrying(_migrate_once, engine, revision)
+        retrying(_upgrade_once, engine)
     except SQLAlchemyError as error:
         raise unavailable(engine, error) from error
 
 
-def _migrate_once(engine: sa.Engine, revision: str) -> None:
-    from alembic import command  # noqa: PLC0415
+def _upgrade_once(engine: sa.Engine) -> None:
+    from alembic import command, util  # noqa: PLC0415
+    from alembic.runtime.migration import MigrationContext  # noqa: PLC0415
 
     with engine.connect() as connection, _without_foreign_keys(connection), connection.begin():
         if engine.dialect.name == "postgresql":
@@ -183,7 +180,18 @@ def _migrate_once(engine: sa.Engine, revision: str) -> None:
                 f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})"
             )  # one at a time, of no table too
             _lock_tables(connection)
-        command.upgrade(_alembic(connection), revision)
+        config, revision = _alembic(connection), MigrationContext.configure(connection).get_current_revision()
+        if revision is None:
+            JOBS.metadata.create_all(connection, checkfirst=False)  # a foreign table of the name is an error
+            command.stamp(config, "head")
+            return
+        try:
+            command.upgrade(config, "head")
+        except util.CommandError as error:
+            raise SchemaMismatch(
+                f"the state store has schema revision {revision}, from which this release does not upgrade: run the"
+                " version of Icewright that migrated the store; one of a build before the first release is made again"
+            ) from error
 
 
 def _lock_tables(connection: sa.Connection) -> None:
