@@ -7,9 +7,11 @@ from functools import partial
 import pytest
 
 from icewright.adapters.engines.spark.pool import first_line
+from icewright.adapters.files.local import LocalStorage
 from icewright.app.bootstrap import application, read_config
 from icewright.app.demo.tables import metrics
 from icewright.app.doctor import examine
+from icewright.ports import DeleteReport
 from tests.cli.workspace import Workspace
 from tests.servers.loopback import free_port
 
@@ -46,6 +48,18 @@ def test_a_catalog_that_is_called_otherwise(workspace: Workspace) -> None:
     with application(read_config(workspace.path), kind="test") as app:
         check = next(check for check in examine(app) if check.name == "catalog prod")
     assert (check.ok, "has some in lake" in check.result) == (False, True)
+
+
+@pytest.mark.external
+def test_a_place_from_which_nothing_can_be_deleted(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is at fault, as nothing could be cleaned up there, and so it is when the doctor looks again."""
+    monkeypatch.setattr(
+        LocalStorage, "delete", lambda _self, paths, _limit: DeleteReport((), dict.fromkeys(paths, "no"))
+    )
+    with application(read_config(workspace.path), kind="test") as app:
+        for _ in range(2):
+            (check,) = (check for check in examine(app) if check.name.startswith("storage "))
+            assert (check.ok, "could not be deleted again: no" in check.result) == (False, True)
 
 
 def test_an_error_without_a_text() -> None:
