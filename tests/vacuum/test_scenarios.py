@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -18,6 +19,7 @@ from icewright.core.table import TableRef
 from icewright.core.vacuum import EMPTY, NONE, PER_REF, UNSUPPORTED
 from icewright.core.verdicts import thresholds
 from icewright.flow.cycle import run_cycle
+from icewright.flow.execute import JobResult
 from tests.vacuuming import GRACE, NessieWorkspace, summaries
 
 pytestmark = pytest.mark.external
@@ -218,23 +220,28 @@ def test_max_snapshot_age_lengthens_the_cutoff_for_one_table(workspace: NessieWo
 
 @pytest.mark.cases(146, 149)
 def test_a_cycle_vacuums_by_itself_once_a_day(workspace: NessieWorkspace) -> None:
-    """Over all branches and tags the files go that the dry run named, and no table is vacuumed again the same day."""
+    """With branches and tags the files go that `vacuum` would delete, and no table is vacuumed again the same day."""
     workspace.rest_table("t", 2)
     workspace.branch("dev")
     workspace.rest_append("t", 7, "dev")
-    for number in (3, 4):
+    workspace.rest_append("t", 3)
+    workspace.branch("v1", tag=True)
+    for number in (4, 8):
         workspace.rest_append("t", number)
     workspace.cutoff(_moment(workspace))
     before = workspace.files()
 
+    def files(jobs: Sequence[JobResult]) -> set[str]:
+        return {f.path.removeprefix("s3://lake/") for job in jobs for o in job.outcomes for f in o.files}
+
     def cycle(*, dry_run: bool = False) -> set[str]:
         with workspace.opened(extra=VACUUM_ALONE) as app:
-            jobs = run_cycle(app.runtime, ["lake"], dry_run=dry_run).jobs
-            return {f.path.removeprefix("s3://lake/") for job in jobs for o in job.outcomes for f in o.files}
+            return files(run_cycle(app.runtime, ["lake"], dry_run=dry_run).jobs)
 
-    named = cycle(dry_run=True)
-    assert named == cycle() == before - workspace.files() != set()
-    assert workspace.rest_rows("t", "dev") == [0, 1, 7]
+    named = files(workspace.vacuum(dry_run=True).jobs)
+    assert named == cycle(dry_run=True) == cycle() == before - workspace.files() != set()
+    heads = {ref: workspace.rest_rows("t", ref) for ref in ("main", "dev", "v1")}
+    assert heads == {"main": [0, 1, 3, 4, 8], "dev": [0, 1, 7], "v1": [0, 1, 3]}
     assert cycle() == set()
     workspace.rest_append("t", 5)
     workspace.clock.advance(days=1)
