@@ -199,7 +199,7 @@ class NessieWorkspace:
         self.client._answer("POST", "config/repository", json=body)
 
     @contextmanager
-    def opened(self, *, extra: str = "", ref: str | None = None) -> Iterator[Application]:
+    def opened(self, *, extra: str = "", ref: str | None = None, kind: str = "manual") -> Iterator[Application]:
         """Icewright over the repository."""
         s3: Mapping[str, str] = self.server.s3
         path = self.home / "icewright.yaml"
@@ -212,7 +212,7 @@ class NessieWorkspace:
         )
         at_once = "" if "policy:" in extra else "policy: [{set: {deletion.delay_hours: 0}}]\n"
         path.write_text(text + at_once + extra, encoding="utf-8")
-        with application(read_config(path), kind="manual", clock=self.clock) as opened:
+        with application(read_config(path), kind=kind, clock=self.clock) as opened:
             yield opened
 
     def vacuum(self, *, dry_run: bool = False, extra: str = "") -> VacuumResult:

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from icewright.app.service import running
 from icewright.core.effective import Knobs
 from icewright.core.errors import Refused
 from icewright.core.operations import expire_snapshots
@@ -20,6 +21,7 @@ from icewright.core.vacuum import EMPTY, NONE, PER_REF, UNSUPPORTED
 from icewright.core.verdicts import thresholds
 from icewright.flow.cycle import run_cycle
 from icewright.flow.execute import JobResult
+from tests.integration.clusters import until
 from tests.vacuuming import GRACE, NessieWorkspace, summaries
 
 pytestmark = pytest.mark.external
@@ -219,7 +221,7 @@ def test_max_snapshot_age_lengthens_the_cutoff_for_one_table(workspace: NessieWo
 
 
 @pytest.mark.cases(146, 149)
-def test_a_cycle_vacuums_by_itself_once_a_day(workspace: NessieWorkspace) -> None:
+def test_cycles_and_services_vacuum_by_themselves_once_a_day(workspace: NessieWorkspace) -> None:
     """With branches and tags the files go that `vacuum` would delete, and no table is vacuumed again the same day."""
     workspace.rest_table("t", 2)
     workspace.branch("dev")
@@ -238,8 +240,17 @@ def test_a_cycle_vacuums_by_itself_once_a_day(workspace: NessieWorkspace) -> Non
         with workspace.opened(extra=VACUUM_ALONE) as app:
             return files(run_cycle(app.runtime, ["lake"], dry_run=dry_run).jobs)
 
+    def vacuumed() -> bool:
+        return bool(served.runtime.store.views.list_activity("vacuumed", None, None, 1).items)
+
     named = files(workspace.vacuum(dry_run=True).jobs)
-    assert named == cycle(dry_run=True) == cycle() == before - workspace.files() != set()
+    assert named == cycle(dry_run=True) != set()
+    with (
+        workspace.opened(extra=VACUUM_ALONE, kind="service") as served,
+        running(served, kind="service", slots=1, grace=timedelta(seconds=30)),
+    ):
+        until(vacuumed, "the service vacuums")
+    assert named == before - workspace.files()
     heads = {ref: workspace.rest_rows("t", ref) for ref in ("main", "dev", "v1")}
     assert heads == {"main": [0, 1, 3, 4, 8], "dev": [0, 1, 7], "v1": [0, 1, 3]}
     assert cycle() == set()
