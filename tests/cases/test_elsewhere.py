@@ -11,8 +11,9 @@ from icewright.app.demo.craft import Craft
 from icewright.app.demo.files import WrittenFile
 from icewright.core.policy import Operation
 from icewright.core.runs import OperationState
+from icewright.flow.adopt import adopt
 from tests.cases.test_open_world import ROWS
-from tests.cases.workspace import EXPIRE, MANIFESTS, NAME, ORPHANS, Workspace
+from tests.cases.workspace import EXPIRE, MANIFESTS, NAME, ORPHANS, Workspace, ref
 
 
 def put(workspace: Workspace, craft: Craft, folder: Path, part: str = "a") -> WrittenFile:
@@ -129,3 +130,13 @@ def test_tables_whose_metadata_lies_in_one_folder(workspace: Workspace) -> None:
     orphans |= workspace.plant(workspace.home / "warehouse/sales/other", "data/orphan.parquet")
     done = workspace.removes(orphans, name="sales.other", remove_orphans__max_delete_ratio=1)
     assert any("metadata of all is not scanned: it overlaps the place of lake.sales.orders" in n for n in done.notes)
+
+
+def test_a_table_all_of_whose_files_lie_elsewhere(workspace: Workspace) -> None:
+    """Nothing was ever written to its location, which is told; its write path is scanned, and it can be adopted."""
+    paths = {f"write.{kind}.path": f"file://{workspace.home}/{kind}" for kind in ("data", "metadata")}
+    table = workspace.icebergs["lake"].create_table(NAME, ROWS.schema, properties=paths)
+    table.append(ROWS)
+    adopt(workspace.app.runtime, ref(NAME))
+    done = workspace.removes(workspace.plant(workspace.home / "data", "orphan.parquet"))
+    assert f"{table.location()} is not scanned: there is no such folder" in done.notes

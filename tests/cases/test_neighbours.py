@@ -448,3 +448,30 @@ def test_a_table_made_anew_under_the_names_of_its_old_files(workspace: Workspace
         if salt == "old":
             for old in workspace.files(craft.folder):
                 old.unlink()
+
+
+@pytest.mark.cases(63)
+@pytest.mark.parametrize("version", ["first", "last"])
+def test_tables_without_a_uuid_are_told_apart_by_their_history(workspace: Workspace, version: str) -> None:
+    """Format v1 may leave the uuid out: old versions of the table itself are orphans, and another table's are not."""
+    location = f"file://{workspace.home}/warehouse/sales/orders"
+    own, others = list[Path](), list[Path]()
+    for name, paths in ((NAME, own), ("sales.other", others)):
+        table = workspace.icebergs["lake"].create_table(name, ROWS.schema, location, properties={"format-version": "1"})
+        for _ in range(4):
+            paths.append(Path(local_path(table.metadata_location) or ""))
+            table.append(ROWS)
+        paths.append(Path(local_path(table.metadata_location) or ""))
+        for path in paths:
+            edit(path, lambda document: document.pop("table-uuid"))
+        edit(paths[-1], lambda document: document.update({"metadata-log": document["metadata-log"][-1:]}))
+    workspace.unregister("sales.other")
+    left = others.pop(0 if version == "first" else -1)
+    for path in others:
+        path.unlink()
+    workspace.grow_old(workspace.home)
+    workspace.refused(ORPHANS, left.name, "[foreign_metadata]", remove_orphans__max_delete_ratio=1)
+    left.unlink()
+    assert workspace.run(ORPHANS, remove_orphans__max_delete_ratio=1).state is OperationState.COMMITTED
+    assert [path.exists() for path in own] == [False, False, False, True, True]
+    assert reads(workspace.icebergs["lake"].load_table(NAME))

@@ -289,7 +289,8 @@ def test_the_storage_says_its_own_time(workspace: Workspace) -> None:
 def test_a_table_whose_location_is_a_folder_of_others(workspace: Workspace) -> None:
     """Its writer put it where somebody's older files lie: nobody's scan deletes them before a person has looked."""
     folder = workspace.home / "warehouse" / "landing"
-    landed = workspace.plant(folder, "monday.csv", "data/part-0.parquet", days=30)
+    landed = workspace.plant(folder, "monday.csv", "data/00000-0.parquet", days=30)
+    landed |= workspace.plant(folder, "export/part-00000.parquet", days=9)  # what a job wrote there later
     craft = workspace.craft("sales.landing")
     workspace.commits(craft, [30, 20])
     path = craft.publish(register=False)
@@ -299,7 +300,7 @@ def test_a_table_whose_location_is_a_folder_of_others(workspace: Workspace) -> N
         target.write_bytes(file.read_bytes().replace(str(craft.folder).encode(), str(folder).encode()))
     edit(folder / path.relative_to(craft.folder), lambda d: d.update({"location": f"file://{folder}"}))
     workspace.register("sales.landing", f"file://{folder / path.relative_to(craft.folder)}")
-    for left in ("monday.csv", "data/part-0.parquet"):
+    for left in ("monday.csv", "export/part-00000.parquet", "data/00000-0.parquet"):
         state, reason = by_itself(workspace, name="sales.landing")
         assert (state, "[unnamed_files]" in reason) == (OperationState.SKIPPED, True), reason
         assert all(p.exists() for p in landed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import polars as pl
@@ -12,7 +13,7 @@ from icewright.adapters.engines.service.listing import metadata_files, strange_m
 from icewright.adapters.engines.service.other_formats import markers_of_other_formats
 from icewright.adapters.engines.service.registry import Surroundings
 from icewright.adapters.engines.service.successors import Strange, StrangeFiles, identify
-from icewright.core.errors import MetadataUnreadable, Refused
+from icewright.core.errors import FolderMissing, MetadataUnreadable, Refused
 from icewright.core.paths import key
 from icewright.core.table import TableMetadata
 from icewright.ports import Adoptable
@@ -64,9 +65,10 @@ class Adopting:
         named = {key(path) for path in (metadata.metadata_location, *metadata.metadata_log)}
         strange: list[Strange] = []
         for root in (metadata.location, *metadata.write_paths):
-            for batch in self.guard.registry.files.listing(root):
-                frame = metadata_files(pl.DataFrame(pl.from_arrow(batch)))
-                strange += [Strange(*row) for row in frame.rows() if key(row[0]) not in named]
+            with suppress(FolderMissing):  # of a table all of whose files lie elsewhere
+                for batch in self.guard.registry.files.listing(root):
+                    frame = metadata_files(pl.DataFrame(pl.from_arrow(batch)))
+                    strange += [Strange(*row) for row in frame.rows() if key(row[0]) not in named]
         return strange
 
     def _identified(
@@ -84,7 +86,8 @@ class Adopting:
                 readable = [file for file in readable if file is not broken]
 
     def _require_no_live_owner(self, metadata: TableMetadata, files: StrangeFiles, surroundings: Surroundings) -> None:
-        live_tables = {o.registration.table_uuid: o for o in surroundings.others if o.pointer is not None}
+        named = [o for o in surroundings.others if o.pointer is not None and o.registration.table_uuid]
+        live_tables = {o.registration.table_uuid: o for o in named}
         for path, uuid in files.foreign:
             if uuid in live_tables and not self.guard.has_left(metadata, live_tables[uuid], surroundings):
                 raise Refused(

@@ -18,6 +18,7 @@ from icewright.core.table import TableMetadata
 _WRITTEN_BY_TABLES = (
     r"\.(?:parquet|orc|avro|puffin|stats|bin|crc)$|\.metadata\.json(?:\.gz)?$|\.gz\.metadata\.json$|\.tmp$"
 )
+_WRITTEN_BY_JOBS = r"(?:^|/)part-[^/]*$"  # by Hadoop and Spark, where they write files and no table
 _LOG_LENGTH = 100  # Iceberg's default of write.metadata.previous-versions-max
 _MAX_SKEW = timedelta(hours=1)  # how far our clock may be ahead of the storage's
 
@@ -46,7 +47,8 @@ class Doubts:
         if self._confirmed or orphans.is_empty():
             return
         path = pl.col("path")
-        strange = orphans.filter(~path.str.to_lowercase().str.contains(_WRITTEN_BY_TABLES) | path.is_in(documents))
+        of_tables = path.str.to_lowercase().str.contains(_WRITTEN_BY_TABLES) & ~path.str.contains(_WRITTEN_BY_JOBS)
+        strange = orphans.filter(~of_tables | path.is_in(documents))
         why = "is no file that a writer of Iceberg tables leaves"
         if strange.is_empty() and self._created is not None:
             strange = orphans.filter(pl.col("modified") < self._created)

@@ -111,11 +111,20 @@ class LocationListing:
     older_than: datetime
     canonical: Canonical
     files: int = 0
+    missing: list[str] = field(default_factory=list)  # roots that do not exist
     _named: PathHashes = field(default_factory=PathHashes)
     _old: list[pl.Series] = field(default_factory=list)
     _metadata_files: list[pl.DataFrame] = field(default_factory=list)  # with when they were written
     _spool: IO[bytes] = field(default_factory=lambda: tempfile.SpooledTemporaryFile(_IN_MEMORY))  # noqa: SIM115 - `close`
     _writer: pa.ipc.RecordBatchStreamWriter | None = None
+
+    def add_all(self, root: str, batches: Iterable[pa.RecordBatch]) -> None:
+        """Add all files below `root`, which need not exist: data and metadata may have folders of their own."""
+        try:
+            for batch in batches:
+                self.add(root, batch)
+        except FolderMissing:
+            self.missing.append(root)
 
     def add(self, root: str, batch: pa.RecordBatch) -> None:
         """Add files below `root`. Raises `Refused` when one of them belongs to another format's dataset."""

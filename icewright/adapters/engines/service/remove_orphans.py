@@ -142,8 +142,7 @@ class RemoveOrphansInService:
         with closing(LocationListing(base, step.older_than, files.canonical)) as listing, WorkerThreads(1) as meanwhile:
             early = meanwhile.submit(self._reached, base, step)
             for root in roots:
-                for batch in self._listed(root, step, invalid_names.append):
-                    listing.add(root, batch)
+                listing.add_all(root, self._listed(root, step, invalid_names.append))
             fresh = _same_table(base, catalog.load(base.ref))
             reached, manifests = early.result() if fresh == base else self._reached(fresh, step)
             # another job deletes these, or an undo takes them back
@@ -170,6 +169,7 @@ class RemoveOrphansInService:
         no_flood(base, orphan_count, listing.files, step.max_delete_ratio)
         rows = pl.concat(chunks).sort("path").rows()
         notes += Judgement(_NO_ORPHANS, stays).notes()
+        notes += [f"{root} is not scanned: there is no such folder" for root in listing.missing]
         notes += [f"{orphan_count - len(rows)} more orphans wait for the next run"] if orphan_count > len(rows) else []
         notes += [f"{path} is no metadata (empty, or cut); it goes when it is old enough" for path in strange.debris]
         notes += [f"{path} is no metadata of a table, but JSON of something else" for path in strange.documents]
@@ -207,8 +207,7 @@ class RemoveOrphansInService:
         """Return the number of old files under the location that the table does not reach, of any owner."""
         files = self.deletion.files
         with closing(LocationListing(base, older_than, files.canonical)) as listing:
-            for batch in files.listing(base.location):
-                listing.add(base.location, batch)
+            listing.add_all(base.location, files.listing(base.location))
             reached = PathHashes.of(sets.reached(files, base), files.canonical)
             return sum(chunk.height for chunk in listing.orphans(reached))
 

@@ -58,8 +58,7 @@ def identify(
     it was made at the time of the version that replaced its base. Raises `MetadataUnreadable` when a file may be
     somebody's and cannot be read.
     """
-    own: list[tuple[Strange, Lineage]] = []
-    foreign: list[tuple[str, str]] = []
+    tables: list[tuple[Strange, Lineage]] = []
     debris: list[str] = []
     documents: list[str] = []
     for file in strange:
@@ -72,17 +71,37 @@ def identify(
         candidate = lineage(content, file.path)
         if candidate is None:
             (documents if is_document(content, file.path) else debris).append(file.path)
-        elif candidate.table_uuid == metadata.table_uuid or _is_ancestor(candidate, metadata):
-            own.append((file, candidate))
-        elif candidate.table_uuid not in adopted:
-            foreign.append((file.path, candidate.table_uuid))
+        else:
+            tables.append((file, candidate))
+    named = frozenset[str]() if metadata.table_uuid else _own_versions(metadata, tables, read)
+    own = [(file, candidate) for file, candidate in tables if _is_own(file, candidate, metadata, named)]
+    foreign = [
+        (file.path, candidate.table_uuid)
+        for file, candidate in tables
+        if candidate.table_uuid not in adopted and not _is_own(file, candidate, metadata, named)
+    ]
     return StrangeFiles(tuple(foreign), tuple(_successors(metadata, own, read)), tuple(debris), tuple(documents))
 
 
-def _is_ancestor(candidate: Lineage, metadata: TableMetadata) -> bool:
-    """Return whether a file without a uuid is from the time before the table had one."""
-    same_place = key(candidate.location).rstrip("/") == key(metadata.location).rstrip("/")
-    return not candidate.table_uuid and same_place and bool(candidate.snapshot_ids & metadata.by_id.keys())
+def _is_own(file: Strange, candidate: Lineage, metadata: TableMetadata, named: frozenset[str]) -> bool:
+    """Return whether a file is a version of the table by its uuid, or by its history where it has no uuid.
+
+    A table that has a uuid now may have come to it late. One that has none is not every other that has none: its
+    versions have snapshots in common with it, or logs that lead to the `named` ones.
+    """
+    if candidate.table_uuid:
+        return candidate.table_uuid == metadata.table_uuid
+    shares_snapshots = bool(candidate.snapshot_ids & metadata.by_id.keys())
+    if metadata.table_uuid:
+        return shares_snapshots and key(candidate.location).rstrip("/") == key(metadata.location).rstrip("/")
+    return shares_snapshots or not named.isdisjoint(map(key, (file.path, *candidate.log)))
+
+
+def _own_versions(
+    metadata: TableMetadata, files: Sequence[tuple[Strange, Lineage]], read: Callable[[str], bytes]
+) -> frozenset[str]:
+    """Return the keys of the current version and of those before it, as far back as logs lead."""
+    return frozenset(_replaced_by(metadata, files, read)) | {key(metadata.metadata_location)}
 
 
 def _successors(

@@ -170,8 +170,7 @@ class BranchVacuum:
         in_time(base, base.location, started, self.storage_time)
         with closing(LocationListing(base, started - work.survey.policy.grace, files.canonical)) as listing:
             for root in roots:
-                for batch in files.listing(root):
-                    listing.add(root, batch)
+                listing.add_all(root, files.listing(root))
             mark, survey = self._mark_live(work)
             self._may_touch(survey, table)
             self._readable(survey, table, mark)
@@ -196,6 +195,7 @@ class BranchVacuum:
             )
             scanned = listing.files
         self._no_flood(work, base, orphans, scanned)
+        notes += [f"{root} is not scanned: there is no such folder" for root in listing.missing]
         notes += [note for one in judgements for note in one.notes()]
         deleted = DeletionResult(orphans)
         if orphans and not work.dry_run:
