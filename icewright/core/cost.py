@@ -27,9 +27,8 @@ _KEY_FILES_PER_SECOND = 100.0  # small files whose key columns are read
 DELETE_FILE_BYTES = 64 * 1024  # assumed for a position delete file, as facts have no size of it
 LEAST_TABLES = 3  # that must have runs before their median counts as typical
 _MAX_CORRECTION = 100.0  # times, up or down, that a prediction may be corrected
-_REMOVED_FILES: Mapping[
-    Operation, Mapping[str, int]
-] = {  # metrics of a run whose signed sum is the number of files removed
+# metrics of a run whose signed sum is the number of files removed
+_REMOVED_FILES: Mapping[Operation, Mapping[str, int]] = {
     Operation.COMPACT: {"files_merged": 1, "files_written": -1, "delete_files_removed": 1},
     Operation.REWRITE_DELETES: {"files_rewritten": 1, "files_written": -1},
     Operation.REWRITE_MANIFESTS: {"manifests_rewritten": 1, "manifests_written": -1},

@@ -88,9 +88,8 @@ class Policy:
         for name, origin in settings:
             origins.setdefault(name, []).append(self._apply_guardrails(name, origin))
         bounded = {g.knob for g in self.guardrails} - origins.keys()
-        for default in sorted(
-            bounded, key=lambda name: name != PRESET.name
-        ):  # the preset first, as its values replace defaults
+        # the preset first, as its values replace defaults
+        for default in sorted(bounded, key=lambda name: name != PRESET.name):
             for name, origin in self._expanded("default", "", {default: KNOBS[default].default}):
                 value = self._apply_guardrails(name, origin)
                 if value.note or name != default:

@@ -205,9 +205,8 @@ def _straight(metadata: TableMetadata, now: datetime, older_than: datetime, reta
     (main,), snapshots = metadata.refs, metadata.snapshots
     age = main.max_snapshot_age if main.max_snapshot_age is not None else now - older_than
     least = main.min_snapshots_to_keep if main.min_snapshots_to_keep is not None else retain_last
-    newest = len(snapshots) - _kept_by_count(
-        main, reversed(snapshots), retain_last
-    )  # from here on the count keeps them
+    # from here on the count keeps them
+    newest = len(snapshots) - _kept_by_count(main, reversed(snapshots), retain_last)
     young = bisect_left(snapshots, True, key=lambda s: now - s.timestamp <= age)  # from here on their age does
     gone = max(0, min(newest, young))
     names = {len(snapshots) - 1: "current snapshot"}

@@ -75,9 +75,8 @@ class PartitionChange:
     bytes_in: int
     files_out: int
     bytes_out: int
-    by_deletes: bool = field(
-        default=False, kw_only=True
-    )  # rewritten to apply deletes: its sizes were not what was to be mended
+    # rewritten to apply deletes: its sizes were not what was to be mended
+    by_deletes: bool = field(default=False, kw_only=True)
     branch: str | None = field(default=None, kw_only=True)  # None: main
 
 

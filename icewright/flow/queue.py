@@ -160,9 +160,8 @@ def _limits(runtime: Runtime) -> Limits:
 def _adapt(runtime: Runtime, now: datetime) -> None:
     """Adapt the concurrency limit of each pool to the load that its Spark applications report."""
     limits = runtime.store.planning.pool_limits()
-    processes = [
-        row for row in runtime.store.processes.list() if now - row.heartbeat <= LEASE
-    ]  # the others may be gone
+    # the others may be gone
+    processes = [row for row in runtime.store.processes.list() if now - row.heartbeat <= LEASE]
     for name, pool in runtime.limits.pools.items():
         limit = limits.get(name, pool.max_concurrent)
         changed = adapted(limit, _load(name, processes), pool.max_concurrent)

@@ -81,12 +81,10 @@ class Runtime:
     emit: Listener = field(default=_ignore_event)
     stopping: Callable[[], bool] = field(default=_not_stopping)  # whether the process is about to end
     vacuums: Mapping[str, Vacuum] = field(default_factory=dict)  # of catalogs with branches
-    process_has_ended: Callable[[str], bool] = field(
-        default=_holder_state_unknown
-    )  # whether the process of this name has surely ended
-    calibration: Callable[[], Mapping[Operation, Factors]] = field(
-        default=_no_factors
-    )  # learned from the runs of all tables
+    # whether the process of this name has surely ended
+    process_has_ended: Callable[[str], bool] = field(default=_holder_state_unknown)
+    # learned from the runs of all tables
+    calibration: Callable[[], Mapping[Operation, Factors]] = field(default=_no_factors)
 
     def record_event(self, kind: str, ref: TableRef, details: Mapping[str, Any]) -> None:
         """Record an event of a table in the store and emit it."""

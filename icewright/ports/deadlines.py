@@ -43,9 +43,8 @@ class CatalogCalls:
     """
 
     limits: Mapping[str, timedelta]  # by catalog
-    _running: dict[str | TableRef, _Running] = field(
-        default_factory=dict, init=False
-    )  # the oldest calls, or overdue ones
+    # the oldest calls, or overdue ones
+    _running: dict[str | TableRef, _Running] = field(default_factory=dict, init=False)
 
     def ask(self, catalog: str, call: Callable[[], T], failing: Callable[[], str | None] = lambda: None) -> T:
         """Return the answer of a catalog, or raise what the call raises.

@@ -256,9 +256,8 @@ class Registration:
         folder = metadata.metadata_location.rpartition("/")[0]
         at = _SPELLING.place(folder)
         places = (metadata.location, *metadata.write_paths)
-        if not any(
-            at.may_lie_in(_SPELLING.place(place)) for place in places
-        ):  # the table was moved, and its metadata was not
+        # the table was moved, and its metadata was not
+        if not any(at.may_lie_in(_SPELLING.place(place)) for place in places):
             places = (*places, table_folder(metadata.metadata_location))
         if at not in {_SPELLING.place(f"{place}/metadata") for place in places}:
             places = (*places, f"{folder}/")

@@ -113,10 +113,10 @@ class ManifestReader:
         batches_by_path = self.cache.load([(m.path, m.length) for m in manifests])
         missing = [m for m in manifests if m.path not in batches_by_path]
         for tasks in _chunks(missing):
-            read = {m.path: batch for part in _side_by_side(self._batches, tasks) for m, batch in part}
+            read = {m.path: batch for part in _in_parallel(self._batches, tasks) for m, batch in part}
             self.cache.save({(m.path, m.length): read[m.path] for task in tasks for m in task})
             batches_by_path |= read
-        batches = [_whole(m, batches_by_path[m.path]) for m in manifests]
+        batches = [_complete(m, batches_by_path[m.path]) for m in manifests]
         table = pa.Table.from_batches(batches, ENTRY).combine_chunks()
         return _inherit(table, manifests, [b.num_rows for b in batches])
 
@@ -127,7 +127,7 @@ class ManifestReader:
         """
         start = 0
         for tasks in _chunks(manifests):
-            for task, frame in zip(tasks, _side_by_side(self._live, tasks), strict=True):
+            for task, frame in zip(tasks, _in_parallel(self._live, tasks), strict=True):
                 yield frame.with_columns(pl.col("manifest") + start)
                 start += len(task)
 
@@ -140,9 +140,7 @@ class ManifestReader:
         schema = {"path": pl.String, "bytes": pl.Int64, "spec_id": pl.Int32, "partition": pl.String}
         frames = [pl.DataFrame(schema=schema).with_columns(_bounds_of(field_ids))]
         for tasks in _chunks(data):
-            frames += [
-                f for part in _side_by_side(lambda some: self._read_bounds(some, field_ids), tasks) for f in part
-            ]
+            frames += [f for part in _in_parallel(lambda some: self._read_bounds(some, field_ids), tasks) for f in part]
         return pl.concat(frames)
 
     def _read_bounds(self, manifests: Sequence[ManifestFile], field_ids: Sequence[int]) -> list[pl.DataFrame]:
@@ -165,7 +163,7 @@ class ManifestReader:
         path = snapshot.manifest_list
         manifests = self.manifests(snapshot) if path is None else listed(read_list(self.storage, path))
         for tasks in _chunks(manifests):
-            _side_by_side(self._decode, tasks)
+            _in_parallel(self._decode, tasks)
 
     def _decode(self, manifests: Sequence[ManifestFile]) -> None:
         for schema, group in self._by_schema(manifests):
@@ -194,14 +192,14 @@ class ManifestReader:
     def _read_live(self, manifests: Sequence[ManifestFile]) -> pl.DataFrame:
         cached_batches = self.cache.load([(m.path, m.length) for m in manifests])
         number_of = {m.path: number for number, m in enumerate(manifests)}
-        cached = {m.path: _whole(m, cached_batches[m.path]) for m in manifests if m.path in cached_batches}
+        cached = {m.path: _complete(m, cached_batches[m.path]) for m in manifests if m.path in cached_batches}
         table = pa.Table.from_batches(cached.values(), ENTRY).select(["status", *_LIVE]).combine_chunks()
         numbers = _numbers((number_of[path], batch.num_rows) for path, batch in cached.items())
         live = pl.DataFrame(pl.from_arrow(table)).with_columns(numbers).filter(pl.col("status") != DELETED)
         frames = [live.select(*_LIVE, "manifest")]
         for schema, group in self._by_schema([m for m in manifests if m.path not in cached_batches]):
             for manifest, one in group:
-                _counted(manifest, one.records)
+                _require_count(manifest, one.records)
             with readable(m.path for m, _ in group):
                 body, records = avro.joined(c for _, c in group), sum(c.records for _, c in group)
                 raw = avro.read(schema, records, body, (_STATUS, _PATH, _BYTES, _CONTENT, _FORMAT), _REQUIRED)
@@ -248,7 +246,7 @@ def _chunks(manifests: Sequence[ManifestFile]) -> Iterator[list[list[ManifestFil
         yield tasks
 
 
-def _side_by_side(
+def _in_parallel(
     read: Callable[[Sequence[ManifestFile]], Result], tasks: Sequence[Sequence[ManifestFile]]
 ) -> list[Result]:
     if len(tasks) == 1:
@@ -257,15 +255,15 @@ def _side_by_side(
         return list(pool.map(read, tasks))
 
 
-def _counted(manifest: ManifestFile, records: int) -> None:
+def _require_count(manifest: ManifestFile, records: int) -> None:
     """Raise unless the manifest list counts as many entries: with fewer, live files would look unreached."""
     expected = manifest.added_files + manifest.existing_files + manifest.deleted_files
     if expected and expected != records:  # lists of format v1 may leave the counts out
         raise MetadataUnreadable(f"{manifest.path} has {records} entries where its manifest list says {expected}")
 
 
-def _whole(manifest: ManifestFile, batch: pa.RecordBatch) -> pa.RecordBatch:
-    _counted(manifest, batch.num_rows)
+def _complete(manifest: ManifestFile, batch: pa.RecordBatch) -> pa.RecordBatch:
+    _require_count(manifest, batch.num_rows)
     return batch
 
 

@@ -261,9 +261,8 @@ class ObjectStorage:
         """
         stats: dict[str, FileStat] = {}
         folder = os.path.commonpath([keys[0], keys[-1]])
-        if (
-            len(keys) < _MIN_FILES_PER_PAGE or not folder
-        ):  # from the root obstore takes keys that begin with a slash for others
+        # from the root obstore takes keys that begin with a slash for others
+        if len(keys) < _MIN_FILES_PER_PAGE or not folder:
             return stats
         key_set = set(keys)
         try:

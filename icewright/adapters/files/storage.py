@@ -71,9 +71,8 @@ class Storages:
     """
 
     local: Storage
-    bucket: Callable[
-        [str, CredentialSource | None], Storage
-    ]  # opens the store of `scheme://bucket`; raises `UnsupportedTable`
+    # opens the store of `scheme://bucket`; raises `UnsupportedTable`
+    bucket: Callable[[str, CredentialSource | None], Storage]
     credentials: Callable[[str], VendedCredentials | None] = lambda _: None  # that a catalog vends for a path
     allows: Callable[[str], bool] = lambda _: True  # whether a file may be written or deleted at all
     _open: dict[tuple[str, str], Storage] = field(default_factory=dict, init=False)

@@ -114,9 +114,8 @@ class SqlRequests(IdempotencyKeys):
 
     def begin(self, request_id: str, body: str, now: datetime) -> Answered | None:
         with self.db.begin() as connection:
-            abandoned = REQUESTS.c.answer.is_(None) & (
-                REQUESTS.c.at < now - _LONGEST_REQUEST
-            )  # by a process that ended
+            # by a process that ended
+            abandoned = REQUESTS.c.answer.is_(None) & (REQUESTS.c.at < now - _LONGEST_REQUEST)
             connection.execute(sa.delete(REQUESTS).where(abandoned | (REQUESTS.c.at < now - _KEY_LIFETIME)))
             insert = dialect_insert(connection, REQUESTS).values(id=request_id, body=body, at=now)
             claim = insert.on_conflict_do_nothing(index_elements=["id"]).returning(REQUESTS.c.id)

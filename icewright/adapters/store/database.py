@@ -176,9 +176,8 @@ def _upgrade_once(engine: sa.Engine) -> None:
     with engine.connect() as connection, _without_foreign_keys(connection), connection.begin():
         if engine.dialect.name == "postgresql":
             connection.exec_driver_sql("SET LOCAL lock_timeout = '5s'")
-            connection.exec_driver_sql(
-                f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})"
-            )  # one at a time, of no table too
+            # one at a time, of no table too
+            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})")
             _lock_tables(connection)
         config, revision = _alembic(connection), MigrationContext.configure(connection).get_current_revision()
         if revision is None:

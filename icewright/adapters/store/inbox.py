@@ -319,9 +319,8 @@ def _schedule_listings(connection: sa.Connection, catalogs: Iterable[str], now: 
         row = connection.execute(sa.select(*columns).where(this_catalog).with_for_update()).first()
         if row is None or row.failures:
             continue
-        listing = (
-            row.detecting_until is not None and row.detecting_until > now
-        )  # the listing under way may have missed this change
+        # the listing under way may have missed this change
+        listing = row.detecting_until is not None and row.detecting_until > now
         last = now if listing else row.detected_at
         earliest = now if last is None else max(now, last + _LISTING_COOLDOWN)
         if listing or row.detect_at > earliest:

@@ -55,9 +55,8 @@ def overview(connection: sa.Connection, sight: VisibilityFilter, since: datetime
     jobs = jobs.where(in_view, JOBS.c.state.in_((JobState.QUEUED, JobState.RUNNING))).group_by(JOBS.c.state)
     jobs_by_state = {row.state: row[1] for row in connection.execute(jobs)}
     kinds = (VERDICTS.c.operation, VERDICTS.c.verdict)
-    hidden = VERDICTS.c.table_id.in_(
-        sa.select(TABLES.c.id).where(~in_view)
-    )  # few rows, where a join would visit each verdict
+    # few rows, where a join would visit each verdict
+    hidden = VERDICTS.c.table_id.in_(sa.select(TABLES.c.id).where(~in_view))
     verdicts = sa.select(*kinds, sa.func.count()).where(~hidden).group_by(*kinds)
     verdict_counts = {(operation, verdict): count for operation, verdict, count in connection.execute(verdicts)}
     return FleetOverview(

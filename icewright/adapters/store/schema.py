@@ -128,9 +128,8 @@ RUNS = sa.Table(
     sa.Column("after", sa.JSON, nullable=False),
     sa.Column("partitions", sa.JSON),
     sa.Column("gb_hours", sa.Float, nullable=False, server_default="0"),
-    sa.Column(
-        "tried", sa.Boolean, nullable=False, server_default=sa.true()
-    ),  # False: the operation was not due and did not run
+    # False: the operation was not due and did not run
+    sa.Column("tried", sa.Boolean, nullable=False, server_default=sa.true()),
     sa.Index("ix_runs_job_id", "job_id"),
     sa.Index("ix_runs_finished", "finished"),
     sa.Index("ix_runs_table_id_operation_finished", "table_id", "operation", "finished"),

@@ -23,13 +23,11 @@ _CHUNK = 500
 
 _Item = TypeVar("_Item")
 
-NAMED = tuple(
-    TABLES.c[name] == sa.bindparam(name) for name in ("catalog", "namespace", "name")
-)  # parameters: `name_columns`
+# parameters: `name_columns`
+NAMED = tuple(TABLES.c[name] == sa.bindparam(name) for name in ("catalog", "namespace", "name"))
 
-SAME_TABLE = TABLES.c.table_uuid.is_(None) | (
-    TABLES.c.table_uuid == JOBS.c.table_uuid
-)  # the job was on the table that has the name now
+# the job was on the table that has the name now
+SAME_TABLE = TABLES.c.table_uuid.is_(None) | (TABLES.c.table_uuid == JOBS.c.table_uuid)
 
 # of a due operation: processes of versions before 0010 write no `since`
 DUE_SINCE = sa.func.coalesce(VERDICTS.c.since, VERDICTS.c.at)

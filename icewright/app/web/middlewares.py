@@ -207,9 +207,8 @@ class RequestLogMiddleware:
             await problem.response(scope)(scope, receive, send_with_headers)
         finally:
             elapsed_ms = (time.perf_counter() - started) * 1000
-            path = scope.get("raw_path", b"").decode(
-                "ascii", "replace"
-            )  # percent-encoded, so that a newline cannot forge a log line
+            # percent-encoded, so that a newline cannot forge a log line
+            path = scope.get("raw_path", b"").decode("ascii", "replace")
             client = (scope.get("client") or ("-",))[0]
             _log.info(
                 "%s %s %s %.1f ms from %s, request %s", scope["method"], path, status, elapsed_ms, client, request_id

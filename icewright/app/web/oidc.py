@@ -201,9 +201,8 @@ def _claims(oidc: OidcSection, request: Request, attempt: LoginAttempt, code: st
             token = client.fetch_token(metadata["token_endpoint"], code=code, code_verifier=attempt.verifier)
         keys = KeySet.import_key_set(httpx2.get(metadata["jwks_uri"], timeout=_TIMEOUT).json())
         offered = metadata.get("id_token_signing_alg_values_supported", ["RS256"])
-        algorithms = [
-            name for name in offered if name[:2] in ("RS", "PS", "ES", "Ed")
-        ]  # asymmetric algorithms only: an HMAC key could be guessed or public
+        # asymmetric algorithms only: an HMAC key could be guessed or public
+        algorithms = [name for name in offered if name[:2] in ("RS", "PS", "ES", "Ed")]
         registry = JWSRegistry(algorithms=algorithms, strict_check_header=False)
         decoded = jwt.decode(token["id_token"], key=keys, registry=registry)
         options = {"iss": {"essential": True, "value": metadata["issuer"]}, "nonce": {"essential": True}}

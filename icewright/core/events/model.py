@@ -28,7 +28,7 @@ Name = tuple[str, ...]  # of a table as its sender writes it: catalog, namespace
 METADATA_FILES = (".metadata.json", ".metadata.json.gz")
 
 
-def wrong(where: str, value: object, right: str) -> NoReturn:
+def reject(where: str, value: object, right: str) -> NoReturn:
     """Raise `BadEvent` for a value of the wrong kind; the message does not repeat the value."""
     raise BadEvent([f"{where}: {kind(value)} given; write {right}"])
 
@@ -52,13 +52,13 @@ def mapping(value: object, where: str) -> Mapping[str, object]:
     """Return the value as a JSON object. Raises `BadEvent` for any other kind."""
     if isinstance(value, dict):
         return value
-    wrong(where, value, "a mapping")
+    reject(where, value, "a mapping")
 
 
 def items(value: object, where: str) -> Sequence[object]:
     """Return a JSON array of at most `MOST` entries. Raises `BadEvent` for anything else."""
     if not isinstance(value, list):
-        wrong(where, value, "a list")
+        reject(where, value, "a list")
     if len(value) > MOST:
         raise BadEvent([f"{where}: {len(value)} entries given; send at most {MOST} at a time"])
     return value
@@ -67,7 +67,7 @@ def items(value: object, where: str) -> Sequence[object]:
 def text(value: object, where: str) -> str:
     """Return a text that can be stored: not blank, no NUL, no half of a surrogate pair."""
     if not isinstance(value, str) or not value.strip():
-        wrong(where, value if not isinstance(value, str) else None, "text")
+        reject(where, value if not isinstance(value, str) else None, "text")
     if len(value) > LONGEST:
         raise BadEvent([f"{where}: {len(value)} characters given; write at most {LONGEST}"])
     if "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):
@@ -80,7 +80,7 @@ def number(value: object, where: str, most: float = _LARGEST) -> float:
     if value is None:
         return 0.0
     if isinstance(value, bool) or not isinstance(value, int | float):
-        wrong(where, value, "a number")
+        reject(where, value, "a number")
     if not 0 <= value <= most:
         raise BadEvent([f"{where}: the number is out of range; write one from 0 to {most:.0f}"])
     return float(value)
@@ -91,7 +91,7 @@ def identifier(value: object, where: str) -> int | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < 2**63:
-        wrong(where, value, "a whole number of 64 bits")
+        reject(where, value, "a whole number of 64 bits")
     return value
 
 
@@ -115,7 +115,7 @@ def moment(value: object, where: str, now: datetime) -> datetime:
         if isinstance(value, str):
             parsed = datetime.fromisoformat(value)
         elif isinstance(value, bool) or not isinstance(value, int | float):
-            wrong(where, value, expected)
+            reject(where, value, expected)
         else:
             parsed = datetime.fromtimestamp(value, UTC)
         parsed = parsed.replace(tzinfo=parsed.tzinfo or UTC).astimezone(UTC)

@@ -30,10 +30,10 @@ from icewright.core.events.model import (
     milliseconds,
     moment,
     number,
+    reject,
     table_name,
     tables_named,
     text,
-    wrong,
 )
 from icewright.core.words import near
 
@@ -236,7 +236,7 @@ def structured(document: Mapping[str, object], where: str, now: datetime) -> Mes
     if "data_base64" in document:
         coded = document["data_base64"]
         if not isinstance(coded, str):
-            wrong(f"{where}data_base64", coded, "text")
+            reject(f"{where}data_base64", coded, "text")
         try:
             data = decoded(b64decode(coded, validate=True))
         except ValueError:
@@ -341,7 +341,7 @@ def _batch(document: object, now: datetime) -> tuple[Message, ...]:
     faults: list[str] = []
     for i, item in enumerate(items(document, "the batch")):
         if not isinstance(item, dict):
-            wrong(f"[{i}]", item, "a CloudEvent")
+            reject(f"[{i}]", item, "a CloudEvent")
         try:
             parsed.append(structured(item, f"[{i}].", now))
         except BadEvent as error:

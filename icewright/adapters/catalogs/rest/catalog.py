@@ -88,9 +88,8 @@ class RestCatalog:
     _credentials: CredentialStore = field(init=False)
     _memo: MetadataCache = field(default_factory=MetadataCache, init=False)
     _pointer_cache: dict[TableRef, tuple[str, str]] = field(default_factory=dict, init=False)  # ETag of refs, location
-    _load_cache: dict[TableRef, tuple[str, str, bytes]] = field(
-        default_factory=dict, init=False
-    )  # ETag, location, checksum
+    # ETag, location, checksum
+    _load_cache: dict[TableRef, tuple[str, str, bytes]] = field(default_factory=dict, init=False)
     _unread: dict[TableRef, datetime] = field(default_factory=dict, init=False)  # when a listing found out
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 

@@ -138,9 +138,8 @@ def put_back(after: TableMetadata, next_row_id: int | None, ref: SnapshotRef, sn
     snapshot_again = {**snapshot, "timestamp-ms": now_ms}
     if after.format_version > 1:
         snapshot_again["sequence-number"] = after.last_sequence_number + 1
-        snapshot_again.setdefault(
-            "parent-snapshot-id", _NO_SNAPSHOT
-        )  # one without a parent sets the table's number back
+        # one without a parent sets the table's number back
+        snapshot_again.setdefault("parent-snapshot-id", _NO_SNAPSHOT)
     if next_row_id is not None:
         snapshot_again |= {"first-row-id": next_row_id, "added-rows": 0}  # its rows have theirs, in the manifest list
     missing = ref.snapshot_id not in after.by_id

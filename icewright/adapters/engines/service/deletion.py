@@ -199,9 +199,8 @@ class Deletion:
         report = self.files.delete([f.path for f in present], concurrency)
         failures = dict(report.failures)
         states = dict.fromkeys(stays, LedgerState.KEPT) | dict.fromkeys(failures, LedgerState.FAILED)
-        states |= {
-            f.path: LedgerState.DELETED for f in claimed_files if f.path not in states
-        }  # also files that did not exist any more
+        # also files that did not exist any more
+        states |= {f.path: LedgerState.DELETED for f in claimed_files if f.path not in states}
         self.ledger.record(job_id, states, self.clock.now(), stays | failures)
         progress.deleted += deleted_before + [f for f in present if f.path not in failures]
         progress.failures |= failures

@@ -35,9 +35,8 @@ from icewright.ports.work import WorkerThreads
 
 _READERS = 8
 _UNREADABLE_FOR = timedelta(minutes=5)  # how long a table that could not be read is not read again
-_READ_LIMIT = timedelta(
-    seconds=5
-)  # without progress, after which a table is not waited for: most likely it lies elsewhere
+# without progress, after which a table is not waited for: most likely it lies elsewhere
+_READ_LIMIT = timedelta(seconds=5)
 _UNREADABLE = (MetadataUnreadable, TableNotFound, UnsupportedTable, AccessDenied, StorageUnavailable)
 
 
@@ -154,9 +153,8 @@ class TableRegistry:
         unread = [p for p in pointers if (p.ref, p.metadata_location) not in keys and p.ref != metadata.ref]
         read, problems = self._read_all(unread, pointers, registered)
         own_key = (metadata.ref, metadata.table_uuid)
-        if (
-            keys.get((metadata.ref, metadata.metadata_location)) != own_key
-        ):  # an earlier table may have had the file name
+        # an earlier table may have had the file name
+        if keys.get((metadata.ref, metadata.metadata_location)) != own_key:
             read.append(self._read(metadata, registered))
         merged: dict[tuple[TableRef, str], Registration] = {}
         for one in read:

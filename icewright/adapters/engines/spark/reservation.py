@@ -21,7 +21,7 @@ class Reservation:
     _jobs: int = field(default=0, init=False)
     _at: float = field(default=0.0, init=False)
     _memory: float | None = field(default=None, init=False)  # at that time; None where it is not known
-    _each: float = field(default=0.0, init=False)  # GB-hours of a job that had run all the time
+    _per_job: float = field(default=0.0, init=False)  # GB-hours of a job that had run all the time
     _idle: float = field(default=0.0, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
@@ -39,23 +39,23 @@ class Reservation:
 
     def ended(self) -> None:
         """Note that the application has ended: it reserves nothing more."""
-        self._pass(None, 0)
+        self._account(None, 0)
 
     @contextmanager
     def job(self, memory: Memory) -> Iterator[Callable[[], float | None]]:
         """Count a job as running; the yielded function returns the GB-hours that it is charged by now."""
-        begin, known = self._pass(memory(), 1)
+        begin, known = self._account(memory(), 1)
 
         def charged() -> float | None:
-            now, told = self._pass(memory(), 0)
+            now, told = self._account(memory(), 0)
             return now - begin if known and told else None
 
         try:
             yield charged
         finally:
-            self._pass(memory(), -1)
+            self._account(memory(), -1)
 
-    def _pass(self, memory: float | None, jobs: int) -> tuple[float, bool]:
+    def _account(self, memory: float | None, jobs: int) -> tuple[float, bool]:
         """Account for the time until now, and return what each job is charged since the begin, if it is known.
 
         Executors come and go: between two looks the memory counts as their mean.
@@ -65,9 +65,9 @@ class Reservation:
             if self._memory is not None:
                 held = cost.gb_hours(now - self._at, (self._memory + (self._memory if memory is None else memory)) / 2)
                 if self._jobs:
-                    self._each += held / self._jobs
+                    self._per_job += held / self._jobs
                 else:
                     self._idle += held
             self._at, self._jobs = now, self._jobs + jobs
             self._memory = memory
-            return self._each, memory is not None
+            return self._per_job, memory is not None

@@ -56,9 +56,8 @@ def start(
     if (paused := caller.runtime.store.fleet.get()) is not None:
         raise Problem(409, str(paused))
     caller.audit(f"catalog {catalog}", (catalog,))
-    threading.Thread(
-        target=_vacuum, args=(caller.runtime, catalog), name=f"vacuum {catalog}", daemon=True
-    ).start()  # a job of a process that ends is settled as after a crash
+    # a job of a process that ends is settled as after a crash
+    threading.Thread(target=_vacuum, args=(caller.runtime, catalog), name=f"vacuum {catalog}", daemon=True).start()
     response.status_code = 202
     return VacuumAnswer(catalog=catalog, state="started")
 
