@@ -42,7 +42,7 @@ from icewright.core.simulation.trace import writes_of
 from icewright.core.simulation.writes import Source
 from icewright.core.steps import Kernel
 from icewright.core.table import TableRef
-from icewright.core.tally import NEAR
+from icewright.core.tally import closeness
 from icewright.flow.cycle import run_cycle
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
@@ -174,13 +174,13 @@ class Day:
         }
 
     def predictions(self) -> tuple[int, int]:
-        """Return how many predictions were within twice or half of what runs took, and how many there were."""
+        """Return how many predictions were within twice or half of what runs took, and how many runs were not small."""
         near = all_ = 0
         for operation in Operation:
             taken = [o.metrics for o in self.outcomes if o.operation is operation and "gb_hours_predicted" in o.metrics]
             for metrics in taken[_LEARNED:]:
-                all_ += 1
-                near += 1 / NEAR <= metrics["gb_hours"] / metrics["gb_hours_predicted"] <= NEAR
+                found = closeness(metrics)
+                all_, near = all_ + (found in ("near", "far")), near + (found == "near")
         return near, all_
 
 

@@ -242,7 +242,7 @@ _DECLARED = (
         "icewright_cost_predictions_total",
         _C,
         (*_LABELS, "result"),
-        "runs by what they took: `near` (within twice or half the predicted GB-hours) or `far` from it",
+        "runs by their cost: `near` (within twice or half the prediction), `far`, or `small` (under 0.3 GB-seconds)",
         _labelled("predictions"),
     ),
     Declared("icewright_run_duration_seconds", _H, ("operation",), "how long operations ran", _durations),

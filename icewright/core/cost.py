@@ -6,10 +6,11 @@ Cost is in GB-hours: memory of the engine times the time it is busy (OpenHouse's
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
+from statistics import median, median_low
 
 from icewright.core.policy import MEGABYTE, Operation
 from icewright.core.steps import Due, Factors, Kernel
@@ -26,6 +27,9 @@ READ_MB_PER_SECOND = 50.0  # of data files, by one core of the service
 _KEY_FILES_PER_SECOND = 100.0  # small files whose key columns are read
 DELETE_FILE_BYTES = 64 * 1024  # assumed for a position delete file, as facts have no size of it
 LEAST_TABLES = 3  # that must have runs before their median counts as typical
+RUNS_LEARNED = 10  # newest runs by which a cost is predicted
+_FITTED = 5  # runs, from which a fixed part is told from one in proportion
+_FIXED_SHARES = (0.0, 0.25, 1.0, 4.0, 16.0)  # times the middle size, which the fixed part may be
 _MAX_CORRECTION = 100.0  # times, up or down, that a prediction may be corrected
 # metrics of a run whose signed sum is the number of files removed
 _REMOVED_FILES: Mapping[Operation, Mapping[str, int]] = {
@@ -83,16 +87,37 @@ def predicted(due: Due) -> dict[str, float]:
     return metrics
 
 
-def learned(operation: Operation, metrics: Mapping[str, float], typical: Factors) -> Factors:
-    """Return the calibration factors after the last run of the operation on the table, whose metrics are given.
+def learned(found: Due, recent: Sequence[Mapping[str, float]], typical: Factors) -> Factors:
+    """Return the calibration factors after the last runs of the operation on the table, newest first.
 
-    One run moves them half of the way (in proportion), so that one slow night does not decide. A table without runs
-    begins with the factors `typical`.
+    What the newest run saved moves its factor half of the way (in proportion). A table without runs begins with the
+    factors `typical`.
     """
+    newest, operation = recent[0] if recent else {}, found.work.operation
+    benefit = _adjusted(newest.get("benefit_factor", typical.benefit), _benefit_ratio(operation, newest))
     return Factors(
-        _adjusted(metrics.get("cost_factor", typical.cost), _cost_ratio(metrics)),
-        _adjusted(metrics.get("benefit_factor", typical.benefit), _benefit_ratio(operation, metrics)),
+        _cost_factor(found.cost, [*filter(None, map(_modelled, recent[:RUNS_LEARNED]))], typical.cost), benefit
     )
+
+
+def _cost_factor(modelled: float, runs: Sequence[tuple[float, float]], typical: float) -> float:
+    """Return by what to multiply a cost that the model says, after runs of which it said one and they took another.
+
+    A cold start, or another job beside, makes a run many times as long: one such moves no median. From the fifth run
+    on, a part that is the same in each run, whatever its size, is told from what is in proportion: the part with which
+    the runs scatter least. The newest five say how much it is. Sizes beyond those that ran count as the nearest.
+    """
+    if len(runs) < _FITTED:
+        return _bounded(median_low([typical, *(took / said for said, took in runs)]))
+    sizes = [said for said, _ in runs]
+    fits: list[tuple[float, float, float]] = []
+    for fixed in (share * median(sizes) for share in _FIXED_SHARES):
+        times = [math.log(took / (said + fixed)) for said, took in runs]
+        scatter = sum(abs(one - median(times)) for one in times)
+        fits.append((scatter, fixed, median(times[:_FITTED])))
+    _, fixed, times_as_much = min(fits)
+    known = min(max(modelled, min(sizes)), max(sizes))
+    return _bounded((known + fixed) / known * math.exp(times_as_much))
 
 
 def calibrated(due: Due, factors: Factors) -> Due:
@@ -110,8 +135,9 @@ def typical_factors(runs: Iterable[tuple[Operation, Mapping[str, float]]]) -> di
     costs: defaultdict[Operation, list[float]] = defaultdict(list)
     benefits: defaultdict[Operation, list[float]] = defaultdict(list)
     for operation, metrics in runs:
-        if (ratio := _cost_ratio(metrics)) is not None:
-            costs[operation].append(metrics.get("cost_factor", 1.0) * ratio)
+        if (cost := _modelled(metrics)) is not None:
+            modelled, took = cost
+            costs[operation].append(took / modelled)
         if (ratio := _benefit_ratio(operation, metrics)) is not None:
             benefits[operation].append(metrics.get("benefit_factor", 1.0) * ratio)
     return {
@@ -131,10 +157,10 @@ def _bounded(factor: float) -> float:
     return min(_MAX_CORRECTION, max(1 / _MAX_CORRECTION, factor))
 
 
-def _cost_ratio(metrics: Mapping[str, float]) -> float | None:
-    """Return actual over predicted cost; None when either is unknown."""
+def _modelled(metrics: Mapping[str, float]) -> tuple[float, float] | None:
+    """Return what the model without correction said that a run costs, and what it took; None when either is unknown."""
     actual, expected = metrics.get("gb_hours", 0.0), metrics.get("gb_hours_predicted", 0.0)
-    return actual / expected if actual > 0 and expected > 0 else None
+    return (expected / metrics.get("cost_factor", 1.0), actual) if actual > 0 and expected > 0 else None
 
 
 def _benefit_ratio(operation: Operation, metrics: Mapping[str, float]) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -175,7 +175,12 @@ class LastRun:
     rewritten: Mapping[PartitionKey, datetime] = field(default_factory=dict)  # when a run last rewrote it on main
     rewritten_on: Mapping[str, Mapping[PartitionKey, datetime]] = field(default_factory=dict)  # by other branch
     worked: datetime | None = None  # when this or an earlier run last did work
-    learned: Mapping[str, float] = field(default_factory=dict)  # metrics of that run; later failures do not erase them
+    recent: Sequence[Mapping[str, float]] = ()  # metrics of the last that did work, newest first; failures erase none
+
+    @property
+    def learned(self) -> Mapping[str, float]:
+        """Return the metrics of the last run that did work."""
+        return self.recent[0] if self.recent else {}
 
     def left(self, metadata: TableMetadata, knobs: Knobs) -> bool:
         """Return whether another run would find nothing: it was complete, and policy and table are unchanged.
@@ -192,7 +197,7 @@ class LastRun:
 
     def as_asked(self) -> LastRun:
         """Return the run for a manual request: the learned metrics stay, the cooldown does not count."""
-        return LastRun(self.operation, self.finished, self.state, learned=self.learned)
+        return LastRun(self.operation, self.finished, self.state, recent=self.recent)
 
 
 History = Mapping[Operation, LastRun]

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from icewright.core.cost import SERVICE_MEMORY_GB, gb_hours
 from icewright.core.runs import JobState, Outcome
 
 #: Upper bounds of the classes that durations are counted in.
@@ -13,6 +14,8 @@ DURATIONS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3600.0)
 ENDLESS = "+Inf"
 #: Times, up or down, that a predicted cost may be off and is still near what the run took.
 NEAR = 2.0
+#: GB-hours below which what a run takes is chance, and nobody's concern: a second of the service's memory.
+SMALL = gb_hours(1, SERVICE_MEMORY_GB)
 #: Which sum a metric of a run adds to.
 SUMS: Mapping[str, str] = {
     "files_merged": "files_rewritten",
@@ -51,11 +54,18 @@ def of_run(catalog: str, outcome: Outcome, seconds: float) -> Mapping[Total, flo
 
 def _of_prediction(catalog: str, outcome: Outcome) -> Mapping[Total, float]:
     """Return the counter of a run whose predicted cost can be compared with what it took."""
-    took, expected = outcome.metrics.get("gb_hours"), outcome.metrics.get("gb_hours_predicted")
+    found = closeness(outcome.metrics)
+    return {Total("predictions", catalog, str(outcome.operation), found): 1.0} if found else {}
+
+
+def closeness(metrics: Mapping[str, float]) -> str | None:
+    """Return how near a run's cost was to the predicted one: `near`, `far` or `small`; None when either is unknown."""
+    took, expected = metrics.get("gb_hours"), metrics.get("gb_hours_predicted")
     if not took or not expected:
-        return {}
-    near = expected / NEAR <= took <= expected * NEAR
-    return {Total("predictions", catalog, str(outcome.operation), "near" if near else "far"): 1.0}
+        return None
+    if max(took, expected) < SMALL:
+        return "small"
+    return "near" if expected / NEAR <= took <= expected * NEAR else "far"
 
 
 def of_work(catalog: str, outcome: Outcome) -> Mapping[Total, float]:

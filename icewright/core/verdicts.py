@@ -196,8 +196,8 @@ def verdict(
         return Blocked(f"evaluation failed: {type(error).__name__}: {error}")
     if not isinstance(found, Due):
         return found
-    metrics = last.learned if last is not None else {}
-    predicted = calibrated(found, learned(operation, metrics, typical.get(operation, Factors())))
+    recent = last.recent if last is not None else ()
+    predicted = calibrated(found, learned(found, recent, typical.get(operation, Factors())))
     return predicted if manual else _worth(predicted, knobs)
 
 

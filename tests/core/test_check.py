@@ -24,7 +24,7 @@ LEARNED = {"level": 2.0, "sequence_number": 3.0, "full_hours": 0.0, "faults_foun
 def last(hours: float = 25, **learned: float) -> LastRun:
     """A check so many hours ago, to the footers of a table with three snapshots, which found no fault."""
     at = NOW - timedelta(hours=hours)
-    return LastRun(Operation.CHECK, at, OperationState.COMMITTED, worked=at, learned=LEARNED | learned)
+    return LastRun(Operation.CHECK, at, OperationState.COMMITTED, worked=at, recent=(LEARNED | learned,))
 
 
 def verdict(

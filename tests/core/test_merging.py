@@ -179,7 +179,8 @@ def test_what_does_not_pay_is_not_due() -> None:
     found = verdict(Operation.COMPACT, facts(partition(files=10, mb=30)), chosen, {}, NOW)
     assert isinstance(found, NotDue)
     assert "GB-hours of reads for" in found.reason
-    dear = LastRun(Operation.COMPACT, NOW, OperationState.COMMITTED, learned={"cost_factor": 100.0})
+    runs = [{"gb_hours": 1.0, "gb_hours_predicted": 0.01, "cost_factor": 1.0}] * 2
+    dear = LastRun(Operation.COMPACT, NOW, OperationState.COMMITTED, recent=runs)
     slow = knobs({"value.reads_per_day": 0.5})
     small = facts(partition(files=10, mb=1))
     assert isinstance(verdict(Operation.COMPACT, small, slow, {}, NOW), Due)

@@ -30,7 +30,7 @@ def _scan(
 ) -> LastRun:
     finished, scanned = NOW - hours * HOUR, state is OperationState.COMMITTED
     worked = finished if scanned else None
-    return LastRun(Operation.REMOVE_ORPHANS, finished, state, "m", reason, worked=worked, learned=metrics)
+    return LastRun(Operation.REMOVE_ORPHANS, finished, state, "m", reason, worked=worked, recent=(metrics,))
 
 
 def _failed_after(scan: LastRun, hours: float = 0, reason: str = "storage away") -> LastRun:
@@ -201,7 +201,7 @@ def test_nothing_younger_than_the_longest_write_is_an_orphan() -> None:
 )
 def test_the_cadence_learns(metrics: dict[str, float], hours: int) -> None:
     """`auto` begins with a week and goes by what scans find, from one day to ninety."""
-    scan = replace(_scan(0), learned=metrics)
+    scan = replace(_scan(0), recent=(metrics,))
     for last in (scan, _failed_after(scan), scan.as_asked()):
         assert remove_orphans.cadence(knobs({"remove_orphans.every_hours": "auto"}), last) == hours
         assert remove_orphans.cadence(knobs({"remove_orphans.every_hours": 5}), last) == 5

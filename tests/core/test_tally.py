@@ -45,10 +45,20 @@ def test_classes_of_durations(seconds: float, bound: str) -> None:
 @pytest.mark.cases(135)
 @pytest.mark.parametrize(
     ("took", "predicted", "result"),
-    [(1.0, 2.0, "near"), (4.0, 2.0, "near"), (0.9, 2.0, "far"), (4.1, 2.0, "far"), (0.0, 2.0, None), (1.0, 0.0, None)],
+    [
+        (1.0, 2.0, "near"),
+        (4.0, 2.0, "near"),
+        (0.9, 2.0, "far"),
+        (4.1, 2.0, "far"),
+        (0.00001, 0.00008, "small"),
+        (0.00001, 0.00009, "far"),
+        (0.00009, 0.00001, "far"),
+        (0.0, 2.0, None),
+        (1.0, 0.0, None),
+    ],
 )
 def test_predictions_count_as_near_or_far(took: float, predicted: float, result: str | None) -> None:
-    """Within twice or half is near; a run that took nothing, or that nobody predicted, tells nothing."""
+    """Within twice or half is near; what took under a second of the service is small; unknown costs tell nothing."""
     run = committed(Operation.COMPACT, "", {"gb_hours": took, "gb_hours_predicted": predicted})
     found = {total.label for total in of_run("lake", run, 1.0) if total.name == "predictions"}
     assert found == ({result} if result else set())

@@ -29,7 +29,7 @@ SCANNED = LastRun(
     NOW - timedelta(hours=1),
     OperationState.COMMITTED,
     worked=NOW - timedelta(hours=1),
-    learned={"files_scanned": 100, "orphans_found": 30, "orphans_removed": 10},
+    recent=({"files_scanned": 100, "orphans_found": 30, "orphans_removed": 10},),
 )
 
 

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from icewright.adapters.store.database import Database
 from icewright.adapters.store.schema import EVENTS, JOBS, RUNS, TABLES, VERDICTS
 from icewright.adapters.store.statements import NAMED, SAME_TABLE, add_totals, name_columns, of_table, table_row
+from icewright.core.cost import RUNS_LEARNED
 from icewright.core.partitions import PartitionKey, partition_values
 from icewright.core.policy import Operation
 from icewright.core.runs import History, LastRun, OperationState, Outcome
@@ -22,6 +23,7 @@ from icewright.ports import ActivityLog, RunHistory, RunRow
 _INSERT_EVENT = sa.insert(EVENTS).values(table_id=sa.select(TABLES.c.id).where(*NAMED).scalar_subquery())
 
 _RECENT_COMPACTIONS = 20  # compactions whose partitions the history has
+_READ = ("table_id", "operation", "finished", "state", "metadata_location", "reason", "metrics", "policy")
 
 
 @dataclass
@@ -116,40 +118,51 @@ class SqlActivity(ActivityLog):
 def last_runs(connection: sa.Connection, conditions: Sequence[sa.ColumnElement[bool]]) -> History:
     """Return the last run of each operation on the tables and jobs of the conditions.
 
-    With it come the metrics of the last run that committed.
+    With it come the metrics of the last runs that committed.
     """
     runs = RUNS.join(TABLES, RUNS.c.table_id == TABLES.c.id).join(JOBS, RUNS.c.job_id == JOBS.c.job_id)
-    did_work = sa.case((RUNS.c.state == OperationState.COMMITTED, RUNS.c.id))
-    ids = sa.select(sa.func.max(RUNS.c.id).label("last"), sa.func.max(did_work).label("worked"))
-    newest = ids.select_from(runs).where(RUNS.c.tried, *conditions).group_by(RUNS.c.operation).subquery()
-    worked = RUNS.alias("worked")
-    joined = newest.join(RUNS, RUNS.c.id == newest.c.last).outerjoin(worked, worked.c.id == newest.c.worked)
-    learned = (worked.c.finished.label("worked"), worked.c.metrics.label("learned"))
-    rows = connection.execute(sa.select(RUNS, *learned).select_from(joined)).all()
-    return {
-        Operation(r.operation): LastRun(
-            Operation(r.operation),
-            r.finished,
-            OperationState(r.state),
-            r.metadata_location,
-            r.reason,
-            r.metrics,
-            r.policy,
-            rewritten.pop("", {}),
-            rewritten,
-            r.worked,
-            r.learned or {},
-        )
-        for r in rows
-        for rewritten in [_rewritten(connection, r) if r.operation == Operation.COMPACT else {}]
-    }
+    last = _place(RUNS.c.operation)
+    worked = _place(RUNS.c.operation, RUNS.c.state)
+    places = sa.select(RUNS.c.id, last.label("last"), worked.label("worked"))
+    placed = places.select_from(runs).where(RUNS.c.tried, *conditions).subquery()
+    learned = (RUNS.c.state == OperationState.COMMITTED) & (placed.c.worked <= RUNS_LEARNED)
+    columns = [RUNS.c[name] for name in _READ]
+    query = sa.select(*columns).join(placed, placed.c.id == RUNS.c.id).where((placed.c.last == 1) | learned)
+    by_operation: dict[str, list[Any]] = {}
+    for row in connection.execute(query.order_by(RUNS.c.id.desc())):
+        by_operation.setdefault(row.operation, []).append(row)
+    return {Operation(name): _last_run(connection, rows) for name, rows in by_operation.items()}
+
+
+def _place(*columns: sa.ColumnElement[Any]) -> sa.ColumnElement[int]:
+    """Return the place of a run among those that have the same columns, the newest first."""
+    return sa.func.row_number().over(partition_by=columns, order_by=RUNS.c.id.desc())
+
+
+def _last_run(connection: sa.Connection, rows: Sequence[Any]) -> LastRun:
+    """Return the first of the rows as the last run of its operation; others may be those that committed before it."""
+    last, worked = rows[0], [row for row in rows if row.state == OperationState.COMMITTED]
+    rewritten = _rewritten(connection, last) if last.operation == Operation.COMPACT else {}
+    return LastRun(
+        Operation(last.operation),
+        last.finished,
+        OperationState(last.state),
+        last.metadata_location,
+        last.reason,
+        last.metrics,
+        last.policy,
+        rewritten.pop("", {}),
+        rewritten,
+        worked[0].finished if worked else None,
+        [row.metrics for row in worked],
+    )
 
 
 def read_runs() -> sa.CompoundSelect[tuple[int]]:
     """Return the ids of the runs that the store still reads, which the archive leaves.
 
     `last_runs` reads the last run of each operation, the last that committed, and recent compactions; alerts read the
-    last that ended.
+    last that ended. Earlier ones that committed refine predictions only as long as they are young.
     """
     joined = RUNS.join(TABLES, RUNS.c.table_id == TABLES.c.id).join(JOBS, RUNS.c.job_id == JOBS.c.job_id)
     newest = sa.select(sa.func.max(RUNS.c.id)).select_from(joined).where(SAME_TABLE)
@@ -157,8 +170,8 @@ def read_runs() -> sa.CompoundSelect[tuple[int]]:
     tried = newest.where(RUNS.c.tried)
     ended = newest.where(RUNS.c.state != OperationState.DEFERRED)
     compactions = (RUNS.c.operation == Operation.COMPACT, RUNS.c.state == OperationState.COMMITTED)
-    place = sa.func.row_number().over(partition_by=(RUNS.c.table_id, RUNS.c.policy), order_by=RUNS.c.id.desc())
-    placed = sa.select(RUNS.c.id, RUNS.c.table_id, RUNS.c.policy, place.label("place")).where(*compactions).subquery()
+    place = _place(RUNS.c.table_id, RUNS.c.policy).label("place")
+    placed = sa.select(RUNS.c.id, RUNS.c.table_id, RUNS.c.policy, place).where(*compactions).subquery()
     last = sa.select(RUNS.c.table_id, RUNS.c.policy).where(RUNS.c.operation == Operation.COMPACT, RUNS.c.id.in_(tried))
     same_policy = sa.tuple_(placed.c.table_id, placed.c.policy).in_(last)
     recent = sa.select(placed.c.id).where(placed.c.place <= _RECENT_COMPACTIONS, same_policy)

@@ -9,7 +9,15 @@ from datetime import datetime
 from functools import partial
 from typing import assert_never
 
-from icewright.core.cost import REWRITES, SERVICE_MEMORY_GB, gb_hours, predicted, service_cost, spark_gb_hours
+from icewright.core.cost import (
+    REWRITES,
+    RUNS_LEARNED,
+    SERVICE_MEMORY_GB,
+    gb_hours,
+    predicted,
+    service_cost,
+    spark_gb_hours,
+)
 from icewright.core.effective import Knobs
 from icewright.core.partitions import PartitionKey
 from icewright.core.policy import Operation
@@ -154,7 +162,7 @@ def last_run(
         policy=knobs.fingerprint,
         rewritten=rewritten,
         worked=ran.ended,
-        learned=metrics,
+        recent=(metrics, *(before.recent if before is not None else ()))[:RUNS_LEARNED],
     )
 
 

@@ -10,7 +10,7 @@ from icewright.core.capacity import Active
 from icewright.core.partitions import partition_text
 from icewright.core.plan import Deferred
 from icewright.core.policy import Operation
-from icewright.core.runs import JobState, PartitionChange
+from icewright.core.runs import JobState, OperationState, PartitionChange
 from icewright.core.table import TableRef
 from icewright.core.verdicts import evaluate
 from icewright.ports import Store
@@ -145,6 +145,23 @@ class RunHistoryTests(StoreSuite):
         runs = store.runs.list(job_id)
         assert [r["operation"] for r in runs] == [EXPIRE, COMPACT, EXPIRE]
         assert {**runs[0]}.items() >= {"before": {"files": 2}, "after": {"files": 1}, "statements": ["CALL 1"]}.items()
+
+    def test_history_has_what_the_last_runs_that_did_work_measured(self, store: Store) -> None:
+        """The metrics of the ten newest that committed, newest first, whatever failed since; other operations not."""
+        record_tables(store)
+        job_id = start_job(store)
+        for number in range(12):
+            store.runs.record(run_row(job_id, COMPACT, NOW + timedelta(minutes=number), n=number), REF)
+        store.runs.record(run_row(job_id, now=NOW), REF)
+        failed = run_row(job_id, COMPACT, NOW + timedelta(hours=1), n=99)
+        store.runs.record(replace(failed, outcome=replace(failed.outcome, state=OperationState.FAILED)), REF)
+        last = store.runs.history(REF, "u1")[COMPACT]
+        assert (last.state, last.metrics, last.worked) == (
+            OperationState.FAILED,
+            {"n": 99},
+            NOW + timedelta(minutes=11),
+        )
+        assert [metrics["n"] for metrics in last.recent] == [*range(11, 1, -1)]
 
     def test_history_has_what_compactions_rewrote(self, store: Store) -> None:
         """Partitions count as rewritten by compactions of the same policy for size or order, without files left."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from icewright.app.web.api import models
+from icewright.core.tally import closeness
 from icewright.ports.views import TrendStep
 
 _SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
@@ -197,7 +199,12 @@ def costs(runs: Sequence[models.Run]) -> Chart | None:
     }
     base = {"$schema": _SCHEMA, "width": "container", "height": 160, "data": {"values": values}}
     spec = json.dumps(base | {"layer": [line, points]})
-    return Chart("What runs cost, against what was predicted", spec, ("operation", "predicted", "real"), pairs)
+    found = Counter(closeness({"gb_hours": real, "gb_hours_predicted": predicted}) for _, predicted, real in pairs)
+    judged = found["near"] + found["far"]
+    title = "What runs cost, against what was predicted" + (
+        f": {found['near']} of {judged} within 2x" if judged else ""
+    )
+    return Chart(title, spec, ("operation", "predicted", "real"), pairs)
 
 
 def _spec(
