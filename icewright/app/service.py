@@ -101,7 +101,8 @@ class Service:
         self._plan = Loop("plan", 3 * _SECOND, Planning(runtime).due)
         self._evaluator = Evaluator(runtime, catalogs)
         evaluate = Loop("evaluate", _SECOND, self._evaluator.due, (self._plan,))
-        loops = [Loop("heartbeat", HEARTBEAT, self._heartbeat)]
+        self._beat = Loop("heartbeat", HEARTBEAT, self._heartbeat)
+        loops = [self._beat]
         if self._kind == "service":
             detect = Loop("detect", 2 * _SECOND, DetectionLanes(runtime, evaluate.wake.set).due)
             loops += [
@@ -201,7 +202,11 @@ class Service:
 
     def faults(self) -> list[str]:
         """Return the faults that keep this process from working; empty while it can work."""
-        return [*self._app.store_faults(), *self.stuck_loops()]
+        return [*(self._app.store_faults() or self._heartbeat_faults()), *self.stuck_loops()]
+
+    def _heartbeat_faults(self) -> list[str]:
+        """Return why the last heartbeat was not recorded: a store that is read may still take nothing (a full disk)."""
+        return [f"the heartbeat of this process is not recorded: {self._beat.error}"] if self._beat.error else []
 
     def stuck_loops(self) -> list[str]:
         """Return the loops that make no progress, which only a new process mends."""

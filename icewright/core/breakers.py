@@ -22,6 +22,7 @@ CLOCK_WENT_BACK = MAX_WAIT  # a time that lies further ahead was written before 
 PROBE_LIMIT = timedelta(minutes=10)  # after which an unfinished probe blocks no other
 UNAVAILABLE = "unavailable"  # prefix of the reason when an operation waits for a catalog, a storage place or a pool
 SHARED = frozenset({FaultOwner.CATALOG, FaultOwner.STORE, FaultOwner.STORAGE, FaultOwner.POOL})
+_OWN_LIMITS = ("Too many open files", "can't start new thread")  # of this process, whoever it was about to ask
 RETRY_UNAVAILABLE = timedelta(minutes=5)  # cooldown after such a deferral, in place of the operation's own
 
 
@@ -98,8 +99,15 @@ def resources(ref: TableRef, location: str | None, pool: str | None) -> tuple[st
     return (*names, f"pool {pool}") if pool else tuple(names)
 
 
+def is_own_limit(error: Exception) -> bool:
+    """Return whether this process could not ask, as it reached a limit of its own: nobody that it asks is at fault."""
+    return any(limit in str(error) for limit in _OWN_LIMITS)
+
+
 def faulty_resource(error: IcewrightError, ref: TableRef, location: str | None, pool: str) -> str | None:
     """Return the shared resource whose fault the error is; None for faults of the table, the store and Icewright."""
+    if is_own_limit(error):
+        return None
     match error.owner:
         case FaultOwner.CATALOG:
             catalog = error.catalog if isinstance(error, CatalogUnavailable) else ""

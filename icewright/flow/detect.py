@@ -8,11 +8,12 @@ from collections.abc import Callable, Container, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import sha256
 from typing import Any
 
-from icewright.core.errors import CatalogUnavailable, IcewrightError
+from icewright.core.breakers import is_own_limit
+from icewright.core.errors import CatalogUnavailable, IcewrightError, StoreUnavailable
 from icewright.core.runs import later
 from icewright.flow.breakers import record_failure, record_success
 from icewright.flow.runtime import Runtime
@@ -103,18 +104,22 @@ def _detect_catalog(runtime: Runtime, name: str, calls: CatalogCalls) -> Detecte
     scope, began = runtime.scopes[name], runtime.clock.now()
     try:
         pointers = _list_tables(runtime, name, calls)
-        moved = runtime.store.tables.record_listing(name, pointers, runtime.clock.now())
+        tables, now = runtime.store.tables, runtime.clock.now()
+        moved = runtime.retry_idempotent(partial(tables.record_listing, name, pointers, now))
         _apply_policy(runtime, name)
         now = runtime.clock.now()
-        runtime.store.catalogs.record_read(name, began, now, now + scope.interval)
+        runtime.retry_idempotent(partial(runtime.store.catalogs.record_read, name, began, now, now + scope.interval))
         record_success(runtime, [f"catalog {name}"])
+    except StoreUnavailable:  # says nothing about the catalog
+        raise
     except IcewrightError as error:
         now = runtime.clock.now()
         failures = next((row.failures for row in runtime.store.catalogs.list() if row.name == name), 0)
         runtime.store.catalogs.record_failure(name, str(error), now + later(failures + 1, scope.interval, MAX_BACKOFF))
         runtime.store.activity.record("catalog_failed", now, catalog=name, error=str(error))
         runtime.emit("catalog_failed", {"catalog": name, "error": str(error)})
-        record_failure(runtime, f"catalog {name}", "", str(error))
+        if not is_own_limit(error):
+            record_failure(runtime, f"catalog {name}", "", str(error))
         return Detected(0, 0, ((name, str(error)),))
     return Detected(sum(scope.holds(pointer.ref) for pointer in pointers), moved, ())
 

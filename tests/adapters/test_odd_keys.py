@@ -11,18 +11,22 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import Any
+from unittest.mock import Mock
 
 import boto3
 import polars as pl
 import pytest
 
+from icewright.adapters.engines.service.deletion import Deletion
 from icewright.adapters.files import object_listing
 from icewright.adapters.files.inventory import read_inventory
 from icewright.adapters.files.local import LocalStorage
 from icewright.adapters.files.objects import bucket_storage
 from icewright.adapters.files.storage import UNNAMEABLE, displayed
 from icewright.core.errors import AccessDenied, StorageUnavailable
+from icewright.core.runs import FileAction
 from icewright.ports import Storage, VendedCredentials
+from icewright.testing import NOW, FixedClock
 from tests.s3 import s3_server
 
 pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
@@ -190,6 +194,10 @@ def test_odd_keys_are_not_deleted(storage: Storage, client: Any) -> None:
     odd = [f"s3://lake/{key}" for key in (*ODD, "t/data/", "/t/x", "t/\udcff", "")]
     others = [f"s3://lake/{name}" for name in ("t/gone", "other")]
     assert storage.stat([*odd, others[0]], 2) == {others[0]: None}
+    planned = [FileAction(path, None, "data") for path in (*odd, *others)]
+    only_storage: Any = storage
+    present, stays = Deletion(only_storage, Mock(), FixedClock(NOW)).looked_at(planned, 2)
+    assert ([file.path for file in present], [*stays]) == ([others[1]], odd)
     report = storage.delete([*odd, *others], 2)
     assert report.deleted == tuple(others)
     assert [*report.failures] == odd

@@ -66,11 +66,16 @@ def test_a_write_below_a_file(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_read(tmp_path: Path) -> None:
-    """A missing file is unreadable metadata, any other failure is the storage's."""
-    with pytest.raises(MetadataUnreadable, match=r"gone\.avro"):
-        STORAGE.read(f"file://{tmp_path}/gone.avro")
-    with pytest.raises(StorageUnavailable, match="name too long"):
-        STORAGE.read(f"file://{tmp_path}/{'x' * 300}")
+    """A file that is missing, or cannot have its name, is unreadable metadata; any other failure is the storage's."""
+    (tmp_path / "file").write_text("x")
+    for name in ("gone.avro", "file/below", "x" * 300, "a\0b", "a\0/b"):
+        with pytest.raises(MetadataUnreadable, match="roll the table back"):
+            STORAGE.read(f"file://{tmp_path}/{name}")
+        assert STORAGE.size(f"{tmp_path}/{name}") is None
+        assert STORAGE.canonical(f"{tmp_path}/{name}") == f"{tmp_path}/{name}/"
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(StorageUnavailable, match="symbolic links"):
+        STORAGE.read(f"file://{tmp_path}/loop")
 
 
 @pytest.mark.cases(59)

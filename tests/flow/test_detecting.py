@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
+from itertools import repeat
+from typing import Any
 
 import pytest
 
+from icewright.core.errors import (
+    CatalogUnavailable,
+    EngineUnavailable,
+    IcewrightError,
+    StorageUnavailable,
+    StoreUnavailable,
+)
 from icewright.flow.evaluate import evaluate_due
 from icewright.flow.runtime import Scope
 from icewright.ports import Pointer
@@ -43,6 +53,46 @@ def test_a_fault_of_ours_with_one_catalog_is_none_of_the_others(bench: Bench) ->
     assert (found.tables, found.errors) == (1, (("lake", said),))
     assert {row.ref.catalog for row in bench.store.tables.list()} == {"pond"}
     assert {row.name: row.failures for row in bench.store.catalogs.list()} == {"lake": 1, "pond": 0}
+
+
+def test_a_store_that_fails_is_no_fault_of_the_catalog(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A listing that the store does not take is kept and recorded when it does; no breaker opens in between."""
+    ref, answers = bench.table(), iter([StoreUnavailable("locked"), None, StoreUnavailable("locked")])
+    record, recorded = bench.store.tables.record_listing, bench.store.catalogs.record_read
+
+    def fails_or(call: Callable[..., Any], *arguments: Any) -> Any:
+        if (error := next(answers, None)) is not None:
+            raise error
+        return call(*arguments)
+
+    monkeypatch.setattr(bench.store.tables, "record_listing", partial(fails_or, record))
+    monkeypatch.setattr(bench.store.catalogs, "record_read", partial(fails_or, recorded))
+    assert detect_due(bench.runtime()).errors == ()
+    assert [row.ref for row in bench.store.tables.list()] == [ref]
+    assert (bench.store.catalogs.list()[0].failures, bench.store.breakers.list()) == (0, [])
+
+    monkeypatch.setattr(bench.store.tables, "record_listing", partial(fails_or, record))
+    answers = repeat(StoreUnavailable("away"))
+    bench.clock.advance(hours=12)
+    with pytest.raises(StoreUnavailable, match="away"):
+        detect_due(bench.runtime())
+    assert (bench.store.catalogs.list()[0].failures, bench.store.breakers.list()) == (0, [])
+
+
+@pytest.mark.parametrize("error", [CatalogUnavailable, StorageUnavailable, EngineUnavailable])
+def test_a_limit_of_this_process_opens_no_breaker(bench: Bench, error: type[IcewrightError]) -> None:
+    """A process that may open no more files could ask nobody: its tables wait, and those of other processes do not."""
+    said = error("[Errno 24] Too many open files")
+    for number in range(4):
+        bench.table(f"t{number}")
+    detect_due(bench.runtime())
+    bench.files.broken = dict.fromkeys([row.ref for row in bench.store.tables.list()], said)
+    evaluate_due(bench.runtime(), ["lake"])
+    assert all("Too many open files" in str(row.error) for row in bench.store.tables.list())
+    bench.catalog.down = said
+    bench.clock.advance(hours=12)
+    assert detect_due(bench.runtime()).errors == (("lake", str(said)),)
+    assert bench.store.breakers.list() == []
 
 
 def test_a_table_that_comes_back_into_scope_is_looked_at(bench: Bench) -> None:

@@ -88,11 +88,13 @@ class LocalStorage:
         """Return the length in bytes; None when there is no such file."""
         try:
             return os.stat(_local(path)).st_size  # noqa: PTH116 - as above
-        except FileNotFoundError:
+        except ValueError:  # what no file system takes for a name
             return None
         except PermissionError as error:
             raise AccessDenied(f"{path} may not be looked at: give this process the right to") from error
         except OSError as error:
+            if error.errno in _ABSENT:
+                return None
             raise StorageUnavailable(f"{path} could not be looked at: {error.strerror}") from error
 
     def stat(self, paths: Sequence[str], concurrency: int) -> Mapping[str, FileStat | None]:
@@ -110,7 +112,10 @@ class LocalStorage:
 
     def canonical(self, folder: str) -> str:
         """Return the folder without the links that lead to it, which need not exist."""
-        return os.path.realpath(_local(folder)) + "/"
+        try:
+            return os.path.realpath(_local(folder)) + "/"
+        except ValueError:  # as above: there are no links in what cannot be there
+            return os.path.normpath(_local(folder)) + "/"
 
     def canonicals(self, folders: Iterable[str]) -> Mapping[str, str]:
         """Return the canonical form of many folders; the links of a shared parent are resolved once."""
@@ -180,11 +185,13 @@ def _regular(path: str) -> Iterator[tuple[BinaryIO, int]]:
             yield file, status.st_size
     except IsADirectoryError as error:
         raise MetadataUnreadable(f"{path} is a folder: restore the file, or drop the table") from error
-    except FileNotFoundError as error:
-        raise FileMissing(f"{path} is missing: restore it, or roll the table back to before it") from error
+    except ValueError as error:
+        raise FileMissing(f"{displayed(path)}: no file can have this name: roll the table back to before it") from error
     except PermissionError as error:
         raise AccessDenied(f"{path} may not be read: give this process the right to") from error
     except OSError as error:
+        if error.errno in _ABSENT:
+            raise FileMissing(f"{path} is missing: restore it, or roll the table back to before it") from error
         raise StorageUnavailable(f"{path} could not be read: {error.strerror}") from error
 
 

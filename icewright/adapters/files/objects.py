@@ -16,7 +16,7 @@ from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, ObjectStore, S3Store
 
 from icewright.adapters.files.object_listing import PAGE, ObjectListing
-from icewright.adapters.files.storage import UNNAMEABLE, CredentialSource, parts, time_by_probe
+from icewright.adapters.files.storage import UNNAMEABLE, CredentialSource, displayed, parts, time_by_probe
 from icewright.adapters.read_limits import read_limits
 from icewright.core.errors import (
     AccessDenied,
@@ -66,6 +66,7 @@ _RETRIED_IN_VAIN = re.compile(r"after \d+ retries")  # the store does not answer
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|The specified bucket does not exist")
 _NO_CONNECTION = re.compile(r"InvalidCertificate\(\s*\w+|dns error|Connection refused|timed out")
 _MAX_COPIED = 5 << 30  # bytes of an object that S3 copies by one request
+_BY_HAND = "delete it with the store's own tools"
 _MIN_FILES_PER_PAGE = 16  # listing a page costs about as much as this number of single requests
 
 
@@ -188,8 +189,7 @@ def bucket_storage(
     """
 
     def opened(root: str, vended: CredentialSource | None = None) -> Storage:
-        here = split(root)
-        own = [properties for place, properties in places if split(place).authority == here.authority]
+        own = [properties for place, properties in places if split(place).authority == split(root).authority]
         return ObjectStorage(root, store_of(root, own[0] if own else {}, vended))
 
     return opened
@@ -300,7 +300,7 @@ class ObjectStorage:
 
     def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:
         """Delete objects, a thousand by one request; of a request that fails each object is tried by itself."""
-        failures = {path: why for path in paths if (why := _fault(path)) is not None}
+        failures = {path: f"{why}: {_BY_HAND}" for path in paths if (why := _fault(path)) is not None}
         named = [path for path in paths if path not in failures]
         pages = [named[i : i + PAGE] for i in range(0, len(named), PAGE)]
         with WorkerThreads(max(1, concurrency)) as pool:
@@ -347,6 +347,8 @@ class ObjectStorage:
     def _key(self, path: str) -> str:
         if self._root(path) != self.root:
             raise UnsupportedTable(f"{path} does not lie in {self.root}")
+        if (why := _fault(path)) is not None:
+            raise UnsupportedTable(f"{displayed(path)}: {why}: let the table's engine write it under another path")
         return split(path).path.lstrip("/")
 
 
@@ -362,7 +364,7 @@ def _translated(path: str, done: str) -> Iterator[None]:
 
 
 def _error(path: str, done: str, error: Exception) -> IcewrightError:
-    """Return what an error of the store means for an object or folder that was to be `done`: read, written or listed.
+    """Return what an error of the store means for an object or folder that was to be `done`.
 
     Credentials that the store does not take are the fault of no table: all tables in the bucket wait for others.
     """
@@ -387,8 +389,7 @@ def _fault(path: str) -> str | None:
     if not re.search(UNNAMEABLE, key) and key == key.encode(errors="replace").decode():
         return None
     return (
-        "its key, with an empty part, a part `.` or `..`, a control character or what is no text, cannot be asked for: "
-        "delete it with the store's own tools"
+        "its key, with an empty part, a part `.` or `..`, a control character or what is no text, cannot be asked for"
     )
 
 

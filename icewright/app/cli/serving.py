@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import sys
 import threading
 import time
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 GRACE_SECONDS = 300  # for running jobs, once the process was asked to stop
 STORE_SECONDS, STORE_RETRY_SECONDS = 60, 2  # how long a start waits for its database, and between two tries
+MAX_FILES = 65_536  # open at the same time, connections too
 STOP_SECONDS = 10  # for all else: closing pools, catalogs and the store
 Slots = Annotated[
     int | None, typer.Option("--slots", metavar="N", min=1, help="Jobs at the same time; default: limits.per_worker.")
@@ -107,6 +109,7 @@ def _run(
     from icewright.app import logs
     from icewright.app.service import running, until_asked_to_stop
 
+    _raise_file_limit()
     log = logs.listener()  # a service writes a log, on a terminal too
     _wait_for_store(log)
     with open_application("service", listener=log) as opened:
@@ -127,6 +130,14 @@ def _run(
         log("threads_left", {"hanging": hanging})
         sys.stdout.flush()
         os._exit(0)
+
+
+def _raise_file_limit() -> None:
+    """Let the process open as many files as it may: shells and containers often begin with 1,024 of them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_FILES if hard == resource.RLIM_INFINITY else min(MAX_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _end_process_in(seconds: float, log: Listener) -> None:

@@ -103,11 +103,12 @@ class Deletion:
         What has no time is no file but a link to it.
         """
         stats = self.files.stat([f.path for f in planned], concurrency)
-        dated = [f for f in planned if f.kind in _CONTENT and (s := stats[f.path]) is not None and s.modified]
-        replaced = {f.path: why for f in dated if (why := _replaced_reason(f, stats[f.path]))}
-        pairs = ((file, stats[file.path]) for file in planned if file.path not in replaced)
+        dated = [f for f in planned if f.kind in _CONTENT and (s := stats.get(f.path)) is not None and s.modified]
+        stays = {f.path: why for f in dated if (why := _replaced_reason(f, stats[f.path]))}
+        stays |= {f.path: "its storage cannot be asked for such a path" for f in planned if f.path not in stats}
+        pairs = ((file, stats[file.path]) for file in planned if file.path not in stays)
         present = (replace(file, bytes=stat.bytes, modified=stat.modified) for file, stat in pairs if stat is not None)
-        return tuple(present), replaced
+        return tuple(present), stays
 
     def carry_out(
         self,
