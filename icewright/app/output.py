@@ -17,6 +17,8 @@ from functools import cache
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, Literal
 
+from icewright.core import words
+
 if TYPE_CHECKING:  # Rich takes a tenth of a second to load, which `--help` and `--json` do not need
     from rich.console import Console
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:  # Rich takes a tenth of a second to load, which `--help` and 
 
 PLAIN_WIDTH = 160  # of output that is piped or logged, unless COLUMNS is set
 LONGEST_WORD = 30  # of wrapped text: longer ones, such as paths, are folded
+MOST_LINES = 4  # of a text in its column: a longer one goes below its row
 COLUMN_GAP = 2  # blanks between two columns
 _DIRECTION = "\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"  # what changes the direction of text, and breaks of lines
 #: Control characters but tab and newline.
@@ -154,21 +157,27 @@ def rows(title: str, columns: Sequence[str | Column], lines: Sequence[Sequence[o
             grid.add_row(*(Text(row[number], _STYLES.get(row[number], "")) for number in widths))
         return grid
 
-    if not below:
+    def under(row: Sequence[str]) -> list[int]:
+        return below + [n for n, width in widths.items() if shape[n].wrap and _is_tall(row[n], width)]
+
+    if not any(map(under, cells)):
         console().print(table(cells, header=True), crop=False)
         return
     for number, row in enumerate(cells):
-        console().print(table([row], header=not number), crop=False)
-        for text in (row[column] for column in below if row[column] not in ("", "-")):
-            console().print(Padding(Text(text, overflow="fold"), (0, 0, 0, 4)))
+        moved = under(row)
+        above = ["" if column in moved else text for column, text in enumerate(row)]
+        console().print(table([above], header=not number), crop=False)
+        for column in (column for column in moved if row[column] not in ("", "-")):
+            name = f"{one_line(shape[column].name)}: " if len(moved) > 1 else ""
+            console().print(Padding(Text(name + row[column], overflow="fold"), (0, 0, 0, 4)))
 
 
 def fit(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int) -> tuple[dict[int, int], list[int]]:
     """Return the widths of the columns by their numbers, and the columns whose text goes below each row.
 
     Columns of a rank are left out where all their cells are blank, then from the highest rank on until the others
-    fit. Where even columns of rank 0 are too wide together, those that wrap go below the row. What is left over is
-    shared by the columns that wrap, by how much their text lacks.
+    fit. Where even columns of rank 0 are too wide together, those that wrap go below the row, as does one of which
+    most texts are too long for it. What is left over is shared by the columns that wrap, by how much their text lacks.
     """
     from rich.cells import cell_len
 
@@ -181,27 +190,38 @@ def fit(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int) -
         number: min(longest(number, r"\s"), LONGEST_WORD) if columns[number].wrap else natural[number]
         for number in natural
     }
-    visible = [n for n in natural if not columns[n].rank or any(line[n] not in ("", "-") for line in cells)]
+    filled = [n for n in natural if not columns[n].rank or any(line[n] not in ("", "-") for line in cells)]
+    below: list[int] = []
+    while True:
+        visible = [n for n in filled if n not in below]
+        while (free := width - sum(least[n] for n in visible) - COLUMN_GAP * (len(visible) - 1)) < 0:
+            if not (optional := [n for n in visible if columns[n].rank]):
+                break
+            visible.remove(max(optional, key=lambda n: columns[n].rank))
+        shortfalls = {n: natural[n] - least[n] for n in visible}
+        share = min(1.0, max(free, 0) / (sum(shortfalls.values()) or 1))
+        widths = {n: least[n] + int(shortfalls[n] * share) for n in visible}
+        wrapped = [n for n in visible if columns[n].wrap]
+        tall = [n for n in wrapped if free < 0 or 2 * sum(_is_tall(line[n], widths[n]) for line in cells) > len(cells)]
+        if not tall or len(tall) == len(visible):  # nothing would stay above the text
+            return widths, below
+        below += tall
 
-    def free_width() -> int:
-        return width - sum(least[n] for n in visible) - COLUMN_GAP * (len(visible) - 1)
 
-    while free_width() < 0 and (optional := [n for n in visible if columns[n].rank]):
-        visible.remove(max(optional, key=lambda n: columns[n].rank))
-    below = [n for n in visible if columns[n].wrap] if free_width() < 0 else []
-    if len(below) == len(visible):
-        below = []  # nothing would stay above the text
-    visible = [n for n in visible if n not in below]
-    shortfalls = {n: natural[n] - least[n] for n in visible}
-    share = min(1.0, max(free_width(), 0) / (sum(shortfalls.values()) or 1))
-    return {n: least[n] + int(shortfalls[n] * share) for n in visible}, below
+def _is_tall(text: str, width: int) -> bool:
+    return len(text) > MOST_LINES * width
 
 
 def cell(value: object) -> str:
-    """Return a value as a cell shows it: `-` for None, times to the second."""
-    if value is None:
-        return "-"
-    return moment(value) if isinstance(value, datetime) else one_line(str(value))
+    """Return a value as a cell shows it: `-` for None, times to the second, four digits of a fraction."""
+    match value:
+        case None:
+            return "-"
+        case datetime():
+            return moment(value)
+        case float():
+            return words.figure(value)
+    return one_line(str(value))
 
 
 def styled(word: str) -> str:
@@ -225,13 +245,7 @@ def moment(at: datetime | str | None) -> str:
 
 def size(count: float | None) -> str:
     """Return a number of bytes in a unit that suits it."""
-    if count is None:
-        return "-"
-    for unit in ("B", "KB", "MB", "GB"):
-        if abs(count) < 1024:  # noqa: PLR2004
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TB"
+    return "-" if count is None else words.byte_size(count)
 
 
 def cost(document: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ from statistics import median
 from icewright.core.partitions import small_partitions
 from icewright.core.runs import JOB_ID
 from icewright.core.table import PartitionField, Snapshot, TableFacts
-from icewright.core.words import count
+from icewright.core.words import byte_size, count
 from icewright.core.writer_state import writer_name
 
 _RECENT = 500  # of the newest commits of writers that are looked at
@@ -98,8 +98,8 @@ def _partitions(facts: TableFacts) -> Iterator[Advice]:
     yield Advice(
         AdviceKind.OVER_PARTITIONED,
         "",
-        f"{small.partitions} partitions hold {_size(small.bytes / small.partitions)} each, and the target of a file is "
-        f"{_size(target)}: no rewrite merges files across partitions",
+        f"{small.partitions} partitions hold {byte_size(small.bytes / small.partitions)} each, and the target of a "
+        f"file is {byte_size(target)}: no rewrite merges files across partitions",
         f"partition more coarsely: {' and '.join(map(_coarser, fields)) or 'use fewer partitions'}; then rewrite the "
         "old data, as files keep the spec that they were written with",
         f"about {count(max(1, round(small.bytes / target)), 'file')} instead of at least {small.partitions}",
@@ -129,7 +129,7 @@ def _commits(facts: TableFacts, writer: str, commits: Sequence[Snapshot]) -> Ite
     yield Advice(
         AdviceKind.FREQUENT_COMMITS,
         writer,
-        f"commits every {every:.0f} s, {_size(size)} each (medians of {len(commits)} commits)",
+        f"commits every {every:.0f} s, {byte_size(size)} each (medians of {len(commits)} commits)",
         f"{how} to {_CALM.total_seconds() / 60:.0f} minutes, or as far as readers can wait",
         f"{86_400 / _CALM.total_seconds():.0f} commits a day instead of {86_400 / max(every, 1.0):.0f}, and files "
         f"{factor:.0f} times as large before any compaction; {simulated}",
@@ -149,7 +149,7 @@ def _spread(facts: TableFacts, writer: str, commits: Sequence[Snapshot]) -> Iter
     yield Advice(
         AdviceKind.SMALL_FILES,
         writer,
-        f"writes {files:.0f} files of {_size(size / files)} into {count(round(partitions), 'partition')} "
+        f"writes {files:.0f} files of {byte_size(size / files)} into {count(round(partitions), 'partition')} "
         f"with each commit (medians of {len(commits)} commits)",
         "set write.distribution-mode to hash, so that the rows of a partition are gathered before they are written",
         f"about {count(round(needed), 'file')} a commit instead of {files:.0f}; {simulated}",
@@ -177,9 +177,9 @@ def _metadata_files(facts: TableFacts, commits: Sequence[Snapshot]) -> Iterator[
     yield Advice(
         AdviceKind.METADATA_FILES,
         "",
-        f"{a_day:.0f} commits a day leave as many metadata files, {_size(facts.metadata.metadata_length)} each now",
+        f"{a_day:.0f} commits a day leave as many metadata files, {byte_size(facts.metadata.metadata_length)} each now",
         f"set {_DELETE_METADATA} to true, so that each commit deletes the oldest one of its log",
-        f"{_size(a_day * facts.metadata.metadata_length)} a day that no orphan removal has to find",
+        f"{byte_size(a_day * facts.metadata.metadata_length)} a day that no orphan removal has to find",
     )
 
 
@@ -189,11 +189,3 @@ def _median(commits: Iterable[Snapshot], name: str) -> float:
 
 def _number(text: str) -> float:
     return float(text) if text.isascii() and text.isdigit() else 0.0  # a summary holds whatever its writer wrote
-
-
-def _size(size: float) -> str:
-    for unit in ("bytes", "KB", "MB"):
-        if size < 1024:  # noqa: PLR2004 - bytes in a KB
-            return f"{size:.0f} {unit}"
-        size /= 1024
-    return f"{size:.1f} GB"

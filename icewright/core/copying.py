@@ -9,6 +9,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 from icewright.core.paths import Location, canonical, split
 from icewright.core.table import TableMetadata, TableRef
+from icewright.core.words import byte_size
 
 MARKER = "_icewright-copy.json"  # says of which table a place holds a copy; hidden from scans for orphans
 _DIGITS = 12
@@ -70,7 +71,7 @@ class CopyResult:
     def summary(self) -> str:
         """Return the result in one line."""
         verb = "would be copied" if self.dry_run else "copied"
-        return f"{self.files:,} files of {self.bytes:,} bytes {verb}, {self.present:,} were there already"
+        return f"{self.files:,} files of {byte_size(self.bytes)} {verb}, {self.present:,} were there already"
 
 
 def uuid_of_copy(table_uuid: str, place: str) -> str:

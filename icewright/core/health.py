@@ -15,6 +15,7 @@ from icewright.core.policy import MEGABYTE
 from icewright.core.retention import Expiry
 from icewright.core.rewriting import DELETE_RATIO_THRESHOLD, MIN_INPUT_FILES, MIN_MANIFESTS
 from icewright.core.table import ManifestContent, PartitionFacts, TableFacts
+from icewright.core.words import byte_size
 
 WEIGHTS: Mapping[str, int] = {"small_files": 35, "deletes": 25, "manifests": 15, "snapshots": 15, "orphans": 10}
 LARGE_METADATA = 64 * MEGABYTE  # every reader and every commit pays for the whole metadata file
@@ -97,9 +98,5 @@ def _snapshots(facts: TableFacts, expiry: Expiry) -> HealthPart:
     share = 1 - len(expiry.snapshot_ids) / total if total else 1.0
     if size > LARGE_METADATA:
         share *= LARGE_METADATA / size
-    behind = f"{len(expiry.snapshot_ids)} of {total} snapshots may go, metadata file of {_size(size)}"
+    behind = f"{len(expiry.snapshot_ids)} of {total} snapshots may go, metadata file of {byte_size(size)}"
     return HealthPart(_score(share), behind)
-
-
-def _size(size: int) -> str:
-    return f"{size / MEGABYTE:.1f} MB" if size >= MEGABYTE else f"{size / 1024:.1f} KB"

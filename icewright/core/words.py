@@ -1,4 +1,4 @@
-"""Words for messages about wrong values: the kind of a value, and the name that was probably meant."""
+"""Words for messages: the kind of a value, the name that was probably meant, counts and sizes."""
 
 from __future__ import annotations
 
@@ -24,13 +24,28 @@ def kind(value: object) -> str:
     return type(value).__name__
 
 
-def near(name: str, known: Sequence[str]) -> str:
-    """Return a hint at the name that was probably meant."""
-    alike = get_close_matches(name, known, 1)
-    return f"; did you mean {alike[0]}?" if alike else f"; known are {', '.join(known)}" if known else ""
+def near(name: str, known: Sequence[str], *, listed: bool = True) -> str:
+    """Return a hint at the name that was probably meant; where none is alike, all names, if they may be listed."""
+    if alike := get_close_matches(name, known, 1):
+        return f"; did you mean {alike[0]}?"
+    return f"; known are {', '.join(known)}" if known and listed else ""
 
 
 def count(number: int, noun: str) -> str:
     """Return a number with its noun, in the plural unless the number is one."""
     plural = f"{noun}es" if noun.endswith(("ch", "ss")) else f"{noun[:-1]}ies" if noun.endswith("ry") else f"{noun}s"
     return f"{number:,} {noun if number == 1 else plural}"
+
+
+def byte_size(number: float) -> str:
+    """Return a number of bytes in the unit that suits it."""
+    for unit in ("B", "KB", "MB", "GB"):
+        if abs(number) < 1024:  # noqa: PLR2004 - bytes in a KB
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1024
+    return f"{number:.1f} TB"
+
+
+def figure(value: float) -> str:
+    """Return a number with four digits where it has a fraction, never as a power of ten above 1."""
+    return f"{value:.0f}" if abs(value) >= 1000 or value.is_integer() else f"{value:.4g}"  # noqa: PLR2004

@@ -68,10 +68,10 @@ def removed_snapshots(removal: Removal) -> tuple[Snapshot, ...]:
 
 
 def ended_job(runtime: Runtime, job_id: str) -> JobRow:
-    """Return the job with this id or unique prefix. Raises `UsageError` when there is none or it has not ended."""
+    """Return the job that `Jobs.get` finds. Raises `UsageError` when there is none or it has not ended."""
     job = runtime.store.jobs.get(job_id)
     if job is None:
-        raise UsageError(f"no job, or more than one, begins with {job_id!r}; `icewright history` lists them")
+        raise UsageError(f"no job, or more than one, begins or ends with {job_id!r}; `icewright history` lists them")
     if TRANSITIONS[job.state]:
         raise UsageError(f"job {job.job_id} is {job.state}: let it end, or `icewright cancel {job.job_id}`")
     return job

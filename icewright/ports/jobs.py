@@ -86,7 +86,7 @@ class JobQueue(Protocol):
         """
 
     def get(self, job_id: str) -> JobRow | None:
-        """Return the job of this id or of this unique prefix of an id, or None."""
+        """Return the job of this id, of this unique prefix of an id or of the part after its last dash, or None."""
 
     def list(self, ref: TableRef | None = None, limit: int = 50) -> Sequence[JobRow]:
         """Return the newest jobs of one table, or of all tables, newest first."""

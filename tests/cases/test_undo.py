@@ -321,7 +321,7 @@ def test_an_undo_waits_for_the_job_that_works_on_the_table(workspace: Workspace)
         undo(runtime, job_id)
     with pytest.raises(UsageError, match=f"job {running} is running"):
         undo(runtime, running)
-    with pytest.raises(UsageError, match="begins with 'nobody'"):
+    with pytest.raises(UsageError, match="begins or ends with 'nobody'"):
         undo(runtime, "nobody")
     assert states(workspace, job_id) == {LedgerState.PLANNED}
     store.jobs.finish(running, JobState.SUCCEEDED, "", workspace.clock.now())

@@ -65,7 +65,7 @@ def test_a_writer_is_named_with_its_own_remedy() -> None:
         facts(partition(), of=metadata(properties=TIDY, snapshots=commits(30, 10 * SECOND, added_files_size=MB)))
     )
     assert advice.writer == "Flink job 54b43d2b"
-    assert "every 10 s, 1 MB each" in advice.finding
+    assert "every 10 s, 1.0 MB each" in advice.finding
     assert "execution.checkpointing.interval" in advice.remedy
     assert "144 commits a day instead of 8640" in advice.effect
 

@@ -162,6 +162,9 @@ class SqlJobs(JobQueue):
         with self.db.reading() as connection:
             rows = connection.execute(_jobs().where(JOBS.c.job_id == job_id)).all()
             rows = rows or connection.execute(_jobs().where(JOBS.c.job_id.in_(begins))).all()
+            rows = (
+                rows or connection.execute(_jobs().where(JOBS.c.job_id.endswith(f"-{job_id}", autoescape=True))).all()
+            )
         return job_of(rows[0]) if len(rows) == 1 else None
 
     @staticmethod

@@ -70,9 +70,9 @@ def remote_backend() -> RemoteBackend | None:
     return RemoteBackend(OPTIONS.server)
 
 
-def no_job(prefix: str) -> str:
+def no_job(part: str) -> str:
     """Return the message for a job id that names no job, or several."""
-    return f"no job, or more than one, begins with {prefix!r}; `icewright history` lists them"
+    return f"no job, or more than one, begins or ends with {part!r}; `icewright history` lists them"
 
 
 def removed_settings(scope: str, stored: Mapping[str, Any], knobs: Sequence[str]) -> Mapping[str, Any]:

@@ -141,7 +141,7 @@ Table = Annotated[
 OptionalTable = Annotated[
     str | None, typer.Argument(metavar="[TABLE]", help="Default: all tables.", autocompletion=complete_table)
 ]
-Job = Annotated[str, typer.Argument(metavar="JOB", help="A job id, or a unique prefix of one.")]
+Job = Annotated[str, typer.Argument(metavar="JOB", help="A job id, or its last eight letters, or a unique prefix.")]
 CatalogOption = Annotated[str | None, typer.Option("--catalog", metavar="NAME", help="Only this catalog.")]
 Namespace = Annotated[
     str | None, typer.Option("--namespace", metavar="NAMESPACE", help="Only tables of this namespace, such as sales.")
@@ -272,6 +272,7 @@ def parse_since(text: str, now: datetime) -> datetime:
 def known_table(app: Application, text: str) -> TableRow:
     """Return the store's row of a table; a table that the store does not know is looked up in its catalog."""
     from icewright.core.table import TableRef
+    from icewright.core.words import near
 
     ref, runtime = TableRef.parse(text), app.runtime
     catalog = runtime.catalog(ref)
@@ -280,7 +281,8 @@ def known_table(app: Application, text: str) -> TableRow:
         runtime.store.tables.record_listing(ref.catalog, catalog.pointers(), runtime.clock.now())
         row = runtime.store.tables.get(ref)
     if row is None or row.dropped:
-        raise UsageError(f"{ref}: the catalog has no such table; `icewright tables` lists what it has")
+        hint = near(text, [str(r.ref) for r in runtime.store.tables.list(ref.catalog) if not r.dropped], listed=False)
+        raise UsageError(f"{ref}: the catalog has no such table; `icewright tables` lists what it has{hint}")
     return row
 
 

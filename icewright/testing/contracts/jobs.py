@@ -237,9 +237,10 @@ class JobQueueTests(StoreSuite):
         assert counts == [1, 2, 2, 3, 0, 1, 0]
         assert store.jobs.count_consecutive(OTHER, JobState.FAILED) == 7
 
-    def test_a_unique_prefix_of_an_id_is_enough(self, store: Store) -> None:
-        """A prefix that one job has finds the job; percent sign and underscore are no wildcards."""
+    def test_a_unique_part_of_an_id_is_enough(self, store: Store) -> None:
+        """A prefix that one job has, or what follows the last dash, finds it; % and underscore are no wildcards."""
         record_tables(store, REF, OTHER)
         first, second = start_job(store), start_job(store, OTHER)
-        stored = [store.jobs.get(text) for text in (first, second[:-1], first[:8], "%", "_" * len(first), "nobody")]
-        assert [job and job.job_id for job in stored] == [first, second, None, None, None, None]
+        texts = (first, second[:-1], second[-8:], first[:8], "%", "_" * len(first), "nobody", "")
+        stored = [store.jobs.get(text) for text in texts]
+        assert [job and job.job_id for job in stored] == [first, second, second, None, None, None, None, None]

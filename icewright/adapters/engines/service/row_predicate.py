@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -20,6 +21,7 @@ from pyiceberg.types import PrimitiveType, UUIDType
 
 from icewright.adapters.engines.arrow.types import Field, arrow_schema
 from icewright.core.errors import UsageError
+from icewright.core.words import near
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ class RowPredicate:
             bound = rewrite_not(bind(every, parse(text), case_sensitive=True))
         except Exception as error:  # each library below has its own
             reason = " ".join(str(error).split())
+            if unknown := re.search("Could not find field with name (.+), case_sensitive", reason):
+                reason = f"the table has no column {unknown[1]}{near(unknown[1], list(known))}"
             raise UsageError(f"--where {text}: {reason}; write it as in email = 'a@b.org' and id in (1, 2)") from error
         ids = extract_field_ids(bound)
         if not ids:

@@ -54,7 +54,7 @@ def jobs(  # noqa: PLR0913, PLR0917 - query parameters, given by their names
 def job(job_id: str, caller: Annotated[Caller, needs(Action.JOBS_READ)]) -> models.JobDetail:
     """Return a job with its runs, the snapshots that it removed, and its planned deletions.
 
-    A unique prefix of the id is accepted.
+    A unique prefix of the id is accepted, and the letters after its last dash.
     """
     row, store = caller.job(job_id), caller.runtime.store
     removals = store.ledger.removals(row.job_id)

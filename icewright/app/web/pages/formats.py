@@ -9,6 +9,8 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
+from icewright.core.words import figure
+
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _KILO = 1024
 _UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
@@ -121,10 +123,8 @@ def value(raw: Any) -> str:  # noqa: ANN401 - of a knob or a detail
             return "\u2013"
         case bool():
             return "true" if raw else "false"
-        case float() if raw.is_integer():
-            return str(int(raw))
         case float():
-            return f"{raw:.4g}"
+            return figure(raw)
         case list() | tuple():
             return ", ".join(value(item) for item in raw) or "\u2013"
         case dict():
