@@ -9,7 +9,7 @@ COVERING := tests/core tests/flow
 export UV_SYSTEM_CERTS ?= $(if $(wildcard /etc/ssl/certs/ca-certificates.crt),true,false)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast test-nightly model mutants lint docs site pictures release bench
+.PHONY: help install demo test test-covered test-others test-fast test-nightly model mutants lint docs site pictures release bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -19,12 +19,16 @@ install: .venv/.installed ## make .venv with everything that uv.lock names
 demo: install ## maintain a lakehouse made on the spot in DIR (demo); ONCE=1 ends after one pass
 	$(BIN)/icewright demo --dir $(DIR) $(if $(ONCE),--once)
 
-test: install ## all tests but the nightly ones, and the branches of the core that its tests and the flow's cover
+test: test-covered test-others ## all tests but the nightly ones, and the branches of the core that its tests and the flow's cover
+
+test-covered: install
 	$(BIN)/pytest $(COVERING) --cov
+
+test-others: install
 	$(BIN)/pytest $(COVERING:%=--ignore=%)
 
 test-fast: install ## the tests that need neither Spark nor a server
-	$(BIN)/pytest -m "not spark and not external"
+	$(BIN)/pytest --numprocesses=3 -m "not spark and not external"
 
 test-nightly: install ## all tests, also those that take long and the demo's own tables
 	ICEWRIGHT_NIGHTLY=1 $(BIN)/pytest

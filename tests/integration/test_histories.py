@@ -24,6 +24,7 @@ from tests.integration.histories import WEIGHTS, History, Plan, plans
 from tests.integration.planting import plant, remove
 from tests.integration.playing import long_examples, quick
 from tests.integration.tables import create, insert
+from tests.nightly import NIGHTLY
 
 pytestmark = [
     pytest.mark.spark,
@@ -32,7 +33,7 @@ pytestmark = [
 ]
 
 LONG = settings.get_current_profile_name() == "long"
-HISTORIES = settings().max_examples if LONG else 25
+HISTORIES = settings().max_examples if LONG else 25 if NIGHTLY else 18
 BATCH = 9  # after its tenth example Hypothesis turns to variations of earlier ones
 BATCHES = [min(BATCH, HISTORIES - start) for start in range(0, HISTORIES, BATCH)]
 MANIFESTS: Mapping[str, object] = {"rewrite_manifests.min_manifests": 2}
