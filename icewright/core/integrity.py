@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import pairwise
 from typing import Any
 
 from icewright.core.table import MAIN, TableMetadata, TableRef, columns
+
+_CLOCK_SKEW_MS = 60_000  # by which Iceberg's library lets logs go back
 
 
 class CheckLevel(StrEnum):
@@ -47,6 +50,10 @@ class FileFaultKind(StrEnum):
     WRONG_POSITIONS = "wrong_positions"
     WRONG_SNAPSHOT = "wrong_snapshot"
     WRONG_ORDER = "wrong_order"
+    WRONG_LOG = "wrong_log"
+
+
+_Finding = tuple[FileFaultKind, str, Iterable[int]]  # what is wrong, and for which snapshots
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,33 +89,75 @@ class IntegrityReport:
 
 def metadata_faults(metadata: TableMetadata, document: Mapping[str, Any]) -> Iterator[FileFault]:
     """Yield where a metadata file contradicts itself; `document` is its JSON. Most of this breaks no snapshot yet."""
-    present = metadata.by_id
+    for finding in _wrong_references, _wrong_ancestry, _wrong_ids, _wrong_sources, _wrong_logs:
+        for kind, detail, snapshot_ids in finding(metadata, document):
+            yield FileFault(kind, "metadata", metadata.metadata_location, detail, tuple(snapshot_ids))
 
-    def found(kind: FileFaultKind, detail: str, *snapshot_ids: int) -> FileFault:
-        return FileFault(kind, "metadata", metadata.metadata_location, detail, snapshot_ids)
 
+def _wrong_references(metadata: TableMetadata, _: Mapping[str, Any]) -> Iterator[_Finding]:
+    present, current = metadata.by_id, metadata.current_snapshot_id
     for ref in metadata.refs:
-        current = metadata.current_snapshot_id
         if ref.snapshot_id not in present:
             detail = f"{ref.kind} {ref.name} is of snapshot {ref.snapshot_id}, which is gone"
-            yield found(FileFaultKind.WRONG_SNAPSHOT, detail)
+            yield FileFaultKind.WRONG_SNAPSHOT, detail, ()
         elif ref.name == MAIN and ref.snapshot_id != current:
             detail = f"main is of snapshot {ref.snapshot_id}, and the current one is {current}"
-            yield found(FileFaultKind.WRONG_SNAPSHOT, detail, ref.snapshot_id)
+            yield FileFaultKind.WRONG_SNAPSHOT, detail, (ref.snapshot_id,)
     for file in (*metadata.statistics, *metadata.partition_statistics):
         if file.snapshot_id not in present:
             detail = f"{file.path} is of snapshot {file.snapshot_id}, which is gone"
-            yield found(FileFaultKind.WRONG_SNAPSHOT, detail)
-    schemas = {int(schema["schema-id"]): schema for schema in document.get("schemas") or ()}
-    for snapshot in metadata.snapshots:
-        if schemas and snapshot.schema_id is not None and snapshot.schema_id not in schemas:
-            detail = f"snapshot {snapshot.snapshot_id} is of schema {snapshot.schema_id}, which is gone"
-            yield found(FileFaultKind.WRONG_FIELDS, detail, snapshot.snapshot_id)
-        parent = present.get(snapshot.parent_id or 0)
-        if parent is not None and parent.sequence_number > snapshot.sequence_number:
-            detail = f"snapshot {snapshot.snapshot_id} has a lower sequence number than its parent {parent.snapshot_id}"
-            yield found(FileFaultKind.WRONG_SEQUENCE, detail, snapshot.snapshot_id)
-    highest = max((number for schema in schemas.values() for number, _, _ in columns(schema)), default=0)
-    if highest > document.get("last-column-id", highest):
-        detail = f"column {highest} is beyond the last id {document['last-column-id']}: a new one would get its values"
-        yield found(FileFaultKind.WRONG_FIELDS, detail)
+            yield FileFaultKind.WRONG_SNAPSHOT, detail, ()
+
+
+def _wrong_ancestry(metadata: TableMetadata, document: Mapping[str, Any]) -> Iterator[_Finding]:
+    schema_ids = {int(schema["schema-id"]) for schema in document.get("schemas") or ()}
+    for one in metadata.snapshots:
+        if schema_ids and one.schema_id is not None and one.schema_id not in schema_ids:
+            detail = f"snapshot {one.snapshot_id} is of schema {one.schema_id}, which is gone"
+            yield FileFaultKind.WRONG_FIELDS, detail, (one.snapshot_id,)
+        parent = metadata.by_id.get(one.parent_id or 0)
+        if parent is not None and parent.sequence_number > one.sequence_number:
+            detail = f"snapshot {one.snapshot_id} has a lower sequence number than its parent {parent.snapshot_id}"
+            yield FileFaultKind.WRONG_SEQUENCE, detail, (one.snapshot_id,)
+
+
+def _wrong_ids(metadata: TableMetadata, document: Mapping[str, Any]) -> Iterator[_Finding]:
+    """Yield ids beyond the last one that was given: what comes next gets them once more."""
+    column_ids = [number for schema in document.get("schemas") or () for number, _, _ in columns(schema)]
+    field_ids = [one.field_id for spec in metadata.specs for one in spec.fields]
+    for name, ids, last in (
+        ("column", column_ids, "last-column-id"),
+        ("partition field", field_ids, "last-partition-id"),
+    ):
+        highest = max(ids, default=0)
+        if highest > document.get(last, highest):
+            detail = f"{name} {highest} is beyond the last id {document[last]}: a new one would get its values"
+            yield FileFaultKind.WRONG_FIELDS, detail, ()
+    for snapshot in document.get("snapshots") or ():
+        end = (snapshot.get("first-row-id") or 0) + (snapshot.get("added-rows") or 0)
+        if end > (following := document.get("next-row-id", end)):
+            detail = f"the row ids of snapshot {snapshot['snapshot-id']} end at {end}, the next one is {following}"
+            yield FileFaultKind.WRONG_ROW_IDS, detail, (snapshot["snapshot-id"],)
+
+
+def _wrong_sources(metadata: TableMetadata, document: Mapping[str, Any]) -> Iterator[_Finding]:
+    """Yield where new files are partitioned or sorted by columns that the schema has not."""
+    by: dict[str, Iterable[int]] = {}
+    for spec in metadata.specs:
+        if spec.spec_id == metadata.default_spec_id:
+            by["partition spec"] = [one.source_id for one in spec.fields if one.transform != "void"]
+    for order in document.get("sort-orders") or ():
+        if order["order-id"] == metadata.sort_order_id:
+            by["sort order"] = [one["source-id"] for one in order["fields"] if "source-id" in one]
+    for name, ids in by.items():
+        if gone := sorted({*ids} - {number for number, _, _ in columns(metadata.schema)}):
+            detail = f"its default {name} is by columns of the ids {gone}, which its schema has not"
+            yield FileFaultKind.WRONG_FIELDS, detail, ()
+
+
+def _wrong_logs(metadata: TableMetadata, document: Mapping[str, Any]) -> Iterator[_Finding]:
+    for name in ("snapshot-log", "metadata-log"):
+        times = [int(entry["timestamp-ms"]) for entry in document.get(name) or ()]
+        if any(after < before - _CLOCK_SKEW_MS for before, after in pairwise([*times, document["last-updated-ms"]])):
+            detail = f"its {name} goes back in time: Iceberg's library refuses to load the table"
+            yield FileFaultKind.WRONG_LOG, detail, metadata.by_id

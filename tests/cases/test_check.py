@@ -119,6 +119,18 @@ def test_partition_values_of_each_transform(transform: str, kind: str, value: An
     assert found(wrong if wrong is not None else 1, what="void") == found(right, what="unheard-of") == []
 
 
+def test_an_upper_bound_that_was_cut_has_to_be_raised() -> None:
+    """Also where the footer's own greatest value was cut and raised; what it cuts at its end proves nothing."""
+
+    def found(most: bytes, upper: bytes) -> list[FileFaultKind]:
+        one = ContentFile("m.avro", 0, 1, 1, {102: {}, 128: [{"key": 1, "value": upper}]})
+        column = ColumnContent(9, 0, b"a", most, is_exact=False)
+        return [kind for kind, _ in column_faults(one, {1: column}, {1: "string"}, None)]
+
+    assert found(b"n" * 31 + b"o", b"n" * 15 + b"o") == found(b"n" * 31 + b"o", b"n" * 32) == []
+    assert found(b"n" * 31 + b"o", b"n" * 16) == [FileFaultKind.WRONG_BOUNDS]
+
+
 def _damaged(path: Path) -> None:
     content = bytearray(path.read_bytes())
     chunk = pq.read_metadata(path).row_group(0).column(0)

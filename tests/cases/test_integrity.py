@@ -9,6 +9,7 @@ from struct import pack
 from typing import Any, cast
 
 import fastavro
+import pyarrow.parquet as pq
 import pytest
 
 from icewright.adapters.engines.service import integrity
@@ -160,7 +161,7 @@ def _bound(name: str, value: bytes) -> Callable[[Any], None]:
     return lambda entry: entry["data_file"].update({name: in_map(entry["data_file"][name], 1, value)})
 
 
-def _metadata(change: Callable[[Any], None]) -> Callable[[Path], None]:
+def _metadata(change: Callable[[Any], object]) -> Callable[[Path], None]:
     """Change the metadata file."""
     return lambda folder: edit(next(folder.glob("metadata/*.metadata.json")), change)
 
@@ -192,6 +193,42 @@ def _scrambled_footer(folder: Path) -> None:
     path = min((folder / "data").rglob("*.parquet"))
     content = path.read_bytes()
     path.write_bytes(content[:-60] + b"x" * 52 + content[-8:])
+
+
+def _sorted_by(number: int) -> Callable[[Any], None]:
+    by = {"transform": "identity", "source-id": number, "direction": "asc", "null-order": "nulls-first"}
+    return lambda document: document.update(
+        {"sort-orders": [{"order-id": 1, "fields": [by]}], "default-sort-order-id": 1}
+    )
+
+
+def _called_deletes(content: int) -> Callable[[Path], None]:
+    """Let the newest data file, without its column `id`, be one of deletes."""
+
+    def changed(folder: Path) -> None:
+        def deletes(entry: Any) -> None:
+            path = Path(entry["data_file"]["file_path"].removeprefix("file://"))
+            table = pq.read_table(path)
+            pq.write_table(table.select(["part"]), path)
+            size = path.stat().st_size
+            entry["data_file"].update(content=content, equality_ids=[1], file_size_in_bytes=size, split_offsets=None)
+
+        _both(_field("content", 1), deletes)(folder)
+        _metadata(lambda document: document["snapshots"][-1]["summary"].update({"total-data-files": "0"}))(folder)
+
+    return changed
+
+
+def _footer(before: bytes, after: bytes) -> Callable[[Path], None]:
+    """Change bytes of the footer of a Parquet file."""
+
+    def changed(folder: Path) -> None:
+        path = min((folder / "data").rglob("*.parquet"))
+        content = path.read_bytes()
+        start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+        path.write_bytes(content[:start] + content[start:].replace(before, after, 1))
+
+    return changed
 
 
 def _bounds(value: bytes) -> list[dict[str, object]]:
@@ -272,6 +309,74 @@ DEEPER_FAULTS: dict[str, tuple[CheckLevel, Callable[[Path], None], FileFaultKind
         AT_ENTRIES,
         _metadata(lambda document: document.update({"last-column-id": 1})),
         KIND.WRONG_FIELDS,
+    ),
+    "a partition field is beyond the last id": (
+        AT_ENTRIES,
+        _metadata(lambda document: document.update({"last-partition-id": 999})),
+        KIND.WRONG_FIELDS,
+    ),
+    "the table is partitioned by a column that is gone": (
+        AT_ENTRIES,
+        _metadata(lambda document: document["partition-specs"][0]["fields"][0].update({"source-id": 7})),
+        KIND.WRONG_FIELDS,
+    ),
+    "the table is sorted by a column that is gone": (AT_ENTRIES, _metadata(_sorted_by(7)), KIND.WRONG_FIELDS),
+    "the snapshot log goes back in time": (
+        AT_ENTRIES,
+        _metadata(lambda document: document["snapshot-log"][0].update({"timestamp-ms": 10**15})),
+        KIND.WRONG_LOG,
+    ),
+    "the table was updated before its last snapshot": (
+        AT_ENTRIES,
+        _metadata(lambda document: document.update({"last-updated-ms": 1})),
+        KIND.WRONG_LOG,
+    ),
+    "row ids of a snapshot are given again": (
+        AT_ENTRIES,
+        _metadata(lambda d: [d.update({"next-row-id": 6}), d["snapshots"][0].update({"first-row-id": 7})]),
+        KIND.WRONG_ROW_IDS,
+    ),
+    "a table of format v2 has a deletion vector": (
+        AT_ENTRIES,
+        _both(_field("content", 1), lambda e: e["data_file"].update(content=1, file_format="PUFFIN")),
+        KIND.WRONG_CONTENT,
+    ),
+    "a manifest has other partition fields than its spec": (
+        AT_ENTRIES,
+        _metadata(lambda document: document["partition-specs"][0]["fields"][0].update({"field-id": 1001})),
+        KIND.WRONG_PARTITION,
+    ),
+    "both bounds are above one another": (
+        AT_FOOTERS,
+        _entry(
+            lambda e: e["data_file"].update(
+                lower_bounds=in_map(e["data_file"]["lower_bounds"], 2, b"pz"),
+                upper_bounds=in_map(e["data_file"]["upper_bounds"], 2, b"p"),
+            )
+        ),
+        KIND.WRONG_BOUNDS,
+    ),
+    "a column that must be there is in no file": (
+        AT_FOOTERS,
+        _metadata(
+            lambda document: [
+                document["schemas"][0]["fields"].append({"id": 3, "name": "more", "type": "long", "required": True}),
+                document.update({"last-column-id": 3}),
+            ]
+        ),
+        KIND.WRONG_FIELDS,
+    ),
+    "a file has a column of another type": (
+        AT_FOOTERS,
+        _metadata(lambda document: document["schemas"][0]["fields"][0].update(type="string")),
+        KIND.WRONG_FIELDS,
+    ),
+    "position deletes lack their columns": (AT_FOOTERS, _called_deletes(1), KIND.WRONG_FIELDS),
+    "equality deletes lack their column": (AT_FOOTERS, _called_deletes(2), KIND.WRONG_FIELDS),
+    "a footer counts other rows than its row groups": (
+        AT_FOOTERS,
+        _footer(b"\x16\x02\x19", b"\x16\x04\x19"),
+        KIND.UNREADABLE,
     ),
     "a Parquet file is called ORC": (AT_FOOTERS, _entry(_field("file_format", "ORC")), KIND.UNREADABLE),
     "a footer is scrambled": (AT_FOOTERS, _scrambled_footer, KIND.UNREADABLE),

@@ -261,7 +261,7 @@ def quickly(database: Path, statement: str, *values: str) -> None:
         connection.commit()
 
 
-def edit(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+def edit(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     """Change a metadata file in place, as if its writer had written it so."""
     document = json.loads(path.read_text(encoding="utf-8"))
     change(document)

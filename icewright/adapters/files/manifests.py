@@ -48,7 +48,8 @@ _REQUIRED = (_STATUS, _PATH, _BYTES)
 _LIVE = ("path", "bytes", "content", "format")
 _FILE_PATH_COLUMN = 2147483546  # the reserved field id of `file_path` in position delete files
 _TASKS = 4
-_BYTES_PER_TASK = 4 << 20  # bytes of manifests that one task reads: some five times as many once inflated
+_BYTES_PER_TASK = 1 << 20  # bytes of manifests that one task reads: some five times as many once inflated. With larger
+# ones most processor time goes into pages of memory that are new each time
 _MANIFESTS_PER_TASK = 128  # manifests
 _TASKS_PER_CHUNK = 16  # tasks whose results are in memory together
 

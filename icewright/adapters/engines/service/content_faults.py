@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -28,6 +29,21 @@ _PARQUET, _PUFFIN = b"PAR1", b"PFA1"
 _MAGIC = {"ORC": b"ORC", "AVRO": b"Obj\x01"}  # how files begin whose footers are not read
 _TIMES = ("year", "month", "day", "hour")
 _MAYBE_TRUNCATED_BYTES = 32  # writers cut texts of at least this length in statistics
+_RAISED_BYTES = 8  # at the end of such a text, which a writer may have raised to a greater one
+_INTEGERS, _TEXTS = {"INT32", "INT64", "INT96"}, {"BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"}
+# how Parquet stores the types, also before they were promoted; types that writers store in many ways are left out
+_PHYSICAL = {
+    "boolean": {"BOOLEAN"},
+    "int": {"INT32"},
+    "float": {"FLOAT"},
+    "double": {"FLOAT", "DOUBLE"},
+    "date": {"INT32"},
+    "string": {"BYTE_ARRAY"},
+    "binary": _TEXTS,
+    "fixed": _TEXTS,
+    "decimal": {"INT32", "INT64"} | _TEXTS,
+    **dict.fromkeys(("long", "time", "timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"), _INTEGERS),
+}
 
 
 def check_content(
@@ -36,16 +52,17 @@ def check_content(
     types: Mapping[int, Any],
     specs: Mapping[int, PartitionSpec],
     records: Mapping[str, int],
+    needed: Collection[int],
 ) -> list[Fault]:
     """Return what the file's footer says other than its entry. A file that is missing has no fault here.
 
-    `records` are the rows of data files by path, as far as they are known.
+    `records` are the rows of data files by path, as far as they are known; `needed` are the columns that it must have.
     """
     if one.is_encrypted:
         return []
     match one.format:
         case "PARQUET":
-            return list(_parquet_file(files, one, types, specs).faults())
+            return list(_parquet_file(files, one, types, specs).faults(needed))
         case "PUFFIN":
             return list(_vector_faults(files, one, records))
     if (magic := _MAGIC.get(one.format)) and files.read_range(one.path, 0, len(magic)) != magic:
@@ -63,8 +80,7 @@ def corrected(
 def _parquet_file(
     files: TableFiles, one: ContentFile, types: Mapping[int, Any], specs: Mapping[int, PartitionSpec]
 ) -> _ParquetFile:
-    footer, columns = _parquet_footer(files, one)
-    return _ParquetFile(one, footer, columns, types, specs.get(one.spec_id))
+    return _ParquetFile(one, _parquet_footer(files, one), types, specs.get(one.spec_id))
 
 
 def _tail(files: TableFiles, path: str, length: int, magic: bytes, footer_bytes: Callable[[bytes], int]) -> bytes:
@@ -78,15 +94,27 @@ def _tail(files: TableFiles, path: str, length: int, magic: bytes, footer_bytes:
     return tail[-wanted:] if wanted <= len(tail) else files.read_range(path, length - wanted, wanted)
 
 
-def _parquet_footer(files: TableFiles, one: ContentFile) -> tuple[pq.FileMetaData, Mapping[str, int]]:
-    """Return the footer, and the field id of each leaf outside of lists and maps by its path."""
+def _parquet_footer(files: TableFiles, one: ContentFile) -> pq.FileMetaData:
     tail = _tail(files, one.path, one.values[104], _PARQUET, lambda t: struct.unpack("<I", t[-8:-4])[0] + _FOOTER_END)
     try:
         footer = pq.read_metadata(pa.BufferReader(tail))
-        columns = dict(_leaf_ids(footer.schema.to_arrow_schema()))
+        footer.schema.to_arrow_schema()
     except (pa.ArrowException, OSError) as error:
         raise MetadataUnreadable(f"{one.path} has a footer that cannot be read: {error}") from error
-    return footer, columns
+    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+    if (rows := sum(group.num_rows for group in groups)) != footer.num_rows:
+        raise MetadataUnreadable(f"{one.path} has a footer that counts {footer.num_rows} rows, in row groups of {rows}")
+    chunks = [group.column(number) for group in groups for number in range(group.num_columns)]
+    if any(min(_beginnings(chunk)) + chunk.total_compressed_size > one.bytes - len(tail) for chunk in chunks):
+        raise MetadataUnreadable(f"{one.path} has a footer that names pages beyond its end")
+    return footer
+
+
+def _beginnings(chunk: pq.ColumnChunkMetaData) -> Iterator[int]:
+    """Yield where readers may begin to read a column of a row group."""
+    yield chunk.data_page_offset
+    if chunk.has_dictionary_page:
+        yield chunk.dictionary_page_offset
 
 
 def _leaf_ids(fields: Sequence[pa.Field], prefix: str = "") -> Iterator[tuple[str, int]]:
@@ -116,12 +144,28 @@ class _ParquetFile:
 
     one: ContentFile
     footer: pq.FileMetaData
-    columns: Mapping[str, int]
     types: Mapping[int, Any]
     spec: PartitionSpec | None
 
-    def faults(self) -> Iterator[Fault]:
-        """Yield where the two differ."""
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Return the columns of the file."""
+        return self.footer.schema.to_arrow_schema()
+
+    @cached_property
+    def columns(self) -> Mapping[str, int]:
+        """Return the field id of each leaf outside of lists and maps, by its path."""
+        return dict(_leaf_ids(self.schema))
+
+    def faults(self, needed: Collection[int]) -> Iterator[Fault]:
+        """Yield where the two differ, and which of the columns that readers need the file has not."""
+        held = {*self.columns.values(), *map(field_id, self.schema)} - {None}
+        if held and (lacking := sorted(set(needed) - held)):  # a file without ids has columns by name
+            yield FileFaultKind.WRONG_FIELDS, f"it lacks the columns of the ids {lacking}, which its readers need"
+        for number, index in self._simple.items():
+            if not self._fits(number, index):
+                actual, kind = self.footer.schema.column(index).physical_type, self.types[number]
+                yield FileFaultKind.WRONG_FIELDS, f"column {number} is {kind}, and the file's is {actual}"
         if self.footer.num_rows != self.one.records:
             yield FileFaultKind.WRONG_COUNT, f"it has {self.footer.num_rows} rows, not {self.one.records}"
         if self._offsets_are_wrong:
@@ -152,20 +196,26 @@ class _ParquetFile:
     @cached_property
     def _offsets_are_wrong(self) -> bool:
         groups = [self.footer.row_group(number).column(0) for number in range(self.footer.num_row_groups)]
-        begins = {group.data_page_offset for group in groups}
-        begins |= {group.dictionary_page_offset for group in groups if group.has_dictionary_page}
+        begins = {offset for group in groups for offset in _beginnings(group)}
         offsets = list(self.one.values.get(132) or ())
         return offsets != sorted(offsets) or not begins.issuperset(offsets)
 
     @cached_property
+    def _simple(self) -> Mapping[int, int]:
+        """Return where each column of a simple type is, by its id."""
+        named = {self.columns.get(self.footer.schema.column(i).path): i for i in range(self.footer.num_columns)}
+        return {n: index for n, index in named.items() if n is not None and isinstance(self.types.get(n), str)}
+
+    def _fits(self, number: int, index: int) -> bool:
+        """Return whether the file stores the column as its type asks for."""
+        kind = re.split(r"\W", self.types[number], maxsplit=1)[0]
+        actual: str = self.footer.schema.column(index).physical_type
+        return actual in _PHYSICAL.get(kind, {actual})
+
+    @cached_property
     def _measured(self) -> Mapping[int, ColumnContent]:
         """Return what the footer says of each column of a simple type, by its id."""
-        columns = {}
-        for index in range(self.footer.num_columns):
-            path = self.footer.schema.column(index).path
-            if (number := self.columns.get(path)) is not None and isinstance(self.types.get(number), str):
-                columns[number] = self._column(index, self.types[number])
-        return columns
+        return {n: self._column(i, self.types[n]) for n, i in self._simple.items() if self._fits(n, i)}
 
     def _column(self, index: int, kind: str) -> ColumnContent:
         chunks = [self.footer.row_group(number).column(index) for number in range(self.footer.num_row_groups)]
@@ -217,15 +267,19 @@ def _outside(
     kind: str, number: int, column: ColumnContent, lower: bytes | None, upper: bytes | None
 ) -> Iterator[Fault]:
     """Compare the entry's bounds with the column's: a file whose rows lie outside of them is skipped by readers."""
+    if lower is not None and upper is not None and is_ordered(kind):
+        low, high = bound_value(kind, lower), bound_value(kind, upper)
+        if low > high:
+            yield FileFaultKind.WRONG_BOUNDS, f"column {number} has the lower bound {low!r}, above the upper {high!r}"
     if column.least is not None and lower is not None:
         low, least = bound_value(kind, lower), column.least
         if isinstance(low, bytes) and len(least) >= _MAYBE_TRUNCATED_BYTES:
             low = low[: len(least)]
         if low > least:
             yield FileFaultKind.WRONG_BOUNDS, f"column {number} has {least!r}, below the lower bound {low!r}"
-    if column.most is not None and upper is not None and column.is_exact:
-        high = bound_value(kind, upper)
-        if high < column.most:
+    if column.most is not None and upper is not None:
+        high, most = bound_value(kind, upper), column.most if column.is_exact else column.most[:-_RAISED_BYTES]
+        if high < most:
             yield FileFaultKind.WRONG_BOUNDS, f"column {number} has {column.most!r}, above the upper bound {high!r}"
 
 

@@ -6,7 +6,8 @@ Each manifest is read once, and each distinct row that manifest lists have of it
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
@@ -14,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from icewright.adapters.engines.arrow.deletes import DELETED_PATH, DELETED_POSITION
 from icewright.adapters.engines.service.avro_records import decoded, names_by_id, plain_schema, readable
 from icewright.adapters.engines.service.manifest_files import ADDED, DELETED, EXISTING, partition_schema, read_manifest
 from icewright.adapters.engines.service.manifest_list_files import read_list
@@ -26,7 +28,7 @@ from icewright.core.integrity import FileFault, FileFaultKind, metadata_faults
 from icewright.core.table import Snapshot, TableMetadata, columns
 from icewright.ports import TableFiles
 
-DATA, EQUALITY_DELETES = 0, 2  # content of a file
+DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2  # content of a file
 _TOTALS = ("total-data-files", "total-delete-files")  # in summaries, by the content of manifests
 _COUNTS = {
     ADDED: (504, 512),
@@ -164,6 +166,30 @@ class EntryFaults:
         self._find_shared_row_ids()
         self.faults += metadata_faults(self.metadata, self.document)
 
+    def needed_columns(self, one: ContentFile) -> Collection[int]:
+        """Return the columns without which readers fail at a file, or delete other rows by it."""
+        match one.content:
+            case content if content == POSITION_DELETES:
+                return DELETED_PATH, DELETED_POSITION
+            case content if content == EQUALITY_DELETES:
+                return one.values.get(135) or ()
+        if self.metadata.current_snapshot_id not in self._snapshots[one.manifest]:
+            return ()
+        return self._required - self._constant.get(one.spec_id, set())
+
+    @cached_property
+    def _required(self) -> AbstractSet[int]:
+        fields = self.metadata.schema["fields"]
+        return {int(one["id"]) for one in fields if one["required"] and "initial-default" not in one}
+
+    @cached_property
+    def _constant(self) -> Mapping[int, AbstractSet[int]]:
+        """Return the columns whose values the partition tuples have, by spec: files may lack them."""
+        return {
+            spec.spec_id: {one.source_id for one in spec.fields if one.transform == "identity"}
+            for spec in self.metadata.specs
+        }
+
     def concern(self, manifest: str) -> tuple[int, ...]:
         """Return the snapshots that list a manifest."""
         return tuple(sorted(self._snapshots[manifest]))
@@ -236,7 +262,7 @@ class EntryFaults:
             for field_id, count in (files_id, len(chosen)), (rows_id, sum(one.records for one in chosen)):
                 if row.get(field_id) not in (None, count):
                     found(FileFaultKind.WRONG_COUNT, f"field {field_id} of its list says {row[field_id]}, not {count}")
-        for kind, detail in self._wrong_identity(row, entries):
+        for kind, detail in self._wrong_identity(row, entries, partition):
             found(kind, detail)
         for detail in uncovered(partition_fields(partition), row.get(507), {one.partition for one in live}):
             found(FileFaultKind.WRONG_BOUNDS, detail)
@@ -252,10 +278,16 @@ class EntryFaults:
             if (end := max([assigned, *stated])) > next_row_id:
                 found(FileFaultKind.WRONG_ROW_IDS, f"its row ids end at {end}, the table's next one is {next_row_id}")
 
-    def _wrong_identity(self, row: Row, entries: Sequence[ContentFile]) -> Iterator[tuple[FileFaultKind, str]]:
+    def _wrong_identity(
+        self, row: Row, entries: Sequence[ContentFile], partition: Schema
+    ) -> Iterator[tuple[FileFaultKind, str]]:
         """Yield where a manifest is of another spec, content or snapshot than its list's row says."""
-        if row[502] not in {spec.spec_id for spec in self.metadata.specs}:
+        spec = next((spec for spec in self.metadata.specs if spec.spec_id == row[502]), None)
+        tuple_ids = [one.get("field-id") for one in partition["fields"]]
+        if spec is None:
             yield FileFaultKind.WRONG_PARTITION, f"the table has no partition spec {row[502]}"
+        elif None not in tuple_ids and tuple_ids != (ids := [one.field_id for one in spec.fields]):
+            yield FileFaultKind.WRONG_PARTITION, f"its entries have the partition fields {tuple_ids}, its spec {ids}"
         elif entries and entries[0].spec_id != row[502]:
             yield FileFaultKind.WRONG_PARTITION, f"its list says spec {row[502]}, and it says {entries[0].spec_id}"
         deletes, added_by = bool(row.get(517)), row.get(503)
@@ -278,6 +310,9 @@ class EntryFaults:
                 self._sequences[one.path] = one.sequence
             elif one.referenced:
                 self._scoped.append(one)
+            if one.content != DATA and (version := self.metadata.format_version) < (3 if one.is_vector else 2):
+                detail = f"format version {version} has no {one.kind}"
+                self._found(FileFaultKind.WRONG_CONTENT, one.kind, one.path, detail, self.concern(path))
             if (order := one.values.get(140)) not in (None, 0, *self._orders):
                 detail = f"its entry names the sort order {order}, which the table has not"
                 self._found(FileFaultKind.WRONG_ORDER, one.kind, one.path, detail, self.concern(path))

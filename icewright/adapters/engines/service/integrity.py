@@ -238,7 +238,7 @@ class IntegrityCheck:
 
         def check(one: ContentFile) -> list[FileFault]:
             try:
-                found = check_content(self.files, one, types, specs, records)
+                found = check_content(self.files, one, types, specs, records, entries.needed_columns(one))
             except MetadataUnreadable as error:
                 found = [(FileFaultKind.UNREADABLE, str(error))]
             concerned = entries.concern(one.manifest)
