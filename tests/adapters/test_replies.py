@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count, repeat
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -176,6 +177,27 @@ def test_a_listing_that_never_ends_is_the_catalogs_fault(server: Server, catalog
     server.listing = reply
     with pytest.raises(CatalogUnavailable, match=r"catalog lake: the replies to .* raise reading.max_listing_mb"):
         catalog.pointers()
+
+
+@pytest.mark.parametrize("tokens", [repeat("same"), map(str, count())], ids=["same", "new"])
+def test_a_listing_that_goes_in_a_circle(server: Server, catalog: RestCatalog, tokens: Iterator[str]) -> None:
+    """Pages that bring nothing new are the server's fault after a while, and no table counts as gone."""
+    names = [{"namespace": ["sales"], "name": "small"}]
+
+    def page(request: BaseHTTPRequestHandler) -> None:
+        plain({"identifiers": names, "next-page-token": next(tokens)})(request)
+
+    server.listing = page
+    with pytest.raises(CatalogUnavailable, match="lists namespaces/sales/tables in a circle"):
+        catalog.pointers()
+    assert len(server.asked) < 120
+
+
+def test_commits_of_nessie_that_go_in_a_circle(server: Server) -> None:
+    """Its pages end too."""
+    server.table = plain({"logEntries": [], "hasMore": True, "token": "same"})
+    with pytest.raises(CatalogUnavailable, match="in a circle"):
+        list(NessieClient("lake", f"{server.address}/api/v2").log("00"))
 
 
 @pytest.mark.cases(150)

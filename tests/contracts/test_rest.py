@@ -133,6 +133,17 @@ def test_a_server_that_is_busy_is_given_time(bench: RestBench, catalog: RestCata
     assert 7 <= (clock.now() - before).total_seconds() < 10
 
 
+def test_a_server_that_asks_for_more_patience_than_any_call_has(
+    bench: RestBench, catalog: RestCatalog, proxy: Proxy
+) -> None:
+    """It is called unavailable at once, with what it asks for, and not asked again by this call."""
+    base = bench.craft("sales.orders", 1)
+    proxy.faults.append(Fault(TABLE, times=99, status=429, headers={"Retry-After": "3600"}))
+    with pytest.raises(CatalogUnavailable, match="asks for 3600 s of patience"):
+        catalog.load(base.ref)
+    assert proxy.count(TABLE) == 1
+
+
 def test_a_table_that_may_not_be_read(bench: RestBench, catalog: RestCatalog, proxy: Proxy) -> None:
     """It is listed, loading it says why, and the others are not in its way."""
     bench.craft("sales.orders", 1)

@@ -205,9 +205,13 @@ class NessieClient:
     ) -> Iterator[Any]:
         """Yield the pages, which `size` counts together where all are kept."""
         token: str | None = None
+        seen: set[str] = set()
         while True:
             page = self._get(path, {**params, **({"page-token": token} if token else {})}, kind, size)
             yield page
+            if page.has_more and page.token in seen:
+                raise CatalogUnavailable(f"catalog {self.catalog}: {self.api} lists {path} in a circle")
+            seen.add(page.token or "")
             token, params = page.token, {**params, **({"max-records": str(_PAGE)} if "max-records" in params else {})}
             if not page.has_more or not token:
                 return

@@ -182,6 +182,8 @@ class RestClient:
                 if attempt == _ATTEMPTS:
                     raise self._failing(answer)
                 wait = answer.wait or backoff(attempt + 2)
+                if answer.status in _RETRYABLE and wait > (_ATTEMPTS - attempt) * _LONGEST_WAIT:
+                    raise self._failing(answer)  # asking again before then is in vain
             self.clock.sleep(min(wait, _LONGEST_WAIT).total_seconds())
 
     def send(self, method: str, path: str, size: ReplySize | None = None, **request: Any) -> RestResponse:  # noqa: ANN401 - as requests takes it
@@ -248,7 +250,8 @@ class RestClient:
             ) from error
 
     def _failing(self, answer: RestResponse) -> CatalogUnavailable:
-        return CatalogUnavailable(f"{self.where} cannot answer now: {answer.message}")
+        later = "" if answer.wait is None else f", and asks for {answer.wait.total_seconds():.0f} s of patience"
+        return CatalogUnavailable(f"{self.where} cannot answer now: {answer.message}{later}")
 
     def _unanswered(self, error: Exception) -> CatalogUnavailable:
         return CatalogUnavailable(f"{self.where} does not answer: {cause(error)}; {remedy(error)}")

@@ -16,6 +16,7 @@ from icewright.core.errors import CatalogUnavailable
 Namespace = tuple[str, ...]
 _NO_LEVELS_BELOW = frozenset({400, 405, 406, 501})  # how servers say that their namespaces have one level
 _OK, _NOT_FOUND = 200, 404
+_VAIN_PAGES = 100  # in a row that bring nothing new, as of a server that hides what may not be seen
 
 
 class _Table(msgspec.Struct, frozen=True):
@@ -90,15 +91,21 @@ class TableListing:
     def _pages(self, path: str, params: Mapping[str, str]) -> Iterable[_Page]:
         size = self.client.config.get("rest-page-size")
         page_params = {**params, **({"pageSize": str(size), "pageToken": ""} if size else {})}
+        seen: set[_Table | Namespace] = set()
         seen_tokens: set[str] = set()
+        vain = 0
         while True:
             page = self._page(path, page_params)
             yield page
-            token = page.next_page_token
+            token, known = page.next_page_token, len(seen)
             if not token:
                 return
-            if token in seen_tokens:
-                raise CatalogUnavailable(f"{self.client.where} lists {path} in a circle: page {token} came twice")
+            seen.update(page.namespaces, page.identifiers)
+            vain = 0 if len(seen) > known else vain + 1
+            if token in seen_tokens or vain == _VAIN_PAGES:
+                raise CatalogUnavailable(
+                    f"{self.client.where} lists {path} in a circle: page {token} brings nothing new"
+                )
             seen_tokens.add(token)
             page_params = {**page_params, "pageToken": token}
 
