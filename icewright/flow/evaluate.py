@@ -207,7 +207,7 @@ class Evaluator:
         self._claimed: dict[TableRef, str] = {}  # in the order of their turns, with their storage places
         self._hung_places: set[str] = set()  # in which several evaluations wait for a file
         self._threads = 0  # that take from the queue
-        self._probing: set[TableRef] = set()  # each for a failing catalog
+        self._probing: dict[TableRef, str] = {}  # the failing catalog or storage place that each probes
 
     def due(self) -> int:
         """Evaluate due tables for a second at most; return how many ended. The others go on in the background."""
@@ -283,19 +283,19 @@ class Evaluator:
                     evaluation = evaluate_and_record(
                         self._runtime, running.ref, running.began, patience=MEMORY_PATIENCE
                     )
-                    if running.ref in self._probing:
-                        self._end_probe(running.ref)
+                    if (resource := self._probing.get(running.ref)) is not None:
+                        self._end_probe(running.ref, resource)
                 running.result.set_result(evaluation)
             except BaseException as error:  # noqa: BLE001 - raised again by the loop
                 running.result.set_exception(error)
             if running.work.abandoned:  # another thread has replaced this one
                 return
 
-    def _end_probe(self, ref: TableRef) -> None:
-        """Close the breaker of a catalog that has answered, whatever it said of the table."""
+    def _end_probe(self, ref: TableRef, resource: str) -> None:
+        """Close the breaker of a catalog or storage place that has answered, whatever it said of the table."""
         row = self._runtime.store.tables.get(ref)
         if row is None or row.error is None or not is_shared_fault(row.error):
-            record_success(self._runtime, [f"catalog {ref.catalog}"])
+            record_success(self._runtime, [resource])
 
     def _give_up_overdue(self) -> None:
         now = self._runtime.clock.now()
@@ -364,18 +364,21 @@ class Evaluator:
             return None
         in_scope = [row.ref for row in rows if runtime.scopes[row.ref.catalog].holds(row.ref)]
         tables.clear_due_work(list({row.ref for row in rows} - set(in_scope)), None)
-        self._probing &= self._running.keys()
+        places = {row.ref: storage_place(location_of(row) or "") for row in rows}
+        self._probing = {ref: resource for ref, resource in self._probing.items() if ref in self._running}
         for resource, breaker in failing_resources(runtime).items():
-            waiting = [ref for ref in in_scope if resource == f"catalog {ref.catalog}"]
+            needing = [ref for ref in in_scope if resource in (f"catalog {ref.catalog}", f"storage {places[ref]}")]
+            free = [ref for ref in needing if ref not in self._probing]
             if (
-                waiting
+                free
                 and breaker.state(now) is BreakerState.HALF_OPEN
                 and runtime.store.breakers.claim_probe(resource, now, now + PROBE_LIMIT)
             ):
-                self._probing.add(waiting.pop())
+                self._probing[free[-1]] = resource
+                needing.remove(free[-1])
+            waiting = [] if resource.startswith("storage ") else needing  # which others may read all the same
             tables.schedule_evaluation(waiting, max(breaker.retry_at, now + FIRST_WAIT), release=True)
             in_scope = [ref for ref in in_scope if ref not in waiting]
-        places = {row.ref: storage_place(location_of(row) or "") for row in rows}
         hung = {ref for ref in in_scope if places[ref] in self._hung_places}
         tables.schedule_evaluation(list(hung), now + FIRST_WAIT, release=True)
         return {ref: places[ref] for ref in in_scope if ref not in hung}

@@ -191,6 +191,27 @@ def test_tables_that_could_not_be_read_are_read_when_the_storage_is_back(bench: 
     assert len(bench.asked) == 4
 
 
+def test_an_evaluation_probes_the_storage_where_no_job_is_due(bench: Bench) -> None:
+    """One after the wait closes its breaker, though others have read files before; none does while files are away."""
+    runtime, refs = bench.runtime(), [bench.table(f"t{number}") for number in range(4)]
+    bench.files.broken = dict.fromkeys(refs, StorageUnavailable("503"))
+    detect_due(runtime)
+    evaluate_due(runtime, ["lake"])
+    failures = [breaker.failures for breaker in bench.store.breakers.list()]
+    bench.clock.advance(minutes=2)
+    evaluate_due(runtime, ["lake"])
+    (breaker,) = bench.store.breakers.list()
+    assert (breaker.resource, [breaker.failures > count for count in failures]) == ("storage s3://lake", [True])
+    bench.files.broken.clear()
+    bench.store.tables.schedule_evaluation(refs, bench.clock.now())
+    evaluate_due(runtime, ["lake"])
+    assert bench.store.breakers.list() == [breaker], "its wait is not over"
+    bench.clock.advance(minutes=3)
+    bench.store.tables.schedule_evaluation(refs[:1], bench.clock.now())
+    evaluate_due(runtime, ["lake"])
+    assert (bench.store.breakers.list(), bench.asked) == ([], [])
+
+
 def test_a_failing_resource_raises_one_alert(bench: Bench) -> None:
     """However many tables wait, and it resolves itself."""
     bench.limits = bench.limits.__class__(total=9)
