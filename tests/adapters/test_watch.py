@@ -11,7 +11,14 @@ import pytest
 
 from icewright.adapters.engines.spark.engine import _translated_error
 from icewright.adapters.engines.spark.pool import StatementFailed, watched
-from icewright.core.errors import Cancelled, FaultOwner, IcewrightError, LeaseLost, StorageUnavailable
+from icewright.core.errors import (
+    Cancelled,
+    CommitStateUnknown,
+    FaultOwner,
+    IcewrightError,
+    LeaseLost,
+    StorageUnavailable,
+)
 from icewright.ports.work import SupervisedWork
 from icewright.testing import metadata
 
@@ -126,11 +133,23 @@ def test_an_application_that_dies_ends_no_polling() -> None:
         ("S3Exception: Please reduce your request rate. (Service: S3, Status Code: 503)", FaultOwner.STORAGE),
         ("AmazonS3Exception: gone (Error Code: ExpiredToken; Request ID: 1)", FaultOwner.STORAGE),
         ("CommitFailedException: after SlowDown", FaultOwner.TABLE),
+        (
+            "org.apache.iceberg.exceptions.RESTException: Error occurred while processing GET request",
+            FaultOwner.CATALOG,
+        ),
+        ("org.apache.iceberg.exceptions.ServiceFailureException: Server error: down", FaultOwner.CATALOG),
+        ("org.apache.iceberg.jdbc.UncheckedSQLException: Unknown failure", FaultOwner.CATALOG),
+        (
+            "org.apache.iceberg.exceptions.CommitStateUnknownException: Cannot commit, SlowDown",
+            FaultOwner.CATALOG,
+        ),
+        ("org.apache.iceberg.exceptions.NoSuchTableException: Table does not exist", FaultOwner.ICEWRIGHT),
         ("S3Exception: Access Denied (Service: S3, Status Code: 403)", FaultOwner.ICEWRIGHT),
     ],
 )
-def test_a_store_that_serves_spark_nothing_is_at_fault_itself(message: str, owner: FaultOwner) -> None:
+def test_a_store_or_catalog_that_serves_spark_nothing_is_at_fault_itself(message: str, owner: FaultOwner) -> None:
     """Its breaker counts the failure, and no table's; a commit that others won is a conflict, whatever came before."""
     error = _translated_error(metadata(), StatementFailed(message))
     assert isinstance(error, IcewrightError)
     assert error.owner is owner
+    assert isinstance(error, CommitStateUnknown) == ("StateUnknown" in message), "nothing of it may be cleaned up"

@@ -1,25 +1,51 @@
-"""Error messages of Spark, Iceberg and Python tasks, reduced to the one line that names the cause."""
+"""Error messages of Spark, Iceberg and Python tasks, reduced to the one line that names the cause, and their owners."""
 
 from __future__ import annotations
 
 import re
 
+from icewright.core.errors import (
+    CatalogUnavailable,
+    CommitConflict,
+    CommitStateUnknown,
+    IcewrightError,
+    StorageUnavailable,
+    TerminalError,
+)
+
 _CONFLICTS = ("CommitFailedException", "ValidationException", "conflicting files", "Cannot commit")
 _STORE_REFUSES = re.compile(  # by the SDK's error, or by the code in the store's own
     r"Service: S3, Status Code: 5\d\d|\b(?:SlowDown|ExpiredToken|InvalidAccessKeyId|RequestTimeTooSkewed)\b"
 )
+_CATALOG_FAILS = re.compile(  # of a REST server, a database and a metastore
+    r"\biceberg\.(?:exceptions\.(?:RESTException|Service\w+Exception|NotAuthorizedException)|jdbc\.UncheckedSQL\w+"
+    r"|hive\.RuntimeMetaException)"
+)
+_UNKNOWN_COMMIT = "CommitStateUnknownException"
 _PYTHON_ERROR = re.compile(r"[A-Za-z_][\w.]*(?:: |$)")  # an exception's name and message
 _LONGEST = 500
+
+
+class ProcedureFailed(TerminalError):
+    """Raised when a procedure failed; the message is the JVM's, shortened."""
+
+
+def statement_failure(what: str, message: str) -> IcewrightError:
+    """Return the error of the error tree for a message of Spark, by whose fault it is; `what` failed."""
+    if _UNKNOWN_COMMIT in message:
+        return CommitStateUnknown(f"{what}: the reply to a commit was lost: {telling(message)}")
+    if is_conflict(message):
+        return CommitConflict(f"{what}: a writer committed in between: {telling(message)}")
+    if _STORE_REFUSES.search(message):
+        return StorageUnavailable(f"{what}: {telling(message)}")
+    if _CATALOG_FAILS.search(message):
+        return CatalogUnavailable(f"{what}: {telling(message)}")
+    return ProcedureFailed(f"{what}: {telling(message)}")
 
 
 def is_conflict(message: str) -> bool:
     """Return whether the error says that another writer committed first."""
     return any(sign in message for sign in _CONFLICTS)
-
-
-def is_storage_fault(message: str) -> bool:
-    """Return whether the error says that the object store serves nobody, or does not take the credentials."""
-    return _STORE_REFUSES.search(message) is not None
 
 
 def telling(message: str) -> str:

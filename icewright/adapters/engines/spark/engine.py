@@ -15,7 +15,7 @@ from icewright.adapters.engines.arrow.opening import Opener
 from icewright.adapters.engines.arrow.rewriting import GROUPS_LEFT, ArrowRewrite
 from icewright.adapters.engines.arrow.small_table import small_table
 from icewright.adapters.engines.arrow.table import RewriteTable
-from icewright.adapters.engines.failures import is_conflict, is_storage_fault, telling
+from icewright.adapters.engines.failures import ProcedureFailed, statement_failure
 from icewright.adapters.engines.service.entry_faults import ContentFile
 from icewright.adapters.engines.service.row_faults import Answer, RowCheck, answers_of
 from icewright.adapters.engines.spark import procedures
@@ -28,8 +28,6 @@ from icewright.core.errors import (
     EngineUnavailable,
     IcewrightError,
     Refused,
-    StorageUnavailable,
-    TerminalError,
 )
 from icewright.core.operations import compact
 from icewright.core.partitions import partition_name
@@ -55,10 +53,6 @@ if TYPE_CHECKING:
 SparkStep = ExpireRows | RewriteDataFiles | RewritePositionDeletes | RewriteManifests | ExpireSnapshots
 _SHOWN = 3
 _REMOTE = "through Spark Connect Arrow rewrites only tables that the service plans and commits itself"
-
-
-class ProcedureFailed(TerminalError):
-    """Raised when a procedure failed; the message is the JVM's, shortened."""
 
 
 @dataclass(frozen=True)
@@ -293,18 +287,14 @@ def _nothing_done(base: TableMetadata, answer: StepResult, done: Effect) -> Icew
         return None
     if answer.trouble is None:
         return CommitConflict(f"{base.ref}: writers committed in between: none of {failed} data files was rewritten")
-    return ProcedureFailed(f"{base.ref}: none of {failed} data files could be rewritten: {telling(answer.trouble)}")
+    return statement_failure(f"{base.ref}: none of {failed} data files could be rewritten", answer.trouble)
 
 
 def _translated_error(base: TableMetadata, error: Exception) -> Exception:
     """Return the error of the error tree for a failed step, naming the table."""
     match error:
-        case StatementFailed() if is_conflict(str(error)):
-            return CommitConflict(f"{base.ref}: a writer committed in between: {telling(str(error))}")
-        case StatementFailed() if is_storage_fault(str(error)):
-            return StorageUnavailable(f"{base.ref}: {telling(str(error))}")
         case StatementFailed():
-            return ProcedureFailed(f"{base.ref}: {telling(str(error))}")
+            return statement_failure(str(base.ref), str(error))
         case EngineUnavailable():
             return EngineUnavailable(f"{base.ref}: {error}")
     return error
