@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from icewright.app.bootstrap import Application
 from icewright.core.errors import IcewrightError, UsageError
+from icewright.core.paths import split
 from icewright.ports import Catalog
 
 _NO_LOCATION = (
@@ -76,7 +77,7 @@ def _check(name: str, run: Callable[[], str]) -> Check:
     try:
         return Check(name, ok=True, result=run())
     except IcewrightError as error:
-        return Check(name, ok=False, result=str(error))
+        return Check(name, ok=False, result=str(error).removeprefix(f"{name}: "))
 
 
 def _enabled(app: Application, name: str) -> str:
@@ -94,5 +95,7 @@ def _engine(why_not_arrow: str | None, remote: str | None) -> str:
 
 
 def _writable(app: Application, location: str) -> str:
+    if split(location).scheme in ("", "file") and app.runtime.files.stat([location], 1)[location] is None:
+        raise UsageError("there is no such folder; correct the catalog's warehouse, or make it")
     app.runtime.files.time(location)  # which writes and deletes a small file, as maintenance does
     return "can be written to and deleted from"

@@ -32,8 +32,9 @@ def find_config(option: str | None) -> Path:
     """Return the path of --config, else of ICEWRIGHT_CONFIG, else icewright.yaml here. Raises `UsageError`."""
     path = Path(option or os.environ.get("ICEWRIGHT_CONFIG") or DEFAULT_FILE).expanduser()
     if not path.is_file():
+        missing = f"{path} is a folder, no configuration" if path.is_dir() else f"there is no configuration {path}"
         raise UsageError(
-            f"there is no configuration {path}: name one with --config or ICEWRIGHT_CONFIG, write one with "
+            f"{missing}: name one with --config or ICEWRIGHT_CONFIG, write one with "
             "`icewright init`, or make an example with `icewright demo --dir demo`"
         )
     return path.resolve()

@@ -66,3 +66,19 @@ def test_an_error_without_a_text() -> None:
     """What Spark's errors say is their first line; one that cannot say anything is named by its kind."""
     assert first_line(ValueError("a\nb")) == "a"
     assert first_line(Mute()).startswith("Mute without a message")
+
+
+@pytest.mark.external
+def test_a_wrong_path(workspace: Workspace) -> None:
+    """A catalog's file and a warehouse that are not there are named once, and not made; nothing is called not due."""
+    text = workspace.path.read_text(encoding="utf-8").replace("catalog.db", "c.db").replace("/warehouse", "/wh")
+    workspace.path.write_text(text, encoding="utf-8")
+    with application(read_config(workspace.path), kind="test") as app:
+        results = {check.name: check.result for check in examine(app)}
+    assert results["catalog lake"].startswith("there is no file")
+    assert results[f"storage file://{workspace.home}/wh"].startswith("there is no such folder")
+    assert not (workspace.home / "wh").exists()
+    explained = workspace("explain")
+    assert (explained.code, explained.out) == (1, "")
+    assert explained.err.count("there is no file") == 1
+    assert workspace("tables").err.startswith("lake: there is no file")

@@ -51,3 +51,11 @@ def test_init_overwrites_nothing_and_leaves_no_faulty_file(
     result = workspace("init", "--file", "other.yaml", config=False)
     assert (result.code, "catalogs.lake.properties.uri" in result.err) == (2, True)
     assert not (workspace.home / "other.yaml").exists()
+
+
+def test_init_without_a_terminal(workspace: Workspace) -> None:
+    """Without answers it says what to do, and writes nothing."""
+    command = [sys.executable, "-m", "icewright", "init", "--file", "new.yaml"]
+    ended = subprocess.run(command, cwd=workspace.home, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    assert (ended.returncode, b"on a terminal" in ended.stderr) == (2, True)
+    assert not (workspace.home / "new.yaml").exists()

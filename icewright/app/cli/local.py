@@ -22,7 +22,7 @@ from icewright.app.documents import (
     waiting_document,
 )
 from icewright.core.describe import evaluation_document, ignored_document, knobs_document
-from icewright.core.errors import IcewrightError, UsageError
+from icewright.core.errors import CatalogUnavailable, IcewrightError, UsageError
 from icewright.core.layering import parse_pattern, parse_settings
 from icewright.core.policy import Operation
 from icewright.core.selection import TableSelection
@@ -67,8 +67,12 @@ class LocalBackend:
             if table is not None:
                 refs = [known_table(app, table).ref]
             else:
-                detect(runtime, select_catalogs(app, None))
+                detected = detect(runtime, select_catalogs(app, None))
                 refs = [row.ref for row in runtime.store.tables.list() if not row.dropped]
+                for _, error in detected.errors if refs else ():
+                    output.error(error)
+                if detected.errors and not refs:
+                    raise CatalogUnavailable("; ".join(error for _, error in detected.errors))
             if namespace is not None:
                 refs = [ref for ref in refs if ref.namespace == split_name(namespace)]
             return [_explained(app, ref) for ref in refs]

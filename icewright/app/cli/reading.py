@@ -69,7 +69,7 @@ def tables(
     else:
         views.show_tables(document["tables"])
         for source, error in document["errors"]:
-            output.error(f"{source}: {error}")
+            output.error(f"{source}: {error.removeprefix(f'catalog {source}: ')}")
     leave(1 if document["errors"] else 0)
 
 

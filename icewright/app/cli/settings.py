@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -154,11 +155,18 @@ def init(
 
     if file.exists():
         raise UsageError(f"{file} exists already: edit it, or name another file with --file")
-    kind = typer.prompt(f"Type of the catalog ({', '.join(QUESTIONS)})", default="sql")
-    if kind not in QUESTIONS:
-        raise UsageError(f"there is no catalog type {kind}; there is: {', '.join(QUESTIONS)}")
-    name = typer.prompt("Name of the catalog, as your engines know it", default="lake")
-    properties = {key: typer.prompt(f"{key}, such as {example}") for key, example in QUESTIONS[kind].items()}
+    try:
+        kind = typer.prompt(f"Type of the catalog ({', '.join(QUESTIONS)})", default="sql")
+        if kind not in QUESTIONS:
+            raise UsageError(f"there is no catalog type {kind}; there is: {', '.join(QUESTIONS)}")
+        name = typer.prompt("Name of the catalog, as your engines know it", default="lake")
+        properties = {key: typer.prompt(f"{key}, such as {example}") for key, example in QUESTIONS[kind].items()}
+    except typer.Abort:
+        if sys.stdin.isatty():
+            raise
+        raise UsageError(
+            f"no answers came, and {file} is not written: run `icewright init` on a terminal, or write the file by hand"
+        ) from None
     text = f"""\
 state: sqlite:///icewright.db # next to this file; PostgreSQL for several processes
 catalogs:
