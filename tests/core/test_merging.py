@@ -9,7 +9,7 @@ from itertools import groupby
 from math import log
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from icewright.core.cost import expected_files
@@ -72,6 +72,7 @@ def test_files_become_several_times_as_large(mb: Sequence[float], merged: int | 
 @pytest.mark.cases(129)
 @examples(200)
 @given(st.lists(st.floats(0.01, 600), max_size=40), st.sampled_from([2.4, 4.0, 8.0]), st.floats(0, 0.95))
+@example([36.0] * 21 + [194.0] * 2, 8.0, 0.8)  # live rows fit into one more small file, all rows do not
 def test_a_second_pass_finds_nothing(mb: list[float], growth: float, deleted: float) -> None:
     """After a merge the same rule finds nothing, whatever the sizes and however many rows are dead."""
     before = of_sizes(*mb, deleted=deleted)
