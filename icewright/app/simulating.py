@@ -204,13 +204,14 @@ class ReplayedFleet:
 Origin = GeneratedFleet | Recorded | ReplayedFleet
 
 
-def _gb_hours(amount: float) -> str:
+def gb_hours(amount: float) -> str:
+    """Return GB-hours as text: below one with two significant digits."""
     return f"{amount:.1f}" if amount >= 1 else f"{amount:.2g}"
 
 
 MEASURES: tuple[tuple[str, Callable[[Result], str]], ...] = (
-    ("GB-hours", lambda r: _gb_hours(r.gb_hours)),
-    ("GB-hours with readers", lambda r: _gb_hours(r.total_gb_hours)),
+    ("GB-hours", lambda r: gb_hours(r.gb_hours)),
+    ("GB-hours with readers", lambda r: gb_hours(r.total_gb_hours)),
     ("average files", lambda r: f"{r.average_files:,.0f}"),
     ("files at the end", lambda r: f"{r.final_files:,}"),
     ("average health", lambda r: "-" if r.average_health is None else f"{r.average_health:.1f}"),

@@ -54,6 +54,7 @@ def test_a_made_up_fleet(alone: Workspace) -> None:
         assert result["series"][-1]["hours"] == 48
     text = alone(*SMALL, config=False)
     assert "fleet mixed: 12 tables over 2 days" in text.out
+    assert " 0.00 (" not in text.out  # small costs keep their digits
     assert "of cron's GB-hours" in text.out
     assert "icewright: simulated policy=default" in text.err
 

@@ -24,6 +24,7 @@ from icewright.app.cli.base import (
     parse_knobs,
 )
 from icewright.core.errors import UsageError
+from icewright.core.words import count
 
 if TYPE_CHECKING:
     from icewright.app.config import Config
@@ -105,7 +106,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - each is an option, given by its name
         results = simulate_all(origin, sources, policies, span, slots(config), progress)
     least = least_gb_hours(sources, span) if ORACLE in compared else None
     price = slots(config).gb_hour_price
-    title = f"{origin}: {len(sources)} tables over {(span.end - span.begin) / timedelta(days=1):.3g} days"
+    title = f"{origin}: {count(len(sources), 'table')} over {(span.end - span.begin) / timedelta(days=1):.3g} days"
     if picture is not None:
         _draw(picture, title, results)
     if as_json:
@@ -254,7 +255,7 @@ def _rounded(value: Any) -> Any:  # noqa: ANN401 - JSON
 
 def _show(title: str, results: Mapping[str, Result], least: float | None, price: float | None) -> None:
     """Print the measures side by side, the GB-hours by operation, and each policy beside cron and the least cost."""
-    from icewright.app.simulating import CRON, MEASURES
+    from icewright.app.simulating import CRON, MEASURES, gb_hours
 
     lines = [(name, *(measure(result) for result in results.values())) for name, measure in MEASURES]
     if price is not None:
@@ -266,7 +267,7 @@ def _show(title: str, results: Mapping[str, Result], least: float | None, price:
     output.rows(title, (output.Column(""), *columns), lines)
     operations = dict.fromkeys(op for result in results.values() for op in result.gb_hours_by_operation)
     spent = [
-        (op, *(f"{r.gb_hours_by_operation.get(op, 0):.2f} ({r.runs.get(op, 0):,})" for r in results.values()))
+        (op, *(f"{gb_hours(r.gb_hours_by_operation.get(op, 0))} ({r.runs.get(op, 0):,})" for r in results.values()))
         for op in operations
     ]
     output.rows("GB-hours (and runs) by operation", (output.Column("operation"), *columns), spent)
