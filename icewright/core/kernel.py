@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from icewright.core import rewriting
@@ -30,6 +31,7 @@ _SUPPORTED_PROPERTIES = (  # by name or by the beginning of the name
     *("bloom-filter-enabled.column.", "bloom-filter-fpp.column.", "bloom-filter-ndv.column."),
     *("row-group-size-track-uncompressed", "shred-variants", "variant-inference-buffer-size"),
 )
+_ZORDER = "zorder("
 EQUAL = "Arrow does all that the table has as Spark does"
 
 
@@ -55,7 +57,7 @@ def kernels(facts: TableFacts, partitions: Sequence[PartitionFacts], knobs: Knob
     setting = knobs[rewriting.KERNEL]
     if setting == Kernel.SPARK:
         return Kernels({p.key: Kernel.SPARK for p in partitions}, ("kernel spark: compact.engine says so",))
-    table_reason = next(_table_reasons(facts, order), None)
+    table_reason = next(chain(_option_reasons(knobs, order), _table_reasons(facts, order)), None)
     reasons = {p.key: table_reason or _partition_reason(p, output_spec(facts, knobs)) for p in partitions}
     spark_reasons = [reason for reason in dict.fromkeys(reasons.values()) if reason is not None]
     if setting == Kernel.ARROW and spark_reasons:
@@ -78,8 +80,28 @@ def written_order(knobs: Knobs, table_order: str | None) -> str | None:
     order = knobs[rewriting.SORT_ORDER] or table_order
     if knobs[rewriting.STRATEGY] == "binpack" or order is None:
         return None
-    zorder = knobs[rewriting.STRATEGY] == "zorder" and not order.lower().startswith("zorder(")
+    zorder = knobs[rewriting.STRATEGY] == "zorder" and not order.lower().startswith(_ZORDER)
     return f"zorder({order})" if zorder else order
+
+
+def passed_options(knobs: Knobs, order: str | None) -> dict[str, str]:
+    """Return the policy's options that Iceberg takes with this order; None is binpack, which refuses those of sorts."""
+    valid = {*rewriting.PLANNING_OPTIONS, *(rewriting.SORTING_OPTIONS if order is not None else ())}
+    if order is not None and order.lower().startswith(_ZORDER):
+        valid |= rewriting.ZORDER_OPTIONS.keys()
+    return {name: value for name, value in knobs[rewriting.OPTIONS].items() if name in valid}
+
+
+def option_notes(knobs: Knobs) -> Iterator[str]:
+    """Yield what the files that a dry run lists do not tell."""
+    if most := knobs[rewriting.OPTIONS].get("max-files-to-rewrite"):
+        yield f"each call rewrites {most} of its files at most: compact.options says so"
+
+
+def _option_reasons(knobs: Knobs, order: str | None) -> Iterator[str]:
+    """Yield the options that only Spark's own path takes: they divide its shuffle, or change its order."""
+    others = passed_options(knobs, order).keys() - rewriting.PLANNING_OPTIONS.keys()
+    yield from (f"compact.options has {name}" for name in sorted(others))
 
 
 def _partition_reason(partition: PartitionFacts, spec_id: int) -> str | None:

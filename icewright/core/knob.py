@@ -67,7 +67,7 @@ class Knob(Generic[T]):
     also: str | None = None
     also_range: tuple[float, float] = (0, 0)  # the least and the greatest number that the word stands for
     numbers: bool = False  # of a mapping: each value is a whole number
-    check: Callable[[str], object] | None = None  # of a text: raises ValueError with what would be right
+    check: Callable[[Any], object] | None = None  # of a text or mapping: raises ValueError with what would be right
 
     @property
     def expects(self) -> str:

@@ -2,7 +2,31 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 from icewright.core.knob import Knob, SettingRegistry, ValueKind, check_predicate
+
+_COUNT = re.compile(r"[1-9]\d{0,8}")  # Iceberg reads most of them as Java's int
+_POSITIVE = re.compile(r"(?=[0-9.]*[1-9])\d{1,8}(\.\d{1,8})?")
+PLANNING_OPTIONS = {
+    "rewrite-job-order": re.compile("none|(bytes|files)-(asc|desc)"),
+    "max-files-to-rewrite": _COUNT,
+    "max-file-group-input-files": _COUNT,
+}
+SORTING_OPTIONS = {"compression-factor": _POSITIVE, "shuffle-partitions-per-file": _COUNT}
+ZORDER_OPTIONS = {"var-length-contribution": _COUNT, "max-output-size": _COUNT}
+_OPTIONS = {**PLANNING_OPTIONS, **SORTING_OPTIONS, **ZORDER_OPTIONS}
+
+
+def _check_options(options: Mapping[str, str]) -> None:
+    """Raise `ValueError` for an option that is not passed on, or has a value that Iceberg refuses."""
+    for name, value in options.items():
+        if name not in _OPTIONS:
+            raise ValueError(f"{name!r} is not one of {', '.join(_OPTIONS)}; other options have knobs of their own")
+        if not _OPTIONS[name].fullmatch(value):
+            raise ValueError(f"{value!r} is not a value of {name}")
+
 
 DECLARED = SettingRegistry()
 _knob, _integer, _number_knob = DECLARED.knob, DECLARED.integer, DECLARED.number
@@ -98,6 +122,13 @@ OUTPUT_SPEC: Knob[int | str | None] = _knob(
     "partition spec that all files are rewritten into; unset: that of the table, into which merges alone bring files",
     minimum=0,
     also="current",
+)
+OPTIONS: Knob[Mapping[str, str]] = _knob(
+    "compact.options",
+    ValueKind.MAPPING,
+    {},
+    f"options of Spark's `rewrite_data_files` that have no knob, by their names: {', '.join(_OPTIONS)}",
+    check=_check_options,
 )
 HOT_PARTITIONS = _choice(
     "compact.hot_partitions", "skip", ("skip", "include"), "what to do with partitions being written"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from datetime import date, timedelta
 from typing import Any
 
@@ -12,13 +13,14 @@ from icewright.core.effective import Knobs
 from icewright.core.operations import compact
 from icewright.core.policy import MEGABYTE, Operation
 from icewright.core.runs import LastRun, OperationState
-from icewright.core.steps import Blocked, Due, NotDue, RewriteDataFiles, Verdict
+from icewright.core.steps import Blocked, Due, Kernel, NotDue, RewriteDataFiles, Verdict
 from icewright.core.table import PartitionFacts
 from icewright.core.verdicts import thresholds
 from icewright.testing import NOW, facts, knobs, metadata, partition, spec
 
 REGIONS = metadata(specs=(spec(region="identity"),))
 SORT = {"compact.strategy": "sort", "compact.sort_order": "id"}
+PASSED = {"max-files-to-rewrite": "5", "compression-factor": "1.5", "var-length-contribution": "16"}
 FITTING: Mapping[str, Any] = {"files": 4, "mb": 500}  # files of the right size
 
 
@@ -67,6 +69,24 @@ def test_each_cause_has_its_call() -> None:
     assert [step.by_deletes for step in found] == [False, True, False]
     assert isinstance(verdict, Due)
     assert "1 partition out of order: up to 80% of the pairs of files overlap" in verdict.why
+
+
+@pytest.mark.parametrize(
+    ("settings", "passed", "kernel"),
+    [
+        ({}, {"max-files-to-rewrite"}, Kernel.ARROW),
+        (SORT, {"max-files-to-rewrite", "compression-factor"}, Kernel.SPARK),
+        ({**SORT, "compact.strategy": "zorder"}, PASSED.keys(), Kernel.SPARK),
+    ],
+)
+def test_options_that_are_passed_on(settings: Mapping[str, object], passed: AbstractSet[str], kernel: Kernel) -> None:
+    """Iceberg gets the options that it takes with the strategy; those of its sorts are left to its own path."""
+    verdict = judged(partition("a"), by={**settings, "compact.options": PASSED})
+    (step,) = steps(verdict)
+    assert {name: step.options[name] for name in PASSED if name in step.options} == {n: PASSED[n] for n in passed}
+    assert step.kernel is kernel
+    assert isinstance(verdict, Due)
+    assert any("each call rewrites 5 of its files at most" in note for note in verdict.work.notes)
 
 
 def test_an_order_that_nobody_says() -> None:

@@ -130,6 +130,25 @@ def test_all_files_are_rewritten_where_that_is_asked(engine: str, bench: Bench, 
     assert len(step.partitions) == 1
 
 
+@pytest.mark.nightly
+def test_options_of_the_procedure_reach_it(bench: Bench, new_name: Name) -> None:
+    """Few files at a time by Arrow, until all are merged; options of sorts by Spark, which takes no unknown one."""
+    name = new_name("options")
+    quoted = create(bench, name, "id int, s string")
+    insert(bench, quoted, *(f"({n}, 'x{n}')" for n in range(5)))
+    few = {"max-files-to-rewrite": "3", "max-file-group-input-files": "2", "rewrite-job-order": "files-asc"}
+    asked = {**KNOBS, "compact.options": few, "compact.engine": "arrow"}
+    done = [bench.run(name, Operation.COMPACT, asked) for _ in range(2)]
+    assert [(one.metrics["files_merged"], one.metrics["files_left"]) for one in done] == [(3, 2), (3, 1)]
+    assert "each call rewrites 3 of its files at most: compact.options says so" in done[0].notes
+    sorts = {"compression-factor": "1.5", "shuffle-partitions-per-file": "2", "max-output-size": "64"}
+    by_spark = {"compact.strategy": "zorder", "compact.sort_order": "id, s", "compact.rewrite_all": True}
+    options = {**few, **sorts, "max-files-to-rewrite": "99", "var-length-contribution": "4"}
+    last = compacted(bench, name, {**KNOBS, **by_spark, "compact.options": options})
+    assert all(f"'{option}', '{value}'" in last.outcome.statements[0] for option, value in options.items())
+    assert sorted(row["id"] for row in bench.sql(f"SELECT id FROM {quoted}")) == [*range(5)]  # noqa: S608 - quoted
+
+
 @pytest.mark.cases(23)
 def test_deletes_of_another_spec(bench: Bench, new_name: Name) -> None:
     """Equality deletes of before the table was partitioned still delete what was written before them."""

@@ -19,7 +19,7 @@ from icewright.core.cost import (
 from icewright.core.effective import Knobs
 from icewright.core.health import files_to_save
 from icewright.core.hotness import hot_until, is_append_stream
-from icewright.core.kernel import Kernels, kernels, output_spec, written_order
+from icewright.core.kernel import Kernels, kernels, option_notes, output_spec, passed_options, written_order
 from icewright.core.merging import merge_value, rewrite_gb_hours, rewritten_in_vain, settles_at, worthwhile_merge
 from icewright.core.partition_filter import admitted
 from icewright.core.partitions import partition_name
@@ -203,7 +203,7 @@ def _due(facts: TableFacts, knobs: Knobs, choice: Choice, order: str | None) -> 
     engines = kernels(facts, chosen, knobs, order)
     if engines.refused is not None:
         return Blocked(engines.refused)
-    notes = [*_left_out(facts, choice), *engines.why]
+    notes = [*_left_out(facts, choice), *engines.why, *option_notes(knobs)]
     steps: list[RewriteDataFiles] = []
     inexpressible = 0
     groups = _groups(facts, choice, engines)
@@ -270,7 +270,7 @@ def _step(
         user_where=knobs[rewriting.WHERE],
         strategy="binpack" if knobs[rewriting.STRATEGY] == "binpack" else "sort",
         sort_order=order,
-        options=_options(facts, knobs, batch),
+        options={**_options(facts, knobs, batch), **passed_options(knobs, order)},
         partitions=tuple(rewrite.partition.key for rewrite in batch),
         by_deletes=batch[0].cause is Cause.DELETES,
         files=sum(rewrite.files for rewrite in batch),

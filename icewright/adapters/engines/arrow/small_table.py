@@ -380,7 +380,8 @@ def small_table(
     if planned is None or step.user_where is not None or step.branch is not None:
         return None
     other_spec = step.options.get("output-spec-id") not in (None, str(base.default_spec_id))
-    if other_spec or (has_jvm and step.bytes > int(step.options["max-file-group-size-bytes"])):
+    bounded = step.options.keys() & {"max-files-to-rewrite", "max-file-group-input-files"}  # by Iceberg's planner
+    if other_spec or bounded or (has_jvm and step.bytes > int(step.options["max-file-group-size-bytes"])):
         return None
     listed = files.manifests(planned)
     if unsupported_feature(base, listed, has_jvm=has_jvm) is not None:
