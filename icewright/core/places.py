@@ -15,7 +15,7 @@ from icewright.core.paths import canonical, directory_key, split
 
 T = TypeVar("T")
 
-_HOSTS = frozenset({"hdfs", "viewfs", "ofs", "o3fs", "alluxio"})  # whose authority is a host
+HOSTS = frozenset({"hdfs", "viewfs", "ofs", "o3fs", "alluxio"})  # whose authority is a host
 _ALIASES = ("-s3alias", "--ol-s3", ".mrap")  # ends of the names by which S3's access points stand for a bucket
 
 
@@ -28,13 +28,13 @@ class StorageRoot:
 
     def is_surely(self, other: StorageRoot) -> bool:
         """Return whether both are spelt as one store; a host that one of them leaves out is the default one."""
-        same_host = self.authority == other.authority or (self.scheme in _HOSTS and not self.authority)
+        same_host = self.authority == other.authority or (self.scheme in HOSTS and not self.authority)
         return self.scheme == other.scheme and same_host
 
     def may_be(self, other: StorageRoot) -> bool:
         """Return whether both could be one store: only two buckets, or two kinds of storage, surely are not."""
         alias = any(one.authority.endswith(_ALIASES) or one.authority.startswith("arn:") for one in (self, other))
-        unclear = self.scheme in _HOSTS or alias
+        unclear = self.scheme in HOSTS or alias
         return self.scheme == other.scheme and (unclear or self.authority == other.authority)
 
 

@@ -21,8 +21,9 @@ from icewright.adapters.files.tables import IcebergFiles, outside_folders
 from icewright.adapters.metadata.parsing import parse
 from icewright.app.demo.craft import Craft
 from icewright.app.demo.lake import Lake
+from icewright.core.errors import MetadataUnreadable
 from icewright.core.paths import key
-from icewright.core.table import TableRef
+from icewright.core.table import StatisticsFile, TableRef
 from icewright.testing import builders
 from tests.adapters.writing import Partitioned, ours, record
 from tests.examples import examples
@@ -147,6 +148,28 @@ def test_deleted_entries_reach_nothing(files: IcebergFiles, tmp_path: Path) -> N
         "file:///t/e": "equality deletes",
     }
     assert found.height == 5
+
+
+@pytest.mark.cases("T13")
+@pytest.mark.parametrize(
+    ("owner", "path", "means_one"),
+    [
+        ("s3://b/t/metadata/1.json", "s3a://b/t/x.puffin", True),
+        ("s3://b/t/metadata/1.json", "/b/t/x.puffin", False),  # as the server's own file system has it
+        ("s3://b/t/metadata/1.json", "metadata/x.puffin", False),
+        ("hdfs://nn/t/metadata/1.json", "/t/metadata/x.puffin", True),
+        ("/t/metadata/1.json", "file:/t/metadata/x.puffin", True),
+        ("/t/metadata/1.json", "metadata/x.puffin", False),
+    ],
+)
+def test_a_path_that_may_mean_several_files_is_refused(owner: str, path: str, *, means_one: bool) -> None:
+    """Its file would look unreached under the path by which it is listed."""
+    metadata = replace(builders.metadata(), metadata_location=owner, statistics=(StatisticsFile(1, path, 10),))
+    if means_one:
+        assert sets.statistics_of(metadata)["path"].to_list() == [path]
+    else:
+        with pytest.raises(MetadataUnreadable, match=path):
+            sets.statistics_of(metadata)
 
 
 def test_a_path_that_climbs_out_of_the_location_lies_outside() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from icewright.app.demo.craft import Craft
 from icewright.app.demo.files import WrittenFile
+from icewright.core.policy import Operation
 from icewright.core.runs import OperationState
 from tests.cases.workspace import EXPIRE, ORPHANS, Workspace, edit
 
@@ -224,3 +226,19 @@ def test_the_metadata_of_the_table_itself(workspace: Workspace) -> None:
     )
     edit(workspace.metadata_file(), lambda d: d.update({"metadata-log": names[1:]}))
     workspace.removes({folder / "metadata" / logged[0]})
+
+
+@pytest.mark.cases("T13")
+@pytest.mark.parametrize("operation", [EXPIRE, ORPHANS])
+@pytest.mark.parametrize("spelling", ["data/{path.name}", "{path.name}", "file:data/{path.name}"])
+def test_relative_paths_delete_nothing(workspace: Workspace, operation: Operation, spelling: str) -> None:
+    """A writer names data files as they lie below the location: they look unreached, and none of them goes."""
+    craft = workspace.craft()
+    for hours in (400, 300):
+        file = spelt(craft, craft.data({"id": [1], "part": ["a"]}), spelling)
+        craft.commit(workspace.clock.now() - timedelta(hours=hours), [file])
+    folder = workspace.publish(craft)
+    before = workspace.files(folder)
+    done = workspace.run(operation, remove_orphans__max_delete_ratio=1)
+    assert (done.state, "names files by scheme" in done.reason) == (OperationState.FAILED, True), done
+    assert workspace.files(folder) == before

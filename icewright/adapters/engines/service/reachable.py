@@ -7,13 +7,17 @@ from dataclasses import fields
 
 import polars as pl
 
-from icewright.core.paths import key
+from icewright.core.errors import MetadataUnreadable
+from icewright.core.paths import key, local_path
+from icewright.core.places import HOSTS
 from icewright.core.table import ManifestFile, Snapshot, TableMetadata
 from icewright.ports import TableFiles
 
 Canonical = Callable[[str], str]  # a folder without the links that lead to it
 FILE = {"path": pl.String, "bytes": pl.Int64, "kind": pl.String}
 CONTENT_KINDS = {0: "data", 1: "position deletes", 2: "equality deletes"}
+# a path that names one file, whoever reads it: in an object store by its scheme and bucket, else from the root
+_IN_A_STORE, _ROOTED = r"^[A-Za-z][A-Za-z0-9+.-]*://", r"^(?:[A-Za-z][A-Za-z0-9+.-]*:)?/"
 # scheme and authority in front of a path, with any slashes that follow
 _PREFIX = r"^(?:[A-Za-z][A-Za-z0-9+.-]*:)?(?://[^/]*)?/*"
 
@@ -52,8 +56,9 @@ def content_by_manifest(files: TableFiles, manifests: pl.DataFrame) -> Iterator[
     """Yield what `content_of` does, with `manifest`: the row of `manifests` that each file is named by."""
     vector = pl.col("format") == "PUFFIN"
     kind = pl.col("content").replace_strict(CONTENT_KINDS, default="data", return_dtype=pl.String)
-    for batch in files.live_files(listed(manifests)):
-        frame = pl.DataFrame(pl.from_arrow(batch))
+    rows = listed(manifests)
+    for batch in files.live_files(rows):
+        frame = _located(pl.DataFrame(pl.from_arrow(batch)), rows[0].path)
         kinds = pl.when(vector).then(pl.lit("deletion vectors")).otherwise(kind).alias("kind")
         yield frame.select("path", "bytes", kinds, "manifest")
 
@@ -66,7 +71,25 @@ def lists_of(snapshots: Iterable[Snapshot]) -> pl.DataFrame:
 def statistics_of(metadata: TableMetadata) -> pl.DataFrame:
     """Return the statistics and partition statistics files that the metadata names."""
     rows = [(s.path, s.length, "statistics") for s in metadata.statistics]
-    return files_frame([*rows, *((s.path, s.length, "partition statistics") for s in metadata.partition_statistics)])
+    rows += [(s.path, s.length, "partition statistics") for s in metadata.partition_statistics]
+    return _located(files_frame(rows), metadata.metadata_location)
+
+
+def _located(frame: pl.DataFrame, owner: str) -> pl.DataFrame:
+    """Return the files. Raises `MetadataUnreadable` when `owner` names one by a path that may mean several.
+
+    Such a file, under another path in the listing, would look unreached.
+    """
+    path, (scheme, slashes, _) = pl.col("path"), owner.partition("://")
+    unlike = frame.filter(~path.str.starts_with(scheme + slashes)) if slashes else frame
+    in_store = local_path(owner) is None and scheme not in HOSTS
+    unclear = unlike.filter(~path.str.contains(_IN_A_STORE if in_store else _ROOTED))
+    if unclear.height:
+        raise MetadataUnreadable(
+            f"{owner} and its like name {unclear['path'][0]}, which each reader looks for in another place: nothing is "
+            "deleted before the table's writer names files by scheme, bucket and path"
+        )
+    return frame
 
 
 def metadata_files_of(metadata: TableMetadata) -> pl.DataFrame:
