@@ -242,3 +242,14 @@ def test_relative_paths_delete_nothing(workspace: Workspace, operation: Operatio
     done = workspace.run(operation, remove_orphans__max_delete_ratio=1)
     assert (done.state, "names files by scheme" in done.reason) == (OperationState.FAILED, True), done
     assert workspace.files(folder) == before
+
+
+def test_a_place_that_goes_by_two_names(workspace: Workspace) -> None:
+    """A gateway's or mount's name leads to the location, which nobody here can know: live files stay by their names."""
+    craft = workspace.craft()
+    files = [craft.data({"id": [1], "part": ["a"]}) for _ in range(2)]
+    named = [spelt(craft, file, f"file:///mnt/Gateway/{file.path.name.upper()}") for file in files]
+    craft.commit(workspace.clock.now(), named)
+    folder = workspace.publish(craft)
+    done = workspace.removes(workspace.plant(folder, "data/orphan.parquet"))
+    assert any(str(files[0].path) in note and "under another path" in note for note in done.notes), done.notes

@@ -40,6 +40,7 @@ ORPHAN: Mapping[str, pl.DataType | type[pl.DataType]] = {
     "modified": pl.Datetime("us", "UTC"),
 }
 _SEED = 5
+_NAME = pl.col("path").str.extract(r"([^/]*)$").str.to_lowercase()
 _SPELLING = Spelling()
 _IN_MEMORY = 32 << 20  # bytes of candidates before they go to disk
 _PREFIX = r"^((?:[A-Za-z][A-Za-z0-9+.-]*:)?(?://[^/]*)?)"
@@ -170,6 +171,16 @@ class LocationListing:
         strange = pl.concat(self._metadata_files).join(reached.frame(), on="hash", how="anti")
         return [Strange(*row) for row in strange.select("path", "modified").rows()]
 
+    def lists_all(self, reached: PathHashes) -> bool:
+        """Return whether each file that the table reaches was listed."""
+        return reached.frame().join(self._named.frame(), on="hash", how="anti").is_empty()
+
+    def names_not_listed(self, reached: Iterable[pl.DataFrame]) -> pl.Series:
+        """Return the names, without folders and in lower case, of the files that were not listed."""
+        listed = self._named.frame().select("hash").unique()
+        parts = [hashed(chunk.select("path"), self.canonical).join(listed, on="hash", how="anti") for chunk in reached]
+        return pl.concat([part.select(_NAME) for part in parts]).to_series().unique()
+
     def orphans(self, reached: PathHashes) -> Iterator[pl.DataFrame]:
         """Yield the old files that the table does not reach, with the columns of `ORPHAN`, chunk by chunk."""
         if self._writer is None:
@@ -186,6 +197,14 @@ class LocationListing:
     def close(self) -> None:
         """Delete the temporary file of candidates."""
         self._spool.close()
+
+
+def namesakes(files: pl.DataFrame, names: pl.Series) -> tuple[list[str], pl.DataFrame]:
+    """Return the paths of the files that bear one of the names, and the other files."""
+    if names.is_empty():
+        return [], files
+    bears = files.select(_NAME.is_in(names.implode())).to_series()
+    return files.filter(bears)["path"].to_list(), files.filter(~bears)
 
 
 def _hidden(relative: pl.Series, metadata: TableMetadata) -> pl.Series:

@@ -23,6 +23,7 @@ from icewright.adapters.engines.service.listing import (
     LocationListing,
     PathHashes,
     hashed,
+    namesakes,
     strange_metadata_beside,
 )
 from icewright.adapters.engines.service.proof import Holds, TableProof
@@ -39,6 +40,8 @@ from icewright.ports.work import WorkerThreads
 
 _SHOWN = 20  # names that notes list one by one
 _NO_ORPHANS = pl.DataFrame(schema=ORPHAN)
+_NO_NAMES = pl.Series(dtype=pl.String)
+_ALIAS = "a live file of the same name was not found where the table has it: it may be this one, under another path"
 
 
 @dataclass(frozen=True)
@@ -157,11 +160,12 @@ class RemoveOrphansInService:
             beside = strange_metadata_beside(files, fresh, *former, roots)
             strange = self._identified(catalog, fresh, listing.strange_metadata(reached), beside, adopted)
             notes += [f"files under {one} stay: the table names them under {other}" for one, other in mismatches]
-            orphan_count, chunks = 0, [_NO_ORPHANS]
-            stays: dict[str, str] = {}
+            orphan_count, chunks, stays = 0, [_NO_ORPHANS], dict[str, str]()
+            names = self._names_not_listed(listing, reached, fresh, manifests)
             for chunk in listing.orphans(reached):
-                judgement = self.guard.judge(base, surroundings, chunk, own=roots)
-                stays |= judgement.stays
+                aliases, others = namesakes(chunk, names)
+                judgement = self.guard.judge(base, surroundings, others, own=roots)
+                stays |= {**judgement.stays, **dict.fromkeys(aliases, _ALIAS)}
                 if doubts is not None:
                     doubts.look_at(judgement.files, strange.documents)
                 chunks.append(judgement.files.head(step.max_files - sum(frame.height for frame in chunks)))
@@ -202,6 +206,17 @@ class RemoveOrphansInService:
         files = self.deletion.files
         manifests = sets.manifests_of(files, metadata.snapshots, totals=step.check_totals)
         return PathHashes.of(sets.reached(files, metadata, manifests), files.canonical), manifests
+
+    def _names_not_listed(
+        self, listing: LocationListing, reached: PathHashes, metadata: TableMetadata, manifests: pl.DataFrame
+    ) -> pl.Series:
+        """Return the names of the files that the table reaches where nothing was listed.
+
+        They may lie here all the same: a mount, a gateway or a file system that ignores case has two paths for a file.
+        """
+        if listing.lists_all(reached):
+            return _NO_NAMES
+        return listing.names_not_listed(sets.reached(self.deletion.files, metadata, manifests))
 
     def count(self, base: TableMetadata, older_than: datetime) -> int:
         """Return the number of old files under the location that the table does not reach, of any owner."""
