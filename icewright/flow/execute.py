@@ -66,8 +66,8 @@ def execute(runtime: Runtime, request: Request) -> JobResult:
     if (unavailable := _unavailable(runtime, request)) is not None:
         return no_job(JobState.SKIPPED, unavailable)
     try:
-        metadata = load(runtime, request)
-        knobs = runtime.policy().knobs_for(request.ref, metadata)
+        metadata, policy = load(runtime, request), runtime.policy()
+        knobs = policy.knobs_for(request.ref, metadata)
     except (TableNotFound, TableReplaced) as error:
         return no_job(JobState.SKIPPED, str(error))
     except IcewrightError as error:
@@ -84,8 +84,8 @@ def execute(runtime: Runtime, request: Request) -> JobResult:
     reason = _out_of_bounds(runtime, request) or _blocked(runtime, request, knobs)  # the plan may be old
     if reason is not None:
         return no_job(JobState.SKIPPED, reason)
-    pool, command = runtime.scopes[request.ref.catalog].pool, runtime.policy().command
-    options = {"set": dict(command)} if command else None
+    pool = runtime.scopes[request.ref.catalog].pool
+    options = {"set": dict(policy.command)} if policy.command else None
     job_id = runtime.store.jobs.claim(
         request.ref, metadata.table_uuid, operations, runtime.trigger, runtime.clock.now(), pool, options
     )

@@ -81,7 +81,7 @@ def writing(fleet: Fleet, first: int, seed: int) -> Iterator[list[tuple[str, int
     try:
         yield written
     finally:
-        said, _ = writer.communicate(timeout=60)
+        said, _ = writer.communicate(timeout=SECONDS_TO_CALM)
         assert writer.returncode == 0
         written += [(name, number) for name, number in map(json.loads, said.splitlines())]
 
