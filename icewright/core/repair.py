@@ -55,6 +55,16 @@ class RepairPlan:
         return sum(action.rows for action in self.actions)
 
 
+def files_named(metadata: TableMetadata) -> int:
+    """Return how many data and delete files the snapshots name, by their summaries."""
+    counts = [
+        snapshot.summary.get(f"{'added' if number else 'total'}-{what}-files", "")
+        for number, snapshot in enumerate(metadata.snapshots)
+        for what in ("data", "delete")
+    ]
+    return sum(int(text) for text in counts if text.isdecimal())
+
+
 def proposed(metadata: TableMetadata, fault: FileFault, *, drop_lost: bool) -> RepairKind | str:
     """Return the repair of a fault, or why there is none."""
     if fault.kind is FileFaultKind.UNREADABLE:

@@ -13,6 +13,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from icewright.app.cli import main
+from icewright.app.web.api import recovery
 from icewright.app.web.app_state import ServiceStatus
 from icewright.app.web.application import Settings, create_app
 from icewright.app.web.pages.urls import table_url
@@ -158,6 +159,23 @@ def test_a_repair_drops_no_more_than_was_approved(workspace: Workspace, serve: C
     assert iceberg(workspace).scan().to_arrow().num_rows == 3
     (entry, _) = workspace.app.runtime.store.audit.entries(None, None, 10)
     assert (entry.action, entry.details["what"], entry.details["approved"]) == ("tables.restore", "repair", 1)
+
+
+def test_a_dry_run_of_a_large_repair_is_no_request(
+    workspace: Workspace, client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would outlast any time-out: API and page name what to do instead, and a job drops nothing unasked."""
+    known(workspace)
+    files = sum(1 for _ in workspace.metadata().snapshots)
+    monkeypatch.setattr(recovery, "_FOOTERS_IN_A_REQUEST", files - 1)
+    refused = problem(client.post(f"{URL}/repair", json={"dry_run": True}), 409)["detail"]
+    assert f"its snapshots name {files} files" in refused
+    csrf = {"csrf": token_of(client, PAGE), "table": TABLE}
+    assert "with 0 approved rows" in client.post("/do/repair", data=csrf, headers=BROWSER).text
+    assert client.post(f"{URL}/repair", json={}).status_code == 202
+    worked(workspace)
+    monkeypatch.setattr(recovery, "_FOOTERS_IN_A_REQUEST", files)
+    assert client.post(f"{URL}/repair", json={"dry_run": True}).json()["summary"] == "no fault"
 
 
 def test_the_page_asks_before_it_restores(workspace: Workspace, client: TestClient) -> None:

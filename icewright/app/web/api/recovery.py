@@ -13,11 +13,14 @@ from icewright.app.web.api.triggers import require_queued, require_startable
 from icewright.app.web.callers import Caller, api_router, needs
 from icewright.app.web.problems import Problem, documented
 from icewright.core.permissions import Action, place_of
+from icewright.core.repair import files_named
 from icewright.flow.bulk import queue_requested
 from icewright.flow.repair import APPROVED_ROWS, REPAIR
 from icewright.flow.repair import repair as repair_table
 from icewright.flow.restore import RESTORE, RESTORE_FROM, point_costs
 from icewright.flow.restore import restore as restore_tables
+
+_FOOTERS_IN_A_REQUEST = 10_000  # some 20 seconds of an object store
 
 router = api_router("recovery", prefix="/tables")
 
@@ -87,6 +90,13 @@ def repair(
     require_startable(caller, row, dry_run=body.dry_run)
     if body.dry_run:
         response.status_code = 200
+        if (files := files_named(metadata_of(runtime, row))) > _FOOTERS_IN_A_REQUEST:
+            raise Problem(
+                409,
+                f"{row.ref}: its snapshots name {files:,} files, and a request reads the footers of at most "
+                f"{_FOOTERS_IN_A_REQUEST:,}: run `icewright repair {row.ref} --dry-run` where the service runs, or let "
+                "a job repair the table: with 0 approved rows main loses none, and the job says how many it would lose",
+            )
         with caller.heavy():
             result = repair_table(runtime, row.ref, drop_lost=body.drop_lost, dry_run=True)
         return models.Repair(**repair_document(result))
