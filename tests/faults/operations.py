@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import enum
 from dataclasses import replace
+from datetime import timedelta
 
+from icewright.app.worker import Worker
 from icewright.core.policy import Operation
 from icewright.core.runs import Outcome
 from icewright.core.table import TableRef
+from icewright.flow.bulk import queue_requested
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
 from icewright.flow.reconcile import reconcile_interrupted
-from icewright.flow.restore import restore
+from icewright.flow.restore import RESTORE, RESTORE_FROM, restore
 from icewright.flow.runtime import Runtime
 from tests.faults.lakehouse import NAME
 
@@ -27,6 +30,7 @@ class FaultOperation(enum.StrEnum):
     POINTS = Operation.RECOVERY_POINTS.value
     REWRITE = Operation.REWRITE_MANIFESTS.value
     RESTORE = "restore"  # to tag v1
+    QUEUED = "queued restore"  # the same, asked for by API and carried out by a worker
     SETTLE = "settle"  # the deletions that an expiry planned and did not come to
 
 
@@ -41,6 +45,17 @@ def do(runtime: Runtime, action: FaultOperation) -> Done:
     """Do it once."""
     if action is FaultOperation.SETTLE:
         return Done("; ".join(reconcile_interrupted(replace(runtime, process_has_ended=lambda _: True))), None)
+    if action is FaultOperation.QUEUED:
+        (planned,) = restore(runtime, [REF], "v1", dry_run=True)
+        row = runtime.store.tables.get(REF)
+        if row is not None and not planned.plan.already:
+            ids = planned.plan.target.snapshot_id, planned.plan.head.snapshot_id
+            known = replace(row, table_uuid=planned.plan.metadata.table_uuid)  # as an evaluation records it
+            queue_requested(runtime, known, dict(zip((RESTORE, RESTORE_FROM), map(str, ids), strict=True)))
+        worker = Worker(runtime, 1, lambda: None)
+        worker.take()
+        worker.wait(timedelta(minutes=1))
+        return Done("; ".join(job.summary for job in runtime.store.jobs.list(limit=1)), None)
     if action is FaultOperation.RESTORE:
         return Done("; ".join(each.summary for each in restore(runtime, [REF], "v1")), None)
     result = execute(runtime, Request(REF, (Operation(action.value),), manual=True))

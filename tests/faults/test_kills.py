@@ -97,7 +97,11 @@ def unsettled_lakehouses(tmp_path_factory: pytest.TempPathFactory) -> list[Sweep
 
 @pytest.mark.cases(13, 74)
 @pytest.mark.parametrize(
-    "action", [nightly(action) if action is FaultOperation.STATISTICS else action for action in FaultOperation]
+    "action",
+    [
+        nightly(action) if action in (FaultOperation.STATISTICS, FaultOperation.RESTORE) else action
+        for action in FaultOperation
+    ],
 )
 def test_killed_at_any_moment(
     lakehouses: list[Sweeps], unsettled_lakehouses: list[Sweeps], action: FaultOperation

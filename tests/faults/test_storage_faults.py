@@ -31,6 +31,7 @@ _FOREIGN = {
     FaultOperation.ORPHANS: _COMMITS,
     FaultOperation.STATISTICS: _LISTINGS | _DELETIONS,
     FaultOperation.POINTS: _LISTINGS | _DELETIONS,
+    FaultOperation.QUEUED: frozenset(FAULTS),  # as a restore
     FaultOperation.RESTORE: _DELETIONS | {"listing lacks files"},
     FaultOperation.REWRITE: _LISTINGS | _DELETIONS,
     FaultOperation.SETTLE: _LISTINGS | _COMMITS,
