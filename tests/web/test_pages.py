@@ -24,11 +24,13 @@ from icewright.app.web.pages.urls import TableNameConvertor, table_url, with_que
 from icewright.app.web.problems import Problem
 from icewright.app.web.running import serving
 from icewright.core.permissions import Role
+from icewright.core.policy import Operation
 from icewright.core.runs import JobState
 from icewright.core.table import TableRef
+from icewright.ports import Trigger
 from icewright.testing import NOW
 from tests.web.conftest import ELSEWHERE, HERE, Served
-from tests.web.test_access import bearer
+from tests.web.test_access import REQUIRED, bearer
 from tests.web.test_api import HOSTILE, TABLE, add
 
 pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
@@ -306,6 +308,24 @@ def test_followers_are_let_go(served: Served) -> None:
         app.state.stream_slots.acquire("local local")  # there is room again
 
 
+def test_a_revoked_token_is_told_nothing_more(served: Served) -> None:
+    """A stream that was open before the revocation ends with the next change, in place of telling it."""
+    served.evaluate()
+    jobs, access = served.bench.store.jobs, served.bench.store.access
+    job = jobs.claim(served.ref, "u1", (Operation.COMPACT,), Trigger("manual", "ann", "h:1:2"), NOW)
+    assert job is not None
+    header = bearer(served, Role.VIEWER)
+    with (
+        httpx2.Client(timeout=10, headers=header) as client,
+        serving(served.app(access=REQUIRED), HERE, 0) as port,
+    ):
+        events = follow(client, f"http://{HERE}:{port}/live/jobs/{job}")
+        assert next(events) == "part"
+        assert access.revoke_token(header["authorization"].split("_")[1], NOW)
+        jobs.finish(job, JobState.FAILED, "no space", NOW)
+        assert list(events) == []
+
+
 @pytest.mark.cases(152)
 def test_one_principal_cannot_take_all_slots() -> None:
     """A principal at its own limit gets 429 while others are served; at the limit of all everybody gets 503."""
@@ -324,9 +344,6 @@ def test_one_principal_cannot_take_all_slots() -> None:
 
 def test_what_a_job_page_says(served: Served) -> None:
     """Of a job that failed why, with its text as text; the log in order."""
-    from icewright.core.policy import Operation
-    from icewright.ports import Trigger
-
     store, now = served.bench.store, NOW
     job = store.jobs.claim(served.ref, "u1", (Operation.COMPACT,), Trigger("manual", "<i>eve</i>", "h:1:2"), now)
     assert job is not None

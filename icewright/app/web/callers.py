@@ -56,6 +56,13 @@ class Caller:
         """Return `work()`, or its result for a caller of the same visibility since the store last changed."""
         return response_cache_of(self.request).get((*key, self.visibility), work)
 
+    def is_current(self) -> bool:
+        """Return whether the caller still is who it was: its token may be revoked, and its session have ended."""
+        try:
+            return principal_of(self.request, self.app) == self.principal
+        except Problem:
+            return False
+
     @property
     def slot_key(self) -> str:
         """Return the name by which the caller's open streams and heavy requests are counted."""

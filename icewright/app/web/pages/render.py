@@ -267,13 +267,13 @@ def stream_fragments(caller: Caller, render: Callable[[], Fragment], every: floa
     slots: PrincipalSlots = caller.request.app.state.stream_slots
     slots.acquire(caller.slot_key)
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-    answer = CountedStream(_stream(caller.request, render, every), media_type="text/event-stream", headers=headers)
+    answer = CountedStream(_stream(caller, render, every), media_type="text/event-stream", headers=headers)
     answer.release = partial(slots.release, caller.slot_key)
     return answer
 
 
-async def _stream(request: Request, render: Callable[[], Fragment], every: float) -> AsyncIterator[str]:
-    closing: threading.Event = request.app.state.closing
+async def _stream(caller: Caller, render: Callable[[], Fragment], every: float) -> AsyncIterator[str]:
+    closing: threading.Event = caller.request.app.state.closing
     loop = asyncio.get_running_loop()
     began = last_sent = loop.time()
     previous: str | None = None
@@ -281,6 +281,8 @@ async def _stream(request: Request, render: Callable[[], Fragment], every: float
     while not closing.is_set() and loop.time() - began < SECONDS:
         fragment = await run_in_threadpool(render)
         if fragment.html != previous:
+            if not await run_in_threadpool(caller.is_current):
+                return  # the browser comes back, and is asked who it is
             previous, last_sent = fragment.html, loop.time()
             yield _event("part", fragment.html)
         elif loop.time() - last_sent >= _KEEP_ALIVE_SECONDS:
