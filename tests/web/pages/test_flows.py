@@ -129,6 +129,27 @@ def test_tables_follow_what_happens(site: Site, desk: Opener) -> None:
         site.store.tables.pause(EVENTS, None)
 
 
+def test_many_tables_by_keyboard(site: Site, desk: Opener) -> None:
+    """Two tables are selected with the space bar, then paused, resumed and run, each after a page that counts them."""
+    window = desk(site.local)
+    page, chosen = window.page, (CLICKS, EVENTS)
+    for action, done in (("pause", "Paused"), ("resume", "Resumed"), ("run", "Started")):
+        page.goto("/tables?catalog=lake")
+        for ref in chosen:
+            page.get_by_label(f"Select {ref}").press("Space")
+        page.get_by_label("Action").focus()
+        page.keyboard.type(action)
+        assert page.get_by_label("Action").input_value() == action
+        page.get_by_role("button", name="Count").press("Enter")
+        expect(page.locator("h1")).to_have_text(f"{action.capitalize()} 2 tables")
+        assert not faults(window)
+        page.get_by_role("button", name=f"{action.capitalize()} 2 tables").press("Enter")
+        expect(page.get_by_role("status")).to_contain_text(done)
+        paused = [ref for ref in chosen if site.store.tables.get(ref).paused is not None]
+        assert paused == (list(chosen) if action == "pause" else [])
+    assert page.get_by_role("status").inner_text() == f"Started 1 job of 2 tables. {CLICKS}: it has a job already."
+
+
 @pytest.mark.parametrize("number", [0, 8, 15])
 def test_pause_and_resume(site: Site, desk: Opener, number: int) -> None:
     """A table of any name, with a reason that is shown as it was written."""

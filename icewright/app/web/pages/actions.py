@@ -22,9 +22,11 @@ from icewright.core.errors import CommitConflict, TerminalError, UsageError
 from icewright.core.permissions import DELETING, Action, needed
 from icewright.core.policy import Operation
 from icewright.core.table import TableRef
+from icewright.core.words import count
 
 router = APIRouter(prefix="/do")
 _BACK = (409, 422)  # shown as a message on the previous page
+_TOLD = 3  # tables of many on which nothing was started
 _REASON = "paused on the table's page"
 
 
@@ -181,10 +183,12 @@ def bulk(submission: Annotated[Submission, submitted(Action.TABLES_PAUSE)]) -> R
             "crumbs": [Crumb("Tables", "/tables")],
         }
         return render_page(caller, "bulk.html", result=result, fields=fields, **context)
-    changed = {"cancel": f"Cancelled {len(result.jobs)} jobs", "run": f"Started {len(result.jobs)} jobs"}.get(
-        action, f"{action.capitalize()}d"
-    )
-    return redirect("/tables", f"{changed}: {result.count} tables.")
+    tables, jobs = count(result.count, "table"), count(len(result.jobs), "job")
+    done = {"cancel": f"Cancelled {jobs} of {tables}.", "run": f"Started {jobs} of {tables}."}
+    refused = [f"{table}: {why}." for table, why in result.refused.items()]
+    more = [f"{len(refused) - _TOLD} more were not started."] if len(refused) > _TOLD else []
+    message = " ".join([done.get(action, f"{action.capitalize()}d {tables}."), *refused[:_TOLD], *more])
+    return redirect("/tables", message, "warn" if refused else "good")
 
 
 def _bulk(caller: Caller, action: str, operation: str, selected: Mapping[str, Any], reason: str) -> models.Bulk:
