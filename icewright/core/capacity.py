@@ -138,12 +138,13 @@ class Usage:
 class Room:
     """The remaining capacity within the limits; each admitted job reduces it.
 
-    Limits of namespaces are shares: `lend` lets jobs use what is left of those of others. `day_share` is how much of
-    the day is over.
+    Limits of namespaces are shares: `lend` lets jobs use what is left of those of others. Where several catalogs wait,
+    three quarters of the slots are the most of each, so that one whose jobs take long leaves a place to others.
+    `day_share` is how much of the day is over.
     """
 
-    def __init__(self, limits: Limits, usage: Usage, day_share: float = 0.0) -> None:
-        self._limits, self._day_share, self._lends = limits, day_share, False
+    def __init__(self, limits: Limits, usage: Usage, day_share: float = 0.0, *, several: bool = False) -> None:
+        self._limits, self._day_share, self._lends, self._several = limits, day_share, False, several
         self._patterns = sorted(limits.namespaces, key=specificity, reverse=True)
         self._shares: dict[tuple[str, ...], str | None] = {}  # the limits of each namespace that has been met
         self._bounds: dict[str, PoolLimits | CatalogLimits] = {
@@ -172,8 +173,8 @@ class Room:
         self._lends = True
 
     def has_share(self, ref: TableRef) -> bool:
-        """Return whether the table's namespace has a share of its own."""
-        return self._share(ref.parts[:-1]) is not None
+        """Return whether the table's catalog or namespace has a share, beyond which it may use what others leave."""
+        return self._several or self._share(ref.parts[:-1]) is not None
 
     def admit(
         self, candidate: Candidate, operations: Sequence[Operation]
@@ -276,7 +277,9 @@ class Room:
         return full or self._over_budget(candidate, operation, overdue=overdue)
 
     def _full(self, place: str) -> str | None:
-        bounds = self._bounds.get(place)
+        bounds, most = self._bounds.get(place), max(1, self._limits.total - self._limits.reserved)
+        if self._several and not self._lends and place.startswith("catalog ") and self._running[place] >= most:
+            return f"{place} has {most} of {self._limits.total} slots, and others wait"
         if bounds is None or bounds.max_concurrent is None or self._running[place] < bounds.max_concurrent:
             return None
         if self._lends and place.startswith(_SHARE):

@@ -110,7 +110,9 @@ def make_plan(
         if scores:
             waiting.append(_Waiting(candidate, scores, late))
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    jobs, queued = _admit(waiting, Room(limits, usage or Usage(), (now - midnight) / timedelta(days=1)), now)
+    several = len({item.candidate.ref.catalog for item in waiting}) > 1
+    room = Room(limits, usage or Usage(), (now - midnight) / timedelta(days=1), several=several)
+    jobs, queued = _admit(waiting, room, now)
     return MaintenancePlan(jobs, (*queued, *deferred))
 
 

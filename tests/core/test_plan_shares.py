@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -48,6 +49,25 @@ def test_slots(slots: int, candidates: Sequence[Candidate], expected: list[str])
     """A namespace begins no more jobs than its share while others have work, and as many as there is room for else."""
     limits = Limits(slots, namespaces={ML: CatalogLimits(1), BI: CatalogLimits(1)})
     assert begun(make_plan(candidates, limits, NOW)) == expected
+
+
+@pytest.mark.parametrize(
+    ("slots", "others", "expected"),
+    [
+        pytest.param(8, 1, ["ml.g", "x.t0"], id="another catalog waits"),
+        pytest.param(8, 0, ["ml.g", "ml.h"], id="nobody else waits"),
+        pytest.param(9, 1, ["ml.g", "ml.h", "x.t0"], id="what is left goes to the best"),
+        pytest.param(8, 9, ["x.t0", "x.t1"], id="many others wait"),
+        pytest.param(6, 1, [], id="no slot is free"),
+    ],
+)
+def test_a_catalog_whose_jobs_take_long_leaves_slots_to_others(slots: int, others: int, expected: list[str]) -> None:
+    """Six jobs of one run, and take long: however much its tables are worth, a quarter of the slots is for others."""
+    usage = Usage(tuple(Active(due(f"ml.{letter}").ref, "default", (COMPACT,), on_pool=False) for letter in "abcdef"))
+    poor = [replace(due("x.y"), ref=TableRef("pond", ("x",), f"t{number}")) for number in range(others)]
+    plan = make_plan([due("ml.g", benefit=100), due("ml.h", benefit=100), *poor], Limits(slots), NOW, usage)
+    assert sorted(begun(plan)) == expected
+    assert {deferred.reason for deferred in plan.deferred} <= {f"global limit ({slots}) reached"}
 
 
 def test_what_waits_for_another_share_says_so() -> None:
