@@ -108,13 +108,15 @@ def measured(pids: Iterable[int] = ()) -> Iterator[Measured]:
     for process in _all(found.pids):
         with suppress(FileNotFoundError, ProcessLookupError):  # a worker that was idle for long has ended
             Path(f"/proc/{process.pid}/clear_refs").write_text("5", encoding="ascii")
-    before, started = sum(map(_cpu, _all(found.pids))), time.perf_counter()
+    before = {process: _cpu(process) for process in _all(found.pids)}
+    started = time.perf_counter()
     try:
         yield found
     finally:
         found.seconds = time.perf_counter() - started
         after = _all(found.pids)
-        found.cpu = sum(map(_cpu, after)) - before
+        # of an idle worker that has ended meanwhile nothing is counted: Spark's daemon lets its time be forgotten
+        found.cpu = sum(_cpu(process) - before.get(process, 0.0) for process in after)
         peaks = {process.pid: _high_water(process.pid) for process in after}
         found.peak_mib = sum(peaks.values())
         found.most_of_a_child_mib = max((mib for pid, mib in peaks.items() if pid not in found.pids), default=0.0)
