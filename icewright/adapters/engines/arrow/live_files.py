@@ -35,7 +35,7 @@ class ListedFile:
     content: int
     is_plain_parquet: bool  # not encrypted
     only_file: str | None  # the data file of a position delete file that names only one
-    equality_ids: tuple[int, ...]
+    delete: DeleteFile | None  # as tasks take it; None for a data file
 
     @property
     def sequence(self) -> int:
@@ -50,13 +50,7 @@ class ListedFile:
 
     def file_slice(self, deletes: Sequence[ListedFile]) -> FileSlice:
         """Return the file as a slice, with the delete files that apply to the file."""
-        applicable = tuple(
-            DeleteFile(DeleteKind.EQUALITY, file.path, equality_ids=file.equality_ids)
-            if file.content == EQUALITY_DELETES
-            else DeleteFile(DeleteKind.POSITION, file.path)
-            for file in deletes
-            if file.applies_to(self)
-        )
+        applicable = tuple(file.delete for file in deletes if file.delete is not None and file.applies_to(self))
         records, offsets = self.entry.records, self.split_offsets
         return FileSlice(
             self.path, self.bytes, self.bytes, records, self.sequence, None, applicable, split_offsets=offsets
@@ -99,8 +93,17 @@ class LiveFileReader:
             record.get(_CONTENT) or 0,
             record[_FORMAT].upper() == "PARQUET" and record.get(_KEY_METADATA) is None,
             only_data_file(record) if record.get(_CONTENT) == POSITION_DELETES else None,
-            tuple(record.get(_EQUALITY_IDS) or ()),
+            _delete_file(record),
         )
+
+
+def _delete_file(record: Mapping[int, Any]) -> DeleteFile | None:
+    """Return a delete file as tasks take it, one value for all data files that it applies to; None for a data file."""
+    if record.get(_CONTENT) == POSITION_DELETES:
+        return DeleteFile(DeleteKind.POSITION, record[_PATH])
+    if record.get(_CONTENT) == EQUALITY_DELETES:
+        return DeleteFile(DeleteKind.EQUALITY, record[_PATH], equality_ids=tuple(record.get(_EQUALITY_IDS) or ()))
+    return None
 
 
 def only_data_file(record: Mapping[int, Any]) -> str | None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 import math
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import as_completed
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
-from zipimport import zipimporter
 
 from icewright.adapters.engines.arrow.exchange import SortedGroup, sort_together
 from icewright.adapters.engines.arrow.executors import is_remote, run_tasks, task_attempt
@@ -306,21 +303,3 @@ def run_task(layout: Layout, bins: Iterable[Bin]) -> Iterator[BinResult]:
     """Rewrite each bin of a Spark task."""
     for task in bins:
         yield rewrite(layout, task, task_attempt())
-    _freeze_imported_modules()
-    _drop_zip_importers()
-
-
-@cache
-def _freeze_imported_modules() -> None:
-    """Exclude imported modules from the garbage collection that Spark runs after every task."""
-    gc.freeze()
-
-
-def _drop_zip_importers() -> None:
-    """Drop Python's importers of zips and jars, whose directories Spark makes Python read again before every task.
-
-    Reading them takes longer than a small task; an importer is created again when something is imported from it.
-    """
-    for name, finder in list(sys.path_importer_cache.items()):
-        if isinstance(finder, zipimporter):
-            del sys.path_importer_cache[name]
