@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from icewright.app import sections
-from icewright.core import cost
+from icewright.core import cost, kernel
 from icewright.core.policy import Operation
 from icewright.core.simulation import work
 from tools.reference import pages
@@ -67,6 +67,11 @@ def test_simulation_page_says_what_work_takes() -> None:
         f"{idle[Operation.EXPIRE_SNAPSHOTS]:g} s for snapshots, {idle[Operation.REMOVE_ORPHANS]:g} s for orphans",
     ]
     assert [one for one in said if one not in text] == []
+
+
+def test_each_reason_to_leave_rows_to_spark_is_documented() -> None:
+    """The table of the page on compaction is made of all limits that the code has."""
+    assert {limit for limit in vars(kernel).values() if isinstance(limit, kernel.ArrowLimit)} == set(kernel.LIMITS)
 
 
 def test_links_between_pages_lead_somewhere() -> None:

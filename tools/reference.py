@@ -17,6 +17,7 @@ from icewright.app.cli import app
 from icewright.app.web import api, events
 from icewright.core import errors
 from icewright.core.alerts import RULES
+from icewright.core.kernel import LIMITS
 from icewright.core.knob import Knob
 from icewright.core.permissions import PERMISSIONS, Role
 from icewright.core.policy import KNOBS
@@ -24,6 +25,7 @@ from icewright.core.presets import PRESETS
 from icewright.core.properties import by_property
 from icewright.core.runs import METRICS
 
+_DOCS = Path(__file__).parent.parent / "docs"
 _GENERATED_NOTE = "<!-- made by `make docs` from the code: change it there -->\n\n"
 
 
@@ -39,7 +41,18 @@ def pages() -> dict[str, str]:
         "prometheus.md": _prometheus,
         "permissions.md": _permissions,
     }
-    return {name: _GENERATED_NOTE + "\n".join(make()) + "\n" for name, make in makers.items()}
+    made = {name: _GENERATED_NOTE + "\n".join(make()) + "\n" for name, make in makers.items()}
+    return {**made, "../how-to/compact.md": _with_limits((_DOCS / "how-to" / "compact.md").read_text(encoding="utf-8"))}
+
+
+def _with_limits(page: str) -> str:
+    """Return the page with the table of what Arrow rewrites between its generated note and the next empty line."""
+    before, _, rest = page.partition(_GENERATED_NOTE)
+    rows = (f"| {limit.arrow} | {limit('…')} |\n" for limit in LIMITS)
+    after = rest.partition("\n\n")[2]
+    return (
+        f"{before}{_GENERATED_NOTE}| Arrow does | left to Spark, for this reason |\n|---|---|\n{''.join(rows)}\n{after}"
+    )
 
 
 def _knobs() -> Iterator[str]:

@@ -36,6 +36,51 @@ EQUAL = "Arrow does all that the table has as Spark does"
 
 
 @dataclass(frozen=True, slots=True)
+class ArrowLimit:
+    """What Arrow does of one matter, and the reason that verdicts and jobs name where Spark rewrites for more."""
+
+    arrow: str
+    reason: str  # braces stand for what the table has
+
+    def __call__(self, found: str = "") -> str:
+        """Return the reason for what was found."""
+        return self.reason.format(found)
+
+
+_FORMAT = ArrowLimit("tables that are written as Parquet", "the table is written as {}")
+_OTHER_FORMATS = ArrowLimit("Parquet data files", "some files are not Parquet")
+_ENCRYPTED = ArrowLimit("tables without encryption", "the table is encrypted")
+_TYPE = ArrowLimit(
+    f"columns of type {', '.join(sorted(_PRIMITIVES))}, decimal, fixed, and struct, list and map of them",
+    "columns of type {}",
+)
+_CODEC = ArrowLimit(
+    f"codecs {', '.join(sorted(_CODECS))}; zstd where none is set, as Iceberg documents (Spark's own path writes gzip)",
+    "Arrow does not write {}",
+)
+_LEVEL = ArrowLimit("compression levels that are numbers", "{} is no number")
+_PROPERTY = ArrowLimit(
+    f"`{_PARQUET}` with what is or begins with {', '.join(f'`{name}`' for name in _SUPPORTED_PROPERTIES)}", "{} is set"
+)
+_TABLE_ORDER = ArrowLimit(
+    "the table's sort order by columns, also of files that are only merged", "the table's sort order has transforms"
+)
+_ORDER = ArrowLimit("sorting by columns; z-order, as boxes that do not overlap", "the sort order has transforms")
+_UNKNOWN_COLUMN = ArrowLimit("columns of the current schema", "the sort order has a column that is unknown")
+_INNER_COLUMN = ArrowLimit("top-level columns", "the sort order has a column inside another")
+OLDER_SPEC = ArrowLimit("files of the spec that outputs have", "files of an older partition spec are partitioned anew")
+PARTITION_VALUE = ArrowLimit("partition values that JSON has", "a partition value is not a number")
+NO_IDS = ArrowLimit(
+    "files with field ids, or a name mapping",
+    "there are files without field ids, and no name mapping (schema.name-mapping.default)",
+)
+LIMITS = (
+    *(_FORMAT, _OTHER_FORMATS, _ENCRYPTED, _TYPE, _CODEC, _LEVEL, _PROPERTY, _TABLE_ORDER, _ORDER),
+    *(_UNKNOWN_COLUMN, _INNER_COLUMN, OLDER_SPEC, PARTITION_VALUE, NO_IDS),
+)
+
+
+@dataclass(frozen=True, slots=True)
 class Kernels:
     """The engine of each partition with the reasons; `refused` where the setting asks for the impossible."""
 
@@ -106,8 +151,8 @@ def _option_reasons(knobs: Knobs, order: str | None) -> Iterator[str]:
 
 def _partition_reason(partition: PartitionFacts, spec_id: int) -> str | None:
     if partition.spec_id != spec_id:
-        return "files of an older partition spec are partitioned anew"
-    return "some files are not Parquet" if partition.other_formats else None
+        return OLDER_SPEC()
+    return _OTHER_FORMATS() if partition.other_formats else None
 
 
 def _table_reasons(facts: TableFacts, order: str | None) -> Iterator[str]:
@@ -116,34 +161,32 @@ def _table_reasons(facts: TableFacts, order: str | None) -> Iterator[str]:
     properties = metadata.properties
     written = properties.get("write.format.default", "parquet").lower()
     if written != "parquet":
-        yield f"the table is written as {written}"
+        yield _FORMAT(written)
     if properties.get("encryption.key-id"):
-        yield "the table is encrypted"
-    yield from (f"columns of type {kind}" for kind in _unsupported_types(metadata.schema))
+        yield _ENCRYPTED()
+    yield from map(_TYPE, _unsupported_types(metadata.schema))
     yield from _property_reasons(properties)
     if metadata.sort_order_id and metadata.sort_order is None:
-        yield "the table's sort order has transforms"
+        yield _TABLE_ORDER()
     order = order or metadata.sort_order  # by which Spark sorts what it merges too
     if order is not None:
         ordering = Ordering.parse(order)
         if not ordering.whole:
-            yield "the sort order has transforms"
+            yield _ORDER()
         elif not all(ordering_fields(metadata.schema, [column.name]) for column in ordering.columns):
-            yield "the sort order has a column that is unknown"
+            yield _UNKNOWN_COLUMN()
         elif any("." in column.name for column in ordering.columns):
-            yield "the sort order has a column inside another"
+            yield _INNER_COLUMN()
 
 
 def _property_reasons(properties: Mapping[str, str]) -> Iterator[str]:
     codec = (properties.get(f"{_PARQUET}compression-codec") or "zstd").lower()
     if codec not in _CODECS:
-        yield f"Arrow does not write {codec}"
+        yield _CODEC(codec)
     if not properties.get(f"{_PARQUET}compression-level", "0").isdigit():
-        yield f"{_PARQUET}compression-level is no number"
+        yield _LEVEL(f"{_PARQUET}compression-level")
     others = sorted(name for name in properties if name.startswith(_PARQUET))
-    yield from (
-        f"{name} is set" for name in others if not name.removeprefix(_PARQUET).startswith(_SUPPORTED_PROPERTIES)
-    )
+    yield from (_PROPERTY(name) for name in others if not name.removeprefix(_PARQUET).startswith(_SUPPORTED_PROPERTIES))
 
 
 def _unsupported_types(schema: Mapping[str, Any]) -> Iterator[str]:

@@ -12,6 +12,7 @@ from icewright.adapters.engines.arrow.table import FileGroup, FilesChanged, Rewr
 from icewright.adapters.engines.arrow.tasks import DeleteFile, DeleteKind, FileSlice, SortField
 from icewright.adapters.engines.failures import telling
 from icewright.core.errors import CommitConflict
+from icewright.core.kernel import OLDER_SPEC, PARTITION_VALUE
 from icewright.core.predicates import quoted
 from icewright.core.runs import JOB_ID
 from icewright.core.steps import RewriteDataFiles
@@ -249,6 +250,7 @@ class IcebergTable:
         response = self._java.tasks(self._table.specs()).withFileScanTasks(tasks).build()
         response_json = json.loads(self._java.tasks_json(response))
         deletes = response_json.get("delete-files", ())
+        delete_files = [_delete_file(entry) for entry in deletes]  # each once: many data files share them
         entries = [task["data-file"] for task in response_json["file-scan-tasks"]]
         numbers = (
             [int(task.file().dataSequenceNumber()) for task in _iterate(tasks)] if self.lineage else [0] * len(entries)
@@ -265,7 +267,7 @@ class IcebergTable:
                 _file_slice(
                     task["data-file"],
                     number,
-                    [_delete_file(deletes[i]) for i in task.get("delete-file-references", ())],
+                    [delete_files[i] for i in task.get("delete-file-references", ())],
                 )
                 for task, number in zip(response_json["file-scan-tasks"], numbers, strict=True)
             ),
@@ -300,9 +302,9 @@ def _iterate(iterable: Any) -> Iterator[Any]:  # noqa: ANN401 - a Java iterable,
 def _unsupported_reason(entry: Mapping[str, Any], output_spec: int) -> str | None:
     """Return why only Spark's own engine can rewrite a file; None when Arrow can."""
     if entry["content"] == "data" and entry["spec-id"] != output_spec:
-        return "files of an older partition spec are partitioned anew"
+        return OLDER_SPEC()
     if any(value in _NOT_JSON for value in entry["partition"]):
-        return "a partition value is not a number"
+        return PARTITION_VALUE()
     if entry["file-format"] not in ("parquet", "puffin"):
         return f"{entry['file-path']} is {entry['file-format']}"
     return f"{entry['file-path']} is encrypted" if entry.get("key-metadata") else None

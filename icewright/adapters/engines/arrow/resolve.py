@@ -19,6 +19,7 @@ from icewright.adapters.engines.arrow.types import (
     map_key,
     map_value,
 )
+from icewright.core.kernel import NO_IDS
 
 _LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType)
 
@@ -45,7 +46,7 @@ def with_ids(schema: pa.Schema, name_mapping: str | None) -> pa.Schema:
     if any(_has_ids(field) for field in schema) or not schema.names:
         return schema
     if name_mapping is None:
-        raise UnsupportedByArrow("there are files without field ids, and no name mapping (schema.name-mapping.default)")
+        raise UnsupportedByArrow(NO_IDS())
     return pa.schema(_with_mapped_ids(list(schema), json.loads(name_mapping)))
 
 
