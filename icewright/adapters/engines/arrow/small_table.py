@@ -1,8 +1,8 @@
 """Tables that the service plans and commits itself from the manifests that it has read.
 
 Iceberg's planner and commit in the JVM take longer than the rewrite of a few small files; through Spark Connect there
-is no way to them at all. Small tables with data files and position deletes of one spec are rewritten this way, and
-through Connect larger ones too, with equality deletes.
+is no way to them at all. Small tables with data files and deletes of one spec are rewritten this way, and through
+Connect larger ones too.
 """
 
 from __future__ import annotations
@@ -334,12 +334,14 @@ class SmallTable:
     def is_plain_parquet(self) -> bool:
         """Return whether all files are unencrypted Parquet data in partition folders, or deletes that are known here.
 
-        Equality deletes are left to the JVM where there is one, whose commit decides which of them go.
+        Equality deletes are left to the JVM, if there is one, where they are not to go with the data that they apply
+        to: Iceberg's own commit then drops those that are older than all data.
         """
+        by_keys = self.drop_dangling or not self.has_jvm
         data, deletes = self._live_data(self.listed), self._live_deletes(self.listed)
         return all(
             file.is_plain_parquet and file.content == DATA and self._partition_folder(file) for file in data
-        ) and all(file.is_plain_parquet and (file.content == POSITION_DELETES or not self.has_jvm) for file in deletes)
+        ) and all(file.is_plain_parquet and (file.content == POSITION_DELETES or by_keys) for file in deletes)
 
     def _partition_folder(self, file: ListedFile) -> str | None:
         """Return the folder for new files of a file's partition; None when its path has no partition folders."""
