@@ -175,6 +175,20 @@ def test_a_former_pool_is_nobodys_alone(workspace: Workspace, change: str) -> No
     assert reads(made[1]) == before
 
 
+@pytest.mark.cases(97, 104)
+def test_a_pool_belongs_to_a_table_that_cannot_be_read_any_more(workspace: Workspace) -> None:
+    """Where its files lie is known from before: what it has there since then is nobody else's orphan."""
+    pool = workspace.home / "pool"
+    _, second = (_pooled(workspace, name, pool) for name in ("sales.first", "sales.second"))
+    workspace.run(ORPHANS, name="sales.second", dry_run=True)
+    second.append(ROWS)
+    workspace.metadata_file("sales.second").unlink()
+    workspace.grow_old(workspace.home)
+    done = workspace.run(ORPHANS, name="sales.first", remove_orphans__max_delete_ratio=1)
+    assert (done.state, done.files) == (OperationState.COMMITTED, ()), done
+    assert any("pool is not scanned: it overlaps the place of lake.sales.second" in note for note in done.notes)
+
+
 def _pooled(workspace: Workspace, name: str, pool: Path) -> Table:
     """A table that writes its data to the folder."""
     properties = {"write.data.path": f"file://{pool}"}
