@@ -215,6 +215,20 @@ def test_a_clone_that_moved_away(workspace: Workspace, catalog: str) -> None:
     assert reads(clone) == before
 
 
+@pytest.mark.cases(98, 104)
+@pytest.mark.parametrize("operation", [EXPIRE, ORPHANS])
+def test_a_clone_that_cannot_be_read_any_more(workspace: Workspace, operation: Operation) -> None:
+    """It is known as one from before, and what it has come to read since then nobody can tell."""
+    folder = workspace.table()
+    workspace.plant(folder, "data/orphan.parquet")
+    clone = elsewhere(workspace, "sales.clone")
+    quickly_located(clone, workspace.home / "pond" / "clone")
+    workspace.refused(operation, "pond.sales.clone", "[registered_twice]")
+    workspace.icebergs["pond"].load_table("sales.clone").append(ROWS)
+    workspace.metadata_file("sales.clone", "pond").unlink()
+    workspace.refused(operation, "pond.sales.clone", "[registered_twice]")
+
+
 def quickly_located(table: Table, place: Path) -> None:
     """SET LOCATION, as Spark would."""
     from pyiceberg.table.update import SetLocationUpdate
