@@ -482,6 +482,21 @@ def test_what_somebody_does_right_before_the_deletion(
     assert word in " ".join((outcome.reason, *outcome.notes)), outcome
 
 
+def moved(workspace: Workspace) -> None:
+    """Somebody moves the table to another location."""
+    quickly_located(workspace.icebergs["lake"].load_table(NAME), workspace.home / "warehouse" / "there")
+
+
+@pytest.mark.cases(103)
+def test_orphans_in_a_place_that_the_table_leaves_before_the_deletion(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They lie in nobody's place by then, and stay."""
+    test_what_somebody_does_right_before_the_deletion(
+        workspace, monkeypatch, ORPHANS, moved, "outside the table's own location"
+    )
+
+
 @pytest.mark.parametrize("operation", [EXPIRE, ORPHANS])
 @pytest.mark.parametrize(("minutes", "lasts"), [(1, 60), (0, 0)])
 def test_a_pin_that_the_plan_knew_or_that_has_ended_stops_no_deletion(

@@ -74,7 +74,8 @@ def test_the_folder_of_a_hive_table_is_shared(
     data = workspace.files(folder / "data")
     outcome = workspace.run(operation)
     assert operation is not ORPHANS or "its engine reads all files there" in outcome.reason
-    because = {"below": "they lie in the place of lake.raw.events"}.get(how, "may read them")
+    may_read = "may read them; if that one is gone for good, `icewright adopt"
+    because = {"below": "they lie in the place of lake.raw.events"}.get(how, may_read)
     assert operation is not EXPIRE or any(because in note and "lake.raw.events" in note for note in outcome.notes)
     assert "lake.raw.events" in " ".join((outcome.reason, *outcome.notes)), outcome
     assert workspace.files(folder / "data") == data

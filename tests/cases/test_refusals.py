@@ -112,6 +112,18 @@ def test_a_dropped_table_whose_files_are_gone_hinders_nobody(workspace: Workspac
 
 
 @pytest.mark.cases(106)
+def test_a_dropped_table_whose_last_version_cannot_be_read_still_has_its_place(workspace: Workspace) -> None:
+    """It may be mended and registered again: what lies there is not the new table's before a person says so."""
+    workspace.table(salt="old")
+    workspace.run(ORPHANS, dry_run=True)
+    metadata = workspace.metadata_file()
+    workspace.unregister(NAME)
+    metadata.write_bytes(metadata.read_bytes()[:100])
+    workspace.table(salt="new")
+    workspace.refused(ORPHANS, "which no catalog names any more", "[shared_location]")
+
+
+@pytest.mark.cases(106)
 def test_what_lives_is_not_adopted(workspace: Workspace) -> None:
     """The metadata of a table that some catalog names is never taken over."""
     folder = workspace.table()

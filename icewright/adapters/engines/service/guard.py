@@ -190,8 +190,8 @@ class DeletionGuard:
     def _reached_by(self, other: Other, files: pl.DataFrame, own: TableMetadata) -> dict[str, str]:
         """Return those of the files that the other table reaches; all of them where nobody can tell."""
         if other.is_dataset or other.unlisted:
-            remedy = f"; if that one is gone for good, `icewright adopt {own.ref}`" if other.unlisted else ""
-            return dict.fromkeys(files["path"], f"{other} may read them{remedy}")
+            reason = f"{other} may read them; if that one is gone for good, `icewright adopt {own.ref}`"
+            return dict.fromkeys(files["path"], reason)
         try:
             metadata = self.registry.metadata_of(other)
             if other.pointer is None and (newer := self._newer_versions(metadata)):

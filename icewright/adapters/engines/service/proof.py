@@ -85,8 +85,6 @@ class TableProof:
     def _same_table(self, current: TableMetadata) -> None:
         if current.table_uuid != self.base.table_uuid:
             raise TableReplaced(f"{current.ref} was replaced by another table: nothing is deleted")
-        if self.scanned and not self.finishing and current.location != self.base.location:
-            raise TableReplaced(f"{current.ref} was moved while it was scanned: nothing is deleted")
 
     def _require_unpinned(self, current: TableMetadata) -> None:
         """Raise `Refused` when a snapshot was pinned meanwhile that may need the planned files."""
