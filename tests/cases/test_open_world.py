@@ -189,6 +189,20 @@ def test_a_pool_belongs_to_a_table_that_cannot_be_read_any_more(workspace: Works
     assert any("pool is not scanned: it overlaps the place of lake.sales.second" in note for note in done.notes)
 
 
+@pytest.mark.cases(97)
+def test_tables_that_share_a_pool_expire_their_own_files(workspace: Workspace) -> None:
+    """Of two tables that write to one folder each deletes there what it alone has read."""
+    first, second = (_pooled(workspace, name, workspace.home / "pool") for name in ("sales.first", "sales.second"))
+    lent, own = (Path(local_path(path) or "") for path in first.inspect.files()["file_path"].to_pylist())
+    second.add_files([f"file://{lent}"])
+    first.overwrite(ROWS)
+    later(workspace)
+    before = reads(second)
+    assert workspace.run(EXPIRE, name="sales.first").state is OperationState.COMMITTED
+    assert (lent.exists(), own.exists()) == (True, False)
+    assert reads(second) == before
+
+
 def _pooled(workspace: Workspace, name: str, pool: Path) -> Table:
     """A table that writes its data to the folder."""
     properties = {"write.data.path": f"file://{pool}"}
@@ -255,8 +269,9 @@ def test_files_that_another_table_borrowed(workspace: Workspace, borrower: str) 
 
 
 @pytest.mark.cases(99)
-def test_files_of_a_borrower_whose_metadata_is_missing(workspace: Workspace) -> None:
-    """What another table borrowed stays while its metadata file is missing: its catalog still names the table."""
+@pytest.mark.parametrize("commits", [0, 1])
+def test_files_of_a_borrower_whose_metadata_is_missing(workspace: Workspace, commits: int) -> None:
+    """What another table borrowed stays while its metadata file is missing, that of a version seen or of a new one."""
     source = workspace.icebergs["lake"].create_table("sales.source", ROWS.schema)
     source.append(ROWS)
     other = workspace.icebergs["pond"].create_table("sales.borrower", ROWS.schema)
@@ -264,6 +279,8 @@ def test_files_of_a_borrower_whose_metadata_is_missing(workspace: Workspace) -> 
     source.overwrite(ROWS)
     later(workspace)
     workspace.run(EXPIRE, name="sales.source", dry_run=True)
+    for _ in range(commits):
+        other.append(ROWS)
     metadata = workspace.metadata_file("sales.borrower", "pond")
     away = metadata.rename(metadata.with_suffix(".away"))
     done = workspace.run(EXPIRE, name="sales.source")

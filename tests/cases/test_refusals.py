@@ -123,6 +123,19 @@ def test_a_dropped_table_whose_last_version_cannot_be_read_still_has_its_place(w
     workspace.refused(ORPHANS, "which no catalog names any more", "[shared_location]")
 
 
+@pytest.mark.cases(64, 106)
+def test_a_table_that_comes_into_a_place_which_a_person_has_confirmed(workspace: Workspace) -> None:
+    """An earlier word is not about it; and of two tables there the one that lives is named."""
+    workspace.table(salt="old")
+    workspace.run(ORPHANS, dry_run=True)
+    adopt(workspace.app.runtime, ref(NAME))
+    workspace.table("sales.within", place="warehouse/sales/orders")
+    workspace.refused(ORPHANS, "lake.sales.within", "[shared_location]")
+    workspace.unregister(NAME)
+    workspace.table(salt="new")
+    workspace.refused(ORPHANS, "lake.sales.within", "[shared_location]")
+
+
 @pytest.mark.cases(106)
 def test_what_lives_is_not_adopted(workspace: Workspace) -> None:
     """The metadata of a table that some catalog names is never taken over."""
