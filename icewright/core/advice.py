@@ -18,7 +18,7 @@ from icewright.core.partitions import small_partitions
 from icewright.core.runs import JOB_ID
 from icewright.core.table import PartitionField, Snapshot, TableFacts
 from icewright.core.words import byte_size, count
-from icewright.core.writer_state import writer_name
+from icewright.core.writer_state import summary_number, writer_name
 
 _RECENT = 500  # of the newest commits of writers that are looked at
 _LEAST_COMMITS = 10  # of one writer, before its habits are known
@@ -184,8 +184,4 @@ def _metadata_files(facts: TableFacts, commits: Sequence[Snapshot]) -> Iterator[
 
 
 def _median(commits: Iterable[Snapshot], name: str) -> float:
-    return median(_number(snapshot.summary.get(name, "")) for snapshot in commits)
-
-
-def _number(text: str) -> float:
-    return float(text) if text.isascii() and text.isdigit() else 0.0  # a summary holds whatever its writer wrote
+    return median(summary_number(snapshot, name) for snapshot in commits)

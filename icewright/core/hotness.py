@@ -9,6 +9,7 @@ from itertools import islice
 from icewright.core.effective import Knobs
 from icewright.core.rewriting import HOT_MAX_HOURS, HOT_MINUTES, HOT_PARTITIONS
 from icewright.core.table import PartitionFacts, Snapshot, TableMetadata
+from icewright.core.writer_state import summary_number
 
 _RHYTHM_COMMITS = 3  # that a rhythm is measured by
 _SILENT_BEATS = 2  # after which the writer is taken to have moved on
@@ -78,6 +79,21 @@ def is_append_stream(metadata: TableMetadata) -> bool:
 def is_rate_known(metadata: TableMetadata) -> bool:
     """Return whether the history tells how fast files arrive: it spans some hours or has enough commits."""
     return history_span(metadata) >= _RATE_KNOWN_AFTER or len(_recent_commits(metadata)) == _RECENT_COMMITS
+
+
+def replaced_after(metadata: TableMetadata) -> timedelta | None:
+    """Return after how long writers have overwritten all of the table once, at their rate; None if they do not.
+
+    So long does a file last on average that a rewrite leaves.
+    """
+    shares = (_share_replaced(s) for s in metadata.snapshots[1:] if s.operation == "overwrite")
+    replaced = sum(shares) if is_rate_known(metadata) else 0.0
+    return history_span(metadata) / replaced if replaced else None
+
+
+def _share_replaced(snapshot: Snapshot) -> float:
+    removed = summary_number(snapshot, "removed-files-size")
+    return removed / max(1, removed, summary_number(snapshot, "total-files-size"))
 
 
 def _recent_commits(metadata: TableMetadata) -> Sequence[Snapshot]:

@@ -40,15 +40,19 @@ class Merge:
 Pays = Callable[[Merge, Merge], bool]  # whether the files that only the first of two merges takes are worth taking
 
 
-def worthwhile_merge(partition: PartitionFacts, facts: TableFacts, knobs: Knobs, *, settled: bool) -> Merge | None:
+def worthwhile_merge(
+    partition: PartitionFacts, facts: TableFacts, knobs: Knobs, lasts: timedelta, *, settled: bool
+) -> Merge | None:
     """Return the merge that the settings allow, of all size classes that pay for themselves; None if there is none.
+
+    Merged files last for `lasts` at most.
 
     Larger files that are taken along are written again for each time that smaller ones arrive. They wait until they
     are so many that their own readers pay for it.
     """
 
     def pays(larger: Merge, smaller: Merge) -> bool:
-        value = merge_value(larger, partition, facts, knobs, settled=settled)
+        value = merge_value(larger, partition, facts, knobs, lasts, settled=settled)
         added = value * (larger.saved - smaller.saved) / max(1, larger.saved)
         cost = rewrite_gb_hours(larger.files - smaller.files, larger.bytes - smaller.bytes, knobs)
         return added >= knobs[rewriting.MIN_RETURN] * cost
@@ -153,17 +157,30 @@ def rewritten_in_vain(partition: PartitionFacts, knobs: Knobs, last: LastRun | N
     return rewritten_at >= partition.last_write + quiet_time(partition, knobs)
 
 
-def merge_value(merge: Merge, partition: PartitionFacts, facts: TableFacts, knobs: Knobs, *, settled: bool) -> float:
-    """Return the GB-hours that the readers of the merged files are spared until their next rewrite.
+def files_last(partition: PartitionFacts, replaced: timedelta | None, knobs: Knobs, now: datetime) -> timedelta:
+    """Return how long a merged file of the partition is taken to stay: `value.payback_days`, unless it is overwritten.
 
-    A query opens each file for `OPEN_COST_MB` of scan work and a few requests. A settled partition stays as it is for
-    `value.payback_days`; in one that is written, the files are merged again when `compact.growth` times as much has
-    arrived, at the rate of the files that no rewrite has taken yet.
+    Where writers overwrite all of the table within the time `replaced`, it stays as long as that, or as long as nobody
+    has written to its partition: partitions that are not overwritten any more show it by their age.
     """
     payback = timedelta(days=knobs[rewriting.PAYBACK])
-    horizon = payback
+    if replaced is None or partition.last_write is None:
+        return payback
+    return min(payback, max(replaced, now - partition.last_write))
+
+
+def merge_value(
+    merge: Merge, partition: PartitionFacts, facts: TableFacts, knobs: Knobs, lasts: timedelta, *, settled: bool
+) -> float:
+    """Return the GB-hours that the readers of the merged files are spared until their next rewrite.
+
+    A query opens each file for `OPEN_COST_MB` of scan work and a few requests. A settled partition stays as it is as
+    long as its files last; in one that is written, the files are merged again when `compact.growth` times as much has
+    arrived, at the rate of the files that no rewrite has taken yet.
+    """
+    horizon = lasts
     if not (settled or merge.final or not is_rate_known(facts.metadata)):
-        horizon = min(payback, _until_next(merge, partition, facts.metadata, knobs))
+        horizon = min(lasts, _until_next(merge, partition, facts.metadata, knobs))
         if not is_whole_table(partition, facts.metadata):
             horizon = min(horizon, timedelta(hours=knobs[rewriting.HOT_MAX_HOURS]))
     queries = knobs[rewriting.READS_PER_DAY] * (horizon / timedelta(days=1))

@@ -31,6 +31,7 @@ _OTHERS: Mapping[str, str] = {
     "fluss-offsets": "Fluss, offsets",
     "automq.commit.id": "AutoMQ, commit",
 }
+_DIGITS = 20  # more than of any number that Iceberg counts
 _SHOWN = 40  # characters of a value that people see
 _Identity = tuple[str, str, str | None]  # a summary key; of Flink and Spark with the ids that are its value
 
@@ -88,6 +89,12 @@ def writer_name(snapshot: Snapshot) -> str:
     if other := next((_OTHERS[key] for key in properties if key in _OTHERS), None):
         return other.partition(",")[0]
     return snapshot.summary.get("engine-name", "")[:_SHOWN].capitalize() or "writers that give no name"
+
+
+def summary_number(snapshot: Snapshot, key: str) -> int:
+    """Return a number of a snapshot's summary; 0 where its writer wrote none, or something else."""
+    text = snapshot.summary.get(key, "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < _DIGITS else 0
 
 
 def _text(identity: _Identity, properties: Mapping[str, str]) -> str:

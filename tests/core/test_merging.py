@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from icewright.core.cost import expected_files
 from icewright.core.effective import Knobs
-from icewright.core.hotness import is_append_stream
+from icewright.core.hotness import is_append_stream, replaced_after
 from icewright.core.merging import Merge, best_merge, worthwhile_merge
 from icewright.core.operations import compact
 from icewright.core.policy import MEGABYTE, Operation
 from icewright.core.runs import LastRun, OperationState
 from icewright.core.sizes import SizeClass
 from icewright.core.steps import Due, NotDue, RewriteDataFiles
-from icewright.core.table import PartitionFacts
+from icewright.core.table import PartitionFacts, TableMetadata
 from icewright.core.verdicts import thresholds, verdict
 from icewright.testing import NOW, facts, knobs, metadata, partition, snapshot, spec
 from tests.examples import examples
@@ -156,10 +156,10 @@ def test_larger_files_wait_until_they_pay_for_themselves(larger: int, merged: in
     whole = of_sizes(*[2] * 24, *[48] * larger)
     arrived = replace(whole, first_write=NOW - timedelta(hours=3), last_write=NOW, writes=12)
     table = facts(arrived, of=metadata(snapshots=snapshots))
-    merge = worthwhile_merge(arrived, table, Knobs(), settled=False)
+    merge = worthwhile_merge(arrived, table, Knobs(), timedelta(days=30), settled=False)
     assert merge is not None
     assert merge.files == merged
-    asked = worthwhile_merge(arrived, table, knobs({"value.min_return": 0}), settled=False)
+    asked = worthwhile_merge(arrived, table, knobs({"value.min_return": 0}), timedelta(days=30), settled=False)
     assert asked is not None
     assert asked.files == 24 + larger
 
@@ -190,6 +190,48 @@ def test_what_does_not_pay_is_not_due() -> None:
     assert isinstance(asked, Due)
     free = knobs({"value.reads_per_day": 0.001, "value.min_return": 0})
     assert isinstance(verdict(Operation.COMPACT, facts(partition(files=10, mb=30)), free, {}, NOW), Due)
+
+
+def _overwritten(share: int) -> TableMetadata:
+    """A table of whose bytes writers have overwritten so many percent every hour for two days."""
+    said = {"removed-files-size": str(share), "total-files-size": "100"}
+    made = tuple(snapshot(n, age=48 - n, operation="overwrite", summary=said) for n in range(1, 48))
+    return metadata(snapshots=made, specs=(spec(region="identity"),))
+
+
+@pytest.mark.parametrize(
+    ("share", "quiet", "due"),
+    [
+        (0, 9, True),
+        (10, 9, False),  # the merged files would be overwritten after ten hours
+        (10, 400, True),  # nobody overwrites this partition any more
+        (1, 9, True),  # they last for four days
+    ],
+)
+def test_what_is_soon_overwritten_is_not_merged(share: int, quiet: int, due: bool) -> None:
+    """A merge counts the reads until writers overwrite its files, as they have done so far; old partitions stay."""
+    written = NOW - timedelta(hours=quiet)
+    one = partition("eu", files=6, mb=130, last_write=written, first_write=written, writes=1)
+    found = compact.evaluate(facts(one, of=_overwritten(share)), knobs({"value.reads_per_day": 20}), None, NOW)
+    assert isinstance(found, Due) is due
+    assert isinstance(found, Due) or (isinstance(found, NotDue) and "does not pay" in found.reason)
+
+
+@pytest.mark.parametrize(
+    ("removed", "total", "hours", "lasts"),
+    [
+        ("50", "100", 48, 96),
+        ("100", "0", 48, 48),
+        ("50", "100", 3, None),  # too short a history
+        ("x", "100", 48, None),
+        ("9" * 5000, "1", 48, None),
+    ],
+)
+def test_how_long_files_last(removed: str, total: str, hours: float, lasts: float | None) -> None:
+    """As long as writers take to overwrite the whole table; nobody knows where they do not, or write no numbers."""
+    said = {"removed-files-size": removed, "total-files-size": total}
+    made = [snapshot(1, age=hours), snapshot(2, age=1, operation="overwrite", summary=said), snapshot(3, age=0)]
+    assert replaced_after(metadata(snapshots=tuple(made))) == (None if lasts is None else timedelta(hours=lasts))
 
 
 @pytest.mark.cases(134)

@@ -5,22 +5,14 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from icewright.core import policy, rewriting
-from icewright.core.cost import (
-    DELETE_FILE_BYTES,
-    OPEN_COST_MB,
-    REWRITES,
-    compaction_benefit,
-    spark_cost,
-    spark_gb_hours,
-)
+from icewright.core import merging, policy, rewriting
+from icewright.core.cost import DELETE_FILE_BYTES, OPEN_COST_MB, REWRITES, compaction_benefit, spark_cost
 from icewright.core.effective import Knobs
 from icewright.core.health import files_to_save
-from icewright.core.hotness import hot_until, is_append_stream
+from icewright.core.hotness import hot_until, is_append_stream, replaced_after
 from icewright.core.kernel import Kernels, kernels, option_notes, output_spec, passed_options, written_order
-from icewright.core.merging import merge_value, rewrite_gb_hours, rewritten_in_vain, settles_at, worthwhile_merge
 from icewright.core.partition_filter import admitted
 from icewright.core.partitions import partition_name
 from icewright.core.policy import MEGABYTE, Operation
@@ -101,8 +93,8 @@ def _settled_since(facts: TableFacts, knobs: Knobs, last: LastRun, now: datetime
     """Return whether a partition has settled since the last run, so that its last merge may be due."""
     return any(
         partition.candidate_files > 1
-        and not rewritten_in_vain(partition, knobs, last, settled=True)
-        and (settles := settles_at(partition, facts.metadata, knobs)) is not None
+        and not merging.rewritten_in_vain(partition, knobs, last, settled=True)
+        and (settles := merging.settles_at(partition, facts.metadata, knobs)) is not None
         and last.finished < settles <= now
         for partition in admitted(facts, knobs, now)
     )
@@ -117,13 +109,14 @@ def choose(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime)
     changes: list[datetime] = []
     append_stream: bool | None = None
     partitions = admitted(facts, knobs, now)
-    for partition in partitions:
-        if not _may_be_due(partition, knobs):
-            continue  # as most are
-        settles = settles_at(partition, facts.metadata, knobs)
+    candidates = [partition for partition in partitions if _may_be_due(partition, knobs)]  # as most are not
+    replaced = replaced_after(facts.metadata) if candidates else None
+    for partition in candidates:
+        lasts = merging.files_last(partition, replaced, knobs, now)
+        settles = merging.settles_at(partition, facts.metadata, knobs)
         settled = settles is None or settles <= now
-        rewrite = _rewrite(partition, facts, knobs, settled=settled)
-        if settles is not None and not settled and _rewrite(partition, facts, knobs, settled=True) is not None:
+        rewrite = _rewrite(partition, facts, knobs, lasts, settled=settled)
+        if settles is not None and not settled and _rewrite(partition, facts, knobs, lasts, settled=True) is not None:
             changes.append(settles)
         if rewrite is None:
             continue
@@ -134,9 +127,9 @@ def choose(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime)
                 hot.append(partition)
                 continue
             rewrite = replace(rewrite, hot=True)
-        cost = rewrite_gb_hours(rewrite.files, rewrite.bytes, knobs)
+        cost = merging.rewrite_gb_hours(rewrite.files, rewrite.bytes, knobs)
         again = settled and rewrite.cause is not Cause.ASKED
-        if rewrite.cause is not Cause.DELETES and rewritten_in_vain(partition, knobs, last, settled=again):
+        if rewrite.cause is not Cause.DELETES and merging.rewritten_in_vain(partition, knobs, last, settled=again):
             stuck.append(partition)
         elif rewrite.value is not None and rewrite.value < knobs[rewriting.MIN_RETURN] * cost:
             unpaid.append((partition, rewrite.value, cost))
@@ -151,7 +144,9 @@ def _may_be_due(partition: PartitionFacts, knobs: Knobs) -> bool:
     return asked or partition.candidate_files > 1 or partition.overlap is not None or partition.delete_files > 0
 
 
-def _rewrite(partition: PartitionFacts, facts: TableFacts, knobs: Knobs, *, settled: bool) -> PartitionRewrite | None:
+def _rewrite(
+    partition: PartitionFacts, facts: TableFacts, knobs: Knobs, lasts: timedelta, *, settled: bool
+) -> PartitionRewrite | None:
     """Return the rewrite of a partition by its strongest cause; None when nothing is to be mended."""
     saved = files_to_save(partition, facts)
     causes = (
@@ -162,10 +157,10 @@ def _rewrite(partition: PartitionFacts, facts: TableFacts, knobs: Knobs, *, sett
     )
     if cause := next((cause for cause, due in causes if due and partition.data_files), None):
         return PartitionRewrite(cause, partition, partition.data_files, partition.data_bytes, saved)
-    merge = worthwhile_merge(partition, facts, knobs, settled=settled)
+    merge = merging.worthwhile_merge(partition, facts, knobs, lasts, settled=settled)
     if merge is None:
         return None
-    value = merge_value(merge, partition, facts, knobs, settled=settled)
+    value = merging.merge_value(merge, partition, facts, knobs, lasts, settled=settled)
     return PartitionRewrite(Cause.SIZE, partition, merge.files, merge.bytes, merge.saved, merge.below, value)
 
 
@@ -291,7 +286,7 @@ def _verdict(facts: TableFacts, choice: Choice, steps: tuple[RewriteDataFiles, .
     return Due(
         Work(Operation.COMPACT, steps, tuple(notes)),
         benefit=compaction_benefit(saved, delete_files, deleted_bytes + unsorted_bytes),
-        cost=sum(spark_gb_hours(REWRITES[s.kernel].seconds(s.files, s.bytes)) for s in steps),
+        cost=sum(REWRITES[s.kernel].gb_hours(s.files, s.bytes) for s in steps),
         why="; ".join([*_reasons(facts, choice), *_left_out(facts, choice)]),
         files=saved + delete_files,
         per_file=OPEN_COST_MB,

@@ -86,7 +86,9 @@ class SimulatedTable:
             self.dead_files += write.orphans
             self.dead_bytes += size
         partition = self._partition(write)
+        removed = 0
         if write.operation == "overwrite" or (write.operation == "delete" and not write.delete_files):
+            removed = partition.bytes
             self.clear(partition)
         if write.files or write.delete_files or partition.files:
             partition.write(write)
@@ -99,7 +101,7 @@ class SimulatedTable:
         self.delete_manifests += bool(write.delete_files)
         if self.manifests >= _MERGED_FROM:
             self.merge_manifests(8 * MEGABYTE)
-        self.commit(write.at, write.operation, deletes=write.delete_files)
+        self.commit(write.at, write.operation, deletes=write.delete_files, removed=removed)
 
     def _partition(self, write: Write) -> SimulatedPartition:
         if write.layout not in self.layouts:
@@ -111,11 +113,13 @@ class SimulatedTable:
 
     # -- what commits of every kind do
 
-    def commit(self, at: datetime, operation: str, *, deletes: int = 0) -> None:
+    def commit(self, at: datetime, operation: str, *, deletes: int = 0, removed: int = 0) -> None:
         """Add a snapshot; files given to `bury` before are from now on reached by older snapshots alone."""
         self._sequence += 1
         number = self._sequence
         summary = {"added-delete-files": str(deletes)} if deletes else {}
+        if removed:
+            summary |= {"removed-files-size": str(removed), "total-files-size": str(self.bytes)}
         self.snapshots.append(Snapshot(number, number - 1 or None, number, at, None, (), operation, summary))
         self.touched(at)
 
