@@ -29,6 +29,7 @@ from icewright.core.runs import JobState
 from icewright.core.table import TableRef
 from icewright.ports import Trigger
 from icewright.testing import NOW
+from icewright.testing.contracts.cases import record_cost
 from tests.web.conftest import ELSEWHERE, HERE, Served
 from tests.web.test_access import REQUIRED, bearer
 from tests.web.test_api import HOSTILE, TABLE, add
@@ -243,6 +244,22 @@ def test_pages_of_a_catalog_that_does_not_answer(served: Served) -> None:
     assert page.status_code == 200
     assert "cannot be read now" in page.text
     assert "db.internal" not in page.text
+
+
+def test_the_last_run_of_an_operation_that_is_off(served: Served) -> None:
+    """It is shown as it ended; an operation that is off and never ran is called disabled."""
+    served.evaluate()
+    store = served.bench.store
+    (row,) = store.tables.list()
+    job = store.jobs.claim(row.ref, row.table_uuid or "", (Operation.CHECK,), Trigger("manual", "ann", "h:1:2"), NOW)
+    assert job is not None
+    record_cost(store, job, row.ref, Operation.CHECK, 0.1)
+    store.jobs.finish(job, JobState.SUCCEEDED, "done", NOW)
+    page = served.client().get(PAGE, headers=BROWSER).text
+    rows = {
+        name: next(row for row in page.split("<tr>") if f'value="{name}"' in row) for name in ("check", "expire_rows")
+    }
+    assert [("committed" in row, "disabled" in row) for row in rows.values()] == [(True, False), (False, True)]
 
 
 def test_static_files(served: Served) -> None:

@@ -72,10 +72,14 @@ def test_every_page(site: Site, desk: Opener, look: str) -> None:
 
 
 def test_a_phone_shows_where_one_is_and_breaks_long_words(site: Site, desk: Opener) -> None:
-    """The page's link is in sight in the navigation that scrolls, and a path in a reason does not widen the page."""
+    """The page's link and the revocation of a token are in sight, and a path in a reason does not widen the page."""
     window = desk(site.local, phone=True)
+    site.token("viewer")
     window.page.goto("/settings")
     expect(window.page.locator(".nav [aria-current]")).to_be_in_viewport(ratio=1)
+    place = window.page.locator("form[action='/do/token/revoke'] button").first.bounding_box()
+    assert place is not None
+    assert place["x"] + place["width"] <= 390
     job_id = site.running(EVENTS)
     reason = f"refused: s3://lake/{'0123456789abcdef' * 8}.metadata.json is metadata of another table"
     told = {"job_id": job_id, "operation": "compact"}
