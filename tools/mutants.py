@@ -42,7 +42,7 @@ _OTHERS = (
 _COMMITS = ("tests/contracts/test_catalog_commit.py", "tests/contracts/test_catalog_races.py")
 _SERVICE = "adapters/engines/service"
 MODULES: Mapping[str, tuple[str, ...]] = {  # each with a small set of fast tests that notices what goes wrong in it
-    "core/ancestry.py": ("tests/core/test_retention.py",),
+    "core/ancestry.py": ("tests/core/test_retention.py", "tests/core/test_compute_statistics.py"),
     "core/retention.py": (
         "tests/core/test_retention.py",
         "tests/core/test_retention_model.py",
