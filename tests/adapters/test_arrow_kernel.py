@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icewright.adapters.engines.arrow.metrics import leaves, truncate_bounds
+from icewright.adapters.engines.arrow.pages import batch_rows_of
 from icewright.adapters.engines.arrow.tasks import (
     BinFailed,
     BinWritten,
@@ -240,14 +241,19 @@ def test_outputs_share_the_rows(folder: Folder) -> None:
         assert "-7-" in one["file-path"]
 
 
-def test_values_of_a_dictionary_are_not_all_held(folder: Folder) -> None:
+@pytest.mark.parametrize(
+    ("values", "numbers"),
+    [([f"{n}" * 8000 for n in range(5)], [n % 5 for n in range(40_000)]),
+     (["a", "b" * 200_000, "c"], [0] * 4500 + [1] * 1500 + [2] * 4500)],
+    ids=["without bounds", "between short bounds"],
+)  # fmt: skip
+def test_values_of_a_dictionary_are_not_all_held(folder: Folder, values: list[str], numbers: list[int]) -> None:
     """A file that is a thousandth of what it holds is rewritten, sorted too, in the memory of a task."""
-    long = pa.array([f"{n}" * 8000 for n in range(5)])
-    names = pa.DictionaryArray.from_arrays(pa.array([n % 5 for n in range(40_000)], pa.int32()), long)
-    path = folder.place / "dictionary.parquet"
+    names = pa.DictionaryArray.from_arrays(pa.array(numbers, pa.int32()), pa.array(values))
+    path, count = folder.place / "dictionary.parquet", len(numbers)
     kinds = arrow_schema([ID, NAME])
     rows = pa.Table.from_arrays(
-        [pa.array(range(40_000)), names], schema=kinds.set(1, kinds.field(1).with_type(names.type))
+        [pa.array(range(count)), names], schema=kinds.set(1, kinds.field(1).with_type(names.type))
     )
     pq.write_table(rows, path, store_schema=False)
     for by in ((), ((1, True, True),)):
@@ -259,8 +265,21 @@ def test_values_of_a_dictionary_are_not_all_held(folder: Folder) -> None:
         finally:
             pa.set_memory_pool(before)
         assert isinstance(found, BinWritten), found
-        assert found.files[0]["record-count"] == 40_000
+        assert found.files[0]["record-count"] == count
         assert measured.max_memory() < DEFAULT_MEMORY
+
+
+def test_batches_are_as_large_as_the_values_of_dictionaries_allow(tmp_path: Path) -> None:
+    """Short values make large batches, whose rows take less time each; a long one among them makes them small."""
+    path = tmp_path / "rows.parquet"
+
+    def rows_of(*texts: str | None) -> int:
+        pq.write_table(pa.table({"text": [*texts, *["short"] * 100_000]}), path)
+        return batch_rows_of(pa.OSFile(str(path)), pq.read_metadata(path), [0])
+
+    assert rows_of() == rows_of(None, "other") == 1 << 17
+    assert rows_of("short", "r" + "x" * 400_000, "z" * 1000) == (16 << 20) // 400_001
+    assert rows_of("x" * 5000) < 1 << 13, "as before: the footer has no bounds"
 
 
 @pytest.mark.cases(31)

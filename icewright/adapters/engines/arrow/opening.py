@@ -27,6 +27,14 @@ class UnreadableFile(Exception):
     """A file is missing, truncated or corrupt; the message names the file."""
 
 
+class OpenParquet(pq.ParquetFile):  # type: ignore[misc]  # PyArrow has no types
+    """A Parquet file, and what it is read from."""
+
+    def __init__(self, source: pa.NativeFile, **options: object) -> None:
+        super().__init__(source, **options)
+        self.source = source
+
+
 @dataclass(frozen=True)
 class Opener:
     """Opens files by their full path with the table's storage properties. Raises `UnreadableFile`."""
@@ -47,7 +55,7 @@ class Opener:
     @contextmanager
     def parquet(
         self, path: str, file_bytes: int | None = None, page_memory: int | None = None
-    ) -> Iterator[pq.ParquetFile]:
+    ) -> Iterator[OpenParquet]:
         """Open a Parquet file. Raises `UnreadableFile` when `file_bytes` is given and is not its length.
 
         Raises `UnsupportedByArrow` before a row is read when its pages would take more than `page_memory` bytes.
@@ -64,7 +72,7 @@ class Opener:
             group_bytes = (metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
             pre_buffer = max(group_bytes, default=0) <= _PRE_BUFFER_BYTES and not in_memory
             buffer_bytes = min(_STREAM_BUFFER_BYTES, _STREAM_BUFFERS_BYTES // max(1, metadata.num_columns))
-            yield pq.ParquetFile(
+            yield OpenParquet(
                 source,
                 metadata=metadata,
                 pre_buffer=pre_buffer,

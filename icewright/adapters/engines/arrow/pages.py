@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 _BATCH_BYTES = 16 << 20  # decoded
@@ -158,6 +159,37 @@ def batch_rows(group: pq.RowGroupMetaData) -> int:
     most = _MAX_ENCODED_ROWS if encoded else _MAX_BATCH_ROWS
     fitting = max(1, min(most, _BATCH_BYTES * group.num_rows // max(1, group.total_byte_size)))
     return max(1, min(fitting, _BATCH_BYTES // longest)) if longest else int(fitting)
+
+
+def batch_rows_of(source: pa.NativeFile, metadata: pq.FileMetaData, numbers: Sequence[int]) -> int:
+    """Return how many rows of these row groups take about `_BATCH_BYTES` once decoded.
+
+    The longest values of dictionaries are looked up where the footer tells nothing against more rows than it allows.
+    """
+    groups = {number: metadata.row_group(number) for number in numbers}
+    rows = min(map(batch_rows, groups.values()))
+    if rows != _MAX_ENCODED_ROWS or min(group.num_rows for group in groups.values()) <= rows:
+        return rows
+    found = [_rows_by_dictionary(source, metadata, number, group) for number, group in groups.items()]
+    return min(of_group or rows for of_group in found)
+
+
+def _rows_by_dictionary(
+    source: pa.NativeFile, metadata: pq.FileMetaData, number: int, group: pq.RowGroupMetaData
+) -> int:
+    """Return how many rows take `_BATCH_BYTES` when each has the longest values of dictionaries; 0 if unclear."""
+    row_bytes = group.total_byte_size / group.num_rows
+    for chunk in (group.column(index) for index in range(group.num_columns)):
+        if chunk.physical_type == "BYTE_ARRAY" and chunk.has_dictionary_page:
+            name = chunk.path_in_schema
+            if "." in name or not has_bounds(chunk) or chunk.total_uncompressed_size > _LONG_BYTES * chunk.num_values:
+                return 0
+            file = pq.ParquetFile(source, metadata=metadata, read_dictionary=[name])
+            values = next(file.iter_batches(1, row_groups=[number], columns=[name], use_threads=False)).column(0)
+            if not pa.types.is_dictionary(values.type):
+                return 0
+            row_bytes += pc.max(pc.binary_length(values.dictionary)).as_py() or 0
+    return max(1, min(_MAX_BATCH_ROWS, int(_BATCH_BYTES / row_bytes)))
 
 
 def has_bounds(chunk: pq.ColumnChunkMetaData) -> bool:

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 
 from icewright.adapters.engines.arrow.deletes import Deletes, and_masks, equality_mask, position_mask
 from icewright.adapters.engines.arrow.equality import EqualityDeletes
-from icewright.adapters.engines.arrow.opening import Opener, UnreadableFile
-from icewright.adapters.engines.arrow.pages import batch_rows, chunk_offset
+from icewright.adapters.engines.arrow.opening import Opener, OpenParquet, UnreadableFile
+from icewright.adapters.engines.arrow.pages import batch_rows_of, chunk_offset
 from icewright.adapters.engines.arrow.ranges import TIE, ties
 from icewright.adapters.engines.arrow.resolve import Unresolvable, field_id, resolved, with_ids
 from icewright.adapters.engines.arrow.tasks import Bin, FileSlice, Layout
@@ -100,7 +100,7 @@ class BatchScan:
         columns[at + 1] = columns[at + 1].fill_null(file_slice.sequence_number)
 
     def _file_batches(
-        self, source: pq.ParquetFile, file_slice: FileSlice, fields: Sequence[Field]
+        self, source: OpenParquet, file_slice: FileSlice, fields: Sequence[Field]
     ) -> Iterator[tuple[pa.RecordBatch, list[pa.Field], int]]:
         """Yield batches of the columns with wanted ids, their file fields, and the position of the first row."""
         metadata = source.metadata
@@ -115,7 +115,7 @@ class BatchScan:
         groups, start = _row_groups(metadata, file_slice)
         if not groups:
             return
-        rows = min(batch_rows(metadata.row_group(number)) for number in groups)
+        rows = batch_rows_of(source.source, metadata, groups)
         if not names:  # the file has none of the columns: yield their row count
             for number in groups:
                 length = metadata.row_group(number).num_rows
