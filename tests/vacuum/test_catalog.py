@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -16,9 +17,11 @@ from icewright.core.errors import AccessDenied, CatalogUnavailable, CommitConfli
 from icewright.core.policy import Operation
 from icewright.core.runs import OperationState
 from icewright.core.table import TableRef
+from icewright.flow.copy import copy_table
 from icewright.flow.detect import detect
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
+from icewright.flow.register import register
 from icewright.ports import RemoveSnapshots
 from tests.vacuuming import NessieWorkspace
 
@@ -63,6 +66,29 @@ def test_detection_follows_the_log(workspace: NessieWorkspace, monkeypatch: pyte
         workspace.reset()
         assert names(catalog) == {}
         assert len(listed) == 2
+
+
+def test_a_table_is_copied_and_registered(workspace: NessieWorkspace) -> None:
+    """From a branch to its own bucket; names that are taken and namespaces that are not there are refused."""
+    workspace.rest_table("t", 2)
+    with workspace.opened() as app:
+        runtime = app.runtime
+        detect(runtime, ["lake"])
+        (pointer,) = runtime.catalogs["lake"].pointers()
+        place = f"s3://lake/copies/{workspace.space}"
+        copied = copy_table(runtime, pointer.ref, place)
+        new = replace(pointer.ref, name="copy")
+        for wrong, words in (
+            (pointer.ref, "exists already"),
+            (replace(new, namespace=("nowhere",)), "no such namespace"),
+        ):
+            with pytest.raises(Refused, match=words):
+                register(runtime, wrong, place)
+        register(runtime, new, place)
+        ours, theirs = (runtime.catalogs["lake"].load(ref) for ref in (new, pointer.ref))
+        assert (ours.location, ours.table_uuid) == (place, copied.table_uuid)
+        assert [one.snapshot_id for one in ours.snapshots] == [one.snapshot_id for one in theirs.snapshots]
+    assert workspace.rest_rows("copy", "main") == workspace.rest_rows("t", "main") == [0, 1]
 
 
 def test_a_branch_is_a_catalog(workspace: NessieWorkspace) -> None:
