@@ -269,9 +269,9 @@ def test_files_that_another_table_borrowed(workspace: Workspace, borrower: str) 
 
 
 @pytest.mark.cases(99)
-@pytest.mark.parametrize("commits", [0, 1])
-def test_files_of_a_borrower_whose_metadata_is_missing(workspace: Workspace, commits: int) -> None:
-    """What another table borrowed stays while its metadata file is missing, that of a version seen or of a new one."""
+@pytest.mark.parametrize(("commits", "cut"), [(0, False), (1, False), (0, True)])
+def test_files_of_a_borrower_that_cannot_be_read(workspace: Workspace, commits: int, *, cut: bool) -> None:
+    """What another table borrowed stays while its metadata is missing or cut, of a version seen or of a new one."""
     source = workspace.icebergs["lake"].create_table("sales.source", ROWS.schema)
     source.append(ROWS)
     other = workspace.icebergs["pond"].create_table("sales.borrower", ROWS.schema)
@@ -283,8 +283,10 @@ def test_files_of_a_borrower_whose_metadata_is_missing(workspace: Workspace, com
         other.append(ROWS)
     metadata = workspace.metadata_file("sales.borrower", "pond")
     away = metadata.rename(metadata.with_suffix(".away"))
+    if cut:
+        metadata.write_bytes(away.read_bytes()[:100])
     done = workspace.run(EXPIRE, name="sales.source")
-    away.rename(metadata)
+    away.replace(metadata)
     assert done.metrics["snapshots_expired"] > 0
     assert any("sales.borrower, which uses files there, cannot be read" in note for note in done.notes), done
     assert reads(other)
