@@ -10,7 +10,9 @@ from functools import partial
 
 import pytest
 
+from icewright.app.demo.lake import create_location
 from icewright.app.demo.tables import metrics
+from icewright.core.errors import UsageError
 from tests.cli.workspace import Workspace
 
 pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
@@ -59,3 +61,13 @@ def test_init_without_a_terminal(workspace: Workspace) -> None:
     ended = subprocess.run(command, cwd=workspace.home, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     assert (ended.returncode, b"on a terminal" in ended.stderr) == (2, True)
     assert not (workspace.home / "new.yaml").exists()
+
+
+def test_a_place_that_cannot_be_written(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that `init` cannot write, and a folder that the demo cannot make, are named in one sentence."""
+    answers = iter(["sql", "lake", f"sqlite:///{workspace.home}/catalog.db", "file:///w"])
+    monkeypatch.setattr("typer.prompt", lambda *_, **__: next(answers))
+    result = workspace("init", "--file", f"{workspace.home}/none/x.yaml", config=False)
+    assert (result.code, "none/x.yaml: cannot be written: No such file" in result.err) == (2, True)
+    with pytest.raises(UsageError, match="Not a directory; name another folder"):
+        create_location(workspace.path / "demo")

@@ -21,6 +21,8 @@ from icewright import __version__
 from icewright.core.errors import UsageError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from icewright.app.bootstrap import Application
     from icewright.app.config import Config
     from icewright.core.guardrails import Guardrail
@@ -284,6 +286,14 @@ def known_table(app: Application, text: str) -> TableRow:
         hint = near(text, [str(r.ref) for r in runtime.store.tables.list(ref.catalog) if not r.dropped], listed=False)
         raise UsageError(f"{ref}: the catalog has no such table; `icewright tables` lists what it has{hint}")
     return row
+
+
+def write_file(option: str, path: Path, text: str) -> None:
+    """Write the file that an option names. Raises `UsageError` where it cannot be written."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{option} {path}: cannot be written: {error.strerror}; name another one") from error
 
 
 def confirm(question: str, *, yes: bool) -> None:

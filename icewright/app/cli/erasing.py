@@ -11,7 +11,18 @@ from typing import Annotated, Any
 import typer
 
 from icewright.app import output
-from icewright.app.cli.base import DryRun, Json, Table, Yes, app, confirm, known_table, leave, open_application
+from icewright.app.cli.base import (
+    DryRun,
+    Json,
+    Table,
+    Yes,
+    app,
+    confirm,
+    known_table,
+    leave,
+    open_application,
+    write_file,
+)
 from icewright.app.environment import erasure_key
 from icewright.core.words import count
 
@@ -58,14 +69,14 @@ def erase(
             for line in reconcile_interrupted(opened.runtime):
                 output.note(line)
             result = erase_rows(opened.runtime, ref, where)
-    if certificate is not None and result.after.is_clean:
-        text = json.dumps(certify(result, key.encode()), indent=1, ensure_ascii=False)
-        certificate.write_text(text + "\n", encoding="utf-8")
     document = erasure_document(result)
     if as_json:
         output.print_json(document)
     else:
         _show(document)
+    if certificate is not None and result.after.is_clean:
+        text = json.dumps(certify(result, key.encode()), indent=1, ensure_ascii=False)
+        write_file("--certificate", certificate, text + "\n")
     late = [step for step in result.steps if by is None or step.late(by.replace(tzinfo=by.tzinfo or UTC))]
     leave(1 if late or result.after.unread else 0)
 

@@ -23,6 +23,7 @@ from icewright.app.cli.base import (
     open_application,
     split_settings,
     token_app,
+    write_file,
 )
 from icewright.core.errors import ConfigError, UsageError, requires_extra
 from icewright.core.permissions import Action, Role
@@ -175,7 +176,7 @@ catalogs:
     enabled: false # true: Icewright maintains the tables by itself
     properties: {json.dumps(properties)} # secrets as ${{env:NAME}} or ${{file:PATH}}
 """
-    file.write_text(text, encoding="utf-8")
+    write_file("--file", file, text)
     try:
         read_config(file.resolve())
     except ConfigError:

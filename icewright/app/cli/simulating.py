@@ -22,6 +22,7 @@ from icewright.app.cli.base import (
     leave,
     open_application,
     parse_knobs,
+    write_file,
 )
 from icewright.core.errors import UsageError
 from icewright.core.words import count
@@ -206,10 +207,7 @@ def _progress(names: Sequence[str]) -> Iterator[Progress]:
 def _draw(path: Path, title: str, results: Mapping[str, Result]) -> None:
     from icewright.app.simulating import svg
 
-    try:
-        path.write_text(svg(title, results), encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"--svg {path}: cannot be written: {error.strerror}") from error
+    write_file("--svg", path, svg(title, results))
 
 
 def _document(

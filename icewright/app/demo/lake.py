@@ -118,7 +118,10 @@ class DemoLocation:
 
 def create_location(directory: Path) -> DemoLocation:
     """Return an empty folder with a configuration; the folder of an earlier demo is emptied. Raises `UsageError`."""
-    home = _empty_folder(directory)
+    try:
+        home = _empty_folder(directory)
+    except OSError as error:
+        raise UsageError(f"--dir {directory}: {error.strerror}; name another folder") from error
     folder = home / "warehouse"
     folder.mkdir(parents=True)
     properties = {"uri": f"sqlite:///{home}/catalog.db", "warehouse": f"file://{folder}"}
