@@ -228,8 +228,11 @@ class SqlTables(TableState):
             if ended := [process for process in lapsed if dead(process)]:
                 record_deaths(connection, ended, now)
                 rows = connection.execute(_DUE_EVALUATIONS, parameters).all()
-            # a table during whose evaluation a process ended is claimed alone, after all others
+            # a table during whose evaluation a process ended is claimed alone, after all others have been evaluated
             rows = [row for row in rows if not row.evaluation_deaths] or rows[:1]
+            if rows and rows[0].evaluation_deaths:
+                others = (TABLES.c.evaluating_by == holder) & (TABLES.c.evaluating_until > now)
+                rows = [] if connection.execute(sa.select(sa.exists().where(others))).scalar() else rows
             if rows:
                 claim = sa.update(TABLES).where(TABLES.c.id.in_([row.id for row in rows]))
                 connection.execute(claim.values(evaluating_by=holder, evaluating_until=until))

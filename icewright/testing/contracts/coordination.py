@@ -48,8 +48,9 @@ class CatalogScheduleTests(StoreSuite):
         store.catalogs.claim(["lake"], WORKER, NOW, NOW + MINUTE)
         assert len(store.tables.claim_evaluations(["lake"], WORKER, NOW, NOW + MINUTE, 9)) == 3
         store.processes.release_claims(lambda holder: dead and holder == WORKER, NOW)
-        claimed = [store.tables.claim_evaluations(["lake"], "other", NOW, NOW + MINUTE, 9) for _ in range(3)]
-        assert [len(rows) for rows in claimed] == ([1, 1, 1] if dead else [0, 0, 0])  # each alone after a death
+        holders = ("other", "other", "another", "a third")
+        claimed = [store.tables.claim_evaluations(["lake"], holder, NOW, NOW + MINUTE, 9) for holder in holders]
+        assert [len(rows) for rows in claimed] == ([1, 0, 1, 1] if dead else [0, 0, 0, 0])  # each alone after a death
         assert len(store.catalogs.claim(["lake"], "other", NOW, NOW + MINUTE)) == (1 if dead else 0)
         third = store.tables.claim_evaluations(["lake"], "third", NOW + MINUTE, NOW + 2 * MINUTE, 2)
         assert len(third) == (1 if dead else 2)
