@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
+from itertools import product
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,7 +17,8 @@ from pyiceberg.exceptions import CommitFailedException
 
 from icewright.adapters.clock import SystemClock
 from icewright.app.bootstrap import Application, application, pyiceberg_catalog_properties, read_config
-from icewright.core.errors import Refused
+from icewright.core.errors import FaultOwner, Refused
+from icewright.core.paths import local_path
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState, OperationState
 from icewright.core.table import TableRef
@@ -22,6 +26,7 @@ from icewright.flow.detect import detect
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
 from icewright.flow.restore import RestoreResult, restore
+from tests.faulty_proxy import Fault, faulty_proxy
 from tests.integration.beside import beside
 from tests.servers.rest_server import RestHost
 
@@ -48,15 +53,21 @@ class Later(SystemClock):
 
 
 @pytest.fixture
-def app(rest_fixture: RestHost, tmp_path: Path) -> Iterator[Application]:
-    """Icewright over the server, with a Spark of its own."""
+def uri(rest_fixture: RestHost, tmp_path: Path) -> Iterator[str]:
+    """The address of the server."""
     (tmp_path / "warehouse").mkdir()
-    uri = rest_fixture.serve(tmp_path / "catalog.db", f"file://{tmp_path}/warehouse")
+    address = rest_fixture.serve(tmp_path / "catalog.db", f"file://{tmp_path}/warehouse")
+    yield address
+    rest_fixture.end(address)
+
+
+@pytest.fixture
+def app(uri: str, tmp_path: Path) -> Iterator[Application]:
+    """Icewright over the server, with a Spark of its own."""
     file = tmp_path / "icewright.yaml"
     file.write_text(CONFIG.format(home=tmp_path, uri=uri))
     with application(read_config(file), kind="manual") as made:
         yield made
-    rest_fixture.end(uri)
 
 
 @pytest.mark.cases(75)
@@ -105,6 +116,37 @@ def test_three_clients_of_one_server(app: Application) -> None:
     assert spark.sql("SELECT count(*) FROM lake.sales.orders").first()[0] == written[0]  # type: ignore[index]
     assert len(now.snapshots()) == 1
     catalog.close()
+
+
+@pytest.mark.nightly
+@pytest.mark.cases(77)
+def test_spark_beside_a_server_that_answers_commits_by_errors(uri: str, tmp_path: Path) -> None:
+    """A rewrite that landed counts as landed; what did not is the catalog's fault; every row and file stays."""
+    with faulty_proxy(uri) as proxy:
+        file = tmp_path / "icewright.yaml"
+        file.write_text(CONFIG.format(home=tmp_path, uri=proxy.address))
+        with application(read_config(file), kind="manual") as app:
+            catalog = load_catalog("lake", **{**pyiceberg_catalog_properties(app.config.catalogs["lake"]), "uri": uri})
+            catalog.create_namespace("sales")
+            table = catalog.create_table("sales.orders", ROWS.schema)
+            detect(app.runtime, ["lake"])
+            rows = 0
+            for kernel, landed in product(("spark", "arrow"), (True, False)):
+                for _ in range(6):
+                    table.append(ROWS)
+                    rows += len(ROWS)
+                policy = partial(replace, app.runtime.policy(), command={"compact.engine": kernel})
+                runtime = replace(app.runtime, policy=policy)
+                proxy.faults[:] = [Fault("POST .*/tables/orders$", times=99, forward=landed, status=500)]
+                result = execute(runtime, Request(REF, (Operation.COMPACT,), manual=True))
+                proxy.faults.clear()
+                (outcome,) = result.outcomes
+                assert outcome.state is OperationState.COMMITTED if landed else outcome.fault is FaultOwner.CATALOG
+                table.refresh()
+                assert table.scan().to_arrow().num_rows == rows
+                live = [str(local_path(task.file.file_path)) for task in table.scan().plan_files()]
+                assert [path for path in live if not Path(path).exists()] == []
+            catalog.close()
 
 
 def test_restores_beside_a_writer_lose_no_row(app: Application) -> None:
