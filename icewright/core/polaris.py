@@ -13,7 +13,17 @@ from datetime import UTC, datetime
 from typing import Any
 
 from icewright.core.knob import Knob
-from icewright.core.policy import ENABLED, KNOBS, MAX_REF_AGE, MEGABYTE, MIN_SNAPSHOTS, ORPHAN_AGE, RETENTION, Operation
+from icewright.core.policy import (
+    ENABLED,
+    KNOBS,
+    MAX_REF_AGE,
+    MEGABYTE,
+    MIN_SNAPSHOTS,
+    ORPHAN_AGE,
+    PREFIX_MISMATCH,
+    RETENTION,
+    Operation,
+)
 from icewright.core.rewriting import MAX_CONCURRENT_GROUPS, STRATEGY, TARGET_FILE_SIZE
 
 _TYPES: Mapping[str, tuple[Operation, ...]] = {
@@ -89,8 +99,10 @@ class _Reading:
         if key == "config" and isinstance(value, Mapping):
             for name, said in value.items():
                 self._custom(str(name), said)
-        elif key == "target_file_size_bytes" and self.type == "system.data-compaction":
-            self._set(TARGET_FILE_SIZE, key, value, lambda size: size / MEGABYTE)
+        elif key == "target_file_size_bytes":  # of drafts of the schema
+            self._custom(key, value)
+        elif key == "max_orphan_file_age_in_days" and self.type == "system.orphan-file-removal":
+            self._set(ORPHAN_AGE, key, value, lambda days: max(days * _HOURS, ORPHAN_AGE.minimum or 0))
         elif key == "older_than" and self.type == "system.orphan-file-removal":
             self._set(ORPHAN_AGE, key, value, self._age)
         else:
@@ -103,6 +115,10 @@ class _Reading:
             case (Operation.COMPACT, "compaction_strategy"):
                 words = {"bin-pack": "binpack", "z-order": "zorder"}
                 self._set(STRATEGY, name, words.get(str(value), value))
+            case (Operation.COMPACT, "target_file_size_bytes"):
+                self._set(TARGET_FILE_SIZE, name, value, lambda size: size / MEGABYTE)
+            case (Operation.REMOVE_ORPHANS, "prefix_mismatch_mode"):
+                self._set(PREFIX_MISMATCH, name, str(value).lower())
             case (Operation.COMPACT, "max_concurrent_file_group_rewrites"):
                 self._set(MAX_CONCURRENT_GROUPS, name, value)
             case (Operation.EXPIRE_SNAPSHOTS, "min_snapshot_to_keep" | "min_snapshots_to_keep"):

@@ -33,8 +33,11 @@ def _policy(kind: str, content: object, *, name: str = "p", inherited: bool = Fa
             COMPACT,
             {
                 "enable": True,
-                "target_file_size_bytes": 134217728,
-                "config": {"compaction_strategy": "bin-pack", "max-concurrent-file-group-rewrites": 3},
+                "config": {
+                    "target_file_size_bytes": 134217728,
+                    "compaction_strategy": "bin-pack",
+                    "max-concurrent-file-group-rewrites": 3,
+                },
             },
             BOTH
             | {
@@ -42,6 +45,21 @@ def _policy(kind: str, content: object, *, name: str = "p", inherited: bool = Fa
                 "compact.strategy": "binpack",
                 "compact.max_concurrent_file_group_rewrites": 3,
             },
+        ),
+        (COMPACT, {"enable": True, "target_file_size_bytes": 2**20}, BOTH | {"compact.target_file_size_mb": 1.0}),
+        (
+            ORPHANS,
+            {"enable": True, "max_orphan_file_age_in_days": 30, "config": {"prefix_mismatch_mode": "IGNORE"}},
+            {
+                "remove_orphans.enabled": True,
+                "remove_orphans.older_than_hours": 720,
+                "remove_orphans.prefix_mismatch": "ignore",
+            },
+        ),
+        (
+            ORPHANS,
+            {"enable": True, "max_orphan_file_age_in_days": 0},
+            {"remove_orphans.enabled": True, "remove_orphans.older_than_hours": 24},
         ),
         (COMPACT, {"enable": True, "config": {"min-input-files": "7"}}, BOTH | {"compact.min_input_files": 7}),
         (
