@@ -25,7 +25,7 @@ from benchmarks.kit.report import Run
 from benchmarks.kit.rows import COLUMNS
 from benchmarks.kit.upserts import Upserts
 
-FILES, TOGETHER = 1000, 10  # of data and of keys each, and in each commit: of the parallel tasks of a sink
+FILES, TOGETHER = 1000, 10  # of keys, and in each commit beside its data file: of the parallel tasks of a sink
 EVERY_SECONDS = 5
 PEAK_LIMIT_MIB = 512
 _SQL = {"long": "bigint", "timestamptz": "timestamp"}
@@ -122,7 +122,8 @@ class Stream:
         )
         peer = self.measure(saved, lambda: self.sides.spark.ask("sql", statement=statement))
         return {
-            "shape": f"v{self.version}, {FILES} files of {self.rows} rows, {FILES} files of {self.keys} keys",
+            "shape": f"v{self.version}, {FILES // TOGETHER} files of {self.rows * TOGETHER} rows, "
+            f"{FILES} files of {self.keys} keys",
             "ours": ours,
             "peer": peer,
             "written_ratio": round(peer["written_mib"] / ours["written_mib"]) if ours["written_mib"] else None,
@@ -132,7 +133,7 @@ class Stream:
 
 def main() -> None:
     """Seed, measure, print."""
-    chosen: argparse.Namespace = options(__doc__, "format v3 alone, of 2,000 rows a file").parse_args()
+    chosen: argparse.Namespace = options(__doc__, "format v3 alone, of 20,000 rows a data file").parse_args()
     with bench(chosen) as sides, Child("benchmarks.kit.spark", str(sides.lake.home)) as writer:
         sides.spark.ask("sql", statement="SELECT 1")
         rows, versions = (2000, (3,)) if chosen.quick else (10_000, (2, 3))

@@ -26,12 +26,12 @@ class Upserts:
     """Commits of data files and deletes, for a table whose rows are those of `write_rows`."""
 
     folder: Path  # of the table
-    number: int  # of data files
-    rows: int  # of each
-    keys: int  # that are deleted with each data file, among the rows before
+    number: int  # of files of keys
+    rows: int  # that come with each
+    keys: int  # of each: they are deleted among the rows before
     every: int = 20  # of its own rows each commit deletes one; 0: none
-    first: int = 0  # the number of the first data file
-    together: int = 1  # data files of a commit
+    first: int = 0  # the number of the first file
+    together: int = 1  # files of keys of a commit, beside one data file
 
     def commit(self, session: SparkSession, table: str) -> None:
         """Make the commits."""
@@ -40,13 +40,13 @@ class Upserts:
         ids = session.sparkContext._gateway.new_array(java.int, 1)  # type: ignore[union-attr]  # noqa: SLF001
         ids[0] = 1
         for number in range(self.first, self.first + self.number):
-            if not number % self.together:
-                delta = opened.newRowDelta()
             data, places, keys = (
                 self.folder / "data" / f"{kind}-{number:05d}.parquet" for kind in ("data", "pos", "eq")
             )
-            write_rows(data, self.rows, None, number)
-            delta.addRows(_described(files.builder(opened.spec()), data, self.rows))
+            if not number % self.together:
+                delta, rows = opened.newRowDelta(), self.rows * self.together
+                write_rows(data, rows, None, number // self.together)
+                delta.addRows(_described(files.builder(opened.spec()), data, rows))
             if self.every:
                 positions = range(number % self.every, self.rows, self.every)
                 columns = [pa.array([f"file:{data}"] * len(positions)), pa.array(positions, pa.int64())]
