@@ -25,11 +25,11 @@ def put(workspace: Workspace, craft: Craft, folder: Path, part: str = "a") -> Wr
 
 
 def elsewhere(workspace: Workspace, folder: Path) -> list[WrittenFile]:
-    """Make a table whose data files lie in `folder`, each taking the place of the one before; these files."""
+    """Make a table whose files lie in folders below `folder`, each in place of the one before; return the files."""
     craft = workspace.craft(write_data_path=f"file://{folder}")
     files, last = [], None
     for days in (40, 30, 20, 10):
-        files.append(put(workspace, craft, folder))
+        files.append(put(workspace, craft, folder / f"days={days}"))
         last = craft.commit(workspace.clock.now() - timedelta(days=days), [files[-1]], replaced=last)
     workspace.publish(craft)
     return files
