@@ -77,14 +77,14 @@ def test_a_run_that_came_to_nothing_unlearns_nothing(
 
 
 def test_runs_by_hand_teach_like_others(bench: Bench, works: Callable[[StepRequest], Outcome]) -> None:
-    """They begin with what was known, and each adds to it."""
+    """Two runs are enough to know what the table takes, one of them by hand."""
     bench.engine.function = works
     costs = []
     for turn in range(8):
         costs.append(_due(bench).cost)
         bench.run(COMPACT, manual=turn % 2 == 0)
-    assert costs == sorted(costs)
-    assert costs[-1] == pytest.approx(TAKEN, rel=0.1)
+    assert max(costs[:2]) < TAKEN / 10
+    assert costs[2:] == pytest.approx([TAKEN] * 6, rel=0.1)
 
 
 def test_a_commit_whose_reply_was_lost_unlearns_nothing(bench: Bench, works: Callable[[StepRequest], Outcome]) -> None:
