@@ -60,8 +60,12 @@ def test_a_file_that_is_no_text(tmp_path: Path) -> None:
 def test_no_file_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A missing configuration names the path that was looked at, and how to give another."""
     monkeypatch.chdir(tmp_path)
-    for given, path in ((None, "icewright.yaml"), ("other.yaml", "other.yaml"), (str(tmp_path), str(tmp_path))):
-        with pytest.raises(UsageError, match=f"no configuration {path}: name one with --config or ICEWRIGHT_CONFIG"):
+    for given, what in (
+        (None, "no configuration icewright.yaml"),
+        ("other.yaml", "no configuration other.yaml"),
+        (str(tmp_path), f"{tmp_path} is a folder, no configuration"),
+    ):
+        with pytest.raises(UsageError, match=f"{what}: name one with --config or ICEWRIGHT_CONFIG"):
             find_config(given)
 
 
