@@ -14,6 +14,7 @@ from icewright.core.policy import MEGABYTE
 from icewright.core.runs import LastRun
 from icewright.core.steps import Blocked, Due, NotDue, RewriteDataFiles, Step, Verdict
 from icewright.core.table import MAIN, RefKind, Snapshot, SnapshotRef, TableFacts, TableMetadata
+from icewright.core.writer_state import summary_number
 
 _SHOWN = 3
 Evaluate = Callable[[TableFacts, Knobs, LastRun | None, datetime], Verdict]
@@ -105,7 +106,7 @@ def _neglected(facts: TableFacts, knobs: Knobs) -> list[str]:
 
 def _bad_files(ref: SnapshotRef, head: Snapshot, facts: TableFacts, knobs: Knobs) -> str | None:
     names = ("total-data-files", "total-delete-files", "total-files-size")
-    files, deletes, size = (int(t) if (t := head.summary.get(name, "")).isdecimal() else 0 for name in names)
+    files, deletes, size = (summary_number(head, name) for name in names)
     small = files >= knobs[rewriting.MIN_INPUT_FILES] and size < files * facts.thresholds.of(size).min_bytes
     if not small and not deletes:
         return None

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from icewright.core.integrity import FileFault, FileFaultKind
 from icewright.core.table import FORMAT_V3, TableMetadata
+from icewright.core.writer_state import summary_number
 
 LISTS, MANIFESTS, DATA = "manifest list", "manifest", "data"  # what a fault calls a file
 LOST = {FileFaultKind.MISSING, FileFaultKind.WRONG_LENGTH}
@@ -57,12 +58,11 @@ class RepairPlan:
 
 def files_named(metadata: TableMetadata) -> int:
     """Return how many data and delete files the snapshots name, by their summaries."""
-    counts = [
-        snapshot.summary.get(f"{'added' if number else 'total'}-{what}-files", "")
+    return sum(
+        summary_number(snapshot, f"{'added' if number else 'total'}-{what}-files")
         for number, snapshot in enumerate(metadata.snapshots)
         for what in ("data", "delete")
-    ]
-    return sum(int(text) for text in counts if text.isdecimal())
+    )
 
 
 def proposed(metadata: TableMetadata, fault: FileFault, *, drop_lost: bool) -> RepairKind | str:

@@ -12,7 +12,8 @@ from typing import Any
 
 from icewright.core.errors import ConfigError, UsageError
 from icewright.core.simulation.writes import OPERATIONS, Layout, Source, Write
-from icewright.core.table import TableMetadata, TableRef
+from icewright.core.table import Snapshot, TableMetadata, TableRef
+from icewright.core.writer_state import summary_number
 
 _REWRITES = "replace"  # maintenance, which is what the simulation does itself
 _EPOCH = date(1970, 1, 1)
@@ -37,26 +38,25 @@ def writes_of(metadata: TableMetadata) -> tuple[Write, ...]:
     for snapshot in sorted(metadata.snapshots, key=lambda s: s.timestamp):
         if snapshot.operation == _REWRITES:
             continue
-        write = _write(snapshot.summary, snapshot.timestamp, layout, whole=not found)
+        write = _write(snapshot, layout, whole=not found)
         if write.files or write.delete_files:
             found.append(write)
     return tuple(found)
 
 
-def _write(said: Mapping[str, str], at: datetime, layout: Layout, *, whole: bool) -> Write:
-    files = _summary_count(said, "total-data-files" if whole else "added-data-files")
-    size = _summary_count(said, "total-files-size" if whole else "added-files-size")
-    deletes = _summary_count(said, "total-delete-files" if whole else "added-delete-files")
-    replaces = files and not deletes and not whole and _summary_count(said, "deleted-data-files")
+def _write(snapshot: Snapshot, layout: Layout, *, whole: bool) -> Write:
+    number, which = partial(summary_number, snapshot), "total" if whole else "added"
+    files, size, deletes = (number(f"{which}-{name}") for name in ("data-files", "files-size", "delete-files"))
+    replaces = files and not deletes and not whole and number("deleted-data-files")
     return Write(
-        at=at,
+        at=snapshot.timestamp,
         files=files,
         bytes=max(size, files),
-        rows=_summary_count(said, "total-records" if whole else "added-records") or size // ROW_BYTES,
+        rows=number(f"{which}-records") or size // ROW_BYTES,
         layout=layout,
-        values=values_at(layout, at),
+        values=values_at(layout, snapshot.timestamp),
         delete_files=deletes,
-        deleted_rows=_summary_count(said, "added-position-deletes") or DELETED_ROWS * deletes,
+        deleted_rows=number("added-position-deletes") or DELETED_ROWS * deletes,
         operation="overwrite" if replaces else "append",
     )
 
@@ -75,11 +75,6 @@ def values_at(layout: Layout, at: datetime) -> tuple[object, ...]:
         case ((_, "hour"),):
             return ((at.date() - _EPOCH).days * 24 + at.hour,)
     return ()
-
-
-def _summary_count(said: Mapping[str, str], key: str) -> int:
-    text = said.get(key, "")
-    return int(text) if text.isascii() and text.isdecimal() else 0
 
 
 @dataclass(frozen=True, slots=True)

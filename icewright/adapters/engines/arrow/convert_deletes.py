@@ -11,19 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from icewright.adapters.engines.arrow.live_deletes import (
-    EQUALITY_DELETES,
-    LiveData,
-    LiveDelete,
-    LiveFiles,
-    other_columns,
-)
+from icewright.adapters.engines.arrow.live_deletes import LiveData, LiveDelete, LiveFiles, other_columns
 from icewright.adapters.engines.arrow.opening import Opener, UnreadableFile, service_opener
 from icewright.adapters.engines.arrow.position_outputs import PositionOutputs
 from icewright.adapters.engines.arrow.position_scan import PositionScan
 from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow
 from icewright.adapters.engines.arrow.tasks import Layout
-from icewright.adapters.engines.service.manifest_files import DELETED, Entry
+from icewright.adapters.engines.service.manifest_files import DELETED, EQUALITY_DELETES, Entry
 from icewright.adapters.engines.service.replacing import Replacing
 from icewright.core.ancestry import ancestors
 from icewright.core.errors import (

@@ -9,7 +9,13 @@ from typing import Any
 from icewright.adapters.engines.arrow.key_sequences import Bounds
 from icewright.adapters.engines.arrow.live_files import only_data_file
 from icewright.adapters.engines.arrow.tasks import DeleteFile, DeleteKind
-from icewright.adapters.engines.service.manifest_files import Entry, ManifestWriter, model_for_deletes, read_manifest
+from icewright.adapters.engines.service.manifest_files import (
+    POSITION_DELETES,
+    Entry,
+    ManifestWriter,
+    model_for_deletes,
+    read_manifest,
+)
 from icewright.adapters.metadata.document import Editor, decode
 from icewright.core.errors import MetadataUnreadable, UnsupportedTable
 from icewright.core.table import ManifestContent, ManifestFile, TableMetadata
@@ -17,7 +23,6 @@ from icewright.ports import TableFiles
 
 _PATH, _FORMAT, _BYTES, _NULLS, _LOWER, _UPPER, _KEY_METADATA = 100, 101, 104, 110, 125, 128, 131
 _CONTENT, _EQUALITY_IDS, _OFFSET, _LENGTH = 134, 135, 144, 145
-POSITION_DELETES, EQUALITY_DELETES = 1, 2  # content types of delete files
 Partition = tuple[int, bytes]  # spec id, and the tuple as manifests of the spec store it
 
 

@@ -6,16 +6,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from icewright.adapters.engines.arrow.deletes import DELETED_PATH
 from icewright.adapters.engines.arrow.tasks import DeleteFile, DeleteKind, FileSlice
-from icewright.adapters.engines.service.manifest_files import DELETED, Entry, ManifestWriter, read_manifest
+from icewright.adapters.engines.service.manifest_files import (
+    DELETED,
+    EQUALITY_DELETES,
+    POSITION_DELETES,
+    Entry,
+    ManifestWriter,
+    read_manifest,
+)
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.table import ManifestContent, ManifestFile, Snapshot
 from icewright.ports import TableFiles
 
 _PATH, _FORMAT, _RECORDS, _BYTES, _KEY_METADATA, _SPLITS, _CONTENT = 100, 101, 103, 104, 131, 132, 134
 _LOWER, _UPPER, _EQUALITY_IDS, _REFERENCED = 125, 128, 135, 143
-_DELETED_PATH = 2147483546  # the reserved id of `file_path` in position delete files
-DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2  # content types of files
 _NUMBERS = {"record-count": _RECORDS, "file-size-in-bytes": _BYTES, "split-offsets": _SPLITS, "sort-order-id": 140}
 _COUNTS = {"column-sizes": 108, "value-counts": 109, "null-value-counts": 110, "nan-value-counts": 137}
 _BOUNDS = {"lower-bounds": _LOWER, "upper-bounds": _UPPER}
@@ -111,7 +117,7 @@ def only_data_file(record: Mapping[int, Any]) -> str | None:
     if record.get(_REFERENCED) is not None:
         return str(record[_REFERENCED])
     bounds = [
-        next((file["value"] for file in record.get(bound_key) or () if file["key"] == _DELETED_PATH), None)
+        next((file["value"] for file in record.get(bound_key) or () if file["key"] == DELETED_PATH), None)
         for bound_key in (_LOWER, _UPPER)
     ]
     return bounds[0].decode() if bounds[0] is not None and bounds[0] == bounds[1] else None

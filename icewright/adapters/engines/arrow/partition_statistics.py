@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from icewright.adapters.engines.arrow.types import FIELD_ID, arrow_type, storage_array
+from icewright.adapters.engines.service.manifest_files import DATA, EQUALITY_DELETES, POSITION_DELETES
 from icewright.core.partitions import EPOCH, DistantTime, partition_values
 from icewright.core.table import FORMAT_V3, PartitionField, TableMetadata, columns
 
-_DATA, _POSITIONS, _EQUALITY = 0, 1, 2  # content of a file
 _DELETED = 2  # status of an entry
 _KEY = ("spec_id", "partition")
 _MOMENT = datetime(1970, 1, 1)  # noqa: DTZ001 - of timestamps without a zone
@@ -90,7 +90,7 @@ def _counted(metadata: TableMetadata, entries: pa.Table) -> pl.DataFrame:
         orient="row",
     )
     live, content = pl.col("status") != _DELETED, pl.col("content")
-    data, positions, equality = (live & (content == kind) for kind in (_DATA, _POSITIONS, _EQUALITY))
+    data, positions, equality = (live & (content == kind) for kind in (DATA, POSITION_DELETES, EQUALITY_DELETES))
     vector = positions & (pl.col("format") == "PUFFIN")
     newest = pl.col("snapshot_id").filter(pl.col("at").is_not_null()).sort_by(pl.col("at").drop_nulls())
     return (

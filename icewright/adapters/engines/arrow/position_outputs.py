@@ -16,10 +16,11 @@ from icewright.adapters.engines.arrow.deletes import (
     position_delete_file,
     vector_file,
 )
-from icewright.adapters.engines.arrow.live_deletes import POSITION_DELETES, LiveData, LiveDelete, Partition
+from icewright.adapters.engines.arrow.live_deletes import LiveData, LiveDelete, Partition
 from icewright.adapters.engines.arrow.opening import Opener
 from icewright.adapters.engines.arrow.position_scan import file_slice, positions_by
 from icewright.adapters.engines.arrow.tasks import Layout
+from icewright.adapters.engines.service.manifest_files import POSITION_DELETES
 from icewright.core.paths import data_folder
 from icewright.core.table import FORMAT_V3, TableMetadata
 from icewright.ports import TableFiles

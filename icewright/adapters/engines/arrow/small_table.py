@@ -15,9 +15,6 @@ from urllib.parse import unquote_plus
 
 from icewright.adapters.engines.arrow.live_deletes import other_columns
 from icewright.adapters.engines.arrow.live_files import (
-    DATA,
-    EQUALITY_DELETES,
-    POSITION_DELETES,
     REQUIRED_FIELDS,
     ListedFile,
     LiveFileReader,
@@ -31,7 +28,7 @@ from icewright.adapters.engines.arrow.small_table_limits import manifest_reader,
 from icewright.adapters.engines.arrow.table import FileGroup, FilesChanged, RewrittenGroup
 from icewright.adapters.engines.arrow.tasks import SortField, sort_fields
 from icewright.adapters.engines.arrow.types import single_value
-from icewright.adapters.engines.service.manifest_files import Entry
+from icewright.adapters.engines.service.manifest_files import DATA, EQUALITY_DELETES, POSITION_DELETES, Entry
 from icewright.adapters.engines.service.replacing import Replacing
 from icewright.core.ancestry import ancestors
 from icewright.core.errors import (

@@ -13,14 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 from icewright.adapters.engines.arrow.deletes import puffin_file
-from icewright.adapters.engines.arrow.live_deletes import (
-    EQUALITY_DELETES,
-    LiveData,
-    LiveDelete,
-    LiveFiles,
-    Partition,
-    other_columns,
-)
+from icewright.adapters.engines.arrow.live_deletes import LiveData, LiveDelete, LiveFiles, Partition, other_columns
 from icewright.adapters.engines.arrow.opening import Opener, UnreadableFile, service_opener
 from icewright.adapters.engines.arrow.partition_statistics import parquet, partition_statistics
 from icewright.adapters.engines.arrow.position_scan import constants
@@ -29,6 +22,7 @@ from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow
 from icewright.adapters.engines.arrow.tasks import Bin, DeleteFile, DeleteKind, FileSlice, Layout
 from icewright.adapters.engines.arrow.theta import ThetaSketch
 from icewright.adapters.engines.service.content_faults import puffin_blobs
+from icewright.adapters.engines.service.manifest_files import EQUALITY_DELETES
 from icewright.core.ancestry import newer_than
 from icewright.core.errors import (
     CommitConflict,

@@ -33,6 +33,7 @@ from icewright.adapters.engines.service.avro_records import (
 )
 from icewright.adapters.engines.service.content_faults import puffin_footer
 from icewright.adapters.engines.service.integrity import IntegrityCheck
+from icewright.adapters.engines.service.manifest_files import POSITION_DELETES
 from icewright.adapters.engines.service.reachable import (
     as_files,
     content_of,
@@ -57,7 +58,6 @@ _SPELLING = Spelling()
 _DATA_FILE, _PATH, _FORMAT, _BYTES, _CONTENT, _KEY, _REFERENCED = 2, 100, 101, 104, 134, 131, 143
 _COLUMN_SIZES, _LOWER, _UPPER, _OFFSETS = 108, 125, 128, 132
 _MANIFEST, _LENGTH, _LIST_KEY = 500, 501, 519
-_POSITION_DELETES = 1
 _Row = tuple[str, str, int | None]  # path, target, bytes of a file; those of a manifest list nobody says
 
 
@@ -321,7 +321,7 @@ class TableCopy:
         entry[names[_PATH]] = target = to.path(entry[names[_PATH]])
         if (referenced := entry.get(names.get(_REFERENCED, ""))) is not None:
             entry[names[_REFERENCED]] = to.path(referenced)
-        if entry.get(names.get(_CONTENT, "")) != _POSITION_DELETES:
+        if entry.get(names.get(_CONTENT, "")) != POSITION_DELETES:
             return
         entry[names[_BYTES]] = self._there.get(target, entry[names[_BYTES]])  # of a deleted one nobody reads the length
         if entry[names[_FORMAT]].upper() == "PUFFIN":

@@ -17,7 +17,16 @@ import msgspec
 
 from icewright.adapters.engines.arrow.deletes import DELETED_PATH, DELETED_POSITION
 from icewright.adapters.engines.service.avro_records import decoded, names_by_id, plain_schema, readable
-from icewright.adapters.engines.service.manifest_files import ADDED, DELETED, EXISTING, partition_schema, read_manifest
+from icewright.adapters.engines.service.manifest_files import (
+    ADDED,
+    DATA,
+    DELETED,
+    EQUALITY_DELETES,
+    EXISTING,
+    POSITION_DELETES,
+    partition_schema,
+    read_manifest,
+)
 from icewright.adapters.engines.service.manifest_list_files import read_list
 from icewright.adapters.engines.service.partition_bounds import partition_fields, uncovered
 from icewright.adapters.engines.service.reachable import CONTENT_KINDS
@@ -26,9 +35,9 @@ from icewright.core.avro_values import Schema
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.integrity import FileFault, FileFaultKind, metadata_faults
 from icewright.core.table import Snapshot, TableMetadata, columns
+from icewright.core.writer_state import summary_number
 from icewright.ports import TableFiles
 
-DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2  # content of a file
 _TOTALS = ("total-data-files", "total-delete-files")  # in summaries, by the content of manifests
 _COUNTS = {
     ADDED: (504, 512),
@@ -221,8 +230,8 @@ class EntryFaults:
                 self._found(FileFaultKind.DUPLICATE, "manifest", manifest, detail, snapshot_id)
         for content, total in enumerate(_TOTALS):
             named = [(row.get(504), row.get(505)) for row in rows if (row.get(517) or 0) == content]
-            live, stated = sum((a or 0) + (b or 0) for a, b in named), snapshot.summary.get(total, "")
-            if stated.isdecimal() and live < int(stated) and not any(None in counts for counts in named):
+            live, stated = sum((a or 0) + (b or 0) for a, b in named), summary_number(snapshot, total)
+            if live < stated and not any(None in counts for counts in named):
                 detail = f"its manifests have {live} of the {stated} files that its snapshot's {total} counts"
                 self._found(FileFaultKind.WRONG_COUNT, "manifest list", path, detail, snapshot_id)
 

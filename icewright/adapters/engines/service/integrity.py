@@ -19,8 +19,9 @@ from typing import TypeVar
 import polars as pl
 
 from icewright.adapters.engines.service.content_faults import check_content, puffin_blobs
-from icewright.adapters.engines.service.entry_faults import DATA, ContentFile, EntryFaults
+from icewright.adapters.engines.service.entry_faults import ContentFile, EntryFaults
 from icewright.adapters.engines.service.listing import hashed
+from icewright.adapters.engines.service.manifest_files import DATA
 from icewright.adapters.engines.service.reachable import (
     Canonical,
     as_files,

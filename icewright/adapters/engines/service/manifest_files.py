@@ -36,6 +36,7 @@ from icewright.core.table import ManifestContent, ManifestFile, TableMetadata
 from icewright.ports import TableFiles
 
 EXISTING, ADDED, DELETED = 0, 1, 2  # status of an entry (spec, Manifests)
+DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2  # content of a file (spec, Data File Fields)
 _STATUS, _SNAPSHOT, _DATA_FILE, _SEQUENCE, _FILE_SEQUENCE = 0, 1, 2, 3, 4
 _CONTENT, _PARTITION, _RECORDS, _BLOCK_SIZE = 134, 102, 103, 105
 

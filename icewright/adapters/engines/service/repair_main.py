@@ -14,9 +14,9 @@ from typing import Any
 from icewright.adapters.engines.service import manifest_list_files as lists
 from icewright.adapters.engines.service.avro_records import Record
 from icewright.adapters.engines.service.content_faults import corrected
-from icewright.adapters.engines.service.entry_faults import DATA, ContentFile, EntryFaults
+from icewright.adapters.engines.service.entry_faults import ContentFile, EntryFaults
 from icewright.adapters.engines.service.integrity import of_snapshots
-from icewright.adapters.engines.service.manifest_files import DELETED, Entry, ManifestWriter, read_manifest
+from icewright.adapters.engines.service.manifest_files import DATA, DELETED, Entry, ManifestWriter, read_manifest
 from icewright.adapters.engines.service.replacing import Replacing
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.integrity import FileFault

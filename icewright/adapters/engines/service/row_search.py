@@ -22,8 +22,8 @@ from icewright.adapters.engines.arrow.reading import BatchScan
 from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow
 from icewright.adapters.engines.arrow.tasks import Bin, DeleteFile, DeleteKind, FileSlice, Layout
 from icewright.adapters.engines.arrow.types import Field, single_value
-from icewright.adapters.engines.service.entry_faults import DATA, EQUALITY_DELETES, ContentFile, EntryFaults
-from icewright.adapters.engines.service.manifest_files import DELETED
+from icewright.adapters.engines.service.entry_faults import ContentFile, EntryFaults
+from icewright.adapters.engines.service.manifest_files import DATA, DELETED, EQUALITY_DELETES, POSITION_DELETES
 from icewright.adapters.engines.service.reachable import reached, with_key
 from icewright.adapters.engines.service.row_predicate import RowPredicate
 from icewright.core.erasure import ORPHAN_AGE, SNAPSHOT_AGE, FoundRows, RowPlace, RowSearchReport, SearchedFile
@@ -36,7 +36,6 @@ from icewright.ports.work import WorkerThreads
 _CONCURRENCY = 4
 _MEMORY_BYTES = 2 << 30  # of the pages of one file
 _ROUNDS = 5
-_POSITION_DELETES = 1
 _KEY_METADATA, _EQUALITY_IDS, _OFFSET, _LENGTH = 131, 135, 144, 145
 _LOWER_BOUNDS, _UPPER_BOUNDS = 125, 128
 _DELETED_ROW = "row"  # optional in position delete files, deprecated with v3 (spec, Position Delete Files)
@@ -167,7 +166,7 @@ class _Round:
 
     def _spells(self, one: ContentFile) -> bool:
         """Return whether the bounds of an entry match; those of position deletes are paths and positions."""
-        return one.content != _POSITION_DELETES and self._predicate.matches_bounds(
+        return one.content != POSITION_DELETES and self._predicate.matches_bounds(
             one.mapped(_LOWER_BOUNDS), one.mapped(_UPPER_BOUNDS)
         )
 
@@ -193,7 +192,7 @@ class _Round:
         if one.format != "PARQUET" or one.values.get(_KEY_METADATA) is not None:
             self._unread[one.path] = f"encrypted, or {one.format}: only Parquet is read"
             return 0
-        if one.content == _POSITION_DELETES:
+        if one.content == POSITION_DELETES:
             return self._read_file(one.path)
         return self._count(slice_of(one), constants_of(one, self.metadata, self._entries.types), self._keys(one))
 
