@@ -1,4 +1,4 @@
-"""Words for messages: the kind of a value, the name that was probably meant, counts and sizes."""
+"""Words for messages: the kind of a value, the name that was probably meant, counts, sizes and jobs."""
 
 from __future__ import annotations
 
@@ -49,3 +49,8 @@ def byte_size(number: float) -> str:
 def figure(value: float) -> str:
     """Return a number with four digits where it has a fraction, never as a power of ten above 1."""
     return f"{value:.0f}" if abs(value) >= 1000 or value.is_integer() else f"{value:.4g}"  # noqa: PLR2004
+
+
+def no_job(part: str) -> str:
+    """Return the message for a job id, or a part of one, that names no job or several."""
+    return f"no job, or more than one, begins or ends with {part!r}; `icewright history` lists them"

@@ -14,7 +14,7 @@ from icewright.core.policy import Operation
 from icewright.core.runs import TRANSITIONS, OperationState
 from icewright.core.table import ManifestFile, Snapshot, TableMetadata, TableRef
 from icewright.core.verify import snapshot_of
-from icewright.core.words import count
+from icewright.core.words import count, no_job
 from icewright.flow.runtime import Runtime
 from icewright.ports import WAITING, JobRow, LedgerState, Removal, RestoreSnapshots
 
@@ -71,7 +71,7 @@ def ended_job(runtime: Runtime, job_id: str) -> JobRow:
     """Return the job that `Jobs.get` finds. Raises `UsageError` when there is none or it has not ended."""
     job = runtime.store.jobs.get(job_id)
     if job is None:
-        raise UsageError(f"no job, or more than one, begins or ends with {job_id!r}; `icewright history` lists them")
+        raise UsageError(no_job(job_id))
     if TRANSITIONS[job.state]:
         raise UsageError(f"job {job.job_id} is {job.state}: let it end, or `icewright cancel {job.job_id}`")
     return job

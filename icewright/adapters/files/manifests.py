@@ -48,8 +48,9 @@ _REQUIRED = (_STATUS, _PATH, _BYTES)
 _LIVE = ("path", "bytes", "content", "format")
 _FILE_PATH_COLUMN = 2147483546  # the reserved field id of `file_path` in position delete files
 _TASKS = 4
-_BYTES_PER_TASK = 1 << 20  # bytes of manifests that one task reads: some five times as many once inflated. With larger
-# ones most processor time goes into pages of memory that are new each time
+# bytes of manifests that one task reads, some five times as many once inflated: with more, most processor time goes
+# into pages of memory that are new each time
+_BYTES_PER_TASK = 1 << 20
 _MANIFESTS_PER_TASK = 128  # manifests
 _TASKS_PER_CHUNK = 16  # tasks whose results are in memory together
 

@@ -29,7 +29,7 @@ NAMED = tuple(TABLES.c[name] == sa.bindparam(name) for name in ("catalog", "name
 # the job was on the table that has the name now
 SAME_TABLE = TABLES.c.table_uuid.is_(None) | (TABLES.c.table_uuid == JOBS.c.table_uuid)
 
-# of a due operation: processes of versions before 0010 write no `since`
+# of a due operation: in a store of an earlier build some have no `since`
 DUE_SINCE = sa.func.coalesce(VERDICTS.c.since, VERDICTS.c.at)
 
 UNDONE_JOBS = sa.select(REMOVALS.c.job_id).where(REMOVALS.c.undone_at.is_not(None))

@@ -70,11 +70,6 @@ def remote_backend() -> RemoteBackend | None:
     return RemoteBackend(OPTIONS.server)
 
 
-def no_job(part: str) -> str:
-    """Return the message for a job id that names no job, or several."""
-    return f"no job, or more than one, begins or ends with {part!r}; `icewright history` lists them"
-
-
 def removed_settings(scope: str, stored: Mapping[str, Any], knobs: Sequence[str]) -> Mapping[str, Any]:
     """Return the settings that `config unset` removes from a stored rule. Raises `UsageError` for unset knobs."""
     if not stored:

@@ -8,7 +8,7 @@ from typing import Any
 
 from icewright.app import output
 from icewright.app.bootstrap import Application
-from icewright.app.cli.backend import Document, JobFilter, RunRequest, TableFilter, no_job, removed_settings
+from icewright.app.cli.backend import Document, JobFilter, RunRequest, TableFilter, removed_settings
 from icewright.app.cli.base import known_table, open_application, parse_since, select_catalogs
 from icewright.app.doctor import other_names
 from icewright.app.documents import (
@@ -28,6 +28,7 @@ from icewright.core.policy import Operation
 from icewright.core.selection import TableSelection
 from icewright.core.steps import Due, on_pool
 from icewright.core.table import TableRef, split_name
+from icewright.core.words import no_job
 from icewright.flow.bulk import cancel_jobs, drain_process, pause_fleet, pause_tables, selected_tables
 from icewright.flow.cycle import look
 from icewright.flow.detect import detect

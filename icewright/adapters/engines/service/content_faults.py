@@ -80,7 +80,8 @@ def corrected(
 def _parquet_file(
     files: TableFiles, one: ContentFile, types: Mapping[int, Any], specs: Mapping[int, PartitionSpec]
 ) -> _ParquetFile:
-    return _ParquetFile(one, _parquet_footer(files, one), types, specs.get(one.spec_id))
+    footer, schema = _parquet_footer(files, one)
+    return _ParquetFile(one, footer, schema, types, specs.get(one.spec_id))
 
 
 def _tail(files: TableFiles, path: str, length: int, magic: bytes, footer_bytes: Callable[[bytes], int]) -> bytes:
@@ -94,11 +95,11 @@ def _tail(files: TableFiles, path: str, length: int, magic: bytes, footer_bytes:
     return tail[-wanted:] if wanted <= len(tail) else files.read_range(path, length - wanted, wanted)
 
 
-def _parquet_footer(files: TableFiles, one: ContentFile) -> pq.FileMetaData:
+def _parquet_footer(files: TableFiles, one: ContentFile) -> tuple[pq.FileMetaData, pa.Schema]:
     tail = _tail(files, one.path, one.values[104], _PARQUET, lambda t: struct.unpack("<I", t[-8:-4])[0] + _FOOTER_END)
     try:
         footer = pq.read_metadata(pa.BufferReader(tail))
-        footer.schema.to_arrow_schema()
+        schema = footer.schema.to_arrow_schema()
     except (pa.ArrowException, OSError) as error:
         raise MetadataUnreadable(f"{one.path} has a footer that cannot be read: {error}") from error
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
@@ -107,7 +108,7 @@ def _parquet_footer(files: TableFiles, one: ContentFile) -> pq.FileMetaData:
     chunks = [group.column(number) for group in groups for number in range(group.num_columns)]
     if any(min(_beginnings(chunk)) + chunk.total_compressed_size > one.bytes - len(tail) for chunk in chunks):
         raise MetadataUnreadable(f"{one.path} has a footer that names pages beyond its end")
-    return footer
+    return footer, schema
 
 
 def _beginnings(chunk: pq.ColumnChunkMetaData) -> Iterator[int]:
@@ -144,13 +145,9 @@ class _ParquetFile:
 
     one: ContentFile
     footer: pq.FileMetaData
+    schema: pa.Schema
     types: Mapping[int, Any]
     spec: PartitionSpec | None
-
-    @cached_property
-    def schema(self) -> pa.Schema:
-        """Return the columns of the file."""
-        return self.footer.schema.to_arrow_schema()
 
     @cached_property
     def columns(self) -> Mapping[str, int]:
@@ -159,8 +156,8 @@ class _ParquetFile:
 
     def faults(self, needed: Collection[int]) -> Iterator[Fault]:
         """Yield where the two differ, and which of the columns that readers need the file has not."""
-        held = {*self.columns.values(), *map(field_id, self.schema)} - {None}
-        if held and (lacking := sorted(set(needed) - held)):  # a file without ids has columns by name
+        present = {*self.columns.values(), *map(field_id, self.schema)} - {None}
+        if present and (lacking := sorted(set(needed) - present)):  # a file without ids has columns by name
             yield FileFaultKind.WRONG_FIELDS, f"it lacks the columns of the ids {lacking}, which its readers need"
         for number, index in self._simple.items():
             if not self._fits(number, index):

@@ -74,12 +74,13 @@ def identify(
         else:
             tables.append((file, candidate))
     named = frozenset[str]() if metadata.table_uuid else _own_versions(metadata, tables, read)
-    own = [(file, candidate) for file, candidate in tables if _is_own(file, candidate, metadata, named)]
-    foreign = [
-        (file.path, candidate.table_uuid)
-        for file, candidate in tables
-        if candidate.table_uuid not in adopted and not _is_own(file, candidate, metadata, named)
-    ]
+    own: list[tuple[Strange, Lineage]] = []
+    foreign: list[tuple[str, str]] = []
+    for file, candidate in tables:
+        if _is_own(file, candidate, metadata, named):
+            own.append((file, candidate))
+        elif candidate.table_uuid not in adopted:
+            foreign.append((file.path, candidate.table_uuid))
     return StrangeFiles(tuple(foreign), tuple(_successors(metadata, own, read)), tuple(debris), tuple(documents))
 
 

@@ -47,8 +47,8 @@ class Reservation:
         begin, known = self._account(memory(), 1)
 
         def charged() -> float | None:
-            now, told = self._account(memory(), 0)
-            return now - begin if known and told else None
+            now, known_now = self._account(memory(), 0)
+            return now - begin if known and known_now else None
 
         try:
             yield charged
@@ -63,11 +63,13 @@ class Reservation:
         with self._lock:
             now = self.clock()
             if self._memory is not None:
-                held = cost.gb_hours(now - self._at, (self._memory + (self._memory if memory is None else memory)) / 2)
+                reserved = cost.gb_hours(
+                    now - self._at, (self._memory + (self._memory if memory is None else memory)) / 2
+                )
                 if self._jobs:
-                    self._per_job += held / self._jobs
+                    self._per_job += reserved / self._jobs
                 else:
-                    self._idle += held
+                    self._idle += reserved
             self._at, self._jobs = now, self._jobs + jobs
             self._memory = memory
             return self._per_job, memory is not None
