@@ -148,6 +148,7 @@ def built(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> tuple[
     checkpoint(home / "stream", orders.snapshots[-3].snapshot_id, [orders.snapshots[-2].snapshot_id], done=1)
     names = {
         "20261124-220017-3097b65d": jobs[0],
+        "3097b65d": jobs[0].rpartition("-")[2],
         "20261123-093706": jobs[0],
         "4f1c": jobs[0],
         "20261120-101500": jobs[1],

@@ -97,7 +97,7 @@ def test_a_restore_and_a_repair(site: Site, desk: Opener) -> None:
     if (planned := site.store.tables.get(CLICKS).held_by) is not None:
         site.store.jobs.request_cancel(planned, site.app.runtime.clock.now())
     page.goto(table_url(CLICKS, show="recovery"))
-    page.get_by_label("or a time").fill("month-end")
+    page.get_by_label("time (UTC)").fill("month-end")
     page.get_by_role("button", name="Restore…").click()
     expect(page.locator("h1")).to_have_text("Restore?")
     expect(page.get_by_label("Commits that leave main")).to_be_visible()
@@ -133,6 +133,8 @@ def test_many_tables_by_keyboard(site: Site, desk: Opener) -> None:
     """Two tables are selected with the space bar, then paused, resumed and run, each after a page that counts them."""
     window = desk(site.local)
     page, chosen = window.page, (CLICKS, EVENTS)
+    if site.store.tables.get(CLICKS).held_by is None:
+        site.running(CLICKS)
     for action, done in (("pause", "Paused"), ("resume", "Resumed"), ("run", "Started")):
         page.goto("/tables?catalog=lake")
         for ref in chosen:
