@@ -31,6 +31,7 @@ OPEN = READS_PER_DAY.default / 24 * opening_gb_hours(Knobs())  # of a file, for 
 SIZES = thresholds(Knobs())
 DAYS = {"monthly-trickle": 15, "hourly-200mb": 15, "daily-stream": 2, "gdpr": 7, "streams": 1.5}
 FROM_ORACLE = 1.5  # times its cost, at most
+SUMS = 8_000_000  # of a search: a fifth of the usual, for a bound that is up to 3 % lower
 
 
 @pytest.mark.cases(130, 131, 136)
@@ -45,7 +46,7 @@ def test_the_default_costs_no_more_than_cron_and_at_most_half_more_than_the_leas
     cron, default = (simulate(sources, policy, span, Slots(Limits())) for policy in (None, Policy()))
     assert default.gb_hours <= cron.gb_hours
     assert default.query_mb < cron.query_mb or (name == "idle-5000" and default.query_mb == cron.query_mb)
-    least = least_gb_hours(sources, span)
+    least = least_gb_hours(sources, span, most_sums=SUMS)
     assert least <= default.total_gb_hours <= min(cron.total_gb_hours, FROM_ORACLE * least)
 
 

@@ -31,7 +31,7 @@ from icewright.core.simulation.writes import Source, Write
 from icewright.core.verdicts import thresholds
 
 _MOST_MOMENTS = 1000  # for jobs; of more commits, those of one interval share a moment
-_MOST_SUMS, _LEAST_SUMS = 40_000_000, 100_000  # of the search of trees: over all tables, and for each
+_LEAST_SUMS = 100_000  # of the search of trees, for each table
 _LARGEST_OUTPUT = 1.1  # times the target: by how much Iceberg's planner lets a file exceed it
 _SIZES = thresholds(Knobs())
 
@@ -120,14 +120,14 @@ class _Moment:
         return sum(OPEN * (g.files * end - g.arrived) for (_, _, end), g in self.groups.items())
 
 
-def least_gb_hours(sources: Sequence[Source], span: Span) -> float:
+def least_gb_hours(sources: Sequence[Source], span: Span, *, most_sums: int = 40_000_000) -> float:
     """Return a lower bound of the GB-hours of work and readers over a fleet.
 
     Each table is read `value.reads_per_day` times a day. What was written before the begin is there as a night of cron
-    has left it, as in `simulate`.
+    has left it, as in `simulate`. `most_sums` bounds the search of trees over all tables: fewer make the bound lower.
     """
     world = World(sources, span.begin, span.end, night)
-    sums = max(_LEAST_SUMS, _MOST_SUMS // max(1, len(sources)))
+    sums = max(_LEAST_SUMS, most_sums // max(1, len(sources)))
     least = 0.0
     for source, table in zip(sources, world.tables, strict=True):
         arrivals = [arrival for arrival in _arrivals(source, table, span) if arrival.files]
