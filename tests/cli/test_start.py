@@ -26,6 +26,7 @@ HEAVY = {
         "prometheus_client",
         "py4j",
     ),
+    "sqlalchemy.dialects.postgresql",
     *("pyarrow", "pydantic", "pyiceberg", "pyspark", "rich", "sqlalchemy", "sqlglot", "starlette", "structlog", "yaml"),
 }
 PROGRAM = """
@@ -36,7 +37,7 @@ try:
     main()
 except SystemExit:
     pass
-print("\\n" + " ".join(sorted({name.partition(".")[0] for name in sys.modules})))
+print("\\n" + " ".join(sys.modules))
 """
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as NoConnection
@@ -25,6 +25,7 @@ from icewright.ports.work import progress
 
 if TYPE_CHECKING:
     from alembic.config import Config
+    from sqlalchemy.dialects import postgresql
 
 READS = "icewright_reads"  # option of a connection that only reads, and waits for no writer
 _WRITE_LOCK = "icewright_write_lock"  # option of an engine: the lock of the threads of this process that write
@@ -142,7 +143,7 @@ def _sqlite(url: URL) -> sa.Engine:
 
 
 def _alembic(connection: sa.Connection) -> Config:
-    from alembic.config import Config  # noqa: PLC0415
+    from alembic.config import Config
 
     config = Config()
     config.set_main_option("script_location", str(_MIGRATIONS))
@@ -170,8 +171,8 @@ def upgrade(engine: sa.Engine) -> None:
 
 
 def _upgrade_once(engine: sa.Engine) -> None:
-    from alembic import command, util  # noqa: PLC0415
-    from alembic.runtime.migration import MigrationContext  # noqa: PLC0415
+    from alembic import command, util
+    from alembic.runtime.migration import MigrationContext
 
     with engine.connect() as connection, _without_foreign_keys(connection), connection.begin():
         if engine.dialect.name == "postgresql":
@@ -380,4 +381,13 @@ def _first_line(error: Exception) -> str:
 
 def dialect_insert(connection: sa.Connection, table: sa.Table) -> postgresql.Insert | sqlite.Insert:
     """Return an insert of the dialect, which has `on_conflict_do_nothing` and `on_conflict_do_update`."""
-    return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)
+    return named_dialect_insert(connection.dialect.name, table)
+
+
+def named_dialect_insert(dialect: str, table: sa.Table) -> postgresql.Insert | sqlite.Insert:
+    """Return an insert of the dialect of that name."""
+    if dialect == "postgresql":
+        from sqlalchemy.dialects import postgresql
+
+        return postgresql.insert(table)
+    return sqlite.insert(table)

@@ -10,9 +10,8 @@ from functools import lru_cache
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 
-from icewright.adapters.store.database import Database, dialect_insert
+from icewright.adapters.store.database import Database, dialect_insert, named_dialect_insert
 from icewright.adapters.store.schema import ADOPTIONS, REGISTRATIONS, Moment
 from icewright.adapters.store.statements import name_columns, namespace_of
 from icewright.core.table import TableRef
@@ -84,15 +83,8 @@ def _upsert(dialect: str) -> sa.Insert:
     names: dict[str, Any] = {name: sa.bindparam(name) for name in _KEY}
     lists: dict[str, Any] = {name: sa.bindparam(name, type_=sa.JSON) for name in _LISTS}
     values = {**lists, "metadata_location": sa.bindparam("location"), "seen": sa.bindparam("seen", type_=Moment)}
-    key = list(_KEY)
-    if dialect == "sqlite":
-        new = sqlite.insert(REGISTRATIONS).values(**names, **values)
-        return new.on_conflict_do_update(index_elements=key, set_=values)
-    return (
-        postgresql.insert(REGISTRATIONS)
-        .values(**names, **values)
-        .on_conflict_do_update(index_elements=key, set_=values)
-    )
+    new = named_dialect_insert(dialect, REGISTRATIONS).values(**names, **values)
+    return new.on_conflict_do_update(index_elements=list(_KEY), set_=values)
 
 
 def _key_parameters(ref: TableRef, table_uuid: str) -> dict[str, str]:

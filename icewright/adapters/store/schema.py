@@ -104,7 +104,7 @@ JOBS = sa.Table(
     sa.Index("ix_jobs_table_id_created", "table_id", "created"),
     sa.Index("ix_jobs_state_priority_score", "state", "priority", "score"),
     sa.Index("ix_jobs_created", "created"),
-    sa.Index("ix_jobs_intent", "job_id", sqlite_where=INTENDED, postgresql_where=INTENDED),
+    sa.Index("ix_jobs_intent", "job_id", sqlite_where=INTENDED),
 )
 
 RUNS = sa.Table(
@@ -292,7 +292,7 @@ ALERTS = sa.Table(
     sqlite_autoincrement=True,  # ids are never reused, as the archive keeps them
 )
 _OPEN = ALERTS.c.resolved_at.is_(None)  # one open alert for each key
-sa.Index("ix_alerts_key", ALERTS.c.key, unique=True, sqlite_where=_OPEN, postgresql_where=_OPEN)
+sa.Index("ix_alerts_key", ALERTS.c.key, unique=True, sqlite_where=_OPEN)
 
 TELLINGS = sa.Table(  # deliveries of alerts to channels
     "tellings",
@@ -305,7 +305,7 @@ TELLINGS = sa.Table(  # deliveries of alerts to channels
     sa.Column("told_at", Moment),
 )
 _UNDELIVERED = TELLINGS.c.told_at.is_(None)
-sa.Index("ix_tellings_try_at", TELLINGS.c.try_at, sqlite_where=_UNDELIVERED, postgresql_where=_UNDELIVERED)
+sa.Index("ix_tellings_try_at", TELLINGS.c.try_at, sqlite_where=_UNDELIVERED)
 
 TOTALS = sa.Table(  # counters over all runs ever, which pruning the history does not lower
     "totals",
@@ -329,5 +329,5 @@ ARCHIVES = sa.Table(  # batches of old history on their way into Iceberg tables
     sa.Column("state", sa.Text, nullable=False),  # planned, written, pruned
     sa.Column("at", Moment, nullable=False),
     # one unfinished batch for each source, so that no row is in two batches
-    sa.Index("ix_archives_source", "source", unique=True, sqlite_where=_UNFINISHED, postgresql_where=_UNFINISHED),
+    sa.Index("ix_archives_source", "source", unique=True, sqlite_where=_UNFINISHED),
 )

@@ -48,3 +48,14 @@ SCHEMA = sa.MetaData(
         "ix": "ix_%(table_name)s_%(column_0_N_name)s",
     }
 )
+
+
+@sa.event.listens_for(SCHEMA, "before_create")
+def _limit_indexes(schema: sa.MetaData, connection: sa.Connection, **_options: Any) -> None:  # noqa: ANN401
+    """Limit partial indexes on PostgreSQL as on SQLite.
+
+    As an argument of the index, its condition would load the dialect of PostgreSQL in each command: 40 ms and 3 MB.
+    """
+    if connection.dialect.name == "postgresql":
+        for index in (index for table in schema.tables.values() for index in table.indexes):
+            index.dialect_options["postgresql"]["where"] = index.dialect_options["sqlite"]["where"]
