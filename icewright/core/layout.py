@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
 from itertools import combinations, permutations
+from typing import Any
 
+from icewright.core.predicates import quoted
 from icewright.core.table import TableRef
 
 _SORT_COLUMNS, _TOGETHER = 4, 3  # that filters use most: alone, and two at a time
@@ -64,18 +68,97 @@ class LayoutReport:
         return max(1, self.filters * self.table_bytes)
 
     @property
+    def share(self) -> float:
+        """Return which share of all bytes the filters read today."""
+        return self.current.bytes_read / self.most_bytes
+
+    @property
     def settings(self) -> Mapping[str, str]:
         """Return the settings by which compaction writes the best layout; none for the files as they are."""
         layout = self.best.layout
         if layout is None:
             return {}
-        return {"compact.strategy": layout.strategy, "compact.sort_order": ", ".join(layout.columns)}
+        columns = (name if name.isidentifier() else quoted(name) for name in layout.columns)
+        return {"compact.strategy": layout.strategy, "compact.sort_order": ", ".join(columns)}
 
     @property
     def runs_to_pay(self) -> int | None:
         """Return after how many runs of all filters the rewrite has saved the bytes that it reads and writes."""
         saved = self.current.bytes_read - self.best.bytes_read
         return math.ceil(2 * self.table_bytes / saved) if saved > 0 else None
+
+
+class LayoutVerdict(StrEnum):
+    """What is done about the layout of a table."""
+
+    APPLY = "apply"
+    KEEP = "keep"  # the files as they are, or the layout that was applied
+    TAKE_BACK = "take_back"
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedLayout:
+    """The layout that was applied to a table and still is."""
+
+    at: datetime
+    settings: Mapping[str, Any]
+    read_before: float  # share of all bytes that the filters read
+    written: bool  # whether compaction has worked since
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutDecision:
+    """What is done about the layout of a table, and why."""
+
+    verdict: LayoutVerdict
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutRule:
+    """When a layout pays, and for how long one is watched before it is judged."""
+
+    runs_per_day: float  # of all filters; 0: nobody knows
+    pay_within_days: float
+    watch: timedelta
+
+    def decide(
+        self,
+        report: LayoutReport,
+        applied: AppliedLayout | None,
+        tried: Collection[Mapping[str, Any]],
+        chosen: str,
+        now: datetime,
+    ) -> LayoutDecision:
+        """Apply what pays in time, and take back what the filters do not use.
+
+        `tried`: all settings that were ever applied, none of which is applied again; `chosen`: what a person says of
+        the order of rows, blank for nothing.
+        """
+        verdict, reason = LayoutVerdict.KEEP, f"the filters read {report.share:.0%} of all bytes"
+        if applied is not None:
+            reason += f", {applied.read_before:.0%} before {applied.at:%Y-%m-%d}"
+        if chosen:
+            verdict = LayoutVerdict.TAKE_BACK if applied is not None else verdict
+            reason = f"{chosen}: that stays as it is"
+        elif applied is not None and not applied.written:
+            reason += "; no compaction has written the layout since"
+        elif applied is not None and now < applied.at + self.watch:
+            reason += f"; judged from {applied.at + self.watch:%Y-%m-%d} on"
+        elif applied is not None and report.share > _WORTH_IT * applied.read_before:
+            verdict, reason = LayoutVerdict.TAKE_BACK, f"the layout does not help: {reason}"
+        elif report.runs_to_pay is None or report.settings == (applied and applied.settings):
+            reason += "; no other layout is clearly better"
+        elif report.settings in tried:
+            reason += f"; {report.best.layout} was applied before and is not again: a person may set it"
+        elif not self.runs_per_day:
+            reason += "; nobody knows how often they run: push scan events, or give --runs-per-day"
+        else:
+            days = report.runs_to_pay / self.runs_per_day
+            verdict = LayoutVerdict.APPLY if days <= self.pay_within_days else verdict
+            then = f"{report.best.bytes_read / report.most_bytes:.0%} by {report.best.layout}"
+            reason += f", {then}, which pays in {days:.1f} days; allowed are {self.pay_within_days:g}"
+        return LayoutDecision(verdict, reason)
 
 
 def layout_candidates(columns: Sequence[str]) -> tuple[RowLayout, ...]:

@@ -76,6 +76,34 @@ TASK_MEMORY = _integer("compact.task_memory_mb", 512, _TASK_MEMORY, unit="MB", m
 SORT_ORDER: Knob[str | None] = _knob(
     "compact.sort_order", ValueKind.TEXT, None, "columns to sort or z-order by; unset: the table's sort order"
 )
+LAYOUT_APPLY = _flag(
+    "layout.apply",
+    "whether `icewright advise --apply` sets compact.strategy and compact.sort_order, where nobody else does",
+    default=False,
+)
+LAYOUT_PAYS = _number_knob(
+    "layout.pay_within_days",
+    30,
+    "days of queries that save the bytes of the rewrite; a layout that takes longer is not applied",
+    unit="days",
+    minimum=0.01,
+    maximum=3650,
+)
+LAYOUT_WATCH = _number_knob(
+    "layout.watch_days",
+    7,
+    "days after which an applied layout is judged, and taken back if it did not help",
+    unit="days",
+    maximum=3650,
+)
+LAYOUT_READ: Knob[float | None] = _knob(
+    "layout.read_before",
+    ValueKind.NUMBER,
+    None,
+    "share of all bytes that the filters read before a layout was applied: `icewright advise --apply` writes it",
+    minimum=0,
+    maximum=1,
+)
 APPLY_DELETES = _flag("compact.apply_deletes", "whether tables with delete files are compacted, the deletes applied")
 DELETE_FILE_THRESHOLD = _integer(
     "compact.delete_file_threshold", 10, "delete files on one data file that make its partition worth rewriting"

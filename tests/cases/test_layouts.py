@@ -1,17 +1,22 @@
-"""Trials of layouts: what filters would read in other orders of rows, beside what a planner reads when it is so."""
+"""Layouts: what filters would read in other orders of rows, and what is applied of that."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import date, timedelta
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform
 
-from icewright.core.errors import UsageError
-from icewright.core.layout import LayoutReport, RowLayout, layout_candidates
+from icewright.adapters.engines.service.layout_trials import LayoutTrials
+from icewright.core.errors import CommitConflict, Refused, UsageError
+from icewright.core.layout import LayoutDecision, LayoutReport, LayoutVerdict, RowLayout, layout_candidates
+from icewright.flow.layout import apply_layout
 from tests.cases.conftest import ground, workspace
 from tests.cases.workspace import NAME, Workspace, ref
 
@@ -89,3 +94,127 @@ def test_candidates_grow_with_the_columns_that_filters_use(columns: str, layouts
     """One column alone, and orders and curves over two and three; at most fourteen trials."""
     found = layout_candidates(list(columns))
     assert len(set(found)) == len(found) == layouts
+
+
+def applied(workspace: Workspace, *, dry_run: bool = False, often: float = 100, **knobs: object) -> LayoutDecision:
+    """What is decided where the policy allows it, for queries that run often."""
+    said = {"layout.apply": True, **{name.replace("__", "."): value for name, value in knobs.items()}}
+    runtime = workspace.runtime(said)
+    return apply_layout(runtime, ref(NAME), FILTERS[:1], often, dry_run=dry_run)[1]
+
+
+def rule(workspace: Workspace) -> Mapping[str, Any]:
+    """The stored settings of the table."""
+    versions = workspace.app.runtime.store.rules.versions(ref(NAME).parts)
+    return versions[0].settings if versions else {}
+
+
+def set_rule(workspace: Workspace, **settings: object) -> None:
+    """Set the table's rule as a person does."""
+    said = {name.replace("__", "."): value for name, value in settings.items()}
+    workspace.app.runtime.store.rules.put(ref(NAME).parts, said, "a person", workspace.clock.now(), None)
+
+
+def spread(workspace: Workspace) -> Table:
+    """A table whose customers are in every file."""
+    table = write(workspace, NAME, rows())
+    size = sum(task.file.file_size_in_bytes for task in table.scan().plan_files())
+    with table.transaction() as change:
+        change.set_properties({"write.target-file-size-bytes": str(size // FILES)})
+    workspace.detect()
+    return table
+
+
+def test_a_layout_is_applied_only_where_a_policy_allows_it(workspace: Workspace) -> None:
+    """Without `layout.apply` nothing happens; a dry run decides as the run does, and other settings stay."""
+    spread(workspace)
+    with pytest.raises(Refused, match=r"layout\.apply is false"):
+        apply_layout(workspace.app.runtime, ref(NAME), FILTERS, 1)
+    set_rule(workspace, importance="high")
+    assert "nobody knows how often" in apply_layout(
+        workspace.runtime({"layout.apply": True}), ref(NAME), FILTERS, None
+    )[1].reason  # fmt: skip
+    said = applied(workspace, dry_run=True)
+    assert (said.verdict, rule(workspace)) == (LayoutVerdict.APPLY, {"importance": "high"})
+    assert applied(workspace) == said
+    order = {"compact.strategy": "sort", "compact.sort_order": "customer"}
+    assert rule(workspace) == {"importance": "high", **order, "layout.read_before": 1.0}
+    assert "no compaction" in applied(workspace).reason
+    (event,) = workspace.app.runtime.store.views.list_activity("layout_changed", None, None, 9).items
+    assert (event["ref"], event["details"]) == (ref(NAME), {"summary": said.reason, **order})
+
+
+@pytest.mark.parametrize("where", ["stored", "elsewhere", "table", "property"])
+def test_an_order_that_a_person_chose_is_left(where: str, workspace: Workspace) -> None:
+    """Whatever says how rows lie, before or after the layout was applied, holds: the layout is not applied, or goes."""
+    table = spread(workspace)
+
+    def choose() -> None:
+        match where:
+            case "stored":
+                set_rule(workspace, compact__sort_order="id")
+            case "elsewhere":
+                store = workspace.app.runtime.store
+                store.rules.put(("lake", "sales"), {"compact.strategy": "binpack"}, "one", workspace.clock.now(), None)
+            case "table":
+                with table.refresh().update_sort_order() as change:
+                    change.asc("id", IdentityTransform())
+            case "property":
+                with table.refresh().transaction() as change:
+                    change.set_properties({"icewright.compact.sort_order": "id"})
+
+    if where != "stored":  # a person's version is in the place of ours
+        assert applied(workspace).verdict is LayoutVerdict.APPLY
+        choose()
+        assert applied(workspace).verdict is LayoutVerdict.TAKE_BACK
+        assert rule(workspace) == {}
+    else:
+        choose()
+    before = rule(workspace)
+    found = applied(workspace)
+    assert (found.verdict, rule(workspace)) == (LayoutVerdict.KEEP, before)
+    assert "that stays as it is" in found.reason
+
+
+def test_a_rule_that_changes_during_the_trials_wins(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a person sets meanwhile is not overwritten: the run ends, and the next one sees it."""
+    spread(workspace)
+    trial = LayoutTrials.run
+
+    def meanwhile(self: LayoutTrials) -> LayoutReport:
+        set_rule(workspace, compact__sort_order="day")
+        return trial(self)
+
+    monkeypatch.setattr(LayoutTrials, "run", meanwhile)
+    with pytest.raises(CommitConflict, match="somebody changed the rule"):
+        applied(workspace)
+    assert rule(workspace) == {"compact.sort_order": "day"}
+
+
+def test_a_crash_leaves_a_layout_with_its_record_or_none(workspace: Workspace) -> None:
+    """Killed right after the rule was set, the next run knows the layout, what was before, and watches it."""
+    spread(workspace)
+
+    class Killed(BaseException):
+        """A kill is no error."""
+
+    def kill(*_: object) -> None:
+        raise Killed
+
+    dying = replace(workspace.runtime({"layout.apply": True}), emit=kill)
+    with pytest.raises(Killed):
+        apply_layout(dying, ref(NAME), FILTERS[:1], 100)
+    assert rule(workspace)["layout.read_before"] == 1.0
+    found = applied(workspace)
+    assert (found.verdict, "100% before" in found.reason) == (LayoutVerdict.KEEP, True)
+
+
+def test_a_person_s_undo_is_the_last_word(workspace: Workspace) -> None:
+    """Settings that a person removes are not applied again, and those that a person sets again are the person's."""
+    spread(workspace)
+    applied(workspace)
+    order = dict(rule(workspace))
+    set_rule(workspace)
+    assert "was applied before" in applied(workspace).reason
+    set_rule(workspace, **order)
+    assert "that stays as it is" in applied(workspace).reason

@@ -125,6 +125,23 @@ def test_advice_on_tables(workspace: Workspace) -> None:
     assert "no advice on 1 table" in workspace("advise", SESSIONS).out
 
 
+def test_layouts_are_applied_by_command(workspace: Workspace) -> None:
+    """What is decided stands below the trials, in words and as JSON; without filters or permission nothing is tried."""
+    (name,) = workspace.make(partial(metrics, commits=2, rows_per_file=2))
+    filters = workspace.home / "filters.txt"
+    filters.write_text("# of a dashboard\n", encoding="utf-8")
+    asked = ("advise", name, "--filters", str(filters))
+    assert "has no filter" in workspace(*asked).err
+    filters.write_text("load > 0\n", encoding="utf-8")
+    assert "go with --apply" in workspace(*asked, "--dry-run").err
+    assert "--filters FILE" in workspace("advise", name, "--apply").err
+    refused = workspace(*asked, "--apply")
+    assert (refused.code, "layout.apply is false" in refused.err) == (1, True)
+    workspace.write("policy: [{set: {layout.apply: true}}]\n")
+    assert workspace(*asked, "--apply", "--json").json["verdict"] == "keep"
+    assert "would keep: the filters read" in workspace(*asked, "--apply", "--dry-run").out
+
+
 def test_a_check_of_all_tables(workspace: Workspace) -> None:
     """The exit code is 1 when a file is at fault; the table, the file and the snapshots that need it are named."""
     workspace.make(HISTORY, sessions)

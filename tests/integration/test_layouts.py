@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from icewright.core.layout import LayoutDecision, LayoutVerdict
 from icewright.core.policy import Operation
 from icewright.core.runs import OperationState
 from icewright.core.steps import Due, NotDue
+from icewright.flow.layout import apply_layout
+from icewright.testing import FixedClock
 from tests.integration.bench import Bench
 from tests.integration.compacting import at_rest, compacted
 from tests.integration.tables import backdate_all, create, insert
@@ -127,3 +132,29 @@ def test_sorted_small_files_are_merged_in_order(bench: Bench, new_name: Callable
     assert done.metrics["gb_hours_predicted"] > 0
     again = bench.evaluate(name, BY_ID).verdicts[Operation.COMPACT]
     assert isinstance(again, NotDue)
+
+
+def test_an_applied_layout_is_written_watched_and_taken_back(bench: Bench, new_name: Callable[[str], str]) -> None:
+    """Compaction writes what the filters asked for, they read a tenth of it, and other queries end it."""
+    name = new_name("advised")
+    fill(bench, made(bench, name, {"write.target-file-size-bytes": "60000"}), 6000, files=8)
+    backdate_all(bench, name, 50, 40)
+
+    def decided(filters: str, days: float = 0) -> LayoutDecision:
+        """What is done about the layout after so many days."""
+        runtime = bench.with_knobs({"layout.apply": True})
+        later = replace(runtime, clock=FixedClock(datetime.now(UTC) + timedelta(days=days)))
+        return apply_layout(later, bench.ref(name), [filters], 50)[1]
+
+    assert decided("x = 17").verdict is LayoutVerdict.APPLY
+    assert "no compaction" in decided("x = 17", 8).reason
+    compacted(bench, name, SMALL)
+    watched = decided("x = 17", 6)
+    assert (watched.verdict, "judged from" in watched.reason) == (LayoutVerdict.KEEP, True)
+    helped = decided("x = 17", 8)
+    assert (helped.verdict, "no other layout is clearly better" in helped.reason) == (LayoutVerdict.KEEP, True), helped
+    assert float(helped.reason.split("read ")[1].split("%")[0]) < 25
+    other = decided("said > 'a'", 8)
+    assert (other.verdict, "does not help" in other.reason) == (LayoutVerdict.TAKE_BACK, True), other
+    at_rest(bench, name, SMALL)
+    assert decided("x = 17", 9).verdict is LayoutVerdict.KEEP

@@ -9,7 +9,7 @@ import typer
 
 from icewright.app import output
 from icewright.app.cli.backend import backend
-from icewright.app.cli.base import Json, OptionalTable, app, known_table, open_application
+from icewright.app.cli.base import DryRun, Json, OptionalTable, app, known_table, open_application
 from icewright.app.output import echo, escape, size
 from icewright.core.errors import UsageError
 from icewright.core.words import count
@@ -29,14 +29,30 @@ def advise(
             help="Try layouts of the rows for these filters, one a line; # begins a comment.",
         ),
     ] = None,
+    apply: Annotated[
+        bool,
+        typer.Option(
+            "--apply",
+            help="Where layout.apply allows it, set the layout that pays; take back the one that does not help.",
+        ),
+    ] = False,
+    runs_per_day: Annotated[
+        float | None,
+        typer.Option("--runs-per-day", min=0, help="How often all filters run; without it, by pushed scan events."),
+    ] = None,
+    dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
     """Say what no maintenance fixes: writers and partitions to change.
 
-    Nothing is changed: each line has what was seen, the remedy, and what comes of it. With `--filters`, say in which
-    order of rows the queries of a table would read the fewest bytes, by a sample.
+    Each line has what was seen, the remedy, and what comes of it. With `--filters`, say in which order of rows the
+    queries of a table would read the fewest bytes, by a sample. Nothing is changed but by `--apply`.
     """
+    if (dry_run or runs_per_day is not None) and not apply:
+        raise UsageError("--dry-run and --runs-per-day go with --apply")
     if filters is None:
+        if apply:
+            raise UsageError("--apply: name the filters of the queries by --filters FILE")
         documents = backend().advise(table)
         if as_json:
             output.print_json(documents)
@@ -45,17 +61,36 @@ def advise(
         return
     if table is None:
         raise UsageError("--filters: name the table whose queries have these filters")
-    try:
-        lines = map(str.strip, filters.read_text(encoding="utf-8").splitlines())
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--filters {filters}: {error}") from error
-    texts = [line for line in lines if line and not line.startswith("#")]
+    texts = _read_filters(filters)
+    decision = None
     with open_application() as opened:
-        report = opened.runtime.engine.try_layouts(known_table(opened, table).ref, texts)
+        runtime, ref = opened.runtime, known_table(opened, table).ref
+        if apply:
+            from icewright.flow.layout import apply_layout
+
+            report, decision = apply_layout(runtime, ref, texts, runs_per_day, dry_run=dry_run)
+        else:
+            report = runtime.engine.try_layouts(ref, texts)
     if as_json:
-        output.print_json(_document(report))
+        decided = {} if decision is None else {"verdict": str(decision.verdict), "reason": decision.reason}
+        output.print_json(_document(report) | decided)
     else:
         _show_layouts(report)
+        if decision is not None:
+            verb = decision.verdict.replace("_", " ")
+            echo(f"[bold]{'would ' if dry_run else ''}{verb}[/]: {escape(decision.reason)}")
+
+
+def _read_filters(path: Path) -> list[str]:
+    """Return the filters of a file, one a line. Raises `UsageError` where there are none."""
+    try:
+        lines = map(str.strip, path.read_text(encoding="utf-8").splitlines())
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--filters {path}: {error}") from error
+    texts = [line for line in lines if line and not line.startswith("#")]
+    if not texts:
+        raise UsageError(f"--filters {path}: it has no filter")
+    return texts
 
 
 def _show_advice(documents: list[dict[str, Any]]) -> None:

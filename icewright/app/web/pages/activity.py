@@ -32,6 +32,7 @@ _KINDS = (
     "settled",  # by an earlier release
     "vacuumed",
     "archived",
+    "layout_changed",
     "catalog_failed",
     "reports_failed",
 )

@@ -1,0 +1,90 @@
+"""Layouts of rows applied by rule: where a policy allows it, what the filters of queries show is set and watched.
+
+A layout is three settings of the table's stored rule: two by which compaction writes, and what the filters read before.
+One version of the rule has them all, so that no crash parts a layout from its record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from itertools import takewhile
+from typing import Any
+
+from icewright.core.effective import Knobs
+from icewright.core.errors import CommitConflict, Refused
+from icewright.core.layering import parse_settings
+from icewright.core.layout import AppliedLayout, LayoutDecision, LayoutReport, LayoutRule, LayoutVerdict
+from icewright.core.policy import Operation
+from icewright.core.rewriting import LAYOUT_APPLY, LAYOUT_PAYS, LAYOUT_READ, LAYOUT_WATCH, SORT_ORDER, STRATEGY
+from icewright.core.table import TableMetadata, TableRef
+from icewright.flow.runtime import Runtime
+from icewright.ports.views import RuleVersion
+
+LAYOUT_CHANGED = "layout_changed"  # kind of the event that tells people of a change
+_KNOBS = (STRATEGY, SORT_ORDER)
+_BY = ", by icewright advise"  # end of the author of versions that are ours
+
+
+def apply_layout(
+    runtime: Runtime, ref: TableRef, filters: Sequence[str], runs_per_day: float | None, *, dry_run: bool = False
+) -> tuple[LayoutReport, LayoutDecision]:
+    """Try layouts for the filters of a table's queries, and apply, keep or take back one.
+
+    `runs_per_day`: how often all filters run; None: by the queries that were pushed. Raises `Refused` where the policy
+    does not allow it, `UsageError` for what is no filter, `CommitConflict` when somebody changes the rule meanwhile.
+    """
+    versions = runtime.store.rules.versions(ref.parts)  # before the policy, so that a later change is a conflict
+    metadata, policy = runtime.catalog(ref).load(ref), runtime.policy()
+    knobs = policy.knobs_for(ref, metadata)
+    if not knobs[LAYOUT_APPLY]:
+        raise Refused(f"{ref}: no layout is applied, as {LAYOUT_APPLY.name} is false: set it in a policy of the table")
+    if runs_per_day is None:
+        item = runtime.store.views.table_item(ref)
+        runs_per_day = item.queries_per_day / max(1, len(filters)) if item is not None else 0.0
+    report = runtime.engine.try_layouts(ref, filters)
+    applied = _applied(runtime, metadata, versions)
+    tried = [_order(version.settings) for version in versions if version.author.endswith(_BY)]
+    chosen = _chosen(metadata, knobs, f"{'.'.join(ref.parts)} (store)" if applied is not None else "")
+    rule = LayoutRule(runs_per_day, knobs[LAYOUT_PAYS], timedelta(days=knobs[LAYOUT_WATCH]))
+    now = runtime.clock.now()
+    decision = rule.decide(report, applied, tried, chosen, now)
+    if dry_run or decision.verdict is LayoutVerdict.KEEP:
+        return report, decision
+    newest, version = (versions[0].settings, versions[0].version) if versions else ({}, 0)
+    settings = {name: value for name, value in newest.items() if name not in (*_order(newest), LAYOUT_READ.name)}
+    if decision.verdict is LayoutVerdict.APPLY:
+        layout = {**report.settings, LAYOUT_READ.name: round(report.share, 4)}
+        settings |= parse_settings(str(ref), layout, policy.guardrails)
+    if runtime.store.rules.put(ref.parts, settings, f"{runtime.trigger.actor}{_BY}", now, version) is None:
+        raise CommitConflict(
+            f"{ref}: somebody changed the rule of the table meanwhile, and no layout was changed: try again"
+        )
+    runtime.record_event(LAYOUT_CHANGED, ref, {"summary": decision.reason, **_order(settings)})
+    return report, decision
+
+
+def _order(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {knob.name: settings[knob.name] for knob in _KNOBS if knob.name in settings}
+
+
+def _applied(runtime: Runtime, metadata: TableMetadata, versions: Sequence[RuleVersion]) -> AppliedLayout | None:
+    """Return the layout of the newest version of the rule if the first version that has it is ours."""
+    order = _order(versions[0].settings) if versions else {}
+    *_, first = takewhile(lambda version: _order(version.settings) == order, versions) if order else (None,)
+    if first is None or not first.author.endswith(_BY):
+        return None
+    compacted = runtime.store.runs.history(metadata.ref, metadata.table_uuid).get(Operation.COMPACT)
+    written = compacted is not None and compacted.worked is not None and compacted.worked > first.at
+    return AppliedLayout(first.at, order, first.settings[LAYOUT_READ.name], written)
+
+
+def _chosen(metadata: TableMetadata, knobs: Knobs, ours: str) -> str:
+    """Return what a person says of the order of the table's rows: the table itself, or anything but our own rule."""
+    if metadata.sort_order is not None:
+        return f"the table has the sort order {metadata.sort_order}"
+    for knob in _KNOBS:
+        for origin in knobs.origins.get(knob.name, ()):
+            if origin.rule != ours:
+                return f"{origin.level} {origin.rule} sets {knob.name}"
+    return ""
