@@ -205,7 +205,7 @@ def _errors() -> Iterator[str]:
 
 def _commands() -> Iterator[str]:
     yield "# Commands\n"
-    yield "Exit codes: 0 done or nothing to do, 1 failed, 2 usage or configuration, 3 partial.\n"
+    yield "Exit codes: 0 done or nothing to do, 1 failed, 2 usage or configuration, 3 partial, 130 Ctrl-C.\n"
     group: Any = typer.main.get_command(app)
     for path, command in _leaf_commands((), group):
         usage = " ".join(str(p.metavar) for p in command.params if p.param_type_name == "argument")

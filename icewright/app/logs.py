@@ -57,6 +57,8 @@ class _Handler(logging.StreamHandler[TextIO]):
 
     def __init__(self, level: str, *, readable: bool, secrets: Iterable[str]) -> None:
         super().__init__(cast("TextIO", _StandardError()))
+        # Py4J logs the traceback of each Ctrl-C
+        self.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], KeyboardInterrupt)))
         self._structured = partial(_structured, self.stream, level, readable=readable, secrets=tuple(secrets))
 
     def format(self, record: logging.LogRecord) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from functools import partial
 from typing import Any
 
 import pytest
 
+from icewright.adapters.engines.service.expire_snapshots import ExpireInService
 from icewright.app.demo.tables import clicks, events, ledger, metrics, shared, uploads
 from icewright.core.words import count
 from tests.cli.workspace import Workspace
@@ -27,6 +29,25 @@ def only(document: Any) -> Any:
     (operation,) = document["operations"]
     assert operation.keys() >= OPERATION
     return operation
+
+
+def test_an_interrupted_run_says_what_becomes_of_it(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C is one sentence and exit code 130; the job is interrupted, and the next run does the work."""
+    (name,) = workspace.make(HISTORY)
+
+    def pressed(*_: Any) -> None:
+        logging.getLogger("py4j").error("KeyboardInterrupt while sending command.", exc_info=KeyboardInterrupt())
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ExpireInService, "run", pressed)
+        stopped = workspace("run", name, "--op", "expire_snapshots")
+    assert stopped.code == 130
+    assert stopped.err.count("\n") == 3, "two events and the sentence"
+    assert "interrupted: `icewright history`" in stopped.err
+    (job,) = workspace("history", name, "--json").json["jobs"]
+    assert job["state"] == "interrupted"
+    assert workspace("run", name, "--op", "expire_snapshots", "--json").json["state"] == "succeeded"
 
 
 @pytest.mark.cases(73, 74)

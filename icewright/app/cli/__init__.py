@@ -1,4 +1,4 @@
-"""The command line. Exit codes: 0 done or nothing to do, 1 failed, 2 usage or configuration, 3 partial."""
+"""The command line. Exit codes: 0 done or nothing to do, 1 failed, 2 usage or configuration, 3 partial, 130 Ctrl-C."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from icewright.core.errors import ConfigError, IcewrightError, UsageError
 
 # Building the parameters of all commands takes as long as a short command; a process builds them once.
 _command = cache(typer.main.get_command)
+_INTERRUPTED = 130  # Typer's exit code for Ctrl-C, about which it prints nothing
 
 
 def main() -> None:
@@ -39,3 +40,7 @@ def main() -> None:
     except IcewrightError as error:
         output.error(error)
         sys.exit(2 if isinstance(error, UsageError) else 1)
+    except SystemExit as ended:
+        if ended.code == _INTERRUPTED:
+            output.error("interrupted: `icewright history` lists what had begun; the next command settles it")
+        raise
