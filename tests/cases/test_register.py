@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from icewright.core.errors import IcewrightError, Refused
+from icewright.core.errors import IcewrightError, Refused, UsageError
 from icewright.core.paths import local_path
 from icewright.core.registering import RegisterResult
 from icewright.flow.cycle import look
@@ -210,6 +212,69 @@ def test_a_lost_metadata_file_is_replaced_by_the_one_before(workspace: Workspace
     table = workspace.icebergs["lake"].load_table(NAME)
     table.append(table.scan().to_arrow())
     assert len(workspace.read()["main"]) == 4
+
+
+def test_a_lost_file_of_a_table_elsewhere_is_not_replaced(workspace: Workspace) -> None:
+    """The name is another table's, beside this one: its entry stays, for whoever finds its file again."""
+    folder = bare(workspace)
+    workspace.unregister(NAME)
+    lost = f"file://{folder.parent}/other/metadata/00000-a.metadata.json"
+    workspace.register("sales.other", lost)
+    with pytest.raises(Refused, match="exists already"):
+        go(workspace, folder, name="sales.other", replace_lost=True)
+    assert [pointer.metadata_location for pointer in workspace.app.runtime.catalogs["lake"].pointers()] == [lost]
+
+
+def test_a_person_names_the_file_that_replaces_a_lost_one(workspace: Workspace) -> None:
+    """It lies in the place of the lost one, as a folder would."""
+    folder = bare(workspace)
+    first = workspace.metadata().metadata_log[0]
+    newest(folder).unlink()
+    go(workspace, first.removeprefix("file://"), replace_lost=True)
+    assert workspace.metadata().metadata_location == first
+
+
+def test_a_table_comes_back_beside_another_of_its_former_name(workspace: Workspace) -> None:
+    """Its name was given to a new table meanwhile, in a place of its own."""
+    folder = bare(workspace)
+    rows = workspace.read()
+    look(workspace.app.runtime, ["lake"], force=True)
+    workspace.unregister(NAME)
+    workspace.icebergs["lake"].create_table(NAME, ROWS.schema, location=f"file://{workspace.home}/anew")
+    go(workspace, folder, name="sales.back")
+    assert workspace.read("sales.back") == rows
+
+
+def test_a_fault_in_an_earlier_snapshot_is_told(workspace: Workspace) -> None:
+    """What the current snapshot needs is there: the table is registered, and the note says to check it."""
+    craft = workspace.craft()
+    workspace.commits(craft, [400, 300])
+    folder = workspace.publish(craft)
+    min((folder / "data").rglob("*.parquet"), key=lambda path: path.stat().st_mtime_ns).unlink()
+    workspace.unregister(NAME)
+    assert go(workspace, folder).notes == ("1 fault in earlier snapshots: check the table",)
+    assert workspace.metadata().snapshots
+
+
+def test_a_table_with_its_metadata_elsewhere_is_registered(workspace: Workspace) -> None:
+    """Its properties name that folder as its own."""
+    elsewhere = workspace.home / "elsewhere"
+    table = workspace.icebergs["lake"].create_table(
+        NAME, ROWS.schema, properties={"write.metadata.path": f"file://{elsewhere}"}
+    )
+    table.append(ROWS)
+    workspace.unregister(NAME)
+    assert go(workspace, elsewhere).metadata_location.startswith(f"file://{elsewhere}/")
+    assert len(workspace.read()["main"]) == 1
+
+
+def test_a_catalog_that_takes_no_files_is_told(workspace: Workspace) -> None:
+    """Of a plug-in that cannot register, the error says so before anything is read."""
+    folder = bare(workspace)
+    catalogs: dict[str, Any] = {**workspace.app.runtime.catalogs, "lake": object()}
+    workspace.app = replace(workspace.app, runtime=replace(workspace.app.runtime, catalogs=catalogs))
+    with pytest.raises(UsageError, match="takes no tables by their metadata files"):
+        go(workspace, folder)
 
 
 def test_a_crash_between_both_steps_of_a_replacement_is_taken_up(
