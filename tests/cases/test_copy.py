@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from icewright.core.copying import MARKER, CopyResult
 from icewright.core.errors import IcewrightError, MetadataUnreadable, Refused, UnsupportedTable
 from icewright.flow.copy import copy_table, restore_beside
 from icewright.flow.cycle import look
-from icewright.ports import RemoveSnapshots
+from icewright.ports import CopyRequest, RemoveSnapshots
 from tests.cases.conftest import ground, workspace
 from tests.cases.test_integrity import FAULTS
 from tests.cases.test_open_world import ROWS
@@ -276,6 +277,56 @@ def test_a_copy_with_commits_of_its_own_is_not_copied_to(workspace: Workspace) -
     with pytest.raises(Refused, match="commits of its own"):
         copy(workspace)
     assert len(metadata_files(workspace)) == 2
+
+
+def test_a_copy_goes_on_where_the_table_has_moved(workspace: Workspace) -> None:
+    """An error on a table that stays is raised at once; on one that others change all the time, after five attempts."""
+    workspace.table()
+    runtime, catalog = workspace.app.runtime, workspace.icebergs["lake"]
+    workspace.detect()
+
+    @dataclass
+    class Failing:
+        moving: bool
+        attempts: int = 0
+
+        def copy(self, request: CopyRequest) -> CopyResult:
+            self.attempts += 1
+            if self.moving:
+                table = catalog.load_table(NAME)
+                table.append(table.scan().to_arrow())
+            raise MetadataUnreadable(f"{request.base.ref} cannot be read")
+
+    for moving, attempts in ((False, 1), (True, 5)):
+        engine: Any = Failing(moving)
+        with pytest.raises(MetadataUnreadable):
+            copy_table(replace(runtime, engine=engine), ref(NAME), f"file://{workspace.home}/copy")
+        assert engine.attempts == attempts
+    assert not runtime.store.pins.list(ref(NAME), workspace.metadata().table_uuid)
+
+
+def test_a_snapshot_that_has_expired_is_not_copied(workspace: Workspace) -> None:
+    """It went between the moment at which a person named it and the copy."""
+    workspace.table()
+    with pytest.raises(Refused, match="has expired meanwhile"):
+        copy_table(workspace.app.runtime, ref(NAME), f"file://{workspace.home}/copy", snapshot_id=1)
+
+
+@pytest.mark.parametrize("logged", [True, False])
+def test_a_registered_copy_without_commits_is_copied_to(workspace: Workspace, logged: bool) -> None:
+    """The table's log names the version that was copied, whose file is gone; or that is there, and the log is short."""
+    workspace.table()
+    table = workspace.icebergs["lake"].load_table(NAME)
+    with table.transaction() as transaction:
+        transaction.set_properties({"write.metadata.previous-versions-max": "100" if logged else "1"})
+    first, old = copy(workspace), workspace.metadata_file()
+    workspace.icebergs["pond"].register_table(NAME, first.metadata_location)
+    for _ in range(2):
+        table.append(table.scan().to_arrow())
+    if logged:
+        old.unlink()
+    assert (old.name in " ".join(workspace.metadata().metadata_log)) is logged
+    assert copy(workspace).files == 6
 
 
 def test_an_encrypted_table_is_not_copied(workspace: Workspace) -> None:
