@@ -87,21 +87,22 @@ def plan_points(
     A state that lasts over several times has one tag, named by the first of them: a table that nobody writes to gets
     no commits. Points are made for the times since the newest one; when there is none, for those since the last run,
     which ended at `since`, or for all that the history of main still knows. So what somebody dropped does not return.
+    A clock that ran ahead made the points of times that are to come: they go, as the table may be another then.
     """
     make: list[RecoveryPoint] = []
-    retire: list[RecoveryPoint] = []
+    retire = [point for point in points(metadata) if point.time > now]
     names = {ref.name for ref in metadata.refs}
     taken: list[str] = []
     head = next((ref.snapshot_id for ref in metadata.refs if ref.name == MAIN), None)
     history = [] if head is None else list(ancestors(metadata, head))
-    present = points(metadata)
+    present = [point for point in points(metadata) if point.time <= now]
     for cadence in Cadence:
         known = [p for p in present if p.cadence is cadence]
         if not (count := counts.get(cadence)):
             retire += known
             continue
         times = cadence.newest(count, now - LATE_COMMITS)
-        decided = known[-1].time if known else since and since - _LONGEST_RUN
+        decided = known[-1].time if known else since and min(since, now) - _LONGEST_RUN
         for time in times:
             if decided is not None and time <= decided:
                 continue

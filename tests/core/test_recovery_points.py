@@ -139,6 +139,17 @@ def test_a_point_goes_when_a_later_one_covers_the_oldest_time(ages: list[int], r
     assert [NOW - p.time for p in plan.retire] == [age * HOUR for age in retired]
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_a_clock_that_ran_ahead_stops_no_points(*, known: bool) -> None:
+    """A point of a time that has not come is retired, and neither it nor a run of such a time hinders other points."""
+    early = RecoveryPoint(Cadence.HOURLY, NOW + HOUR, 2)
+    of = metadata([9, 2.5, 0.05], refs=[SnapshotRef(MAIN, RefKind.BRANCH, 3), *([early.tag] if known else [])])
+    plan = plan_points(of, {Cadence.HOURLY: 2}, NOW + LATE_COMMITS, NOW + 9000 * HOUR)
+    assert ([(p.time, p.snapshot_id) for p in plan.make][-1:], plan.retire) == ([(NOW, 3)], (early,) * known)
+    of = applied(of, plan)
+    assert plan_points(of, {Cadence.HOURLY: 2}, NOW + LATE_COMMITS, NOW + 9000 * HOUR) == PointPlan()
+
+
 def test_a_cadence_that_is_not_asked_for_any_more_is_retired() -> None:
     """With other points still asked for, those of a count of 0 go."""
     hourly, daily = RecoveryPoint(Cadence.HOURLY, NOW, 2), RecoveryPoint(Cadence.DAILY, NOW.replace(hour=0), 1)

@@ -42,7 +42,10 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
         cost=service_cost(1),
         why="; ".join(
             f"{words}: {_by_cadence(found)}"
-            for found, words in ((plan.make, "states without a tag"), (plan.retire, "tags past their time"))
+            for found, words in (
+                (plan.make, "states without a tag"),
+                (plan.retire, "tags past their time, or before it"),
+            )
             if found
         ),
     )
