@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from pyiceberg.table import Table
 
-from icewright.core.errors import CommitStateUnknown, Refused, TerminalError, UsageError
+from icewright.core.errors import CommitConflict, CommitStateUnknown, LeaseLost, Refused, TerminalError, UsageError
 from icewright.core.policy import Operation
 from icewright.core.recovery import points
 from icewright.core.runs import JobState
@@ -201,6 +202,42 @@ def test_a_tag_in_between_does_not_stop_it(workspace: Workspace, monkeypatch: py
     go(workspace, str(target))
     after = workspace.metadata()
     assert (after.current_snapshot_id, len(after.refs)) == (target, 3)
+
+
+def test_a_tag_of_the_same_name_in_between_stays(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who made a tag of the name that the state before was to get keeps it: the restore is refused."""
+    workspace.table(hours=AGES)
+    first, second = (s.snapshot_id for s in workspace.metadata().snapshots[:2])
+
+    def overtaken(commit_: Any, base: Any, change: Any) -> Any:
+        if len(base.refs) == 1:
+            commit_(base, SetRefs((replace(change.refs[1], snapshot_id=second),)))
+        return commit_(base, change)
+
+    hooked(monkeypatch, workspace, overtaken)
+    with pytest.raises(Refused, match="there is a tag icewright-before-restore-"):
+        go(workspace, str(first))
+    assert [each.snapshot_id for each in workspace.metadata().refs if each.name != "main"] == [second]
+
+
+def test_a_worker_that_was_given_up_commits_nothing(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that comes back after another ended its job and took the table leaves the table as it is."""
+    workspace.table(hours=AGES)
+    before, jobs = workspace.metadata(), workspace.app.runtime.store.jobs
+
+    def taken(commit_: Any, base: Any, change: Any) -> Any:
+        job, *others = jobs.list()
+        if others:
+            return commit_(base, change)
+        jobs.finish(job.job_id, JobState.INTERRUPTED, "its process ended", workspace.clock.now())
+        assert jobs.claim(job.ref, job.table_uuid, (), workspace.app.runtime.trigger, workspace.clock.now())
+        raise CommitConflict("a writer was first")
+
+    hooked(monkeypatch, workspace, taken)
+    with pytest.raises(LeaseLost):
+        go(workspace, str(before.snapshots[0].snapshot_id))
+    assert workspace.metadata() == before
+    assert {job.state for job in jobs.list()} == {JobState.INTERRUPTED, JobState.RUNNING}
 
 
 @pytest.mark.parametrize("landed", [True, False])

@@ -21,7 +21,7 @@ from icewright.app.web.running import serving
 from icewright.app.worker import Worker
 from icewright.client import Client
 from icewright.core.policy import Operation
-from icewright.ports import FleetPause
+from icewright.ports import FleetPause, RemoveSnapshots
 from tests.cases.conftest import ground, workspace
 from tests.cases.test_repair import grown
 from tests.cases.test_restore import commit, iceberg
@@ -100,6 +100,20 @@ def test_a_writer_that_comes_between_keeps_its_commit(workspace: Workspace, clie
     job = client.get(f"{API}/jobs/{queued['job_id']}").json()
     assert (job["state"], "a writer has committed snapshot" in job["summary"]) == ("failed", True)
     assert "a writer has committed" in problem(client.post(f"{URL}/restore", json=body), 409)["detail"]
+    assert workspace.metadata() == before
+
+
+def test_a_state_that_expires_in_between_is_not_returned_to(workspace: Workspace, client: TestClient) -> None:
+    """Between request and job the job fails, and says so; after that nobody can ask for the state."""
+    known(workspace)
+    first = workspace.metadata().snapshots[1].snapshot_id
+    queued = client.post(f"{URL}/restore", json={"to": str(first)}).json()
+    lake = workspace.app.runtime.catalogs["lake"]
+    before = lake.commit(workspace.metadata(), RemoveSnapshots(frozenset({first}), frozenset()))
+    worked(workspace)
+    job = client.get(f"{API}/jobs/{queued['job_id']}").json()
+    assert (job["state"], f"snapshot {first} has expired meanwhile" in job["summary"]) == ("failed", True), job
+    assert "any more" in problem(client.post(f"{URL}/restore", json={"to": str(first)}), 422)["detail"]
     assert workspace.metadata() == before
 
 
