@@ -140,6 +140,29 @@ class Client:
         body = {"drop_lost": drop_lost, "approved_rows": approved_rows, "dry_run": dry_run}
         return self._document("POST", f"/tables/{_segment(table)}/repair", json=body)
 
+    def erase(self, table: str, where: str, *, dry_run: bool = False) -> Document:
+        """Queue an erasure of rows, or a search for them; `result` returns what the job found."""
+        return self._document("POST", f"/tables/{_segment(table)}/erase", json={"where": where, "dry_run": dry_run})
+
+    def copy(self, table: str, to: str, *, dry_run: bool = False) -> Document:
+        """Queue a copy of a table to another place, or report what would be copied."""
+        return self._document("POST", f"/tables/{_segment(table)}/copy", json={"to": to, "dry_run": dry_run})
+
+    def register(
+        self, catalog: str, name: str, place: str, *, replace_lost: bool = False, dry_run: bool = False
+    ) -> Document:
+        """Register a table from its files alone, or report what would be registered."""
+        body = {"name": name, "place": place, "replace_lost": replace_lost, "dry_run": dry_run}
+        return self._document("POST", f"/catalogs/{_segment(catalog)}/register", json=body)
+
+    def result(self, job_id: str) -> Document:
+        """Return what a job without operations found or made."""
+        return cast(Document, self._get(f"/jobs/{_segment(job_id)}/result")["document"])
+
+    def certificate(self, job_id: str) -> Document:
+        """Return the signed certificate of an erasure."""
+        return self._get(f"/jobs/{_segment(job_id)}/certificate")
+
     def vacuum(self, catalog: str, *, dry_run: bool = False) -> Document:
         """Start a vacuum of a catalog, or report what it would do."""
         return self._document("POST", f"/catalogs/{_segment(catalog)}/vacuum", json={"dry_run": dry_run})

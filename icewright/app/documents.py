@@ -6,7 +6,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from icewright.core.capacity import Limits
-from icewright.core.copying import CopyResult
 from icewright.core.recovery import PointCosts, points
 from icewright.core.restore import total_rows
 from icewright.flow.undoable import removed_snapshots
@@ -15,23 +14,14 @@ from icewright.ports import RestoreSnapshots
 if TYPE_CHECKING:
     from icewright.core.alerts import Alert
     from icewright.core.plan import MaintenancePlan
-    from icewright.core.registering import RegisterResult
     from icewright.core.runs import Outcome
     from icewright.core.table import Snapshot, TableMetadata
     from icewright.flow.cycle import CycleResult
-    from icewright.flow.erase import ErasureResult
     from icewright.flow.execute import JobResult
-    from icewright.flow.repair import RepairResult
     from icewright.flow.restore import RestoreResult
     from icewright.flow.undo import UndoResult
     from icewright.flow.vacuum import VacuumResult
     from icewright.ports import JobRow, Removal, WaitingDeletions
-
-
-def copy_document(result: CopyResult | RegisterResult) -> dict[str, Any]:
-    """Return what was copied, or registered."""
-    summary = {"summary": result.summary} if isinstance(result, CopyResult) else {}
-    return {"table": str(result.ref), **{k: v for k, v in asdict(result).items() if k != "ref"}, **summary}
 
 
 def job_document(job: JobResult, *, files: bool = False) -> dict[str, Any]:
@@ -223,38 +213,6 @@ def points_document(metadata: TableMetadata, limits: Limits, costs: PointCosts |
         )
     priced = {"bytes": costs and costs.bytes, "money_per_month": costs and limits.storage_money(costs.bytes)}
     return {"table": str(metadata.ref), "items": items, **priced}
-
-
-def repair_document(result: RepairResult) -> dict[str, Any]:
-    """Return the repair of a table, or its dry run, as a JSON document."""
-    report, plan = result.report, result.plan
-    return {
-        "table": str(report.ref),
-        "dry_run": result.dry_run,
-        "job_id": result.job_id,
-        "faults": len(report.faults),
-        "actions": [asdict(action) for action in plan.actions],
-        "unrepaired": [{**asdict(one.fault), "reason": one.reason} for one in plan.unrepaired],
-        "lost_rows": plan.lost_rows,
-        "tag": result.tag,
-        "summary": result.summary,
-    }
-
-
-def erasure_document(result: ErasureResult) -> dict[str, Any]:
-    """Return what an erasure found, what it ran, and what is left, as a JSON document."""
-    report = result.after
-    return {
-        "table": str(report.ref),
-        "predicate": report.predicate,
-        "job_id": result.job.job_id if result.job else None,
-        "job": result.job.summary if result.job else None,
-        "searched_files": len(report.searched),
-        "found": [asdict(one) for one in report.found],
-        "unread": dict(report.unread),
-        "steps": [asdict(step) for step in result.steps],
-        "summary": result.summary,
-    }
 
 
 def snapshot_document(snapshot: Snapshot) -> dict[str, Any]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 from icewright.core.paths import Location, canonical, split
@@ -72,6 +73,12 @@ class CopyResult:
         """Return the result in one line."""
         verb = "would be copied" if self.dry_run else "copied"
         return f"{self.files:,} files of {byte_size(self.bytes)} {verb}, {self.present:,} were there already"
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """Return the result as JSON."""
+        values = {name: value for name, value in asdict(self).items() if name != "ref"}
+        return {"table": str(self.ref), **values, "summary": self.summary}
 
 
 def uuid_of_copy(table_uuid: str, place: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Any
 
 from icewright.core.policy import Operation
 from icewright.core.table import TableRef
@@ -91,6 +92,19 @@ class ErasureStep:
     operation: Operation | None  # None: a person, or time
     remedy: str
     until: datetime | None  # when the last of the files may go, where age alone keeps them
+
+    @staticmethod
+    def of(document: Mapping[str, Any]) -> ErasureStep:
+        """Return a step by its document, in which a time may be text."""
+        operation, until = document["operation"], document["until"]
+        return ErasureStep(
+            RowPlace(document["place"]),
+            document["files"],
+            document["rows"],
+            None if operation is None else Operation(operation),
+            document["remedy"],
+            datetime.fromisoformat(until) if isinstance(until, str) else until,
+        )
 
     def late(self, by: datetime) -> bool:
         """Return whether the rows stay after this time unless a person does something."""

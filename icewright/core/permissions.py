@@ -47,9 +47,11 @@ class Action(enum.StrEnum):
     JOBS_DELETE = "jobs.delete"
     JOBS_UNDO = "jobs.undo"
     TABLES_RESTORE = "tables.restore"
+    TABLES_ERASE = "tables.erase"
     POLICIES_CHANGE = "policies.change"
     CATALOGS_VACUUM = "catalogs.vacuum"
     CATALOGS_CHANGE = "catalogs.change"
+    TABLES_COPY = "tables.copy"
     AUDIT_READ = "audit.read"
     TOKENS_MANAGE = "tokens.manage"
 
@@ -87,10 +89,12 @@ PERMISSIONS: Mapping[Action, Permission] = {
     Action.JOBS_DELETE: Permission(_OWNERS, f"start operations that delete: {', '.join(sorted(DELETING))}"),
     Action.JOBS_UNDO: Permission(_OWNERS, "undo jobs, and give up deletions that wait"),
     Action.TABLES_RESTORE: Permission(_OWNERS, "return tables to earlier states, and repair them"),
+    Action.TABLES_ERASE: Permission(_OWNERS, "look for rows by their values, erase them, and read what was found"),
     Action.POLICIES_CHANGE: Permission(_OWNERS, "change policy rules, or knobs of other operations for one run"),
     Action.CATALOGS_VACUUM: Permission(_OWNERS, "vacuum a whole catalog"),
     Action.AUDIT_READ: Permission(_OWNERS, "read the audit log"),
     Action.CATALOGS_CHANGE: Permission(_ADMINS, "enable catalogs, and set which tables are maintained"),
+    Action.TABLES_COPY: Permission(_ADMINS, "copy tables to any place, and register tables from any place"),
     Action.TOKENS_MANAGE: Permission(_ADMINS, "list, make and revoke tokens"),
 }
 

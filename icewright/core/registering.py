@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from icewright.core.errors import MetadataUnreadable, Refused
 from icewright.core.paths import key
@@ -26,6 +27,11 @@ class RegisterResult:
     replaced: str | None  # the metadata file that the catalog named before, and that is lost
     notes: tuple[str, ...]
     dry_run: bool
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """Return the result as JSON."""
+        return {"table": str(self.ref), **{name: value for name, value in asdict(self).items() if name != "ref"}}
 
 
 @dataclass(frozen=True, slots=True)

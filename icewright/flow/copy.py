@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
@@ -11,11 +11,14 @@ from icewright.core.errors import MetadataUnreadable, Refused, StorageUnavailabl
 from icewright.core.places import Spelling
 from icewright.core.restore import resolve
 from icewright.core.table import TableMetadata, TableRef
+from icewright.flow.operation import Request, load
 from icewright.flow.register import named_tables, register
 from icewright.flow.runtime import Runtime
-from icewright.ports import CopyRequest, Pointer, Registration, SnapshotPin
+from icewright.flow.table_job import TableJob
+from icewright.ports import CopyRequest, JobRow, Pointer, Registration, SnapshotPin
 from icewright.ports.rows import table_folder
 
+COPY = "copy"  # option of a copy's job: the place
 _ATTEMPTS = 5  # against expiries of other systems
 _SPELLING = Spelling()
 _PINNED = timedelta(days=1)  # a copy that takes longer, or died, holds the snapshots no more
@@ -40,12 +43,18 @@ def restore_beside(runtime: Runtime, ref: TableRef, to: str, new: TableRef, *, d
 
 
 def copy_table(
-    runtime: Runtime, ref: TableRef, place: str, *, dry_run: bool = False, snapshot_id: int | None = None
+    runtime: Runtime,
+    ref: TableRef,
+    place: str,
+    *,
+    dry_run: bool = False,
+    snapshot_id: int | None = None,
+    check: Callable[[], None] = lambda: None,
 ) -> CopyResult:
     """Copy a table as it is now, or one of its snapshots, to a place, or return what that would copy.
 
     Icewright expires none of its snapshots meanwhile. When another system does, the copy goes on with those that are
-    left. Raises what `Engine.copy` does; a copy that was interrupted goes on when it is asked for again.
+    left. Raises what `Engine.copy` and `check` do; a copy that was interrupted goes on when it is asked for again.
     """
     catalog = runtime.catalog(ref)
     attempt = 0
@@ -56,7 +65,7 @@ def copy_table(
             raise Refused(f"{ref}: snapshot {snapshot_id} has expired meanwhile: restore another state")
         try:
             with _pinned(runtime, base, dry_run=dry_run):
-                result = runtime.engine.copy(CopyRequest(base, place, dry_run, snapshot_id))
+                result = runtime.engine.copy(CopyRequest(base, place, dry_run, snapshot_id, check))
         except (MetadataUnreadable, StorageUnavailable):
             if attempt == _ATTEMPTS or catalog.load(ref).metadata_location == base.metadata_location:
                 raise
@@ -65,6 +74,19 @@ def copy_table(
             now, target = runtime.clock.now(), result.metadata_location
             runtime.store.activity.record("copied", now, ref, metadata_location=target, summary=result.summary)
         return result
+
+
+def carry_out_taken(runtime: Runtime, job: JobRow, running: TableJob) -> str:
+    """Carry a queued copy out; return what was copied. Where the copy lies is the job's result."""
+    load(runtime, Request(job.ref, (), job.table_uuid))  # raises when the table was replaced
+
+    def check() -> None:
+        if (reason := running.lease.end_reason()) is not None:
+            raise reason
+
+    result = copy_table(runtime, job.ref, job.options[COPY], check=check)
+    running.result = result.document
+    return f"{result.summary}; the copy's metadata file is {result.metadata_location}"
 
 
 def _require_free(runtime: Runtime, base: TableMetadata, place: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from hashlib import sha256
@@ -15,9 +16,14 @@ from icewright.core.layering import parse_settings
 from icewright.core.policy import Operation
 from icewright.core.table import TableRef
 from icewright.core.words import count
-from icewright.flow.execute import JobResult, execute
-from icewright.flow.operation import Request
+from icewright.flow.execute import JobResult, execute, execute_within
+from icewright.flow.operation import Request, load
 from icewright.flow.runtime import Runtime
+from icewright.flow.table_job import TableJob
+from icewright.ports import JobRow
+
+ERASE = "erase"  # option of an erasure's job: the predicate
+SEARCH_ONLY = "search_only"  # and whether it only finds the rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +48,31 @@ class ErasureResult:
         unread = f"; {count(len(self.after.unread), 'file')} not read" if self.after.unread else ""
         return f"matching rows in {count(len(self.after.found), 'file')}{unread}"
 
+    @property
+    def document(self) -> dict[str, Any]:
+        """Return what was found, what ran, and what is left, as JSON."""
+        report = self.after
+        return {
+            "table": str(report.ref),
+            "predicate": report.predicate,
+            "job_id": self.job.job_id if self.job else None,
+            "job": self.job.summary if self.job else None,
+            "searched_files": len(report.searched),
+            "found": [asdict(one) for one in report.found],
+            "unread": dict(report.unread),
+            "steps": [asdict(step) for step in self.steps],
+            "summary": self.summary,
+        }
 
-def erase(runtime: Runtime, ref: TableRef, predicate: str, *, dry_run: bool = False) -> ErasureResult:
+
+def erase(
+    runtime: Runtime, ref: TableRef, predicate: str, *, dry_run: bool = False, running: TableJob | None = None
+) -> ErasureResult:
     """Find matching rows wherever they are kept, and run the operations that remove them, or only find them.
 
-    Rows that main shows are not deleted: while there are any, nothing runs. Raises the errors of the search,
-    `Refused` when the table is paused, and `ConfigError` when a guardrail forbids the settings of an erasure.
+    `running` is the job that holds the table; without it the operations get one of their own. Rows that main shows are
+    not deleted: while there are any, nothing runs. Raises the errors of the search, `Refused` when the table is paused,
+    and `ConfigError` when a guardrail forbids the settings of an erasure.
     """
     row = runtime.store.tables.get(ref)
     if row is not None and row.paused and not dry_run:
@@ -60,24 +85,47 @@ def erase(runtime: Runtime, ref: TableRef, predicate: str, *, dry_run: bool = Fa
     now = runtime.clock.now()
     if dry_run or not operations or any(step.place is RowPlace.LIVE for step in steps):
         return ErasureResult(before, before, now)
-    policy = runtime.policy
-    command = parse_settings("erase", SETTINGS, policy().guardrails)
+    policy, command = runtime.policy, _settings(runtime)
     with_settings = replace(runtime, policy=lambda: replace(policy(), command=command))
     ordered = tuple(operation for operation in Operation if operation in operations)
-    job = execute(with_settings, Request(ref, ordered, manual=True))
+    request = Request(ref, ordered, before.table_uuid, manual=True)
+    if running is None:
+        job = execute(with_settings, request)
+    else:
+        job = execute_within(with_settings, request, running.job_id, running.lease)
     now = runtime.clock.now()
     return ErasureResult(before, runtime.engine.find_rows(ref, predicate), now, job)
 
 
-def certificate(result: ErasureResult, signing_key: bytes) -> dict[str, Any]:
-    """Return the certificate that no file holds a matching row, with its HMAC-SHA256 over the JSON with sorted keys.
+def job_options(runtime: Runtime, predicate: str, *, dry_run: bool) -> Mapping[str, Any]:
+    """Return the options of the job of an erasure, or of its search. Raises `ConfigError` as `erase` does."""
+    settings = {} if dry_run else {"set": _settings(runtime)}  # by which a process that takes it up finishes it
+    return {ERASE: predicate, SEARCH_ONLY: dry_run, **settings}
+
+
+def _settings(runtime: Runtime) -> dict[str, Any]:
+    return parse_settings("erase", SETTINGS, runtime.policy().guardrails)
+
+
+def carry_out_taken(runtime: Runtime, job: JobRow, running: TableJob) -> str:
+    """Carry a queued erasure out, or its search; return what is left. What was found is the job's result."""
+    load(runtime, Request(job.ref, (), job.table_uuid))  # raises when the table was replaced
+    dry_run = bool(job.options[SEARCH_ONLY])
+    result = erase(runtime, job.ref, job.options[ERASE], dry_run=dry_run, running=running)
+    content = certified(result) if result.after.is_clean else None
+    running.result = {**result.document, "dry_run": dry_run, "certificate": content}
+    return f"{result.job.summary}; {result.summary}" if result.job else result.summary
+
+
+def certified(result: ErasureResult) -> dict[str, Any]:
+    """Return the content of the certificate that no file holds a matching row.
 
     Raises `Refused` when a file holds one or was not read.
     """
     report = result.after
     if not report.is_clean:
         raise Refused(f"{report.ref}: {result.summary}; there is no certificate before that is done")
-    content = {
+    return {
         "table": str(report.ref),
         "table_uuid": report.table_uuid,
         "metadata_location": report.metadata_location,
@@ -90,6 +138,10 @@ def certificate(result: ErasureResult, signing_key: bytes) -> dict[str, Any]:
         "removed": [{"path": one.path, "rows": one.rows, "places": list(one.places)} for one in result.before.found],
         "job_id": result.job.job_id if result.job else None,
     }
+
+
+def certificate(content: dict[str, Any], signing_key: bytes) -> dict[str, Any]:
+    """Return the content of a certificate with its HMAC-SHA256 over the JSON with sorted keys."""
     return {**content, "signature": signature(content, signing_key)}
 
 

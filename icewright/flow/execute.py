@@ -95,6 +95,20 @@ def execute(runtime: Runtime, request: Request) -> JobResult:
         return _run_job(runtime, request, job_id, knobs, lease)
 
 
+def execute_within(runtime: Runtime, request: Request, job_id: str, lease: Lease) -> JobResult:
+    """Run operations as a part of a job that holds the table already, and that goes on after them."""
+    knobs = runtime.policy().knobs_for(request.ref, load(runtime, request))
+    measuring, outcomes = Measuring(runtime, job_id, lease, knobs), list[Outcome]()
+    try:
+        for operation in sorted(request.operations, key=ORDERS[knobs[ORDER]].index):
+            outcomes.append(_run_operation(request, operation, measuring))
+    except Stop as stop:
+        if isinstance(stop.why, Cancelled | LeaseLost):
+            raise stop.why from stop
+        outcomes.append(stop.outcome)
+    return JobResult(request.ref, job_id, job_state(tuple(outcomes)), tuple(outcomes))
+
+
 def execute_taken(runtime: Runtime, job: JobRow, lease: Lease | None = None) -> JobResult:
     """Run a dequeued job under its lease; the table is evaluated again, as it is now."""
     with (lease or Lease(runtime, job.job_id, timedelta(seconds=TIMEOUT.default))).heartbeat() as renewed:

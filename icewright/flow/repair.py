@@ -6,7 +6,8 @@ table as it was, or repaired. The same repair asked for again goes on, as what i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from icewright.core.errors import CommitConflict, CommitStateUnknown, InvariantViolated, Refused, TableReplaced
 from icewright.core.integrity import CheckLevel, FileFault, FileFaultKind, IntegrityReport
@@ -21,6 +22,7 @@ from icewright.ports import JobRow, RepairRequest, SetRefs
 
 REPAIR = "repair"  # option of a repair's job: whether lost files are dropped
 APPROVED_ROWS = "approved_rows"  # and of a queued one: how many rows main may lose
+PLAN_ONLY = "plan_only"  # and whether it only finds out what would be repaired
 _COMMIT_ATTEMPTS = 8
 
 
@@ -44,6 +46,22 @@ class RepairResult:
         lost = f"; main {'would lose' if self.dry_run else 'lost'} {count(self.plan.lost_rows, 'row')}"
         tagged = f"; the state before has tag {self.tag}" if self.tag else ""
         return f"{repaired} {verb}{lost if self.plan.lost_rows else ''}{tagged}"
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """Return the repair, or its dry run, as JSON."""
+        report, plan = self.report, self.plan
+        return {
+            "table": str(report.ref),
+            "dry_run": self.dry_run,
+            "job_id": self.job_id,
+            "faults": len(report.faults),
+            "actions": [asdict(action) for action in plan.actions],
+            "unrepaired": [{**asdict(one.fault), "reason": one.reason} for one in plan.unrepaired],
+            "lost_rows": plan.lost_rows,
+            "tag": self.tag,
+            "summary": self.summary,
+        }
 
 
 def repair(
@@ -70,8 +88,14 @@ def carry_out_taken(runtime: Runtime, job: JobRow, running: TableJob) -> str:
     metadata = runtime.catalog(job.ref).load(job.ref)
     if metadata.table_uuid != job.table_uuid:
         raise TableReplaced(f"{job.ref} was replaced meanwhile: nothing was changed")
-    drop_lost, approved = job.options[REPAIR] == "true", int(job.options[APPROVED_ROWS])
-    return _carry_out(runtime, metadata, running, drop_lost=drop_lost, approved_rows=approved).summary
+    drop_lost = job.options[REPAIR] == "true"
+    if job.options.get(PLAN_ONLY):
+        result = repair(runtime, job.ref, drop_lost=drop_lost, dry_run=True)
+    else:
+        approved = int(job.options[APPROVED_ROWS])
+        result = _carry_out(runtime, metadata, running, drop_lost=drop_lost, approved_rows=approved)
+    running.result = result.document
+    return result.summary
 
 
 def _carry_out(

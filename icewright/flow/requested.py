@@ -5,14 +5,19 @@ from __future__ import annotations
 from contextlib import suppress
 
 from icewright.core.errors import IcewrightError
-from icewright.flow import repair, restore
+from icewright.flow import copy, erase, repair, restore
 from icewright.flow.execute import execute_taken
 from icewright.flow.lease import Lease
 from icewright.flow.runtime import Runtime
 from icewright.flow.table_job import running_job
 from icewright.ports import JobRow
 
-_KINDS = {restore.RESTORE: restore.carry_out_taken, repair.REPAIR: repair.carry_out_taken}  # by `JobRow.work`
+_KINDS = {  # by `JobRow.work`
+    restore.RESTORE: restore.carry_out_taken,
+    repair.REPAIR: repair.carry_out_taken,
+    erase.ERASE: erase.carry_out_taken,
+    copy.COPY: copy.carry_out_taken,
+}
 
 
 def run_taken(runtime: Runtime, job: JobRow, lease: Lease) -> None:

@@ -1,4 +1,4 @@
-"""A job that holds one table for work that no operation does: an undo, a restore, a repair or an erasure."""
+"""A job that holds one table for work that no operation does: an undo, a restore, a repair, an erasure or a copy."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from icewright.core.errors import Cancelled, LeaseLost, Refused
 from icewright.core.policy import STALL
@@ -20,11 +21,15 @@ _TIME_LIMIT = timedelta(hours=2)
 
 @dataclass(slots=True)
 class TableJob:
-    """The running job, which holds the table; `summary` is what it says when it has ended well."""
+    """The running job, which holds the table; `summary` is what it says when it has ended well.
+
+    `result` is what it found or made, as JSON.
+    """
 
     job_id: str
     lease: Lease
     summary: str = ""
+    result: Mapping[str, Any] | None = None
 
 
 @contextmanager
@@ -50,6 +55,8 @@ def running_job(runtime: Runtime, ref: TableRef, job_id: str, what: str, lease: 
         job = TableJob(job_id, lease)
         try:
             yield job
+            if (result := job.result) is not None:
+                runtime.retry_idempotent(lambda: runtime.store.jobs.record_result(job_id, result))
             state, summary = JobState.SUCCEEDED, job.summary
         except LeaseLost as error:
             summary = str(error)

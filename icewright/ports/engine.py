@@ -122,6 +122,7 @@ class CopyRequest:
     place: str
     dry_run: bool = False
     snapshot_id: int | None = None  # the only one that is copied, as main's, in place of all
+    check: Callable[[], None] = field(default=lambda: None)  # raises `LeaseLost` or `Cancelled`; called before writes
 
 
 class Engine(Protocol):

@@ -66,6 +66,12 @@ class JobQueue(Protocol):
         `fault` names who caused a failure or a deferral; None means the table, or nobody.
         """
 
+    def record_result(self, job_id: str, document: Mapping[str, Any]) -> None:
+        """Record what a job found or made, as JSON, in place of what was recorded before. May be repeated."""
+
+    def result(self, job_id: str) -> Mapping[str, Any] | None:
+        """Return what `record_result` recorded; None without it, and once the job is archived."""
+
     def end_interrupted(self, now: datetime, dead: Callable[[str], bool]) -> Sequence[JobRow]:
         """End running jobs whose lease expired or whose holder is `dead`, and return them.
 

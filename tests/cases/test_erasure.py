@@ -20,7 +20,7 @@ from icewright.core.erasure import RowPlace, RowSearchReport
 from icewright.core.errors import Refused, UsageError
 from icewright.core.recovery import RecoveryPoint
 from icewright.core.table import TableMetadata, TableRef
-from icewright.flow.erase import certificate, erase, signature
+from icewright.flow.erase import certificate, certified, erase, signature
 from tests.cases.conftest import ground, workspace
 from tests.cases.workspace import EXPIRE, NAME, Workspace, edit, ref
 
@@ -98,7 +98,7 @@ def test_rows_are_found_in_every_place_that_keeps_them(workspace: Workspace) -> 
     assert late == [RowPlace.BRANCH, RowPlace.TAG, RowPlace.RECOVERY_POINT]
     assert workspace.files() == files
     with pytest.raises(Refused, match="no certificate"):
-        certificate(result, b"key")
+        certificate(certified(result), b"key")
 
 
 def test_rows_that_main_shows_are_not_deleted(workspace: Workspace) -> None:
@@ -134,7 +134,7 @@ def test_an_erasure_ends_with_a_certificate_that_names_every_file(workspace: Wor
     assert [str(outcome.operation) for outcome in result.job.outcomes] == ["expire_snapshots", "remove_orphans"]
     assert Counter(one.file for one in result.before.found) == {"data": 3, "manifest": 2}
     assert not result.after.found
-    content = certificate(result, b"key")
+    content = certificate(certified(result), b"key")
     (live,) = (folder / "data").glob("*.parquet")
     assert [file["path"] for file in content["files"]] == [f"file://{live}"]
     assert len(content["removed"]) == 5
@@ -174,7 +174,7 @@ def test_what_cannot_be_read_is_told_and_never_certified(workspace: Workspace, n
     assert [Path(path).name for path in result.after.unread] == [Path(name).name]
     assert not result.after.found
     with pytest.raises(Refused, match="1 file not read"):
-        certificate(result, b"key")
+        certificate(certified(result), b"key")
 
 
 def test_values_in_bounds_of_files_that_are_gone_go_with_their_manifest(workspace: Workspace) -> None:

@@ -178,6 +178,16 @@ def test_a_job_goes_with_all_that_it_left(bench: Bench) -> None:
     assert went == {("jobs", "job-0"), ("runs", 1), *(("deletions", n) for n in range(1, 5))}
 
 
+def test_a_result_goes_with_its_job(bench: Bench) -> None:
+    """What a job found or made is not archived; it is read as long as the job is in the store."""
+    seed(bench.store.engine, jobs=[JobSpec(), JobSpec(days=1)])
+    for job in ("job-0", "job-1"):
+        bench.store.jobs.record_result(job, {"job": job})
+    for _ in archive_batches(bench.runtime(), archiving(bench, MemoryArchive()), OLD):
+        pass
+    assert [bench.store.jobs.result(job) for job in ("job-0", "job-1")] == [None, {"job": "job-1"}]
+
+
 @pytest.mark.parametrize(
     "kept",
     [

@@ -8,7 +8,7 @@ import pytest
 from icewright.core.erasure import RowPlace
 from icewright.core.paths import key
 from icewright.flow.detect import detect
-from icewright.flow.erase import certificate, erase
+from icewright.flow.erase import certificate, certified, erase
 from tests.integration.bench import Bench
 from tests.integration.tables import backdate_all, create, insert
 from tests.nightly import nightly
@@ -42,6 +42,6 @@ def test_rows_that_deletes_hide_are_gone_from_every_file(bench: Bench, version: 
     assert result.after.is_clean, result
     assert sorted(bench.sql(f"SELECT id, person.email FROM {quoted}")) == rows  # noqa: S608 - quoted
     files = [str(path) for path in bench.folder(name).rglob("*.parquet")]
-    assert sorted(key(file["path"]) for file in certificate(result, b"key")["files"]) == sorted(files)
+    assert sorted(key(file["path"]) for file in certificate(certified(result), b"key")["files"]) == sorted(files)
     found = duckdb.execute("SELECT count(*) FROM read_parquet(?) WHERE person.email = '1@x.org' OR id = 55", [files])
     assert found.fetchall() == [(0,)]

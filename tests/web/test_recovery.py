@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -13,7 +14,6 @@ import pytest
 from fastapi.testclient import TestClient
 
 from icewright.app.cli import main
-from icewright.app.web.api import recovery
 from icewright.app.web.app_state import ServiceStatus
 from icewright.app.web.application import Settings, create_app
 from icewright.app.web.pages.urls import table_url
@@ -172,24 +172,7 @@ def test_a_repair_drops_no_more_than_was_approved(workspace: Workspace, serve: C
     assert "main lost 1 row; the state before has tag icewright-before-repair-" in job["summary"]
     assert iceberg(workspace).scan().to_arrow().num_rows == 3
     (entry, _) = workspace.app.runtime.store.audit.entries(None, None, 10)
-    assert (entry.action, entry.details["what"], entry.details["approved"]) == ("tables.restore", "repair", 1)
-
-
-def test_a_dry_run_of_a_large_repair_is_no_request(
-    workspace: Workspace, client: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It would outlast any time-out: API and page name what to do instead, and a job drops nothing unasked."""
-    known(workspace)
-    files = sum(1 for _ in workspace.metadata().snapshots)
-    monkeypatch.setattr(recovery, "_FOOTERS_IN_A_REQUEST", files - 1)
-    refused = problem(client.post(f"{URL}/repair", json={"dry_run": True}), 409)["detail"]
-    assert f"its snapshots name {files} files" in refused
-    csrf = {"csrf": token_of(client, PAGE), "table": TABLE}
-    assert "with 0 approved rows" in client.post("/do/repair", data=csrf, headers=BROWSER).text
-    assert client.post(f"{URL}/repair", json={}).status_code == 202
-    worked(workspace)
-    monkeypatch.setattr(recovery, "_FOOTERS_IN_A_REQUEST", files)
-    assert client.post(f"{URL}/repair", json={"dry_run": True}).json()["summary"] == "no fault"
+    assert (entry.action, entry.details["what"], entry.details["approved_rows"]) == ("tables.restore", "repair", 1)
 
 
 def test_the_page_asks_before_it_restores(workspace: Workspace, client: TestClient) -> None:
@@ -229,11 +212,11 @@ def test_the_page_asks_before_it_repairs(workspace: Workspace, serve: Callable[[
     assert "main lost 1 row" in client.get(done.url, headers=BROWSER).text
 
 
-def test_commands_let_the_service_restore(
-    workspace: Workspace, client: TestClient, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """`--server` plans, queues and follows the job; without `--to` it lists the points."""
-    workspace.job(Operation.RECOVERY_POINTS, recovery_points__monthly=2)
+@contextmanager
+def told(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Callable[..., str]]:
+    """What commands say to a service whose worker runs each job that they follow."""
     app = create_app(workspace.app, Settings(), ServiceStatus(list, lambda: b""))
     worker = Worker(workspace.app.runtime, 1, lambda: None)
     follow: Callable[..., Any] = Client.follow
@@ -254,6 +237,15 @@ def test_commands_let_the_service_restore(
             assert (ended.value.code or 0) == code, out
             return " ".join((out.out + out.err).split())
 
+        yield said
+
+
+def test_commands_let_the_service_restore(
+    workspace: Workspace, client: TestClient, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--server` plans, queues and follows the job; without `--to` it lists the points."""
+    workspace.job(Operation.RECOVERY_POINTS, recovery_points__monthly=2)
+    with told(workspace, monkeypatch, capsys) as said:
         assert "icewright-monthly-" in said("restore", TABLE)
         first = str(workspace.metadata().snapshots[0].snapshot_id)
         assert "would return to snapshot" in said("restore", TABLE, "--to", first, "--dry-run")

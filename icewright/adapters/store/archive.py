@@ -14,7 +14,18 @@ import sqlalchemy as sa
 
 from icewright.adapters.store.database import Database
 from icewright.adapters.store.history import read_runs
-from icewright.adapters.store.schema import ALERTS, ARCHIVES, DELETIONS, EVENTS, JOBS, REMOVALS, RUNS, TABLES, Moment
+from icewright.adapters.store.schema import (
+    ALERTS,
+    ARCHIVES,
+    DELETIONS,
+    EVENTS,
+    JOBS,
+    REMOVALS,
+    RESULTS,
+    RUNS,
+    TABLES,
+    Moment,
+)
 from icewright.adapters.store.schema_base import Sentence
 from icewright.adapters.store.statements import SAME_TABLE, chunks, ref_of
 from icewright.core.errors import LeaseLost
@@ -110,7 +121,8 @@ class SqlOldHistory(OldHistory):
             keys = connection.execute(sa.select(ARCHIVES.c.rows).where(this_batch).with_for_update()).scalar()
             for chunk in chunks(keys or ()):
                 if table is JOBS:
-                    connection.execute(sa.delete(REMOVALS).where(REMOVALS.c.job_id.in_(chunk)))
+                    for of_job in (REMOVALS, RESULTS):
+                        connection.execute(sa.delete(of_job).where(of_job.c.job_id.in_(chunk)))
                 connection.execute(sa.delete(table).where(key.in_(chunk)))
             connection.execute(sa.update(ARCHIVES).where(this_batch).values(state=_PRUNED, rows=[]))
 

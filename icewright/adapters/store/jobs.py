@@ -5,6 +5,7 @@ A row of TABLES names the job that holds the table from the moment the job is qu
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,8 +14,8 @@ from uuid import uuid4
 
 import sqlalchemy as sa
 
-from icewright.adapters.store.database import Database
-from icewright.adapters.store.schema import FLEET_PAUSE, JOBS, PINS, PROCESSES, TABLES, Moment
+from icewright.adapters.store.database import Database, dialect_insert
+from icewright.adapters.store.schema import FLEET_PAUSE, JOBS, PINS, PROCESSES, RESULTS, TABLES, Moment
 from icewright.adapters.store.statements import SAME_TABLE, add_totals, of_table, ref_of, table_row
 from icewright.core.capacity import Priority
 from icewright.core.errors import FaultOwner
@@ -114,6 +115,21 @@ class SqlJobs(JobQueue):
     ) -> None:
         with self.db.begin() as connection:
             self._end(connection, job_id, state, summary, now, fault)
+
+    def record_result(self, job_id: str, document: Mapping[str, Any]) -> None:
+        plain = json.loads(json.dumps(document, default=datetime.isoformat))
+        with self.db.begin() as connection:
+            insert = dialect_insert(connection, RESULTS).values(job_id=job_id, document=plain)
+            connection.execute(
+                insert.on_conflict_do_update(index_elements=["job_id"], set_={"document": insert.excluded.document})
+            )
+
+    def result(self, job_id: str) -> Mapping[str, Any] | None:
+        with self.db.reading() as connection:
+            found: Mapping[str, Any] | None = connection.execute(
+                sa.select(RESULTS.c.document).where(RESULTS.c.job_id == job_id)
+            ).scalar()
+        return found
 
     def end_interrupted(self, now: datetime, dead: Callable[[str], bool]) -> Sequence[JobRow]:
         running, ended = _jobs().where(JOBS.c.state == JobState.RUNNING), list[JobRow]()

@@ -107,6 +107,13 @@ JOBS = sa.Table(
     sa.Index("ix_jobs_intent", "job_id", sqlite_where=INTENDED),
 )
 
+RESULTS = sa.Table(  # what jobs without operations found or made, as JSON
+    "results",
+    SCHEMA,
+    sa.Column("job_id", sa.ForeignKey("jobs.job_id"), primary_key=True),
+    sa.Column("document", sa.JSON, nullable=False),
+)
+
 RUNS = sa.Table(
     "runs",
     SCHEMA,

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 
 from icewright.app import output
+from icewright.app.cli.backend import remote_backend
 from icewright.app.cli.base import DryRun, Json, Table, Yes, app, confirm, known_table, open_application
 from icewright.core.words import count
 
@@ -23,12 +27,14 @@ def copy(
 
     Copies what the place lacks, and checks the copy. Its metadata file is written last: any catalog can register it.
     """
-    from icewright.app.documents import copy_document
     from icewright.flow.copy import copy_table
 
-    with open_application() as opened:
-        result = copy_table(opened.runtime, known_table(opened, table).ref, to, dry_run=dry_run)
-    output.show(copy_document(result), as_json, show_copied)
+    if (service := remote_backend()) is not None:
+        document = service.copy(table, to, dry_run=dry_run)
+    else:
+        with open_application() as opened:
+            document = copy_table(opened.runtime, known_table(opened, table).ref, to, dry_run=dry_run).document
+    output.show(document, as_json, show_copied)
 
 
 @app.command()
@@ -48,19 +54,22 @@ def register(
     Refuses where it is not certain which file is the newest, a file of the current snapshot is at fault, or a catalog
     names the table already. On a terminal the command asks for confirmation first.
     """
-    from icewright.app.documents import copy_document
     from icewright.core.table import TableRef
     from icewright.flow.register import register as register_table
 
-    with open_application() as opened:
-        ref = TableRef.parse(name)
-        ask = sys.stdin.isatty() and not (dry_run or yes)
-        result = register_table(opened.runtime, ref, place, dry_run=dry_run or ask, replace_lost=replace_lost)
+    ask = sys.stdin.isatty() and not (dry_run or yes)
+    with ExitStack() as stack:
+        if (service := remote_backend()) is not None:
+            go: Callable[..., dict[str, Any]] = partial(service.register, name)
+        else:
+            runtime = stack.enter_context(open_application()).runtime
+            go = lambda source, **how: register_table(runtime, TableRef.parse(name), source, **how).document  # noqa: E731
+        document = go(place, dry_run=dry_run or ask, replace_lost=replace_lost)
         if ask:
-            _show_registered(copy_document(result))
-            confirm(f"Register {ref}?", yes=False)
-            result = register_table(opened.runtime, ref, result.metadata_location, replace_lost=replace_lost)
-    output.show(copy_document(result), as_json, _show_registered)
+            _show_registered(document)
+            confirm(f"Register {name}?", yes=False)
+            document = go(document["metadata_location"], dry_run=False, replace_lost=replace_lost)
+    output.show(document, as_json, _show_registered)
 
 
 def _show_registered(document: dict[str, Any]) -> None:

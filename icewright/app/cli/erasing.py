@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from icewright.app import output
+from icewright.app.cli.backend import remote_backend
 from icewright.app.cli.base import (
     DryRun,
     Json,
@@ -52,33 +55,51 @@ def erase(
     Reads every file of the table: those of all snapshots, branches and tags, planned deletions and orphans. Runs the
     operations that remove the rows; what else keeps them is said. Exit code 1 while a file has matching rows.
     """
-    from icewright.app.documents import erasure_document
-    from icewright.flow.erase import certificate as certify
-    from icewright.flow.erase import erase as erase_rows
+    from icewright.core.erasure import ErasureStep
+
+    ask = sys.stdin.isatty() and not (dry_run or yes)
+    certify: Callable[[], Any]
+    if (service := remote_backend()) is not None:
+        document = service.erase(table, where, dry_run=True)
+        if not dry_run and _is_confirmed(document, ask=ask):
+            document = service.erase(table, where, dry_run=False)
+        certify = partial(service.certificate, document["job_id"])
+    else:
+        document, certify = _erase_here(table, where, dry_run=dry_run, ask=ask, signed=certificate is not None)
+    output.show(document, as_json, _show)
+    if certificate is not None and not (document["steps"] or document["unread"]):
+        write_file("--certificate", certificate, json.dumps(certify(), indent=1, ensure_ascii=False) + "\n")
+    steps = map(ErasureStep.of, document["steps"])
+    late = [step for step in steps if by is None or step.late(by.replace(tzinfo=by.tzinfo or UTC))]
+    leave(1 if late or document["unread"] else 0)
+
+
+def _erase_here(
+    table: str, where: str, *, dry_run: bool, ask: bool, signed: bool
+) -> tuple[dict[str, Any], Callable[[], Any]]:
+    """Erase rows in this process; return what was found, ran and is left, and what makes the certificate."""
+    from icewright.flow.erase import certificate, certified, erase
     from icewright.flow.reconcile import reconcile_interrupted
 
-    key = erasure_key() if certificate is not None else ""
+    key = erasure_key() if signed else ""
     with open_application() as opened:
         ref = known_table(opened, table).ref
-        ask = sys.stdin.isatty() and not (dry_run or yes)
-        result = erase_rows(opened.runtime, ref, where, dry_run=True)
-        if not dry_run and any(step.operation for step in result.steps):
-            if ask:
-                _show(erasure_document(result))
-                confirm(f"Run these operations on {ref}?", yes=False)
+        result = erase(opened.runtime, ref, where, dry_run=True)
+        if not dry_run and _is_confirmed(result.document, ask=ask):
             for line in reconcile_interrupted(opened.runtime):
                 output.note(line)
-            result = erase_rows(opened.runtime, ref, where)
-    document = erasure_document(result)
-    if as_json:
-        output.print_json(document)
-    else:
+            result = erase(opened.runtime, ref, where)
+    return result.document, lambda: certificate(certified(result), key.encode())
+
+
+def _is_confirmed(document: dict[str, Any], *, ask: bool) -> bool:
+    """Return whether there are operations to run, once a person has agreed to them."""
+    if not any(step["operation"] for step in document["steps"]):
+        return False
+    if ask:
         _show(document)
-    if certificate is not None and result.after.is_clean:
-        text = json.dumps(certify(result, key.encode()), indent=1, ensure_ascii=False)
-        write_file("--certificate", certificate, text + "\n")
-    late = [step for step in result.steps if by is None or step.late(by.replace(tzinfo=by.tzinfo or UTC))]
-    leave(1 if late or result.after.unread else 0)
+        confirm(f"Run these operations on {document['table']}?", yes=False)
+    return True
 
 
 def _show(document: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ from icewright.app.cli.backend import Document, JobFilter, RunRequest, TableFilt
 from icewright.app.cli.base import parse_since
 from icewright.app.environment import server_token
 from icewright.client import Client
+from icewright.core.errors import Refused
 from icewright.core.layering import parse_settings
 from icewright.core.policy import Operation
 from icewright.core.selection import TableSelection
@@ -172,7 +173,29 @@ class RemoteBackend:
         """Return what a repair would do, or the state of its job."""
         with self._client() as client:
             document = client.repair(table, drop_lost=drop_lost, dry_run=dry_run, approved_rows=approved_rows)
+            if dry_run and document.get("job_id") is not None:  # of many files a job finds it out
+                return _result(client, document["job_id"])
             return document | _followed(client, document.get("job_id"))
+
+    def erase(self, table: str, where: str, *, dry_run: bool) -> Document:
+        """Return what an erasure found, ran and left, or what a search found."""
+        with self._client() as client:
+            return _result(client, client.erase(table, where, dry_run=dry_run)["job_id"])
+
+    def copy(self, table: str, to: str, *, dry_run: bool) -> Document:
+        """Return what was copied, or would be."""
+        with self._client() as client:
+            document = client.copy(table, to, dry_run=dry_run)
+            return document if dry_run else _result(client, document["job_id"])
+
+    def certificate(self, job_id: str) -> Document:
+        return self._ask(lambda client: client.certificate(job_id))
+
+    def register(self, name: str, place: str, *, replace_lost: bool, dry_run: bool) -> Document:
+        """Return what was registered, or would be."""
+        catalog, _, rest = name.partition(".")
+        how = {"replace_lost": replace_lost, "dry_run": dry_run}
+        return self._ask(lambda client: client.register(catalog, rest, place, **how))
 
     def points(self, table: str) -> Document:
         return self._ask(lambda client: client.points(table, costs=True))
@@ -193,6 +216,14 @@ def _followed(client: Client, job_id: str | None) -> Document:
         return {}
     job = client.follow(job_id)
     return {"state": job["state"], "summary": job["summary"]}
+
+
+def _result(client: Client, job_id: str) -> Document:
+    """Return what a job found or made when it has ended. Raises `Refused` when it did not succeed."""
+    job = client.follow(job_id)
+    if job["state"] != "succeeded":
+        raise Refused(f"job {job_id} is {job['state']}: {job['summary']}")
+    return client.result(job_id) | {"job_id": job_id}
 
 
 def _selected(selection: TableSelection) -> Document:

@@ -65,7 +65,6 @@ def restore(
     The table reads as it did then; a tag keeps the state before, so that the restore can be taken back. On a terminal
     the command asks for confirmation first.
     """
-    from icewright.app.documents import copy_document
     from icewright.flow.copy import restore_beside
 
     if (table is None) == (namespace is None) or (name is not None and table is None):
@@ -85,7 +84,7 @@ def restore(
         with open_application() as opened:
             ref = known_table(opened, table).ref
             result = restore_beside(opened.runtime, ref, to, TableRef.parse(name), dry_run=dry_run)
-        output.show(copy_document(result), as_json, show_copied)
+        output.show(result.document, as_json, show_copied)
         return
     _restore_in_place(table, namespace, to, dry_run=dry_run, ask=ask, as_json=as_json)
 
@@ -106,7 +105,6 @@ def repair(
     Lost manifest lists are written again, and main gets right counts and bounds; a tag keeps the state before. On a
     terminal the command asks for confirmation first. Exit code 1 when faults stay.
     """
-    from icewright.app.documents import repair_document
     from icewright.flow.reconcile import reconcile_interrupted
     from icewright.flow.repair import repair as repair_table
 
@@ -121,11 +119,11 @@ def repair(
                 output.note(line)
         result = repair_table(opened.runtime, ref, drop_lost=drop_lost, dry_run=dry_run or ask)
         if ask and result.plan.actions:
-            _show_repaired(repair_document(result))
+            _show_repaired(result.document)
             confirm(f"Repair {ref}?", yes=False)
             approved = result.plan.lost_rows
             result = repair_table(opened.runtime, ref, drop_lost=drop_lost, approved_rows=approved)
-    document = repair_document(result)
+    document = result.document
     output.show(document, as_json, _show_repaired)
     leave(1 if result.plan.unrepaired else 0)
 

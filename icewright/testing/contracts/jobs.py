@@ -244,3 +244,13 @@ class JobQueueTests(StoreSuite):
         texts = (first, second[:-1], second[-8:], first[:8], "%", "_" * len(first), "nobody", "")
         stored = [store.jobs.get(text) for text in texts]
         assert [job and job.job_id for job in stored] == [first, second, second, None, None, None, None, None]
+
+    def test_a_job_has_one_result(self, store: Store) -> None:
+        """It is JSON, times as text; one that is recorded again takes its place, and other jobs have none."""
+        record_tables(store, REF, OTHER)
+        job, other = start_job(store), start_job(store, OTHER)
+        assert store.jobs.result(job) is None
+        store.jobs.record_result(job, {"rows": 1})
+        store.jobs.record_result(job, {"rows": 2, "until": NOW, "places": ("tag",), "path": "a\0b"})
+        assert store.jobs.result(job) == {"rows": 2, "until": NOW.isoformat(), "places": ["tag"], "path": "a\0b"}
+        assert store.jobs.result(other) is None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -111,6 +114,39 @@ def test_a_restore_and_a_repair(site: Site, desk: Opener) -> None:
     page.get_by_role("button", name="Check, and show repairs…").click()
     expect(page.locator("main")).to_contain_text("no fault")
     assert not faults(window)
+
+
+def test_an_erasure_and_a_copy(site: Site, desk: Opener, tmp_path: Path) -> None:
+    """The search's page shows what was found as soon as the job ends, and asks before anything is erased or copied."""
+    window = desk(site.local)
+    page = window.page
+    if (planned := site.store.tables.get(CLICKS).held_by) is not None:
+        site.store.jobs.request_cancel(planned, site.app.runtime.clock.now())
+    page.goto(table_url(CLICKS, show="recovery"))
+    page.get_by_label("Rows where").fill("id = 1")
+    page.get_by_role("button", name="Search…").click()
+    expect(page.get_by_role("status")).to_contain_text("The search waits for a worker")
+    expect(page.get_by_label("Facts")).to_contain_text("rows where id = 1")
+    (job,) = site.store.jobs.list(CLICKS, 1)
+    site.store.jobs.dequeue(site.app.runtime.trigger.holder, ["lake"], site.app.runtime.clock.now(), 1)
+    step = {"place": "snapshot", "files": 2, "rows": 3, "operation": "expire_snapshots", "until": None}
+    found: dict[str, Any] = {"predicate": "id = 1", "unread": {}, "summary": "rows in 2 files", "certificate": None}
+    site.store.jobs.record_result(job.job_id, {**found, "steps": [{**step, "remedy": "run expire_snapshots"}]})
+    site.finish(job.job_id)
+    expect(page.get_by_role("region", name="Where rows are kept")).to_contain_text("run expire_snapshots")
+    expect(page.get_by_role("link", name="Certificate")).to_have_count(0)
+    page.get_by_role("button", name="Erase").click()
+    expect(page.get_by_role("status")).to_contain_text("The erasure waits for a worker")
+    page.get_by_role("button", name="Cancel").click()
+    page.goto(table_url(CLICKS, show="recovery"))
+    page.get_by_label("Folder").fill(f"file://{tmp_path}/copy")
+    page.get_by_role("button", name="Copy…").click()
+    expect(page.locator("h1")).to_have_text("Copy?")
+    expect(page.get_by_label("What is copied")).to_contain_text("copy")
+    page.goto("/settings")
+    expect(page.get_by_role("button", name="Register…")).to_be_visible()
+    assert not faults(window)
+    assert not (tmp_path / "copy").exists()
 
 
 def test_tables_follow_what_happens(site: Site, desk: Opener) -> None:

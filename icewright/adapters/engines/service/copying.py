@@ -236,11 +236,13 @@ class TableCopy:
 
     def _copy(self, row: _Row) -> None:
         path, target, length = row
+        self.request.check()
         self.files.copy(path, target, length or 0)
 
     def _rewriter(self, rewritten: Callable[[str, int], bytes]) -> Callable[[_Row], None]:
         def copy(row: _Row) -> None:
             path, target, length = row
+            self.request.check()
             content = rewritten(path, length or 0)
             self.files.write(target, content)
             self._there[target] = len(content)

@@ -23,5 +23,7 @@ PREFIX = "/api/v1"
 router = APIRouter(prefix=PREFIX)
 for part in (overview, bulk, tables, triggers, recovery, jobs, policies, system, catalogs, vacuums, access):
     router.include_router(part.router)
+for more in (recovery.catalogs, recovery.jobs):
+    router.include_router(more)
 
 __all__ = ["PREFIX", "router"]

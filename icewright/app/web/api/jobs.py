@@ -16,6 +16,7 @@ from icewright.app.web.problems import Problem, documented
 from icewright.core.permissions import Action, place_of, sees
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState, OperationState
+from icewright.flow.erase import ERASE
 from icewright.flow.queue import plan_now
 from icewright.flow.undo import give_up as give_up_deletions
 from icewright.flow.undo import undo as undo_job
@@ -67,7 +68,8 @@ def job(job_id: str, caller: Annotated[Caller, needs(Action.JOBS_READ)]) -> mode
     waiting = store.views.list_deletions(DeletionQuery(job_id=row.job_id), None, None, len(Operation)).items
     return models.JobDetail(
         **_job(item).model_dump(),
-        options=dict(row.options),
+        options=_options(row, caller),
+        has_result=row.work is not None and store.jobs.result(row.job_id) is not None,
         runs=runs,
         removed=[models.Removed(**removal_document(removal)) for removal in removals],
         waiting=[models.WaitingFiles(**waiting_document(item)) for item in waiting],
@@ -170,6 +172,13 @@ def plan(
         ],
         deferred_total=len(deferred),
     )
+
+
+def _options(row: JobRow, caller: Caller) -> dict[str, Any]:
+    """Return a job's options; the predicate of an erasure, which may name a person, for those who may erase."""
+    if ERASE in row.options and not caller.principal.may(Action.TABLES_ERASE, place_of(row.ref)):
+        return {**row.options, ERASE: ""}
+    return dict(row.options)
 
 
 def _listed(caller: Caller, query: JobQuery, after: After | None, limit: int) -> models.Jobs:

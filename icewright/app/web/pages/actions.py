@@ -129,9 +129,73 @@ def repair(submission: Annotated[Submission, submitted(Action.TABLES_RESTORE)]) 
     except (TerminalError, CommitConflict) as error:
         return redirect(back, f"{error}.", "bad")
     if isinstance(result, models.Started):
-        return redirect(f"/jobs/{result.job_id}", "The repair waits for a worker.")
+        many = (
+            "With so many files a worker finds out what would be repaired; this page will show it." if dry_run else ""
+        )
+        return redirect(f"/jobs/{result.job_id}", many or "The repair waits for a worker.")
     crumbs = [Crumb("Tables", "/tables"), Crumb(table, back)]
     return render_page(caller, "repair.html", repair=result, drop_lost=drop_lost, back=back, crumbs=crumbs)
+
+
+@router.post("/erase")
+def erase(submission: Annotated[Submission, submitted(Action.TABLES_ERASE)]) -> Response:
+    """Queue a search for rows, or once confirmed their erasure; the job's page shows what was found."""
+    table, form, caller = _table(submission), submission.form, submission.caller
+    back, dry_run = table_url(table, show="recovery"), form.one("how") != "confirmed"
+    try:
+        body = models.EraseRequest(where=form.one("where").strip(), dry_run=dry_run)
+        result = api.recovery.erase(table, body, caller)
+    except ValidationError:
+        return redirect(back, "Write which rows, as in email = 'ann@example.org'.", "warn")
+    except Problem as problem:
+        return _redirect_or_raise(problem, back)
+    what = "search" if dry_run else "erasure"
+    return redirect(f"/jobs/{result.job_id}", f"The {what} waits for a worker; this page will show what it finds.")
+
+
+@router.post("/copy")
+def copy(submission: Annotated[Submission, submitted(Action.TABLES_COPY)]) -> Response:
+    """Show what would be copied to a place, or queue the copy once confirmed."""
+    table, form, caller = _table(submission), submission.form, submission.caller
+    back, dry_run = table_url(table, show="recovery"), form.one("how") != "confirmed"
+    try:
+        body = models.CopyRequest(to=form.one("to").strip(), dry_run=dry_run)
+        result = api.recovery.copy(table, body, Response(), caller)
+    except ValidationError:
+        return redirect(back, "Name the folder of the copy.", "warn")
+    except Problem as problem:
+        return _redirect_or_raise(problem, back)
+    except (TerminalError, CommitConflict) as error:
+        return redirect(back, f"{error}.", "bad")
+    if isinstance(result, models.Started):
+        return redirect(f"/jobs/{result.job_id}", "The copy waits for a worker.")
+    crumbs = [Crumb("Tables", "/tables"), Crumb(table, back)]
+    return render_page(caller, "copy.html", copy=result, back=back, crumbs=crumbs)
+
+
+@router.post("/register")
+def register(submission: Annotated[Submission, submitted(Action.TABLES_COPY)]) -> Response:
+    """Show which metadata file would be registered, or register it once confirmed."""
+    form, caller = submission.form, submission.caller
+    catalog, dry_run = form.one("catalog"), form.one("how") != "confirmed"
+    try:
+        body = models.RegisterRequest(
+            place=form.one("place").strip(),
+            name=form.one("name").strip(),
+            replace_lost=form.one("replace_lost") == "yes",
+            dry_run=dry_run,
+        )
+        result = api.recovery.register(catalog, body, caller)
+    except ValidationError:
+        return redirect("/settings", "Name the table, and a folder or metadata file.", "warn")
+    except Problem as problem:
+        return _redirect_or_raise(problem, "/settings")
+    except (TerminalError, CommitConflict) as error:
+        return redirect("/settings", f"{error}.", "bad")
+    if not dry_run:
+        return redirect("/settings", f"{result.table} is registered; the next listing of {catalog} shows it.")
+    crumbs = [Crumb("Settings", "/settings")]
+    return render_page(caller, "register.html", registered=result, request=body, catalog=catalog, crumbs=crumbs)
 
 
 @router.post("/pause")

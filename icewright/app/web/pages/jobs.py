@@ -19,6 +19,7 @@ from icewright.core.permissions import Action, place_of
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState
 from icewright.core.table import TableRef
+from icewright.flow.erase import ERASE
 from icewright.ports.views import STATES, TableSort
 
 router = APIRouter()
@@ -141,7 +142,17 @@ def _context(caller: Caller, job_id: str) -> dict[str, Any]:
         "may_cancel": may_cancel,
         "may_undo": _is_undoable(detail) and caller.principal.may(Action.JOBS_UNDO, place_of(ref)),
         "open": is_open,
+        "result": None if is_open else _result(caller, detail, ref),
+        "may_repair": caller.principal.may(Action.TABLES_RESTORE, place_of(ref)),
     }
+
+
+def _result(caller: Caller, job: models.JobDetail, ref: TableRef) -> models.Result | None:
+    """Return what a job without operations found, for those who may read it."""
+    needed = Action.TABLES_ERASE if job.work == ERASE else Action.JOBS_READ
+    if not job.has_result or not caller.principal.may(needed, place_of(ref)):
+        return None
+    return api.recovery.result(job.job_id, replace(caller, action=needed))
 
 
 def _is_undoable(job: models.JobDetail) -> bool:
@@ -164,7 +175,9 @@ def _events(caller: Caller, job_id: str) -> Sequence[models.Event]:
 
 def stages(job: models.JobDetail, events: Sequence[models.Event]) -> list[Stage]:
     """Return the progress of the job's operations, in order of start."""
-    by_operation = {operation: Stage(operation) for operation in job.operations}
+    by_operation = {
+        operation: Stage(operation) for operation in (*job.operations, *(run.operation for run in job.runs))
+    }
     for event in events:
         details = event.details
         stage = by_operation.get(details.get("operation", ""))  # an operation equals its text

@@ -147,15 +147,7 @@ def _read(read: Callable[[], Any]) -> tuple[Any, str]:
 
 
 def _permissions(caller: Caller, ref: TableRef) -> dict[str, bool]:
-    actions = (
-        Action.JOBS_DRY_RUN,
-        Action.JOBS_RUN,
-        Action.JOBS_DELETE,
-        Action.TABLES_PAUSE,
-        Action.JOBS_CANCEL,
-        Action.TABLES_RESTORE,
-    )
-    return {action.name.lower(): caller.principal.may(action, place_of(ref)) for action in actions}
+    return {action.name.lower(): caller.principal.may(action, place_of(ref)) for action in Action}
 
 
 def _crumbs(ref: TableRef) -> list[Crumb]:

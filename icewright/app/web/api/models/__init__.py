@@ -56,12 +56,18 @@ from icewright.app.web.api.models.jobs import (
     WaitingFiles,
 )
 from icewright.app.web.api.models.recovery import (
+    Copy,
+    CopyRequest,
+    EraseRequest,
     Point,
     Points,
+    Registered,
+    RegisterRequest,
     Repair,
     RepairRequest,
     Restore,
     RestoreRequest,
+    Result,
 )
 from icewright.app.web.api.models.tables import (
     IgnoredProperty,

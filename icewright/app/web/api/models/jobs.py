@@ -187,7 +187,7 @@ class Job(BaseModel):
     table: str
     state: JobState
     operations: list[Operation]
-    work: str | None = Field(description="of a job without operations: undo, restore or repair")
+    work: str | None = Field(description="of a job without operations: undo, restore, repair, erase or copy")
     trigger: str
     actor: str
     created: datetime
@@ -243,8 +243,9 @@ class JobDetail(Job):
 
     options: dict[str, Any] = Field(
         description="options of a manual job; `undo`: the job that it undid; `restore`: the snapshot it returns to; "
-        "`repair`: whether main goes on without lost files"
+        "`repair`: whether main goes on without lost files; `erase`: the predicate; `copy`: the place"
     )
+    has_result: bool = Field(description="what it found or made can be read at `/jobs/{job_id}/result`")
     runs: list[Run]
     removed: list[Removed] = Field(description="what its expiry removed from the metadata")
     waiting: list[WaitingFiles] = Field(description="its files that are still to be deleted")

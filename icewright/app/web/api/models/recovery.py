@@ -1,4 +1,4 @@
-"""Bodies of recovery points, restores and repairs."""
+"""Bodies of recovery points, restores, repairs, erasures, copies and registrations."""
 
 from __future__ import annotations
 
@@ -80,3 +80,65 @@ class Repair(BaseModel):
     unrepaired: list[dict[str, Any]] = Field(description="faults that stay, with the reason")
     lost_rows: int
     summary: str
+
+
+class EraseRequest(RequestBody):
+    """A request to erase rows that main does not show any more from every file that keeps them."""
+
+    where: Annotated[Text, Field(min_length=1)] = Field(description="which rows, as in `email = 'ann@example.org'`")
+    dry_run: bool = Field(False, description="find the rows, and change nothing")
+
+
+class CopyRequest(RequestBody):
+    """A request to copy a table to another place."""
+
+    to: Annotated[Text, Field(min_length=1)] = Field(description="an empty folder, or one with an earlier copy")
+    dry_run: bool = Field(False, description="report what would be copied, and copy nothing")
+
+
+class Copy(BaseModel):
+    """What a copy would copy."""
+
+    table: str
+    dry_run: bool
+    place: str
+    metadata_location: str = Field(description="of the copy: what a catalog registers")
+    table_uuid: str = Field(description="of the copy")
+    snapshots: int
+    files: int
+    bytes: int
+    present: int = Field(description="files that the place has already")
+    summary: str
+
+
+class RegisterRequest(RequestBody):
+    """A request to register a table from its files alone."""
+
+    place: Annotated[Text, Field(min_length=1)] = Field(description="a table's folder, or one of its metadata files")
+    name: Annotated[Text, Field(min_length=1)] = Field(description="of the table in the catalog: namespace.table")
+    replace_lost: bool = Field(
+        False, description="let a table whose metadata file is lost go on with the newest one left"
+    )
+    dry_run: bool = Field(False, description="report what would be registered, and change nothing")
+
+
+class Registered(BaseModel):
+    """A table that was registered, or would be."""
+
+    table: str
+    dry_run: bool
+    metadata_location: str
+    table_uuid: str
+    snapshots: int
+    files: int = Field(description="that were checked, and exist")
+    replaced: str | None = Field(description="the metadata file that the catalog named before, and that is lost")
+    notes: list[str]
+
+
+class Result(BaseModel):
+    """What a job without operations found or made."""
+
+    job_id: str
+    work: str
+    document: dict[str, Any] = Field(description="as the command of this name prints it with `--json`")
+    certified: bool = Field(description="a certificate of erasure can be read")
