@@ -1,4 +1,4 @@
-"""Copies between buckets and disks, beside a writer, and after a crash."""
+"""Copies between buckets and disks, beside a writer, and after a crash; a state that is restored beside its table."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from pyiceberg.catalog import load_catalog
 
 from icewright.adapters.files.objects import ObjectStorage
 from icewright.app.bootstrap import application, pyiceberg_catalog_properties, read_config
+from icewright.core.errors import Refused
 from icewright.core.table import TableRef
-from icewright.flow.copy import copy_table
+from icewright.flow.copy import copy_table, restore_beside
 from icewright.flow.detect import detect
 from icewright.flow.register import register
 from tests.s3 import s3_server
@@ -29,7 +30,7 @@ catalogs:
     properties: {{uri: "sqlite:///{home}/lake.db", warehouse: "s3://lake/warehouse"{more}}}
 cache: {{folder: "{home}/cache"}}
 """
-REF = TableRef("lake", ("sales",), "orders")
+REF, BESIDE = (TableRef("lake", ("sales",), name) for name in ("orders", "beside"))
 
 
 @pytest.fixture
@@ -83,6 +84,14 @@ def test_a_table_goes_to_another_place_and_back(
             assert copy.location() == place
             assert copy.scan().to_arrow().num_rows == table.refresh().scan().to_arrow().num_rows == 50
             assert all(task.file.file_path.startswith(place) for task in copy.scan().plan_files())
+        result = restore_beside(runtime, REF, str(table.snapshots()[0].snapshot_id), BESIDE)
+        restored = catalog.load_table(("sales", BESIDE.name))
+        assert (restored.location(), result.place) == ("s3://lake/warehouse/sales/beside",) * 2
+        assert restored.scan().to_arrow().num_rows == 10
+        assert all(task.file.file_path.startswith(result.place) for task in restored.scan().plan_files())
+        assert table.refresh().scan().to_arrow().num_rows == 50
+        with pytest.raises(Refused, match="exists already"):
+            restore_beside(runtime, REF, "main", BESIDE)
 
 
 def listed(batches: Iterator[pa.RecordBatch]) -> list[str]:

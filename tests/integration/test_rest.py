@@ -22,6 +22,7 @@ from icewright.core.paths import local_path
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState, OperationState
 from icewright.core.table import TableRef
+from icewright.flow.copy import restore_beside
 from icewright.flow.detect import detect
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
@@ -187,4 +188,9 @@ def test_restores_beside_a_writer_lose_no_row(app: Application) -> None:
     states = [read(version) for version in ("main", *(result.plan.tag.name for result in done))]
     assert all(len(state) == len(set(state)) for state in states)
     assert set().union(*states) == set(written)
+    restore_beside(app.runtime, REF, done[0].plan.tag.name, replace(REF, name="beside"))
+    beside_it = spark.sql("SELECT id, input_file_name() AS file FROM lake.sales.beside").collect()
+    assert sorted(row["id"] for row in beside_it) == sorted(states[1])
+    assert all("/beside/" in row["file"] for row in beside_it)
+    assert read("main") == states[0]
     catalog.close()
