@@ -12,7 +12,8 @@ from itertools import takewhile
 from typing import Any
 
 from icewright.core.effective import Knobs
-from icewright.core.errors import CommitConflict, Refused
+from icewright.core.errors import CommitConflict, Refused, UsageError
+from icewright.core.filters import filter_columns
 from icewright.core.layering import parse_settings
 from icewright.core.layout import AppliedLayout, LayoutDecision, LayoutReport, LayoutRule, LayoutVerdict
 from icewright.core.policy import Operation
@@ -62,6 +63,24 @@ def apply_layout(
         )
     runtime.record_event(LAYOUT_CHANGED, ref, {"summary": decision.reason, **_order(settings)})
     return report, decision
+
+
+def recorded_filters(runtime: Runtime, ref: TableRef) -> tuple[Sequence[str], float]:
+    """Return filters as scans of the last 30 days had them, and how often a day all of them run.
+
+    Raises `UsageError` where no scan report told of a filter over the table's columns.
+    """
+    now = runtime.clock.now()
+    columns = {field["name"] for field in runtime.catalog(ref).load(ref).schema["fields"]}
+    recorded = runtime.store.inbox.filters(ref, now)
+    templates = {template: rate for template, rate in recorded.items() if filter_columns(template) <= columns}
+    filters = runtime.engine.draw_filters(ref, templates, now) if templates else ()
+    if not filters:
+        raise UsageError(
+            f"{ref}: no scan report of the last 30 days has a filter over its columns: let engines report their scans, "
+            "or name filters by --filters FILE"
+        )
+    return filters, sum(templates.values()) / len(filters)
 
 
 def _order(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -185,6 +185,12 @@ class Engine(Protocol):
         writers never pause, `MetadataUnreadable`, and the errors of loading the table.
         """
 
+    def draw_filters(self, ref: TableRef, templates: Mapping[str, float], now: datetime) -> Sequence[str]:
+        """Return filters over a table's rows by templates of `core.filters`, as often as queries have each.
+
+        There are none where no template is of the table's columns. Raises the errors of loading the table.
+        """
+
     def try_layouts(self, ref: TableRef, filters: Sequence[str]) -> LayoutReport:
         """Return what filters would read if a table's rows were laid out in other ways, by a sample; change nothing.
 

@@ -32,6 +32,12 @@ class EventInbox(Protocol):
         queries per day are computed from those sums. The last read of each snapshot is kept for 14 days.
         """
 
+    def filters(self, ref: TableRef, now: datetime) -> Mapping[str, float]:
+        """Return the templates of the filters that scans of a table had in the last 30 days, with queries per day.
+
+        A template is as `core.filters` makes it. Of a day, the 100 filters that queries had most often are kept.
+        """
+
     def decay_query_rates(self, now: datetime) -> None:
         """Recompute the queries per day of tables that were read of late; call it about once an hour."""
 

@@ -253,6 +253,10 @@ class FunctionEngine:
         """Find no row, and read no file."""
         return RowSearchReport(ref, f"uuid of {ref}", "", predicate, {}, (), (), (), {})
 
+    def draw_filters(self, ref: table.TableRef, templates: Mapping[str, float], now: datetime) -> Sequence[str]:  # noqa: ARG002
+        """Return the templates as they are."""
+        return tuple(templates)
+
     def try_layouts(self, ref: table.TableRef, filters: Sequence[str]) -> LayoutReport:
         """Find that the files are best as they are."""
         return LayoutReport(ref, len(filters), 0, 0, (LayoutTrial(None, 0),))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -15,8 +17,11 @@ from pyiceberg.transforms import IdentityTransform
 
 from icewright.adapters.engines.service.layout_trials import LayoutTrials
 from icewright.core.errors import CommitConflict, Refused, UsageError
+from icewright.core.events.model import Message
+from icewright.core.events.parse import messages
+from icewright.core.filters import filter_template
 from icewright.core.layout import LayoutDecision, LayoutReport, LayoutVerdict, RowLayout, layout_candidates
-from icewright.flow.layout import apply_layout
+from icewright.flow.layout import apply_layout, recorded_filters
 from tests.cases.conftest import ground, workspace
 from tests.cases.workspace import NAME, Workspace, ref
 
@@ -87,6 +92,63 @@ def test_what_is_no_filter_is_refused(workspace: Workspace) -> None:
     write(workspace, NAME, rows())
     with pytest.raises(UsageError, match="nobody"):
         trials(workspace, "id = 1", "nobody = 2")
+
+
+def report(number: int, condition: object, now: datetime) -> Message:
+    """The scan report of a query, as Iceberg's clients send it."""
+    body = {"report-type": "scan-report", "table-name": str(ref(NAME)), "snapshot-id": number, "filter": condition}
+    (message,) = messages(body, "application/json", {}, now)
+    return message
+
+
+def test_filters_that_engines_report_need_no_file(workspace: Workspace) -> None:
+    """Values come from the rows, days from their age; what is of no column is left out, and each filter can be read."""
+    table = spread(workspace)
+    customer = {"type": "eq", "term": "customer", "value": "(hash-41d6cbd5)"}
+    lately = {"type": "gt-eq", "term": "day", "value": "(date-20-days-ago)"}
+    span = {"type": "and", "left": {"type": "gt", "term": "id", "value": "(4-digit-int)"},
+            "right": {"type": "lt", "term": "id", "value": "(4-digit-int)"}}  # fmt: skip
+    with pytest.raises(UsageError, match="no scan report"):
+        recorded_filters(workspace.app.runtime, ref(NAME))
+    conditions = [*[customer] * 8, {"type": "and", "left": customer, "right": lately}, span]
+    conditions += [{"type": "eq", "term": "nobody", "value": 1}, True]
+    now = workspace.clock.now()
+    sent = [report(number, condition, now) for number, condition in enumerate(conditions)]
+    workspace.app.runtime.store.inbox.receive(sent, now)
+    filters, runs = recorded_filters(workspace.app.runtime, ref(NAME))
+    rates = workspace.app.runtime.store.inbox.filters(ref(NAME), now)
+    assert runs == pytest.approx(sum(rates.values()) * 10 / 11 / len(filters)), "nobody's filter does not count"
+    kinds = Counter(re.sub(r"'c\d+'|\d+$|(?<=[<>] )\d+", "?", text) for text in filters)
+    day = (now - timedelta(days=20)).date()
+    assert kinds == {
+        '"customer" = ?': 80,
+        f'("customer" = ? and "day" >= \'{day}\')': 10,
+        '("id" > ? and "id" < ?)': 10,
+    }
+    assert all(table.scan(text).to_arrow().num_rows for text in filters if "customer" not in text)
+    best = workspace.app.runtime.engine.try_layouts(ref(NAME), filters).settings
+    assert best["compact.sort_order"].startswith("customer")
+
+
+def test_filters_are_made_of_odd_values_and_names(workspace: Workspace) -> None:
+    """What the parser of filters cannot read is not drawn: the rest of the values and columns make filters."""
+    kinds: dict[str, Any] = {
+        "text": ["it's", "back\\slash", "new\nline", ""],
+        "number": [float("nan"), float("inf"), 1e-9, -2.5e22],
+        "day": [date(1, 1, 1), date(9999, 12, 31), date(2026, 1, 1), None],
+        "at": pa.array([0, 1, -1, 1_700_000_000_123_456], pa.timestamp("us", "UTC")),
+        "order by": [True, False, None, True],
+        "a.b": [1, 2, 3, 4],
+    }
+    catalog = workspace.icebergs["lake"]
+    catalog.create_namespace_if_not_exists("sales")
+    content = pa.table(kinds)
+    catalog.create_table(NAME, content.schema).append(content)
+    templates = {filter_template({"type": "gt-eq", "term": name, "value": 1}): 1.0 for name in kinds}
+    engine = workspace.app.runtime.engine
+    filters = engine.draw_filters(ref(NAME), templates, workspace.clock.now())
+    assert {text.partition(" >=")[0] for text in filters} == {'"text"', '"number"', '"day"', '"at"', '"order by"'}
+    assert engine.try_layouts(ref(NAME), filters).filters == len(filters)
 
 
 @pytest.mark.parametrize(("columns", "layouts"), [("", 0), ("a", 1), ("ab", 5), ("abc", 13), ("abcde", 14)])

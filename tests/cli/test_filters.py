@@ -64,6 +64,8 @@ def test_lists_are_filtered(workspace: Workspace) -> None:
         (("history", "--since", "soon"), "--since soon: write an age such as 24h or 7d, or a date"),
         (("plan", "--operation", "vacuum"), "--operation vacuum: there is no such operation; there is: expire_rows"),
         (("config", "unset", "lake", "order"), "the store has no rule lake"),
+        (("advise", "--recorded"), "name a table, and either --filters FILE of its queries or --recorded"),
+        (("advise", SESSIONS, "--recorded"), f"{SESSIONS}: no scan report of the last 30 days has a filter"),
     ],
 )
 def test_wrong_filters_are_named(workspace: Workspace, arguments: tuple[str, ...], message: str) -> None:

@@ -67,7 +67,7 @@ UNDERSTOOD: dict[str, tuple[object, str, list[Event]]] = {
     "a scan by Iceberg": (
         SCAN_REPORT,
         JSON,
-        [ScanReported(ORDERS, NOW, 64.0, 0.0, 12, 1_279_000, 6656377125404557408)],
+        [ScanReported(ORDERS, NOW, 64.0, 0.0, 12, 1_279_000, 6656377125404557408, '{"term":"region","type":"eq"}')],
     ),
     "a scan without metrics": (
         {"report-type": "scan-report", "table-name": "a.b.c.d"},

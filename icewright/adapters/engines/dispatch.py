@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import assert_never
 
 from icewright.adapters.engines.arrow.convert_deletes import ConvertInService
@@ -14,6 +15,7 @@ from icewright.adapters.engines.service.adopting import Adopting
 from icewright.adapters.engines.service.copying import TableCopy
 from icewright.adapters.engines.service.deletion import DeletionResult
 from icewright.adapters.engines.service.doubts import in_time
+from icewright.adapters.engines.service.drawn_filters import drawn_filters
 from icewright.adapters.engines.service.expire_snapshots import ExpireInService
 from icewright.adapters.engines.service.integrity import of_snapshots
 from icewright.adapters.engines.service.layout_trials import LayoutTrials
@@ -220,9 +222,17 @@ class Engines:
 
     def try_layouts(self, ref: TableRef, filters: Sequence[str]) -> LayoutReport:
         """Return what filters would read in other layouts of a table's rows."""
+        return LayoutTrials(self.orphans.deletion.files, self._current(ref), filters).run()
+
+    def draw_filters(self, ref: TableRef, templates: Mapping[str, float], now: datetime) -> Sequence[str]:
+        """Return filters over a table's rows by templates, as often as queries have each."""
+        return drawn_filters(self.orphans.deletion.files, self._current(ref), templates, now)
+
+    def _current(self, ref: TableRef) -> TableMetadata:
+        """Return a table with its current snapshot alone."""
         metadata = self.catalogs[ref.catalog].load(ref)
         head = frozenset([metadata.current_snapshot_id]) if metadata.current_snapshot_id is not None else frozenset()
-        return LayoutTrials(self.orphans.deletion.files, of_snapshots(metadata, head), filters).run()
+        return of_snapshots(metadata, head)
 
     def probe(self, probe: Probe) -> Sequence[float]:
         """Return the query's seconds on each of the snapshots."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -10,8 +11,8 @@ from typing import Any, TypeVar, assert_never
 import sqlalchemy as sa
 
 from icewright.adapters.store.database import Database, dialect_insert
-from icewright.adapters.store.schema import CATALOGS, RECEIVED, SCANS, SNAPSHOT_READS, TABLES, Moment
-from icewright.adapters.store.statements import chunks, lock_rows, name_columns, namespace_of, ref_of
+from icewright.adapters.store.schema import CATALOGS, RECEIVED, SCAN_FILTERS, SCANS, SNAPSHOT_READS, TABLES, Moment
+from icewright.adapters.store.statements import chunks, lock_rows, name_columns, namespace_of, of_table, ref_of
 from icewright.core.events.directory import holds
 from icewright.core.events.model import (
     CommitReported,
@@ -39,6 +40,7 @@ _MAX_DEPTH = 32  # folders above a file that are considered
 _ID_LIFETIME = timedelta(days=1)  # how long ids of messages are remembered
 _LISTING_COOLDOWN = timedelta(seconds=10)  # events do not make a catalog due more often
 _MOST_READS = 1000  # snapshots of a table whose reads are kept, those that were read last
+_MOST_FILTERS = 100  # of a table and day, those that queries had most often
 _NO_QUERIES = 0.01  # queries per day below this are zero
 _COLUMN_LIMITS = {"queries": 2**31 - 1, "files": 2**62, "bytes": 2**62}  # limits of the columns
 _SUMS = ("queries", "planning_ms", "duration_ms", "files", "bytes")
@@ -171,9 +173,19 @@ class SqlInbox(EventInbox):
             _schedule_evaluations(connection, resolved.touched, now)
             _add_scans(connection, resolved.scans, now)
             _record_reads(connection, resolved.scans, now)
+            _add_filters(connection, resolved.scans, now)
             _schedule_listings(connection, resolved.asked | (resolved.moved if ask else set()), now)
         refs = tuple(sorted(ref_of(row) for row in rows.values()))
         return Receipt(len(new), len(messages) - len(new), refs, tuple(dict.fromkeys(resolved.unknown)))
+
+    def filters(self, ref: TableRef, now: datetime) -> Mapping[str, float]:
+        days: dict[str, dict[date, int]] = {}
+        columns = (SCAN_FILTERS.c.filter, SCAN_FILTERS.c.day, SCAN_FILTERS.c.queries)
+        query = sa.select(*columns).join(TABLES).where(*of_table(ref), SCAN_FILTERS.c.day >= (now - REMEMBERED).date())
+        with self.db.reading() as connection:
+            for template, day, queries in connection.execute(query):
+                days.setdefault(template, {})[day] = queries
+        return {template: queries_per_day(by_day, now) for template, by_day in days.items()}
 
     def decay_query_rates(self, now: datetime) -> None:
         with self.db.begin() as connection:
@@ -197,7 +209,7 @@ class _ResolvedEvents:
             self._resolve(event)
 
     def _resolve(self, event: Event) -> None:
-        """End alerts, and add a delivery for each channel that is owed the beginning."""
+        """Note the tables, scans and catalogs that an event means."""
         match event:
             case TableTouched() | CommitReported():
                 for name in _names(event):
@@ -288,6 +300,23 @@ def _record_reads(connection: sa.Connection, scans: Sequence[tuple[Any, ScanRepo
         kept = sa.select(at).where(of_table).order_by(at.desc()).offset(_MOST_READS - 1).limit(1).scalar_subquery()
         outdated = (at < now - READS_REMEMBERED) | (at < kept)
         connection.execute(sa.delete(SNAPSHOT_READS).where(of_table, outdated))
+
+
+def _add_filters(connection: sa.Connection, scans: Sequence[tuple[Any, ScanReported]], now: datetime) -> None:
+    """Count the filters of scans by day, and forget those of long ago and the rarest of many."""
+    counts = Counter((row.id, scan.at.date(), scan.filter) for row, scan in scans if scan.filter)
+    day, queries, same = SCAN_FILTERS.c.day, SCAN_FILTERS.c.queries, ["table_id", "day", "filter"]
+    for chunk in chunks(sorted(counts)):
+        values = [dict(zip(same, key, strict=True), queries=counts[key]) for key in chunk]
+        insert = dialect_insert(connection, SCAN_FILTERS).values(values)
+        added = _capped_sum(queries, insert.excluded.queries, _COLUMN_LIMITS["queries"])
+        connection.execute(insert.on_conflict_do_update(index_elements=same, set_={"queries": added}))
+    for table, of_day in sorted({(table, of_day) for table, of_day, _ in counts}):
+        this, this_day = SCAN_FILTERS.c.table_id == table, day == of_day
+        order = (queries.desc(), SCAN_FILTERS.c.filter)
+        kept = sa.select(SCAN_FILTERS.c.filter).where(this, this_day).order_by(*order).limit(_MOST_FILTERS)
+        rare = this_day & SCAN_FILTERS.c.filter.not_in(connection.execute(kept).scalars().all())
+        connection.execute(sa.delete(SCAN_FILTERS).where(this, (day < (now - REMEMBERED).date()) | rare))
 
 
 def _capped_sum(

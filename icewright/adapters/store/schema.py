@@ -261,6 +261,15 @@ SCANS = sa.Table(  # scans that engines report, by table and day
     sa.Column("bytes", sa.BigInteger, nullable=False),
 )
 
+SCAN_FILTERS = sa.Table(  # how often scans had a filter, by table, day and the filter's template
+    "scan_filters",
+    SCHEMA,
+    sa.Column("table_id", sa.ForeignKey("tables.id"), primary_key=True),
+    sa.Column("day", sa.Date, primary_key=True),
+    sa.Column("filter", sa.Text, primary_key=True),
+    sa.Column("queries", sa.Integer, nullable=False),
+)
+
 SNAPSHOT_READS = sa.Table(  # the last read of each snapshot that engines report
     "snapshot_reads",
     SCHEMA,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,6 +30,9 @@ def advise(
             help="Try layouts of the rows for these filters, one a line; # begins a comment.",
         ),
     ] = None,
+    recorded: Annotated[
+        bool, typer.Option("--recorded", help="Try layouts for the filters that scan reports of 30 days told of.")
+    ] = False,
     apply: Annotated[
         bool,
         typer.Option(
@@ -50,24 +54,21 @@ def advise(
     """
     if (dry_run or runs_per_day is not None) and not apply:
         raise UsageError("--dry-run and --runs-per-day go with --apply")
-    if filters is None:
-        if apply:
-            raise UsageError("--apply: name the filters of the queries by --filters FILE")
-        documents = backend().advise(table)
-        if as_json:
-            output.print_json(documents)
-        else:
-            _show_advice(documents)
+    layouts = recorded or filters is not None
+    if (apply and not layouts) or (layouts and table is None) or (recorded and filters is not None):
+        raise UsageError("layouts: name a table, and either --filters FILE of its queries or --recorded")
+    if table is None or not layouts:
+        output.show(backend().advise(table), as_json, _show_advice)
         return
-    if table is None:
-        raise UsageError("--filters: name the table whose queries have these filters")
-    texts = _read_filters(filters)
-    decision = None
+    from icewright.flow.layout import apply_layout, recorded_filters
+
+    texts, decision = () if filters is None else _read_filters(filters), None
     with open_application() as opened:
         runtime, ref = opened.runtime, known_table(opened, table).ref
+        if filters is None:
+            texts, known_runs = recorded_filters(runtime, ref)
+            runs_per_day = known_runs if runs_per_day is None else runs_per_day
         if apply:
-            from icewright.flow.layout import apply_layout
-
             report, decision = apply_layout(runtime, ref, texts, runs_per_day, dry_run=dry_run)
         else:
             report = runtime.engine.try_layouts(ref, texts)
@@ -81,7 +82,7 @@ def advise(
             echo(f"[bold]{'would ' if dry_run else ''}{verb}[/]: {escape(decision.reason)}")
 
 
-def _read_filters(path: Path) -> list[str]:
+def _read_filters(path: Path) -> Sequence[str]:
     """Return the filters of a file, one a line. Raises `UsageError` where there are none."""
     try:
         lines = map(str.strip, path.read_text(encoding="utf-8").splitlines())

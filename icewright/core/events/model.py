@@ -172,6 +172,7 @@ class ScanReported:
     files: int
     bytes: int
     snapshot_id: int | None = None  # None: the report does not say which one
+    filter: str = ""  # its template, as `core.filters` makes it; empty: none that bounds of files can use
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ from icewright.core.events.model import (
     tables_named,
     text,
 )
+from icewright.core.filters import filter_template
 from icewright.core.words import near
 
 _MILLISECONDS = {
@@ -161,6 +162,7 @@ def report(document: Mapping[str, object], where: str, now: datetime) -> Event:
                 files=int(_counter(metrics, "result-data-files", where)),
                 bytes=int(_counter(metrics, "total-file-size-in-bytes", where)),
                 snapshot_id=identifier(document.get("snapshot-id"), f"{where}snapshot-id"),
+                filter=filter_template(document.get("filter")),
             )
         case "commit-report":
             operation = document.get("operation")

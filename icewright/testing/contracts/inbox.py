@@ -243,6 +243,27 @@ class EventInboxTests(StoreSuite):
         store.inbox.decay_query_rates(NOW + 60 * DAY)
         assert queries_per_day(store) == 0
 
+    def test_filters_of_scans_are_counted_by_day(self, store: Store) -> None:
+        """The newest count most, scans without a filter none, and other tables have their own; a month forgets them."""
+        record_all(store, REF, OTHER)
+        push(store, *[scan(filter="a") for _ in range(30)], scan(filter="b"), scan(), scan(OTHER, filter="c"))
+        push(store, scan(filter="b"), message_id="2")
+        rates = store.inbox.filters(REF, LATER)
+        assert rates.keys() == {"a", "b"}
+        assert rates["a"] == pytest.approx(15 * rates["b"])
+        assert store.inbox.filters(REF, LATER + 3 * DAY)["a"] < rates["a"]
+        assert store.inbox.filters(REF, NOW + 40 * DAY) == {}
+        push(store, scan(at=NOW + 40 * DAY, filter="d"), now=NOW + 40 * DAY, message_id="3")
+        assert store.inbox.filters(REF, NOW).keys() == {"d"}, "what is forgotten is not stored any more"
+
+    def test_a_flood_of_filters_is_bounded(self, store: Store) -> None:
+        """Of a day, a hundred filters stay that queries had most often."""
+        record_all(store, REF)
+        often = [scan(filter=f"often {n}") for n in range(95) for _ in range(2)]
+        push(store, *often, *[scan(filter=f"once {n:03d}") for n in range(50)])
+        kept = store.inbox.filters(REF, LATER)
+        assert kept.keys() == {f"often {n}" for n in range(95)} | {f"once {n:03d}" for n in range(5)}
+
     def test_the_last_read_of_each_snapshot_is_kept(self, store: Store) -> None:
         """A late report moves none back, a report without a snapshot counts none, and old reads are forgotten."""
         record_all(store, REF, OTHER)

@@ -60,7 +60,7 @@ class LayoutTrials:
     def run(self) -> LayoutReport:
         """Return the bytes that the filters read in each layout. Raises `UsageError` for what is no filter."""
         used = Counter(name for predicate in self._predicates for name in self._columns.keys() & predicate.columns)
-        rows = self._sample if len(used) else pl.DataFrame()
+        rows = self.sample if len(used) else pl.DataFrame()
         trials = [LayoutTrial(None, self._bytes_read(self._as_they_are))]
         trials += [
             LayoutTrial(layout, self._bytes_read(self._cut(rows, layout)))
@@ -110,7 +110,7 @@ class LayoutTrials:
         return schema.find_type(field_id)
 
     @cached_property
-    def _sample(self) -> pl.DataFrame:
+    def sample(self) -> pl.DataFrame:
         """Return the columns of a sample of files, as the values that bounds compare, with the files' partitions."""
         chosen, rows = [], 0
         for one in random.Random(4).sample(self._data, len(self._data)):  # noqa: S311 - no secret
