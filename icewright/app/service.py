@@ -20,7 +20,7 @@ from icewright.app.config import Config
 from icewright.app.loops import Loop, LoopThreads
 from icewright.app.redaction import Redaction
 from icewright.app.telemetry import Telemetry
-from icewright.app.worker import Worker
+from icewright.app.worker import PATIENCE, Worker
 from icewright.core.errors import IcewrightError
 from icewright.flow.alert import alert_due
 from icewright.flow.archive import Archiving, archive_due
@@ -218,12 +218,13 @@ class Service:
         self.loops.start()
 
     def stop(self, grace: timedelta) -> None:
-        """Stop the loops, wait the grace for running jobs, cancel the rest, and deregister the process."""
-        self.loops.stop(max(grace, HEARTBEAT))
+        """Stop the loops, let running jobs end within the grace, cancel the rest, and deregister the process."""
+        until = time.monotonic() + grace.total_seconds()
+        self.loops.stop(min(grace, HEARTBEAT))
         self._evaluator.close(min(grace, HEARTBEAT))
-        if self.worker is not None and not self._wait_for_jobs(grace, self.worker):
+        if self.worker is not None and not self._wait_for_jobs(until, self.worker):
             self._stopping.set()
-            self._wait_for_jobs(grace, self.worker)
+            self._wait_for_jobs(time.monotonic() + min(grace, PATIENCE).total_seconds(), self.worker)
             self.worker.give_up_all()
         try:
             runtime = self._runtime
@@ -233,9 +234,8 @@ class Service:
         except IcewrightError as error:  # the store is away: the missing heartbeat shows the end
             self._runtime.emit("deregister_failed", {"error": str(error)})
 
-    def _wait_for_jobs(self, grace: timedelta, worker: Worker) -> bool:
-        """Wait for running jobs with heartbeats; return whether all ended within the grace."""
-        until = time.monotonic() + grace.total_seconds()
+    def _wait_for_jobs(self, until: float, worker: Worker) -> bool:
+        """Wait for running jobs with heartbeats; return whether all ended by this time of the monotonic clock."""
         while not worker.wait(min(HEARTBEAT, timedelta(seconds=max(0.0, until - time.monotonic())))):
             if time.monotonic() >= until:
                 return False

@@ -9,13 +9,14 @@ from icewright.core.effective import Knobs
 from icewright.core.errors import IcewrightError, TableNotFound, TableReplaced
 from icewright.core.policy import ENABLED, ORPHAN_MODE, OUTSIDE, Operation
 from icewright.core.runs import JobState
+from icewright.core.table import TableRef
 from icewright.flow.breakers import forget_unused, pause_after_failures
 from icewright.flow.runtime import Runtime
 from icewright.flow.undo import release_abandoned_undos
 from icewright.flow.undoable import current_name
-from icewright.ports import MANUAL, LedgerState, Unfinished
+from icewright.ports import JOB_LEASE, MANUAL, LedgerState, Unfinished
 
-MAX_INTERRUPTED = 10  # jobs in a row after which the table is paused: it may be what kills the process
+MAX_INTERRUPTED = 10  # jobs in a row after which the table is paused, if it alone can be what ends processes
 LEASE = timedelta(minutes=2)  # on reconciling, so that one process reconciles at a time
 RENAME_LIMIT = timedelta(days=7)  # after they are due, for which deletions wait for their table under another name
 FORGET_AFTER = timedelta(days=1)  # after which a silent process is deregistered
@@ -39,8 +40,25 @@ def end_interrupted(runtime: Runtime) -> list[str]:
     done: list[str] = []
     for job in runtime.store.jobs.end_interrupted(runtime.clock.now(), runtime.process_has_ended):
         done.append(f"{job.ref}: job {job.job_id} was interrupted")
-        pause_after_failures(runtime, job.ref, JobState.INTERRUPTED, MAX_INTERRUPTED, "were interrupted")
+        if _was_in_each_death(runtime, job.ref):
+            pause_after_failures(runtime, job.ref, JobState.INTERRUPTED, MAX_INTERRUPTED, "were interrupted")
     return done
+
+
+def _was_in_each_death(runtime: Runtime, ref: TableRef) -> bool:
+    """Return whether every process that ended without a word ran a job of the table, since the first that it lost.
+
+    Otherwise something else ends processes: a machine that goes, or memory that others use up.
+    """
+    lost = [job for job in runtime.store.jobs.list(ref, MAX_INTERRUPTED) if job.state is JobState.INTERRUPTED]
+    holders, now = {job.holder for job in lost}, runtime.clock.now()
+    since = min((job.started or job.created for job in lost), default=now)
+    return not any(
+        process.heartbeat >= since
+        and process.holder not in holders
+        and (runtime.process_has_ended(process.holder) or now - process.heartbeat > JOB_LEASE)
+        for process in runtime.store.processes.list()
+    )
 
 
 class Reconciler:

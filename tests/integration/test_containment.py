@@ -210,7 +210,7 @@ def test_a_job_that_asks_a_catalog_before_anybody_knows_that_it_hangs(
 def test_a_service_whose_job_waits_for_a_hung_catalog_ends_when_it_is_asked_to(
     workspace: Workspace, beside: Callable[[str, int, str], None]
 ) -> None:
-    """Within twice the grace and ten seconds, with the call in the log, though no thread can be killed."""
+    """Within the grace and 25 seconds, with the call in the log, though no thread can be killed."""
     with silent_server() as port:
         beside("aaa_hung", port, f"file://{workspace.home}/elsewhere")
         text = workspace.path.read_text(encoding="utf-8").replace("timeout_seconds: 5", "timeout_seconds: 600")
@@ -265,6 +265,22 @@ def test_a_read_that_hangs_in_a_job_is_ended_by_hand(workspace: Workspace, end: 
     assert job.state is JobState.CANCELLED
     assert job.summary.startswith(f"cancelled: {reason}; its thread hangs in icewright.adapters.files")
     assert '"event": "threads_left", "hanging": ["job ' in (workspace.home / "log").read_text(encoding="utf-8")
+
+
+@pytest.mark.cases(115)
+def test_a_web_server_that_hangs_keeps_no_service_from_ending(workspace: Workspace) -> None:
+    """It gets the ten seconds of every open request, and the log says what is left."""
+    port = free_port()
+    workspace.write(POLICY.replace("port: 0", f"port: {port}"))
+    with serving(workspace, "http"):
+        until(lambda: socket.socket().connect_ex(("127.0.0.1", port)) == 0, 60)
+        os.mkfifo(workspace.home / "fifo")
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            connection.settimeout(1)
+            with pytest.raises(TimeoutError):
+                connection.recv(1)
+    assert '"hanging": ["http"]' in (workspace.home / "log").read_text(encoding="utf-8")
 
 
 def error_of(store: SqlStore, table: str) -> str | None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 GRACE_SECONDS = 300  # for running jobs, once the process was asked to stop
 STORE_SECONDS, STORE_RETRY_SECONDS = 60, 2  # how long a start waits for its database, and between two tries
 MAX_FILES = 65_536  # open at the same time, connections too
-STOP_SECONDS = 10  # for all else: closing pools, catalogs and the store
+STOP_SECONDS = 25  # for all else: ending cancelled jobs, closing requests, pools, catalogs and the store
 Slots = Annotated[
     int | None, typer.Option("--slots", metavar="N", min=1, help="Jobs at the same time; default: limits.per_worker.")
 ]
@@ -114,19 +114,22 @@ def _run(
     _wait_for_store(log)
     with open_application("service", listener=log) as opened:
         places = 0 if no_worker else slots or opened.runtime.limits.per_worker
-        with running(opened, kind=kind, slots=places, grace=timedelta(seconds=grace_seconds)) as service:
-            with ExitStack() as stack:
-                probes_only = kind == "worker"
-                port = probe_port if probes_only else opened.config.server.port
-                address = None
-                if port is not None:
-                    address = stack.enter_context(_listening(opened, service, port, probes_only=probes_only))
-                started = {"slots": places, "catalogs": sorted(opened.runtime.catalogs), "address": address}
-                log("started", {"kind": kind, **started})
-                until_asked_to_stop()
+        with (
+            running(opened, kind=kind, slots=places, grace=timedelta(seconds=grace_seconds)) as service,
+            ExitStack() as stack,
+        ):
+            probes_only = kind == "worker"
+            port = probe_port if probes_only else opened.config.server.port
+            address = None
+            if port is not None:
+                address = stack.enter_context(_listening(opened, service, port, probes_only=probes_only))
+            started = {"slots": places, "catalogs": sorted(opened.runtime.catalogs), "address": address}
+            log("started", {"kind": kind, **started})
+            until_asked_to_stop()
             log("stopping", {"kind": kind, "grace_seconds": grace_seconds})
-            _end_process_in(2 * grace_seconds + STOP_SECONDS, log)
-    if hanging := service.hanging():  # Python would wait for their threads
+            _end_process_in(grace_seconds + STOP_SECONDS, log)  # requests may hang as well
+    requests = [thread.name for thread in threading.enumerate() if thread.name == "http"]
+    if hanging := [*service.hanging(), *requests]:  # Python would wait for their threads
         log("threads_left", {"hanging": hanging})
         sys.stdout.flush()
         os._exit(0)

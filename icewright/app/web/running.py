@@ -213,7 +213,7 @@ def serving(app: FastAPI, host: str, port: int, limits: ConnectionLimits | None 
         finally:
             app.state.closing.set()  # ends event streams at once
             server.should_exit = True
-            thread.join()
+            thread.join(GRACE_SECONDS + 1)  # a request whose thread hangs cannot be cancelled
 
 
 class _Server(uvicorn.Server):
