@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from icewright.core.runs import OperationState, Outcome
 from tests.integration.bench import Bench
 from tests.integration.javacore import JavaTable
 from tests.integration.tables import create, insert
+from tests.trino import trino
 
 pytestmark = pytest.mark.spark
 
@@ -165,6 +167,39 @@ def test_new_files_alone_are_read(bench: Bench, new_name: Name) -> None:
         one = stats.next()
         read.append((one.dataFileCount(), one.dataRecordCount()))
     assert sum(records for _, records in read) == sum(row["data_record_count"] for row in partitions(bench, name))
+
+
+def test_spark_plans_by_them(bench: Bench, new_name: Name) -> None:
+    """Spark's planner takes the distinct values of columns from the statistics of the snapshot that it reads."""
+    name = new_name("statistics")
+    quoted = create(bench, name, "id bigint, s string")
+    bench.sql(f"INSERT INTO {quoted} SELECT id, cast(id % 7 AS string) FROM range(100)")  # noqa: S608 - quoted
+    compute(bench, name)
+    session: Any = bench.lake.spark()
+    session.conf.set("spark.sql.cbo.enabled", "true")
+    try:
+        frame = session.sql(f"SELECT id, s FROM {quoted}")  # noqa: S608 - quoted
+        found = frame._jdf.queryExecution().optimizedPlan().stats().attributeStats().toString()
+    finally:
+        session.conf.unset("spark.sql.cbo.enabled")
+    assert [int(number) for number in re.findall(r"ColumnStat\(Some\((\d+)\)", found)] == [100, 7], found
+
+
+@pytest.mark.nightly
+def test_trino_plans_by_them(bench: Bench, new_name: Name, tmp_path: Path) -> None:
+    """Trino shows the numbers of the statistics, and after appends those of the newest snapshot that has some."""
+    name = new_name("statistics")
+    quoted = create(bench, name, "id bigint, s string")
+    bench.sql(f"INSERT INTO {quoted} SELECT id, cast(id % 7 AS string) FROM range(100)")  # noqa: S608 - quoted
+    compute(bench, name)
+    with trino(bench.catalog, bench.lake.warehouse, tmp_path) as server:
+        for rows in (100, 120):
+            shown = {row[0]: row[2] for row in server.rows(f"SHOW STATS FOR lake.{name}")}
+            assert (shown["id"], shown["s"]) == (100, 7)
+            assert len(server.rows(f"SELECT id FROM lake.{name}")) == rows  # noqa: S608
+            bench.sql(f"INSERT INTO {quoted} SELECT id, 's' FROM range(20)")  # noqa: S608 - quoted
+        compute(bench, name)
+        assert {row[0]: row[2] for row in server.rows(f"SHOW STATS FOR lake.{name}")}["s"] == 8
 
 
 def test_equality_deletes(bench: Bench, new_name: Name) -> None:
