@@ -82,18 +82,19 @@ def is_rate_known(metadata: TableMetadata) -> bool:
 
 
 def replaced_after(metadata: TableMetadata) -> timedelta | None:
-    """Return after how long writers have overwritten all of the table once, at their rate; None if they do not.
+    """Return after how long writers have taken away as much as the table has, at their rate; None if they do not.
 
-    So long does a file last on average that a rewrite leaves.
+    So long does a file last on average that a rewrite leaves. PyIceberg overwrites by a delete and an append.
     """
-    shares = (_share_replaced(s) for s in metadata.snapshots[1:] if s.operation == "overwrite")
+    shares = (_share_removed(s) for s in metadata.snapshots[1:] if s.operation in ("overwrite", "delete"))
     replaced = sum(shares) if is_rate_known(metadata) else 0.0
     return history_span(metadata) / replaced if replaced else None
 
 
-def _share_replaced(snapshot: Snapshot) -> float:
-    removed = summary_number(snapshot, "removed-files-size")
-    return removed / max(1, removed, summary_number(snapshot, "total-files-size"))
+def _share_removed(snapshot: Snapshot) -> float:
+    """Return the share of the table's bytes before the snapshot that it took away."""
+    added, removed, after = (summary_number(snapshot, f"{key}-files-size") for key in ("added", "removed", "total"))
+    return removed / max(1, removed, after - added + removed)
 
 
 def _recent_commits(metadata: TableMetadata) -> Sequence[Snapshot]:

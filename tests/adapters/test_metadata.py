@@ -10,13 +10,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import LongType, NestedField
 
 from icewright.adapters.catalogs.metadata_files import MetadataCache
 from icewright.adapters.metadata.changes import changed
 from icewright.adapters.metadata.document import decode, encode, next_location
 from icewright.adapters.metadata.parsing import parse
 from icewright.core.errors import MetadataUnreadable
+from icewright.core.hotness import history_span, replaced_after
 from icewright.core.table import TableRef
 from icewright.ports import AddSnapshot, RemoveSnapshots
 
@@ -162,3 +169,20 @@ def test_large_files_cost_little_more_than_themselves(tmp_path: Path, expired: i
     grown, left = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
     assert int(left) == 5_000 - expired
     assert int(grown) < 4 * path.stat().st_size
+
+
+def test_overwrites_of_pyiceberg_are_seen(tmp_path: Path) -> None:
+    """Whoever overwrites one of two partitions again and again, by a delete and an append, keeps files from lasting."""
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/lake.db", warehouse=f"file://{tmp_path}")
+    catalog.create_namespace("sales")
+    spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "part"))
+    table = catalog.create_table("sales.orders", Schema(NestedField(1, "part", LongType())), partition_spec=spec)
+    table.append(pa.table({"part": [1, 2]}))
+    for _ in range(10):
+        table.dynamic_partition_overwrite(pa.table({"part": [2]}))
+    catalog.close()
+
+    content = Path(table.metadata_location.removeprefix("file://")).read_bytes()
+    found = parse(REF, table.metadata_location, content)
+    assert {snapshot.operation for snapshot in found.snapshots} == {"append", "delete"}
+    assert replaced_after(found) == history_span(found) / 5

@@ -194,7 +194,7 @@ def test_what_does_not_pay_is_not_due() -> None:
 
 def _overwritten(share: int) -> TableMetadata:
     """A table of whose bytes writers have overwritten so many percent every hour for two days."""
-    said = {"removed-files-size": str(share), "total-files-size": "100"}
+    said = {"removed-files-size": str(share), "added-files-size": str(share), "total-files-size": "100"}
     made = tuple(snapshot(n, age=48 - n, operation="overwrite", summary=said) for n in range(1, 48))
     return metadata(snapshots=made, specs=(spec(region="identity"),))
 
@@ -218,19 +218,24 @@ def test_what_is_soon_overwritten_is_not_merged(share: int, quiet: int, due: boo
 
 
 @pytest.mark.parametrize(
-    ("removed", "total", "hours", "lasts"),
+    ("operation", "removed", "added", "total", "hours", "lasts"),
     [
-        ("50", "100", 48, 96),
-        ("100", "0", 48, 48),
-        ("50", "100", 3, None),  # too short a history
-        ("x", "100", 48, None),
-        ("9" * 5000, "1", 48, None),
+        ("overwrite", "50", "50", "100", 48, 96),
+        ("delete", "50", "", "50", 48, 96),  # PyIceberg appends what replaces it by a snapshot of its own
+        ("delete", "100", "", "0", 48, 48),
+        ("replace", "50", "50", "100", 48, None),  # a rewrite, of which the rows live on
+        ("overwrite", "50", "50", "100", 3, None),  # too short a history
+        ("overwrite", "x", "", "100", 48, None),
+        ("overwrite", "9" * 5000, "", "1", 48, None),
+        ("overwrite", "", "50", "100", 48, None),
     ],
 )
-def test_how_long_files_last(removed: str, total: str, hours: float, lasts: float | None) -> None:
-    """As long as writers take to overwrite the whole table; nobody knows where they do not, or write no numbers."""
-    said = {"removed-files-size": removed, "total-files-size": total}
-    made = [snapshot(1, age=hours), snapshot(2, age=1, operation="overwrite", summary=said), snapshot(3, age=0)]
+def test_how_long_files_last(
+    operation: str, removed: str, added: str, total: str, hours: float, lasts: float | None
+) -> None:
+    """As long as writers take to remove as much as there is; nobody knows where they do not, or write no numbers."""
+    said = {"removed-files-size": removed, "added-files-size": added, "total-files-size": total}
+    made = [snapshot(1, age=hours), snapshot(2, age=1, operation=operation, summary=said), snapshot(3, age=0)]
     assert replaced_after(metadata(snapshots=tuple(made))) == (None if lasts is None else timedelta(hours=lasts))
 
 

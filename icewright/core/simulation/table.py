@@ -101,7 +101,7 @@ class SimulatedTable:
         self.delete_manifests += bool(write.delete_files)
         if self.manifests >= _MERGED_FROM:
             self.merge_manifests(8 * MEGABYTE)
-        self.commit(write.at, write.operation, deletes=write.delete_files, removed=removed)
+        self.commit(write.at, write.operation, deletes=write.delete_files, removed=removed, added=write.bytes)
 
     def _partition(self, write: Write) -> SimulatedPartition:
         if write.layout not in self.layouts:
@@ -113,13 +113,14 @@ class SimulatedTable:
 
     # -- what commits of every kind do
 
-    def commit(self, at: datetime, operation: str, *, deletes: int = 0, removed: int = 0) -> None:
+    def commit(self, at: datetime, operation: str, *, deletes: int = 0, removed: int = 0, added: int = 0) -> None:
         """Add a snapshot; files given to `bury` before are from now on reached by older snapshots alone."""
         self._sequence += 1
         number = self._sequence
         summary = {"added-delete-files": str(deletes)} if deletes else {}
         if removed:
-            summary |= {"removed-files-size": str(removed), "total-files-size": str(self.bytes)}
+            sizes = {"added": added, "removed": removed, "total": self.bytes}
+            summary |= {f"{key}-files-size": str(size) for key, size in sizes.items()}
         self.snapshots.append(Snapshot(number, number - 1 or None, number, at, None, (), operation, summary))
         self.touched(at)
 
