@@ -10,15 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hive_metastore import ThriftHiveMetastore
 from hive_metastore.ttypes import EnvironmentContext, LockComponent, LockLevel, LockRequest, LockType, MetaException
 
 from icewright.adapters.catalogs.hive import HiveCatalog
-from icewright.adapters.catalogs.hive_client import HiveClient
+from icewright.adapters.catalogs.hive_client import HiveClient, table_of
 from icewright.adapters.catalogs.translate import hive_catalog
 from icewright.adapters.files.local import LocalStorage
 from icewright.core.errors import CatalogUnavailable, CommitConflict, CommitStateUnknown, TableNotFound
 from icewright.core.paths import key
 from icewright.core.table import TableMetadata, TableRef
+from icewright.ports import Pointer
 from tests.contracts.bench import Bench, FixedClock, addition, file_of, removal
 from tests.contracts.hive_bench import HiveBench
 from tests.hive import metastore_server
@@ -238,6 +240,30 @@ def test_a_metastore_that_compares_needs_no_lock(comparing: str, tmp_path: Path)
     assert len(catalog.commit(base, removal(base, 0)).snapshots) == 3
 
 
+@pytest.mark.nightly
+@pytest.mark.cases(75, 82)
+def test_a_metastore_of_hive_4(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has dropped calls that PyIceberg makes; tables are listed, read, and committed to under a lock."""
+
+    def get_table(hive: Any, dbname: str, tbl_name: str) -> Any:
+        return table_of(hive, dbname, tbl_name)
+
+    monkeypatch.setattr(ThriftHiveMetastore.Client, "get_table", get_table)  # for PyIceberg, which makes the table
+    with metastore_server(newest=True) as running:
+        bench = HiveBench(running.uri, tmp_path)
+        base = bench.craft("sales.orders")
+        monkeypatch.undo()
+        assert bench.catalog.pointers() == [Pointer(base.ref, base.metadata_location)]
+        after = bench.catalog.commit(base, removal(base, 0))
+        assert len(after.snapshots) == 3
+        with pytest.raises(CommitConflict):
+            bench.catalog.commit(base, removal(base, 1))
+        assert bench.catalog.load(base.ref) == after
+        assert not bench.locks()
+        with pytest.raises(TableNotFound):
+            bench.catalog.load(replace(base.ref, name="none"))
+
+
 @dataclass(frozen=True)
 class Telling(HiveClient):
     """A client that notes what is asked of the metastore."""
@@ -276,7 +302,7 @@ def test_without_locks(bench: HiveBench, where: str) -> None:
     catalog = HiveCatalog(hive_catalog("lake", said), LocalStorage(), bench.clock)
     catalog._client = client = Telling(catalog.properties, bench.clock, ([], []))
     catalog.commit(base, removal(base, 0))
-    assert client.seen[0] == ["get_table", "get_table", ALTER]
+    assert client.seen[0] == ["get_table_req", "get_table_req", ALTER]
     (context,) = client.seen[1]
     assert context.properties["expected_parameter_key"] == "metadata_location"
     assert context.properties["expected_parameter_value"] == base.metadata_location

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from thrift.Thrift import TException
 
-from icewright.adapters.catalogs.hive_client import HiveClient, Lock, error_text, locked
+from icewright.adapters.catalogs.hive_client import HiveClient, Lock, error_text, locked, table_of, tables_of
 from icewright.adapters.catalogs.metadata_files import (
     LOCATION,
     MetadataFileCatalog,
@@ -143,7 +143,7 @@ class HiveCatalog(MetadataFileCatalog):
 
     def _entry(self, ref: TableRef) -> Any:  # noqa: ANN401 - Thrift's
         database, name = flat(ref)
-        entry = self._ask(lambda hive: hive.get_table(database, name))
+        entry = self._ask(lambda hive: table_of(hive, database, name))
         if entry is None:
             raise not_found(ref)
         return entry
@@ -153,7 +153,7 @@ class HiveCatalog(MetadataFileCatalog):
 
     def _listed(self, batch: tuple[str, list[str]]) -> list[MetastoreEntry]:
         database, names = batch
-        tables = self._ask(lambda hive: hive.get_table_objects_by_name(database, names)) or ()
+        tables = self._ask(lambda hive: tables_of(hive, database, names)) or ()
         return [self._listed_entry(database, table) for table in tables]
 
     def _listed_entry(self, database: str, table: Any) -> MetastoreEntry:  # noqa: ANN401 - Thrift's

@@ -70,7 +70,7 @@ class HiveClient:
 
     def unavailable(self, error: TException) -> CatalogUnavailable:
         """Return the error for an answer that reports a failure of the metastore."""
-        mend = "; metastores of Hive 2.3 and 3 are supported" if isinstance(error, TApplicationException) else ""
+        mend = "; metastores of Hive 2.3, 3 and 4 are supported" if isinstance(error, TApplicationException) else ""
         return CatalogUnavailable(f"{self.where} cannot answer: {error_text(error)}{mend}")
 
     def _connected(self) -> tuple[Any, Any]:
@@ -96,6 +96,20 @@ def _connection(uri: str, properties: HiveCatalogProperties) -> Any:  # noqa: AN
     socket = transport.transport if kerberos else transport._TBufferedTransport__trans  # noqa: SLF001
     socket.setTimeout(SECONDS * 1000)
     return connection
+
+
+def table_of(hive: Any, database: str, name: str) -> Any:  # noqa: ANN401 - Thrift's
+    """Return a table by the call that metastores from Hive 2.3 to 4 know; Hive 4 has dropped `get_table`."""
+    from hive_metastore.ttypes import GetTableRequest  # noqa: PLC0415 - takes long to load
+
+    return hive.get_table_req(GetTableRequest(dbName=database, tblName=name)).table
+
+
+def tables_of(hive: Any, database: str, names: list[str]) -> Any:  # noqa: ANN401 - Thrift's
+    """Return those tables of a database that exist, by a call that metastores from Hive 2.3 to 4 know."""
+    from hive_metastore.ttypes import GetTablesRequest  # noqa: PLC0415 - takes long to load
+
+    return hive.get_table_objects_by_name_req(GetTablesRequest(dbName=database, tblNames=names)).tables
 
 
 def error_text(error: Exception) -> str:
