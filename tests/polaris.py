@@ -22,6 +22,7 @@ class Polaris:
     policies: dict[tuple[str, str], list[dict[str, Any]]] = field(default_factory=dict)  # by namespace and table
     offers: bool = True
     status: int = 200
+    circle: bool = False  # its pages lead back to the first
     seen: list[str] = field(default_factory=list)
 
     def set(self, namespace: str, table: str, *policies: tuple[str, object]) -> None:
@@ -51,7 +52,7 @@ class Polaris:
             return self.status, _error(self.status)
         found = self.policies.get((asked["namespace"], asked["target-name"]), [])
         at = int(asked.get("page-token", 0))
-        more = {"next-page-token": str(at + 1)} if at + 1 < len(found) else {}
+        more = {"next-page-token": str((at + 1) % len(found))} if self.circle or at + 1 < len(found) else {}
         return 200, {"applicable-policies": found[at : at + 1], **more}  # one a page
 
 

@@ -36,6 +36,7 @@ from icewright.ports.work import WorkState
 _SECRET = re.compile(r"secret|password|token|credential|key|auth", re.IGNORECASE)
 _DIGITS = 8  # of a hash: enough to see a difference
 HEARTBEAT = timedelta(seconds=10)
+_LATE = timedelta(seconds=20)  # of a heartbeat, after which the store is taken to take none
 IDLE_SHOWN = timedelta(seconds=60)  # without progress, after which a process reports a job or an evaluation
 _SECOND = timedelta(seconds=1)
 _COMMIT_SCAN = timedelta(hours=1)  # of a large repository, which shows no progress
@@ -205,8 +206,10 @@ class Service:
         return [*(self._app.store_faults() or self._heartbeat_faults()), *self.stuck_loops()]
 
     def _heartbeat_faults(self) -> list[str]:
-        """Return why the last heartbeat was not recorded: a store that is read may still take nothing (a full disk)."""
-        return [f"the heartbeat of this process is not recorded: {self._beat.error}"] if self._beat.error else []
+        """Return why no heartbeat is recorded: a store that is read may be locked, or its disk full."""
+        late = self.loops.lags()[self._beat.name]
+        reason = self._beat.error or (f"since {late:.0f} s" if late > _LATE.total_seconds() else None)
+        return [] if reason is None else [f"the heartbeat of this process is not recorded: {reason}"]
 
     def stuck_loops(self) -> list[str]:
         """Return the loops that make no progress, which only a new process mends."""

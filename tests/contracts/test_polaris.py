@@ -61,6 +61,14 @@ def test_policies_are_read_page_by_page_and_not_for_every_question(server: Polar
     assert len(server.seen) == 5
 
 
+def test_policies_that_go_in_a_circle(server: Polaris, catalog: RestCatalog) -> None:
+    """The server is asked for no page twice, but for the first, which had no token; nothing is concluded."""
+    server.circle = True
+    with pytest.raises(CatalogUnavailable, match="lists policies in a circle: page 1 came twice"):
+        catalog.policies.of(REF)
+    assert sum("policies" in line for line in server.seen) == 3
+
+
 @pytest.mark.parametrize("status", [403, 404, 500])
 def test_a_server_that_does_not_tell(server: Polaris, catalog: RestCatalog, status: int) -> None:
     """The last that was known holds and says so; where nothing was known nothing is concluded."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from sqlalchemy import QueuePool
@@ -89,6 +89,14 @@ def test_nothing_begins_while_everything_is_paused(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(
+    ("windows", "end"),
+    [
+        ("11:00-12:05", "2026-11-21 12:05"),
+        ("sat 22:00-06:00 Europe/Berlin", "2027-03-28 04:00"),  # a night of seven hours
+        ("sat 22:00-06:00 Europe/Berlin", "2027-10-31 05:00"),  # a night of nine hours
+    ],
+)
+@pytest.mark.parametrize(
     ("windows_end", "manual", "state"),
     [
         ("finish", False, JobState.SUCCEEDED),
@@ -97,11 +105,12 @@ def test_nothing_begins_while_everything_is_paused(bench: Bench) -> None:
     ],
 )
 def test_the_end_of_a_window_may_cancel_running_work(
-    bench: Bench, windows_end: str, manual: bool, state: JobState
+    bench: Bench, windows: str, end: str, windows_end: str, manual: bool, state: JobState
 ) -> None:
     """With `windows_end: cancel` an automatic job ends before its next step; a job of a person is not bound."""
+    bench.clock.time = datetime.fromisoformat(end).replace(tzinfo=UTC) - timedelta(minutes=5)
     bench.rot(bench.table())
-    bench.settings |= {"windows": "11:00-12:05", "windows_end": windows_end}  # it is 12:00
+    bench.settings |= {"windows": windows, "windows_end": windows_end}
     runtime = looked(bench)
     if manual:
         row = bench.store.tables.get(REF)
@@ -118,7 +127,7 @@ def test_the_end_of_a_window_may_cancel_running_work(
     result = execute_taken(runtime, job)
     assert result.state is state
     if state is JobState.CANCELLED:
-        assert "its maintenance window ended at 2026-11-21 12:05 UTC" in result.reason
+        assert f"its maintenance window ended at {end} UTC" in result.reason
 
 
 def test_what_a_person_asks_for_runs_outside_of_windows(bench: Bench) -> None:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+import requests
 
 from icewright.adapters.store.sql import SqlStore
 from icewright.app.demo.tables import events, metrics
@@ -281,6 +283,37 @@ def test_a_web_server_that_hangs_keeps_no_service_from_ending(workspace: Workspa
             with pytest.raises(TimeoutError):
                 connection.recv(1)
     assert '"hanging": ["http"]' in (workspace.home / "log").read_text(encoding="utf-8")
+
+
+@pytest.mark.cases(120)
+@pytest.mark.nightly
+def test_a_state_that_another_program_locks_for_a_minute(workspace: Workspace) -> None:
+    """The process says that it is not ready, though it can read; then all goes on, and no table or job is blamed."""
+    port = free_port()
+    workspace.write(POLICY.replace("port: 0", f"port: {port}"))
+    workspace.make(*TABLES)
+    with (
+        serving(workspace) as store,
+        closing(sqlite3.connect(workspace.home / "state.db", isolation_level=None)) as other,
+    ):
+        until(lambda: any(job.state is JobState.RUNNING for job in store.jobs.list()), 60)
+        other.execute("BEGIN EXCLUSIVE")
+        seen = set[tuple[int, int]]()
+        for _ in range(13):
+            time.sleep(5)
+            seen.add((probed(port, "healthz"), probed(port, "readyz")))
+        other.execute("COMMIT")
+        assert seen == {(200, 200), (200, 503)}
+        until(lambda: succeeded(store), 60)
+        assert probed(port, "readyz") == 200
+        assert not [job for job in store.jobs.list() if job.state is JobState.FAILED]
+        assert not [row for row in store.tables.list() if row.paused or row.error]
+        assert not store.breakers.list()
+
+
+def probed(port: int, path: str) -> int:
+    """Return the status of a probe."""
+    return requests.get(f"http://127.0.0.1:{port}/{path}", timeout=10).status_code
 
 
 def error_of(store: SqlStore, table: str) -> str | None:
