@@ -7,11 +7,15 @@ import json
 import pstats
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
 
 from benchmarks.kit.child import Answer, Measured, measured, serve
 from benchmarks.kit.guarding import seconds_of_the_guard
@@ -21,6 +25,7 @@ from benchmarks.kit.lake import Lake
 from benchmarks.kit.listing import Listing
 from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInService
 from icewright.adapters.engines.spark.pool import SparkPool
+from icewright.adapters.files.local import LocalStorage
 from icewright.adapters.store.database import open_database
 from icewright.app.bootstrap import Application, application, read_config
 from icewright.core.integrity import CheckLevel
@@ -50,6 +55,7 @@ pools:
 limits: {{global: 1000, per_worker: {at_a_time}, max_jobs_per_detection: 1000, per_operation: {{compact: 1000}}}}
 """
 _PROFILE_LINES = 25
+_PAGE = 1000  # files that an object store lists at a time
 _AT_A_TIME = 3  # jobs on Spark: one more than cores of the machine that this was measured on, as each waits at times
 
 
@@ -110,17 +116,17 @@ class Ours:
         with self._application({}, fresh=True) as app:
             return {"s": seconds_of_the_guard(app, Lake(self.home.parent), table, beside)}
 
-    def check(self, table: str) -> Answer:
-        """The check of all files of a table, with a cache that has nothing of it yet."""
-        with self._application({}, fresh=True) as app, self._measured() as found:
+    def check(self, table: str, delay: float = 0) -> Answer:
+        """The check of all files of a table, with a cache that has nothing of it yet, on a disk that is so `far`."""
+        with self._application({}, fresh=True) as app, far(delay), self._measured() as found:
             report = app.runtime.engine.check(TableRef("lake", ("bench",), table), CheckLevel.EXISTS)
         return found.answer(rows=[fault.path for fault in report.faults], files=report.files)
 
-    def listing(self, table: str) -> Answer:
-        """A bare listing of the location of a table."""
+    def listing(self, table: str, delay: float = 0) -> Answer:
+        """A bare listing of the location of a table, on a disk that is so `far`."""
         with self._application({}, fresh=True) as app:
             location = app.runtime.catalogs["lake"].load(TableRef("lake", ("bench",), table)).location
-            with self._measured() as found:
+            with far(delay), self._measured() as found:
                 files = sum(batch.num_rows for batch in app.runtime.files.listing(location))
         return found.answer(files=files)
 
@@ -201,6 +207,25 @@ class Ours:
 def _listing_other_files(app: Application, listing: Mapping[str, int]) -> RemoveOrphansInService:
     orphans = app.engines.orphans
     return replace(orphans, deletion=replace(orphans.deletion, files=Listing(app.runtime.files, **listing)))
+
+
+@contextmanager
+def far(delay: float) -> Iterator[None]:
+    """Let the disk take as many seconds as an object store for each page of a listing and each file."""
+    listing, read = LocalStorage.listing, LocalStorage.read
+
+    def slow_listing(storage: LocalStorage, *where: Any) -> Iterator[pa.RecordBatch]:  # noqa: ANN401 - passed on
+        for batch in listing(storage, *where):
+            time.sleep(delay * batch.num_rows / _PAGE)
+            yield batch
+
+    def slow_read(storage: LocalStorage, *what: Any) -> bytes:  # noqa: ANN401 - passed on
+        time.sleep(delay)
+        return read(storage, *what)
+
+    slow = patch.multiple(LocalStorage, listing=slow_listing, read=slow_read)
+    with slow if delay else nullcontext():
+        yield
 
 
 @contextmanager
