@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
 from typing import Any
 
-from icewright.core.table import MAIN, TableMetadata, TableRef, columns
+from icewright.core.table import MAIN, RefKind, TableMetadata, TableRef, columns
 
+_NUMBERED = {
+    "snapshots": "snapshot-id",
+    "schemas": "schema-id",
+    "partition-specs": "spec-id",
+    "sort-orders": "order-id",
+}
 _CLOCK_SKEW_MS = 60_000  # by which Iceberg's library lets logs go back
 
 
@@ -89,7 +97,7 @@ class IntegrityReport:
 
 def metadata_faults(metadata: TableMetadata, document: Mapping[str, Any]) -> Iterator[FileFault]:
     """Yield where a metadata file contradicts itself; `document` is its JSON. Most of this breaks no snapshot yet."""
-    for finding in _wrong_references, _wrong_ancestry, _wrong_ids, _wrong_sources, _wrong_logs:
+    for finding in _wrong_references, _wrong_ancestry, _wrong_ids, _wrong_sources, _wrong_logs, _refused:
         for kind, detail, snapshot_ids in finding(metadata, document):
             yield FileFault(kind, "metadata", metadata.metadata_location, detail, tuple(snapshot_ids))
 
@@ -116,6 +124,9 @@ def _wrong_ancestry(metadata: TableMetadata, document: Mapping[str, Any]) -> Ite
             detail = f"snapshot {one.snapshot_id} is of schema {one.schema_id}, which is gone"
             yield FileFaultKind.WRONG_FIELDS, detail, (one.snapshot_id,)
         parent = metadata.by_id.get(one.parent_id or 0)
+        if parent is one:
+            detail = f"snapshot {one.snapshot_id} is its own parent: who asks for its history never ends"
+            yield FileFaultKind.WRONG_SNAPSHOT, detail, (one.snapshot_id,)
         if parent is not None and parent.sequence_number > one.sequence_number:
             detail = f"snapshot {one.snapshot_id} has a lower sequence number than its parent {parent.snapshot_id}"
             yield FileFaultKind.WRONG_SEQUENCE, detail, (one.snapshot_id,)
@@ -161,3 +172,29 @@ def _wrong_logs(metadata: TableMetadata, document: Mapping[str, Any]) -> Iterato
         if any(after < before - _CLOCK_SKEW_MS for before, after in pairwise([*times, document["last-updated-ms"]])):
             detail = f"its {name} goes back in time: Iceberg's library refuses to load the table"
             yield FileFaultKind.WRONG_LOG, detail, metadata.by_id
+
+
+def _refused(metadata: TableMetadata, document: Mapping[str, Any]) -> Iterator[_Finding]:
+    """Yield that for which Iceberg's library does not load the table, or reads none of its files."""
+    for names, number in _NUMBERED.items():
+        for twice, times in Counter(one[number] for one in document.get(names) or () if number in one).items():
+            if times > 1:
+                yield FileFaultKind.DUPLICATE, f"it has {times} {names} of the {number} {twice}", metadata.by_id
+    for schema in document.get("schemas") or (metadata.schema,):
+        found = [(number, ".".join(path)) for number, path, _ in columns(schema)]
+        counted = Counter(f"id {number}" for number, _ in found) + Counter(f"name {name}" for _, name in found)
+        for twice in (what for what, times in counted.items() if times > 1):
+            yield FileFaultKind.WRONG_FIELDS, f"a schema has several columns of the {twice}", metadata.by_id
+    for ref in metadata.refs:
+        ages = [age.total_seconds() for age in (ref.max_snapshot_age, ref.max_ref_age) if age is not None]
+        kept = () if ref.min_snapshots_to_keep is None else (ref.min_snapshots_to_keep,)
+        of_branches = ref.kind is RefKind.TAG and (kept or ref.max_snapshot_age is not None)
+        if of_branches or any(value <= 0 for value in (*ages, *kept)):
+            detail = f"{ref.kind} {ref.name} has a retention that no {ref.kind} can have"
+            yield FileFaultKind.WRONG_SNAPSHOT, detail, metadata.by_id
+    try:
+        mapping = json.loads(metadata.properties.get("schema.name-mapping.default", "[]"))
+    except ValueError:
+        mapping = None
+    if not isinstance(mapping, list):
+        yield FileFaultKind.WRONG_FIELDS, "its schema.name-mapping.default is no list of names", metadata.by_id

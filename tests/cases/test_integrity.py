@@ -235,6 +235,42 @@ def _bounds(value: bytes) -> list[dict[str, object]]:
     return [{"contains_null": False, "contains_nan": False, "lower_bound": value, "upper_bound": value}]
 
 
+def _once_more(names: str) -> Callable[[Any], None]:
+    return lambda document: document[names].append(document[names][0])
+
+
+def _named(kind: str, retention: str, value: int) -> Callable[[Any], None]:
+    """Let a ref of the oldest snapshot have a retention."""
+
+    def change(document: Any) -> None:
+        oldest = document["snapshots"][0]["snapshot-id"]
+        document["refs"]["named"] = {"type": kind, "snapshot-id": oldest, retention: value}
+
+    return change
+
+
+def _as_existing(row: Any) -> None:
+    row.update(existing_files_count=row["added_files_count"], existing_rows_count=row["added_rows_count"])
+    row.update(added_files_count=0, added_rows_count=0)
+
+
+def _statistics(names: str, content: bytes, footer_bytes: int | None) -> Callable[[Path], None]:
+    """Let the newest snapshot have a file of statistics, whose length is right."""
+
+    def changed(folder: Path) -> None:
+        path = folder / "metadata" / "numbers.stats"
+        path.write_bytes(content)
+        known = {"statistics-path": f"file://{path}", "file-size-in-bytes": len(content)}
+        more = {} if footer_bytes is None else {"file-footer-size-in-bytes": footer_bytes, "blob-metadata": []}
+
+        def change(document: Any) -> None:
+            document[names] = [{"snapshot-id": document["snapshots"][-1]["snapshot-id"], **known, **more}]
+
+        _metadata(change)(folder)
+
+    return changed
+
+
 KIND, AT_ENTRIES, AT_FOOTERS = FileFaultKind, CheckLevel.ENTRIES, CheckLevel.FOOTERS
 DEEPER_FAULTS: dict[str, tuple[CheckLevel, Callable[[Path], None], FileFaultKind]] = {
     "a list counts other rows": (AT_ENTRIES, _row(_field("added_rows_count", 7)), KIND.WRONG_COUNT),
@@ -380,6 +416,60 @@ DEEPER_FAULTS: dict[str, tuple[CheckLevel, Callable[[Path], None], FileFaultKind
     ),
     "a Parquet file is called ORC": (AT_FOOTERS, _entry(_field("file_format", "ORC")), KIND.UNREADABLE),
     "a footer is scrambled": (AT_FOOTERS, _scrambled_footer, KIND.UNREADABLE),
+    "two snapshots have one id": (AT_ENTRIES, _metadata(_once_more("snapshots")), KIND.DUPLICATE),
+    "two schemas have one id": (AT_ENTRIES, _metadata(_once_more("schemas")), KIND.DUPLICATE),
+    "two partition specs have one id": (AT_ENTRIES, _metadata(_once_more("partition-specs")), KIND.DUPLICATE),
+    "a snapshot is its own parent": (
+        AT_ENTRIES,
+        _metadata(lambda d: d["snapshots"][-1].update({"parent-snapshot-id": d["snapshots"][-1]["snapshot-id"]})),
+        KIND.WRONG_SNAPSHOT,
+    ),
+    "two columns have one id": (
+        AT_ENTRIES,
+        _metadata(lambda d: [s["fields"].append({**s["fields"][0], "name": "again"}) for s in d["schemas"]]),
+        KIND.WRONG_FIELDS,
+    ),
+    "two columns have one name": (
+        AT_ENTRIES,
+        _metadata(
+            lambda d: [
+                d.update({"last-column-id": 9}),
+                *(s["fields"].append({**s["fields"][0], "id": 9}) for s in d["schemas"]),
+            ]
+        ),
+        KIND.WRONG_FIELDS,
+    ),
+    "a tag keeps snapshots as branches do": (
+        AT_ENTRIES,
+        _metadata(_named("tag", "min-snapshots-to-keep", 3)),
+        KIND.WRONG_SNAPSHOT,
+    ),
+    "a branch keeps no snapshot": (
+        AT_ENTRIES,
+        _metadata(_named("branch", "min-snapshots-to-keep", 0)),
+        KIND.WRONG_SNAPSHOT,
+    ),
+    "a branch has no age": (AT_ENTRIES, _metadata(_named("branch", "max-ref-age-ms", 0)), KIND.WRONG_SNAPSHOT),
+    "the mapping of names is cut": (
+        AT_ENTRIES,
+        _metadata(lambda d: d["properties"].update({"schema.name-mapping.default": "[{"})),
+        KIND.WRONG_FIELDS,
+    ),
+    "an entry of an earlier commit has no sequence number": (
+        AT_ENTRIES,
+        _both(_as_existing, lambda entry: entry.update(status=0, sequence_number=None, file_sequence_number=None)),
+        KIND.WRONG_SEQUENCE,
+    ),
+    "statistics have a footer of another length": (
+        AT_FOOTERS,
+        _statistics("statistics", b"PFA1PFA1" + b"{}" + pack("<i", 2) + bytes(4) + b"PFA1", 7),
+        KIND.UNREADABLE,
+    ),
+    "partition statistics are scrambled": (
+        AT_FOOTERS,
+        _statistics("partition-statistics", b"PAR1 is not all PAR1", None),
+        KIND.UNREADABLE,
+    ),
 }
 
 

@@ -21,7 +21,7 @@ from icewright.adapters.engines.arrow.reading import BatchScan
 from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow
 from icewright.adapters.engines.arrow.tasks import Bin, DeleteFile, DeleteKind, FileSlice, Layout
 from icewright.adapters.engines.arrow.theta import ThetaSketch
-from icewright.adapters.engines.service.content_faults import puffin_blobs
+from icewright.adapters.engines.service.footers import puffin_blobs
 from icewright.adapters.engines.service.manifest_files import EQUALITY_DELETES
 from icewright.core.ancestry import newer_than
 from icewright.core.errors import (

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from icewright.adapters.engines.arrow.deletes import vector_positions
 from icewright.adapters.engines.arrow.resolve import field_id
 from icewright.adapters.engines.service.entry_faults import ContentFile
+from icewright.adapters.engines.service.footers import MAGIC, parquet_footer, puffin_blobs
 from icewright.adapters.engines.service.partition_bounds import bound_value
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.integrity import FileFaultKind
@@ -23,10 +24,6 @@ from icewright.core.table import PartitionSpec
 from icewright.ports import TableFiles
 
 Fault = tuple[FileFaultKind, str]
-_TAIL_BYTES = 64 << 10  # holds most footers whole
-_FOOTER_END = 8  # length and magic
-_PARQUET, _PUFFIN = b"PAR1", b"PFA1"
-_MAGIC = {"ORC": b"ORC", "AVRO": b"Obj\x01"}  # how files begin whose footers are not read
 _TIMES = ("year", "month", "day", "hour")
 _MAYBE_TRUNCATED_BYTES = 32  # writers cut texts of at least this length in statistics
 _RAISED_BYTES = 8  # at the end of such a text, which a writer may have raised to a greater one
@@ -65,7 +62,7 @@ def check_content(
             return list(_parquet_file(files, one, types, specs).faults(needed))
         case "PUFFIN":
             return list(_vector_faults(files, one, records))
-    if (magic := _MAGIC.get(one.format)) and files.read_range(one.path, 0, len(magic)) != magic:
+    if (magic := MAGIC.get(one.format)) and files.read_range(one.path, 0, len(magic)) != magic:
         raise MetadataUnreadable(f"{one.path} does not begin as {one.format} files do")
     return []
 
@@ -84,29 +81,13 @@ def _parquet_file(
     return _ParquetFile(one, footer, schema, types, specs.get(one.spec_id))
 
 
-def _tail(files: TableFiles, path: str, length: int, magic: bytes, footer_bytes: Callable[[bytes], int]) -> bytes:
-    """Return the end of a file from its footer on. Raises `MetadataUnreadable` unless it ends with the magic."""
-    tail = files.read_range(path, max(0, length - _TAIL_BYTES), _TAIL_BYTES)
-    if tail[-len(magic) :] != magic:
-        raise MetadataUnreadable(f"{path} does not end as its format does")
-    wanted = footer_bytes(tail)
-    if wanted > length:
-        raise MetadataUnreadable(f"{path} says that its footer is longer than the file")
-    return tail[-wanted:] if wanted <= len(tail) else files.read_range(path, length - wanted, wanted)
-
-
 def _parquet_footer(files: TableFiles, one: ContentFile) -> tuple[pq.FileMetaData, pa.Schema]:
-    tail = _tail(files, one.path, one.values[104], _PARQUET, lambda t: struct.unpack("<I", t[-8:-4])[0] + _FOOTER_END)
-    try:
-        footer = pq.read_metadata(pa.BufferReader(tail))
-        schema = footer.schema.to_arrow_schema()
-    except (pa.ArrowException, OSError) as error:
-        raise MetadataUnreadable(f"{one.path} has a footer that cannot be read: {error}") from error
+    footer, schema, footer_bytes = parquet_footer(files, one.path, one.bytes)
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
     if (rows := sum(group.num_rows for group in groups)) != footer.num_rows:
         raise MetadataUnreadable(f"{one.path} has a footer that counts {footer.num_rows} rows, in row groups of {rows}")
     chunks = [group.column(number) for group in groups for number in range(group.num_columns)]
-    if any(min(_beginnings(chunk)) + chunk.total_compressed_size > one.bytes - len(tail) for chunk in chunks):
+    if any(min(_beginnings(chunk)) + chunk.total_compressed_size > one.bytes - footer_bytes for chunk in chunks):
         raise MetadataUnreadable(f"{one.path} has a footer that names pages beyond its end")
     return footer, schema
 
@@ -338,38 +319,6 @@ def _comparable(value: Any, kind: str) -> Any:  # noqa: ANN401 - any physical va
     if isinstance(value, bytes) and kind.startswith("decimal"):
         return int.from_bytes(value, "big", signed=True)
     return value
-
-
-def puffin_blobs(files: TableFiles, path: str, length: int) -> list[Mapping[str, Any]]:
-    """Return the blobs of a Puffin file (Puffin spec). Raises `MetadataUnreadable`."""
-    _, footer = puffin_footer(files, path, length)
-    if footer is None:
-        return []
-    try:
-        blobs: list[Mapping[str, Any]] = footer["blobs"]
-    except (TypeError, KeyError) as error:
-        raise MetadataUnreadable(f"{path} has a Puffin footer that cannot be read: {error}") from error
-    for blob in blobs:
-        if blob["offset"] + blob["length"] > length:
-            raise MetadataUnreadable(f"{path} names a blob beyond its end")
-    return blobs
-
-
-def puffin_footer(files: TableFiles, path: str, length: int) -> tuple[int, Any]:
-    """Return where the footer of a Puffin file begins, and its JSON; None for one that is compressed by LZ4.
-
-    No writer compresses it in files of vectors or statistics. Raises `MetadataUnreadable`.
-    """
-    end = 12  # payload size, flags, magic
-    tail = _tail(files, path, length, _PUFFIN, lambda t: struct.unpack("<i", t[-12:-8])[0] + end + len(_PUFFIN))
-    if tail[: len(_PUFFIN)] != _PUFFIN:
-        raise MetadataUnreadable(f"{path} has no Puffin footer where its length says")
-    if tail[-8] & 1:
-        return length - len(tail), None
-    try:
-        return length - len(tail), json.loads(tail[len(_PUFFIN) : -end])
-    except ValueError as error:
-        raise MetadataUnreadable(f"{path} has a Puffin footer that cannot be read: {error}") from error
 
 
 def _vector_faults(files: TableFiles, one: ContentFile, records: Mapping[str, int]) -> Iterator[Fault]:

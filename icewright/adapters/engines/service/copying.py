@@ -31,7 +31,7 @@ from icewright.adapters.engines.service.avro_records import (
     plain_schema,
     readable,
 )
-from icewright.adapters.engines.service.content_faults import puffin_footer
+from icewright.adapters.engines.service.footers import puffin_footer
 from icewright.adapters.engines.service.integrity import IntegrityCheck
 from icewright.adapters.engines.service.manifest_files import POSITION_DELETES
 from icewright.adapters.engines.service.reachable import (

@@ -248,6 +248,10 @@ class EntryFaults:
                 values = {number: record[names[2]][name] for number, name in inner.items()}
                 stated = record.get(names.get(3, ""))
                 sequence = inherited if stated is None else stated
+                if stated is None and inherited and record[names[0]] == EXISTING:
+                    detail = "its entry, of an earlier commit, lacks the sequence number that tells which deletes apply"
+                    file = CONTENT_KINDS[int(values.get(134) or DATA)]
+                    self._found(FileFaultKind.WRONG_SEQUENCE, file, str(values[100]), detail, self.concern(path))
                 added = inherited if record[names[0]] == ADDED else record.get(names.get(4, ""))
                 entries.append(
                     ContentFile(path, spec_id, record[names[0]], sequence, values, added, record.get(names.get(1, "")))

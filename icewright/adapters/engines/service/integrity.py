@@ -10,7 +10,7 @@ Deeper levels decode all manifests, and read footers and rows.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
@@ -18,8 +18,9 @@ from typing import TypeVar
 
 import polars as pl
 
-from icewright.adapters.engines.service.content_faults import check_content, puffin_blobs
+from icewright.adapters.engines.service.content_faults import check_content
 from icewright.adapters.engines.service.entry_faults import ContentFile, EntryFaults
+from icewright.adapters.engines.service.footers import check_statistics
 from icewright.adapters.engines.service.listing import hashed
 from icewright.adapters.engines.service.manifest_files import DATA
 from icewright.adapters.engines.service.reachable import (
@@ -97,7 +98,7 @@ class IntegrityCheck:
             contents = self._contents(entries, broken)
             deeper = set(entries.faults)
             if self.level.includes(CheckLevel.FOOTERS):
-                deeper.update(self._footer_faults(entries, contents), self._statistics_faults(broken))
+                deeper.update(self._footer_faults(entries, contents), self._statistics_faults(entries, broken))
             if self.read_rows is not None and self.level.includes(CheckLevel.ROWS):
                 found, unread = self._row_faults(entries, contents, {fault.path for fault in deeper})
                 deeper.update(found)
@@ -284,17 +285,17 @@ class IntegrityCheck:
     def _specs(self) -> dict[int, PartitionSpec]:
         return {spec.spec_id: spec for spec in self.metadata.specs}
 
-    def _statistics_faults(self, broken: AbstractSet[str]) -> list[FileFault]:
-        faults = []
-        for one in self.metadata.statistics:
-            if one.path in broken:
-                continue
+    def _statistics_faults(self, entries: EntryFaults, broken: AbstractSet[str]) -> Iterator[FileFault]:
+        named = entries.document.get("statistics") or ()
+        footers = {one["statistics-path"]: one["file-footer-size-in-bytes"] for one in named}
+        partitions = self.metadata.partition_statistics
+        for one in (*self.metadata.statistics, *partitions):
             try:
-                puffin_blobs(self.files, one.path, one.length)
+                if one.path not in broken:
+                    check_statistics(self.files, one.path, one.length, footers.get(one.path))
             except MetadataUnreadable as error:
-                kind, concerned = FileFaultKind.UNREADABLE, (one.snapshot_id,)
-                faults.append(FileFault(kind, "statistics", one.path, str(error), concerned))
-        return faults
+                kind = "partition statistics" if one in partitions else "statistics"
+                yield FileFault(FileFaultKind.UNREADABLE, kind, one.path, str(error), (one.snapshot_id,))
 
     def _snapshots_of(self, wanted: set[str]) -> dict[str, set[int]]:
         """Return the snapshots that need each of the paths."""

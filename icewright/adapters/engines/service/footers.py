@@ -1,0 +1,87 @@
+"""Footers of Parquet and Puffin files, read from the ends of the files."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from icewright.core.errors import MetadataUnreadable
+from icewright.ports import TableFiles
+
+_TAIL_BYTES = 64 << 10  # holds most footers whole
+_FOOTER_END = 8  # length and magic
+_PARQUET, _PUFFIN = b"PAR1", b"PFA1"
+MAGIC = {"ORC": b"ORC", "AVRO": b"Obj\x01"}  # how files begin whose footers are not read
+
+
+def check_statistics(files: TableFiles, path: str, length: int, footer_bytes: int | None) -> None:
+    """Raise `MetadataUnreadable` unless a file of statistics can be read.
+
+    `footer_bytes` is what the metadata says of a Puffin file; partition statistics are in a format of data files.
+    """
+    if footer_bytes is None:
+        if not files.read_range(path, 0, 4).startswith(tuple(MAGIC.values())):
+            parquet_footer(files, path, length)
+        return
+    puffin_blobs(files, path, length)
+    start, _ = puffin_footer(files, path, length)
+    if length - start != footer_bytes:
+        raise MetadataUnreadable(f"{path} has a footer of {length - start} bytes, and its entry says {footer_bytes}")
+
+
+def puffin_blobs(files: TableFiles, path: str, length: int) -> list[Mapping[str, Any]]:
+    """Return the blobs of a Puffin file (Puffin spec). Raises `MetadataUnreadable`."""
+    _, footer = puffin_footer(files, path, length)
+    if footer is None:
+        return []
+    try:
+        blobs: list[Mapping[str, Any]] = footer["blobs"]
+    except (TypeError, KeyError) as error:
+        raise MetadataUnreadable(f"{path} has a Puffin footer that cannot be read: {error}") from error
+    for blob in blobs:
+        if blob["offset"] + blob["length"] > length:
+            raise MetadataUnreadable(f"{path} names a blob beyond its end")
+    return blobs
+
+
+def puffin_footer(files: TableFiles, path: str, length: int) -> tuple[int, Any]:
+    """Return where the footer of a Puffin file begins, and its JSON; None for one that is compressed by LZ4.
+
+    No writer compresses it in files of vectors or statistics. Raises `MetadataUnreadable`.
+    """
+    end = 12  # payload size, flags, magic
+    tail = _tail(files, path, length, _PUFFIN, lambda t: struct.unpack("<i", t[-12:-8])[0] + end + len(_PUFFIN))
+    if tail[: len(_PUFFIN)] != _PUFFIN:
+        raise MetadataUnreadable(f"{path} has no Puffin footer where its length says")
+    if tail[-8] & 1:
+        return length - len(tail), None
+    try:
+        return length - len(tail), json.loads(tail[len(_PUFFIN) : -end])
+    except ValueError as error:
+        raise MetadataUnreadable(f"{path} has a Puffin footer that cannot be read: {error}") from error
+
+
+def parquet_footer(files: TableFiles, path: str, length: int) -> tuple[pq.FileMetaData, pa.Schema, int]:
+    """Return the footer of a Parquet file, its schema, and the bytes of both. Raises `MetadataUnreadable`."""
+    tail = _tail(files, path, length, _PARQUET, lambda t: struct.unpack("<I", t[-8:-4])[0] + _FOOTER_END)
+    try:
+        footer = pq.read_metadata(pa.BufferReader(tail))
+        return footer, footer.schema.to_arrow_schema(), len(tail)
+    except (pa.ArrowException, OSError) as error:
+        raise MetadataUnreadable(f"{path} has a footer that cannot be read: {error}") from error
+
+
+def _tail(files: TableFiles, path: str, length: int, magic: bytes, footer_bytes: Callable[[bytes], int]) -> bytes:
+    """Return the end of a file from its footer on. Raises `MetadataUnreadable` unless it ends with the magic."""
+    tail = files.read_range(path, max(0, length - _TAIL_BYTES), _TAIL_BYTES)
+    if tail[-len(magic) :] != magic:
+        raise MetadataUnreadable(f"{path} does not end as its format does")
+    wanted = footer_bytes(tail)
+    if wanted > length:
+        raise MetadataUnreadable(f"{path} says that its footer is longer than the file")
+    return tail[-wanted:] if wanted <= len(tail) else files.read_range(path, length - wanted, wanted)
