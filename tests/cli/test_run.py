@@ -121,7 +121,7 @@ def test_orphans_are_reported_and_then_deleted(workspace: Workspace) -> None:
 
 @pytest.mark.cases(63)
 def test_a_shared_location_is_refused(workspace: Workspace) -> None:
-    """A skip with the reason, exit code 0, and every file is there."""
+    """A skip with the reason, exit code 1 where it was asked for, and every file is there."""
     (name,) = workspace.make(partial(shared, old=2))
     before = workspace.files()
     said = workspace(
@@ -136,9 +136,27 @@ def test_a_shared_location_is_refused(workspace: Workspace) -> None:
         "--json",
     )
     operation = only(said.json)
-    assert (said.code, said.json["state"], operation["state"]) == (0, "skipped", "skipped")
+    assert (said.code, said.json["state"], operation["state"]) == (1, "skipped", "skipped")
     assert "refused" in operation["reason"]
     assert workspace.files() == before
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_an_inventory_of_another_place_is_refused(workspace: Workspace, *, dry_run: bool) -> None:
+    """Set for one run or by a rule, exit code 1 tells a script that nothing was looked for; other work is partial."""
+    (name,) = workspace.make(partial(events, manifests=12, rows_per_file=5))
+    inventory = workspace.home / "inventory.csv"
+    inventory.write_text("key,size,last_modified\nelsewhere/t/a.parquet,11,2026-11-01T12:30:00Z\n")
+    setting = f"remove_orphans.inventory=file://{inventory}"
+    more = ("--dry-run", "--json") if dry_run else ("--json",)
+    before = workspace.files()
+    said = workspace("run", name, "--op", "remove_orphans", "--set", setting, *more)
+    assert (said.code, said.json["state"]) == (1, "skipped")
+    assert "inventory_elsewhere" in only(said.json)["reason"]
+    workspace("config", "set", name, setting, "remove_orphans.mode=delete")
+    assert workspace("run", name, "--op", "remove_orphans", *more).code == 1
+    assert workspace.files() == before
+    assert workspace("run", name, "--op", "rewrite_manifests,remove_orphans", *more).code == 3
 
 
 @pytest.mark.cases(72)

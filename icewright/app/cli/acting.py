@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import enum
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -38,6 +39,7 @@ from icewright.app.output import echo, escape
 from icewright.core.errors import UsageError
 from icewright.core.paths import split
 from icewright.core.permissions import Action, place_of
+from icewright.core.runs import REFUSED, JobState
 from icewright.core.words import count
 
 if TYPE_CHECKING:
@@ -105,7 +107,8 @@ def run(  # noqa: PLR0913, PLR0917 - an option each
 ) -> None:
     """Run operations on one or many tables now.
 
-    A manual run ignores cooldowns and windows, never guardrails or leases.
+    A manual run ignores cooldowns and windows, never guardrails or leases. Exit code 1, or 3 where other work was done,
+    also when a safety rule refuses what `--op` names.
     """
     from icewright.core.policy import Operation
 
@@ -123,7 +126,16 @@ def run(  # noqa: PLR0913, PLR0917 - an option each
     else:
         for document in documents:
             views.show_job(document, files=files)
-    leave(exit_code([document["state"] for document in documents]))
+    leave(exit_code([_state(document, asked=op is not None) for document in documents]))
+
+
+def _state(document: Mapping[str, Any], *, asked: bool) -> str:
+    """Return the state that decides on the exit code: what was asked for and refused by a safety rule is not done."""
+    operations = document.get("operations", ())
+    state: str = document["state"]
+    if not asked or not any(operation.get("reason", "").startswith(REFUSED) for operation in operations):
+        return state
+    return {JobState.SKIPPED: JobState.FAILED, JobState.SUCCEEDED: JobState.PARTIAL}.get(JobState(state), state)
 
 
 @app.command()
