@@ -6,7 +6,6 @@ import re
 import threading
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -37,6 +36,7 @@ PAGES = {
     "/alerts": Action.ALERTS_READ,
     "/audit": Action.AUDIT_READ,
     "/settings": Action.SYSTEM_READ,
+    "/vacuum?catalog=lake": Action.CATALOGS_VACUUM,
     "/activity": Action.JOBS_READ,
 }
 FORMS = {
@@ -47,6 +47,7 @@ FORMS = {
     "/do/alerts/test": Action.ALERTS_TEST,
     "/do/alerts/acknowledge": Action.ALERTS_ACKNOWLEDGE,
     "/do/catalog": Action.CATALOGS_CHANGE,
+    "/do/vacuum": Action.CATALOGS_VACUUM,
     "/do/token/create": Action.TOKENS_MANAGE,
     "/do/token/revoke": Action.TOKENS_MANAGE,
 }
@@ -61,17 +62,11 @@ def test_who_gets_which_page(served: Served, role: Role) -> None:
     who = Principal("x", Via.TOKEN, (Grant(role, (("lake",),) if role is Role.OWNER else ()),))
     for path, action in PAGES.items():
         assert client.get(path, headers=headers).status_code == (200 if who.may_somewhere(action) else 403), path
-    csrf = token_of_bearer(client, headers)
+    csrf = token_of(client, "/policies/edit", headers)
     for path, action in FORMS.items():
         if not who.may_somewhere(action):
             assert client.post(path, data={"csrf": csrf}, headers=headers).status_code == 403, path
             assert served.bench.store.audit.entries(None, None, 1, refused=True)[0].action == str(action)
-
-
-def token_of_bearer(client: Any, headers: dict[str, str]) -> str:
-    """What the forms bring of somebody who has a token."""
-    page = client.get("/policies/edit", headers=headers).text
-    return str(page.partition('name="csrf" value="')[2].partition('"')[0])
 
 
 def test_who_acknowledges_which_alert(served: Served) -> None:

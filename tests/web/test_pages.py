@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from base64 import urlsafe_b64encode
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -58,9 +59,9 @@ CHANGES = {
 }
 
 
-def token_of(client: TestClient, path: str = PAGE) -> str:
+def token_of(client: TestClient, path: str = PAGE, headers: Mapping[str, str] = BROWSER) -> str:
     """What the page's forms bring."""
-    found = re.search(r'name="csrf" value="([^"]+)"', client.get(path, headers=BROWSER).text)
+    found = re.search(r'name="csrf" value="([^"]+)"', client.get(path, headers=headers).text)
     assert found is not None
     return found[1]
 

@@ -6,14 +6,17 @@ import threading
 
 import pytest
 
+from icewright.app.web.running import serving
+from icewright.client import Client, Refusal
 from icewright.core.permissions import Role
 from icewright.ports import FleetPause
-from tests.web.conftest import ELSEWHERE, Served
+from tests.web.conftest import ELSEWHERE, HERE, Served
 from tests.web.test_access import API, REQUIRED, bearer
 from tests.web.test_events import problem
+from tests.web.test_pages import BROWSER, token_of
 
 pytestmark = pytest.mark.external
-URL = f"{API}/catalogs/lake/vacuum"
+URL, PAGE = f"{API}/catalogs/lake/vacuum", "/vacuum?catalog=lake"
 
 
 def vacuum_ended() -> None:
@@ -38,14 +41,30 @@ def vacuum_ended() -> None:
 def test_owners_of_the_catalog_and_admins_alone_vacuum_it(
     served: Served, role: Role, scopes: tuple[str, ...], may: bool
 ) -> None:
-    """Others are refused, dry or not, and neither see what the last vacuum did."""
-    client = served.client(served.app(access=REQUIRED), host=ELSEWHERE)
-    headers = bearer(served, role, *scopes)
-    for dry_run, status in ((True, 200), (False, 202)):
-        answer = client.post(URL, json={"dry_run": dry_run}, headers=headers)
-        assert answer.status_code == (status if may else 403), answer.text
-    vacuum_ended()
+    """Others are refused by API, page and client, dry or not, and none sees the last vacuum; jobs are the caller's."""
+    app = served.app(access=REQUIRED)
+    client, headers = served.client(app, host=ELSEWHERE), bearer(served, role, *scopes)
+    pages = BROWSER | headers
+    csrf = token_of(client, "/policies/edit", pages)
+    settings = client.get("/settings", headers=pages)
+    assert ("/vacuum?catalog=lake" in settings.text) is may
+    with serving(app, HERE, 0) as port, Client(f"http://{HERE}:{port}", headers["authorization"][7:]) as commands:
+        for dry_run, status in ((True, 200), (False, 202)):
+            answer = client.post(URL, json={"dry_run": dry_run}, headers=headers)
+            assert answer.status_code == (status if may else 403), answer.text
+            vacuum_ended()
+            form = {"csrf": csrf, "catalog": "lake", "how": "" if dry_run else "confirmed"}
+            assert client.post("/do/vacuum", data=form, headers=pages).status_code == (200 if may else 403)
+            vacuum_ended()
+            if may:
+                assert commands.vacuum("lake", dry_run=dry_run)["dry_run"] is dry_run
+                vacuum_ended()
+            else:
+                with pytest.raises(Refusal):
+                    commands.vacuum("lake", dry_run=dry_run)
     assert client.get(URL, headers=headers).status_code == (200 if may else 403)
+    assert client.get("/vacuum?catalog=lake", headers=pages).status_code == (200 if may else 403)
+    assert [job.actor for job in served.bench.store.jobs.list()] == [str(role)] * (3 if may else 0)
 
 
 def test_the_answer_of_a_vacuum_is_kept(served: Served) -> None:
@@ -62,9 +81,26 @@ def test_the_answer_of_a_vacuum_is_kept(served: Served) -> None:
     assert len(dry["jobs"]) == 1
 
 
+def test_the_page_asks_before_it_vacuums(served: Served) -> None:
+    """It shows what a vacuum would do, begins it once confirmed, and has its answer later."""
+    client = served.client()
+    assert "No vacuum yet" in client.get(PAGE, headers=BROWSER).text
+    form = {"csrf": token_of(client, PAGE), "catalog": "lake"}
+    asks = client.post("/do/vacuum", data=form, headers=BROWSER).text
+    assert "nothing is changed yet" in asks
+    assert served.bench.store.jobs.list() == []
+    assert "has begun" in client.post("/do/vacuum", data=form | {"how": "confirmed"}, headers=BROWSER).text
+    vacuum_ended()
+    assert "the answer of the last vacuum" in client.get(PAGE, headers=BROWSER).text
+    assert len(served.bench.store.jobs.list()) == 1
+
+
 def test_a_vacuum_that_may_not_begin(served: Served) -> None:
     """A catalog that nobody knows, and a pause of everything."""
     client = served.client(served.app())
+    assert client.get("/vacuum?catalog=pond", headers=BROWSER).status_code == 404
     problem(client.post(f"{API}/catalogs/pond/vacuum", json={}), 404)
     served.bench.store.fleet.begin(FleetPause("a migration", "me", served.bench.clock.now()))
     assert "a migration" in problem(client.post(URL, json={}), 409)["detail"]
+    form = {"csrf": token_of(client, PAGE), "catalog": "lake", "how": "confirmed"}
+    assert "a migration" in client.post("/do/vacuum", data=form, headers=BROWSER).text

@@ -16,7 +16,7 @@ from tests.web.pages.test_flows import log_in
 
 pytestmark = [pytest.mark.web, pytest.mark.external, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 PATHS = ("/policies", "/policies/edit?scope=lake.aged", "/policies/simulate", "/alerts", "/settings", "/activity")
-MORE = ("/audit", "/audit?actor=nobody", "/alerts?show=past", "/activity?kind=vacuumed")
+MORE = ("/vacuum?catalog=lake", "/audit", "/audit?actor=nobody", "/alerts?show=past", "/activity?kind=vacuumed")
 KNOB = "compact.min_input_files"
 
 

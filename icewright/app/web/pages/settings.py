@@ -1,4 +1,4 @@
-"""The page of catalogs, pools, limits, processes, permissions and tokens."""
+"""The pages of catalogs, pools, limits, processes, permissions and tokens, and of a catalog's vacuum."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from icewright.app.web.api import models
 from icewright.app.web.callers import Caller, needs
 from icewright.app.web.pages.formats import sentence
 from icewright.app.web.pages.forms import Submission, submitted
-from icewright.app.web.pages.render import redirect, render_page
+from icewright.app.web.pages.render import Crumb, redirect, render_page
+from icewright.app.web.pages.urls import with_query
 from icewright.app.web.problems import Problem
-from icewright.core.errors import UsageError
+from icewright.core.errors import TerminalError, UsageError
 from icewright.core.permissions import Action, Role
 
 router = APIRouter()
 PATH = "/settings"
 _TOKEN_DEFAULTS = {"name": "", "role": Role.VIEWER.value, "scope": "", "days": "90"}  # defaults of the token form
 _CATALOG_FIELDS = ("enabled", "namespaces", "tables", "detect_interval_seconds")
-_UNPROCESSABLE, _MISSING = 422, 404
+_UNPROCESSABLE, _MISSING, _CONFLICT = 422, 404, 409
 
 
 @router.get(PATH)
@@ -89,6 +90,43 @@ def set_catalog(submission: Annotated[Submission, submitted(Action.CATALOGS_CHAN
     return redirect(PATH, f"Catalog {name} is set.")
 
 
+@router.get("/vacuum")
+def last_vacuum(caller: Annotated[Caller, needs(Action.CATALOGS_VACUUM)], catalog: str) -> Response:
+    """Render what a catalog's last vacuum did."""
+    try:
+        answer = api.vacuums.last(catalog, caller)
+    except Problem as problem:
+        if problem.status != _MISSING or catalog not in caller.runtime.catalogs:
+            raise
+        answer = None
+    return _vacuum_page(caller, catalog, answer)
+
+
+@router.post("/do/vacuum")
+def vacuum(submission: Annotated[Submission, submitted(Action.CATALOGS_VACUUM)]) -> Response:
+    """Show what a vacuum of a catalog would do, or begin it once confirmed."""
+    catalog, dry_run = submission.form.one("catalog"), submission.form.one("how") != "confirmed"
+    back = with_query("/vacuum", {"catalog": catalog})
+    try:
+        answer = api.vacuums.start(catalog, api.vacuums.VacuumRequest(dry_run=dry_run), submission.caller, Response())
+    except Problem as problem:
+        if problem.status != _CONFLICT:
+            raise
+        return redirect(back, sentence(problem.detail), "bad")
+    except TerminalError as error:
+        return redirect(back, f"{error}.", "bad")
+    if dry_run:
+        return _vacuum_page(submission.caller, catalog, answer, asks=True)
+    return redirect(back, f"The vacuum of {catalog} has begun; this page will show its answer.")
+
+
+def _vacuum_page(
+    caller: Caller, catalog: str, answer: api.vacuums.VacuumAnswer | None, *, asks: bool = False
+) -> Response:
+    crumbs = [Crumb("Settings", PATH)]
+    return render_page(caller, "vacuum.html", catalog=catalog, vacuum=answer, asks=asks, crumbs=crumbs)
+
+
 def _page(
     caller: Caller,
     *,
@@ -112,6 +150,7 @@ def _page(
         may_change=[
             c.name for c in api.catalogs.catalogs(reading) if caller.principal.may(Action.CATALOGS_CHANGE, (c.name,))
         ],
+        may_vacuum=[name for name in caller.runtime.catalogs if caller.principal.may(Action.CATALOGS_VACUUM, (name,))],
         person=api.access.me(caller),
         roles=list(Role),
         tokens=api.access.tokens(replace(caller, action=Action.TOKENS_MANAGE)).items if manages else None,
