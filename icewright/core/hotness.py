@@ -16,6 +16,7 @@ _SILENT_BEATS = 2  # after which the writer is taken to have moved on
 _SLOWEST = 4  # times `hot_minutes`: a longer silence is no writing, however regular
 _RECENT_COMMITS = 20  # the newest of writers, which are examined
 _RATE_KNOWN_AFTER = timedelta(hours=4)
+_ENDLESS = 3.6e9  # seconds: a century
 _DELETES_ROWS = "row-level delete"
 
 
@@ -88,7 +89,8 @@ def replaced_after(metadata: TableMetadata) -> timedelta | None:
     """
     shares = (_share_removed(s) for s in metadata.snapshots[1:] if s.operation in ("overwrite", "delete"))
     replaced = sum(shares) if is_rate_known(metadata) else 0.0
-    return history_span(metadata) / replaced if replaced else None
+    seconds = history_span(metadata).total_seconds()
+    return timedelta(seconds=min(seconds / replaced, _ENDLESS)) if replaced else None
 
 
 def _share_removed(snapshot: Snapshot) -> float:

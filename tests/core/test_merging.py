@@ -204,7 +204,8 @@ def _overwritten(share: int) -> TableMetadata:
     [
         (0, 9, True),
         (10, 9, False),  # the merged files would be overwritten after ten hours
-        (10, 400, True),  # nobody overwrites this partition any more
+        (10, 29, False),
+        (10, 31, True),  # nobody overwrites this partition any more
         (1, 9, True),  # they last for four days
     ],
 )
@@ -214,7 +215,22 @@ def test_what_is_soon_overwritten_is_not_merged(share: int, quiet: int, due: boo
     one = partition("eu", files=6, mb=130, last_write=written, first_write=written, writes=1)
     found = compact.evaluate(facts(one, of=_overwritten(share)), knobs({"value.reads_per_day": 20}), None, NOW)
     assert isinstance(found, Due) is due
-    assert isinstance(found, Due) or (isinstance(found, NotDue) and "does not pay" in found.reason)
+    if isinstance(found, NotDue):  # it is looked at again although nobody writes any more
+        assert "does not pay" in found.reason
+        assert found.revisit is not None
+        assert timedelta(hours=30) <= found.revisit - written < timedelta(hours=31)
+
+
+@pytest.mark.parametrize(("ran", "due"), [(29, True), (31, False)])
+def test_a_partition_that_is_spared_after_the_last_run_is_merged(ran: float, due: bool) -> None:
+    """Although that run left the table as it is, and nobody has written since."""
+    written = NOW - timedelta(hours=32)
+    one = partition("eu", files=6, mb=130, last_write=written, first_write=written, writes=1)
+    found = facts(one, of=_overwritten(10))
+    last = LastRun(
+        Operation.COMPACT, written + timedelta(hours=ran), OperationState.COMMITTED, found.metadata.metadata_location
+    )
+    assert isinstance(compact.evaluate(found, Knobs(), last, NOW), Due) is due
 
 
 @pytest.mark.parametrize(
@@ -228,6 +244,7 @@ def test_what_is_soon_overwritten_is_not_merged(share: int, quiet: int, due: boo
         ("overwrite", "x", "", "100", 48, None),
         ("overwrite", "9" * 5000, "", "1", 48, None),
         ("overwrite", "", "50", "100", 48, None),
+        ("delete", "1", "", "9" * 18, 48, 1e6),  # next to nothing: a century
     ],
 )
 def test_how_long_files_last(

@@ -61,7 +61,7 @@ class Choice:
     hot: tuple[PartitionFacts, ...]  # left to their writers
     stuck: tuple[PartitionFacts, ...]  # whose previous rewrite had no effect
     unpaid: tuple[tuple[PartitionFacts, float, float], ...]  # with value and cost in GB-hours
-    revisit: datetime | None  # when the first partition settles that is still written to
+    revisit: datetime | None  # when the first partition settles that is still written to, or is spared by writers
 
     def by(self, *causes: Cause) -> tuple[PartitionRewrite, ...]:
         """Return the rewrites for one of these causes."""
@@ -91,11 +91,11 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
 
 def _settled_since(facts: TableFacts, knobs: Knobs, last: LastRun, now: datetime) -> bool:
     """Return whether a partition has settled since the last run, so that its last merge may be due."""
+    replaced = replaced_after(facts.metadata)
     return any(
         partition.candidate_files > 1
         and not merging.rewritten_in_vain(partition, knobs, last, settled=True)
-        and (settles := merging.settles_at(partition, facts.metadata, knobs)) is not None
-        and last.finished < settles <= now
+        and any(last.finished < at <= now for at in merging.changes_at(partition, facts.metadata, replaced, knobs))
         for partition in admitted(facts, knobs, now)
     )
 
@@ -133,6 +133,8 @@ def choose(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime)
             stuck.append(partition)
         elif rewrite.value is not None and rewrite.value < knobs[rewriting.MIN_RETURN] * cost:
             unpaid.append((partition, rewrite.value, cost))
+            if (spared := merging.spared_from(partition, replaced, knobs)) is not None and spared > now:
+                changes.append(spared)
         else:
             due.append(rewrite)
     return Choice(partitions, tuple(due), tuple(hot), tuple(stuck), tuple(unpaid), min(changes, default=None))
