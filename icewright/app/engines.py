@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from icewright.adapters.catalogs.nessie import NessieCatalog
 from icewright.adapters.engines.arrow.convert_deletes import ConvertInService
 from icewright.adapters.engines.arrow.statistics import StatisticsInService
+from icewright.adapters.engines.arrow.theta import RewrittenSketches
 from icewright.adapters.engines.dispatch import Engines
 from icewright.adapters.engines.service.deletion import Deletion
 from icewright.adapters.engines.service.expire_snapshots import ExpireInService
@@ -57,17 +58,18 @@ def build_engines(
     state, together, deadly = store.registrations, store.reading_together, store.tables.deadly
     registry = TableRegistry(catalogs, files, state, clock, calls, places, aliases, failing, together, deadly)
     guard = DeletionGuard(registry, allowed, partial(_spelling, policy))
+    rewritten = RewrittenSketches()
     deletion, pinned = Deletion(files, store.ledger, clock), store.pins.holds
     return Engines(
         catalogs=catalogs,
         spark=SparkEngine(
-            {name: pools[entry.pool] for name, entry in config.catalogs.items()}, files, store.ledger, clock
+            {name: pools[entry.pool] for name, entry in config.catalogs.items()}, files, store.ledger, clock, rewritten
         ),
         expire=ExpireInService(deletion, guard, pinned),
         orphans=RemoveOrphansInService(deletion, guard, pinned, storage_time),
         manifests=RewriteManifestsInService(files, clock),
         conversion=ConvertInService(files, clock),
-        statistics=StatisticsInService(files, clock),
+        statistics=StatisticsInService(files, clock, rewritten),
         allowlists={name: c.environment for name, c in config.catalogs.items() if c.environment is not None},
         vacuums=_vacuums(catalogs, deletion, guard, policy, pinned, storage_time),
     )

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from icewright.core import rewriting
+from icewright.core import policy, rewriting
 from icewright.core.effective import Knobs
 from icewright.core.ordering import Ordering
 from icewright.core.partitions import PartitionKey
 from icewright.core.sortedness import ordering_fields
-from icewright.core.steps import Kernel
+from icewright.core.steps import Counting, Kernel
 from icewright.core.table import PartitionFacts, TableFacts
 
 _PRIMITIVES = frozenset(
@@ -32,6 +32,7 @@ _SUPPORTED_PROPERTIES = (  # by name or by the beginning of the name
     *("row-group-size-track-uncompressed", "shred-variants", "variant-inference-buffer-size"),
 )
 _ZORDER = "zorder("
+_UNCOUNTED = ("variant", "geometry", "geography", "unknown")  # types without serialization of values, or equality
 EQUAL = "Arrow does all that the table has as Spark does"
 
 
@@ -127,6 +128,28 @@ def written_order(knobs: Knobs, table_order: str | None) -> str | None:
         return None
     zorder = knobs[rewriting.STRATEGY] == "zorder" and not order.lower().startswith(_ZORDER)
     return f"zorder({order})" if zorder else order
+
+
+def countable_columns(schema: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the top-level columns of simple types, whose distinct values can be counted."""
+    fields = (field for field in schema.get("fields", ()) if isinstance(field["type"], str))
+    return tuple(str(field["name"]) for field in fields if not field["type"].startswith(_UNCOUNTED))
+
+
+def counting(facts: TableFacts, knobs: Knobs) -> Counting:
+    """Return what a rewrite counts on its way for `compute_statistics`.
+
+    That is nothing where the operation does not run by itself, and before the first statistics, which read all rows.
+    """
+    metadata, named = facts.metadata, knobs[policy.STATISTICS_COLUMNS]
+    known = {file.snapshot_id for file in metadata.statistics}
+    since = max((s.sequence_number for s in metadata.snapshots if s.snapshot_id in known), default=0)
+    runs = knobs[policy.ENABLED[policy.Operation.COMPUTE_STATISTICS]] and knobs[policy.STATISTICS] != "partitions"
+    if not (runs and since):
+        return Counting()
+    wanted = None if named is None else {name.strip() for name in named.split(",")}
+    names = (name for name in countable_columns(metadata.schema) if wanted is None or name in wanted)
+    return Counting(tuple(names), since)
 
 
 def passed_options(knobs: Knobs, order: str | None) -> dict[str, str]:

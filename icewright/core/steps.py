@@ -43,6 +43,14 @@ class Kernel(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Counting:
+    """Columns whose distinct values a rewrite by Arrow counts on its way, where most of what it reads is new."""
+
+    columns: tuple[str, ...] = ()
+    since: int = 0  # sequence number of the newest snapshot whose rows are counted
+
+
+@dataclass(frozen=True, slots=True)
 class RewriteDataFiles:
     """Merge data files and apply their deletes, as Spark's `rewrite_data_files` does."""
 
@@ -59,6 +67,7 @@ class RewriteDataFiles:
     may_fall_back: bool = True  # to Spark's path for what Arrow turns out not to do
     memory_bytes: int = 0  # of a task of the Arrow kernel
     branch: str | None = None  # None: main
+    counting: Counting = Counting()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ import mmh3
 import pyarrow as pa
 import pytest
 
-from icewright.adapters.engines.arrow.theta import NOMINAL_ENTRIES, ThetaSketch
+from icewright.adapters.engines.arrow import theta
+from icewright.adapters.engines.arrow.theta import NOMINAL_ENTRIES, RewrittenSketches, ThetaSketch
 
 
 def sketch(values: pa.Array) -> ThetaSketch:
@@ -92,3 +93,24 @@ def test_other_bytes_are_refused(content: bytes) -> None:
     """What is cut, too long, of another version or of another seed is no sketch."""
     with pytest.raises(ValueError, match=r"it (is|has)"):
         ThetaSketch.from_bytes(content)
+
+
+def test_what_rewrites_counted_stands_for_their_files() -> None:
+    """A file that a rewrite replaced in this history is not read; one rolled back, or another type, is no help."""
+    kept = RewrittenSketches()
+    parts = [sketch(pa.array(values)).to_bytes() for values in ([1, 2], [2, 3])]
+    kept.keep(frozenset({"a", "b"}), {(1, "long"): parts})
+    known, (found,) = kept.of({"a", "c"}, {"a", "b"}, [(1, "long")])
+    assert (known, found.estimate) == ({"a"}, 3)
+    for replaced, column in (({"a"}, (1, "long")), ({"a", "b"}, (1, "int"))):
+        known, (found,) = kept.of({"a", "c"}, replaced, [column])
+        assert (known, found.estimate) == (set(), 0)
+
+
+def test_the_oldest_sketches_go_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory is bounded: what was rewritten long ago is read."""
+    monkeypatch.setattr(theta, "_MOST_BYTES", 70)
+    kept, part = RewrittenSketches(), sketch(pa.array([1, 2])).to_bytes()
+    for name in "abc":
+        kept.keep(frozenset(name), {(1, "long"): [part]})
+    assert kept.of(set("abc"), set("abc"), [(1, "long")])[0] == {"b", "c"}

@@ -169,6 +169,30 @@ def test_new_files_alone_are_read(bench: Bench, new_name: Name) -> None:
     assert sum(records for _, records in read) == sum(row["data_record_count"] for row in partitions(bench, name))
 
 
+@pytest.mark.parametrize(("strategy", "target"), [("binpack", 0.1), ("sort", 0.004)])
+def test_compaction_counts_what_it_reads(bench: Bench, new_name: Name, strategy: str, target: float) -> None:
+    """Appended rows that compaction has merged are not read again, and the numbers are those of Spark."""
+    name = new_name("statistics")
+    quoted = create(bench, name, COLUMNS, partition="part")
+    chance = random.Random(strategy)
+    insert(bench, quoted, cells(chance, 40))
+    compute(bench, name)
+    insert(bench, quoted, *(cells(chance, 40) for _ in range(3)))
+    merging = {
+        "compact.min_input_files": 2,
+        "compact.hot_partitions": "include",
+        "compact.strategy": strategy,
+        "compact.sort_order": "id",
+        "compact.target_file_size_mb": target,
+        "compute_statistics.enabled": True,
+    }
+    merged = bench.run(name, Operation.COMPACT, merging)
+    assert (merged.state, "kernel arrow" in merged.notes[0]) == (OperationState.COMMITTED, True), merged
+    done = compute(bench, name)
+    assert done.metrics["rows_read"] < 20, done  # of 120: of a partition that was not worth merging
+    same_as_spark(bench, name)
+
+
 def test_spark_plans_by_them(bench: Bench, new_name: Name) -> None:
     """Spark's planner takes the distinct values of columns from the statistics of the snapshot that it reads."""
     name = new_name("statistics")

@@ -12,7 +12,7 @@ from icewright.core.cost import DELETE_FILE_BYTES, OPEN_COST_MB, REWRITES, compa
 from icewright.core.effective import Knobs
 from icewright.core.health import files_to_save
 from icewright.core.hotness import hot_until, is_append_stream, replaced_after
-from icewright.core.kernel import Kernels, kernels, option_notes, output_spec, passed_options, written_order
+from icewright.core.kernel import Kernels, counting, kernels, option_notes, output_spec, passed_options, written_order
 from icewright.core.partition_filter import admitted
 from icewright.core.partitions import partition_name
 from icewright.core.policy import MEGABYTE, Operation
@@ -275,6 +275,7 @@ def _step(
         kernel=engines.of(rewrite.partition for rewrite in batch),
         may_fall_back=knobs[rewriting.KERNEL] == "auto",
         memory_bytes=knobs[rewriting.TASK_MEMORY] * MEGABYTE,
+        counting=counting(facts, knobs),
     )
 
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from icewright.core.ancestry import newer_than
 from icewright.core.cost import READ_MB_PER_SECOND, SERVICE_JOB_SECONDS, SERVICE_MEMORY_GB, gb_hours
 from icewright.core.effective import Knobs
+from icewright.core.kernel import countable_columns
 from icewright.core.policy import (
     MEGABYTE,
     STATISTICS,
@@ -23,7 +24,6 @@ from icewright.core.table import Snapshot, TableFacts
 
 UNCHANGING = "replace"  # the operation of a snapshot that has the rows of its parent
 ADDING = "append"  # of one that has these and new ones
-_UNCOUNTED = ("variant", "geometry", "geography", "unknown")  # types whose values have no serialization, or no equality
 _BENEFIT_MB = 50.0  # what better plans of joins spare readers, which nothing measures
 _CHANGES = ("added-records", "deleted-records", "added-position-deletes", "added-equality-deletes")
 
@@ -77,15 +77,11 @@ def _why(newer: tuple[Snapshot, ...] | None, changed: int | None) -> str:
 
 def _columns(facts: TableFacts, named: str | None) -> tuple[str, ...] | Blocked:
     """Return the top-level columns to count, or why they cannot be."""
-    simple = {
-        str(field["name"])
-        for field in facts.metadata.schema.get("fields", ())
-        if isinstance(field["type"], str) and not field["type"].startswith(_UNCOUNTED)
-    }
+    simple = countable_columns(facts.metadata.schema)
     if named is None:
-        return tuple(str(f["name"]) for f in facts.metadata.schema.get("fields", ()) if f["name"] in simple)
+        return simple
     names = tuple(dict.fromkeys(name.strip() for name in named.split(",") if name.strip()))
-    if unknown := set(names) - simple:
+    if unknown := set(names).difference(simple):
         listed = ", ".join(sorted(unknown))
         return Blocked(f"compute_statistics.columns names {listed}, which is no top-level column of a simple type")
     return names

@@ -47,7 +47,7 @@ def write(layout: Layout, bin_: Bin, attempt: int, rows: Callable[[BatchScan], I
         return failed
     finally:
         pa.default_memory_pool().release_unused()
-    return BinWritten(bin_.group, tuple(files), scan.read, scan.deleted)
+    return BinWritten(bin_.group, tuple(files), scan.read, scan.deleted, outputs.sketches())
 
 
 def failure(bin_: Bin, error: BaseException) -> BinFailed | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import as_completed
 from dataclasses import dataclass, field
@@ -36,6 +37,8 @@ from icewright.ports.work import WorkerThreads
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from icewright.adapters.engines.arrow.theta import RewrittenSketches  # hashes by what executors may not have
+
 _DONE, _ADDED, _FAILED = "rewritten_data_files_count", "added_data_files_count", "failed_data_files_count"
 GROUPS_LEFT = "file_groups_left_to_spark"
 _MAX_CONFLICTS = 20  # after which the groups of a commit are divided no more
@@ -67,7 +70,9 @@ class ArrowRewrite:
     job_id: str
     check: Callable[[], None]
     progress: Callable[[Mapping[str, int]], None]
+    rewritten: RewrittenSketches | None = None  # gets those of the columns that the step counts
     result: RewriteResult = field(default_factory=RewriteResult)
+    _counted: dict[frozenset[str], Sequence[Mapping[str, str]]] = field(default_factory=dict, init=False)  # by group
     _groups: int = field(default=0, init=False)
     _committed: int = field(default=0, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)  # waves run in threads
@@ -164,6 +169,7 @@ class ArrowRewrite:
             count_error = None if failed else _row_count_error(group, written)
             if not failed and count_error is None:
                 result.append((group, entries))
+                self._counted[_paths(group)] = [answer.sketches for answer in written if answer.files]
                 continue
             self.table.discard(str(entry["file-path"]) for entry in entries)
             self._record_unsupported([answer.error for answer in failed if answer.unsupported][:1])
@@ -211,12 +217,35 @@ class ArrowRewrite:
                 return [(group, error) for group in groups]
             half = len(groups) // 2
             return [lost for part in (groups[:half], groups[half:]) for lost in self._commit_or_split(part, conflicts)]
+        self._keep_sketches(groups)
         self.result.row[_DONE] += sum(len(group.files) for group, _ in groups)
         self.result.row[_ADDED] += sum(len(entries) for _, entries in groups)
         self._committed += len(groups)
         files = {"files_rewritten": self.result.row[_DONE], "files_written": self.result.row[_ADDED]}
         self.progress({"groups": self._groups, "groups_done": self._committed, **files})
         return []
+
+    def _keep_sketches(self, groups: Sequence[RewrittenGroup]) -> None:
+        """Keep what the tasks counted of committed groups; nothing of those where a task could not."""
+        if self.rewritten is None:
+            return
+        types = {field["id"]: field["type"] for field in self.table.schema["fields"]}
+        wanted = self._counted_ids(self.table.schema)
+        for group, _ in groups:
+            parts = self._counted.pop(_paths(group), ())
+            if wanted and parts and all(part.keys() == {str(number) for number in wanted} for part in parts):
+                sketches = {(n, types[n]): [b64decode(part[str(n)]) for part in parts] for n in wanted}
+                self.rewritten.keep(_paths(group), sketches)
+
+    def _mostly_uncounted(self, groups: Sequence[FileGroup]) -> bool:
+        """Return whether counting all rows costs less than reading the new ones again."""
+        files = [file for group in groups for file in group.files]
+        new = sum(file.bytes for file in files if file.sequence_number > self.step.counting.since)
+        return 2 * new >= sum(file.bytes for file in files)
+
+    def _counted_ids(self, schema: Mapping[str, Any]) -> tuple[int, ...]:
+        wanted = self.step.counting.columns if self.step.branch is None else ()
+        return tuple(field["id"] for field in schema["fields"] if field["name"] in wanted)
 
     def _commit_beside_writers(self, groups: Sequence[RewrittenGroup]) -> None:
         """Commit outputs as new as the commit; where writers changed the files' rows, as old as the plan.
@@ -250,6 +279,7 @@ class ArrowRewrite:
             sorted_by=tuple(number for number, _, _ in table_order[1]) if table_order else (),
             memory_bytes=self.step.memory_bytes,
             storage=table.storage() if local_path(location) is None else {},
+            counted=self._counted_ids(schema) if self._mostly_uncounted(groups) else (),
         )
 
     def _order(
@@ -297,6 +327,10 @@ def _row_count_error(group: FileGroup, written: Sequence[BinWritten]) -> str | N
         if written_rows == retained
         else f"{written_rows} rows were written of {retained}, the first of {group.files[0].path}"
     )
+
+
+def _paths(group: FileGroup) -> frozenset[str]:
+    return frozenset(file.path for file in group.files)
 
 
 def run_task(layout: Layout, bins: Iterable[Bin]) -> Iterator[BinResult]:

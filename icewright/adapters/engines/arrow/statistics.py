@@ -20,7 +20,7 @@ from icewright.adapters.engines.arrow.position_scan import constants
 from icewright.adapters.engines.arrow.reading import BatchScan
 from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow
 from icewright.adapters.engines.arrow.tasks import Bin, DeleteFile, DeleteKind, FileSlice, Layout
-from icewright.adapters.engines.arrow.theta import ThetaSketch
+from icewright.adapters.engines.arrow.theta import RewrittenSketches, ThetaSketch
 from icewright.adapters.engines.service.footers import puffin_blobs
 from icewright.adapters.engines.service.manifest_files import EQUALITY_DELETES
 from icewright.core.ancestry import newer_than
@@ -37,7 +37,7 @@ from icewright.core.paths import metadata_folder
 from icewright.core.policy import Operation
 from icewright.core.runs import Outcome, backoff, committed
 from icewright.core.steps import ComputeStatistics
-from icewright.core.table import ManifestContent, Snapshot, TableMetadata
+from icewright.core.table import ManifestContent, ManifestFile, Snapshot, TableMetadata
 from icewright.core.verify import identity_violations, ref_violations
 from icewright.core.words import count
 from icewright.ports import Catalog, Clock, SetStatistics, StepRequest, TableFiles
@@ -47,7 +47,7 @@ ATTEMPTS = 10  # of the commit, each on top of what writers have committed since
 THETA = "apache-datasketches-theta-v1"
 _TYPE = "icewright.type"  # of the column when its values were hashed: sketches of ours alone have this property
 _NEWEST = 1 << 62  # above every sequence number
-_ADDED = 1  # status of an entry
+_ADDED, _DELETED = 1, 2  # statuses of entries
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,7 @@ class StatisticsInService:
 
     files: TableFiles
     clock: Clock
+    rewritten: RewrittenSketches  # of what compaction has read
 
     def run(self, catalog: Catalog, request: StepRequest, step: ComputeStatistics) -> Outcome:
         """Compute and set statistics, or say what would be read. Raises `CommitConflict` if the snapshot is gone."""
@@ -63,7 +64,7 @@ class StatisticsInService:
         snapshot = base.by_id.get(step.snapshot_id)
         if snapshot is None:
             raise CommitConflict(f"{base.ref}: snapshot {step.snapshot_id}, whose statistics were planned, is gone")
-        sketching = Sketching(self.files, request, step, snapshot)
+        sketching = Sketching(self.files, request, step, snapshot, self.rewritten)
         try:
             sketches = sketching.planned() if request.dry_run else sketching.sketches()
         except UnsupportedByArrow as error:
@@ -100,6 +101,7 @@ class Sketching:
     request: StepRequest
     step: ComputeStatistics
     snapshot: Snapshot
+    rewritten: RewrittenSketches
     files_read: int = field(default=0, init=False)
     bytes_read: int = field(default=0, init=False)
     rows_read: int = field(default=0, init=False)
@@ -150,7 +152,8 @@ class Sketching:
                 appended = [self._appended(snapshot) for snapshot in newer if snapshot.operation == ADDING]
                 if None not in appended:
                     self.how = f"from the sketches of snapshot {start.snapshot_id} and what was appended since"
-                    return sketches, self._bins([file for files in appended for file in files or ()], ())
+                    new = [file for files in appended for file in files or ()]
+                    return sketches, self._bins(self._without_rewritten(new, newer, sketches), ())
         self.how = "reading all live rows"
         listed = self.files.manifests(self.snapshot)
         live = LiveFiles(self.files, self.base, self._check)
@@ -186,12 +189,33 @@ class Sketching:
         """Return the data files that the snapshot added, there as long as it is; None unless all are found."""
         listed = self.files.manifests(snapshot)
         own = [m for m in listed if m.content is ManifestContent.DATA and m.added_snapshot_id == snapshot.snapshot_id]
-        entries = self.files.entries(own)
-        columns = (entries[name].to_pylist() for name in ("path", "status", "snapshot_id"))
-        added = {p for p, status, by in zip(*columns, strict=True) if status == _ADDED and by == snapshot.snapshot_id}
+        added = self._paths(own, snapshot, _ADDED)
         live = LiveFiles(self.files, self.base, self._check).data(own, frozenset(), _NEWEST, None)
         found = [file for file in live if file.path in added]
         return found if str(len(found)) == snapshot.summary.get("added-data-files") else None
+
+    def _without_rewritten(
+        self, new: Sequence[LiveData], newer: Sequence[Snapshot], sketches: Sequence[ThetaSketch]
+    ) -> list[LiveData]:
+        """Return the files that no compaction of this process has read; add what it counted of the others."""
+        replaced: set[str] = set()
+        for snapshot in newer if new else ():
+            if snapshot.operation == UNCHANGING:
+                replaced |= self._paths(self.files.manifests(snapshot), snapshot, _DELETED)
+        columns = [(field["id"], field["type"]) for field in self.fields]
+        known, counted = self.rewritten.of({file.path for file in new}, replaced, columns)
+        for sketch, other in zip(sketches, counted, strict=True):
+            sketch.merge(other)
+        if known:
+            self.how += f", {count(len(known), 'file')} of it as compaction read them"
+        return [file for file in new if file.path not in known]
+
+    def _paths(self, listed: Sequence[ManifestFile], snapshot: Snapshot, status: int) -> set[str]:
+        """Return the data files to whose entries the snapshot itself gave this status."""
+        own = [m for m in listed if m.content is ManifestContent.DATA and m.added_snapshot_id == snapshot.snapshot_id]
+        entries = self.files.entries(own)
+        columns = (entries[name].to_pylist() for name in ("path", "status", "snapshot_id"))
+        return {path for path, found, by in zip(*columns, strict=True) if (found, by) == (status, snapshot.snapshot_id)}
 
     def _bins(self, data: Iterable[LiveData], deletes: Sequence[LiveDelete]) -> list[Bin]:
         """Return the files of each partition with their deletes: a delete file of a partition is read once."""

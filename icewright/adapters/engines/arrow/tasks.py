@@ -6,7 +6,7 @@ import enum
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from icewright.core.ordering import Ordering
@@ -81,6 +81,7 @@ class Layout:
     sorted_by: tuple[int, ...]  # ids of the table's sort order; their columns always have bounds
     memory_bytes: int
     storage: Mapping[str, str]  # FileIO properties; empty for local files
+    counted: tuple[int, ...] = ()  # ids of the top-level columns whose distinct values are counted
 
     @classmethod
     def for_reading(
@@ -113,6 +114,7 @@ class BinWritten:
     files: tuple[Mapping[str, Any], ...]
     read: int  # rows, deleted rows included
     deleted: int  # rows
+    sketches: Mapping[str, str] = field(default_factory=dict)  # by the id of a counted column, in base 64
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,10 @@ hash for whole columns at once where values have a fixed width.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+import threading
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 import mmh3
@@ -25,6 +28,8 @@ _VERSION, _COMPACT = 3, 3  # of the serialization; the family of compact sketche
 _READ_ONLY, _EMPTY, _IS_COMPACT, _ORDERED = 2, 4, 8, 16  # flags
 _PENDING = 16 * NOMINAL_ENTRIES  # hashes that wait for the next trim
 _C1, _C2 = 0x87C37B91114253D5, 0x4CF5AD432745937F
+_MOST_BYTES = 64 << 20  # of the sketches that are kept for later
+ColumnType = tuple[int, str]  # the id of a column, and its type: values of another type have other hashes
 _MIX = (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53)
 
 
@@ -106,6 +111,52 @@ class ThetaSketch:
             self.theta = int(distinct[NOMINAL_ENTRIES])
             distinct = distinct[:NOMINAL_ENTRIES]
         self._kept = distinct
+
+
+class RewrittenSketches:
+    """Sketches of the rows of data files as rewrites of this process read them: the newest, in bounded memory."""
+
+    def __init__(self) -> None:
+        self._groups: deque[tuple[frozenset[str], Mapping[ColumnType, bytes]]] = deque()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def keep(self, paths: frozenset[str], sketches: Mapping[ColumnType, Sequence[bytes]]) -> None:
+        """Keep the sketches of all rows of these files, after the commit that replaced them; parts are merged."""
+        merged = {column: _merged(map(ThetaSketch.from_bytes, parts)).to_bytes() for column, parts in sketches.items()}
+        with self._lock:
+            self._groups.append((paths, merged))
+            self._bytes += _size(merged)
+            while self._bytes > _MOST_BYTES:
+                self._bytes -= _size(self._groups.popleft()[1])
+
+    def of(
+        self, paths: AbstractSet[str], replaced: AbstractSet[str], columns: Sequence[ColumnType]
+    ) -> tuple[AbstractSet[str], list[ThetaSketch]]:
+        """Return which of the files need not be read, with a sketch for each column of what was read with them.
+
+        Only groups count all of whose files were `replaced` in the history in question: a rewrite that was rolled back
+        may have read rows that the table has no more.
+        """
+        with self._lock:
+            groups = [
+                (group, found)
+                for group, found in self._groups
+                if group & paths and group <= replaced and found.keys() >= set(columns)
+            ]
+        sketches = [_merged(ThetaSketch.from_bytes(found[column]) for _, found in groups) for column in columns]
+        return paths & {path for group, _ in groups for path in group}, sketches
+
+
+def _merged(sketches: Iterable[ThetaSketch]) -> ThetaSketch:
+    whole = ThetaSketch()
+    for sketch in sketches:
+        whole.merge(sketch)
+    return whole
+
+
+def _size(sketches: Mapping[ColumnType, bytes]) -> int:
+    return sum(map(len, sketches.values()))
 
 
 def _hashes(values: pa.Array) -> pa.UInt64Array:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +19,9 @@ from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow
 from icewright.adapters.engines.arrow.tasks import Layout
 from icewright.adapters.engines.arrow.types import Field, arrow_schema
 from icewright.core.errors import TerminalError
+
+if TYPE_CHECKING:
+    from icewright.adapters.engines.arrow.theta import ThetaSketch
 
 _CODECS = {"uncompressed": "NONE", "lz4_raw": "LZ4"}
 _LEVELS = {"ZSTD": 3, "GZIP": 6}  # defaults of parquet-java
@@ -75,7 +79,12 @@ class Outputs:
         self._coded: frozenset[str] = frozenset()  # columns of the current file that are held as codes
         self._group_rows: int | None = None  # in the current file, once known
         self._buffered_bytes = self._buffered_rows = 0
+        self._sketches = _sketches(self.layout, self.fields)
         self._check_options()
+
+    def sketches(self) -> dict[str, str]:
+        """Return the sketch of each counted column over all rows, by its id, in base 64."""
+        return {number: b64encode(sketch.to_bytes()).decode() for number, _, sketch in self._sketches}
 
     def _check_options(self) -> None:
         """Raise `UnsupportedByArrow` when Arrow refuses the table's options; in memory, where no storage can fail."""
@@ -88,6 +97,8 @@ class Outputs:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Append rows, and close each file that has its number of rows."""
+        for _, place, sketch in self._sketches:
+            sketch.update(batch.column(place))
         while batch.num_rows:
             file_rows = self._file.rows if self._file is not None else 0
             is_last = len(self.entries) + 1 >= self.file_count
@@ -278,6 +289,17 @@ class _File:
     def abandon(self) -> None:
         """Close the stream without completing the file."""
         self._stream.close()
+
+
+def _sketches(layout: Layout, fields: Sequence[Field]) -> list[tuple[str, int, ThetaSketch]]:
+    """Return an empty sketch for each counted column, with its id and place; none on executors that cannot hash."""
+    if not layout.counted:
+        return []
+    try:
+        from icewright.adapters.engines.arrow.theta import ThetaSketch  # noqa: PLC0415 - only where it is asked for
+    except ImportError:
+        return []
+    return [(str(f["id"]), place, ThetaSketch()) for place, f in enumerate(fields) if f["id"] in layout.counted]
 
 
 def _longest(array: pa.Array) -> int:

@@ -15,6 +15,7 @@ from icewright.adapters.engines.arrow.opening import Opener
 from icewright.adapters.engines.arrow.rewriting import GROUPS_LEFT, ArrowRewrite
 from icewright.adapters.engines.arrow.small_table import small_table
 from icewright.adapters.engines.arrow.table import RewriteTable
+from icewright.adapters.engines.arrow.theta import RewrittenSketches
 from icewright.adapters.engines.failures import ProcedureFailed, statement_failure
 from icewright.adapters.engines.service.entry_faults import ContentFile
 from icewright.adapters.engines.service.row_faults import Answer, RowCheck, answers_of
@@ -63,6 +64,7 @@ class SparkEngine:
     files: TableFiles
     ledger: DeletionLedger
     clock: Clock
+    rewritten: RewrittenSketches  # gets what compaction counts on its way
 
     def run(self, catalog: Catalog, request: StepRequest, step: SparkStep) -> Outcome:
         """Run the step, or list the files that it would rewrite."""
@@ -140,7 +142,10 @@ class SparkEngine:
             table = self._table(catalog, base, step, session)
             if table is None:
                 return _fall_back_to_spark(step, [_REMOTE], StepResult(()), by_spark, session)
-            done = ArrowRewrite(session, table, step, request.job_id, request.check, request.on_progress).run()
+            rewrite = ArrowRewrite(
+                session, table, step, request.job_id, request.check, request.on_progress, self.rewritten
+            )
+            done = rewrite.run()
             answer = StepResult((done.row,), trouble="; ".join(done.failures[:_SHOWN]) or None, notes=done.notes)
             if done.unsupported:
                 return _fall_back_to_spark(step, done.unsupported, answer, by_spark, session)
