@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from struct import pack
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from icewright.flow.copy import copy_table, restore_beside
 from icewright.flow.cycle import look
 from icewright.ports import CopyRequest, RemoveSnapshots
 from tests.cases.conftest import ground, workspace
-from tests.cases.test_integrity import FAULTS
+from tests.cases.test_integrity import FAULTS, changed_entry, changed_row, changed_row_and_entry, setting
 from tests.cases.test_open_world import ROWS
 from tests.cases.workspace import BY_PART, EXPIRE, NAME, Workspace, edit, ref
 
@@ -335,3 +336,87 @@ def test_an_encrypted_table_is_not_copied(workspace: Workspace) -> None:
     edit(workspace.metadata_file(), lambda document: document.update({"encryption-keys": [{"key-id": "1"}]}))
     with pytest.raises(UnsupportedTable):
         copy(workspace)
+
+
+def _tampered_deletes(change: Callable[[bytes], bytes], **entry: Any) -> Callable[[Path], None]:
+    """Let the newest file be one of position deletes, with another content and entry."""
+
+    def tamper(folder: Path) -> None:
+        def changed(record: Any) -> None:
+            path = Path(record["data_file"]["file_path"].removeprefix("file://"))
+            content = change(path.read_bytes())
+            path.write_bytes(content)
+            record["data_file"].update({"content": 1, "file_size_in_bytes": len(content)} | entry)
+
+        changed_row_and_entry(setting("content", 1), changed)(folder)
+
+    return tamper
+
+
+_COMPRESSED = b"PFA1PFA1" + b"{}" + pack("<i", 2) + bytes([1, 0, 0, 0]) + b"PFA1"
+
+
+@pytest.mark.parametrize(
+    ("tamper", "error"),
+    [
+        pytest.param(changed_entry(setting("key_metadata", b"k")), UnsupportedTable, id="a file has a key"),
+        pytest.param(changed_row(setting("key_metadata", b"k")), UnsupportedTable, id="a manifest has a key"),
+        pytest.param(
+            _tampered_deletes(lambda content: content, file_size_in_bytes=9**6),
+            MetadataUnreadable,
+            id="deletes are cut",
+        ),
+        pytest.param(
+            _tampered_deletes(lambda content: b"Obj\x01" + content[4:]),
+            UnsupportedTable,
+            id="deletes in another format",
+        ),
+        pytest.param(
+            _tampered_deletes(lambda _: _COMPRESSED, file_format="PUFFIN"), UnsupportedTable, id="a compressed footer"
+        ),
+    ],
+)
+def test_files_that_name_others_in_an_unknown_way_are_not_copied(
+    workspace: Workspace, tamper: Callable[[Path], None], error: type[Exception]
+) -> None:
+    """Paths in them cannot be changed: nothing of the copy can be registered, and the error says why."""
+    tamper(workspace.table(spec=BY_PART))
+    with pytest.raises(error):
+        copy(workspace)
+    assert metadata_files(workspace) == []
+
+
+def test_what_a_crash_hides_at_the_place_is_no_file_of_others(workspace: Workspace) -> None:
+    """A write that died leaves a hidden file; the copy begins all the same."""
+    workspace.table()
+    workspace.plant(workspace.home / "copy", ".00000-half-written.avro.tmp")
+    assert copy(workspace).present == 0
+
+
+def test_statistics_are_those_of_the_snapshots_that_are_copied(workspace: Workspace) -> None:
+    """Of one snapshot, its own; statistics of partitions too."""
+    folder = workspace.table()
+    snapshots = [one.snapshot_id for one in workspace.metadata().snapshots]
+    known: dict[str, list[dict[str, Any]]] = {"statistics": [], "partition-statistics": []}
+    for names, named in known.items():
+        for number in snapshots[:2]:
+            (path,) = workspace.plant(folder / "metadata", f"{number}.{names}")
+            more = {"file-footer-size-in-bytes": 1, "blob-metadata": []} if names == "statistics" else {}
+            size = {"file-size-in-bytes": 1, **more}
+            named.append({"snapshot-id": number, "statistics-path": f"file://{path}", **size})
+    edit(workspace.metadata_file(), lambda document: document.update(known))
+    then = restore_beside(workspace.app.runtime, ref(NAME), str(snapshots[0]), ref("sales.then"))
+    beside = workspace.metadata("sales.then")
+    assert [one.snapshot_id for one in (*beside.statistics, *beside.partition_statistics)] == [snapshots[0]] * 2
+    assert then.files == 5  # data, its manifest and list, and both statistics
+
+
+def test_a_table_that_nobody_evaluated_is_not_copied_into_its_own_folders(workspace: Workspace) -> None:
+    """Its properties say where it writes, and no catalog shows that."""
+    home = f"file://{workspace.home}"
+    places = {"write.data.path": f"{home}/pool", "write.metadata.path": f"{home}/versions"}
+    table = workspace.icebergs["lake"].create_table(NAME, ROWS.schema, location=f"{home}/own", properties=places)
+    table.append(ROWS)
+    for place in ("own", "pool"):
+        with pytest.raises(Refused, match="the table's own place"):
+            copy_table(workspace.app.runtime, ref(NAME), f"{home}/{place}/copy")

@@ -122,14 +122,14 @@ def _newest(folder: Path) -> Path:
     return Path(location.removeprefix("file://"))
 
 
-def _row(change: Callable[[Any], None]) -> Callable[[Path], None]:
+def changed_row(change: Callable[[Any], None]) -> Callable[[Path], None]:
     """Change the row of a manifest that adds a file, in the newest manifest list."""
     return lambda folder: rewrite(
         _newest(folder), lambda rows: change(next(row for row in rows if row["added_files_count"]))
     )
 
 
-def _entry(change: Callable[[Any], None]) -> Callable[[Path], None]:
+def changed_entry(change: Callable[[Any], None]) -> Callable[[Path], None]:
     """Change the entry of the manifest that adds the newest file."""
 
     def changed(folder: Path) -> None:
@@ -141,17 +141,17 @@ def _entry(change: Callable[[Any], None]) -> Callable[[Path], None]:
     return changed
 
 
-def _both(row: Callable[[Any], None], entry: Callable[[Any], None]) -> Callable[[Path], None]:
+def changed_row_and_entry(row: Callable[[Any], None], entry: Callable[[Any], None]) -> Callable[[Path], None]:
     """Change an entry and the newest list's row of its manifest, so that the two agree."""
 
     def changed(folder: Path) -> None:
-        _entry(entry)(folder)
-        _row(row)(folder)
+        changed_entry(entry)(folder)
+        changed_row(row)(folder)
 
     return changed
 
 
-def _field(name: str, value: Any) -> Callable[[Any], None]:
+def setting(name: str, value: Any) -> Callable[[Any], None]:
     """Set a field of a manifest list's row, or of an entry's data file."""
     return lambda record: record.get("data_file", record).update({name: value})
 
@@ -213,7 +213,7 @@ def _called_deletes(content: int) -> Callable[[Path], None]:
             size = path.stat().st_size
             entry["data_file"].update(content=content, equality_ids=[1], file_size_in_bytes=size, split_offsets=None)
 
-        _both(_field("content", 1), deletes)(folder)
+        changed_row_and_entry(setting("content", 1), deletes)(folder)
         _metadata(lambda document: document["snapshots"][-1]["summary"].update({"total-data-files": "0"}))(folder)
 
     return changed
@@ -273,42 +273,48 @@ def _statistics(names: str, content: bytes, footer_bytes: int | None) -> Callabl
 
 KIND, AT_ENTRIES, AT_FOOTERS = FileFaultKind, CheckLevel.ENTRIES, CheckLevel.FOOTERS
 DEEPER_FAULTS: dict[str, tuple[CheckLevel, Callable[[Path], None], FileFaultKind]] = {
-    "a list counts other rows": (AT_ENTRIES, _row(_field("added_rows_count", 7)), KIND.WRONG_COUNT),
-    "a list names an unknown spec": (AT_ENTRIES, _row(_field("partition_spec_id", 9)), KIND.WRONG_PARTITION),
-    "a list calls data deletes": (AT_ENTRIES, _row(_field("content", 1)), KIND.WRONG_CONTENT),
+    "a list counts other rows": (AT_ENTRIES, changed_row(setting("added_rows_count", 7)), KIND.WRONG_COUNT),
+    "a list names an unknown spec": (AT_ENTRIES, changed_row(setting("partition_spec_id", 9)), KIND.WRONG_PARTITION),
+    "a list calls data deletes": (AT_ENTRIES, changed_row(setting("content", 1)), KIND.WRONG_CONTENT),
     "a list's least sequence number is too high": (
         AT_ENTRIES,
-        _row(lambda row: row.update(min_sequence_number=row["sequence_number"] + 1)),
+        changed_row(lambda row: row.update(min_sequence_number=row["sequence_number"] + 1)),
         KIND.WRONG_SEQUENCE,
     ),
     "a list's bounds leave a partition out": (
         AT_ENTRIES,
-        _row(_field("partitions", _bounds(b"aaa"))),
+        changed_row(setting("partitions", _bounds(b"aaa"))),
         KIND.WRONG_BOUNDS,
     ),
     "a list names a manifest twice": (AT_ENTRIES, _twice, KIND.DUPLICATE),
     "an entry's rows are miscounted": (
         AT_FOOTERS,
-        _both(_field("added_rows_count", 2), _field("record_count", 2)),
+        changed_row_and_entry(setting("added_rows_count", 2), setting("record_count", 2)),
         KIND.WRONG_COUNT,
     ),
-    "a lower bound is too high": (AT_FOOTERS, _entry(_bound("lower_bounds", pack("<q", 99))), KIND.WRONG_BOUNDS),
-    "an upper bound is too low": (AT_FOOTERS, _entry(_bound("upper_bounds", pack("<q", -9))), KIND.WRONG_BOUNDS),
+    "a lower bound is too high": (AT_FOOTERS, changed_entry(_bound("lower_bounds", pack("<q", 99))), KIND.WRONG_BOUNDS),
+    "an upper bound is too low": (AT_FOOTERS, changed_entry(_bound("upper_bounds", pack("<q", -9))), KIND.WRONG_BOUNDS),
     "nulls are miscounted": (
         AT_FOOTERS,
-        _entry(lambda e: e["data_file"].update(null_value_counts=in_map(e["data_file"]["null_value_counts"], 1, 1))),
+        changed_entry(
+            lambda e: e["data_file"].update(null_value_counts=in_map(e["data_file"]["null_value_counts"], 1, 1))
+        ),
         KIND.WRONG_COUNT,
     ),
-    "a split offset is inside a row group": (AT_FOOTERS, _entry(_field("split_offsets", [7])), KIND.WRONG_OFFSETS),
+    "a split offset is inside a row group": (
+        AT_FOOTERS,
+        changed_entry(setting("split_offsets", [7])),
+        KIND.WRONG_OFFSETS,
+    ),
     "a partition value is another": (
         AT_FOOTERS,
-        _both(_field("partitions", _bounds(b"zz")), _field("partition", {"part": "zz"})),
+        changed_row_and_entry(setting("partitions", _bounds(b"zz")), setting("partition", {"part": "zz"})),
         KIND.WRONG_PARTITION,
     ),
     "a list and its manifest name two specs": (AT_ENTRIES, _of_spec(9), KIND.WRONG_PARTITION),
     "a list says that another snapshot added a manifest": (
         AT_ENTRIES,
-        _row(_field("added_snapshot_id", 7)),
+        changed_row(setting("added_snapshot_id", 7)),
         KIND.WRONG_SNAPSHOT,
     ),
     "a list has lost a manifest": (
@@ -316,8 +322,8 @@ DEEPER_FAULTS: dict[str, tuple[CheckLevel, Callable[[Path], None], FileFaultKind
         lambda f: rewrite(_newest(f), lambda rows: rows.clear()),
         KIND.WRONG_COUNT,
     ),
-    "an entry names an unknown sort order": (AT_ENTRIES, _entry(_field("sort_order_id", 9)), KIND.WRONG_ORDER),
-    "a file has a key in a plain table": (AT_ENTRIES, _entry(_field("key_metadata", b"k")), KIND.UNREADABLE),
+    "an entry names an unknown sort order": (AT_ENTRIES, changed_entry(setting("sort_order_id", 9)), KIND.WRONG_ORDER),
+    "a file has a key in a plain table": (AT_ENTRIES, changed_entry(setting("key_metadata", b"k")), KIND.UNREADABLE),
     "a branch is of a snapshot that is gone": (
         AT_ENTRIES,
         _metadata(lambda document: document["refs"].update(audit={"snapshot-id": 7, "type": "branch"})),
@@ -374,7 +380,7 @@ DEEPER_FAULTS: dict[str, tuple[CheckLevel, Callable[[Path], None], FileFaultKind
     ),
     "a table of format v2 has a deletion vector": (
         AT_ENTRIES,
-        _both(_field("content", 1), lambda e: e["data_file"].update(content=1, file_format="PUFFIN")),
+        changed_row_and_entry(setting("content", 1), lambda e: e["data_file"].update(content=1, file_format="PUFFIN")),
         KIND.WRONG_CONTENT,
     ),
     "a manifest has other partition fields than its spec": (
@@ -384,7 +390,7 @@ DEEPER_FAULTS: dict[str, tuple[CheckLevel, Callable[[Path], None], FileFaultKind
     ),
     "both bounds are above one another": (
         AT_FOOTERS,
-        _entry(
+        changed_entry(
             lambda e: e["data_file"].update(
                 lower_bounds=in_map(e["data_file"]["lower_bounds"], 2, b"pz"),
                 upper_bounds=in_map(e["data_file"]["upper_bounds"], 2, b"p"),
@@ -414,7 +420,7 @@ DEEPER_FAULTS: dict[str, tuple[CheckLevel, Callable[[Path], None], FileFaultKind
         _footer(b"\x16\x02\x19", b"\x16\x04\x19"),
         KIND.UNREADABLE,
     ),
-    "a Parquet file is called ORC": (AT_FOOTERS, _entry(_field("file_format", "ORC")), KIND.UNREADABLE),
+    "a Parquet file is called ORC": (AT_FOOTERS, changed_entry(setting("file_format", "ORC")), KIND.UNREADABLE),
     "a footer is scrambled": (AT_FOOTERS, _scrambled_footer, KIND.UNREADABLE),
     "two snapshots have one id": (AT_ENTRIES, _metadata(_once_more("snapshots")), KIND.DUPLICATE),
     "two schemas have one id": (AT_ENTRIES, _metadata(_once_more("schemas")), KIND.DUPLICATE),
@@ -457,7 +463,9 @@ DEEPER_FAULTS: dict[str, tuple[CheckLevel, Callable[[Path], None], FileFaultKind
     ),
     "an entry of an earlier commit has no sequence number": (
         AT_ENTRIES,
-        _both(_as_existing, lambda entry: entry.update(status=0, sequence_number=None, file_sequence_number=None)),
+        changed_row_and_entry(
+            _as_existing, lambda entry: entry.update(status=0, sequence_number=None, file_sequence_number=None)
+        ),
         KIND.WRONG_SEQUENCE,
     ),
     "statistics have a footer of another length": (
