@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import Any
 
 from icewright.core.erasure import SETTINGS, ErasureStep, RowPlace, RowSearchReport, erasure_steps
-from icewright.core.errors import Refused
+from icewright.core.errors import Refused, UsageError
 from icewright.core.layering import parse_settings
 from icewright.core.policy import Operation
 from icewright.core.table import TableRef
@@ -110,8 +110,13 @@ def _settings(runtime: Runtime) -> dict[str, Any]:
 def carry_out_taken(runtime: Runtime, job: JobRow, running: TableJob) -> str:
     """Carry a queued erasure out, or its search; return what is left. What was found is the job's result."""
     load(runtime, Request(job.ref, (), job.table_uuid))  # raises when the table was replaced
-    dry_run = bool(job.options[SEARCH_ONLY])
-    result = erase(runtime, job.ref, job.options[ERASE], dry_run=dry_run, running=running)
+    predicate, dry_run = job.options[ERASE], bool(job.options[SEARCH_ONLY])
+    try:
+        result = erase(runtime, job.ref, predicate, dry_run=dry_run, running=running)
+    except UsageError as error:  # whoever sees the job need not see the predicate, which may name a person
+        reason = str(error).removeprefix(f"--where {predicate}: ").partition(";")[0]
+        known = reason.startswith(("the table has no column", "it names no column"))
+        raise UsageError(f"{job.ref}: the predicate is wrong: {reason if known else 'it cannot be read'}") from error
     content = certified(result) if result.after.is_clean else None
     running.result = {**result.document, "dry_run": dry_run, "certificate": content}
     return f"{result.job.summary}; {result.summary}" if result.job else result.summary

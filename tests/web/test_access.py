@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import logging
 from collections.abc import Mapping
@@ -15,6 +16,8 @@ from sqlalchemy import text
 from icewright.app.tokens import digest, new_token
 from icewright.app.web.identity import COOKIE, CSRF, Access
 from icewright.core.permissions import PERMISSIONS, Action, Grant, Role, grant
+from icewright.core.runs import JobState
+from icewright.core.table import TableRef
 from icewright.ports.access import SessionRow
 from tests.web.conftest import ELSEWHERE, Served
 from tests.web.test_events import problem
@@ -112,6 +115,27 @@ def test_every_route_has_its_permission(served: Served) -> None:
     client = served.client(served.app(access=REQUIRED))
     for method, path, _ in found:
         assert call(client, method, path, {}, "x").status_code == 401, (method, path)
+
+
+@pytest.mark.parametrize("role", Role)
+def test_a_predicate_is_for_those_who_may_erase(served: Served, role: Role) -> None:
+    """It may name a person: neither the job nor its page nor its result shows it to others."""
+    client, jobs, now = served.client(served.app(access=REQUIRED)), served.bench.store.jobs, served.bench.clock.now()
+    trigger, options = served.bench.runtime().trigger, {"erase": "name = 'ann'", "search_only": True}
+    job = jobs.claim(TableRef.parse("lake.sales.orders"), "u", (), trigger, now, options=options)
+    assert job is not None
+    jobs.record_result(
+        job, {"steps": [], "unread": {}, "predicate": "name = 'ann'", "summary": "", "certificate": None}
+    )
+    jobs.finish(job, JobState.SUCCEEDED, "", now)
+    headers = bearer(served, role, *(("lake",) if role is Role.OWNER else ()))
+    may = Action.TABLES_ERASE in {action for action in Action if role in PERMISSIONS[action].roles}
+    assert client.get(f"{API}/jobs/{job}", headers=headers).json()["options"]["erase"] == (
+        "name = 'ann'" if may else ""
+    )
+    assert client.get(f"{API}/jobs/{job}/result", headers=headers).status_code == (200 if may else 403)
+    page = client.get(f"/jobs/{job}", headers={**headers, "accept": "text/html"})
+    assert (page.status_code, "ann" in html.unescape(page.text)) == (200, may)
 
 
 @pytest.mark.parametrize("role", ["viewer", "operator", "owner"])
