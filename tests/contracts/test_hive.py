@@ -6,24 +6,35 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hive_metastore import ThriftHiveMetastore
 from hive_metastore.ttypes import EnvironmentContext, LockComponent, LockLevel, LockRequest, LockType, MetaException
+from pyiceberg.catalog import load_catalog
 
 from icewright.adapters.catalogs.hive import HiveCatalog
 from icewright.adapters.catalogs.hive_client import HiveClient, table_of
 from icewright.adapters.catalogs.translate import hive_catalog
 from icewright.adapters.files.local import LocalStorage
+from icewright.app.bootstrap import application, pyiceberg_catalog_properties, read_config
 from icewright.core.errors import CatalogUnavailable, CommitConflict, CommitStateUnknown, TableNotFound
 from icewright.core.paths import key
+from icewright.core.policy import Operation
+from icewright.core.runs import JobState
 from icewright.core.table import TableMetadata, TableRef
+from icewright.flow.detect import detect
+from icewright.flow.execute import execute
+from icewright.flow.operation import Request
+from icewright.flow.vacuum import VACUUMED
 from icewright.ports import Pointer
 from tests.contracts.bench import Bench, FixedClock, addition, file_of, removal
 from tests.contracts.hive_bench import HiveBench
 from tests.hive import metastore_server
+from tests.integration.test_metastores import Later
 from tests.servers.loopback import free_port
 
 pytestmark = pytest.mark.external
@@ -240,15 +251,63 @@ def test_a_metastore_that_compares_needs_no_lock(comparing: str, tmp_path: Path)
     assert len(catalog.commit(base, removal(base, 0)).snapshots) == 3
 
 
+def _get_table(hive: Any, dbname: str, tbl_name: str) -> Any:
+    return table_of(hive, dbname, tbl_name)
+
+
+HIVE_4 = """\
+state: sqlite:///{home}/icewright.db
+catalogs:
+  lake:
+    type: hive
+    enabled: true
+    properties: {{uri: "{uri}", warehouse: "file://{home}/warehouse", engine.hive.lock-enabled: "{locks}"}}
+policy:
+  - set: {{deletion.delay_hours: 0, expire_snapshots.retention_hours: 1, expire_snapshots.min_snapshots_to_keep: 1}}
+  - set: {{compact.engine: arrow, compact.min_input_files: 2, compact.hot_partitions: include}}
+  - set: {{remove_orphans.mode: delete}}
+"""
+
+
+@pytest.mark.nightly
+@pytest.mark.cases(75)
+@pytest.mark.parametrize("locks", ["true", "false"])
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+def test_a_table_of_hive_4_is_maintained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, locks: str) -> None:
+    """Compaction, expiry and orphan removal need no Spark; every row is there, with locks and without."""
+    monkeypatch.setattr(ThriftHiveMetastore.Client, "get_table", _get_table)  # for PyIceberg
+    file, clock = tmp_path / "icewright.yaml", Later()
+    with metastore_server(newest=True) as running:
+        file.write_text(HIVE_4.format(home=tmp_path, uri=running.uri, locks=locks))
+        config = read_config(file)
+        catalog = load_catalog("lake", **pyiceberg_catalog_properties(config.catalogs["lake"]))
+        catalog.create_namespace("sales", {"location": f"file://{tmp_path}/warehouse/sales"})
+        rows = pa.table({"id": pa.array(range(10), pa.int64())})
+        table = catalog.create_table("sales.orders", rows.schema)
+        for _ in range(4):
+            table.append(rows)
+        orphan = tmp_path / "warehouse/sales/orders/data/left.parquet"
+        orphan.write_bytes(b"left")
+        with application(config, kind="manual", clock=clock) as app:
+            detect(app.runtime, ["lake"])
+            request = Request(TableRef("lake", ("sales",), "orders"), (Operation.COMPACT,), manual=True)
+            shrunk = execute(app.runtime, request)
+            clock.ahead = timedelta(days=10)
+            cleaned = execute(app.runtime, replace(request, operations=VACUUMED))
+        assert [job.state for job in (shrunk, cleaned)] == [JobState.SUCCEEDED] * 2, (shrunk, cleaned)
+        assert shrunk.outcomes[0].metrics["files_merged"] == 4
+        assert not orphan.exists()
+        table = catalog.load_table("sales.orders")
+        assert table.scan().to_arrow().num_rows == 40
+        assert len(table.snapshots()) == len(table.inspect.files()) == 1
+        catalog.close()
+
+
 @pytest.mark.nightly
 @pytest.mark.cases(75, 82)
 def test_a_metastore_of_hive_4(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has dropped calls that PyIceberg makes; tables are listed, read, and committed to under a lock."""
-
-    def get_table(hive: Any, dbname: str, tbl_name: str) -> Any:
-        return table_of(hive, dbname, tbl_name)
-
-    monkeypatch.setattr(ThriftHiveMetastore.Client, "get_table", get_table)  # for PyIceberg, which makes the table
+    monkeypatch.setattr(ThriftHiveMetastore.Client, "get_table", _get_table)  # for PyIceberg, which makes the table
     with metastore_server(newest=True) as running:
         bench = HiveBench(running.uri, tmp_path)
         base = bench.craft("sales.orders")
