@@ -65,12 +65,14 @@ def plan_expiry(
     for ref in refs:
         retained.keep(ref.snapshot_id, f"head of {ref.kind} {ref.name}")
     reachable = {ref.snapshot_id for ref in refs}
-    for ref in (r for r in refs if r.kind is RefKind.BRANCH):
-        lineage = list(ancestors(metadata, ref.snapshot_id))
+    lineages = [(r, list(ancestors(metadata, r.snapshot_id))) for r in refs if r.kind is RefKind.BRANCH]
+    for ref, lineage in lineages:
         reachable.update(s.snapshot_id for s in lineage)
         retained.keep_branch(ref, lineage, now, older_than, retain_last)
         if writers is not None:
             retained.keep_writer_states(lineage, writers, now)
+    for _, lineage in lineages if retained.converted else ():
+        retained.keep_unconverted(lineage)
     staged = _staged(metadata)
     for snapshot in metadata.snapshots:
         if snapshot.snapshot_id not in reachable and snapshot.timestamp >= older_than:
@@ -117,6 +119,7 @@ class _Retained:
     reasons: dict[int, str] = field(default_factory=dict)  # by snapshot id
     expiries: list[datetime] = field(default_factory=list)  # when snapshots that stay for their age alone may expire
     writers: list[str] = field(default_factory=list)  # see `Expiry.kept_writers`
+    converted: dict[int, str] = field(default_factory=dict)  # the reason by `WriterState.converted`
 
     def keep(self, snapshot_id: int, reason: str, until: datetime | None = None) -> None:
         if snapshot_id not in self.reasons:
@@ -155,6 +158,16 @@ class _Retained:
                 for snapshot in lineage[done : state.depth]:
                     self.reasons.setdefault(snapshot.snapshot_id, f"{writer}, which is behind it")
                 done = max(done, state.depth)
+                if (converted := state.converted) is not None:
+                    self.converted.setdefault(converted, writer)
+
+    def keep_unconverted(self, lineage: Sequence[Snapshot]) -> None:
+        """Retain the snapshots of a branch from its head to the one converted last: no other branch has the rest."""
+        last = next((depth for depth, s in enumerate(lineage) if s.snapshot_id in self.converted), None)
+        if last is not None:
+            writer = self.converted[lineage[last].snapshot_id]
+            for snapshot in lineage[: last + 1]:
+                self.reasons.setdefault(snapshot.snapshot_id, f"{writer}, which goes on from there")
 
 
 def kept_writer_states(metadata: TableMetadata, rule: WriterStateRule, now: datetime) -> list[RetainedSnapshot]:

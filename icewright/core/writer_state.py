@@ -8,7 +8,11 @@ newest state of each writer is needed with every snapshot between it and the hea
 - Spark: `SparkWrite.BaseStreamingWrite.findLastCommittedEpochId`; without it a batch is written twice
 - Kafka Connect: `Coordinator.lastCommittedOffsetsForTable`; without it records are written twice
 - Redpanda: `get_iceberg_committed_offset`; without it files are appended twice. Its tag keeps no way to the snapshot
+- Materialize: `retrieve_upper_from_snapshots`; without it the sink writes all rows again
 - RisingWave, Fluss and AutoMQ look for their last commit by a key too
+- Flink's `ConvertEqualityDeletes`: `EqualityConvertPlanner.discoverLastCommittedWork` finds which snapshot of the
+  staging branch it converted last, and walks that branch back to it: what is gone in between is lost, and without the
+  last one it converts twice
 """
 
 from __future__ import annotations
@@ -25,11 +29,14 @@ _FLINK_CHECKPOINT = "flink.max-committed-checkpoint-id"
 _SPARK_QUERY, _SPARK_EPOCH = "spark.sql.streaming.queryId", "spark.sql.streaming.epochId"
 _KAFKA_OFFSETS = "kafka.connect.offsets."
 _KAFKA_TIMES = ("kafka.connect.valid-through-ts", "kafka.connect.vtts")  # the second one before Iceberg had the sink
+_CONVERTED = "equality-convert-staging-snapshot"
 _OTHERS: Mapping[str, str] = {
     "redpanda.commit-metadata": "Redpanda",
     "risingwave.commit.epoch": "RisingWave, epoch",
     "fluss-offsets": "Fluss, offsets",
     "automq.commit.id": "AutoMQ, commit",
+    "mz-frontier": "Materialize, frontier",
+    _CONVERTED: "Flink's conversion of equality deletes, staging snapshot",
 }
 _DIGITS = 20  # more than of any number that Iceberg counts
 _SHOWN = 40  # characters of a value that people see
@@ -51,6 +58,12 @@ class WriterState:
     snapshot: Snapshot
     depth: int  # how many snapshots of the branch are newer
     writer: str  # for people, such as "Flink job 54b43d2b, checkpoint 6"
+
+    @property
+    def converted(self) -> int | None:
+        """Return the snapshot of another branch up to which the writer has taken over what that branch has."""
+        text = self.snapshot.writer_properties.get(_CONVERTED, "")
+        return int(text) if text.isascii() and text.isdecimal() and len(text) < _DIGITS else None
 
 
 def newest_states(newest_first: Iterable[Snapshot], keys: tuple[str, ...]) -> list[WriterState]:

@@ -49,6 +49,7 @@ def plan(table: TableMetadata, rule: WriterStateRule | None = RULE, *, keep: int
         ({"risingwave.commit.epoch": "9"}, "RisingWave, epoch 9"),
         ({"fluss-offsets": "s3://f/0.offsets"}, "Fluss, offsets s3://f/0.offsets"),
         ({"automq.commit.id": "u1"}, "AutoMQ, commit u1"),
+        ({"mz-frontier": "[9]", "mz-sink-version": "1"}, "Materialize, frontier [9]"),
         ({"kafka.connect.valid-through-ts": "12:00"}, "Kafka Connect, valid through 12:00"),
         ({"kafka.connect.vtts": "99"}, "Kafka Connect, valid through 99"),
         ({"acme.offset.7": "x"}, "writer key acme.offset.7, x"),
@@ -119,6 +120,25 @@ def test_a_branch_keeps_its_own_walk_alone() -> None:
     table = metadata(snapshots=(*main, *fork), current_snapshot_id=5, refs=[audit])
     assert plan(table).snapshot_ids == (1, 2, 3)
     assert plan(table, None).snapshot_ids == (1, 2, 3, 4, 10)
+
+
+def test_what_flink_has_not_converted_stays_on_its_branch() -> None:
+    """Flink walks the staging branch back to what it converted last: that and all newer ones stay with the marker."""
+    staging = SnapshotRef("staging", RefKind.BRANCH, 13)
+    fork = lineage([24 * age for age in (8.9, 8.8, 8.7, 8.6)])
+    line = [replace(s, snapshot_id=s.snapshot_id + 9, parent_id=(s.parent_id or -7) + 9) for s in fork]
+    marker = {"equality-convert-staging-snapshot": "11"}
+    main = days([10, 9, 8, 7, 6], {3: {"equality-convert-staging-snapshot": "10"}, 4: marker}).snapshots
+    table = metadata(snapshots=(*main, *line), current_snapshot_id=5, refs=[staging])
+    found = plan(table)
+    assert found.snapshot_ids == (1, 2, 3, 10)
+    by = {pin.snapshot_id: pin.by for pin in found.pins}
+    said = f"Flink's conversion of equality deletes, staging snapshot 11, until {NOW + 23 * DAY:%Y-%m-%d}"
+    assert (by[4], by[11], by[12]) == (said, *[f"{said}, which goes on from there"] * 2)
+    assert plan(table, WriterStateRule(timedelta(0))).snapshot_ids == (1, 2, 3, 4, 10, 11, 12)
+    strange = [replace(s, writer_properties={next(iter(marker)): "x"}) if s.snapshot_id == 4 else s for s in main]
+    table = metadata(snapshots=(*strange, *line), current_snapshot_id=5, refs=[staging])
+    assert plan(table).snapshot_ids == (1, 2, 3, 10, 11, 12)
 
 
 def test_a_branch_with_a_state_outlives_its_age() -> None:
