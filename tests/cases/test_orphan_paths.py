@@ -253,3 +253,18 @@ def test_a_place_that_goes_by_two_names(workspace: Workspace) -> None:
     folder = workspace.publish(craft)
     done = workspace.removes(workspace.plant(folder, "data/orphan.parquet"))
     assert any(str(files[0].path) in note and "under another path" in note for note in done.notes), done.notes
+
+
+@pytest.mark.parametrize("name", ["same", "other"])
+def test_a_live_file_that_goes_by_two_names_does_not_expire(workspace: Workspace, name: str) -> None:
+    """A snapshot has it by its own path, and a newer one by a mount's: it stays; a file of another name goes."""
+    craft = workspace.craft()
+    file = craft.data({"id": [1], "part": ["a"]})
+    first = craft.commit(workspace.clock.now() - timedelta(hours=400), [file])
+    alias = f"file:///mnt/Gateway/{file.path.name.upper()}" if name == "same" else "file:///mnt/Gateway/x.parquet"
+    craft.commit(workspace.clock.now() - timedelta(hours=300), [spelt(craft, file, alias)], replaced=first)
+    workspace.publish(craft)
+    done = workspace.run(EXPIRE)
+    assert (done.state, done.metrics["snapshots_expired"]) == (OperationState.COMMITTED, 1), done
+    assert file.path.exists() == (name == "same")
+    assert any("a live file elsewhere has the same name and size" in note for note in done.notes) == (name == "same")

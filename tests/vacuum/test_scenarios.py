@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+import obstore
 import pyarrow as pa
 import pytest
 
@@ -319,6 +320,24 @@ def test_files_of_the_grace_period_stay(workspace: NessieWorkspace) -> None:
     assert (result.files, workspace.files()) == (0, before)
     workspace.clock.time += timedelta(minutes=10)
     assert workspace.vacuum().files > 0
+
+
+def test_a_live_file_that_goes_by_two_names_stays(workspace: NessieWorkspace) -> None:
+    """The table has it elsewhere, as a gateway may name it; what lies in its place under that name may be the same."""
+    name = workspace.rest_table("t", 1)
+    table = workspace.rest().load_table(name)
+    content = workspace.bytes(next(iter(table.scan().plan_files())).file.file_path)
+    place, elsewhere = f"{table.location().removeprefix('s3://lake/')}/data", f"elsewhere/{workspace.space}/one.parquet"
+    for path in (elsewhere, f"{place}/ONE.parquet", f"{place}/two.parquet"):
+        obstore.put(workspace.bucket, path, content)
+    table.add_files([f"s3://lake/{elsewhere}"])
+    workspace.clock.time = workspace.now() + GRACE + timedelta(minutes=5)
+    workspace.cutoff("PT48H")
+    result = workspace.vacuum()
+    gone = {f.path.removeprefix("s3://lake/") for job in result.jobs for o in job.outcomes for f in o.files}
+    assert f"{place}/two.parquet" in gone
+    assert f"{place}/ONE.parquet" in workspace.files()
+    assert workspace.rest_rows("t", "main") == [0, 0]
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ class Unreachable:
     """Files that only expiring snapshots reach, and the manifests whose content was compared to find them."""
 
     files: pl.DataFrame
+    namesakes: pl.DataFrame  # those that have name and size of a live file elsewhere
     compared: pl.DataFrame
 
 
@@ -121,7 +122,8 @@ class ExpireInService:
         judgement = self.guard.judge(base, surroundings, unreachable.files, outside=step.outside, automatic=automatic)
         actions = _file_actions(judgement.files)
         files, replaced = self.deletion.looked_at(actions, step.max_concurrent_deletes)
-        judgement = replace(judgement, stays={**judgement.stays, **replaced})
+        aliases = dict.fromkeys(unreachable.namesakes["path"], _ALIAS)
+        judgement = replace(judgement, stays={**judgement.stays, **replaced, **aliases})
         return PlannedExpiry(files, tuple(judgement.notes()), unreachable.compared, tuple(judgement.stays))
 
     def unreachable(self, metadata: TableMetadata, ids: set[int], *, totals: bool) -> Unreachable:
@@ -135,7 +137,8 @@ class ExpireInService:
         named = [sets.lists_of(expired.snapshots), sets.statistics_of(expired), sets.as_files(expired_manifests)]
         candidates = pl.concat([*sets.content_of(files, expired_manifests), *named]).unique("path")
         reached = sets.reached(files, retained, retained_manifests)
-        return Unreachable(sets.unreached(candidates, reached, files.canonical), retained_manifests)
+        free, namesakes = sets.without_namesakes(candidates, reached, files.canonical, metadata.location)
+        return Unreachable(free, namesakes, retained_manifests)
 
     def _unused(self, metadata: TableMetadata, ids: set[int], compared: pl.DataFrame | None) -> Unused:
         """Return specs and schemas that no retained snapshot uses; none where a snapshot does not name its schema."""
@@ -215,6 +218,7 @@ class ExpireInService:
         return self.deletion.carry_out(job, location, planned.files, proof, concurrency, owed=True, delay=step.delay)
 
 
+_ALIAS = "a live file elsewhere has the same name and size: it may be this one, under another path"
 _USED = Unused()
 _NO_FILES = PlannedExpiry((), (), None, ())
 

@@ -18,7 +18,7 @@ from typing import IO
 import polars as pl
 import pyarrow as pa
 
-from icewright.adapters.engines.service.reachable import Canonical, with_key
+from icewright.adapters.engines.service.reachable import Canonical, file_name, with_key
 from icewright.adapters.engines.service.successors import Strange
 from icewright.adapters.metadata.parsing import lineage
 from icewright.core.errors import (
@@ -39,8 +39,8 @@ ORPHAN: Mapping[str, pl.DataType | type[pl.DataType]] = {
     "bytes": pl.Int64,
     "modified": pl.Datetime("us", "UTC"),
 }
+_ALIAS = "a live file of the same name was not found where the table has it: it may be this one, under another path"
 _SEED = 5
-_NAME = pl.col("path").str.extract(r"([^/]*)$").str.to_lowercase()
 _SPELLING = Spelling()
 _IN_MEMORY = 32 << 20  # bytes of candidates before they go to disk
 _PREFIX = r"^((?:[A-Za-z][A-Za-z0-9+.-]*:)?(?://[^/]*)?)"
@@ -171,15 +171,17 @@ class LocationListing:
         strange = pl.concat(self._metadata_files).join(reached.frame(), on="hash", how="anti")
         return [Strange(*row) for row in strange.select("path", "modified").rows()]
 
-    def lists_all(self, reached: PathHashes) -> bool:
-        """Return whether each file that the table reaches was listed."""
-        return reached.frame().join(self._named.frame(), on="hash", how="anti").is_empty()
+    def names_not_listed(self, reached: PathHashes, read: Callable[[], Iterable[pl.DataFrame]]) -> pl.Series:
+        """Return the names, without folders and in lower case, of the files that the table reaches but were not listed.
 
-    def names_not_listed(self, reached: Iterable[pl.DataFrame]) -> pl.Series:
-        """Return the names, without folders and in lower case, of the files that were not listed."""
+        They may lie here all the same: a mount, a gateway or a file system that ignores case has two paths for a file.
+        `read` reads the paths again, for which there is no need where all were listed.
+        """
         listed = self._named.frame().select("hash").unique()
-        parts = [hashed(chunk.select("path"), self.canonical).join(listed, on="hash", how="anti") for chunk in reached]
-        return pl.concat([part.select(_NAME) for part in parts]).to_series().unique()
+        if reached.frame().join(listed, on="hash", how="anti").is_empty():
+            return pl.Series(dtype=pl.String)
+        parts = [hashed(chunk.select("path"), self.canonical).join(listed, on="hash", how="anti") for chunk in read()]
+        return pl.concat([part.select(file_name()) for part in parts]).to_series().unique()
 
     def orphans(self, reached: PathHashes) -> Iterator[pl.DataFrame]:
         """Yield the old files that the table does not reach, with the columns of `ORPHAN`, chunk by chunk."""
@@ -199,12 +201,12 @@ class LocationListing:
         self._spool.close()
 
 
-def namesakes(files: pl.DataFrame, names: pl.Series) -> tuple[list[str], pl.DataFrame]:
-    """Return the paths of the files that bear one of the names, and the other files."""
+def namesakes(files: pl.DataFrame, names: pl.Series) -> tuple[Mapping[str, str], pl.DataFrame]:
+    """Return by path why files stay that bear one of the names, and the other files."""
     if names.is_empty():
-        return [], files
-    bears = files.select(_NAME.is_in(names.implode())).to_series()
-    return files.filter(bears)["path"].to_list(), files.filter(~bears)
+        return {}, files
+    bears = files.select(file_name().is_in(names.implode())).to_series()
+    return dict.fromkeys(files.filter(bears)["path"], _ALIAS), files.filter(~bears)
 
 
 def _hidden(relative: pl.Series, metadata: TableMetadata) -> pl.Series:

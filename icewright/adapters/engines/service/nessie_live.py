@@ -249,6 +249,14 @@ class NessieReachability:
         """Return the paths that all tables of the catalog reach."""
         return PathHashes.joined(marked.named for marked in self._marked.values())
 
+    def named_by(self, table: LiveTable) -> PathHashes:
+        """Return the marked paths that one table reaches."""
+        return self._marked.get(table.content_id, _Marked()).named
+
+    def read_again(self, table: LiveTable, survey: Survey, *, dry_run: bool) -> Iterator[pl.DataFrame]:
+        """Yield the paths that one table reaches, marked or not, chunk by chunk."""
+        return self._reached(table, survey, _Marked(), dry_run=dry_run)
+
     def forget(self, content_id: str) -> None:
         """Remove the marks of a table, so that files that it no longer reaches do not count as live."""
         self._marked.pop(content_id, None)

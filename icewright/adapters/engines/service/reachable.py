@@ -125,6 +125,28 @@ def unreached(planned: pl.DataFrame, chunks: Iterable[pl.DataFrame], canonical: 
     return remaining.drop("key")
 
 
+def without_namesakes(
+    planned: pl.DataFrame, chunks: Iterable[pl.DataFrame], canonical: Canonical, location: str
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the files that no chunk holds, and those of them that have name and size of one that a chunk holds.
+
+    A mount or a gateway gives one file two paths, of which at most one lies in the location of the table: only there
+    names are compared.
+    """
+    below = pl.col("path").str.starts_with(location.rstrip("/") + "/")
+    inside, live = planned.select(below.all()).item(), [planned.clear().select(file_name().alias("name"), "bytes")]
+
+    def noted() -> Iterator[pl.DataFrame]:
+        for chunk in chunks:
+            elsewhere = chunk.filter(~below) if inside else chunk
+            live.extend([elsewhere.select(file_name().alias("name"), "bytes")] if elsewhere.height else [])
+            yield chunk
+
+    free = unreached(planned, noted(), canonical).with_columns(name=file_name())
+    named = {how: free.join(pl.concat(live), on=["name", "bytes"], how=how).drop("name") for how in ("anti", "semi")}
+    return named["anti"], named["semi"]
+
+
 def with_key(frame: pl.DataFrame, canonical: Canonical) -> pl.DataFrame:
     """Add a column `key` that two spellings of one path share; see `icewright.core.paths.key`.
 
@@ -146,6 +168,11 @@ def with_key(frame: pl.DataFrame, canonical: Canonical) -> pl.DataFrame:
         .then(pl.when(needs_decoding).then(path).map_elements(key, return_dtype=pl.String, skip_nulls=True))
         .otherwise(plain)
     )
+
+
+def file_name() -> pl.Expr:
+    """Return the name of each file of a frame, without folders and in lower case."""
+    return pl.col("path").str.extract(r"([^/]*)$").str.to_lowercase()
 
 
 def without(frame: pl.DataFrame, others: pl.DataFrame, canonical: Canonical) -> pl.DataFrame:

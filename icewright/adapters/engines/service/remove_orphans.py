@@ -6,9 +6,9 @@ deletion the table is loaded once more. Uncertain files stay, and a doubt about 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import polars as pl
@@ -27,6 +27,7 @@ from icewright.adapters.engines.service.listing import (
     strange_metadata_beside,
 )
 from icewright.adapters.engines.service.proof import Holds, TableProof
+from icewright.adapters.engines.service.registry import Surroundings
 from icewright.adapters.engines.service.successors import Strange, StrangeFiles, no_foreign_table, without_successor
 from icewright.core.errors import Refused, TableReplaced
 from icewright.core.paths import same_place, split
@@ -40,8 +41,6 @@ from icewright.ports.work import WorkerThreads
 
 _SHOWN = 20  # names that notes list one by one
 _NO_ORPHANS = pl.DataFrame(schema=ORPHAN)
-_NO_NAMES = pl.Series(dtype=pl.String)
-_ALIAS = "a live file of the same name was not found where the table has it: it may be this one, under another path"
 
 
 @dataclass(frozen=True)
@@ -161,11 +160,9 @@ class RemoveOrphansInService:
             strange = self._identified(catalog, fresh, listing.strange_metadata(reached), beside, adopted)
             notes += [f"files under {one} stay: the table names them under {other}" for one, other in mismatches]
             orphan_count, chunks, stays = 0, [_NO_ORPHANS], dict[str, str]()
-            names = self._names_not_listed(listing, reached, fresh, manifests)
-            for chunk in listing.orphans(reached):
-                aliases, others = namesakes(chunk, names)
-                judgement = self.guard.judge(base, surroundings, others, own=roots)
-                stays |= {**judgement.stays, **dict.fromkeys(aliases, _ALIAS)}
+            names = listing.names_not_listed(reached, lambda: sets.reached(files, fresh, manifests))
+            for judgement in judge_orphans(self.guard, base, surroundings, listing.orphans(reached), names, roots):
+                stays |= judgement.stays
                 if doubts is not None:
                     doubts.look_at(judgement.files, strange.documents)
                 chunks.append(judgement.files.head(step.max_files - sum(frame.height for frame in chunks)))
@@ -207,17 +204,6 @@ class RemoveOrphansInService:
         manifests = sets.manifests_of(files, metadata.snapshots, totals=step.check_totals)
         return PathHashes.of(sets.reached(files, metadata, manifests), files.canonical), manifests
 
-    def _names_not_listed(
-        self, listing: LocationListing, reached: PathHashes, metadata: TableMetadata, manifests: pl.DataFrame
-    ) -> pl.Series:
-        """Return the names of the files that the table reaches where nothing was listed.
-
-        They may lie here all the same: a mount, a gateway or a file system that ignores case has two paths for a file.
-        """
-        if listing.lists_all(reached):
-            return _NO_NAMES
-        return listing.names_not_listed(sets.reached(self.deletion.files, metadata, manifests))
-
     def count(self, base: TableMetadata, older_than: datetime) -> int:
         """Return the number of old files under the location that the table does not reach, of any owner."""
         files = self.deletion.files
@@ -254,6 +240,21 @@ class RemoveOrphansInService:
         ledger.forget_orphans(base.ref, [p for p in found_before if p not in paths])
         fresh = [f for f in orphans if f.path not in found_before]
         ledger.plan(job_id, base.ref, fresh, LedgerState.FOUND, self.deletion.clock.now())
+
+
+def judge_orphans(
+    guard: DeletionGuard,
+    base: TableMetadata,
+    surroundings: Surroundings,
+    chunks: Iterable[pl.DataFrame],
+    names: pl.Series,
+    roots: Sequence[str],
+) -> Iterator[Judgement]:
+    """Yield by chunk which orphans no other table needs; those that bear one of the names stay."""
+    for chunk in chunks:
+        aliases, others = namesakes(chunk, names)
+        judgement = guard.judge(base, surroundings, others, own=roots)
+        yield replace(judgement, stays={**judgement.stays, **aliases})
 
 
 def same_prefix(one: str, other: str, schemes: Mapping[str, str], authorities: Mapping[str, str]) -> bool:

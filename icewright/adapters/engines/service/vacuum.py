@@ -20,7 +20,7 @@ from icewright.adapters.engines.service.doubts import Doubts, in_time, no_flood
 from icewright.adapters.engines.service.guard import DeletionGuard, Judgement
 from icewright.adapters.engines.service.listing import ORPHAN, LocationListing, hashed
 from icewright.adapters.engines.service.nessie_live import NessieLiveSet, NessieReachability
-from icewright.adapters.engines.service.remove_orphans import kind_of, no_mismatch, same_prefix
+from icewright.adapters.engines.service.remove_orphans import judge_orphans, kind_of, no_mismatch, same_prefix
 from icewright.adapters.engines.service.successors import identify, no_foreign_table, unreadable
 from icewright.core.effective import Knobs
 from icewright.core.errors import CommitConflict, InvariantViolated, MetadataUnreadable, Refused
@@ -184,7 +184,11 @@ class BranchVacuum:
             knobs = self.contents.knobs(base.ref, base)
             if knobs[PREFIX_MISMATCH] == "error":
                 no_mismatch(base, listing.mismatches(named, lambda one, other: _same_storage(one, other, knobs)))
-            judgements = [self.guard.judge(base, surroundings, chunk, own=roots) for chunk in listing.orphans(named)]
+            live = next((one for one in survey.tables if one.content_id == table.content_id), table)
+            names = listing.names_not_listed(
+                mark.named_by(live), lambda: mark.read_again(live, survey, dry_run=work.dry_run)
+            )
+            judgements = list(judge_orphans(self.guard, base, surroundings, listing.orphans(named), names, roots))
             if doubts is not None:
                 for one in judgements:
                     doubts.look_at(one.files, strange.documents)
