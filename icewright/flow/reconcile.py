@@ -17,6 +17,7 @@ from icewright.flow.undoable import current_name
 from icewright.ports import JOB_LEASE, MANUAL, LedgerState, Unfinished
 
 MAX_INTERRUPTED = 10  # jobs in a row after which the table is paused, if it alone can be what ends processes
+_LAST_HEARTBEAT = timedelta(seconds=30)  # before the end of a process: it sends one every ten seconds
 LEASE = timedelta(minutes=2)  # on reconciling, so that one process reconciles at a time
 RENAME_LIMIT = timedelta(days=7)  # after they are due, for which deletions wait for their table under another name
 FORGET_AFTER = timedelta(days=1)  # after which a silent process is deregistered
@@ -52,7 +53,7 @@ def _was_in_each_death(runtime: Runtime, ref: TableRef) -> bool:
     """
     lost = [job for job in runtime.store.jobs.list(ref, MAX_INTERRUPTED) if job.state is JobState.INTERRUPTED]
     holders, now = {job.holder for job in lost}, runtime.clock.now()
-    since = min((job.started or job.created for job in lost), default=now)
+    since = min((job.started or job.created for job in lost), default=now) - _LAST_HEARTBEAT
     return not any(
         process.heartbeat >= since
         and process.holder not in holders

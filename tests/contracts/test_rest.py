@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from datetime import timedelta
+from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
@@ -123,14 +125,17 @@ def test_a_namespace_that_is_listed_and_not_found(bench: RestBench, catalog: Res
         catalog.pointers()
 
 
-def test_a_server_that_is_busy_is_given_time(bench: RestBench, catalog: RestCatalog, proxy: Proxy) -> None:
-    """429 and 503 are waited out as long as Retry-After says."""
-    base = bench.craft("sales.orders", 1)
-    proxy.faults += [Fault(TABLE, status=503, headers={"Retry-After": "7"}), Fault(TABLE, status=429)]
-    clock = catalog.clock
+@pytest.mark.parametrize(("says", "least"), [("{seconds}", 7), ("{date}", 7), ("soon", 0)])
+def test_a_server_that_is_busy_is_given_time(
+    bench: RestBench, catalog: RestCatalog, proxy: Proxy, says: str, least: int
+) -> None:
+    """429 and 503 are waited out as long as Retry-After says, in seconds or by a date."""
+    base, clock = bench.craft("sales.orders", 1), catalog.clock
     before = clock.now()
+    value = says.format(seconds=least, date=format_datetime(before + timedelta(seconds=least), usegmt=True))
+    proxy.faults += [Fault(TABLE, status=503, headers={"Retry-After": value}), Fault(TABLE, status=429)]
     assert catalog.load(base.ref).table_uuid == base.table_uuid
-    assert 7 <= (clock.now() - before).total_seconds() < 10
+    assert least <= (clock.now() - before).total_seconds() < least + 3
 
 
 def test_a_server_that_asks_for_more_patience_than_any_call_has(

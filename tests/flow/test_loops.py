@@ -316,8 +316,8 @@ def test_a_table_whose_jobs_end_their_process_is_paused(bench: Bench, *, others_
         runtime = looked(bench)
         Planning(runtime).due()
         (job,) = taken(bench, runtime)
-        if others_die or number == 0:  # one that died before its first job says nothing
-            died = bench.clock.now() - timedelta(days=0 if others_die else 1)
+        if number == 0:  # its last heartbeat; one that died before its first job says nothing
+            died = bench.clock.now() - (timedelta(seconds=9) if others_die else timedelta(days=1))
             bench.store.processes.record_heartbeat(ProcessRow(f"idle{number}", "worker", died, died, 1, {}))
         alive = bench.clock.now()
         bench.store.processes.record_heartbeat(ProcessRow("alive", "worker", alive, alive, 1, {}))
