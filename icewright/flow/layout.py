@@ -33,7 +33,8 @@ def apply_layout(
     """Try layouts for the filters of a table's queries, and apply, keep or take back one.
 
     `runs_per_day`: how often all filters run; None: by the queries that were pushed. Raises `Refused` where the policy
-    does not allow it, `UsageError` for what is no filter, `CommitConflict` when somebody changes the rule meanwhile.
+    does not allow it, `ConfigError` where a guardrail does not, `UsageError` for what is no filter, and
+    `CommitConflict` when somebody changes the rule meanwhile.
     """
     versions = runtime.store.rules.versions(ref.parts)  # before the policy, so that a later change is a conflict
     metadata, policy = runtime.catalog(ref).load(ref), runtime.policy()
@@ -50,13 +51,13 @@ def apply_layout(
     rule = LayoutRule(runs_per_day, knobs[LAYOUT_PAYS], timedelta(days=knobs[LAYOUT_WATCH]))
     now = runtime.clock.now()
     decision = rule.decide(report, applied, tried, chosen, now)
-    if dry_run or decision.verdict is LayoutVerdict.KEEP:
-        return report, decision
     newest, version = (versions[0].settings, versions[0].version) if versions else ({}, 0)
     settings = {name: value for name, value in newest.items() if name not in (*_order(newest), LAYOUT_READ.name)}
     if decision.verdict is LayoutVerdict.APPLY:
         layout = {**report.settings, LAYOUT_READ.name: round(report.share, 4)}
         settings |= parse_settings(str(ref), layout, policy.guardrails)
+    if dry_run or decision.verdict is LayoutVerdict.KEEP:
+        return report, decision
     if runtime.store.rules.put(ref.parts, settings, f"{runtime.trigger.actor}{_BY}", now, version) is None:
         raise CommitConflict(
             f"{ref}: somebody changed the rule of the table meanwhile, and no layout was changed: try again"

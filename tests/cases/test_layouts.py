@@ -16,10 +16,11 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 
 from icewright.adapters.engines.service.layout_trials import LayoutTrials
-from icewright.core.errors import CommitConflict, Refused, UsageError
+from icewright.core.errors import CommitConflict, ConfigError, Refused, UsageError
 from icewright.core.events.model import Message
 from icewright.core.events.parse import messages
 from icewright.core.filters import filter_template
+from icewright.core.guardrails import parse_guardrail
 from icewright.core.layout import LayoutDecision, LayoutReport, LayoutVerdict, RowLayout, layout_candidates
 from icewright.flow.layout import apply_layout, recorded_filters
 from tests.cases.conftest import ground, workspace
@@ -236,6 +237,17 @@ def test_an_order_that_a_person_chose_is_left(where: str, workspace: Workspace) 
     found = applied(workspace)
     assert (found.verdict, rule(workspace)) == (LayoutVerdict.KEEP, before)
     assert "that stays as it is" in found.reason
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_no_layout_passes_a_guardrail(workspace: Workspace, *, dry_run: bool) -> None:
+    """What the guardrails of the configuration do not allow is refused, by the dry run too."""
+    spread(workspace)
+    runtime = workspace.runtime({"layout.apply": True})
+    policy = replace(runtime.policy(), guardrails=(parse_guardrail("", "compact.strategy in binpack"),))
+    with pytest.raises(ConfigError, match="passes the guardrail"):
+        apply_layout(replace(runtime, policy=lambda: policy), ref(NAME), FILTERS[:1], 100, dry_run=dry_run)
+    assert rule(workspace) == {}
 
 
 def test_a_rule_that_changes_during_the_trials_wins(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
