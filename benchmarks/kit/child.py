@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -120,6 +121,22 @@ def measured(pids: Iterable[int] = ()) -> Iterator[Measured]:
         peaks = {process.pid: _high_water(process.pid) for process in after}
         found.peak_mib = sum(peaks.values())
         found.most_of_a_child_mib = max((mib for pid, mib in peaks.items() if pid not in found.pids), default=0.0)
+
+
+class ProcessorTime:
+    """The processor seconds of this process and of all that it started, also of those that have ended. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._most: dict[psutil.Process, float] = {}
+
+    def seconds(self) -> float:
+        """Return the seconds by now, as far as any look saw them."""
+        with self._lock:
+            for process in _all([os.getpid()]):
+                with suppress(psutil.NoSuchProcess):
+                    self._most[process] = max(self._most.get(process, 0.0), sum(process.cpu_times()[:2]))
+            return sum(self._most.values())
 
 
 def _all(pids: Iterable[int]) -> set[psutil.Process]:

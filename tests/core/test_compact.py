@@ -260,6 +260,7 @@ def test_deletes_and_the_starting_sequence_number(keys: int, positions: int) -> 
     with_deletes = partition("us", files=1, equality_delete_files=keys, position_delete_files=positions)
     _, (step,) = _due(facts(partition("eu"), with_deletes, of=REGIONS))
     assert step.options["use-starting-sequence-number"] == "false"
+    assert step.options["remove-dangling-deletes"] == str(keys + positions > 0).lower()
 
 
 @pytest.mark.parametrize("value", [10.0**n for n in range(15)])

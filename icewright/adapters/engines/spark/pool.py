@@ -168,11 +168,11 @@ class SparkPool:
     remote: str | None = None
     driver: Mapping[str, str] = field(default_factory=dict, repr=False)  # system properties of its JVM; may be secrets
     look_seconds: float = LOOK_SECONDS
+    reserved: Reservation = field(default_factory=Reservation)
     _application: SparkApplication | None = field(default=None, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _no_arrow: dict[str, str | None] = field(default_factory=dict, init=False)  # by application
     _calls: Iterator[int] = field(default_factory=itertools.count, init=False)
-    _reserved: Reservation = field(default_factory=Reservation, init=False)
     _waiting_since: dict[int, float] = field(default_factory=dict, init=False)  # jobs that wait for room, since when
 
     def __post_init__(self) -> None:
@@ -189,11 +189,11 @@ class SparkPool:
             if self._application is not None and not self._application.alive():
                 self._application.stop()
                 self._application = None
-                self._reserved.ended()
+                self.reserved.ended()
             if self._application is None:
-                since = self._reserved.clock()
+                since = self.reserved.clock()
                 self._application = self._start()
-                self._reserved.started(self._application.memory_gb(), since)
+                self.reserved.started(self._application.memory_gb(), since)
             return self._application
 
     def session(self) -> SparkSession:
@@ -218,7 +218,7 @@ class SparkPool:
             tasks = partial(application.job_tasks, tag)
             with _quiet_after_failure(application, tag), watched(check, cancel, self.look_seconds, tasks):
                 try:
-                    with application.marked(tag) as session, self._reserved.job(application.memory_gb) as charged:
+                    with application.marked(tag) as session, self.reserved.job(application.memory_gb) as charged:
                         answer = work(session)
                         failed = any(row.get(_FAILED) for row in answer.rows)
                         trouble = answer.trouble or (application.trouble(tag) if failed else None)
@@ -264,7 +264,7 @@ class SparkPool:
             if self._application is not None:
                 self._application.stop()
                 self._application = None
-                self._reserved.ended()
+                self.reserved.ended()
 
     def _start(self) -> SparkApplication:
         if self.remote is not None:
@@ -302,7 +302,7 @@ class SparkPool:
             return None
         waited_seconds = [time.monotonic() - since for since in list(self._waiting_since.values())]
         names = ("cores", "active_tasks", "pending_tasks")
-        longest, idle = max(waited_seconds, default=0.0), self._reserved.idle_gb_hours
+        longest, idle = max(waited_seconds, default=0.0), self.reserved.idle_gb_hours
         return {**dict(zip(names, tasks, strict=True)), "longest_wait_seconds": longest, "idle_gb_hours": idle}
 
 
