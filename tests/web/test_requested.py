@@ -153,6 +153,22 @@ def test_an_erasure_whose_process_dies_is_taken_up(workspace: Workspace, client:
     assert workspace.read()["main"] == rows
 
 
+def test_an_erasure_that_is_cancelled_at_its_commit_ends_there(workspace: Workspace, client: TestClient) -> None:
+    """It searches no more, and says that it was cancelled; what it committed is verified as ever."""
+    queued, jobs = client.post(f"{URL}/erase", json={"where": GONE}), workspace.app.runtime.store.jobs
+
+    def cancel(call: Call) -> Any:
+        answer = call.go()
+        if str(call) == "catalog.commit":
+            jobs.request_cancel(queued.json()["job_id"], workspace.clock.now())
+        return answer
+
+    tapped(workspace.app, cancel)
+    job = ended(workspace, client, queued)
+    assert (job["state"], job["has_result"]) == ("cancelled", False)
+    assert len(workspace.metadata().snapshots) == 1
+
+
 def test_a_writer_during_an_erasure_keeps_its_commit(workspace: Workspace, client: TestClient) -> None:
     """It commits right before the erasure does: the erasure plans again, and what was written stays."""
     table = workspace.icebergs["lake"].load_table(NAME)
