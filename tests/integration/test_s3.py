@@ -16,9 +16,11 @@ from icewright.app.config import Config
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState, Outcome
 from icewright.core.table import TableRef
+from icewright.flow.copy import copy_table
 from icewright.flow.detect import detect
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
+from icewright.flow.register import register
 from tests.s3 import s3_server, store
 
 pytestmark = [pytest.mark.spark, pytest.mark.external, pytest.mark.usefixtures("own_spark")]
@@ -103,3 +105,26 @@ def _done(outcomes: tuple[Outcome, ...]) -> Outcome:
     (outcome,) = outcomes
     assert outcome.reason == "", outcome
     return outcome
+
+
+@pytest.mark.nightly
+def test_spark_reads_and_writes_a_copy_in_the_bucket(config: Config) -> None:
+    """With deletes that name data files, after the table itself is gone, purged."""
+    with application(config, kind="manual") as app:
+        (pool,) = app.pools.values()
+        sql = pool.session().sql
+        sql("CREATE NAMESPACE IF NOT EXISTS lake.copied")
+        properties = "'format-version' = '2', 'write.delete.mode' = 'merge-on-read'"
+        sql(f"CREATE TABLE lake.copied.orders (id bigint) USING iceberg TBLPROPERTIES ({properties})")
+        sql("INSERT INTO lake.copied.orders SELECT id FROM range(100)")
+        sql("DELETE FROM lake.copied.orders WHERE id < 40")
+        detect(app.runtime, ["lake"])
+        ref, place = TableRef("lake", ("copied",), "orders"), "s3://lake/copies/orders"
+        copy_table(app.runtime, ref, place)
+        sql("DROP TABLE lake.copied.orders PURGE")
+        register(app.runtime, TableRef("lake", ("copied",), "copy"), place)
+        assert [row.id for row in sql("SELECT id FROM lake.copied.copy ORDER BY id").collect()] == list(range(40, 100))
+        sql("DELETE FROM lake.copied.copy WHERE id = 99")
+        files = sql("SELECT file_path FROM lake.copied.copy.all_files").collect()
+        assert all(row.file_path.startswith(place) for row in files)
+        assert sql("SELECT * FROM lake.copied.copy").count() == 59
