@@ -33,6 +33,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 RULES = """\
 policy:
+  - {match: "lake.web.visits", set: {layout.apply: true}}
   - {match: "lake.web.visits", set: {expire_rows.enabled: true, expire_rows.column: ts, expire_rows.days: 20}}
   - {match: "lake.sales.*", set: {deletion.delay_hours: 24}}
   - {match: "lake.sales.orders", set: {recovery_points.hourly: 24, recovery_points.daily: 7}}
@@ -44,6 +45,7 @@ ELSEWHERE: Mapping[str, str] = {
     "how-to/orchestrators.md": "tests/ecosystem/test_orchestrators.py",
     "icewright alerts --test": "tests/cli/test_alerts.py",
     "icewright acknowledge": "tests/cli/test_alerts.py",
+    "icewright advise lake.web.visits --recorded": "tests/cli/test_filters.py",
     "icewright doctor": "tests/integration/test_metastores.py",
     "icewright init": "tests/cli/test_init.py",
     "icewright serve": "tests/web/test_server.py",
