@@ -26,7 +26,6 @@ HELD = SnapshotHold(2, "reader r", NOW + DAY, NOW)
         ({2: NOW - 3 * DAY + HOUR}, (), []),  # it planned when it was the head
         ({2: NOW - 3 * DAY + 2 * HOUR}, (), [2]),
         ({4: NOW, 99: NOW}, (), []),  # the head, and one that has expired
-        ({1: NOW - REMEMBERED}, (), []),
         ({1: NOW, 2: NOW, 3: NOW}, (HELD,), [1]),  # what came after the pin stays with it
         ({2: NOW}, (replace(HELD, until=NOW),), [2]),
     ],
@@ -36,6 +35,13 @@ def test_reads_that_nobody_pinned(
 ) -> None:
     """Those of snapshots that were not heads any more, and that no ref or pin keeps."""
     assert [read.snapshot.snapshot_id for read in unpinned_reads(TABLE, reads, holds, NOW)] == found
+
+
+@pytest.mark.parametrize(("ago", "found"), [(REMEMBERED, []), (REMEMBERED - timedelta(seconds=1), [1])])
+def test_a_read_counts_for_two_weeks(ago: timedelta, found: list[int]) -> None:
+    """A reader that does not come back is no reason to warn for ever."""
+    table = metadata(snapshots=tuple(lineage([24 * age for age in (30, 20, 1)])))
+    assert [read.snapshot.snapshot_id for read in unpinned_reads(table, {1: NOW - ago}, (), NOW)] == found
 
 
 def test_a_tag_keeps_what_is_read() -> None:
