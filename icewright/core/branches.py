@@ -14,7 +14,7 @@ from icewright.core.policy import MEGABYTE
 from icewright.core.runs import LastRun
 from icewright.core.steps import Blocked, Due, NotDue, RewriteDataFiles, Step, Verdict
 from icewright.core.table import MAIN, RefKind, Snapshot, SnapshotRef, TableFacts, TableMetadata
-from icewright.core.writer_state import summary_number
+from icewright.core.writer_state import newest_states, summary_number
 
 _SHOWN = 3
 Evaluate = Callable[[TableFacts, Knobs, LastRun | None, datetime], Verdict]
@@ -87,12 +87,17 @@ def _noted(verdict: Due | NotDue, notes: Sequence[str]) -> Verdict:
 
 
 def _own_branches(metadata: TableMetadata) -> list[SnapshotRef]:
-    """Return the branches besides main whose heads are not in main's history."""
+    """Return the branches besides main whose heads are not in main's history.
+
+    A branch whose commits Flink converts into commits to main is left out: its job fails on rewritten data files.
+    """
     branches = [ref for ref in metadata.refs if ref.kind is RefKind.BRANCH and ref.name != MAIN]
     if not branches or metadata.current_snapshot_id is None:
         return branches
-    of_main = {snapshot.snapshot_id for snapshot in ancestors(metadata, metadata.current_snapshot_id)}
-    return [ref for ref in branches if ref.snapshot_id not in of_main]
+    of_main = {snapshot.snapshot_id: snapshot for snapshot in ancestors(metadata, metadata.current_snapshot_id)}
+    converted = {state.converted for state in newest_states(of_main.values(), ())} - of_main.keys()
+    own = [ref for ref in branches if ref.snapshot_id not in of_main]
+    return [r for r in own if converted.isdisjoint(s.snapshot_id for s in ancestors(metadata, r.snapshot_id))]
 
 
 def _neglected(facts: TableFacts, knobs: Knobs) -> list[str]:

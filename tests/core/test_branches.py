@@ -55,6 +55,21 @@ def test_which_branches_are_compacted(patterns: str | None, names: list[str]) ->
 
 
 @pytest.mark.cases(143)
+def test_a_branch_that_flink_converts_is_left_alone() -> None:
+    """Its job stops at a rewrite there, so it is neither compacted nor named; a fork of what main converted is."""
+    everything = knobs({"compact.branches": "*"})
+    for converted, names in ((3, []), (2, ["audit"])):
+        table = _table()
+        state = {"equality-convert-staging-snapshot": str(converted)}
+        marked = [replace(s, writer_properties=state) if s.snapshot_id == 2 else s for s in table.snapshots]
+        table = replace(table, snapshots=tuple(marked))
+        assert chosen_branches(table, everything) == names
+        found = _verdict(facts(partition(files=1, mb=400), of=table))
+        assert isinstance(found, NotDue)
+        assert any("branch audit" in note for note in found.notes) is bool(names)
+
+
+@pytest.mark.cases(143)
 @pytest.mark.parametrize("main", [SMALL, partition(files=1, mb=400)])
 def test_a_branch_that_is_due(main: PartitionFacts) -> None:
     """Its steps come after main's, go to the branch and leave dangling deletes; the verdict says whose they are."""
