@@ -91,7 +91,7 @@ def test_a_table_in_the_right_order_is_left_as_it_is(workspace: Workspace) -> No
 def test_what_is_no_filter_is_refused(workspace: Workspace) -> None:
     """The text is named, with how a filter is written."""
     write(workspace, NAME, rows())
-    with pytest.raises(UsageError, match="nobody"):
+    with pytest.raises(UsageError, match="--filters nobody = 2: the table has no column nobody"):
         trials(workspace, "id = 1", "nobody = 2")
 
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +14,9 @@ from icewright.app import output
 from icewright.app.cli.backend import remote_backend
 from icewright.app.cli.base import DryRun, Json, Table, Yes, app, confirm, known_table, open_application
 from icewright.core.words import count
+
+if TYPE_CHECKING:
+    from icewright.flow.runtime import Runtime
 
 
 @app.command()
@@ -54,22 +57,27 @@ def register(
     Refuses where it is not certain which file is the newest, a file of the current snapshot is at fault, or a catalog
     names the table already. On a terminal the command asks for confirmation first.
     """
-    from icewright.core.table import TableRef
-    from icewright.flow.register import register as register_table
-
     ask = sys.stdin.isatty() and not (dry_run or yes)
     with ExitStack() as stack:
         if (service := remote_backend()) is not None:
             go: Callable[..., dict[str, Any]] = partial(service.register, name)
         else:
-            runtime = stack.enter_context(open_application()).runtime
-            go = lambda source, **how: register_table(runtime, TableRef.parse(name), source, **how).document  # noqa: E731
+            go = partial(_register_here, stack.enter_context(open_application()).runtime, name)
         document = go(place, dry_run=dry_run or ask, replace_lost=replace_lost)
         if ask:
             _show_registered(document)
             confirm(f"Register {name}?", yes=False)
             document = go(document["metadata_location"], dry_run=False, replace_lost=replace_lost)
     output.show(document, as_json, _show_registered)
+
+
+def _register_here(runtime: Runtime, name: str, place: str, *, dry_run: bool, replace_lost: bool) -> dict[str, Any]:
+    """Register a table in this process; return the document of what was registered, or would be."""
+    from icewright.core.table import TableRef
+    from icewright.flow.register import register as register_table
+
+    result = register_table(runtime, TableRef.parse(name), place, dry_run=dry_run, replace_lost=replace_lost)
+    return result.document
 
 
 def _show_registered(document: dict[str, Any]) -> None:

@@ -75,7 +75,7 @@ class LayoutTrials:
 
     @cached_property
     def _predicates(self) -> list[RowPredicate]:
-        return [RowPredicate.of(text, [self.metadata.schema]) for text in self.filters]
+        return [RowPredicate.of(text, [self.metadata.schema], "--filters") for text in self.filters]
 
     @cached_property
     def _columns(self) -> Mapping[str, Mapping[str, Any]]:

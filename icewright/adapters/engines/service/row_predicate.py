@@ -35,10 +35,10 @@ class RowPredicate:
     bound: BooleanExpression
 
     @staticmethod
-    def of(text: str, schemas: Sequence[Mapping[str, Any]]) -> RowPredicate:
+    def of(text: str, schemas: Sequence[Mapping[str, Any]], option: str = "--where") -> RowPredicate:
         """Parse a predicate over the columns of the schemas, of which the first that has a name says what it means.
 
-        Raises `UsageError` for a text that is no predicate over these columns.
+        Raises `UsageError`, which names the option, for a text that is no predicate over these columns.
         """
         known: dict[str, Field] = {}
         for schema in schemas:
@@ -53,10 +53,10 @@ class RowPredicate:
             reason = " ".join(str(error).split())
             if unknown := re.search("Could not find field with name (.+), case_sensitive", reason):
                 reason = f"the table has no column {unknown[1]}{near(unknown[1], list(known))}"
-            raise UsageError(f"--where {text}: {reason}; write it as in email = 'a@b.org' and id in (1, 2)") from error
+            raise UsageError(f"{option} {text}: {reason}; write it as in email = 'a@b.org' and id in (1, 2)") from error
         ids = extract_field_ids(bound)
         if not ids:
-            raise UsageError(f"--where {text}: it names no column")
+            raise UsageError(f"{option} {text}: it names no column")
         fields = tuple(field for field, one in usable.values() if not ids.isdisjoint(index_by_id(one)))
         columns = {every.find_column_name(number) or "": number for number in sorted(ids)}
         return RowPredicate(text, fields, columns, _schema(fields) or every, bound)
