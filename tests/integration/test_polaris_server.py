@@ -19,12 +19,14 @@ import requests
 from pyiceberg.catalog import Catalog, load_catalog
 
 from icewright.adapters.catalogs.rest import RestCatalog
+from icewright.adapters.engines.spark.java import java_home
 from icewright.app.bootstrap import application, read_config
 from icewright.app.environment import user_cache
 from icewright.core.runs import JobState, OperationState
 from icewright.core.table import TableRef
 from icewright.flow.cycle import run_cycle
 from icewright.testing import FixedClock
+from tests.rest import CACHE
 from tests.servers.loopback import free_port, process
 
 pytestmark = [pytest.mark.spark, pytest.mark.external, pytest.mark.nightly]
@@ -88,7 +90,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
         'polaris.features."SUPPORTED_CATALOG_STORAGE_TYPES"': '["FILE"]',
         "polaris.readiness.ignore-severe-issues": "true",
     }
-    java = Path(os.environ["TRINO_JAVA"], "bin", "java") if "TRINO_JAVA" in os.environ else "java"
+    java = java_home(None, CACHE) / "bin" / "java"  # Java 21, which Polaris needs; that of the machine may be older
     jar = Path(os.environ["POLARIS_SERVER"], "quarkus-run.jar")
     command = [str(java), "-Xmx600m", *(f"-D{name}={value}" for name, value in options.items()), "-jar", str(jar)]
     with process(command, port, "/api/catalog/v1/config", tmp_path / "polaris.log"):
