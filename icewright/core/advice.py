@@ -21,7 +21,7 @@ from icewright.core.words import byte_size, count
 from icewright.core.writer_state import summary_number, writer_name
 
 _RECENT = 500  # of the newest commits of writers that are looked at
-_LEAST_COMMITS = 10  # of one writer, before its habits are known
+_LEAST_COMMITS, _LEAST_TIME = 10, timedelta(minutes=2)  # of one writer, before its habits are known: no burst tells
 _OFTEN, _CALM = timedelta(minutes=2), timedelta(minutes=10)
 _SPREAD = 2  # files of one commit in a partition from which on the rows were not gathered before writing
 _METADATA_FILES = 100  # a day
@@ -82,11 +82,15 @@ def advise(facts: TableFacts) -> tuple[Advice, ...]:
     by_writer: dict[str, list[Snapshot]] = defaultdict(list)
     for snapshot in newest:
         by_writer[writer_name(snapshot)].append(snapshot)
-    habits = {name: commits for name, commits in by_writer.items() if len(commits) >= _LEAST_COMMITS}
+    habits = {name: commits for name, commits in by_writer.items() if _is_habit(commits)}
     found = [*_partitions(facts), *_metadata_files(facts, newest)]
     for writer, commits in sorted(habits.items()):
         found += [*_commits(facts, writer, commits), *_spread(facts, writer, commits)]
     return tuple(found)
+
+
+def _is_habit(commits: Sequence[Snapshot]) -> bool:
+    return len(commits) >= _LEAST_COMMITS and commits[-1].timestamp - commits[0].timestamp >= _LEAST_TIME
 
 
 def _partitions(facts: TableFacts) -> Iterator[Advice]:
@@ -168,10 +172,9 @@ def _simulated(facts: TableFacts, now: _Habit, advised: _Habit) -> SimulatedEffe
 
 def _metadata_files(facts: TableFacts, commits: Sequence[Snapshot]) -> Iterator[Advice]:
     """Metadata files that nobody deletes, as the property that lets writers do so is not set."""
-    if len(commits) < _LEAST_COMMITS or facts.metadata.properties.get(_DELETE_METADATA, "").lower() == "true":
+    if not _is_habit(commits) or facts.metadata.properties.get(_DELETE_METADATA, "").lower() == "true":
         return
-    days = (commits[-1].timestamp - commits[0].timestamp) / timedelta(days=1)
-    a_day = (len(commits) - 1) / days if days else 0.0
+    a_day = (len(commits) - 1) / ((commits[-1].timestamp - commits[0].timestamp) / timedelta(days=1))
     if a_day < _METADATA_FILES:
         return
     yield Advice(

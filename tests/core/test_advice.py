@@ -38,6 +38,7 @@ def kinds(**table: Any) -> list[AdviceKind]:
     ("snapshots", "expected"),
     [
         pytest.param(commits(9, 10 * SECOND, added_files_size=MB), [], id="too few to know"),
+        pytest.param(commits(30, SECOND, added_files_size=MB), [], id="a burst"),
         pytest.param(commits(30, 1, added_files_size=MB), [], id="hourly"),
         pytest.param(commits(30, 10 * SECOND, added_files_size=4096 * MB), [], id="often, and much"),
         pytest.param(commits(30, 10 * SECOND, added_files_size=MB), ["frequent_commits"], id="often, and little"),
@@ -117,6 +118,7 @@ def test_metadata_files_that_nobody_deletes() -> None:
     """A busy table without the property leaves a metadata file for each commit."""
     snapshots = commits(200, 0.1, added_files_size=600 * MB)
     assert kinds(snapshots=snapshots, properties={}) == [AdviceKind.METADATA_FILES]
+    assert kinds(snapshots=commits(200, SECOND / 10, added_files_size=600 * MB), properties={}) == []
     assert kinds(snapshots=snapshots) == []
 
 
