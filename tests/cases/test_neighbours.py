@@ -352,6 +352,23 @@ def test_a_fork_whose_numbers_are_far_behind(workspace: Workspace) -> None:
 
 
 @pytest.mark.cases(95)
+def test_a_fork_that_is_older_than_the_log(workspace: Workspace) -> None:
+    """It ended before the oldest version that our log names: its numbers, which our own old files bear too, tell."""
+    properties = {"write.metadata.previous-versions-max": "1"}
+    table = workspace.icebergs["lake"].create_table(NAME, ROWS.schema, properties=properties)
+    table.append(ROWS)
+    fork = elsewhere(workspace)
+    for _ in range(2):  # one alone could be a commit that lost a race
+        fork.append(ROWS)
+    workspace.unregister("sales.moved", "pond")
+    for _ in range(4):
+        table.overwrite(ROWS)
+    workspace.clock.advance(days=9)
+    workspace.refused(EXPIRE, "[successor]")
+    assert reads(fork, registered=False)
+
+
+@pytest.mark.cases(95)
 @pytest.mark.parametrize("how", ["location", "write.metadata.path"])
 def test_a_fork_in_a_metadata_folder_that_the_table_has_left(workspace: Workspace, how: str) -> None:
     """An unseen catalog commits where the table's metadata lay before it moved, which no log leads to any more."""
