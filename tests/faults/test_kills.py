@@ -65,7 +65,9 @@ class Graveyard:
             where = words.read_text(encoding="utf-8")
             if code not in (KILLED, MISSED) or where.startswith("the end"):
                 self.over.set()
-                self.wrong += [] if code in (0, MISSED) and where.startswith("the end") else [f"ended by {code}, {where}"]
+                self.wrong += (
+                    [] if code in (0, MISSED) and where.startswith("the end") else [f"ended by {code}, {where}"]
+                )
                 return
             self.killed.append(where)
             self.wrong += [f"killed {where}: {one}" for one in self._next(sweeps, want, words)]

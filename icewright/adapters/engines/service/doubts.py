@@ -1,17 +1,21 @@
 """Checks that stop an automatic orphan removal until a person has looked: signs of files that are not the table's.
 
 A table's writer chooses its location and write paths. If they point at a folder of other people's files, these would be
-deleted as orphans. So a place that the table moved to, and files that are older than the table or that no writer of
-Iceberg tables would create there, need a person's confirmation (`icewright adopt`).
+deleted as orphans. So a place that the table moved to, files that are older than the table or that no writer of Iceberg
+tables would create there, and folders without any file of the table need a person's confirmation (`icewright adopt`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
+from urllib.parse import unquote_plus
 
 import polars as pl
 
+from icewright.adapters.engines.service import reachable as sets
+from icewright.adapters.engines.service.reachable import Canonical
 from icewright.core.errors import AccessDenied, Refused
 from icewright.core.table import TableMetadata
 
@@ -19,6 +23,7 @@ _WRITTEN_BY_TABLES = (
     r"\.(?:parquet|orc|avro|puffin|stats|bin|crc)$|\.metadata\.json(?:\.gz)?$|\.gz\.metadata\.json$|\.tmp$"
 )
 _WRITTEN_BY_JOBS = r"(?:^|/)part-[^/]*$"  # by Hadoop and Spark, where they write files and no table
+_HASHED = re.compile(r"[01]{4}|[0-9a-f]{8}")  # folders of `write.object-storage.enabled`, of today and before 1.8
 _LOG_LENGTH = 100  # Iceberg's default of write.metadata.previous-versions-max
 _MAX_SKEW = timedelta(hours=1)  # how far our clock may be ahead of the storage's
 
@@ -30,6 +35,10 @@ class Doubts:
         self._metadata = metadata
         self._confirmed = metadata.location in adopted
         self._created = _created(metadata) if by_age else None
+        places = {place.rstrip("/") for place in (metadata.location, *metadata.write_paths)}
+        self._places = sorted(places, key=len, reverse=True)
+        self._fields = {field.name for spec in metadata.specs for field in spec.fields}
+        self._folders: set[str] = set()  # of orphans, where no writer has to put a file of this table
 
     def moved(self, root: str) -> Refused:
         """Return the error of a place that the table came to after it was first seen."""
@@ -59,6 +68,43 @@ class Doubts:
                 f"nothing is deleted before a person has looked (a dry run lists all) and says {self._remedy}",
                 "unnamed_files",
             )
+        directories = orphans.select(path.str.extract(r"^(.*)/")).to_series().drop_nulls().unique()
+        self._folders.update(folder for one in directories if (folder := self._unusual(one)) is not None)
+
+    def look_at_folders(self, reached: Callable[[], Iterable[pl.DataFrame]], canonical: Canonical) -> None:
+        """Raise `Refused` when orphans lie in a folder of their own, in which the table reaches no file.
+
+        It may be the place of a table in a catalog that is not configured, whose metadata lies elsewhere. `reached`
+        reads what the table reaches, which is needed where there are such folders alone.
+        """
+        if not self._folders:
+            return
+        inside = sets.with_key(pl.DataFrame({"path": sorted(f"{folder}/x" for folder in self._folders)}), canonical)
+        unknown = {key.removesuffix("x"): path.removesuffix("/x") for path, key in inside.select("path", "key").rows()}
+        for chunk in reached():
+            keys = sets.with_key(chunk.select("path"), canonical)["key"]
+            unknown = {key: folder for key, folder in unknown.items() if not keys.str.starts_with(key).any()}
+        for folder in sorted(unknown.values()):
+            raise Refused(
+                f"{self._metadata.ref}: no file of the table lies in {folder}, so that the files there may be another "
+                f"table's, whose catalog is not configured: look at them by a dry run, then say {self._remedy}",
+                "unnamed_files",
+            )
+
+    def _unusual(self, directory: str) -> str | None:
+        """Return the topmost folder on the way to a directory that no writer of the table has to use, if there is one.
+
+        Writers use `data` and `metadata`, the table's write paths, and in them folders of partitions and of hashes.
+        """
+        place = next((one for one in self._places if f"{directory}/".startswith(f"{one}/")), None)
+        if place is None:
+            return None
+        parts = directory[len(place) :].strip("/").split("/")
+        if place == self._metadata.location.rstrip("/") and parts[0] in {"data", "metadata"}:
+            place, parts = f"{place}/{parts[0]}", parts[1:]
+        first = parts[0] if parts else ""
+        usual = not first or _HASHED.fullmatch(first) or unquote_plus(first.partition("=")[0]) in self._fields
+        return None if usual else f"{place}/{first}"
 
     @property
     def _remedy(self) -> str:

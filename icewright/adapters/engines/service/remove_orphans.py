@@ -167,6 +167,8 @@ class RemoveOrphansInService:
                     doubts.look_at(judgement.files, strange.documents)
                 chunks.append(judgement.files.head(step.max_files - sum(frame.height for frame in chunks)))
                 orphan_count += judgement.files.height
+        if doubts is not None:
+            doubts.look_at_folders(lambda: sets.reached(files, fresh, manifests), files.canonical)
         no_flood(base, orphan_count, listing.files, step.max_delete_ratio)
         rows = pl.concat(chunks).sort("path").rows()
         notes += Judgement(_NO_ORPHANS, stays).notes()

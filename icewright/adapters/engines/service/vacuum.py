@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 
 import polars as pl
 
@@ -185,13 +186,13 @@ class BranchVacuum:
             if knobs[PREFIX_MISMATCH] == "error":
                 no_mismatch(base, listing.mismatches(named, lambda one, other: _same_storage(one, other, knobs)))
             live = next((one for one in survey.tables if one.content_id == table.content_id), table)
-            names = listing.names_not_listed(
-                mark.named_by(live), lambda: mark.read_again(live, survey, dry_run=work.dry_run)
-            )
+            read_again = partial(mark.read_again, live, survey, dry_run=work.dry_run)
+            names = listing.names_not_listed(mark.named_by(live), read_again)
             judgements = list(judge_orphans(self.guard, base, surroundings, listing.orphans(named), names, roots))
             if doubts is not None:
                 for one in judgements:
                     doubts.look_at(one.files, strange.documents)
+                doubts.look_at_folders(read_again, files.canonical)
             orphans = tuple(
                 FileAction(path, size, kind_of(path), modified)
                 for one in judgements
