@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 GRACE_SECONDS = 300  # for running jobs, once the process was asked to stop
 STORE_SECONDS, STORE_RETRY_SECONDS = 60, 2  # how long a start waits for its database, and between two tries
 MAX_FILES = 65_536  # open at the same time, connections too
-STOP_SECONDS = 25  # for all else: ending cancelled jobs, closing requests, pools, catalogs and the store
+STOP_SECONDS = 10  # for all else: ending cancelled jobs, closing requests, pools, catalogs and the store
 Slots = Annotated[
     int | None, typer.Option("--slots", metavar="N", min=1, help="Jobs at the same time; default: limits.per_worker.")
 ]
