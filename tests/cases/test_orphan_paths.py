@@ -255,16 +255,38 @@ def test_a_place_that_goes_by_two_names(workspace: Workspace) -> None:
     assert any(str(files[0].path) in note and "under another path" in note for note in done.notes), done.notes
 
 
-@pytest.mark.parametrize("name", ["same", "other"])
-def test_a_live_file_that_goes_by_two_names_does_not_expire(workspace: Workspace, name: str) -> None:
-    """A snapshot has it by its own path, and a newer one by a mount's: it stays; a file of another name goes."""
+@pytest.mark.parametrize("how", ["same", "other name", "other size"])
+@pytest.mark.parametrize("expires", ["here", "at the gateway"])
+def test_a_live_file_that_goes_by_two_names_does_not_expire(workspace: Workspace, expires: str, how: str) -> None:
+    """One snapshot has it by its own path, another by a gateway's: it stays. Of another name or size it is another."""
     craft = workspace.craft()
     file = craft.data({"id": [1], "part": ["a"]})
-    first = craft.commit(workspace.clock.now() - timedelta(hours=400), [file])
-    alias = f"file:///mnt/Gateway/{file.path.name.upper()}" if name == "same" else "file:///mnt/Gateway/x.parquet"
-    craft.commit(workspace.clock.now() - timedelta(hours=300), [spelt(craft, file, alias)], replaced=first)
+    alias = workspace.home / "Gateway" / (file.path.name.upper() if how != "other name" else "x.parquet")
+    alias.parent.mkdir()
+    alias.hardlink_to(file.path)
+    size = int(file.record["file_size_in_bytes"]) + (1 if how == "other size" else 0)
+    there = {"file_path": f"file://{alias}", "file_size_in_bytes": size}
+    versions = [file, WrittenFile(file.path, dict(file.record) | there)]
+    old, new = versions if expires == "here" else reversed(versions)
+    first = craft.commit(workspace.clock.now() - timedelta(hours=400), [old])
+    craft.commit(workspace.clock.now() - timedelta(hours=300), [new], replaced=first)
     workspace.publish(craft)
-    done = workspace.run(EXPIRE)
+    done = workspace.run(EXPIRE, expire_snapshots__outside_location="delete")
     assert (done.state, done.metrics["snapshots_expired"]) == (OperationState.COMMITTED, 1), done
-    assert file.path.exists() == (name == "same")
-    assert any("a live file elsewhere has the same name and size" in note for note in done.notes) == (name == "same")
+    kept = how == "same" or (how, expires) == ("other size", "at the gateway")  # that size is not the file's
+    assert (file.path if expires == "here" else alias).exists() == kept, done
+    assert any("a live file elsewhere has the same name and size" in note for note in done.notes) == (how == "same")
+
+
+def test_files_of_one_name_in_two_partitions_are_two(workspace: Workspace) -> None:
+    """Where both lie in the location, name and size say nothing: that which only old snapshots have expires."""
+    craft = workspace.craft()
+    live = craft.data({"id": [1], "part": ["a"]})
+    old = craft.folder / "data" / "part=b" / live.path.name
+    old.parent.mkdir()
+    shutil.copyfile(live.path, old)
+    first = craft.commit(workspace.clock.now() - timedelta(hours=400), [spelt(craft, live, f"file://{old}")])
+    craft.commit(workspace.clock.now() - timedelta(hours=300), [live], replaced=first)
+    workspace.publish(craft)
+    workspace.run(EXPIRE)
+    assert (live.path.exists(), old.exists()) == (True, False)

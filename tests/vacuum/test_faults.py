@@ -290,14 +290,15 @@ def test_a_flood_of_orphans_that_no_expiry_explains_stays(workspace: NessieWorks
 
 @pytest.mark.cases(151)
 def test_files_that_hardly_are_the_tables_wait_for_a_word(workspace: NessieWorkspace) -> None:
-    """A vacuum by itself deletes no photograph, and nothing in a folder that a writer points the table at."""
+    """A vacuum by itself deletes no photograph, and nothing in a folder without files of the table, or a new place."""
     table = workspace.native_table("grabbing")
     for number in range(3):
         workspace.native_append(table, number)
     _old(workspace)
     photo = f"{table.location().removeprefix('s3://lake/')}/data/photo.jpg"
+    hidden = f"{table.location().removeprefix('s3://lake/')}/data/reports/0.parquet"
     victim = f"nessie/{workspace.space}-others/data/part-0.parquet"
-    for key in (photo, victim):
+    for key in (photo, hidden, victim):
         obstore.put(workspace.bucket, key, b"x")
 
     extra = VACUUM_ALONE.replace("0}}", "0, remove_orphans.max_delete_ratio: 1}}")
@@ -312,6 +313,10 @@ def test_files_that_hardly_are_the_tables_wait_for_a_word(workspace: NessieWorks
     assert ("photo.jpg" in summary, "[unnamed_files]" in summary) == (True, True), summary
     assert workspace.files() >= before
     obstore.delete(workspace.bucket, photo)
+    summary = by_itself()
+    assert ("/data/reports," in summary, "[unnamed_files]" in summary) == (True, True), summary
+    assert workspace.files() >= before - {photo}
+    obstore.delete(workspace.bucket, hidden)
     document = workspace.metadata("grabbing") | {"location": f"s3://lake/nessie/{workspace.space}-others"}
     location = f"{table.location()}/metadata/00099-moved.metadata.json"
     obstore.put(workspace.bucket, location.removeprefix("s3://lake/"), json.dumps(document).encode())
