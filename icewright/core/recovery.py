@@ -90,12 +90,12 @@ def plan_points(
     A clock that ran ahead made the points of times that are to come: they go, as the table may be another then.
     """
     make: list[RecoveryPoint] = []
-    retire = [point for point in points(metadata) if point.time > now]
+    tagged = points(metadata)
+    present, retire = [p for p in tagged if p.time <= now], [p for p in tagged if p.time > now]
     names = {ref.name for ref in metadata.refs}
     taken: list[str] = []
     head = next((ref.snapshot_id for ref in metadata.refs if ref.name == MAIN), None)
     history = [] if head is None else list(ancestors(metadata, head))
-    present = [point for point in points(metadata) if point.time <= now]
     for cadence in Cadence:
         known = [p for p in present if p.cadence is cadence]
         if not (count := counts.get(cadence)):

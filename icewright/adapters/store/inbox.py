@@ -314,8 +314,8 @@ def _add_filters(connection: sa.Connection, scans: Sequence[tuple[Any, ScanRepor
     for table, of_day in sorted({(table, of_day) for table, of_day, _ in counts}):
         this, this_day = SCAN_FILTERS.c.table_id == table, day == of_day
         order = (queries.desc(), SCAN_FILTERS.c.filter)
-        kept = sa.select(SCAN_FILTERS.c.filter).where(this, this_day).order_by(*order).limit(_MOST_FILTERS)
-        rare = this_day & SCAN_FILTERS.c.filter.not_in(connection.execute(kept).scalars().all())
+        frequent = sa.select(SCAN_FILTERS.c.filter).where(this, this_day).order_by(*order).limit(_MOST_FILTERS)
+        rare = this_day & SCAN_FILTERS.c.filter.not_in(connection.execute(frequent).scalars().all())
         connection.execute(sa.delete(SCAN_FILTERS).where(this, (day < (now - REMEMBERED).date()) | rare))
 
 

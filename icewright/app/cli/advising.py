@@ -31,7 +31,7 @@ def advise(
         ),
     ] = None,
     recorded: Annotated[
-        bool, typer.Option("--recorded", help="Try layouts for the filters that scan reports of 30 days told of.")
+        bool, typer.Option("--recorded", help="Try layouts for the filters in scan reports of the last 30 days.")
     ] = False,
     apply: Annotated[
         bool,

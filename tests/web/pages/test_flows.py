@@ -93,13 +93,18 @@ def test_a_dry_run(site: Site, desk: Opener) -> None:
     expect(page.get_by_role("status")).to_contain_text("at least one")
 
 
+def open_recovery(site: Site, page: Page) -> None:
+    """Open the tab of recovery of a table that no job holds."""
+    if (planned := site.store.tables.get(CLICKS).held_by) is not None:
+        site.store.jobs.request_cancel(planned, site.app.runtime.clock.now())
+    page.goto(table_url(CLICKS, show="recovery"))
+
+
 def test_a_restore_and_a_repair(site: Site, desk: Opener) -> None:
     """The tab leads to what would go, and from there to the job; a whole table needs no repair."""
     window = desk(site.local)
     page = window.page
-    if (planned := site.store.tables.get(CLICKS).held_by) is not None:
-        site.store.jobs.request_cancel(planned, site.app.runtime.clock.now())
-    page.goto(table_url(CLICKS, show="recovery"))
+    open_recovery(site, page)
     page.get_by_label("time (UTC)").fill("month-end")
     page.get_by_role("button", name="Restore…").click()
     expect(page.locator("h1")).to_have_text("Restore?")
@@ -120,9 +125,7 @@ def test_an_erasure_and_a_copy(site: Site, desk: Opener, tmp_path: Path) -> None
     """The search's page shows what was found as soon as the job ends, and asks before anything is erased or copied."""
     window = desk(site.local)
     page = window.page
-    if (planned := site.store.tables.get(CLICKS).held_by) is not None:
-        site.store.jobs.request_cancel(planned, site.app.runtime.clock.now())
-    page.goto(table_url(CLICKS, show="recovery"))
+    open_recovery(site, page)
     page.get_by_label("Rows where").fill("id = 1")
     page.get_by_role("button", name="Search…").click()
     expect(page.get_by_role("status")).to_contain_text("The search waits for a worker")

@@ -84,7 +84,8 @@ class Doubts:
         for chunk in reached():
             keys = sets.with_key(chunk.select("path"), canonical)["key"]
             unknown = {key: folder for key, folder in unknown.items() if not keys.str.starts_with(key).any()}
-        for folder in sorted(unknown.values()):
+        if unknown:
+            folder = min(unknown.values())
             raise Refused(
                 f"{self._metadata.ref}: no file of the table lies in {folder}, so that the files there may be another "
                 f"table's, whose catalog is not configured: look at them by a dry run, then say {self._remedy}",

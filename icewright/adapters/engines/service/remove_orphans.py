@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 
 import polars as pl
 import pyarrow as pa
@@ -160,7 +161,8 @@ class RemoveOrphansInService:
             strange = self._identified(catalog, fresh, listing.strange_metadata(reached), beside, adopted)
             notes += [f"files under {one} stay: the table names them under {other}" for one, other in mismatches]
             orphan_count, chunks, stays = 0, [_NO_ORPHANS], dict[str, str]()
-            names = listing.names_not_listed(reached, lambda: sets.reached(files, fresh, manifests))
+            read_again = partial(sets.reached, files, fresh, manifests)
+            names = listing.names_not_listed(reached, read_again)
             for judgement in judge_orphans(self.guard, base, surroundings, listing.orphans(reached), names, roots):
                 stays |= judgement.stays
                 if doubts is not None:
@@ -168,7 +170,7 @@ class RemoveOrphansInService:
                 chunks.append(judgement.files.head(step.max_files - sum(frame.height for frame in chunks)))
                 orphan_count += judgement.files.height
         if doubts is not None:
-            doubts.look_at_folders(lambda: sets.reached(files, fresh, manifests), files.canonical)
+            doubts.look_at_folders(read_again, files.canonical)
         no_flood(base, orphan_count, listing.files, step.max_delete_ratio)
         rows = pl.concat(chunks).sort("path").rows()
         notes += Judgement(_NO_ORPHANS, stays).notes()

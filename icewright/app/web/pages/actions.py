@@ -100,12 +100,10 @@ def restore(submission: Annotated[Submission, submitted(Action.TABLES_RESTORE)])
         to = form.one("to").strip() or form.one("point")
         body = models.RestoreRequest(to=to, dry_run=not confirmed, expected_snapshot_id=form.one("expected") or None)
         result = api.recovery.restore(table, body, Response(), caller)
-    except Problem as problem:
-        return _redirect_or_raise(problem, back)
     except ValidationError:
         return redirect(back, "Choose a point, or write a time, a snapshot id, a tag or a branch.", "warn")
-    except (TerminalError, CommitConflict) as error:
-        return redirect(back, f"{error}.", "bad")
+    except (Problem, TerminalError, CommitConflict) as error:
+        return _redirect_or_raise(error, back)
     if result.already:
         return redirect(back, sentence(result.summary))
     if result.job_id is None:
@@ -124,15 +122,11 @@ def repair(submission: Annotated[Submission, submitted(Action.TABLES_RESTORE)]) 
     body = models.RepairRequest(drop_lost=drop_lost, approved_rows=approved, dry_run=dry_run)
     try:
         result = api.recovery.repair(table, body, Response(), caller)
-    except Problem as problem:
-        return _redirect_or_raise(problem, back)
-    except (TerminalError, CommitConflict) as error:
-        return redirect(back, f"{error}.", "bad")
+    except (Problem, TerminalError, CommitConflict) as error:
+        return _redirect_or_raise(error, back)
     if isinstance(result, models.Started):
-        many = (
-            "With so many files a worker finds out what would be repaired; this page will show it." if dry_run else ""
-        )
-        return redirect(f"/jobs/{result.job_id}", many or "The repair waits for a worker.")
+        many = "With so many files a worker finds out what would be repaired; this page will show it."
+        return redirect(f"/jobs/{result.job_id}", many if dry_run else "The repair waits for a worker.")
     crumbs = [Crumb("Tables", "/tables"), Crumb(table, back)]
     return render_page(caller, "repair.html", repair=result, drop_lost=drop_lost, back=back, crumbs=crumbs)
 
@@ -163,10 +157,8 @@ def copy(submission: Annotated[Submission, submitted(Action.TABLES_COPY)]) -> Re
         result = api.recovery.copy(table, body, Response(), caller)
     except ValidationError:
         return redirect(back, "Name the folder of the copy.", "warn")
-    except Problem as problem:
-        return _redirect_or_raise(problem, back)
-    except (TerminalError, CommitConflict) as error:
-        return redirect(back, f"{error}.", "bad")
+    except (Problem, TerminalError, CommitConflict) as error:
+        return _redirect_or_raise(error, back)
     if isinstance(result, models.Started):
         return redirect(f"/jobs/{result.job_id}", "The copy waits for a worker.")
     crumbs = [Crumb("Tables", "/tables"), Crumb(table, back)]
@@ -188,10 +180,8 @@ def register(submission: Annotated[Submission, submitted(Action.TABLES_COPY)]) -
         result = api.recovery.register(catalog, body, caller)
     except ValidationError:
         return redirect("/settings", "Name the table, and a folder or metadata file.", "warn")
-    except Problem as problem:
-        return _redirect_or_raise(problem, "/settings")
-    except (TerminalError, CommitConflict) as error:
-        return redirect("/settings", f"{error}.", "bad")
+    except (Problem, TerminalError, CommitConflict) as error:
+        return _redirect_or_raise(error, "/settings")
     if not dry_run:
         return redirect("/settings", f"{result.table} is registered; the next listing of {catalog} shows it.")
     crumbs = [Crumb("Settings", "/settings")]
@@ -300,7 +290,10 @@ def _table(submission: Submission) -> str:
         raise Problem(404, str(error)) from error
 
 
-def _redirect_or_raise(problem: Problem, back: str) -> Response:
-    if problem.status not in _BACK:
-        raise problem
-    return redirect(back, sentence(problem.detail), "bad")
+def _redirect_or_raise(error: Problem | TerminalError | CommitConflict, back: str) -> Response:
+    """Show an error on the page that the form came from, unless it is a problem for which there is no way back."""
+    if not isinstance(error, Problem):
+        return redirect(back, f"{error}.", "bad")
+    if error.status not in _BACK:
+        raise error
+    return redirect(back, sentence(error.detail), "bad")

@@ -12,7 +12,7 @@ down_revision = "0015"
 
 
 def upgrade() -> None:
-    """Create the table."""
+    """Add the table; scans that were reported before left no filter."""
     op.create_table(
         "scan_filters",
         sa.Column("table_id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), nullable=False),
