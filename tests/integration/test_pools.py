@@ -16,9 +16,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from icewright.adapters.engines.arrow import executors
 from icewright.adapters.engines.spark.pool import SparkPool, StepResult
 from icewright.core.capacity import Limits
-from icewright.core.errors import Cancelled
+from icewright.core.errors import Cancelled, EngineUnavailable
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState, OperationState
 from icewright.core.steps import Kernel
@@ -121,6 +122,29 @@ def test_workers_come_from_a_daemon_that_has_what_tasks_import(spark_pool: Spark
 
     began = spark_pool.session().sparkContext.parallelize([1], 1).mapPartitions(began_as).collect()
     assert began == ["icewright.adapters.engines.arrow.daemon"]
+
+
+@pytest.mark.cases(126)
+def test_processes_of_tasks_that_die_are_told_apart(spark_pool: SparkPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that is killed while executors are asked for their Python makes them no executors without Python."""
+
+    def fatal_query() -> Callable[[Iterable[int]], Iterable[dict[str, str]]]:
+        def die(numbers: Iterable[int]) -> Iterable[dict[str, str]]:
+            for _ in numbers:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return [{}]
+
+        return die
+
+    session = spark_pool.session()
+    with monkeypatch.context() as patch:
+        patch.setattr(executors, "_version_query", fatal_query)
+        with pytest.raises(EngineUnavailable, match=r"could not be asked .*spark\.executor\.memoryOverhead"):
+            executors.environment_mismatch(session)
+    with monkeypatch.context() as patch:
+        patch.setattr(session.sparkContext, "pythonExec", "/nowhere/python")
+        assert "No such file" in (executors.environment_mismatch(session) or "")
+    assert executors.environment_mismatch(session) is None
 
 
 @pytest.mark.cases(154)

@@ -22,6 +22,8 @@ _CATALOG_FAILS = re.compile(  # of a REST server, a database and a metastore
     r"|hive\.RuntimeMetaException)"
 )
 _UNKNOWN_COMMIT = "CommitStateUnknownException"
+_PROCESS_DIED = ("Python worker exited unexpectedly", "ExecutorLostFailure")
+PROCESS_DIED = "a process of a task died, perhaps for lack of memory (spark.executor.memoryOverhead)"
 _PYTHON_ERROR = re.compile(r"[A-Za-z_][\w.]*(?:: |$)")  # an exception's name and message
 _LONGEST = 500
 
@@ -48,8 +50,15 @@ def is_conflict(message: str) -> bool:
     return any(sign in message for sign in _CONFLICTS)
 
 
+def is_death(message: str) -> bool:
+    """Return whether the error says that a process died in which a task ran: an executor, or its Python."""
+    return any(sign in message for sign in _PROCESS_DIED)
+
+
 def telling(message: str) -> str:
     """Return the message of a JVM error's cause, or of a task's Python error, without stack traces."""
+    if is_death(message):  # whose cause is an end of file
+        return PROCESS_DIED
     lines = [line.strip() for line in message.splitlines() if line.strip() and not line.strip().startswith("at ")]
     frames = [number for number, line in enumerate(lines) if line.startswith("File ")]
     if "PythonException" in message and frames:

@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
+from icewright.adapters.engines.failures import is_death, telling
+from icewright.core.errors import EngineUnavailable
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
@@ -138,15 +141,22 @@ def task_attempt() -> int:
 
 
 def environment_mismatch(session: SparkSession) -> str | None:
-    """Return how the executors' environment differs, with the remedy; None when it does not differ."""
+    """Return how the executors' environment differs, with the remedy; None when it does not differ.
+
+    Raises `EngineUnavailable` where it cannot be known because a process died meanwhile.
+    """
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - the service starts without a JVM
     from pyspark.errors import PySparkException
 
     (expected,) = _version_query()(())
     try:
         # the query uses only the standard library, so that a missing package cannot break it
         answers = run_tasks(session, _version_query(), range(_TASKS), json.dumps, json.loads)
-    except (PySparkException, OSError) as error:
-        return f"the executors run no Python: {str(error).splitlines()[0]}"
+    except (PySparkException, Py4JError, OSError) as error:
+        cause = telling(str(error))
+        if is_death(str(error)):
+            raise EngineUnavailable(f"the executors could not be asked for their Python: {cause}") from error
+        return f"the executors run no Python ({cause}): {_REMEDY}"
     for actual in answers:
         differences = [
             _difference(name, actual[name], version) for name, version in expected.items() if actual[name] != version

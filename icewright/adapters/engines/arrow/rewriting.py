@@ -27,7 +27,7 @@ from icewright.adapters.engines.arrow.tasks import (
     sort_fields,
     split_into_bins,
 )
-from icewright.adapters.engines.failures import is_conflict, telling
+from icewright.adapters.engines.failures import PROCESS_DIED, is_conflict, is_death, telling
 from icewright.core.errors import CommitConflict
 from icewright.core.ordering import Ordering
 from icewright.core.paths import local_path
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 _DONE, _ADDED, _FAILED = "rewritten_data_files_count", "added_data_files_count", "failed_data_files_count"
 GROUPS_LEFT = "file_groups_left_to_spark"
 _MAX_CONFLICTS = 20  # after which the groups of a commit are divided no more
-_WORKER_DIED = "Python worker exited unexpectedly"
 
 
 @dataclass
@@ -153,8 +152,8 @@ class ArrowRewrite:
             answers = self._answers(layout, groups)
         except (PySparkException, Py4JError) as error:
             self.check()
-            if _WORKER_DIED in str(error):
-                reason = "a Python process of a task died, perhaps for lack of memory (spark.executor.memoryOverhead)"
+            if is_death(str(error)):
+                reason = PROCESS_DIED
             elif is_remote(self.session):  # whose executors may lack the storage's credentials, which Spark has
                 reason = f"tasks failed on the Spark Connect server: {telling(str(error))}"
             else:
