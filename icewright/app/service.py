@@ -268,18 +268,18 @@ def running(app: Application, *, kind: str, slots: int, grace: timedelta) -> Ite
         service.stop(grace)
 
 
-def until_asked_to_stop() -> None:
-    """Wait for SIGTERM or SIGINT; a second one ends the process at once, as if it were killed."""
-    stop_requested = threading.Event()
-    previous: Mapping[int, Any] = {}
+@contextmanager
+def stop_requests() -> Iterator[threading.Event]:
+    """Yield an event that SIGTERM or SIGINT sets; a second one ends the process at once, as if it were killed."""
+    requested = threading.Event()
 
     def request_stop(number: int, _frame: object) -> None:
         signal.signal(number, signal.SIG_DFL)
-        stop_requested.set()
+        requested.set()
 
     previous = {number: signal.signal(number, request_stop) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        stop_requested.wait()
+        yield requested
     finally:
         for number, handler in previous.items():
             if signal.getsignal(number) is request_stop:

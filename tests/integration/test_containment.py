@@ -24,6 +24,7 @@ from icewright.adapters.store.sql import SqlStore
 from icewright.app.demo.tables import events, metrics
 from icewright.core.runs import JobState, OperationState
 from icewright.core.table import TableRef
+from icewright.flow.reconcile import MAX_INTERRUPTED
 from tests.cli.workspace import Workspace
 from tests.integration.test_service import until
 from tests.nightly import nightly
@@ -45,6 +46,7 @@ cache:"""
 
 
 METRICS, EVENTS = TableRef("lake", ("ops",), "metrics"), TableRef("lake", ("web",), "events")
+DEADLY = TableRef("lake", ("ops",), "deadly")
 TABLES = partial(metrics, commits=20, rows_per_file=2), partial(events, manifests=12, rows_per_file=5)
 
 
@@ -91,27 +93,31 @@ def odd_server(handler: type[Odd] | None) -> Iterator[int]:
         server.shutdown()
 
 
+def started(workspace: Workspace, hung_reads: str, *arguments: str) -> subprocess.Popen[bytes]:
+    """A process of its own, whose log is the file `log`."""
+    program = "tests.integration.hung_mount" if hung_reads else "icewright"
+    command = [sys.executable, "-m", program, "--config", str(workspace.path), *arguments]
+    environment = {**os.environ, "HUNG_READS": hung_reads, "HUNG_FIFO": str(workspace.home / "fifo")}
+    with (workspace.home / "log").open("ab") as log:
+        return subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+
+
 @contextmanager
 def serving(workspace: Workspace, hung_reads: str = "") -> Iterator[SqlStore]:
     """`icewright serve` as a process of its own, and the store that it works on; SIGTERM ends it."""
-    program = "tests.integration.hung_mount" if hung_reads else "icewright"
-    command = [sys.executable, "-m", program, "--config", str(workspace.path), "serve", "--slots", "1"]
-    command += ["--grace-seconds", "5"]
-    with (workspace.home / "log").open("wb") as log:
-        environment = {**os.environ, "HUNG_READS": hung_reads, "HUNG_FIFO": str(workspace.home / "fifo")}
-        service = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
-        until((workspace.home / "state.db").exists, 60)
-        store = workspace.store()
+    service = started(workspace, hung_reads, "serve", "--slots", "1", "--grace-seconds", "5")
+    until((workspace.home / "state.db").exists, 60)
+    store = workspace.store()
+    try:
+        until(lambda: ready(store), 60)
+        yield store
+    finally:
+        store.engine.dispose()
+        service.send_signal(signal.SIGTERM)
         try:
-            until(lambda: ready(store), 60)
-            yield store
+            assert service.wait(30) == 0, "it ends when it is asked to"
         finally:
-            store.engine.dispose()
-            service.send_signal(signal.SIGTERM)
-            try:
-                assert service.wait(30) == 0, "it ends when it is asked to"
-            finally:
-                service.kill()
+            service.kill()
 
 
 def ready(store: SqlStore) -> bool:
@@ -283,6 +289,44 @@ def test_a_web_server_that_hangs_keeps_no_service_from_ending(workspace: Workspa
             with pytest.raises(TimeoutError):
                 connection.recv(1)
     assert '"hanging": ["http"]' in (workspace.home / "log").read_text(encoding="utf-8")
+
+
+@pytest.mark.nightly
+def test_a_service_that_is_stopped_as_it_starts(workspace: Workspace) -> None:
+    """Whenever others can see its process, SIGTERM ends it in order."""
+    workspace("db", "upgrade")
+    store = workspace.store()
+    service = started(workspace, "", "serve", "--no-worker")
+    until(lambda: bool(store.processes.list()), 60)
+    service.send_signal(signal.SIGTERM)
+    assert service.wait(30) == 0
+    assert store.processes.list() == []
+    store.engine.dispose()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("others_die", [False, True])
+def test_a_table_that_is_at_work_in_each_process_that_is_killed(workspace: Workspace, *, others_die: bool) -> None:
+    """After ten times in a row it is paused, but not where a process dies that had no job of it."""
+    workspace.make(partial(metrics, name="ops.deadly", commits=20, rows_per_file=2))
+    hung_mount(workspace, "execute.timeout_seconds: 600")
+    workspace("db", "upgrade")
+    store = workspace.store()
+    for number in range(1, MAX_INTERRUPTED + 1):
+        idle = [started(workspace, "", "serve", "--no-worker")] if others_die and number == 1 else []
+        working = started(workspace, "job /ops/deadly/", "serve", "--slots", "1")
+        until(lambda number=number: len(store.jobs.list(DEADLY)) == number, 60)  # type: ignore[misc]
+        until(lambda: store.jobs.list(DEADLY)[0].state is JobState.RUNNING, 60)
+        until(lambda number=number: len(store.processes.list()) == number + others_die, 60)  # type: ignore[misc]
+        for process in (working, *idle):
+            process.kill()
+            process.wait()
+    (workspace.home / "fifo").unlink()
+    with serving(workspace):
+        if others_die:
+            until(lambda: store.jobs.list(DEADLY)[0].state is JobState.SUCCEEDED, 60)
+        until(lambda: [bool(row.paused) for row in store.tables.list()] == [not others_die], 60)
+    store.engine.dispose()
 
 
 @pytest.mark.cases(120)

@@ -107,7 +107,7 @@ def _run(
     kind: str, slots: int | None, grace_seconds: int, *, no_worker: bool = False, probe_port: int | None = None
 ) -> None:
     from icewright.app import logs
-    from icewright.app.service import running, until_asked_to_stop
+    from icewright.app.service import running, stop_requests
 
     _raise_file_limit()
     log = logs.listener()  # a service writes a log, on a terminal too
@@ -115,6 +115,7 @@ def _run(
     with open_application("service", listener=log) as opened:
         places = 0 if no_worker else slots or opened.runtime.limits.per_worker
         with (
+            stop_requests() as stop,  # before others see the process, which it then always deregisters
             running(opened, kind=kind, slots=places, grace=timedelta(seconds=grace_seconds)) as service,
             ExitStack() as stack,
         ):
@@ -125,7 +126,7 @@ def _run(
                 address = stack.enter_context(_listening(opened, service, port, probes_only=probes_only))
             started = {"slots": places, "catalogs": sorted(opened.runtime.catalogs), "address": address}
             log("started", {"kind": kind, **started})
-            until_asked_to_stop()
+            stop.wait()
             log("stopping", {"kind": kind, "grace_seconds": grace_seconds})
             _end_process_in(grace_seconds + STOP_SECONDS, log)  # requests may hang as well
     requests = [thread.name for thread in threading.enumerate() if thread.name == "http"]

@@ -23,7 +23,7 @@ from icewright.app.demo.tables import METRICS_BRANCH, METRICS_TAG, TABLES, produ
 from icewright.app.documents import cycle_document
 from icewright.app.environment import has_display
 from icewright.app.output import Column, escape
-from icewright.app.service import running, until_asked_to_stop
+from icewright.app.service import running, stop_requests
 from icewright.app.web.app_state import ServiceStatus
 from icewright.app.web.application import Settings, create_app
 from icewright.app.web.running import serving
@@ -69,7 +69,7 @@ def pages(app: Application) -> Iterator[str]:
 def live(app: Application, lake: Lake, console: Any) -> None:  # noqa: ANN401 - Rich's
     """Write and maintain until Ctrl-C."""
     ended = threading.Event()
-    with pages(app) as address:
+    with stop_requests() as stop, pages(app) as address:
         console.print(
             f"[bold]Look at {address}[/]: Spark keeps writing small files, and Icewright maintains the tables."
         )
@@ -78,7 +78,7 @@ def live(app: Application, lake: Lake, console: Any) -> None:  # noqa: ANN401 - 
         writer.start()
         if has_display():
             webbrowser.open(address)
-        until_asked_to_stop()
+        stop.wait()
         console.print("ending")
         ended.set()
         writer.join(_GRACE.total_seconds())
