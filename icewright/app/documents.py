@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from icewright.flow.undo import UndoResult
     from icewright.flow.vacuum import VacuumResult
     from icewright.ports import JobRow, Removal, WaitingDeletions
+    from icewright.ports.views import JobItem
 
 
 def job_document(job: JobResult, *, files: bool = False) -> dict[str, Any]:
@@ -80,6 +81,12 @@ def job_row_document(job: JobRow) -> dict[str, Any]:
         "finished": job.finished,
         "summary": job.summary,
     }
+
+
+def job_item_document(item: JobItem) -> dict[str, Any]:
+    """Return a job of the history with what it cost."""
+    costs = {name: getattr(item, name) for name in ("gb_hours", "gb_hours_driver", "money")}
+    return {**job_row_document(item.job), **costs}
 
 
 def plan_document(tables: int, plan: MaintenancePlan, limits: Limits) -> dict[str, Any]:

@@ -250,8 +250,16 @@ def size(count: float | None) -> str:
 
 def cost(document: Mapping[str, Any]) -> str:
     """Return a predicted cost in GB-hours, and in money where there is a price; nothing where nothing is due."""
-    money = f" ({document['cost_money']:.2g} in money)" if "cost_money" in document else ""
-    return f"{document['cost_gb_hours']:.2g}{money}" if "cost_gb_hours" in document else ""
+    return _priced(document["cost_gb_hours"], document.get("cost_money")) if "cost_gb_hours" in document else ""
+
+
+def spent(job: Mapping[str, Any]) -> str:
+    """Return what the runs of a job took in GB-hours, and in money where there is a price; nothing before a run."""
+    return _priced(job["gb_hours"], job["money"]) if job["gb_hours"] else ""
+
+
+def _priced(gb_hours: float, money: float | None) -> str:
+    return f"{gb_hours:.2g}" + ("" if money is None else f" ({money:.2g} in money)")
 
 
 @contextmanager

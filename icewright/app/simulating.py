@@ -209,7 +209,7 @@ def gb_hours(amount: float) -> str:
     return f"{amount:.1f}" if amount >= 1 else f"{amount:.2g}"
 
 
-MEASURES: tuple[tuple[str, Callable[[Result], str]], ...] = (
+_MEASURES: tuple[tuple[str, Callable[[Result], str]], ...] = (
     ("GB-hours", lambda r: gb_hours(r.gb_hours)),
     ("GB-hours with readers", lambda r: gb_hours(r.total_gb_hours)),
     ("average files", lambda r: f"{r.average_files:,.0f}"),
@@ -223,6 +223,17 @@ MEASURES: tuple[tuple[str, Callable[[Result], str]], ...] = (
     ("evaluations", lambda r: f"{r.evaluations:,}"),
     ("tables that wait at the end", lambda r: f"{r.waiting:,}"),
 )
+
+
+def measured(results: Mapping[str, Result], price: float | None) -> list[tuple[str, ...]]:
+    """Return the measures by name, each of all results; money too where a GB-hour has a price."""
+    lines = [(name, *(measure(result) for result in results.values())) for name, measure in _MEASURES]
+    if price is not None:
+        lines[2:2] = [
+            ("money", *(f"{r.gb_hours * price:.2g}" for r in results.values())),
+            ("money with readers", *(f"{r.total_gb_hours * price:.2g}" for r in results.values())),
+        ]
+    return lines
 
 
 def named_policies(names: Sequence[str], config: Config | None, sets: Mapping[str, Any]) -> dict[str, Policy | None]:

@@ -127,6 +127,7 @@ def deferred(operation: Operation, reason: str, fault: FaultOwner | None = None)
 TIME_AND_COST = {
     "duration_ms": "wall time",
     "gb_hours": "memory reserved over the time: Spark's is that of driver and executors, shared among jobs of one time",
+    "gb_hours_driver": "of these what Spark's driver reserved; the rest is that of executors and of the service",
     "gb_hours_used": "of these what Spark's tasks used: their run time times the memory of a core",
     "money": "these GB-hours at `pools.*.gb_hour_price` or `limits.gb_hour_price`, where a price is configured",
     "gb_hours_predicted": "what the plan reckoned with",

@@ -109,7 +109,10 @@ class JobItem:
     pool: str
     on_pool: bool
     score: float
-    cost: float
+    cost: float  # GB-hours, as predicted
+    gb_hours: float  # of its runs, which budgets count
+    gb_hours_driver: float  # of these, what the driver of Spark reserved
+    money: float | None  # None: no price was configured
 
 
 @dataclass(frozen=True, slots=True)

@@ -295,6 +295,11 @@ def test_costs_are_money_where_a_gb_hour_has_a_price(workspace: Workspace) -> No
     assert "in money" in workspace("explain", name).out
     run = only(workspace("run", name, "--op", "expire_snapshots", "--json").json)["metrics"]
     assert run["money"] == pytest.approx(4.0 * run["gb_hours"], rel=1e-3)
+    (listed,) = workspace("history", name, "--json").json["jobs"]
+    shown = workspace("show", listed["job_id"], "--json").json
+    for job in (listed, shown):
+        assert (job["gb_hours"], job["gb_hours_driver"], job["money"]) == (run["gb_hours"], 0, run["money"])
+    assert "in money" in workspace("show", listed["job_id"]).out
     simulated = workspace("simulate", "--table", name, "--compare", "config", "--json").json
     assert simulated["gb_hour_price"] == 40.0
     assert "money with readers" in workspace("simulate", "--table", name, "--compare", "config").out

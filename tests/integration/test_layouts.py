@@ -129,6 +129,7 @@ def test_sorted_small_files_are_merged_in_order(bench: Bench, new_name: Callable
     assert done.metrics["gb_hours"] > 0
     assert done.metrics["gb_hours"] == pytest.approx(2 * done.metrics["duration_ms"] / 3_600_000, rel=0.3)  # the JVM's
     assert 0 < done.metrics["gb_hours_used"] < 2 * done.metrics["gb_hours"]
+    assert 0 < done.metrics["gb_hours_driver"] <= done.metrics["gb_hours"]
     assert done.metrics["gb_hours_predicted"] > 0
     again = bench.evaluate(name, BY_ID).verdicts[Operation.COMPACT]
     assert isinstance(again, NotDue)

@@ -180,12 +180,12 @@ def test_simulations_are_bounded(served: Served) -> None:
 def test_simulations_are_of_who_asked() -> None:
     """Nobody else is shown one; the last few are kept."""
     simulations = Simulations()
-    first = simulations.keep(Simulated("ann", "t", "", {}, {}))
+    first = simulations.keep(Simulated("ann", "t", "", {}, None, {}))
     assert simulations.get(first, "ann").title == "t"
     with pytest.raises(Problem):
         simulations.get(first, "eve")
     for _ in range(20):
-        simulations.keep(Simulated("ann", "t", "", {}, {}))
+        simulations.keep(Simulated("ann", "t", "", {}, None, {}))
     with pytest.raises(Problem, match="the last few"):
         simulations.get(first, "ann")
 

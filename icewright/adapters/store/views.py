@@ -275,11 +275,25 @@ def _item(row: Any, due: tuple[Operation, ...]) -> TableItem:  # noqa: ANN401 - 
 
 
 def _jobs() -> sa.Select[Any]:
-    return sa.select(JOBS, *_NAME).join_from(JOBS, TABLES)
+    metrics = {name: RUNS.c.metrics[name].as_float() for name in ("gb_hours_driver", "money")}
+    costs = [
+        sa.select(sa.func.sum(cost)).where(RUNS.c.job_id == JOBS.c.job_id).scalar_subquery().label(name)
+        for name, cost in ({"gb_hours": RUNS.c.gb_hours} | metrics).items()
+    ]
+    return sa.select(JOBS, *_NAME, *costs).join_from(JOBS, TABLES)
 
 
 def _job_item(row: Any) -> JobItem:  # noqa: ANN401 - a result row
-    return JobItem(job_of(row), row.pool, row.on_pool, row.score, row.cost)
+    return JobItem(
+        job_of(row),
+        row.pool,
+        row.on_pool,
+        row.score,
+        row.cost,
+        gb_hours=row.gb_hours or 0.0,
+        gb_hours_driver=row.gb_hours_driver or 0.0,
+        money=row.money,
+    )
 
 
 def _waiting(row: Any) -> WaitingItem:  # noqa: ANN401 - a result row

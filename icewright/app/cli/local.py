@@ -14,6 +14,7 @@ from icewright.app.doctor import other_names
 from icewright.app.documents import (
     cost_in_money,
     job_document,
+    job_item_document,
     job_row_document,
     plan_document,
     removal_document,
@@ -114,14 +115,18 @@ class LocalBackend:
             query = JobQuery(ref=ref, states=tuple(criteria.states), operation=criteria.operation)
             views = app.runtime.store.views
             items = every_item(lambda after: views.list_jobs(query, None, after, PAGE), criteria.limit)
-            jobs = [item.job for item in items]
-        return [job_row_document(job) for job in jobs if since is None or (job.started or job.created) >= since]
+        return [
+            job_item_document(item)
+            for item in items
+            if since is None or (item.job.started or item.job.created) >= since
+        ]
 
     def show(self, job: str) -> Document:
         """Return a job with its runs, removed snapshots, waiting deletions, log and files."""
         with open_application() as app:
             store, row = app.runtime.store, _job(app, job)
-            return job_row_document(row) | {
+            (item,) = store.views.list_jobs(JobQuery(job_id=row.job_id), None, None, 1).items
+            return job_item_document(item) | {
                 "runs": [dict(run) for run in store.runs.list(row.job_id)],
                 "removed": [removal_document(removal) for removal in store.ledger.removals(row.job_id)],
                 "waiting": [waiting_document(w) for w in store.ledger.pending(row.ref) if w.job_id == row.job_id],

@@ -106,7 +106,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - each is an option, given by its name
     with _progress(names) as progress:
         results = simulate_all(origin, sources, policies, span, slots(config), progress)
     least = least_gb_hours(sources, span) if ORACLE in compared else None
-    price = slots(config).gb_hour_price
+    price = slots(config).gb_hour_price(sources)
     title = f"{origin}: {count(len(sources), 'table')} over {(span.end - span.begin) / timedelta(days=1):.3g} days"
     if picture is not None:
         _draw(picture, title, results)
@@ -253,16 +253,10 @@ def _rounded(value: Any) -> Any:  # noqa: ANN401 - JSON
 
 def _show(title: str, results: Mapping[str, Result], least: float | None, price: float | None) -> None:
     """Print the measures side by side, the GB-hours by operation, and each policy beside cron and the least cost."""
-    from icewright.app.simulating import CRON, MEASURES, gb_hours
+    from icewright.app.simulating import CRON, gb_hours, measured
 
-    lines = [(name, *(measure(result) for result in results.values())) for name, measure in MEASURES]
-    if price is not None:
-        lines[2:2] = [
-            ("money", *(f"{r.gb_hours * price:.2g}" for r in results.values())),
-            ("money with readers", *(f"{r.total_gb_hours * price:.2g}" for r in results.values())),
-        ]
     columns = [output.Column(name, right=True) for name in results]
-    output.rows(title, (output.Column(""), *columns), lines)
+    output.rows(title, (output.Column(""), *columns), measured(results, price))
     operations = dict.fromkeys(op for result in results.values() for op in result.gb_hours_by_operation)
     spent = [
         (op, *(f"{gb_hours(r.gb_hours_by_operation.get(op, 0))} ({r.runs.get(op, 0):,})" for r in results.values()))

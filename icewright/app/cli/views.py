@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from icewright.app import output
-from icewright.app.output import Column, cost, echo, escape, moment, rows, size, styled
+from icewright.app.output import Column, cost, echo, escape, moment, rows, size, spent, styled
 from icewright.core.words import count
 
 Documents = Sequence[Mapping[str, Any]]
@@ -37,6 +37,7 @@ _JOBS = (
     Column("state"),
     Column("trigger", rank=2),
     Column("started (UTC)", rank=3),
+    Column("cost (GBh)", right=True, rank=1),
     Column("summary", wrap=True),
 )
 _FILES = (Column("state"), Column("kind"), Column("size", right=True), "path")
@@ -169,7 +170,8 @@ def show_files(title: str, files: Documents, columns: Sequence[Column | str], *,
 
 def show_jobs(jobs: Documents) -> None:
     """Print the jobs of the history, newest first."""
-    lines = [(j["job_id"], j["table"], j["state"], j["trigger"], moment(j["started"]), j["summary"]) for j in jobs]
+    names = ("job_id", "table", "state", "trigger")
+    lines = [(*(j[name] for name in names), moment(j["started"]), spent(j), j["summary"]) for j in jobs]
     rows("Jobs", _JOBS, lines)
 
 
@@ -178,6 +180,8 @@ def show_job_detail(document: Mapping[str, Any], *, files: bool) -> None:
     job_id, table, state = document["job_id"], document["table"], document["state"]
     by = f"  {document['trigger']} by {escape(document['actor'])}"
     echo(f"[bold]{job_id}[/]  {escape(table)}  {styled(state)}{by}")
+    if took := spent(document):
+        echo(f"cost: {took} GB-hours")
     for run in document["runs"]:
         _show_run(run)
     show_removed(document["removed"], everything=files)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -31,10 +32,11 @@ class Slots:
     limits: Limits = field(default_factory=Limits)
     pools: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def gb_hour_price(self) -> float | None:
-        """Return the price of a GB-hour on the first catalog's pool; None where no price is configured."""
-        return self.limits.money(1.0, next(iter(self.pools.values()), None))
+    def gb_hour_price(self, sources: Sequence[Source]) -> float | None:
+        """Return the price of a GB-hour on the pools of the tables, their mean; None where one has no price."""
+        tables = Counter(self.pools.get(source.ref.catalog) for source in sources)
+        money = [self.limits.money(count, pool) for pool, count in tables.items()]
+        return None if not money or None in money else sum(filter(None, money)) / len(sources)
 
 
 def simulate(

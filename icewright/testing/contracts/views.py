@@ -112,8 +112,9 @@ class ViewsTests(StoreSuite):
 
     def test_savings_are_summed(self, store: Store) -> None:
         """Savings sum the metrics of runs since then in sight, and the cost of failed runs."""
+        costs = {"gb_hours": 0.5, "gb_hours_driver": 0.25, "money": 2.0}
         metrics: dict[Operation, dict[str, float]] = {
-            Operation.COMPACT: {"files_merged": 100, "files_written": 4, "gb_hours": 0.5, "money": 2.0},
+            Operation.COMPACT: {"files_merged": 100, "files_written": 4, **costs},
             Operation.REWRITE_DELETES: {"files_rewritten": 9, "files_written": 3},
             Operation.REWRITE_MANIFESTS: {"manifests_rewritten": 20, "manifests_written": 2},
             Operation.EXPIRE_SNAPSHOTS: {"snapshots_expired": 7, "files_deleted": 30, "bytes_deleted": 2**40},
@@ -126,6 +127,8 @@ class ViewsTests(StoreSuite):
                 run = RunRow(job, committed(operation, "", run_metrics), when, when, "m", "p", {}, {})
                 store.runs.record(run, ref)
             store.jobs.finish(job, JobState.SUCCEEDED, "", when)
+            (item,) = store.views.list_jobs(JobQuery(job_id=job), None, None, 1).items
+            assert {name: getattr(item, name) for name in costs} == costs
         saved = store.views.overview(SALES, NOW - timedelta(days=1)).saved
         assert saved == Savings(5, 0.5, 2.0, 96, 18, 7, 35, 2**40 + 1024)
         assert store.views.overview(None, NOW - timedelta(days=1)).saved.runs == 10

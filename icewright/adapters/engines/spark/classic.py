@@ -229,6 +229,10 @@ class ClassicApplication:
         executors = sum(bool(one.id() != "driver") for one in listed)
         return self._driver_memory + executor * executors
 
+    def driver_gb(self) -> float:
+        """Return the driver's part of that memory: all of it where the driver works without executors."""
+        return self._driver_memory
+
     @cached_property
     def _driver_memory(self) -> float:
         return _gigabytes(self._setting("spark.driver.memory", "1g"))

@@ -87,6 +87,10 @@ class ConnectApplication:
     def memory_gb(self) -> None:
         """Return None: a Connect server does not report what it reserves."""
 
+    def driver_gb(self) -> float:
+        """Return 0: a Connect server does not report what it reserves."""
+        return 0.0
+
     def trouble(self, tag: str) -> str:  # noqa: ARG002
         """Return None: a Connect server does not report why tasks failed."""
         return "the log of the Connect server says why"

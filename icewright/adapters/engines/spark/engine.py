@@ -127,7 +127,7 @@ class SparkEngine:
             done = pool.run(read, tag, require_held)
         except (StatementFailed, IcewrightError) as error:
             raise _translated_error(base, error) from error
-        return answers, done.gb_hours or 0.0
+        return answers, done.charge.gb_hours if done.charge else 0.0
 
     def _work(self, catalog: Catalog, request: StepRequest, step: SparkStep) -> Work:
         """Return the step's work: SQL statements, or Arrow with statements for what Arrow refuses."""
@@ -204,9 +204,11 @@ class SparkEngine:
     def _times(self, started: datetime, answer: StepResult | None = None) -> dict[str, float]:
         """Return the step's duration and GB-hours: by wall time where Spark does not report what it reserves."""
         seconds = (self.clock.now() - started).total_seconds()
-        reserved = answer.gb_hours if answer is not None else None
-        hours = cost.gb_hours(seconds, cost.SPARK_MEMORY_GB) if reserved is None else reserved
+        charge = answer.charge if answer is not None else None
+        hours = cost.gb_hours(seconds, cost.SPARK_MEMORY_GB) if charge is None else charge.gb_hours
         times = {"duration_ms": round(seconds * 1000), "gb_hours": round(hours, 9)}
+        if charge is not None:
+            times["gb_hours_driver"] = round(charge.driver, 9)
         if answer is not None and answer.used_gb_hours is not None:
             times["gb_hours_used"] = round(answer.used_gb_hours, 9)
         return times

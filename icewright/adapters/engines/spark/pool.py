@@ -17,7 +17,7 @@ from icewright.adapters.engines.failures import telling
 from icewright.adapters.engines.spark.classic import ClassicApplication, shortage
 from icewright.adapters.engines.spark.connect import ConnectApplication
 from icewright.adapters.engines.spark.java import java_home
-from icewright.adapters.engines.spark.reservation import Reservation
+from icewright.adapters.engines.spark.reservation import Charge, Reservation
 from icewright.core.errors import Cancelled, EngineUnavailable, IcewrightError, LeaseLost, requires_extra
 from icewright.core.predicates import quoted
 from icewright.ports.work import current_work
@@ -59,6 +59,9 @@ class SparkApplication(Protocol):
 
     def memory_gb(self) -> float | None:
         """Return the memory that driver and executors reserve now; None if unknown."""
+
+    def driver_gb(self) -> float:
+        """Return the driver's part of that memory; 0 if unknown."""
 
     def trouble(self, tag: str) -> str | None:
         """Return why tagged tasks failed; None if none did."""
@@ -134,8 +137,8 @@ class StepResult:
     """The results of the statements of one step, and their cost."""
 
     rows: tuple[Mapping[str, Any], ...]
-    gb_hours: float | None = None  # that the application reserved for the job; None: Spark does not report it
-    used_gb_hours: float | None = None  # that tasks used of them
+    charge: Charge | None = None  # what the application reserved for the job; None: Spark does not report it
+    used_gb_hours: float | None = None  # that tasks used of it
     trouble: str | None = None  # why tasks failed, when files could not be rewritten
     notes: tuple[str, ...] = ()
 
@@ -193,7 +196,7 @@ class SparkPool:
             if self._application is None:
                 since = self.reserved.clock()
                 self._application = self._start()
-                self.reserved.started(self._application.memory_gb(), since)
+                self.reserved.started(self._application.memory_gb(), since, self._application.driver_gb())
             return self._application
 
     def session(self) -> SparkSession:
@@ -223,7 +226,7 @@ class SparkPool:
                         failed = any(row.get(_FAILED) for row in answer.rows)
                         trouble = answer.trouble or (application.trouble(tag) if failed else None)
                         used = application.gb_hours(tag)
-                        return replace(answer, gb_hours=charged(), used_gb_hours=used, trouble=trouble)
+                        return replace(answer, charge=charged(), used_gb_hours=used, trouble=trouble)
                 except (PySparkException, Py4JError, OSError) as error:
                     if not application.alive():
                         raise EngineUnavailable(f"Spark died while it worked: {telling(str(error))}") from error

@@ -189,14 +189,14 @@ def _listed(caller: Caller, query: JobQuery, after: After | None, limit: int) ->
 def _job(item: JobItem) -> models.Job:
     row: JobRow = item.job
     names = ("job_id", "state", "operations", "work", "trigger", "actor", "created", "started", "finished", "summary")
+    costs = ("score", "cost", "gb_hours", "gb_hours_driver", "money")
     return models.Job(
         **{name: getattr(row, name) for name in names},
         table=str(row.ref),
         cancel_requested=row.cancel_requested,
         pool=item.pool,
         on_pool=item.on_pool,
-        score=item.score,
-        cost=item.cost,
+        **{name: getattr(item, name) for name in costs},
     )
 
 

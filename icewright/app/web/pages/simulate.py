@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from icewright.app.simulating import BEGIN, CRON, MEASURES, GeneratedFleet, ReplayedFleet, simulate_all, svg
+from icewright.app.simulating import BEGIN, CRON, GeneratedFleet, ReplayedFleet, measured, simulate_all, svg
 from icewright.app.web.callers import Caller, needs
 from icewright.app.web.pages import policy_form
 from icewright.app.web.pages.forms import Form, Submission, submitted
@@ -72,6 +72,7 @@ class Simulated:
     title: str
     description: str  # of the proposed policy
     results: Mapping[str, Result]
+    price: float | None  # of a GB-hour
     query: Mapping[str, str]  # of the form
 
 
@@ -186,7 +187,8 @@ def run(submission: Annotated[Submission, submitted(Action.POLICIES_PREVIEW)]) -
         if problem.status not in _SHOWN:
             raise
         return _form(caller, query, [problem.detail], problem.status)
-    done = Simulated(caller.principal.name, title, proposed.description, results, query)
+    price = request.slots.gb_hour_price(request.origin.sources())
+    done = Simulated(caller.principal.name, title, proposed.description, results, price, query)
     return redirect(f"{PATH}/{_simulations(caller).keep(done)}")
 
 
@@ -199,7 +201,7 @@ def simulated(simulation: str, caller: Reader) -> Response:
         # the SVG contains its own style
         headers = {**HEADERS, "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}
         return Response(picture, media_type="image/svg+xml", headers=headers)
-    rows = [(title, [describe(result) for result in finished.results.values()]) for title, describe in MEASURES]
+    rows = [(title, cells) for title, *cells in measured(finished.results, finished.price)]
     return _form(
         caller,
         finished.query,

@@ -199,6 +199,9 @@ class Job(BaseModel):
     on_pool: bool = Field(description="whether Spark runs the job")
     score: float
     cost: float = Field(description="GB-hours, as predicted")
+    gb_hours: float = Field(description="what its runs took, as budgets count it")
+    gb_hours_driver: float = Field(description="of these what the driver of Spark reserved")
+    money: float | None = Field(description="what these GB-hours cost; null: no price was configured")
 
 
 class Jobs(BaseModel):
