@@ -326,7 +326,15 @@ def test_the_storage_says_its_own_time(workspace: Workspace) -> None:
 
 @pytest.mark.cases(151)
 @pytest.mark.parametrize(
-    "place", ["warehouse/sales/orders/reports", "warehouse/sales/orders/data/reports", "pool/reports"]
+    "place",
+    [
+        "warehouse/sales/orders/reports",
+        "warehouse/sales/orders/data/reports",
+        "warehouse/sales/orders/data/part=a/reports",
+        "warehouse/sales/orders/other/reports",
+        "pool/reports",
+        "pool/0110/1001/0011/01101001/sales/hidden/part=a",
+    ],
 )
 def test_a_table_that_nobody_named_lies_below_another(workspace: Workspace, place: str) -> None:
     """Its catalog is not configured and its metadata lies elsewhere: its folder, which is not the table's, tells."""
@@ -341,17 +349,14 @@ def test_a_table_that_nobody_named_lies_below_another(workspace: Workspace, plac
     workspace.unregister("sales.hidden", "pond")
     hidden = {workspace.age(path, 9) for path in folder.rglob("*.parquet")}
     state, reason = by_itself(workspace)
-    assert (state, "[unnamed_files]" in reason, str(folder) in reason) == (
-        OperationState.SKIPPED,
-        True,
-        True,
-    ), reason
+    assert (state, "[unnamed_files]" in reason) == (OperationState.SKIPPED, True), reason
+    assert f"file://{folder}".startswith(reason.partition(" lies in ")[2].partition(",")[0])
     assert len(hidden) == 2
     assert all(path.exists() for path in hidden)
 
 
 @pytest.mark.parametrize(
-    "place", ["", "data", "data/the+part=x", "data/0110/1001/0011", "data/0f1e2d3c/x", "old", "old/deeper"]
+    "place", ["", "data", "data/the+part=x", "data/0110/1001/0011", "data/0f1e2d3c", "old", "old/y=1/x=2"]
 )
 def test_what_a_write_left_goes_where_the_table_writes(workspace: Workspace, place: str) -> None:
     """In folders of partitions and hashes, and wherever a file of the table lies, orphans are its own."""

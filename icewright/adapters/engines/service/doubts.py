@@ -8,7 +8,7 @@ tables would create there, and folders without any file of the table need a pers
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from urllib.parse import unquote_plus
 
@@ -69,7 +69,7 @@ class Doubts:
                 "unnamed_files",
             )
         directories = orphans.select(path.str.extract(r"^(.*)/")).to_series().drop_nulls().unique()
-        self._folders.update(folder for one in directories if (folder := self._unusual(one)) is not None)
+        self._folders.update(folder for one in directories for folder in self._unusual(one))
 
     def look_at_folders(self, reached: Callable[[], Iterable[pl.DataFrame]], canonical: Canonical) -> None:
         """Raise `Refused` when orphans lie in a folder of their own, in which the table reaches no file.
@@ -80,10 +80,15 @@ class Doubts:
         if not self._folders:
             return
         inside = sets.with_key(pl.DataFrame({"path": sorted(f"{folder}/x" for folder in self._folders)}), canonical)
-        unknown = {key.removesuffix("x"): path.removesuffix("/x") for path, key in inside.select("path", "key").rows()}
+        unknown = {key.removesuffix("/x"): path.removesuffix("/x") for path, key in inside.select("path", "key").rows()}
+        used = set[str]()
         for chunk in reached():
             keys = sets.with_key(chunk.select("path"), canonical)["key"]
-            unknown = {key: folder for key, folder in unknown.items() if not keys.str.starts_with(key).any()}
+            folders = set(keys.str.extract(r"^(.*)/").drop_nulls())
+            while folders := folders - used:
+                used |= folders
+                folders = {folder.rpartition("/")[0] for folder in folders}
+        unknown = {key: folder for key, folder in unknown.items() if key not in used}
         if unknown:
             folder = min(unknown.values())
             raise Refused(
@@ -92,20 +97,31 @@ class Doubts:
                 "unnamed_files",
             )
 
-    def _unusual(self, directory: str) -> str | None:
-        """Return the topmost folder on the way to a directory that no writer of the table has to use, if there is one.
+    def _unusual(self, directory: str) -> Iterator[str]:
+        """Yield the folders on the way to a directory, from the top, that no writer of the table has to use.
 
-        Writers use `data` and `metadata`, the table's write paths, and in them folders of partitions and of hashes.
+        Writers use `data` and `metadata`, the table's write paths, and in them folders of partitions and of hashes;
+        in these, outside of the location, such as are named as the location's last two (`LocationProviders` of
+        Iceberg). In a folder of another layout they use folders of its partitions too.
         """
         place = next((one for one in self._places if f"{directory}/".startswith(f"{one}/")), None)
         if place is None:
-            return None
+            return
+        location = self._metadata.location.rstrip("/")
         parts = directory[len(place) :].strip("/").split("/")
-        if place == self._metadata.location.rstrip("/") and parts[0] in {"data", "metadata"}:
+        if place == location and parts[0] in {"data", "metadata"}:
             place, parts = f"{place}/{parts[0]}", parts[1:]
-        first = parts[0] if parts else ""
-        usual = not first or _HASHED.fullmatch(first) or unquote_plus(first.partition("=")[0]) in self._fields
-        return None if usual else f"{place}/{first}"
+        context = [] if f"{place}/".startswith(f"{location}/") else location.split("/")[-2:]
+        hashed = unusual = False
+        for part in filter(None, parts):
+            place, (name, partition, _) = f"{place}/{part}", part.partition("=")
+            if _HASHED.fullmatch(part):
+                hashed = True
+            elif hashed and context[:1] == [part]:
+                del context[0]
+            elif unquote_plus(name) not in self._fields and not (unusual and partition):
+                unusual = True
+                yield place
 
     @property
     def _remedy(self) -> str:
