@@ -2,28 +2,31 @@
 
 A table's writer chooses its location and write paths. If they point at a folder of other people's files, these would be
 deleted as orphans. So a place that the table moved to, files that are older than the table or that no writer of Iceberg
-tables would create there, and folders without any file of the table need a person's confirmation (`icewright adopt`).
+tables would create there, and folders in which the table never wrote need a person's confirmation (`icewright adopt`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from urllib.parse import unquote_plus
 
 import polars as pl
 
-from icewright.adapters.engines.service import reachable as sets
 from icewright.adapters.engines.service.reachable import Canonical
 from icewright.core.errors import AccessDenied, Refused
-from icewright.core.table import TableMetadata
+from icewright.core.paths import directory_key
+from icewright.core.table import WRITE_PATHS, TableMetadata
 
 _WRITTEN_BY_TABLES = (
     r"\.(?:parquet|orc|avro|puffin|stats|bin|crc)$|\.metadata\.json(?:\.gz)?$|\.gz\.metadata\.json$|\.tmp$"
 )
 _WRITTEN_BY_JOBS = r"(?:^|/)part-[^/]*$"  # by Hadoop and Spark, where they write files and no table
-_HASHED = re.compile(r"[01]{4}|[0-9a-f]{8}")  # folders of `write.object-storage.enabled`, of today and before 1.8
+# folders of `write.object-storage.enabled`: of Iceberg 1.8 and later, of the first ones, of those between (four bytes)
+_HASHED = re.compile(
+    r"/(?:[01]{4}/[01]{4}/[01]{4}(?:/[01]{8})?|[0-9a-f]{8}|(?=[a-z]*[^a-z/])[A-Za-z0-9_-]{5}[AQgw])(?=/|$)"
+)
 _LOG_LENGTH = 100  # Iceberg's default of write.metadata.previous-versions-max
 _MAX_SKEW = timedelta(hours=1)  # how far our clock may be ahead of the storage's
 
@@ -35,10 +38,9 @@ class Doubts:
         self._metadata = metadata
         self._confirmed = metadata.location in adopted
         self._created = _created(metadata) if by_age else None
-        places = {place.rstrip("/") for place in (metadata.location, *metadata.write_paths)}
-        self._places = sorted(places, key=len, reverse=True)
-        self._fields = {field.name for spec in metadata.specs for field in spec.fields}
-        self._folders: set[str] = set()  # of orphans, where no writer has to put a file of this table
+        shapes = {tuple(field.name for field in spec.fields) for spec in metadata.specs}
+        self._shapes = sorted(shapes - {()}, key=len, reverse=True)
+        self._folders: set[str] = set()  # those of orphans
 
     def moved(self, root: str) -> Refused:
         """Return the error of a place that the table came to after it was first seen."""
@@ -68,64 +70,48 @@ class Doubts:
                 f"nothing is deleted before a person has looked (a dry run lists all) and says {self._remedy}",
                 "unnamed_files",
             )
-        directories = orphans.select(path.str.extract(r"^(.*)/")).to_series().drop_nulls().unique()
-        self._folders.update(folder for one in directories for folder in self._unusual(one))
+        self._folders.update(_folders(orphans))
 
     def look_at_folders(self, reached: Callable[[], Iterable[pl.DataFrame]], canonical: Canonical) -> None:
-        """Raise `Refused` when orphans lie in a folder of their own, in which the table reaches no file.
+        """Raise `Refused` when orphans lie in a folder of their own, in which the table has no file.
 
         It may be the place of a table in a catalog that is not configured, whose metadata lies elsewhere. `reached`
         reads what the table reaches, which is needed where there are such folders alone.
         """
-        if not self._folders:
-            return
-        inside = sets.with_key(pl.DataFrame({"path": sorted(f"{folder}/x" for folder in self._folders)}), canonical)
-        unknown = {key.removesuffix("/x"): path.removesuffix("/x") for path, key in inside.select("path", "key").rows()}
-        used = set[str]()
-        for chunk in reached():
-            keys = sets.with_key(chunk.select("path"), canonical)["key"]
-            folders = set(keys.str.extract(r"^(.*)/").drop_nulls())
-            while folders := folders - used:
-                used |= folders
-                folders = {folder.rpartition("/")[0] for folder in folders}
-        unknown = {key: folder for key, folder in unknown.items() if key not in used}
+        metadata, location = self._metadata, self._metadata.location.rstrip("/")
+        declared = [path for name in WRITE_PATHS if (path := metadata.properties.get(name))]
+        owner = "/".join(location.split("/")[-2:])  # what writers add to a path that many tables share
+        named = [location, f"{location}/data", f"{location}/metadata", *declared, *(f"{p}/{owner}" for p in declared)]
+        known = {self._written_below(folder, canonical) for folder in named}
+        unknown = {base: one for one in self._folders if (base := self._written_below(one, canonical)) not in known}
+        for chunk in reached() if unknown else ():
+            for folder in _folders(chunk):
+                unknown.pop(self._written_below(folder, canonical), None)
         if unknown:
             folder = min(unknown.values())
             raise Refused(
-                f"{self._metadata.ref}: no file of the table lies in {folder}, so that the files there may be another "
+                f"{metadata.ref}: no file of the table lies in {folder}, so that the files there may be another "
                 f"table's, whose catalog is not configured: look at them by a dry run, then say {self._remedy}",
                 "unnamed_files",
             )
 
-    def _unusual(self, directory: str) -> Iterator[str]:
-        """Yield the folders on the way to a directory, from the top, that no writer of the table has to use.
-
-        Writers use `data` and `metadata`, the table's write paths, and in them folders of partitions and of hashes;
-        in these, outside of the location, such as are named as the location's last two (`LocationProviders` of
-        Iceberg). In a folder of another layout they use folders of its partitions too.
-        """
-        place = next((one for one in self._places if f"{directory}/".startswith(f"{one}/")), None)
-        if place is None:
-            return
-        location = self._metadata.location.rstrip("/")
-        parts = directory[len(place) :].strip("/").split("/")
-        if place == location and parts[0] in {"data", "metadata"}:
-            place, parts = f"{place}/{parts[0]}", parts[1:]
-        context = [] if f"{place}/".startswith(f"{location}/") else location.split("/")[-2:]
-        hashed = unusual = False
-        for part in filter(None, parts):
-            place, (name, partition, _) = f"{place}/{part}", part.partition("=")
-            if _HASHED.fullmatch(part):
-                hashed = True
-            elif hashed and context[:1] == [part]:
-                del context[0]
-            elif unquote_plus(name) not in self._fields and not (unusual and partition):
-                unusual = True
-                yield place
+    def _written_below(self, folder: str, canonical: Canonical) -> str:
+        """Return the key of a folder without what writers add below it: hashes, and the folders of one partition."""
+        parts = _HASHED.sub("", canonical(folder.rstrip("/") + "/").rstrip("/")).split("/")
+        for shape in self._shapes:
+            if tuple(unquote_plus(part.partition("=")[0]) for part in parts[-len(shape) :] if "=" in part) == shape:
+                parts = parts[: -len(shape)]
+                break
+        return directory_key("/".join(parts))
 
     @property
     def _remedy(self) -> str:
         return f"`icewright adopt {self._metadata.ref}`"
+
+
+def _folders(files: pl.DataFrame) -> pl.Series:
+    """Return the folders in which the files lie."""
+    return files.select(pl.col("path").str.extract(r"^(.*)/")).to_series().drop_nulls().unique()
 
 
 def _created(metadata: TableMetadata) -> datetime | None:
