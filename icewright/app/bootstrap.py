@@ -246,7 +246,7 @@ def application(
         trigger=Trigger(kind, user(), holder()),
         vacuums=engine.vacuums if any(c.type == "nessie" for c in config.catalogs.values()) else {},
         process_has_ended=is_dead,
-        calibration=Calibration(store.runs, clock),
+        calibration=Calibration(store.runs, clock, {name: entry.pool for name, entry in config.catalogs.items()}),
     )
     alerting = Alerting(open_channels(config.alerts.channels), config.alerts.rules)
     try:

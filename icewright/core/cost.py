@@ -26,9 +26,9 @@ SERVICE_JOB_SECONDS = 0.1
 READ_MB_PER_SECOND = 50.0  # of data files, by one core of the service
 _KEY_FILES_PER_SECOND = 100.0  # small files whose key columns are read
 DELETE_FILE_BYTES = 64 * 1024  # assumed for a position delete file, as facts have no size of it
-LEAST_TABLES = 3  # that must have runs before their median counts as typical
+LEAST_RUNS = 5  # of a table or a pool, from which they teach what runs cost
+_POOL_COUNTS = 2  # runs of a table, as which what its pool has taught counts beside them
 RUNS_LEARNED = 10  # newest runs by which a cost is predicted
-_FITTED = 5  # runs, from which a fixed part is told from one in proportion
 _FIXED_SHARES = (0.0, 0.25, 1.0, 4.0, 16.0)  # times the middle size, which the fixed part may be
 _MAX_CORRECTION = 100.0  # times, up or down, that a prediction may be corrected
 # metrics of a run whose signed sum is the number of files removed
@@ -38,6 +38,29 @@ _REMOVED_FILES: Mapping[Operation, Mapping[str, int]] = {
     Operation.REWRITE_MANIFESTS: {"manifests_rewritten": 1, "manifests_written": -1},
     Operation.EXPIRE_SNAPSHOTS: {"files_deleted": 1, "files_failed": 1},  # failed ones are retried
 }
+
+
+@dataclass(frozen=True, slots=True)
+class CostFit:
+    """What runs take: the cost that the model says and a fixed part, so many times; known between two sizes."""
+
+    fixed: float = 0.0
+    times: float = 1.0
+    least: float = 0.0
+    most: float = math.inf
+
+    def factor(self, modelled: float) -> float:
+        """Return by what to multiply a cost that the model says; sizes beyond those known count as the nearest."""
+        known = min(max(modelled, self.least), self.most)
+        return (1 + self.fixed / known if self.fixed else 1.0) * self.times
+
+
+@dataclass(frozen=True, slots=True)
+class Experience:
+    """What the runs of an operation on all tables of a pool have taught."""
+
+    cost: CostFit | None = None  # None: not known yet
+    benefit: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,37 +114,39 @@ def predicted(due: Due) -> dict[str, float]:
     return metrics
 
 
-def learned(found: Due, recent: Sequence[Mapping[str, float]], typical: Factors) -> Factors:
+def learned(found: Due, recent: Sequence[Mapping[str, float]], pool: Experience) -> Factors:
     """Return the calibration factors after the last runs of the operation on the table, newest first.
 
-    What the newest run saved moves its factor half of the way (in proportion). A table without runs begins with the
-    factors `typical`.
+    What the newest run saved moves its factor half of the way (in proportion). A table with fewer than five runs begins
+    with what the tables of its pool have taught; its own say how many times as much, once most of them agree.
     """
     newest, operation = recent[0] if recent else {}, found.work.operation
-    benefit = _adjusted(newest.get("benefit_factor", typical.benefit), _benefit_ratio(operation, newest))
-    return Factors(
-        _cost_factor(found.cost, [*filter(None, map(_modelled, recent[:RUNS_LEARNED]))], typical.cost), benefit
-    )
+    benefit = _adjusted(newest.get("benefit_factor", pool.benefit), _benefit_ratio(operation, newest))
+    runs = [*filter(None, map(_modelled, recent[:RUNS_LEARNED]))]
+    fit = _fit(runs)
+    if fit is not None:
+        return Factors(_bounded(fit.factor(found.cost)), benefit)
+    of_pool = pool.cost or CostFit()
+    times = [1.0] * (_POOL_COUNTS if pool.cost else 1) + [took / said / of_pool.factor(said) for said, took in runs]
+    return Factors(_bounded(of_pool.factor(found.cost) * median_low(times)), benefit)
 
 
-def _cost_factor(modelled: float, runs: Sequence[tuple[float, float]], typical: float) -> float:
-    """Return by what to multiply a cost that the model says, after runs of which it said one and they took another.
+def _fit(runs: Sequence[tuple[float, float]]) -> CostFit | None:
+    """Return how cost follows size in runs of which the model says one and they took another, the newest first.
 
-    A cold start, or another job beside, makes a run many times as long: one such moves no median. From the fifth run
-    on, a part that is the same in each run, whatever its size, is told from what is in proportion: the part with which
-    the runs scatter least. The newest five say how much it is. Sizes beyond those that ran count as the nearest.
+    A cold start, or another job beside, makes a run many times as long: one such moves no median. The fixed part is
+    that with which the runs scatter least. The newest five say how much it is. Fewer than five tell nothing.
     """
-    if len(runs) < _FITTED:
-        return _bounded(median_low([typical, *(took / said for said, took in runs)]))
+    if len(runs) < LEAST_RUNS:
+        return None
     sizes = [said for said, _ in runs]
     fits: list[tuple[float, float, float]] = []
     for fixed in (share * median(sizes) for share in _FIXED_SHARES):
         times = [math.log(took / (said + fixed)) for said, took in runs]
         scatter = sum(abs(one - median(times)) for one in times)
-        fits.append((scatter, fixed, median(times[:_FITTED])))
+        fits.append((scatter, fixed, median(times[:LEAST_RUNS])))
     _, fixed, times_as_much = min(fits)
-    known = min(max(modelled, min(sizes)), max(sizes))
-    return _bounded((known + fixed) / known * math.exp(times_as_much))
+    return CostFit(fixed, math.exp(times_as_much), min(sizes), max(sizes))
 
 
 def calibrated(due: Due, factors: Factors) -> Due:
@@ -131,26 +156,22 @@ def calibrated(due: Due, factors: Factors) -> Due:
     return replace(due, cost=due.cost * factors.cost, benefit=benefit, files=files, factors=factors)
 
 
-def typical_factors(runs: Iterable[tuple[Operation, Mapping[str, float]]]) -> dict[Operation, Factors]:
-    """Return the median calibration factors by operation, over the newest runs of several tables.
-
-    They correct predictions for a table without runs of its own. With fewer than `LEAST_TABLES` tables they are 1.
-    """
-    costs: defaultdict[Operation, list[float]] = defaultdict(list)
+def experience(runs: Iterable[tuple[Operation, Mapping[str, float]]]) -> dict[Operation, Experience]:
+    """Return what the runs of a pool have taught, by operation, the newest first; fewer than five teach nothing."""
+    costs: defaultdict[Operation, list[tuple[float, float]]] = defaultdict(list)
     benefits: defaultdict[Operation, list[float]] = defaultdict(list)
     for operation, metrics in runs:
         if (cost := _modelled(metrics)) is not None:
-            modelled, took = cost
-            costs[operation].append(took / modelled)
+            costs[operation].append(cost)
         if (ratio := _benefit_ratio(operation, metrics)) is not None:
             benefits[operation].append(metrics.get("benefit_factor", 1.0) * ratio)
     return {
-        operation: Factors(_typical(costs[operation]), _typical(benefits[operation])) for operation in costs | benefits
+        operation: Experience(
+            _fit(costs[operation]),
+            median(benefits[operation]) if len(benefits[operation]) >= LEAST_RUNS else 1.0,
+        )
+        for operation in costs | benefits
     }
-
-
-def _typical(factors: Sequence[float]) -> float:
-    return median(factors) if len(factors) >= LEAST_TABLES else 1.0
 
 
 def _adjusted(factor: float, ratio: float | None) -> float:

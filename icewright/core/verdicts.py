@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from icewright.core.branches import Evaluate, on_all_branches
 from icewright.core.breakers import CLOCK_WENT_BACK, RETRY_UNAVAILABLE, UNAVAILABLE
-from icewright.core.cost import calibrated, learned
+from icewright.core.cost import Experience, calibrated, learned
 from icewright.core.effective import Ignored, Knobs, Origin
 from icewright.core.errors import IcewrightError
 from icewright.core.health import HealthPart, health_parts, overall
@@ -51,7 +51,6 @@ from icewright.core.steps import (
     Blocked,
     Due,
     ExpireSnapshots,
-    Factors,
     NotDue,
     Unsupported,
     Verdict,
@@ -62,7 +61,7 @@ from icewright.core.table import TableFacts, Thresholds
 LATEST_FORMAT = 3
 # `auto`: a partition's target fits its size, so that what nobody writes to never changes its target
 AUTO_TARGETS = tuple((gb * 1024 * MEGABYTE, mb * MEGABYTE) for gb, mb in ((0, 128), (1, 256), (4, 512), (16, 1024)))
-_UNKNOWN: Mapping[Operation, Factors] = MappingProxyType({})
+_UNKNOWN: Mapping[Operation, Experience] = MappingProxyType({})
 REVISIT = timedelta(days=1)  # whatever the verdicts say, a quiet table is looked at again after this
 
 
@@ -121,13 +120,13 @@ def thresholds(knobs: Knobs, table_order: str | None = None) -> Thresholds:
 
 
 def evaluate(
-    facts: TableFacts, knobs: Knobs, history: History, now: datetime, typical: Mapping[Operation, Factors] = _UNKNOWN
+    facts: TableFacts, knobs: Knobs, history: History, now: datetime, pool: Mapping[Operation, Experience] = _UNKNOWN
 ) -> Evaluation:
     """Return every operation's verdict; a fault in one operation does not hide another that is due.
 
-    `typical` are the factors by which predictions are off elsewhere (`core.cost.typical_factors`).
+    `pool` is what runs on all tables of the pool have taught (`core.cost.experience`).
     """
-    verdicts = {op: verdict(op, facts, knobs, history, now, typical=typical) for op in Operation}
+    verdicts = {op: verdict(op, facts, knobs, history, now, pool=pool) for op in Operation}
     scan = history.get(Operation.REMOVE_ORPHANS)
     share = None
     if scan is not None and scan.learned.get("files_scanned"):
@@ -177,7 +176,7 @@ def verdict(
     now: datetime,
     *,
     manual: bool = False,
-    typical: Mapping[Operation, Factors] = _UNKNOWN,
+    pool: Mapping[Operation, Experience] = _UNKNOWN,
 ) -> Verdict:
     """Return one operation's verdict, after the checks that all operations share. `manual` overrides `enabled`."""
     metadata = facts.metadata
@@ -197,7 +196,7 @@ def verdict(
     if not isinstance(found, Due):
         return found
     recent = last.recent if last is not None else ()
-    predicted = calibrated(found, learned(found, recent, typical.get(operation, Factors())))
+    predicted = calibrated(found, learned(found, recent, pool.get(operation, Experience())))
     return predicted if manual else _worth(predicted, knobs)
 
 

@@ -1,33 +1,34 @@
-"""Calibration of cost predictions: factors learned from the runs of all tables, for tables that have no runs."""
+"""Calibration of cost predictions by the runs of all tables of a pool, for tables that have few runs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
-from icewright.core.cost import typical_factors
+from icewright.core.cost import LEAST_RUNS, Experience, experience
 from icewright.core.policy import Operation
-from icewright.core.steps import Factors
 from icewright.ports import Clock, RunHistory
 
-REFRESH_AFTER = timedelta(minutes=10)  # after which the factors are read from the store again
-HISTORY, MAX_RUNS = timedelta(days=30), 300  # age and number of the runs that are read for each operation
+REFRESH_AFTER = timedelta(minutes=10)  # after which the runs are read from the store again
+HISTORY, MAX_TABLES = timedelta(days=30), 60  # age of the runs that are read, and number of tables of each operation
 
 
 @dataclass
 class Calibration:
-    """The typical cost factors, refreshed from the run history every ten minutes."""
+    """What runs on each pool have taught, refreshed from the run history every ten minutes; pools are by catalog."""
 
     runs: RunHistory
     clock: Clock
-    _factors: Mapping[Operation, Factors] = field(default_factory=dict, init=False)
-    _until: datetime = field(default=datetime.min.replace(tzinfo=UTC), init=False)
+    pools: Mapping[str, str]
+    _learned: dict[str, tuple[datetime, Mapping[Operation, Experience]]] = field(default_factory=dict, init=False)
 
-    def __call__(self) -> Mapping[Operation, Factors]:
-        """Return the cost calibration factors per operation."""
-        now = self.clock.now()
-        if now >= self._until:
-            self._factors = typical_factors(self.runs.work_done(now - HISTORY, MAX_RUNS))
-            self._until = now + REFRESH_AFTER
-        return self._factors
+    def __call__(self, catalog: str) -> Mapping[Operation, Experience]:
+        """Return what the runs on the catalog's pool have taught, by operation."""
+        now, pool = self.clock.now(), self.pools.get(catalog, "")
+        read_at, learned = self._learned.get(pool, (None, {}))
+        if read_at is None or now >= read_at + REFRESH_AFTER:
+            catalogs = [name for name, its_pool in self.pools.items() if its_pool == pool]
+            learned = experience(self.runs.work_done(catalogs, now - HISTORY, MAX_TABLES, LEAST_RUNS))
+            self._learned[pool] = now, learned
+        return learned

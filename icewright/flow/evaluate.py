@@ -88,10 +88,10 @@ def _evaluate(
         facts = with_pins(runtime, facts)
         registration = store.registrations.get(ref, metadata.table_uuid)
         sharing = tuple(store.tables.sharing(ref, metadata.location))
-        history, typical = store.runs.history(ref, metadata.table_uuid), runtime.calibration()
+        history, pool = store.runs.history(ref, metadata.table_uuid), runtime.calibration(ref.catalog)
     unseen = unseen_snapshots(metadata, None if registration is None else registration.seen)
     facts = replace(facts, outside=runtime.files.outside(metadata, unseen), sharing=sharing)
-    return evaluate(facts, knobs, history, now, typical)
+    return evaluate(facts, knobs, history, now, pool)
 
 
 def evaluate_and_record(

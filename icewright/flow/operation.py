@@ -236,11 +236,11 @@ class OperationRunner:
         with runtime.store.reading_together():
             facts = with_pins(runtime, facts)
             history = runtime.store.runs.history(request.ref, metadata.table_uuid)
-            typical, manual = runtime.calibration(), request.manual
+            pool, manual = runtime.calibration(request.ref.catalog), request.manual
         self.facts_before = self.facts_before or facts
         if manual:
             history = {operation: last.as_asked() for operation, last in history.items()}
-        judgement = verdict(self.operation, facts, knobs, history, now, manual=manual, typical=typical)
+        judgement = verdict(self.operation, facts, knobs, history, now, manual=manual, pool=pool)
         if not isinstance(judgement, Due):
             self.notes = list(judgement.notes) if isinstance(judgement, NotDue) else []
             return skipped(self.operation, why(judgement), tried=False)

@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 from tenacity import Retrying, retry_if_exception_type, wait_exponential, wait_random
 
 from icewright.core.capacity import Limits
+from icewright.core.cost import Experience
 from icewright.core.errors import StorageUnavailable, UsageError
 from icewright.core.layering import Policy, matches_any
 from icewright.core.policy import Operation
-from icewright.core.steps import Factors
 from icewright.core.table import TableRef
 from icewright.ports import Catalog, CatalogSettings, Clock, Engine, Store, TableFiles, Trigger, Vacuum
 
@@ -57,7 +57,7 @@ def _holder_state_unknown(_holder: str) -> bool:
     return False
 
 
-def _no_factors() -> Mapping[Operation, Factors]:
+def _nothing_learned(_catalog: str) -> Mapping[Operation, Experience]:
     return {}
 
 
@@ -83,8 +83,8 @@ class Runtime:
     vacuums: Mapping[str, Vacuum] = field(default_factory=dict)  # of catalogs with branches
     # whether the process of this name has surely ended
     process_has_ended: Callable[[str], bool] = field(default=_holder_state_unknown)
-    # learned from the runs of all tables
-    calibration: Callable[[], Mapping[Operation, Factors]] = field(default=_no_factors)
+    # learned from the runs of all tables on the pool of a catalog
+    calibration: Callable[[str], Mapping[Operation, Experience]] = field(default=_nothing_learned)
 
     def record_event(self, kind: str, ref: TableRef, details: Mapping[str, Any]) -> None:
         """Record an event of a table in the store and emit it."""

@@ -141,5 +141,10 @@ class RunHistory(Protocol):
     def history(self, ref: TableRef, table_uuid: str) -> History:
         """Return the last run of each operation on the table of this uuid; an earlier table's runs do not count."""
 
-    def work_done(self, since: datetime, most: int) -> Sequence[tuple[Operation, Mapping[str, float]]]:
-        """Return the metrics of committed runs since then: the newest of each table, `most` of each operation."""
+    def work_done(
+        self, catalogs: Sequence[str], since: datetime, tables: int, each: int
+    ) -> Sequence[tuple[Operation, Mapping[str, float]]]:
+        """Return the metrics of committed runs since then in the catalogs, the newest first.
+
+        Of each operation there are the newest runs, `each` of a table, of as many tables as last had one.
+        """

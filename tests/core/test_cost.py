@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from icewright.core import cost, rewriting
-from icewright.core.cost import calibrated, expected_files, learned, predicted, typical_factors
+from icewright.core.cost import Experience, calibrated, expected_files, experience, learned, predicted
 from icewright.core.effective import Knobs
 from icewright.core.health import files_to_save
 from icewright.core.operations import compact
@@ -154,7 +154,7 @@ def _due(cost: float, operation: str = "compact") -> Due:
 )
 def test_predictions_learn(runs: list[dict[str, float]], modelled: float, factor: float) -> None:
     """The median of the last runs corrects the model, within bounds; of five, a part is told that each takes."""
-    assert learned(_due(modelled), runs, Factors()).cost == pytest.approx(factor)
+    assert learned(_due(modelled), runs, Experience()).cost == pytest.approx(factor)
 
 
 @pytest.mark.cases(135)
@@ -171,7 +171,7 @@ def test_predictions_are_within_twice_the_cost_after_five_runs(
     for number in range(405):
         modelled, cold = draw.uniform(smallest, 10), number % every == 0
         took = (modelled * off + 20 * cold) * draw.lognormvariate(0, scatter)
-        factor = learned(_due(modelled), runs, Factors()).cost
+        factor = learned(_due(modelled), runs, Experience()).cost
         if number >= 5 and (not cold or every == 1):
             warm, near = warm + 1, near + (0.5 <= took / (modelled * factor) <= 2)
         runs = [_ran(took, modelled * factor, factor), *runs]
@@ -198,7 +198,7 @@ def test_predictions_are_within_twice_the_cost_after_five_runs(
 )
 def test_what_is_saved_is_learned_too(operation: str, metrics: dict[str, float], factor: float) -> None:
     """As files that went, beside those that were expected to go; a run that saved nothing counts less, not as zero."""
-    assert learned(_due(1.0, operation), [metrics], Factors()).benefit == pytest.approx(factor)
+    assert learned(_due(1.0, operation), [metrics], Experience()).benefit == pytest.approx(factor)
 
 
 def test_a_prediction_is_corrected_and_kept() -> None:
@@ -208,26 +208,29 @@ def test_a_prediction_is_corrected_and_kept() -> None:
     found = calibrated(due, Factors(cost=3.0, benefit=0.5))
     assert (found.benefit, found.cost, found.files) == (60.0, 1.5, 10.0)
     as_said = {**predicted(found), "gb_hours": 1.5, "files_merged": 12, "files_written": 2}
-    assert learned(due, [as_said, as_said], Factors()) == found.factors
+    assert learned(due, [as_said, as_said], Experience()) == found.factors
     unsorted = Due(work, 1.0, 0.5, "unsorted", factors=Factors(benefit=0.2))
-    assert learned(unsorted, [predicted(unsorted)], Factors()).benefit == 0.2
+    assert learned(unsorted, [predicted(unsorted)], Experience()).benefit == 0.2
     orphans = Due(Work(Operation.REMOVE_ORPHANS, ()), 1.0, 0.5, "never scanned")
     assert predicted(orphans).keys() == {"gb_hours_predicted", "cost_factor"}
 
 
-def test_what_is_typical() -> None:
-    """The median of what predictions without any correction were off by, of operations of which three tables tell."""
+def test_what_a_pool_teaches() -> None:
+    """Five runs on any tables tell one without runs what a pool takes: a fixed part, and so many times the model."""
 
     def saved(real: int, said: float, factor: float = 1.0) -> dict[str, float]:
         return {"files_deleted": real, "files_predicted": said, "benefit_factor": factor}
 
-    compactions = [_ran(2.0, 1.0), _ran(9.0, 1.0), _ran(3.0, 2.0, factor=2.0), _ran(0.0, 1.0), {}]
-    expiries = [_ran(5.0, 1.0), _ran(5.0, 1.0) | saved(60, 30.0), saved(8, 2.0, factor=0.5), saved(0, 3.0)]
-    runs = [
-        *((Operation.COMPACT, run) for run in compactions),
-        *((Operation.EXPIRE_SNAPSHOTS, run) for run in expiries),
-    ]
-    assert typical_factors(runs) == {
-        Operation.COMPACT: Factors(cost=3.0),
-        Operation.EXPIRE_SNAPSHOTS: Factors(benefit=2.0),
-    }
+    compactions = [_ran(3 * (12.0 + n), n) for n in (1, 2, 3, 4, 5)]
+    expiries = [saved(8, 2.0, factor=0.5), saved(0, 3.0), *[saved(60, 30.0)] * 3, {}, _ran(0.0, 1.0)]
+    four = [(Operation.COMPACT, run) for run in compactions[:4]]
+    assert experience(four) == {Operation.COMPACT: Experience()}
+    others = [(Operation.EXPIRE_SNAPSHOTS, run) for run in expiries]
+    pool = experience([*four, (Operation.COMPACT, compactions[4]), *others])
+    assert pool[Operation.EXPIRE_SNAPSHOTS] == Experience(benefit=2.0)
+    of_pool = pool[Operation.COMPACT]
+    for modelled in (1.0, 4.0):
+        assert learned(_due(modelled), [], of_pool).cost * modelled == pytest.approx(3 * (12 + modelled))
+    wide = [_ran(6 * (12.0 + n), n) for n in (1, 5, 2)]  # of a table that takes twice as long as others
+    assert learned(_due(4.0), wide, of_pool).cost * 4.0 == pytest.approx(6 * (12 + 4.0))
+    assert learned(_due(4.0), wide[:1], of_pool) == learned(_due(4.0), [], of_pool)  # one may have been a cold start

@@ -81,17 +81,27 @@ class SqlRuns(RunHistory):
         with self.db.reading() as connection:
             return last_runs(connection, (*of_table(ref), JOBS.c.table_uuid == table_uuid))
 
-    def work_done(self, since: datetime, most: int) -> Sequence[tuple[Operation, Mapping[str, float]]]:
-        committed = (RUNS.c.state == OperationState.COMMITTED, RUNS.c.finished >= since)
-        last = sa.select(sa.func.max(RUNS.c.id).label("id")).where(*committed).group_by(RUNS.c.table_id)
+    def work_done(
+        self, catalogs: Sequence[str], since: datetime, tables: int, each: int
+    ) -> Sequence[tuple[Operation, Mapping[str, float]]]:
         runs: list[tuple[Operation, Mapping[str, float]]] = []
+        place = _place(RUNS.c.table_id).label("place")
+        newest = sa.func.max(RUNS.c.id).desc()
         with self.db.reading() as connection:
             for operation in Operation:
-                newest_ids = last.where(RUNS.c.operation == operation).subquery()
-                newest = (
-                    sa.select(RUNS.c.metrics).join(newest_ids, newest_ids.c.id == RUNS.c.id).order_by(RUNS.c.id.desc())
+                committed = (
+                    RUNS.c.state == OperationState.COMMITTED,
+                    RUNS.c.finished >= since,
+                    RUNS.c.operation == operation,
                 )
-                runs += [(operation, metrics) for (metrics,) in connection.execute(newest.limit(most))]
+                of_pool = sa.select(RUNS.c.table_id).join_from(RUNS, TABLES, RUNS.c.table_id == TABLES.c.id)
+                of_pool = of_pool.where(TABLES.c.catalog.in_(catalogs), *committed)
+                last = of_pool.group_by(RUNS.c.table_id).order_by(newest).limit(tables).subquery()
+                placed = sa.select(RUNS.c.id, place).join(last, last.c.table_id == RUNS.c.table_id)
+                placed_runs = placed.where(*committed).subquery()
+                query = sa.select(RUNS.c.metrics).join(placed_runs, placed_runs.c.id == RUNS.c.id)
+                query = query.where(placed_runs.c.place <= each).order_by(RUNS.c.id.desc())
+                runs += [(operation, metrics) for (metrics,) in connection.execute(query)]
         return runs
 
 

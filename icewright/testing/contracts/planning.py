@@ -119,8 +119,8 @@ class RunHistoryTests(StoreSuite):
             (EXPIRE, NOW + timedelta(minutes=1)),
         ]
 
-    def test_calibration_reads_the_newest_run_of_each_table(self, store: Store) -> None:
-        """The newest run of each table counts, though one table has more runs than the limit."""
+    def test_calibration_reads_the_newest_runs_of_each_table(self, store: Store) -> None:
+        """Of each table so many of the newest runs count, of so many tables, in the catalogs of one pool."""
         names = [TableRef("lake", ("sales",), f"t{number}") for number in range(4)]
         record_tables(store, *names)
         for number, ref in enumerate((*names, *[names[0]] * 5)):
@@ -128,7 +128,9 @@ class RunHistoryTests(StoreSuite):
             job_id = start_job(store, ref, now=now)
             store.runs.record(run_row(job_id, COMPACT, now, n=number), ref)
             store.jobs.finish(job_id, JobState.SUCCEEDED, "", now)
-        assert store.runs.work_done(NOW, 3) == [(COMPACT, {"n": 8}), (COMPACT, {"n": 3}), (COMPACT, {"n": 2})]
+        assert store.runs.work_done(["lake"], NOW, 3, 2) == [(COMPACT, {"n": n}) for n in (8, 7, 3, 2)]
+        assert not store.runs.work_done(["other"], NOW, 3, 2)
+        assert store.runs.work_done(["lake"], NOW + timedelta(minutes=8), 3, 2) == [(COMPACT, {"n": 8})]
 
     def test_history_has_the_last_run_of_each_operation(self, store: Store) -> None:
         """The history has state, time, metrics and metadata file of the last run; runs come back in full."""
