@@ -338,7 +338,8 @@ def test_the_storage_says_its_own_time(workspace: Workspace) -> None:
 )
 def test_a_table_that_nobody_named_lies_below_another(workspace: Workspace, place: str) -> None:
     """Its catalog is not configured and its metadata lies elsewhere: its folder, which is not the table's, tells."""
-    workspace.table(write_data_path=f"file://{workspace.home}/pool")
+    by_part = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "part"))
+    workspace.table(spec=by_part, write_data_path=f"file://{workspace.home}/pool")
     folder = workspace.home / place
     pond = workspace.icebergs["pond"]
     pond.create_namespace_if_not_exists("sales")
