@@ -55,6 +55,7 @@ FACTS = sa.Table(
     sa.Column("document", sa.JSON, nullable=False),
 )
 
+_WARNED = sa.text("warning IS NOT NULL")  # of a few verdicts at any time
 VERDICTS = sa.Table(
     "verdicts",
     SCHEMA,
@@ -73,6 +74,7 @@ VERDICTS = sa.Table(
     sa.Column("score", sa.Float),
     sa.Column("warning", Sentence),  # of what it will take from others
     sa.Index("ix_verdicts_verdict", "verdict", "operation", "table_id"),  # covers the counts of verdicts
+    sa.Index("ix_verdicts_warning", "table_id", sqlite_where=_WARNED),
 )
 
 INTENDED = sa.text("intent IS NOT NULL")  # of a few jobs at any time
