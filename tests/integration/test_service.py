@@ -8,7 +8,8 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
@@ -17,13 +18,17 @@ import requests
 import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 
+from icewright.adapters.clock import SystemClock
 from icewright.adapters.store.database import open_database, upgrade
 from icewright.app.bootstrap import Application, application, read_config
 from icewright.app.demo.tables import events, metrics
 from icewright.app.service import Service, running
 from icewright.core.runs import JobState
+from icewright.flow.evaluate import evaluate_due
+from icewright.flow.queue import plan_now
 from tests.cli.workspace import Workspace
 from tests.contracts.bench import new_database
+from tests.flow.bench import detect_due
 
 pytestmark = pytest.mark.external
 GRACE = timedelta(seconds=30)
@@ -54,6 +59,17 @@ def postgres_house(workspace: Workspace, postgres_url: str) -> tuple[Workspace, 
     return workspace, state
 
 
+@dataclass
+class AheadClock(SystemClock):
+    """A clock that is ahead of this machine's."""
+
+    ahead: timedelta = timedelta(0)
+
+    def now(self) -> datetime:
+        """Return the time of the machine, moved ahead."""
+        return super().now() + self.ahead
+
+
 def until(done: Callable[[], bool], seconds: float = 40) -> None:
     """Wait for what the service does."""
     tick = threading.Event()
@@ -81,6 +97,31 @@ def test_it_maintains_by_itself(workspace: Workspace) -> None:
         assert app.runtime.store.processes.list() == []
         assert {job.trigger for job in app.runtime.store.jobs.list()} == {"service"}
     assert workspace("plan", "--json").json["jobs"] == []
+
+
+@pytest.mark.cases(132)
+def test_what_waited_too_long_goes_before_what_is_worth_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With one slot, a table that nobody minds has its turn once its bound is over; within it the others go first."""
+    workspace = Workspace(tmp_path, monkeypatch, capsys)
+    bounds = "limits: {global: 1, max_wait_hours: {low: 30, critical: 90}}\ndetect: {interval_seconds: 1}\n"
+    hot = '{match: "lake.web.hot*", set: {importance: critical}}'
+    workspace.write(bounds + "policy: [{set: {remove_orphans.enabled: false, importance: low}}, " + hot + "]\n")
+    names = ["web.hot1", "web.hot2", "web.hot3", "web.cold"]
+    workspace.make(*(partial(events, name=name, manifests=12, rows_per_file=2) for name in names))
+    clock = AheadClock()
+    with application(read_config(workspace.path), kind="service", clock=clock) as app:
+        runtime, jobs = app.runtime, app.runtime.store.jobs
+        detect_due(runtime)
+        evaluate_due(runtime, ["lake"])
+        for ahead, first in ((29, "hot"), (31, "cold")):
+            clock.ahead = timedelta(hours=ahead)
+            (planned,) = plan_now(runtime, ["lake"]).jobs
+            assert planned.ref.name.startswith(first)
+        with running(app, kind="service", slots=1, grace=GRACE):
+            until(lambda: sum(job.state is JobState.SUCCEEDED for job in jobs.list()) == len(names))
+        assert [job.ref.name for job in jobs.list()][-1] == "cold"
 
 
 def test_a_service_that_only_plans_and_workers_that_only_run(postgres_house: tuple[Workspace, str]) -> None:
