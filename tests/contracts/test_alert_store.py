@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -101,15 +101,36 @@ def test_failures_of_a_table_that_is_another_now(store: SqlStore) -> None:
     assert store.alerts.failures(["lake"]) == []
 
 
+def judge(store: SqlStore, verdicts: Mapping[TableRef, Mapping[str, str]], **values: Mapping[str, str]) -> None:
+    """Record verdicts by table and operation, with more of what the rows hold by operation."""
+    with store.engine.begin() as connection:
+        by_place = {(r.catalog, r.name): r.id for r in connection.execute(sa.select(TABLES))}
+        for ref, of_table in verdicts.items():
+            for operation, verdict in of_table.items():
+                row = {"table_id": by_place[ref.catalog, ref.name], "operation": operation, "verdict": verdict}
+                more = {name: of_operation.get(operation) for name, of_operation in values.items()}
+                connection.execute(sa.insert(VERDICTS).values(**row, reason="encrypted", at=NOW, **more))
+
+
 def test_unsupported_tables(store: SqlStore) -> None:
     """Tables of which no operation is due or not due, and one at least says that it cannot."""
     verdicts = {REF: ("unsupported", "blocked"), OTHER: ("unsupported", "not_due"), POND: ("unsupported", "due")}
     record_all(store, *verdicts)
-    with store.engine.begin() as connection:
-        by_place = {(r.catalog, r.name): r.id for r in connection.execute(sa.select(TABLES))}
-        for ref, (first, second) in verdicts.items():
-            for operation, verdict in ((COMPACT, first), (EXPIRE, second)):
-                row = {"table_id": by_place[ref.catalog, ref.name], "operation": operation, "verdict": verdict}
-                connection.execute(sa.insert(VERDICTS).values(**row, reason="encrypted", at=NOW))
+    judge(store, {ref: {COMPACT: first, EXPIRE: second} for ref, (first, second) in verdicts.items()})
     assert store.alerts.unsupported(["lake", "pond"]) == [(REF, "encrypted")]
     assert store.alerts.unsupported(["pond"]) == []
+
+
+def test_tables_whose_operations_warn(store: SqlStore) -> None:
+    """One of the warnings stands for a table; SQLite finds them by an index of their own, and asks it once."""
+    record_all(store, REF, OTHER)
+    judge(store, {REF: {COMPACT: "due", EXPIRE: "due"}}, warning={COMPACT: "a", EXPIRE: "b"})
+    judge(store, {OTHER: {COMPACT: "due"}})
+    asked = list[tuple[str, Any]]()
+    sa.event.listen(store.engine, "before_cursor_execute", lambda *call: asked.append(call[2:4]))
+    assert (store.alerts.warned(["lake"]), store.alerts.warned(["pond"])) == ([(REF, "a")], [])
+    (statement, values), _ = (call for call in asked if "warning" in call[0])
+    if store.engine.dialect.name == "sqlite":
+        with store.engine.connect() as connection:
+            plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values).all()
+        assert "SCAN verdicts USING INDEX ix_verdicts_warning" in [step[3] for step in plan]
