@@ -25,7 +25,7 @@ UNTESTED: Mapping[Case, str] = {
 def _marks(node: ast.AST) -> Iterator[Case]:
     """What `pytest.mark.cases(...)` names inside of an expression."""
     for call in ast.walk(node):
-        if isinstance(call, ast.Call) and ast.unparse(call.func) == "pytest.mark.cases":
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "cases":
             yield from (value for value in map(ast.literal_eval, call.args) if isinstance(value, int | str))
 
 
@@ -35,7 +35,11 @@ def carried() -> dict[Case, set[str]]:
     found: dict[Case, set[str]] = defaultdict(set)
     for folder in FOLDERS:
         for path in sorted(folder.rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
+            if "cases(" not in (text := path.read_text(encoding="utf-8")):
+                continue
+            body = ast.parse(text, str(path)).body
+            methods = (node for kind in body if isinstance(kind, ast.ClassDef) for node in kind.body)
+            for node in (*body, *methods):
                 if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
                     marked, name = node.decorator_list, f"{path.name}::{node.name}"
                 elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark":

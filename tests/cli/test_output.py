@@ -18,6 +18,8 @@ JOBS = [
         "state": "succeeded",
         "trigger": "cycle",
         "started": "2026-11-24T21:30:05+00:00",
+        "gb_hours": 0.0123 if number else None,
+        "money": None,
         "summary": "compact: rewrote 120 files into 3; expire_snapshots: expired 12 snapshots, deleted 240 files",
     }
     for number in range(2)
@@ -39,7 +41,8 @@ def test_a_history_fits_the_terminal(width: int, capsys: pytest.CaptureFixture[s
     words = {word for line in printed.splitlines() for word in line.split()}
     assert words >= {value for job in JOBS for value in (job["job_id"], job["table"], job["state"])}
     assert words >= set(JOBS[0]["summary"].split())
-    assert ("2026-11-24" in words) is (width > 80)
+    assert ("0.012" in words) is (width > 100)
+    assert ("2026-11-24" in words) is (width > 100)  # ids say it too
 
 
 def test_columns_of_the_highest_rank_go_first() -> None:

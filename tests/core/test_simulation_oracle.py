@@ -31,7 +31,7 @@ OPEN = READS_PER_DAY.default / 24 * opening_gb_hours(Knobs())  # of a file, for 
 SIZES = thresholds(Knobs())
 DAYS = {"monthly-trickle": 15, "hourly-200mb": 15, "daily-stream": 2, "gdpr": 7, "streams": 1.5}
 FROM_ORACLE = 1.5  # times its cost, at most
-SUMS = 8_000_000  # of a search: a fifth of the usual, for a bound that is up to 3 % lower
+SUMS = 2_000_000  # of a search: a twentieth of the usual
 
 
 @pytest.mark.cases(130, 131, 136)
