@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from icewright.app import output
 from icewright.app.cli import views
 from icewright.app.output import Column
 
-JOBS = [
+JOBS: list[dict[str, Any]] = [
     {
         "job_id": f"20261124-213005-{number:08x}",
         "table": "lake.web.sessions" if number else "lake.analytics.clickstream_events",

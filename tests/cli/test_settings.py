@@ -225,6 +225,14 @@ WRONG = {
     "set a bad scope": (("config", "set", "lake..x", "order=canonical"), "names no catalog, namespace or table"),
     "set nothing": (("config", "set", "lake", "order"), "order"),
     "set an unknown knob": (("config", "set", "lake", "odrer=x"), "there is no such knob; did you mean order?"),
+    "an operation for a table": (
+        ("run", "compact"),
+        "compact is an operation, not a table: name it as --op compact",
+    ),
+    "no catalog": (
+        ("explain", "ops.metrics"),
+        "; did you mean lake.ops.metrics?",
+    ),
     "history of nothing": (("history", "lake.ops.metrix"), "the catalog has no such table"),
 }
 
@@ -234,6 +242,9 @@ def test_wrong_calls(workspace: Workspace, arguments: tuple[str, ...], said: str
     """Exit code 2, one message that says what is wrong and what would be right, and nothing on standard output."""
     if "catalog has no such" in said:
         workspace.make(HISTORY)
+    if "did you mean lake." in said:
+        workspace.make(HISTORY)
+        workspace("tables")
     got = workspace(*arguments)
     assert (got.code, got.out) == (2, "")
     assert said in got.err

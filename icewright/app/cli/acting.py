@@ -112,6 +112,8 @@ def run(  # noqa: PLR0913, PLR0917 - an option each
     """
     from icewright.core.policy import Operation
 
+    if stray := [name for name in tables or [] if name in list(Operation)]:
+        raise UsageError(f"{stray[0]} is an operation, not a table: name it as --op {stray[0]}")
     operations = parse_operations("--op", op) or [o for o in Operation if o is not Operation.EXPIRE_ROWS]
     chosen = selection(tables, catalog, every_table)
     request = RunRequest("", operations, split_settings("--set", sets), dry_run, force, files)

@@ -276,16 +276,24 @@ def known_table(app: Application, text: str) -> TableRow:
     from icewright.core.table import TableRef
     from icewright.core.words import near
 
-    ref, runtime = TableRef.parse(text), app.runtime
+    runtime = app.runtime
+    try:
+        ref = TableRef.parse(text)
+    except UsageError as error:  # such as a name without its catalog
+        raise UsageError(f"{error}{near(text, _known_names(app), listed=False)}") from error
     catalog = runtime.catalog(ref)
     row = runtime.store.tables.get(ref)
     if row is None or row.dropped:
         runtime.store.tables.record_listing(ref.catalog, catalog.pointers(), runtime.clock.now())
         row = runtime.store.tables.get(ref)
     if row is None or row.dropped:
-        hint = near(text, [str(r.ref) for r in runtime.store.tables.list(ref.catalog) if not r.dropped], listed=False)
+        hint = near(text, _known_names(app, ref.catalog), listed=False)
         raise UsageError(f"{ref}: the catalog has no such table; `icewright tables` lists what it has{hint}")
     return row
+
+
+def _known_names(app: Application, catalog: str | None = None) -> list[str]:
+    return [str(row.ref) for row in app.runtime.store.tables.list(catalog) if not row.dropped]
 
 
 def write_file(option: str, path: Path, text: str) -> None:

@@ -241,5 +241,5 @@ def _bound(host: str, port: int, *, open_to_others: bool) -> socket.socket:
         dual_stack = address[0] == "::" and socket.has_dualstack_ipv6()
         return socket.create_server((str(address[0]), port), family=family, dualstack_ipv6=dual_stack)
     except OSError as error:
-        reason = error.strerror or str(error)
+        reason = (error.strerror or str(error)).partition(" (while")[0]  # Python repeats the address
         raise ConfigError([f"server: {host}:{port} cannot be listened on: {reason}; correct host or port"]) from error
