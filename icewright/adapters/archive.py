@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -19,7 +19,8 @@ from pyiceberg.io.pyarrow import pyarrow_to_schema, write_file
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField, PartitionFieldValue, PartitionKey, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table, WriteTask
+from pyiceberg.table import Table, TableProperties, WriteTask
+from pyiceberg.table.locations import load_location_provider
 from pyiceberg.transforms import DayTransform
 
 from icewright.core.errors import (
@@ -109,7 +110,7 @@ class IcebergArchive:
         file_schema = pyarrow_to_schema(rows.schema, name_mapping=schema.name_mapping)
         parts = _days(rows, time) if partition_fields else {None: rows}
         writing = uuid4()
-        tasks = (
+        tasks = [
             WriteTask(
                 writing,
                 number,
@@ -120,10 +121,11 @@ class IcebergArchive:
                 else None,
             )
             for number, (day, part) in enumerate(parts.items())
-        )
-        try:
-            return list(write_file(table.io, table.metadata, tasks))
+        ]
+        try:  # one after another, so that nothing writes on after a failure
+            return [file for task in tasks for file in write_file(table.io, table.metadata, iter([task]))]
         except OSError as error:
+            _discard(table, tasks)
             raise StorageUnavailable(f"{self._reason(source)}: its files cannot be written: {_first(error)}") from error
 
     def _append(self, table: Table, batch: Batch, files: list[DataFile]) -> None:
@@ -139,9 +141,7 @@ class IcebergArchive:
                 for file in files:
                     append.append_data_file(file)
         except CommitFailedException as error:
-            for file in files:
-                with suppress(OSError):  # an orphan like others
-                    table.io.delete(file.file_path)
+            _delete(table, [file.file_path for file in files])
             raise CommitConflict(f"{table_name}: somebody else committed: {_first(error)}") from error
         except Exception as error:
             raise CommitStateUnknown(
@@ -160,6 +160,19 @@ class IcebergArchive:
 
     def _reason(self, source: str) -> str:
         return f"archive table {'.'.join((self.catalog, *self.namespace, source))}"
+
+
+def _discard(table: Table, tasks: Sequence[WriteTask]) -> None:
+    """Delete what the tasks wrote, or a part of it: on a full disk, each further try would leave as much again."""
+    places = load_location_provider(table.location(), table.properties)
+    suffix = table.properties.get(TableProperties.WRITE_FILE_FORMAT, "parquet")
+    _delete(table, [places.new_data_location(t.generate_data_file_filename(suffix), t.partition_key) for t in tasks])
+
+
+def _delete(table: Table, paths: Sequence[str]) -> None:
+    for path in paths:
+        with suppress(OSError):  # an orphan like others
+            table.io.delete(path)
 
 
 def _holds(table: Table, batch: Batch) -> bool:

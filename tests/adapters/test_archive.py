@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import date, timedelta
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -15,10 +18,18 @@ from pyiceberg.transforms import DayTransform, IdentityTransform
 
 from icewright.adapters.archive import IcebergArchive
 from icewright.adapters.catalogs.translate import pyiceberg_properties, sql_catalog
-from icewright.core.errors import CatalogUnavailable, CommitConflict, CommitStateUnknown, InvariantViolated, Refused
+from icewright.core.errors import (
+    CatalogUnavailable,
+    CommitConflict,
+    CommitStateUnknown,
+    InvariantViolated,
+    Refused,
+    StorageUnavailable,
+)
 from icewright.ports import Batch
 from icewright.ports.archive import BATCH_ID
 from icewright.testing import NOW
+from tests.integration.disks import full_disk
 
 NAME = ("ops", "history", "events")
 
@@ -219,3 +230,29 @@ def test_a_catalog_that_does_not_answer(tmp_path: Path) -> None:
         away.write(batch(), rows(batch()))
     assert "hush-4711" not in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_disk_without_room(tmp_path: Path) -> None:
+    """Nothing of the batch stays on it, so that tries take no room; once there is room, the batch is there once."""
+    where = {"uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/disk/warehouse"}
+    properties = pyiceberg_properties(sql_catalog("lake", where))
+    full, noise = opened(properties), Random(1)
+    large = rows(batch(), details=["small", noise.randbytes(2_500_000).hex(), "small"])
+    with full_disk(tmp_path / "disk", os.getpid()) as disk:
+        full.write(batch("b0"), rows(batch("b0")))
+        before = files(tmp_path / "disk")
+        disk.fill()
+        for _ in range(2):
+            with pytest.raises(StorageUnavailable, match=rf"its files cannot be written: .*{disk.message}"):
+                full.write(batch(), large)
+            assert files(tmp_path / "disk") - before <= {tmp_path / "disk" / "filler"}
+        disk.free()
+        full.write(batch(), large)
+        with closing(SqlCatalog("lake", **properties)) as catalog:
+            assert there(catalog) == [(name, number) for name in ("b0", "b1") for number in range(3)]
+    full.close()
+
+
+def files(folder: Path) -> set[Path]:
+    """All files below a folder."""
+    return {path for path in folder.rglob("*") if path.is_file()}
