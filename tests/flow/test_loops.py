@@ -306,9 +306,13 @@ def test_a_queued_job_is_cancelled_at_once(bench: Bench) -> None:
     assert Planning(runtime).due() == 1
 
 
-@pytest.mark.parametrize("others_die", [False, True])
-def test_a_table_whose_jobs_end_their_process_is_paused(bench: Bench, *, others_die: bool) -> None:
-    """After ten in a row, but not while processes that run none of its jobs die as well: then it is not the cause."""
+@pytest.mark.parametrize("others", ["live", "die here", "die elsewhere"])
+def test_a_table_whose_jobs_end_their_process_is_paused(bench: Bench, others: str) -> None:
+    """After ten in a row, but not while processes that run none of its jobs die as well: then it is not the cause.
+
+    Those of another host have died when they are silent for longer than a lease.
+    """
+    others_die, elsewhere = others != "live", ["idle0"] if others == "die elsewhere" else []
     bench.table()
     for number in range(MAX_INTERRUPTED):
         (row,) = bench.store.tables.list() or (None,)
@@ -321,7 +325,7 @@ def test_a_table_whose_jobs_end_their_process_is_paused(bench: Bench, *, others_
             bench.store.processes.record_heartbeat(ProcessRow(f"idle{number}", "worker", died, died, 1, {}))
         alive = bench.clock.now()
         bench.store.processes.record_heartbeat(ProcessRow("alive", "worker", alive, alive, 1, {}))
-        dead = replace(runtime, process_has_ended=lambda holder: holder != "alive")
+        dead = replace(runtime, process_has_ended=lambda holder: holder not in ("alive", *elsewhere))
         assert reconcile_interrupted(dead) == [f"{job.ref}: job {job.job_id} was interrupted"]
         bench.clock.advance(minutes=1)
     (row,) = bench.store.tables.list()
