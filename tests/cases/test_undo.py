@@ -29,7 +29,7 @@ from icewright.flow.evaluate import evaluate_due, evaluate_table
 from icewright.flow.reconcile import reconcile_interrupted
 from icewright.flow.undo import give_up, release_abandoned_undos, undo
 from icewright.ports import LedgerState, RestoreSnapshots
-from tests.cases.workspace import EXPIRE, NAME, ORPHANS, Workspace, ref
+from tests.cases.workspace import EXPIRE, NAME, ORPHANS, Workspace, edit, ref
 from tests.faults.interceptors import Call, Hook, tapped
 
 KEPT_APART = ("metadata-log", "last-updated-ms")  # what each commit writes
@@ -305,6 +305,24 @@ def test_another_table_of_the_name(workspace: Workspace) -> None:
     with pytest.raises(TableReplaced, match="another table"):
         undo(workspace.app.runtime, job_id)
     assert document(workspace) == after
+    assert states(workspace, job_id) == {LedgerState.PLANNED}
+
+
+def test_what_cannot_return_any_more_when_it_is_committed(workspace: Workspace) -> None:
+    """The table began anew after the undo had looked at it: the commit refuses, and the files wait as before."""
+    history(workspace)
+    job_id = expired(workspace)
+
+    def begins_anew(call: Call) -> Any:
+        done = call.go()
+        if str(call) == "catalog.restorable":
+            edit(workspace.metadata_file(), lambda document: document.update({"last-sequence-number": 0}))
+        return done
+
+    files = workspace.files()
+    with taps(workspace, begins_anew), pytest.raises(Refused, match="which began anew"):
+        undo(workspace.app.runtime, job_id)
+    assert workspace.files() == files
     assert states(workspace, job_id) == {LedgerState.PLANNED}
 
 
