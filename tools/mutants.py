@@ -70,7 +70,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {  # each with a small set of fast test
         "tests/cases/test_orphan_doubts.py",
         "tests/cases/test_attack.py",
     ),
-    f"{_SERVICE}/registry.py": _OTHERS,
+    f"{_SERVICE}/registry.py": ("tests/adapters/test_registry.py", *_OTHERS),
     f"{_SERVICE}/deletion.py": (
         "tests/cases/test_open_world.py",
         "tests/cases/test_refusals.py",

@@ -97,10 +97,10 @@ class MemoryCatalog:
         return [Pointer(neighbour.ref, neighbour.metadata_location) for neighbour in self.beyond]
 
     def neighbour(self, pointer: Pointer) -> table.TableMetadata:
-        """Return the table of `beyond` with this metadata file."""
+        """Return the table of `beyond` with this metadata file, under the pointer's name."""
         for neighbour in self.beyond:
             if neighbour.metadata_location == pointer.metadata_location:
-                return neighbour
+                return replace(neighbour, ref=pointer.ref)
         raise MetadataUnreadable(f"{pointer.ref}: there is no {pointer.metadata_location}")
 
     def restorable(self, base: table.TableMetadata, change: RestoreSnapshots) -> str:
