@@ -97,9 +97,11 @@ class Bench:
         policy = replace(self.runtime.policy(), command=dict(knobs))
         return replace(self.runtime, policy=lambda: policy)
 
-    def run(self, name: str, operation: Operation, knobs: Mapping[str, Any], *, dry_run: bool = False) -> Outcome:
-        """One operation by hand, with these knobs."""
-        request = Request(self.ref(name), (operation,), manual=True, dry_run=dry_run)
+    def run(
+        self, name: str, operation: Operation, knobs: Mapping[str, Any], *, dry_run: bool = False, manual: bool = True
+    ) -> Outcome:
+        """One operation by hand, or by itself, with these knobs."""
+        request = Request(self.ref(name), (operation,), manual=manual, dry_run=dry_run)
         runtime = self.with_knobs(knobs)
         detect(runtime, ["lake"])  # a table that the store does not know cannot be claimed
         result = execute(runtime, request)

@@ -81,6 +81,27 @@ def test_finds_what_spark_finds(
     check(bench, name, planted | {p for p in unlogged if p.name != current})
 
 
+@pytest.mark.nightly
+@pytest.mark.cases(151)
+@pytest.mark.parametrize("hashed", [False, True], ids=["folders", "hashes"])
+def test_what_crashed_jobs_left_goes_by_itself(hashed: bool, bench: Bench, new_name: Callable[[str], str]) -> None:
+    """Nobody has to say a word where Spark's jobs have died, in whatever partition: it is what Spark finds too."""
+    name = new_name("orphans")
+    # whose log does not say that the table is younger than what it left
+    properties = {"write.object-storage.enabled": str(hashed).lower(), "write.metadata.previous-versions-max": "1"}
+    insert(bench, create(bench, name, "id int, part string, k int", "part, bucket(4, k)", properties), "(1, 'a', 1)")
+    folder = bench.folder(name)
+    make_old(folder)
+    (live,) = (folder / "data").rglob("*.parquet")
+    partition = live.relative_to(folder).parent
+    other = str(partition).replace("part=a", "part=never+seen").replace("k_bucket=0", "k_bucket=3")
+    left = plant(folder, *(f"{place}/00000-9-{live.name}" for place in (partition, other, "data")))
+    assert by_spark(bench, name) == paths(map(str, left))
+    done = bench.run(name, Operation.REMOVE_ORPHANS, OLD, manual=False)
+    assert paths(f.path for f in done.files) == paths(map(str, left)), done
+    assert bench.read(name)["main"][0] == 1
+
+
 @pytest.mark.cases(54)
 def test_version_hint_is_kept(bench: Bench, new_name: Callable[[str], str]) -> None:
     """The hint of Hadoop tables names the current metadata: it is no orphan, though no metadata names it."""
