@@ -212,6 +212,24 @@ def test_an_evaluation_probes_the_storage_where_no_job_is_due(bench: Bench) -> N
     assert (bench.store.breakers.list(), bench.asked) == ([], [])
 
 
+def test_an_evaluation_leaves_a_catalog_that_another_process_probes(bench: Bench) -> None:
+    """It puts its table off; when that probe has not ended in its time, this one reads the table and ends the wait."""
+    runtime, ref = bench.runtime(), bench.table()
+    detect_due(runtime)
+    bench.catalog.down = CatalogUnavailable("refused")
+    bench.clock.advance(minutes=2)
+    detect_due(runtime)
+    bench.catalog.down = None
+    for probed, left in ((True, ["catalog lake"]), (False, [])):
+        bench.clock.advance(minutes=11)
+        now = bench.clock.now()
+        assert not probed or bench.store.breakers.claim_probe("catalog lake", now, now + timedelta(minutes=10))
+        bench.store.tables.schedule_evaluation([ref], now)
+        evaluate_due(runtime, ["lake"])
+        assert [breaker.resource for breaker in bench.store.breakers.list()] == left
+        assert [row.evaluated_at is None for row in bench.store.tables.list()] == [probed]
+
+
 def test_a_failing_resource_raises_one_alert(bench: Bench) -> None:
     """However many tables wait, and it resolves itself."""
     bench.limits = bench.limits.__class__(total=9)
