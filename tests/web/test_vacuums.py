@@ -87,6 +87,8 @@ def test_the_page_asks_before_it_vacuums(served: Served) -> None:
     assert "No vacuum yet" in client.get(PAGE, headers=BROWSER).text
     form = {"csrf": token_of(client, PAGE), "catalog": "lake"}
     asks = client.post("/do/vacuum", data=form, headers=BROWSER).text
+    assert "<dt>Tables</dt><dd>1</dd>" in asks
+    assert "num_" not in asks
     assert "nothing is changed yet" in asks
     assert served.bench.store.jobs.list() == []
     assert "has begun" in client.post("/do/vacuum", data=form | {"how": "confirmed"}, headers=BROWSER).text
