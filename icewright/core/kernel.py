@@ -38,10 +38,10 @@ EQUAL = "Arrow does all that the table has as Spark does"
 
 @dataclass(frozen=True, slots=True)
 class ArrowLimit:
-    """What Arrow does of one matter, and the reason that verdicts and jobs name where Spark rewrites for more."""
+    """A limit of the Arrow engine: what it supports, and why Spark rewrites a table beyond it."""
 
-    arrow: str
-    reason: str  # braces stand for what the table has
+    arrow: str  # what it supports
+    reason: str  # as verdicts and jobs say it; braces stand for what the table has
 
     def __call__(self, found: str = "") -> str:
         """Return the reason for what was found."""

@@ -1,17 +1,22 @@
-"""Recovery points: tags made and retired in one commit. No file is written or deleted but the table's metadata."""
+"""Recovery points: tags made and retired in one commit, which writes no file but the table's metadata; their costs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
 
+import polars as pl
+
+from icewright.adapters.engines.service import reachable as sets
 from icewright.core.errors import InvariantViolated
 from icewright.core.policy import Operation
-from icewright.core.recovery import points
+from icewright.core.recovery import PointCosts, points
 from icewright.core.runs import Outcome, committed
 from icewright.core.steps import TagRecoveryPoints
+from icewright.core.table import TableMetadata
 from icewright.core.verify import identity_violations, ref_violations
 from icewright.core.words import count
-from icewright.ports import Catalog, Clock, SetRefs, StepRequest
+from icewright.ports import Catalog, Clock, SetRefs, StepRequest, TableFiles
 
 
 @dataclass(frozen=True)
@@ -42,3 +47,29 @@ class RecoveryPointsInService:
                 *(f"{gone} {point.name} of snapshot {point.snapshot_id}" for point in step.retire),
             ),
         )
+
+
+def point_costs(
+    files: TableFiles, metadata: TableMetadata, kept: AbstractSet[int], gone: AbstractSet[int]
+) -> PointCosts:
+    """Return the bytes that the snapshots `kept` alone need, when those that are `gone` go with them."""
+    kept_snapshots = [s for s in metadata.snapshots if s.snapshot_id in kept]
+    if not kept_snapshots:
+        return PointCosts(0, {})
+    rest = replace(metadata, snapshots=tuple(s for s in metadata.snapshots if s.snapshot_id not in kept | gone))
+    others = sets.manifests_of(files, rest.snapshots)
+    manifests = sets.without(sets.manifests_of(files, kept_snapshots), others, files.canonical)
+    lists = [
+        sets.manifests_of(files, [s]).select("path", pl.lit(s.snapshot_id).alias("snapshot")).unique()
+        for s in kept_snapshots
+    ]
+    named = sets.as_files(manifests).with_columns(manifest=pl.col("path")).drop("kind")
+    content = [
+        frame.select("path", "bytes", manifest=pl.lit(manifests["path"]).gather(pl.col("manifest")))
+        for frame in sets.content_by_manifest(files, manifests)
+    ]
+    needed = pl.concat([named, *content]).join(pl.concat(lists), left_on="manifest", right_on="path")
+    needed = needed.select("path", "bytes", "snapshot").unique()
+    needed = sets.unreached(needed, sets.reached(files, rest, others), files.canonical)
+    single = needed.filter(pl.len().over("path") == 1).group_by("snapshot").agg(pl.col("bytes").sum())
+    return PointCosts(int(needed.unique("path")["bytes"].sum()), dict(single.iter_rows()))
