@@ -24,6 +24,10 @@ _CATALOG_FAILS = re.compile(  # of a REST server, a database and a metastore
 _UNKNOWN_COMMIT = "CommitStateUnknownException"
 _PROCESS_DIED = ("Python worker exited unexpectedly", "ExecutorLostFailure")
 PROCESS_DIED = "a process of a task died, perhaps for lack of memory (spark.executor.memoryOverhead)"
+_AWAY = re.compile(  # of a Connect server behind an address that others answer, or that began anew; of a stopped driver
+    r"StatusCode\.UNAVAILABLE|INVALID_HANDLE\.SESSION_|SparkContext was shut down|stopped SparkContext"
+)
+_DETAILS = re.compile(r'^\s*details = "(.*)"$', re.MULTILINE)  # of an error of gRPC
 _PYTHON_ERROR = re.compile(r"[A-Za-z_][\w.]*(?:: |$)")  # an exception's name and message
 _LONGEST = 500
 
@@ -55,10 +59,17 @@ def is_death(message: str) -> bool:
     return any(sign in message for sign in _PROCESS_DIED)
 
 
+def is_away(message: str) -> bool:
+    """Return whether the error says that the Spark application is gone, though something may answer at its address."""
+    return _AWAY.search(message) is not None
+
+
 def telling(message: str) -> str:
     """Return the message of a JVM error's cause, or of a task's Python error, without stack traces."""
     if is_death(message):  # whose cause is an end of file
         return PROCESS_DIED
+    if details := _DETAILS.search(message):
+        return details[1][:_LONGEST]
     lines = [line.strip() for line in message.splitlines() if line.strip() and not line.strip().startswith("at ")]
     frames = [number for number, line in enumerate(lines) if line.startswith("File ")]
     if "PythonException" in message and frames:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from icewright.adapters.engines.arrow.executors import environment_mismatch
-from icewright.adapters.engines.failures import telling
+from icewright.adapters.engines.failures import is_away, telling
 from icewright.adapters.engines.spark.classic import ClassicApplication, shortage
 from icewright.adapters.engines.spark.connect import ConnectApplication
 from icewright.adapters.engines.spark.java import java_home
@@ -228,7 +228,7 @@ class SparkPool:
                         used = application.gb_hours(tag)
                         return replace(answer, charge=charged(), used_gb_hours=used, trouble=trouble)
                 except (PySparkException, Py4JError, OSError) as error:
-                    if not application.alive():
+                    if is_away(str(error)) or not application.alive():
                         raise EngineUnavailable(f"Spark died while it worked: {telling(str(error))}") from error
                     raise StatementFailed(str(error)) from error
 

@@ -1,0 +1,48 @@
+"""Whose fault an error of Spark is: that of the table at work, or of the pool that everybody shares."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from unittest.mock import MagicMock
+
+import pytest
+from pyspark.errors import PySparkException
+
+from icewright.adapters.engines.spark.pool import SparkPool, StatementFailed, StepResult
+from icewright.core.errors import EngineUnavailable
+
+UNAVAILABLE = """\
+<_MultiThreadedRendezvous of RPC that terminated with:
+\tstatus = StatusCode.UNAVAILABLE
+\tdetails = "failed to connect to all addresses; last error: UNAVAILABLE: ipv4:127.0.0.1:43765: Socket closed"
+\tdebug_error_string = "UNAVAILABLE:failed to connect"
+>"""  # as the client of Connect says it
+
+
+@pytest.mark.cases(113)
+@pytest.mark.parametrize(
+    ("message", "error", "told"),
+    [
+        (UNAVAILABLE, EngineUnavailable, "Spark died while it worked: failed to connect to all addresses; last error"),
+        (
+            "[INVALID_HANDLE.SESSION_CHANGED] The existing Spark server driver instance has restarted.",
+            EngineUnavailable,
+            "restarted",
+        ),
+        ("Job 3 cancelled because SparkContext was shut down", EngineUnavailable, "SparkContext was shut down"),
+        ("[DIVIDE_BY_ZERO] Division by zero.", StatementFailed, "DIVIDE_BY_ZERO"),
+    ],
+    ids=["away", "began anew", "stopped", "of the statement"],
+)
+def test_a_server_that_goes_behind_an_address_that_answers(
+    tmp_path: Path, message: str, error: type[Exception], told: str
+) -> None:
+    """A load balancer accepts connections all the same; the pool is at fault, and no table."""
+    pool = SparkPool("far", "", {}, {}, (), None, tmp_path, tmp_path / "log", remote="sc://balancer:15002")
+    pool._application = MagicMock()  # which answers that it lives
+
+    def work(_session: object) -> StepResult:
+        raise PySparkException(message)
+
+    with pytest.raises(error, match=told):
+        pool.run(work, "job", lambda: None)
