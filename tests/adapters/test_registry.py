@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -22,8 +23,9 @@ from icewright.core.errors import (
 from icewright.core.paths import directory_key
 from icewright.core.places import Spelling
 from icewright.core.table import Snapshot, TableMetadata, TableRef
-from icewright.ports import Catalog, Dataset, Pointer, Registration, TableFiles
+from icewright.ports import Catalog, Dataset, Pointer, Registration, TableFiles, deadlines
 from icewright.ports.deadlines import CatalogCalls
+from icewright.ports.work import WorkerThreads
 from icewright.testing import FixedClock, MemoryCatalog
 from icewright.testing.builders import NOW, REF, metadata
 
@@ -36,7 +38,7 @@ class Links:
 
     links: Mapping[str, str] = field(default_factory=dict)
     folders: Mapping[TableRef, Sequence[str]] = field(default_factory=dict)
-    broken: dict[TableRef, IcewrightError] = field(default_factory=dict)
+    broken: dict[TableRef | str, IcewrightError] = field(default_factory=dict)  # by name or metadata file
     asked: dict[TableRef, list[int]] = field(default_factory=dict)  # the snapshots whose manifests were looked at
 
     def canonical(self, folder: str) -> str:
@@ -50,8 +52,8 @@ class Links:
     def outside(self, table: TableMetadata, snapshots: Sequence[Snapshot]) -> Sequence[str]:
         """Return the folders outside the table's places."""
         self.asked.setdefault(table.ref, []).extend(s.snapshot_id for s in snapshots)
-        if table.ref in self.broken:
-            raise self.broken[table.ref]
+        if error := self.broken.get(table.ref) or self.broken.get(table.metadata_location):
+            raise error
         return tuple(self.folders.get(table.ref, ()))
 
 
@@ -69,7 +71,7 @@ class Recorded:
 
     def record(self, registrations: Sequence[Registration], now: datetime) -> None:
         """Keep what was read."""
-        assert now == NOW
+        assert now >= NOW
         self.written.append(registrations)
         self.rows |= {one.key: one for one in registrations}
 
@@ -82,10 +84,11 @@ class Metastore(MemoryCatalog):
     """A catalog that lists datasets of other formats too."""
 
     datasets: Sequence[Dataset] = ()
+    stale: Sequence[Pointer] | None = None  # what it lists, if not what it has
 
     def listing(self) -> tuple[Sequence[Pointer], Sequence[Dataset]]:
         """Return tables and datasets."""
-        return self.pointers(), self.datasets
+        return self.pointers() if self.stale is None else self.stale, self.datasets
 
 
 @dataclass
@@ -142,14 +145,19 @@ def test_every_catalog_and_server_is_asked_who_else_is_there() -> None:
     world, own = World(), metadata()
     world.lake.put(own)
     world.pond.put(guest())
+    world.lake.beyond.append(guest("near", TableRef("branch", ("sales",), "near"), "s3://lake/near"))
     world.pond.beyond.append(guest("far", TableRef("branch", ("sales",), "far"), "s3://pond/far"))
     world.pond.datasets = [Dataset(TableRef("pond", ("hive",), "logs"), ("s3://lake/logs", "s3://lake/more"))]
     world.files = Links(folders={POND: ["s3://lake/sales/orders/data"]})
     world.registry.files = cast("TableFiles", world.files)
     others = world.others(own)
     format_of_others = "pond.hive.logs (a table of another format at s3://lake/logs, s3://lake/more)"
-    assert set(others) == {"pond.sales.guest", "branch.sales.far", format_of_others}
-    assert {str(one): one.via for one in others.values()} == dict.fromkeys(others, "pond")
+    assert set(others) == {"pond.sales.guest", "branch.sales.far", "branch.sales.near", format_of_others}
+    assert {str(one): one.via for one in others.values()} == dict.fromkeys(others, "pond") | {
+        "branch.sales.near": "lake"
+    }
+    dataset = others[format_of_others].registration
+    assert (dataset.table_uuid, dataset.metadata_location) == ("", "")
     assert {place.folder for place in others["pond.sales.guest"].folders} == {"/sales/orders/data/"}
     assert [one.is_dataset for one in others.values()].count(True) == 1
     assert folders(others[format_of_others]) == {"/logs/", "/more/"}
@@ -168,13 +176,17 @@ def test_only_tables_that_moved_are_read_and_recorded() -> None:
     """A second question reads nothing and writes nothing; a commit elsewhere makes that table alone be read again."""
     world, own = World(), metadata()
     world.lake.put(own)
+    world.around(own)
     world.pond.put(guest())
     world.around(own)
-    assert {key[0] for key in world.recorded.rows} == {REF, POND}
+    assert [key[0] for key in world.recorded.rows] == [REF, POND]
     world.files.asked.clear()
-    assert len(world.recorded.written) == 1
-    world.around(own)
-    assert (world.files.asked, len(world.recorded.written)) == ({}, 1)
+    assert set(world.others(own)) == {"pond.sales.guest"}
+    assert (world.files.asked, len(world.recorded.written)) == ({}, 2)
+    world.around(world.lake.concurrently(REF))
+    assert (set(world.files.asked), len(world.recorded.written)) == ({REF}, 2)
+    world.lake.put(own)
+    world.files.asked.clear()
     world.pond.concurrently(POND, location="s3://pond/moved")
     moved = world.others(own)["pond.sales.guest"]
     assert set(world.files.asked) == {POND}
@@ -207,6 +219,7 @@ def test_the_snapshots_since_the_last_look_are_looked_at() -> None:
         (metadata(ref=TableRef("lake", ("sales",), "old name"), location="s3://pond/once"), True),
         (metadata(table_uuid="its predecessor", location="s3://pond/once"), True),
         (guest("a neighbour", TableRef("lake", ("sales",), "else"), "s3://pond/once"), False),
+        (guest("a nested one", TableRef("lake", ("sales",), "else"), "s3://lake/sales/orders/inner"), False),
     ],
 )
 def test_a_catalog_that_does_not_answer_is_missed_where_its_tables_could_be(seen: TableMetadata, waits: bool) -> None:
@@ -294,13 +307,12 @@ def test_what_cannot_be_read_keeps_its_place() -> None:
         assert (one.problem, one.is_dropped, one.via) == ("cut short", False, "pond")
         assert folders(one) >= {"/sales/guest/", "/moved/"}
         assert one.registration.table_uuid == "guest"
-    assert len(world.files.asked[POND]) > 0
+        assert one.registration.metadata_location == world.pond.tables[POND].metadata_location
+        assert set(one.registration.places) >= {"s3://pond/sales/guest", "s3://pond/moved"}
     del world.files.broken[POND]
-    assert world.around(own).others[0].problem
     world.clock.advance(minutes=4, seconds=59)
     assert world.around(own).others[0].problem
-    world.clock.time = NOW
-    world.registry._problems.clear()
+    world.clock.advance(seconds=1)
     assert not world.around(own).others[0].problem
 
 
@@ -332,17 +344,63 @@ def test_a_table_whose_evaluation_killed_a_process_is_not_read() -> None:
 
 
 def test_a_storage_that_is_away_is_not_waited_for_table_by_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After so many failures in a row no further table of the place is read; one that answers ends the row."""
-    monkeypatch.setattr(module, "_READERS", 1)
+    """After so many failures in a row no further table of the place is read; any other answer ends the row."""
+    monkeypatch.setattr(module, "_READERS", 3)
+    monkeypatch.setattr(module, "WorkerThreads", lambda _: WorkerThreads(1))
     world, own = World(), metadata()
     world.lake.put(own)
-    for number in range(3):
-        ref = TableRef("pond", ("sales",), f"t{number}")
+    away, cut = StorageUnavailable("away"), MetadataUnreadable("cut")
+    for number, answer in enumerate([away, away, cut, away, away, None, away, away, away, away, away]):
+        ref = TableRef("pond", ("sales",), f"t{number:02}")
         world.pond.put(guest(f"u{number}", ref, f"s3://pond/t{number}"))
-        world.files.broken[ref] = StorageUnavailable("no answer")
-    problems = [one.problem for one in world.around(own).others]
-    assert [problem.endswith("does not answer for other tables") for problem in problems] == [False, True, True]
-    assert "s3://pond" in problems[1]
+        world.files.broken |= {} if answer is None else {ref: answer}
+    problems = {one.registration.ref.name: one.problem for one in world.around(own).others}
+    skipped = [name for name, problem in problems.items() if "s3://pond does not answer for other tables" in problem]
+    assert skipped == ["t09", "t10"]
+
+
+def test_a_listing_may_be_older_than_what_is_loaded() -> None:
+    """A table that commits between both is live all the same."""
+    world, own = World(), metadata()
+    world.lake.put(own)
+    world.pond.put(guest())
+    world.pond.stale = world.pond.pointers()
+    world.pond.concurrently(POND)
+    (one,) = world.around(own).others
+    assert (one.is_dropped, one.pointer) == (False, world.pond.stale[0])
+
+
+def test_two_servers_may_show_one_name() -> None:
+    """One that can be read counts beside one that cannot."""
+    world, own, far = World(), metadata(), TableRef("branch", ("sales",), "far")
+    world.lake.put(own)
+    world.lake.beyond = [guest("a", far, "s3://pond/a")]
+    world.pond.beyond = [guest("b", far, "s3://pond/b")]
+    world.files.broken[world.pond.beyond[0].metadata_location] = MetadataUnreadable("cut")
+    found = [(one.problem, folders(one)) for one in world.around(own).others]
+    assert ("", {"/a/"}) in found
+    assert any(problem == "cut" and "/b/" in places for problem, places in found)
+
+
+def test_a_catalog_that_comes_to_hang_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once others say that it does not answer; the table's own one has all of its time."""
+    monkeypatch.setattr(deadlines, "_LOOK_SECONDS", 0.01)
+    ended = threading.Event()
+    for name, words in (("pond", "does not answer: others say so"), ("lake", "did not answer within 0.2 s")):
+        world, own = World(), metadata()
+        world.lake.put(own)
+        world.registry.declared = {}
+        world.registry.calls = CatalogCalls({"lake": timedelta(seconds=0.2), "pond": timedelta(seconds=5)})
+
+        def hangs(failing: dict[str, str] = world.failing, name: str = name) -> Sequence[Pointer]:
+            failing[name] = "others say so"
+            ended.wait()
+            return ()
+
+        monkeypatch.setattr(getattr(world, name), "pointers", hangs)
+        with pytest.raises(CatalogUnavailable, match=words):
+            world.around(own)
+    ended.set()
 
 
 def test_an_earlier_name_of_the_table_is_the_table() -> None:
@@ -357,8 +415,9 @@ def test_an_earlier_name_of_the_table_is_the_table() -> None:
     (twin,) = world.around(own).others
     assert twin.registration.table_uuid == own.table_uuid
     del world.lake.tables[before.ref]
+    world.pond.put(guest())
     around = world.around(own)
-    assert around.others == ()
+    assert [str(one) for one in around.others] == ["pond.sales.guest"]
     assert {place.folder for place in around.own} == {"/old/", "/new/"}
     assert around.former_versions == (before.metadata_location,)
     assert set(around.metadata_folders) == {"s3://lake/old/metadata", "s3://lake/new/metadata"}
@@ -381,13 +440,14 @@ def test_a_catalog_under_a_former_name_is_listed() -> None:
     """What an alias of a catalog named counts as dropped, and not as of a catalog that is not configured."""
     world, own = World(), metadata()
     world.lake.put(own)
-    for name in ("puddle", "puddle@pond", "strange"):
-        one = Registration.of(guest(name, TableRef(name, ("sales",), "t"), f"s3://pond/{name}"), ())
+    for name, uuid in (("puddle", "1"), ("puddle@pond", "2"), ("strange", "3"), ("strange twin", own.table_uuid)):
+        one = Registration.of(guest(uuid, TableRef(name, ("sales",), "t"), f"s3://pond/{name}"), ())
         world.recorded.rows[one.key] = one
     assert {one.registration.ref.catalog: one.unlisted for one in world.around(own).others} == {
         "puddle": False,
         "puddle@pond": False,
         "strange": True,
+        "strange twin": True,
     }
 
 

@@ -318,13 +318,13 @@ class TableRegistry:
 
         own_key = (metadata.ref, metadata.table_uuid)
         listed = {*self.catalogs, *self.aliases, *(pointer.ref.catalog for pointer in pointers)}
-        unread = {pointer.ref for pointer in problems} - {metadata.ref}
+        unread = {pointer.ref for pointer in problems}
         own, others = [registered[own_key]], []
         for identity, one in registered.items():
             pointer = live.get(identity)
             if identity == own_key or (pointer is None and one.ref in unread):
                 continue
-            unlisted = pointer is None and listed.isdisjoint(one.ref.catalog.split("@"))
+            unlisted = listed.isdisjoint(one.ref.catalog.split("@"))
             if pointer is None and not unlisted and one.table_uuid and one.table_uuid == metadata.table_uuid:
                 own.append(one)  # the same table under an earlier name
                 continue
