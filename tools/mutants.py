@@ -64,6 +64,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {  # each with a small set of fast test
     f"{_SERVICE}/successors.py": _CASES,
     f"{_SERVICE}/proof.py": _OTHERS,
     f"{_SERVICE}/guard.py": (
+        "tests/adapters/test_guard.py",
         *_OTHERS,
         "tests/cases/test_elsewhere.py",
         "tests/cases/test_refusals.py",

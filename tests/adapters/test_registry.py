@@ -49,6 +49,11 @@ class Links:
         """Return it of many."""
         return {folder: self.canonical(folder) for folder in folders}
 
+    def stat(self, paths: Sequence[str], concurrency: int) -> Mapping[str, None]:
+        """Return that none of them exists."""
+        assert concurrency
+        return dict.fromkeys(paths)
+
     def outside(self, table: TableMetadata, snapshots: Sequence[Snapshot]) -> Sequence[str]:
         """Return the folders outside the table's places."""
         self.asked.setdefault(table.ref, []).extend(s.snapshot_id for s in snapshots)

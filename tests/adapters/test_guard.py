@@ -1,0 +1,144 @@
+"""The guard of deletions over catalogs in memory: which files may go on behalf of a table, and why others stay."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import polars as pl
+import pytest
+
+from icewright.adapters.engines.service.guard import DeletionGuard, Judgement
+from icewright.core.errors import MetadataUnreadable, Refused
+from icewright.core.table import TableMetadata, TableRef
+from icewright.ports import Dataset, Registration
+from icewright.testing.builders import REF, metadata
+from tests.adapters.test_registry import POND, World, guest
+
+INNER = "s3://lake/sales/orders/inner"
+DATASET = f"pond.hive.logs (a table of another format at {INNER})"
+
+
+def guarded(world: World, own: TableMetadata) -> DeletionGuard:
+    """The guard of a table in `lake`."""
+    world.lake.put(own)
+    return DeletionGuard(world.registry, {"lake": ["s3://lake"], "pond": ["s3://pond"]})
+
+
+def judged(guard: DeletionGuard, table: TableMetadata, *paths: str, **how: Any) -> tuple[list[str], dict[str, str]]:
+    """The files that may go, and why each of the others stays."""
+    files = pl.DataFrame({"path": paths}, schema={"path": pl.String})
+    judgement = guard.judge(table, guard.around(table), files, **how)
+    return judgement.files["path"].to_list(), dict(judgement.stays)
+
+
+@pytest.mark.parametrize("uuid", ["", "a uuid"])
+def test_a_table_of_the_same_uuid_is_the_table(uuid: str) -> None:
+    """Wherever it lies; without a uuid where both can lie in one place."""
+    own, twin = metadata(table_uuid=uuid), TableRef("pond", ("sales",), "twin")
+    for location, refused in ((INNER, True), ("s3://pond/apart", bool(uuid))):
+        world = World()
+        guard = guarded(world, own)
+        world.pond.put(guest(uuid, twin, location))
+        if refused:
+            with pytest.raises(Refused, match=r"as pond\.sales\.twin too.*unregister one \[registered_twice\]"):
+                guard.around(own)
+        else:
+            assert [str(one) for one in guard.around(own).others] == ["pond.sales.twin"]
+        del world.pond.tables[twin]
+        guard.around(own)  # its earlier name, or a dropped table
+
+
+def test_what_has_no_uuid_because_it_cannot_be_read_is_no_twin() -> None:
+    """Nor is a table of another format: both still have their places."""
+    world, own = World(), metadata(table_uuid="")
+    guard = guarded(world, own)
+    world.pond.datasets = [Dataset(TableRef("pond", ("hive",), "logs"), (INNER,))]
+    world.pond.put(guest("", location=INNER))
+    world.files.broken[POND] = MetadataUnreadable("cut")
+    assert [str(one) for one in guard.around(own).others] == [str(POND), DATASET]
+    files = [f"{INNER}/a", "s3://lake/sales/orders/data/b"]
+    assert judged(guard, own, *files) == (files[1:], {files[0]: f"they lie in the place of {DATASET}"})
+    with pytest.raises(Refused, match=r"overlaps that of pond\.hive\.logs.*\[shared_location\]"):
+        guard.roots(own, replace(guard.around(own), others=guard.around(own).others[1:]))
+
+
+def test_a_twin_of_a_catalog_that_is_gone_can_be_adopted() -> None:
+    """Nobody here can tell whether it lives: refused with that remedy, and while the person looks it is told."""
+    world, own = World(), metadata()
+    guard = guarded(world, own)
+    one = Registration.of(guest(own.table_uuid, TableRef("strange", ("sales",), "twin")), ())
+    world.recorded.rows[one.key] = one
+    with pytest.raises(Refused, match=f"gone for good, `icewright adopt {REF}`"):
+        guard.around(own)
+    assert [other.unlisted for other in guard.around(own, adopting=True).others] == [True]
+    world.recorded.words[own.table_uuid] = frozenset({own.table_uuid})
+    assert guard.around(own).others == ()
+
+
+def test_what_lives_is_not_dead_by_anybodys_word() -> None:
+    """An adopted uuid counts while no catalog names the table; an entry of another format may be dead though listed."""
+    world, own = World(), metadata()
+    guard = guarded(world, own)
+    world.pond.datasets = [Dataset(TableRef("pond", ("hive",), "logs"), (INNER,))]
+    world.pond.put(guest(location=INNER))
+    words = {"guest", *(str(one) for one in guard.around(own).others)}
+    world.recorded.words[own.table_uuid] = frozenset(words)
+    assert [str(one) for one in guard.around(own).others] == ["pond.sales.guest"]
+    assert replace(guard, ignoring=frozenset({"pond"})).around(own).others == ()
+
+
+def test_files_go_only_from_where_they_may() -> None:
+    """Allowed places, the table's own, and those of nobody where that is asked for; and why not elsewhere."""
+    world = World()
+    own = metadata(properties={"write.data.path": "s3://lake/pool"})
+    guard = guarded(world, own)
+    mine, pool, apart, far = "s3://lake/sales/orders/data/a", "s3://lake/pool/b", "s3://lake/apart/c", "s3://far/d"
+    gone, stays = judged(guard, own, mine, pool, apart, far)
+    assert gone == [mine, pool]
+    assert "outside the table's own location" in stays[apart]
+    assert stays[far] == "outside the allowed_locations of catalog lake"
+    assert judged(guard, own, mine, pool, apart, far, outside=True)[0] == [mine, pool, apart]
+    assert judged(guard, own, mine, pool, own=["s3://lake/pool"])[0] == [pool]
+    assert judged(guard, own, mine, pool, automatic=True)[0] == [mine, pool]
+    assert judged(guard, own) == ([], {})
+    later = world.lake.put(replace(own, properties={"write.data.path": "s3://lake/later"}, metadata_location="m"))
+    new = "s3://lake/later/e"
+    gone, stays = judged(guard, later, mine, pool, new, automatic=True)
+    assert (gone, [*stays]) == ([mine, pool], [new])
+    assert "came to after it was first seen" in stays[new]
+    assert judged(guard, later, new)[0] == [new]
+    assert guard.moved(["s3://lake/sales/orders", "s3://lake/later"], guard.around(later)) == "s3://lake/later"
+    world.recorded.words[own.table_uuid] = frozenset({"s3://lake/later"})
+    assert judged(guard, later, new, automatic=True)[0] == [new]
+    assert guard.moved(["s3://lake/later"], guard.around(later)) is None
+
+
+def test_notes_name_the_reason_once() -> None:
+    """With the number of its files and the first three of them."""
+    stays = {f"s3://lake/{n}": "they are needed" for n in (3, 1, 2, 4)} | {"s3://lake/9": "it is far"}
+    assert Judgement(pl.DataFrame(), stays).notes() == [
+        "4 files kept: they are needed: s3://lake/1, s3://lake/2, s3://lake/3 ...",
+        "1 file kept: it is far: s3://lake/9",
+    ]
+
+
+def test_the_places_of_a_scan() -> None:
+    """The location, and the write paths that are allowed and nobody else's."""
+    world = World()
+    paths = {
+        "write.data.path": "s3://lake/pool",
+        "write.object-storage.path": "s3://far/x",
+        "write.metadata.path": "s3://lake/m",
+    }
+    own = metadata(properties=paths)
+    guard = guarded(world, own)
+    world.pond.put(guest(location="s3://lake/pool/inner"))
+    roots, notes = guard.roots(own, guard.around(own))
+    assert roots == ["s3://lake/sales/orders", "s3://lake/m"]
+    assert notes == [
+        "s3://lake/pool is not scanned: it overlaps the place of pond.sales.guest",
+        "s3://far/x is not scanned: it lies outside the allowed_locations of catalog lake",
+    ]
+    with pytest.raises(Refused, match=r"add its place to catalogs\.pond\.allowed_locations"):
+        guard.in_allowed_place(guest(location="s3://lake/elsewhere"))
