@@ -29,7 +29,17 @@ from icewright.testing import FixedClock
 from tests.integration.bench import Bench, Reading, paths
 from tests.integration.clusters import until
 from tests.integration.disks import full_disk
-from tests.integration.working import KNOBS, ROWS, Running, make, make_fast, make_slow, running, settled
+from tests.integration.working import (
+    KNOBS,
+    ROWS,
+    SECONDS_TO_FINISH,
+    Running,
+    make,
+    make_fast,
+    make_slow,
+    running,
+    settled,
+)
 from tests.nightly import nightly
 
 pytestmark = pytest.mark.spark
@@ -107,7 +117,7 @@ def test_a_cancelled_compaction_stops_alone(
         with running(bench, other, {**KNOBS, "compact.engine": "spark"}) as untouched:
             job.cancel()
             kept_what_it_had_done(job, before)
-            assert untouched.result.result(60).state is JobState.SUCCEEDED
+            assert untouched.result.result(SECONDS_TO_FINISH).state is JobState.SUCCEEDED
     assert settled(bench, job.job_id) is job.result.result().state is JobState.CANCELLED
     assert "asked it to stop" in job.result.result().summary
     assert bench.read(other) == of_other
@@ -223,7 +233,7 @@ def test_spark_is_killed_and_the_job_tries_again(
         job.wait_for_commits(2)
         make_fast(bench, slow)
         os.kill(first, signal.SIGKILL)
-        result = job.result.result(60)
+        result = job.result.result(SECONDS_TO_FINISH)
     (outcome,) = result.outcomes
     assert result.state is JobState.SUCCEEDED, result
     assert (outcome.state, outcome.metrics["files_merged"]) == (OperationState.COMMITTED, 6)

@@ -30,7 +30,7 @@ from tests.integration.bench import CONFIG, Bench
 from tests.integration.clusters import connect_server, master_alone, standalone, until
 from tests.integration.javacore import JavaTable
 from tests.integration.tables import create
-from tests.integration.working import KNOBS, ROWS, make, make_slow, on_pool, running, settled
+from tests.integration.working import KNOBS, ROWS, SECONDS_TO_FINISH, make, make_slow, on_pool, running, settled
 from tests.servers.loopback import free_port
 
 pytestmark = [pytest.mark.spark, pytest.mark.external]
@@ -209,7 +209,7 @@ def test_a_cancelled_compaction_stops_alone_on_a_server(
         with running(far, other) as untouched:
             job.cancel()
             result = job.result.result(20)
-            assert untouched.result.result(60).state is JobState.SUCCEEDED
+            assert untouched.result.result(SECONDS_TO_FINISH).state is JobState.SUCCEEDED
     assert settled(bench, job.job_id) is result.state is JobState.CANCELLED
     (outcome,) = result.outcomes
     assert (outcome.metrics["files_merged"], outcome.metrics["files_written"]) == (4, 2)

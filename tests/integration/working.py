@@ -26,6 +26,7 @@ from tests.integration.clusters import until
 
 # rows of the partitions: two are compacted at once, the last takes each kernel long
 ROWS: Mapping[Kernel, tuple[int, ...]] = {Kernel.SPARK: (40, 40, 10_000), Kernel.ARROW: (40, 40, 60_000)}
+SECONDS_TO_FINISH = 180  # of a job that takes ten, on a busy machine
 KNOBS: Mapping[str, object] = {
     "compact.min_input_files": 2,
     "compact.hot_partitions": "include",
