@@ -33,6 +33,7 @@ def judged(guard: DeletionGuard, table: TableMetadata, *paths: str, **how: Any) 
 
 
 @pytest.mark.parametrize("uuid", ["", "a uuid"])
+@pytest.mark.cases(98)
 def test_a_table_of_the_same_uuid_is_the_table(uuid: str) -> None:
     """Wherever it lies; without a uuid where both can lie in one place."""
     own, twin = metadata(table_uuid=uuid), TableRef("pond", ("sales",), "twin")
@@ -76,6 +77,7 @@ def test_a_twin_of_a_catalog_that_is_gone_can_be_adopted() -> None:
     assert guard.around(own).others == ()
 
 
+@pytest.mark.cases(106)
 def test_what_lives_is_not_dead_by_anybodys_word() -> None:
     """An adopted uuid counts while no catalog names the table; an entry of another format may be dead though listed."""
     world, own = World(), metadata()

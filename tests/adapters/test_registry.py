@@ -294,9 +294,14 @@ def test_a_copy_of_a_catalog_does_not_hide_the_catalog() -> None:
     others = world.around(own).others
     assert [str(one) for one in others] == ["lake@pond.sales.orders"]
     assert (others[0].via, others[0].registration.table_uuid) == ("pond", "copy")
+    apart = TableRef("lake", ("sales",), "apart")
+    world.lake.put(guest("apart", apart, "s3://lake/apart"))
+    world.pond.beyond.append(guest("copy of it", apart, "s3://pond/copies"))
+    named = sorted(map(str, world.around(own).others))
+    assert named == ["lake.sales.apart", "lake@pond.sales.apart", "lake@pond.sales.orders"]
     moved = world.lake.concurrently(REF)
     world.pond.beyond = [moved]
-    assert not [one for one in world.around(moved).others if one.pointer is not None]
+    assert [str(one) for one in world.around(moved).others if one.pointer is not None] == ["lake.sales.apart"]
 
 
 def test_what_cannot_be_read_keeps_its_place() -> None:
