@@ -6,13 +6,14 @@ does is simulated.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from itertools import islice, pairwise
 from statistics import median
+from typing import TYPE_CHECKING
 
 from icewright.core.partitions import small_partitions
 from icewright.core.runs import JOB_ID
@@ -20,11 +21,15 @@ from icewright.core.table import PartitionField, Snapshot, TableFacts
 from icewright.core.words import byte_size, count
 from icewright.core.writer_state import summary_number, writer_name
 
+if TYPE_CHECKING:
+    from icewright.core.simulation.habits import DayCost
+
 _RECENT = 500  # of the newest commits of writers that are looked at
 _LEAST_COMMITS, _LEAST_TIME = 10, timedelta(minutes=2)  # of one writer, before its habits are known: no burst tells
 _OFTEN, _CALM = timedelta(minutes=2), timedelta(minutes=10)
 _SPREAD = 2  # files of one commit in a partition from which on the rows were not gathered before writing
 _METADATA_FILES = 100  # a day
+_APPLICATION, _SHOWN = "app-id", 40  # of Spark in a summary; characters of it that people see
 _DELETE_METADATA = "write.metadata.delete-after-commit.enabled"
 _COARSER = {"hour": "day", "day": "month", "month": "year"}
 _INTERVALS = {
@@ -59,7 +64,7 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedEffect:
-    """A day of the writer alone by the default policy, as it commits now and as it is advised to."""
+    """A day by the default policy as things are, and as advised: of the writer alone, or of readers alone."""
 
     average_files: float
     gb_hours: float  # of maintenance and of readers
@@ -69,7 +74,7 @@ class SimulatedEffect:
     def __str__(self) -> str:
         """Return the comparison in words."""
         return (
-            f"in a simulated day of this writer {self.advised_average_files:.0f} files to open on average instead of "
+            f"{self.advised_average_files:.0f} files to open on average instead of "
             f"{self.average_files:.0f}, and {self.advised_gb_hours:.2g} GB-hours of maintenance and reads instead of "
             f"{self.gb_hours:.2g}"
         )
@@ -80,13 +85,22 @@ def advise(facts: TableFacts) -> tuple[Advice, ...]:
     writes = (s for s in reversed(facts.metadata.snapshots) if s.operation != "replace" and JOB_ID not in s.summary)
     newest = sorted(islice(writes, _RECENT), key=lambda s: s.timestamp)
     by_writer: dict[str, list[Snapshot]] = defaultdict(list)
+    applications = Counter(snapshot.summary.get(_APPLICATION, "") for snapshot in newest)
     for snapshot in newest:
-        by_writer[writer_name(snapshot)].append(snapshot)
+        by_writer[_writer(snapshot, applications)].append(snapshot)
     habits = {name: commits for name, commits in by_writer.items() if _is_habit(commits)}
     found = [*_partitions(facts), *_metadata_files(facts, newest)]
     for writer, commits in sorted(habits.items()):
         found += [*_commits(facts, writer, commits), *_spread(facts, writer, commits)]
     return tuple(found)
+
+
+def _writer(snapshot: Snapshot, applications: Counter[str]) -> str:
+    """Return who wrote a snapshot: an application of Spark by its id, where it commits often enough to have habits."""
+    name, application = writer_name(snapshot), snapshot.summary.get(_APPLICATION, "")
+    if name == "Spark" and application and applications[application] >= _LEAST_COMMITS:
+        return f"Spark application {application[:_SHOWN]}"
+    return name
 
 
 def _is_habit(commits: Sequence[Snapshot]) -> bool:
@@ -98,6 +112,10 @@ def _partitions(facts: TableFacts) -> Iterator[Advice]:
     small, target = small_partitions(facts), facts.thresholds.target_bytes
     if small is None:
         return
+    from icewright.core.simulation.habits import shape_cost
+
+    files = max(1, round(small.bytes / target))
+    simulated = _compared(shape_cost(small.partitions, small.files, small.bytes), shape_cost(1, files, small.bytes))
     fields = next((s.fields for s in facts.metadata.specs if s.spec_id == small.spec_id), ())
     yield Advice(
         AdviceKind.OVER_PARTITIONED,
@@ -106,7 +124,9 @@ def _partitions(facts: TableFacts) -> Iterator[Advice]:
         f"file is {byte_size(target)}: no rewrite merges files across partitions",
         f"partition more coarsely: {' and '.join(map(_coarser, fields)) or 'use fewer partitions'}; then rewrite the "
         "old data, as files keep the spec that they were written with",
-        f"about {count(max(1, round(small.bytes / target)), 'file')} instead of at least {small.partitions}",
+        f"about {count(files, 'file')} instead of at least {small.partitions}; "
+        f"in a simulated day of readers {simulated}",
+        simulated,
     )
 
 
@@ -136,7 +156,7 @@ def _commits(facts: TableFacts, writer: str, commits: Sequence[Snapshot]) -> Ite
         f"commits every {every:.0f} s, {byte_size(size)} each (medians of {len(commits)} commits)",
         f"{how} to {_CALM.total_seconds() / 60:.0f} minutes, or as far as readers can wait",
         f"{86_400 / _CALM.total_seconds():.0f} commits a day instead of {86_400 / max(every, 1.0):.0f}, and files "
-        f"{factor:.0f} times as large before any compaction; {simulated}",
+        f"{factor:.0f} times as large before any compaction; in a simulated day of this writer {simulated}",
         simulated,
     )
 
@@ -156,7 +176,8 @@ def _spread(facts: TableFacts, writer: str, commits: Sequence[Snapshot]) -> Iter
         f"writes {files:.0f} files of {byte_size(size / files)} into {count(round(partitions), 'partition')} "
         f"with each commit (medians of {len(commits)} commits)",
         "set write.distribution-mode to hash, so that the rows of a partition are gathered before they are written",
-        f"about {count(round(needed), 'file')} a commit instead of {files:.0f}; {simulated}",
+        f"about {count(round(needed), 'file')} a commit instead of {files:.0f}; "
+        f"in a simulated day of this writer {simulated}",
         simulated,
     )
 
@@ -167,6 +188,10 @@ def _simulated(facts: TableFacts, now: _Habit, advised: _Habit) -> SimulatedEffe
     from icewright.core.simulation.trace import layout_of
 
     before, after = (habit_cost(Habit(*habit), layout_of(facts.metadata)) for habit in (now, advised))
+    return _compared(before, after)
+
+
+def _compared(before: DayCost, after: DayCost) -> SimulatedEffect:
     return SimulatedEffect(before.average_files, before.gb_hours, after.average_files, after.gb_hours)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ SECOND = 1 / 3600  # in hours
 MB = 1024**2
 
 
-def commits(count: int, every: float, writer: Mapping[str, str] = FLINK, **summary: int) -> tuple[Snapshot, ...]:
+def commits(count: int, every: float, writer: Mapping[str, str] = FLINK, **summary: int | str) -> tuple[Snapshot, ...]:
     """Appends of one writer, so many hours apart."""
     said = {"operation": "append", **{name.replace("_", "-"): str(value) for name, value in summary.items()}}
     return tuple(
@@ -71,6 +72,17 @@ def test_a_writer_is_named_with_its_own_remedy() -> None:
     assert "144 commits a day instead of 8640" in advice.effect
 
 
+def test_applications_of_spark_are_advised_apart() -> None:
+    """One that commits often is named by its id; those of a nightly job, each new with its id, count together."""
+    quiet = commits(30, 1, {}, engine_name="spark", added_files_size=MB)
+    nightly = tuple(replace(s, summary={**s.summary, "app-id": f"app-{s.snapshot_id}"}) for s in quiet)
+    said: dict[str, Any] = {"engine_name": "spark", "app_id": "app-0", "added_files_size": MB}
+    busy = tuple(replace(s, snapshot_id=100 + s.snapshot_id) for s in commits(30, 10 * SECOND, {}, **said))
+    (advice,) = advise(facts(partition(), of=metadata(properties=TIDY, snapshots=(*nightly, *busy))))
+    assert advice.writer == "Spark application app-0"
+    assert "every 10 s" in advice.finding
+
+
 @pytest.mark.parametrize("transforms", [{}, {"ts": "day"}])
 @pytest.mark.parametrize(
     ("every", "files", "sizes", "least"),
@@ -111,7 +123,13 @@ def test_partitions_that_stay_small(transforms: dict[str, str], count: int, mb: 
     partitions = [partition(number, files=4, mb=mb / 4) for number in range(count)]
     found = advise(facts(*partitions, of=metadata(properties=TIDY, specs=(spec(**transforms),))))
     assert [advice.kind for advice in found] == ([] if remedy is None else [AdviceKind.OVER_PARTITIONED])
-    assert remedy is None or remedy in found[0].remedy
+    if remedy is not None:
+        effect = found[0].simulated
+        assert remedy in found[0].remedy
+        assert effect is not None
+        assert (effect.average_files, effect.advised_average_files) == pytest.approx((4 * count, 1))
+        assert effect.gb_hours > 100 * effect.advised_gb_hours
+        assert str(effect) in found[0].effect
 
 
 def test_metadata_files_that_nobody_deletes() -> None:

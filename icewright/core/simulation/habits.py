@@ -1,4 +1,4 @@
-"""A simulated day of one writer alone, by the default policy: what its habits cost, and what others would."""
+"""A simulated day by the default policy, of one writer alone or of readers alone: what habits and shapes cost."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from icewright.core.table import TableRef
 _TABLE = TableRef("lake", ("ns",), "habit")
 _BEGIN = datetime(2026, 1, 5, tzinfo=UTC)
 _DAY = timedelta(days=1)
+_QUIET = timedelta(days=30)  # since the last write to a table that only readers mind
+_ANY: Layout = (("key", "identity"),)
+_DRAWN = 1000  # partitions that are simulated
 _STEP = 60.0  # seconds; commits within it come together, as the simulated service looks once an hour
 
 
@@ -29,23 +32,39 @@ class Habit:
 
 
 @dataclass(frozen=True, slots=True)
-class HabitCost:
-    """What a day of a habit comes to."""
+class DayCost:
+    """What a day of a habit or of a shape comes to."""
 
     average_files: float
     gb_hours: float  # of maintenance and of readers
 
 
-def habit_cost(habit: Habit, layout: Layout) -> HabitCost:
+def habit_cost(habit: Habit, layout: Layout) -> DayCost:
     """Return what a day costs. Habits that two digits do not tell apart count as one."""
     return _day(*(float(f"{number:.1e}") for number in (habit.every, habit.files, habit.bytes)), layout)
 
 
 @lru_cache(maxsize=256)  # a table that is looked at each minute has the same habits each time
-def _day(every: float, files: float, size: float, layout: Layout) -> HabitCost:
+def _day(every: float, files: float, size: float, layout: Layout) -> DayCost:
     source = Source(_TABLE, partial(_writes, Habit(max(1.0, every), max(1.0, files), max(1.0, size)), layout))
+    return _simulated(source)
+
+
+@lru_cache(maxsize=256)
+def shape_cost(partitions: int, files: int, size: int) -> DayCost:
+    """Return what a day costs of a table that nobody writes to, by partitions, files and bytes of equal shares."""
+    drawn = min(partitions, _DRAWN)  # each costs the same
+    writes = [
+        Write(_BEGIN - _QUIET, max(1, files // partitions), size // partitions, layout=_ANY, values=(number,))
+        for number in range(drawn)
+    ]
+    found = _simulated(Source(_TABLE, partial(iter, writes)))
+    return DayCost(found.average_files * partitions / drawn, found.gb_hours * partitions / drawn)
+
+
+def _simulated(source: Source) -> DayCost:
     found = simulate([source], Policy(), Span(_BEGIN, _BEGIN + _DAY), Slots())
-    return HabitCost(found.average_files, found.total_gb_hours)
+    return DayCost(found.average_files, found.total_gb_hours)
 
 
 def _writes(habit: Habit, layout: Layout) -> Iterator[Write]:
