@@ -359,7 +359,14 @@ def test_a_table_that_nobody_named_lies_below_another(workspace: Workspace, plac
 @pytest.mark.cases(151)
 @pytest.mark.parametrize(
     "place",
-    ["old/deeper", "data/the+part=a/lower", "data/other/the+part=a", "data/the+part=a/the+part=b", "data/0110/1001/x"],
+    [
+        "old/deeper",
+        "data/the+part=a/lower",
+        "data/other/the+part=a",
+        "data/the+part=a/the+part=b",
+        "data/0110/1001/x",
+        "data/20260131",
+    ],
 )
 def test_a_folder_below_those_of_the_table_is_no_folder_of_the_table(workspace: Workspace, place: str) -> None:
     """Partitions of the table, and folders with files of its own, do not speak for what lies deeper or beside."""
@@ -394,8 +401,9 @@ def where_it_writes(workspace: Workspace) -> Path:
     moved = WrittenFile(inside, dict(file.record) | {"file_path": f"file://{inside}"})
     craft.commit(workspace.clock.now() - timedelta(hours=400), [file, moved])
     folder = workspace.publish(craft)
-    paths = {"write.data.path": f"file:{folder}/new", "write.object-storage.path": f"{folder}/pool/"}
-    edit(workspace.metadata_file(), lambda document: document["properties"].update(paths))
+    said = {"write.data.path": f"file:{folder}/new", "write.object-storage.path": f"{folder}/pool/"}
+    said["write.object-storage.enabled"] = "true"
+    edit(workspace.metadata_file(), lambda document: document["properties"].update(said))
     return folder
 
 

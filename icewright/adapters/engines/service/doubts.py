@@ -23,10 +23,9 @@ _WRITTEN_BY_TABLES = (
     r"\.(?:parquet|orc|avro|puffin|stats|bin|crc)$|\.metadata\.json(?:\.gz)?$|\.gz\.metadata\.json$|\.tmp$"
 )
 _WRITTEN_BY_JOBS = r"(?:^|/)part-[^/]*$"  # by Hadoop and Spark, where they write files and no table
-# folders of `write.object-storage.enabled`: of Iceberg 1.8 and later, of the first ones, of those between (four bytes)
-_HASHED = re.compile(
-    r"/(?:[01]{4}/[01]{4}/[01]{4}(?:/[01]{8})?|[0-9a-f]{8}|(?=[a-z]*[^a-z/])[A-Za-z0-9_-]{5}[AQgw])(?=/|$)"
-)
+# folders of `write.object-storage.enabled`: of Iceberg 1.8 and later, and of the first versions (no dates, as 20260131)
+_HASHES = r"[01]{4}/[01]{4}/[01]{4}(?:/[01]{8})?|(?=[0-9]*[a-f])[0-9a-f]{8}"
+_FOUR_BYTES = r"(?=[a-z]*[^a-z/])[A-Za-z0-9_-]{5}[AQgw]"  # those of the versions between, which look like names
 _LOG_LENGTH = 100  # Iceberg's default of write.metadata.previous-versions-max
 _MAX_SKEW = timedelta(hours=1)  # how far our clock may be ahead of the storage's
 
@@ -39,6 +38,10 @@ class Doubts:
         self._confirmed = metadata.location in adopted
         self._created = _created(metadata) if by_age else None
         shapes = {tuple(field.name for field in spec.fields) for spec in metadata.specs}
+        hashes = (
+            f"{_HASHES}|{_FOUR_BYTES}" if metadata.properties.get("write.object-storage.enabled") == "true" else _HASHES
+        )
+        self._hashed = re.compile(rf"/(?:{hashes})(?=/|$)")
         self._shapes = sorted(shapes - {()}, key=len, reverse=True)
         self._folders: set[str] = set()  # those of orphans
 
@@ -97,7 +100,7 @@ class Doubts:
 
     def _written_below(self, folder: str, canonical: Canonical) -> str:
         """Return the key of a folder without what writers add below it: hashes, and the folders of one partition."""
-        parts = _HASHED.sub("", canonical(folder.rstrip("/") + "/").rstrip("/")).split("/")
+        parts = self._hashed.sub("", canonical(folder.rstrip("/") + "/").rstrip("/")).split("/")
         for shape in self._shapes:
             if tuple(unquote_plus(part.partition("=")[0]) for part in parts[-len(shape) :] if "=" in part) == shape:
                 parts = parts[: -len(shape)]
