@@ -21,6 +21,7 @@ from icewright.core.errors import (
     UsageError,
 )
 from icewright.core.runs import JobState
+from icewright.core.table import TableRef
 from icewright.core.verdicts import Evaluation
 from icewright.flow.alert import Alerting, alert_due
 from icewright.flow.detect import DetectionLanes, claim_due
@@ -147,8 +148,15 @@ def test_a_pool_that_is_away_stops_its_own_work_alone(bench: Bench) -> None:
     broken[0] = False
     bench.clock.advance(minutes=6)
     bench.engine.requests.clear()
-    planned = plan_now(bench.runtime(), ["lake"])
-    assert len([job for job in planned.jobs if COMPACT in job.operations]) == 1, "one probe"
+
+    def probes() -> list[TableRef]:
+        return [job.ref for job in plan_now(bench.runtime(), ["lake"]).jobs if COMPACT in job.operations]
+
+    (probe,) = probes()
+    bench.store.tables.pause(probe, "by hand")
+    assert probes() != [probe], "a table that may not begin is no probe"
+    assert len(probes()) == 1
+    bench.store.tables.pause(probe, None)
     serve(bench)
     serve(bench)
     assert {name for name, operation in bench.asked if operation is COMPACT} == {f"t{n}" for n in range(5)}
