@@ -144,3 +144,20 @@ def test_the_places_of_a_scan() -> None:
     ]
     with pytest.raises(Refused, match=r"add its place to catalogs\.pond\.allowed_locations"):
         guard.in_allowed_place(guest(location="s3://lake/elsewhere"))
+
+
+def test_files_that_somebody_unseen_may_read_stay() -> None:
+    """In each folder for the tables that share it, with the remedy; in folders of the table alone they go."""
+    world = World()
+    own = metadata(properties={"write.data.path": "s3://lake/pool", "write.metadata.path": "s3://lake/m"})
+    guard = guarded(world, own)
+    for name, location in (("one", "s3://lake/pool"), ("other", own.location)):
+        one = Registration.of(guest(name, TableRef("strange", ("sales",), name), location), ())
+        world.recorded.rows[one.key] = one
+    pool, mine, alone, far = "s3://lake/pool/a", f"{own.location}/data/b", "s3://lake/m/c", "s3://far/d"
+    gone, stays = judged(guard, own, pool, mine, alone, far)
+    assert gone == [alone]
+    for path, name in ((pool, "one"), (mine, "other")):
+        assert stays[path].startswith(f"strange.sales.{name} (whose catalog is not configured any more) may read them")
+        assert stays[path].endswith(f"`icewright adopt {REF}`")
+    assert stays[far] == "outside the allowed_locations of catalog lake"
