@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 from icewright.core.table import MAIN, RefKind, TableMetadata, TableRef, columns
+from icewright.core.writer_state import summary_number
 
 _NUMBERED = {
     "snapshots": "snapshot-id",
@@ -18,6 +19,8 @@ _NUMBERED = {
     "partition-specs": "spec-id",
     "sort-orders": "order-id",
 }
+_TOTAL, _CHANGES = "total-records", ("added-records", "deleted-records")  # in summaries
+_RESERVED = 2**31 - 201  # column ids above are Iceberg's own
 _CLOCK_SKEW_MS = 60_000  # by which Iceberg's library lets logs go back
 
 
@@ -120,6 +123,9 @@ def _wrong_references(metadata: TableMetadata, _: Mapping[str, Any]) -> Iterator
 def _wrong_ancestry(metadata: TableMetadata, document: Mapping[str, Any]) -> Iterator[_Finding]:
     schema_ids = {int(schema["schema-id"]) for schema in document.get("schemas") or ()}
     for one in metadata.snapshots:
+        if one.operation is None and metadata.format_version > 1:
+            detail = f"snapshot {one.snapshot_id} has no operation: who reads by changes takes it for an overwrite"
+            yield FileFaultKind.WRONG_SNAPSHOT, detail, ()
         if schema_ids and one.schema_id is not None and one.schema_id not in schema_ids:
             detail = f"snapshot {one.snapshot_id} is of schema {one.schema_id}, which is gone"
             yield FileFaultKind.WRONG_FIELDS, detail, (one.snapshot_id,)
@@ -130,6 +136,14 @@ def _wrong_ancestry(metadata: TableMetadata, document: Mapping[str, Any]) -> Ite
         if parent is not None and parent.sequence_number > one.sequence_number:
             detail = f"snapshot {one.snapshot_id} has a lower sequence number than its parent {parent.snapshot_id}"
             yield FileFaultKind.WRONG_SEQUENCE, detail, (one.snapshot_id,)
+        if parent is not None and _TOTAL in parent.summary and _TOTAL in one.summary:
+            before, added, deleted = summary_number(parent, _TOTAL), *(summary_number(one, key) for key in _CHANGES)
+            anew = one.operation == "replace" and not added and not deleted  # as a repair counts
+            if (total := summary_number(one, _TOTAL)) != before + added - deleted and not anew:
+                detail = (
+                    f"{before} rows of its parent, {added} added and {deleted} deleted are not its {_TOTAL} {total}"
+                )
+                yield FileFaultKind.WRONG_COUNT, f"snapshot {one.snapshot_id}: {detail}", ()
 
 
 def _wrong_ids(metadata: TableMetadata, document: Mapping[str, Any]) -> Iterator[_Finding]:
@@ -143,6 +157,12 @@ def _wrong_ids(metadata: TableMetadata, document: Mapping[str, Any]) -> Iterator
         highest = max(ids, default=0)
         if highest > document.get(last, highest):
             detail = f"{name} {highest} is beyond the last id {document[last]}: a new one would get its values"
+            yield FileFaultKind.WRONG_FIELDS, detail, ()
+    last = document.get("last-column-id", _RESERVED)
+    for file in document.get("statistics") or ():
+        counted = {number for blob in file.get("blob-metadata") or () for number in blob.get("fields") or ()}
+        if beyond := sorted(number for number in counted if last < number <= _RESERVED):
+            detail = f"{file['statistics-path']} is of columns of the ids {beyond}, which the table never had"
             yield FileFaultKind.WRONG_FIELDS, detail, ()
     for snapshot in document.get("snapshots") or ():
         end = (snapshot.get("first-row-id") or 0) + (snapshot.get("added-rows") or 0)

@@ -254,14 +254,16 @@ def _as_existing(row: Any) -> None:
     row.update(added_files_count=0, added_rows_count=0)
 
 
-def _statistics(names: str, content: bytes, footer_bytes: int | None) -> Callable[[Path], None]:
+def _statistics(
+    names: str, content: bytes, footer_bytes: int | None, blobs: Sequence[object] = ()
+) -> Callable[[Path], None]:
     """Let the newest snapshot have a file of statistics, whose length is right."""
 
     def changed(folder: Path) -> None:
         path = folder / "metadata" / "numbers.stats"
         path.write_bytes(content)
         known = {"statistics-path": f"file://{path}", "file-size-in-bytes": len(content)}
-        more = {} if footer_bytes is None else {"file-footer-size-in-bytes": footer_bytes, "blob-metadata": []}
+        more = {} if footer_bytes is None else {"file-footer-size-in-bytes": footer_bytes, "blob-metadata": blobs}
 
         def change(document: Any) -> None:
             document[names] = [{"snapshot-id": document["snapshots"][-1]["snapshot-id"], **known, **more}]
@@ -429,6 +431,21 @@ DEEPER_FAULTS: dict[str, tuple[CheckLevel, Callable[[Path], None], FileFaultKind
         AT_ENTRIES,
         _metadata(lambda d: d["snapshots"][-1].update({"parent-snapshot-id": d["snapshots"][-1]["snapshot-id"]})),
         KIND.WRONG_SNAPSHOT,
+    ),
+    "a snapshot has no operation": (
+        AT_ENTRIES,
+        _metadata(lambda d: d["snapshots"][-1]["summary"].pop("operation")),
+        KIND.WRONG_SNAPSHOT,
+    ),
+    "a snapshot has more rows than its parent and its changes": (
+        AT_ENTRIES,
+        _metadata(lambda d: d["snapshots"][-1]["summary"].update({"total-records": "77"})),
+        KIND.WRONG_COUNT,
+    ),
+    "statistics are of a column that never was": (
+        AT_ENTRIES,
+        _statistics("statistics", b"", 0, [{"type": "apache-datasketches-theta-v1", "fields": [99]}]),
+        KIND.WRONG_FIELDS,
     ),
     "two columns have one id": (
         AT_ENTRIES,

@@ -21,7 +21,7 @@ from tests.cases.conftest import ground, workspace
 from tests.cases.tampering import rewrite
 from tests.cases.test_integrity import DEEPER_FAULTS
 from tests.cases.test_restore import crash_at, hooked
-from tests.cases.workspace import BY_PART, MANIFESTS, NAME, Workspace, ref
+from tests.cases.workspace import BY_PART, MANIFESTS, NAME, Workspace, edit, ref
 
 pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
 
@@ -94,6 +94,23 @@ def test_counts_and_bounds_are_corrected(workspace: Workspace, fault: str) -> No
     assert {k: v for k, v in after.current_snapshot.summary.items() if k.startswith("total-")} == totals
     again = go(workspace)
     assert workspace.metadata() == after, again.summary
+
+
+def test_a_repair_counts_anew_what_a_writer_miscounted(workspace: Workspace) -> None:
+    """Its snapshot has other rows than the one before, whose summary was as wrong as the entry: that is no fault."""
+    folder = grown(workspace)
+
+    def miscount(document: Any) -> None:
+        summary = document["snapshots"][-1]["summary"]
+        summary |= {name: str(int(summary[name]) + 1) for name in ("added-records", "total-records")}
+
+    DEEPER_FAULTS["an entry's rows are miscounted"][1](folder)
+    edit(next(folder.glob("metadata/*.metadata.json")), miscount)
+    assert go(workspace).plan.unrepaired == ()
+    totals = [int(one.summary["total-records"]) for one in workspace.metadata().snapshots]
+    assert totals[-1] == totals[-2] - 1
+    found = workspace.app.runtime.engine.check(ref(NAME), CheckLevel.FOOTERS).faults
+    assert "metadata" not in {one.file for one in found}
 
 
 def test_no_more_rows_go_than_were_approved(workspace: Workspace) -> None:

@@ -356,10 +356,10 @@ class TableCopy:
     def _require_whole(self, copied: TableMetadata, content: bytes) -> None:
         """Raise `MetadataUnreadable` unless every file of the copy exists, and is what its entry says."""
         report = IntegrityCheck(self.files, copied, CheckLevel.ENTRIES, content).run(lambda _: copied)
-        if report.faults:
-            first = report.faults[0]
+        if broken := [fault for fault in report.faults if fault.snapshot_ids]:  # others are the table's own
+            first = broken[0]
             raise MetadataUnreadable(
-                f"{copied.ref}: {count(len(report.faults), 'fault')} in the copy, such as {first.path} "
+                f"{copied.ref}: {count(len(broken), 'fault')} in the copy, such as {first.path} "
                 f"({first.detail}); it has no metadata file, so no catalog takes it: check the table"
             )
 
