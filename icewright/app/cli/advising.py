@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from icewright.app import output
-from icewright.app.cli.backend import backend
+from icewright.app.cli.backend import backend, remote_backend
 from icewright.app.cli.base import DryRun, Json, OptionalTable, app, known_table, open_application
 from icewright.app.output import echo, escape, size
 from icewright.core.errors import UsageError
 from icewright.core.words import count
 
 if TYPE_CHECKING:
-    from icewright.core.layout import LayoutReport
+    from icewright.core.layout import LayoutDecision, LayoutReport
 
 
 @app.command()
@@ -60,6 +60,8 @@ def advise(
     if table is None or not layouts:
         output.show(backend().advise(table), as_json, _show_advice)
         return
+    if remote_backend() is not None:  # whose tables and permissions are not those of the configuration here
+        raise UsageError("--server: layouts are tried and applied where Icewright is configured: leave out --server")
     from icewright.flow.layout import apply_layout, recorded_filters
 
     texts, decision = () if filters is None else _read_filters(filters), None
@@ -72,14 +74,7 @@ def advise(
             report, decision = apply_layout(runtime, ref, texts, runs_per_day, dry_run=dry_run)
         else:
             report = runtime.engine.try_layouts(ref, texts)
-    if as_json:
-        decided = {} if decision is None else {"verdict": str(decision.verdict), "reason": decision.reason}
-        output.print_json(_document(report) | decided)
-    else:
-        _show_layouts(report)
-        if decision is not None:
-            verb = decision.verdict.replace("_", " ")
-            echo(f"[bold]{'would ' if dry_run else ''}{verb}[/]: {escape(decision.reason)}")
+    _show_tried(report, decision, dry_run=dry_run, as_json=as_json)
 
 
 def _read_filters(path: Path) -> Sequence[str]:
@@ -104,6 +99,18 @@ def _show_advice(documents: list[dict[str, Any]]) -> None:
             echo(f"  effect: {escape(advice['effect'])}")
     if not any(document["advice"] for document in documents):
         echo(f"no advice on {count(len(documents), 'table')}")
+
+
+def _show_tried(report: LayoutReport, decision: LayoutDecision | None, *, dry_run: bool, as_json: bool) -> None:
+    """Print what was tried, and what was decided where that was asked for."""
+    if as_json:
+        decided = {} if decision is None else {"verdict": str(decision.verdict), "reason": decision.reason}
+        output.print_json(_document(report) | decided)
+    else:
+        _show_layouts(report)
+        if decision is not None:
+            verb = decision.verdict.replace("_", " ")
+            echo(f"[bold]{'would ' if dry_run else ''}{verb}[/]: {escape(decision.reason)}")
 
 
 def _document(report: LayoutReport) -> dict[str, Any]:
