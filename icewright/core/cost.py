@@ -27,7 +27,7 @@ READ_MB_PER_SECOND = 50.0  # of data files, by one core of the service
 _KEY_FILES_PER_SECOND = 100.0  # small files whose key columns are read
 DELETE_FILE_BYTES = 64 * 1024  # assumed for a position delete file, as facts have no size of it
 LEAST_RUNS = 5  # of a table or a pool, from which they teach what runs cost
-_POOL_COUNTS = 2  # runs of a table, as which what its pool has taught counts beside them
+_POOL_COUNTS = 2  # runs of a table: the weight that experience of its pool has beside them
 RUNS_LEARNED = 10  # newest runs by which a cost is predicted
 _FIXED_SHARES = (0.0, 0.25, 1.0, 4.0, 16.0)  # times the middle size, which the fixed part may be
 _MAX_CORRECTION = 100.0  # times, up or down, that a prediction may be corrected
@@ -57,7 +57,7 @@ class CostFit:
 
 @dataclass(frozen=True, slots=True)
 class Experience:
-    """What the runs of an operation on all tables of a pool have taught."""
+    """What the runs of an operation on all tables of a pool have shown."""
 
     cost: CostFit | None = None  # None: not known yet
     benefit: float = 1.0
@@ -118,7 +118,7 @@ def learned(found: Due, recent: Sequence[Mapping[str, float]], pool: Experience)
     """Return the calibration factors after the last runs of the operation on the table, newest first.
 
     What the newest run saved moves its factor half of the way (in proportion). A table with fewer than five runs begins
-    with what the tables of its pool have taught; its own say how many times as much, once most of them agree.
+    with what the tables of its pool have shown; its own say how many times as much, once most of them agree.
     """
     newest, operation = recent[0] if recent else {}, found.work.operation
     benefit = _adjusted(newest.get("benefit_factor", pool.benefit), _benefit_ratio(operation, newest))
@@ -157,7 +157,7 @@ def calibrated(due: Due, factors: Factors) -> Due:
 
 
 def experience(runs: Iterable[tuple[Operation, Mapping[str, float]]]) -> dict[Operation, Experience]:
-    """Return what the runs of a pool have taught, by operation, the newest first; fewer than five teach nothing."""
+    """Return what the runs of a pool have shown, by operation, the newest first; fewer than five teach nothing."""
     costs: defaultdict[Operation, list[tuple[float, float]]] = defaultdict(list)
     benefits: defaultdict[Operation, list[float]] = defaultdict(list)
     for operation, metrics in runs:

@@ -124,7 +124,7 @@ def evaluate(
 ) -> Evaluation:
     """Return every operation's verdict; a fault in one operation does not hide another that is due.
 
-    `pool` is what runs on all tables of the pool have taught (`core.cost.experience`).
+    `pool` is what runs on all tables of the pool have shown (`core.cost.experience`).
     """
     verdicts = {op: verdict(op, facts, knobs, history, now, pool=pool) for op in Operation}
     scan = history.get(Operation.REMOVE_ORPHANS)

@@ -16,7 +16,7 @@ HISTORY, MAX_TABLES = timedelta(days=30), 60  # age of the runs that are read, a
 
 @dataclass
 class Calibration:
-    """What runs on each pool have taught, refreshed from the run history every ten minutes; pools are by catalog."""
+    """What runs on each pool have shown, refreshed from the run history every ten minutes; pools are by catalog."""
 
     runs: RunHistory
     clock: Clock
@@ -24,7 +24,7 @@ class Calibration:
     _learned: dict[str, tuple[datetime, Mapping[Operation, Experience]]] = field(default_factory=dict, init=False)
 
     def __call__(self, catalog: str) -> Mapping[Operation, Experience]:
-        """Return what the runs on the catalog's pool have taught, by operation."""
+        """Return what the runs on the catalog's pool have shown, by operation."""
         now, pool = self.clock.now(), self.pools.get(catalog, "")
         read_at, learned = self._learned.get(pool, (None, {}))
         if read_at is None or now >= read_at + REFRESH_AFTER:
