@@ -161,3 +161,18 @@ def test_files_that_somebody_unseen_may_read_stay() -> None:
         assert stays[path].startswith(f"strange.sales.{name} (whose catalog is not configured any more) may read them")
         assert stays[path].endswith(f"`icewright adopt {REF}`")
     assert stays[far] == "outside the allowed_locations of catalog lake"
+
+
+def test_a_twin_that_cannot_be_read_any_more_is_still_a_twin() -> None:
+    """Among others, by the uuid that it was seen with; no adoption is needed where a catalog lists it."""
+    world, own, twin = World(), metadata(), TableRef("pond", ("sales",), "twin")
+    guard = guarded(world, own)
+    world.pond.put(guest())
+    world.pond.put(guest(own.table_uuid, twin, "s3://pond/apart"))
+    for adopting in (False, True):
+        with pytest.raises(Refused, match=r"\[registered_twice\]"):
+            guard.around(own, adopting=adopting)
+    world.pond.concurrently(twin)
+    world.files.broken[twin] = MetadataUnreadable("cut")
+    with pytest.raises(Refused, match=r"\[registered_twice\]"):
+        guard.around(own)
