@@ -10,7 +10,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Any
 
-from icewright.core.table import MAIN, RefKind, TableMetadata, TableRef, columns
+from icewright.core.table import MAIN, RefKind, Snapshot, TableMetadata, TableRef, columns
 from icewright.core.writer_state import summary_number
 
 _NUMBERED = {
@@ -19,7 +19,6 @@ _NUMBERED = {
     "partition-specs": "spec-id",
     "sort-orders": "order-id",
 }
-_TOTAL, _CHANGES = "total-records", ("added-records", "deleted-records")  # in summaries
 _RESERVED = 2**31 - 201  # column ids above are Iceberg's own
 _CLOCK_SKEW_MS = 60_000  # by which Iceberg's library lets logs go back
 
@@ -123,7 +122,7 @@ def _wrong_references(metadata: TableMetadata, _: Mapping[str, Any]) -> Iterator
 def _wrong_ancestry(metadata: TableMetadata, document: Mapping[str, Any]) -> Iterator[_Finding]:
     schema_ids = {int(schema["schema-id"]) for schema in document.get("schemas") or ()}
     for one in metadata.snapshots:
-        if one.operation is None and metadata.format_version > 1:
+        if one.operation is None and one.sequence_number > 0:  # format v1 asks for none
             detail = f"snapshot {one.snapshot_id} has no operation: who reads by changes takes it for an overwrite"
             yield FileFaultKind.WRONG_SNAPSHOT, detail, ()
         if schema_ids and one.schema_id is not None and one.schema_id not in schema_ids:
@@ -136,14 +135,21 @@ def _wrong_ancestry(metadata: TableMetadata, document: Mapping[str, Any]) -> Ite
         if parent is not None and parent.sequence_number > one.sequence_number:
             detail = f"snapshot {one.snapshot_id} has a lower sequence number than its parent {parent.snapshot_id}"
             yield FileFaultKind.WRONG_SEQUENCE, detail, (one.snapshot_id,)
-        if parent is not None and _TOTAL in parent.summary and _TOTAL in one.summary:
-            before, added, deleted = summary_number(parent, _TOTAL), *(summary_number(one, key) for key in _CHANGES)
-            anew = one.operation == "replace" and not added and not deleted  # as a repair counts
-            if (total := summary_number(one, _TOTAL)) != before + added - deleted and not anew:
-                detail = (
-                    f"{before} rows of its parent, {added} added and {deleted} deleted are not its {_TOTAL} {total}"
-                )
-                yield FileFaultKind.WRONG_COUNT, f"snapshot {one.snapshot_id}: {detail}", ()
+        if parent is not None and not _follows(parent, one, "records") and _follows(parent, one, "data-files"):
+            detail = f"total-records of snapshot {one.snapshot_id} is not its parent's with what it adds and deletes"
+            yield FileFaultKind.WRONG_COUNT, detail, ()
+
+
+def _follows(parent: Snapshot, one: Snapshot, what: str) -> bool:
+    """Return whether a total of a summary is its parent's with what was added and deleted, or anew, as by a repair.
+
+    Some writers begin at nothing on a new branch, or each time: they count files so, too.
+    """
+    total = f"total-{what}"
+    added, deleted = summary_number(one, f"added-{what}"), summary_number(one, f"deleted-{what}")
+    if total not in parent.summary or total not in one.summary or (one.operation == "replace" and not added + deleted):
+        return True
+    return summary_number(one, total) == summary_number(parent, total) + added - deleted
 
 
 def _wrong_ids(metadata: TableMetadata, document: Mapping[str, Any]) -> Iterator[_Finding]:

@@ -510,3 +510,22 @@ def test_a_fault_in_an_entry_is_found_at_its_level_and_not_before(workspace: Wor
     found = check(workspace, level).faults
     assert kind in {one.kind for one in found}, found
     assert all(one.snapshot_ids or one.file == "metadata" for one in found), found
+
+
+def _began_anew(document: Any) -> None:
+    """Let the newest summary count as on another branch."""
+    document["snapshots"][-1]["summary"].update({"total-records": "7", "total-data-files": "7"})
+
+
+def _of_version_1(document: Any) -> None:
+    """Let the oldest snapshot be of format v1, which asks for no summary."""
+    document["snapshots"][0] |= {"sequence-number": 0, "summary": {}}
+
+
+@pytest.mark.parametrize("change", [_began_anew, _of_version_1])
+def test_what_writers_may_leave_out_is_no_fault_of_the_metadata(
+    workspace: Workspace, change: Callable[[Any], None]
+) -> None:
+    """Some writers begin to count on a new branch, and snapshots of format v1 may have no operation."""
+    _metadata(change)(workspace.table(spec=BY_PART))
+    assert "metadata" not in {one.file for one in check(workspace, CheckLevel.ENTRIES).faults}
