@@ -8,6 +8,7 @@ from unittest.mock import MagicMock
 import pytest
 from pyspark.errors import PySparkException
 
+from icewright.adapters.engines.arrow.executors import environment_mismatch
 from icewright.adapters.engines.spark.pool import SparkPool, StatementFailed, StepResult
 from icewright.core.errors import EngineUnavailable
 
@@ -46,3 +47,11 @@ def test_a_server_that_goes_behind_an_address_that_answers(
 
     with pytest.raises(error, match=told):
         pool.run(work, "job", lambda: None)
+
+
+def test_a_server_that_is_away_is_no_server_without_python() -> None:
+    """The answer would be remembered, and compaction left to Spark for as long as the application lives."""
+    session = MagicMock()
+    session.sparkContext.parallelize.side_effect = PySparkException(UNAVAILABLE)
+    with pytest.raises(EngineUnavailable, match="could not be asked"):
+        environment_mismatch(session)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
-from icewright.adapters.engines.failures import is_death, telling
+from icewright.adapters.engines.failures import is_away, is_death, telling
 from icewright.core.errors import EngineUnavailable
 
 if TYPE_CHECKING:
@@ -143,18 +143,18 @@ def task_attempt() -> int:
 def environment_mismatch(session: SparkSession) -> str | None:
     """Return how the executors' environment differs, with the remedy; None when it does not differ.
 
-    Raises `EngineUnavailable` where it cannot be known because a process died meanwhile.
+    Raises `EngineUnavailable` where that cannot be known, as a process died meanwhile, or Spark is gone.
     """
-    from py4j.protocol import Py4JError  # noqa: PLC0415 - the service starts without a JVM
+    from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - the service starts without a JVM
     from pyspark.errors import PySparkException
 
     (expected,) = _version_query()(())
     try:
         # the query uses only the standard library, so that a missing package cannot break it
         answers = run_tasks(session, _version_query(), range(_TASKS), json.dumps, json.loads)
-    except (PySparkException, Py4JError, OSError) as error:
+    except (PySparkException, Py4JJavaError, OSError) as error:
         cause = telling(str(error))
-        if is_death(str(error)):
+        if is_death(str(error)) or is_away(str(error)):
             raise EngineUnavailable(f"the executors could not be asked for their Python: {cause}") from error
         return f"the executors run no Python ({cause}): {_REMEDY}"
     for actual in answers:
