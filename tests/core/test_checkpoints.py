@@ -34,6 +34,7 @@ def batch(*offsets: str) -> str:
         ({0: offset(-1)}, batch(offset(5)), 5, 5),
         ({0: offset(-1)}, batch(offset(-1)), 3, 3),
         ({0: offset(4)}, batch("-"), 4, 4),
+        ({0: offset(4)}, "v1", 4, 4),
         ({1: offset(4)}, batch('{"topic":{"0":7}}', offset(5)), 4, 5),
         ({0: offset(71), 1: offset(4)}, batch(offset(72), offset(5)), 4, 5),
         ({0: offset(5), 1: offset(4)}, batch(offset(6), offset(4)), 4, 4),
@@ -57,6 +58,7 @@ def test_the_oldest_snapshot_that_a_stream_needs(
         ({0: '{"topic":{}}'}, None, "(of no Iceberg table)"),
         ({0: "not JSON"}, None, "(of no Iceberg table)"),
         ({0: offset(3)}, "v9\n{}\n" + offset(3), "offsets/7 has the version 'v9' and not 'v1'"),
+        ({0: offset(3)}, "cut", "offsets/7 has the version 'cut' and not 'v1'"),
         ({0: offset(9), 1: offset(5)}, batch(offset(3), offset(5)), "has no snapshot 9 any more"),
     ],
 )
