@@ -6,7 +6,8 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import NoReturn
 
@@ -31,6 +32,7 @@ from icewright.flow.detect import detect
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
 from icewright.flow.restore import restore
+from icewright.testing import FixedClock
 from tests.cases.test_integrity import DEEPER_FAULTS, FAULTS
 from tests.cases.workspace import BY_PART, SCHEMA
 
@@ -123,11 +125,11 @@ class History:
             self._roll_back,
             self._upgrade,
             self._manifests,
-            self._points,
             self._restore,
         ]
         self._append()
-        for act in self.draw.choices(acts, k=STEPS):
+        last = self._points, self._append  # two hours later, so that nothing comes before it
+        for act in (*self.draw.choices(acts, k=STEPS), self.draw.choice(last)):
             with suppress(ValidationError, ValueError, NotImplementedError):  # PyIceberg cannot do it there
                 before = self.table.metadata_location
                 act()
@@ -179,13 +181,11 @@ class History:
             transaction.upgrade_table_version(2)
 
     def _manifests(self) -> None:
-        self._run(Operation.REWRITE_MANIFESTS)
+        execute(self.app.runtime, Request(self.ref, (Operation.REWRITE_MANIFESTS,), manual=True))
 
     def _points(self) -> None:
-        self._run(Operation.RECOVERY_POINTS)
-
-    def _run(self, operation: Operation) -> None:
-        execute(self.app.runtime, Request(self.ref, (operation,), manual=True))
+        clock = FixedClock(self.app.runtime.clock.now() + timedelta(hours=2))
+        execute(replace(self.app.runtime, clock=clock), Request(self.ref, (Operation.RECOVERY_POINTS,), manual=True))
 
     def _restore(self) -> None:
         restore(self.app.runtime, [self.ref], str(self.draw.choice(self.table.snapshots()).snapshot_id))
