@@ -48,7 +48,7 @@ def source_offsets(first: Mapping[int, str], path: str, batch: str | None) -> li
 
     `path` is that of the log, for people. Raises `UsageError` when the log has a version that nobody here knows.
     """
-    version, *rest = batch.splitlines() if batch else (_VERSION,)
+    version, *rest = batch.split("\n") if batch else (_VERSION,)  # sources may have other ends of lines in theirs
     reached = rest[1:]  # after the metadata of the batch; none where the log is cut off
     if version != _VERSION:
         raise UsageError(f"{path} has the version {version[:20]!r} and not {_VERSION!r}: pin the snapshot by its id")

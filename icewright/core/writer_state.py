@@ -86,7 +86,7 @@ def _identities(properties: Mapping[str, str], keys: tuple[str, ...]) -> Iterato
         yield _SPARK_QUERY, query, None
     for key in properties:
         known = key.startswith(_KAFKA_OFFSETS) or key in _KAFKA_TIMES or key in _OTHERS
-        if known or (keys and any(fnmatchcase(key, k) for k in keys)):
+        if known or (keys and any(fnmatchcase(key, k.replace("[", "[[]")) for k in keys)):
             yield key, "", None
 
 

@@ -36,6 +36,7 @@ def batch(*offsets: str) -> str:
         ({0: offset(4)}, batch("-"), 4, 4),
         ({0: offset(4)}, "v1", 4, 4),
         ({1: offset(4)}, batch('{"topic":{"0":7}}', offset(5)), 4, 5),
+        ({1: offset(4)}, batch('{"path":"a\u2028b"}', offset(5)), 4, 5),
         ({0: offset(71), 1: offset(4)}, batch(offset(72), offset(5)), 4, 5),
         ({0: offset(5), 1: offset(4)}, batch(offset(6), offset(4)), 4, 4),
     ],

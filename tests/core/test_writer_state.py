@@ -53,12 +53,13 @@ def plan(table: TableMetadata, rule: WriterStateRule | None = RULE, *, keep: int
         ({"kafka.connect.valid-through-ts": "12:00"}, "Kafka Connect, valid through 12:00"),
         ({"kafka.connect.vtts": "99"}, "Kafka Connect, valid through 99"),
         ({"acme.offset.7": "x"}, "writer key acme.offset.7, x"),
+        ({"acme[0].7": "x"}, "writer key acme[0].7, x"),
     ],
 )
 def test_the_newest_state_of_a_writer_stays_with_all_that_is_newer(properties: Mapping[str, str], writer: str) -> None:
     """Older states and what lies before them expire; the preview names writer, progress and end of the hold."""
     table = days([9, 8, 7, 6, 5], {2: properties, 3: properties})
-    found = plan(table, replace(RULE, keys=("acme.offset.*",)))
+    found = plan(table, replace(RULE, keys=("acme.offset.*", "acme[0].?")))
     assert found.snapshot_ids == (1, 2)
     last = f"{writer}, until {NOW + 23 * DAY:%Y-%m-%d}"
     assert [(pin.snapshot_id, pin.by) for pin in found.pins] == [
