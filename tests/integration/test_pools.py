@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -187,8 +188,14 @@ def test_what_was_cancelled_writes_no_more(spark_pool: SparkPool, tmp_path: Path
 
     with pytest.raises(Cancelled):
         spark_pool.run(work, "held", check)
-    with held.open() as file:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def let_go() -> bool:
+        with held.open() as file, suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        return False
+
+    until(let_go, "the end of the task's process", 2)
 
 
 def test_a_compaction_that_takes_too_long_is_stopped(bench: Bench, slow: str, knobs: Mapping[str, object]) -> None:
