@@ -394,6 +394,16 @@ def test_metrics_of_many_columns() -> None:
     }
 
 
+@pytest.mark.parametrize(("most", "modes"), [("1", ["truncate(16)", "none"]), ("-1", ["truncate(16)"] * 2)])
+def test_what_is_no_metrics_mode(most: str, modes: list[str]) -> None:
+    """It counts as that of columns which nothing names, also for one of the first or the sorted columns."""
+    fields = [column(number, f"c{number}", "int") for number in (1, 2)]
+    properties = {"write.metadata.metrics.max-inferred-column-defaults": most}
+    assert [one.mode for one in leaves(fields, properties, [])] == modes
+    wrong = {f"write.metadata.metrics.column.c{number}": "truncate(0)" for number in (1, 2)}
+    assert [one.mode for one in leaves(fields, properties | wrong, [2])] == [modes[1]] * 2
+
+
 @pytest.mark.parametrize(
     ("kind", "low", "high", "found"),
     [

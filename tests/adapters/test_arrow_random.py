@@ -342,12 +342,12 @@ def _at(row: Mapping[int, Any], names: Sequence[str], fields: Sequence[Field]) -
 
 def _mode(names: Sequence[str], number: int, fields: Sequence[Field], properties: Mapping[str, str]) -> str:
     """The column's metrics mode; what is no mode is the default's (Iceberg's MetricsConfig)."""
-    default = _valid(properties.get(_DEFAULT), "truncate(16)")
+    mode = default = _valid(properties.get(_DEFAULT), "truncate(16)")
     limit = properties.get("write.metadata.metrics.max-inferred-column-defaults")
     columns = _first([f for f in fields if f["id"] not in (_ROW, _UPDATED)], 1000)
-    if limit is not None and len(columns) > int(limit) and number not in columns[: int(limit)]:
-        default = "none"
-    return _valid(properties.get(_COLUMN + ".".join(names)), default)
+    if limit is not None and len(columns) > int(limit):
+        mode, default = mode if number in columns[: int(limit)] else "none", "none"
+    return _valid(properties.get(_COLUMN + ".".join(names), mode), default)
 
 
 def _valid(mode: str | None, otherwise: str) -> str:

@@ -17,6 +17,7 @@ Bounds = tuple[bytes, bytes]  # the lowest and the highest value
 _DEFAULT = "write.metadata.metrics.default"
 _COLUMN = "write.metadata.metrics.column."
 _MAX_INFERRED = "write.metadata.metrics.max-inferred-column-defaults"
+_INFERRED = 100  # its default
 _TRUNCATE = re.compile(r"truncate\((\d+)\)")
 _MODES = re.compile(r"none|counts|full|truncate\(0*[1-9]\d*\)")
 _FALLBACK = "truncate(16)"
@@ -48,21 +49,22 @@ class Leaf:
 def leaves(fields: Sequence[Field], properties: Mapping[str, str], sorted_by: Sequence[int]) -> list[Leaf]:
     """Return the primitive columns with their metrics modes (Iceberg's MetricsConfig).
 
-    Without a default mode only the first columns of a wide table have metrics; sorted columns always have bounds.
+    Without a default mode only the first columns of a wide table have metrics; sorted columns always have bounds. What
+    is no mode counts as the mode of columns that nothing names: none in a wide table, for the first columns too.
     """
-    columns = list(_primitives(fields))
-    default = _mode(properties.get(_DEFAULT), _FALLBACK) if _DEFAULT in properties else None
-    limit = int(properties.get(_MAX_INFERRED, "100"))
-    inferred = {leaf.id for leaf in columns}
-    if default is None:
+    default, inferred = _mode(properties.get(_DEFAULT), _FALLBACK), set[int]()
+    if _DEFAULT not in properties:
+        limit = int(properties.get(_MAX_INFERRED, _INFERRED))
         own = _first_columns([field for field in fields if field["id"] not in _LINEAGE])
-        inferred = inferred if len(own) <= limit else set(own[:limit])
+        if len(own) > (limit := limit if limit >= 0 else _INFERRED):
+            default, inferred = "none", set(own[:limit])
     result = []
-    for leaf in columns:
-        mode = (default or _FALLBACK) if leaf.id in inferred else "none"
+    for leaf in _primitives(fields):
+        mode = _FALLBACK if leaf.id in inferred else default
         if leaf.id in sorted_by and mode in ("none", "counts"):
             mode = _FALLBACK
-        result.append(replace(leaf, mode=_mode(properties.get(_COLUMN + leaf.path), mode)))
+        asked = properties.get(_COLUMN + leaf.path)
+        result.append(replace(leaf, mode=mode if asked is None else _mode(asked, default)))
     return result
 
 
