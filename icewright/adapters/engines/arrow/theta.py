@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from itertools import repeat
 
 import mmh3
 import polars as pl
@@ -173,7 +174,9 @@ def _hashes(values: pa.Array) -> pa.UInt64Array:
 
 
 def _hashes_of(values: Iterable[bytes]) -> pa.UInt64Array:
-    return pa.array([mmh3.hash64(value, _SEED, signed=False)[0] >> 1 for value in values], pa.uint64())
+    digests = b"".join(map(mmh3.mmh3_x64_128_digest, values, repeat(_SEED)))  # of two words each
+    words = pa.Array.from_buffers(pa.uint64(), len(digests) // 8, [None, pa.py_buffer(digests)])
+    return pc.shift_right(pl.Series(words).gather_every(2).to_arrow(), _word(1))
 
 
 def _decimals(values: pa.Array) -> Iterable[bytes]:
