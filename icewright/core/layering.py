@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fnmatch import translate
 from functools import cached_property, lru_cache
 from hashlib import sha256
 from typing import Any
@@ -19,7 +17,7 @@ from icewright.core.policy import KNOBS, PRESET, find_knob
 from icewright.core.presets import PRESETS
 from icewright.core.properties import Allowance, from_properties
 from icewright.core.table import TableMetadata, TableRef, split_name
-from icewright.core.words import kind
+from icewright.core.words import kind, wildcard
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +133,7 @@ class Policy:
 def matches(pattern: Sequence[str], parts: Sequence[str]) -> bool:
     """Return whether each part matches its pattern; `*` and `?` are wildcards, everything else stands for itself."""
     return len(pattern) == len(parts) and all(
-        _compiled(p).fullmatch(v) is not None for p, v in zip(pattern, parts, strict=True)
+        wildcard(p).fullmatch(v) is not None for p, v in zip(pattern, parts, strict=True)
     )
 
 
@@ -146,17 +144,12 @@ def _sorted_items(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
 def matches_any(patterns: str, name: str) -> bool:
     """Return whether a comma-separated list of wildcards holds the name; a blank list holds every name."""
     entries = _split_patterns(patterns)
-    return not entries or any(_compiled(p).fullmatch(name) for p in entries)
+    return not entries or any(wildcard(p).fullmatch(name) for p in entries)
 
 
 @lru_cache(maxsize=4096)
 def _split_patterns(patterns: str) -> tuple[str, ...]:
     return tuple(p.strip() for p in patterns.split(",") if p.strip())
-
-
-@lru_cache(maxsize=4096)
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(translate(pattern.replace("[", "[[]")))  # fnmatch's sets are not part of our patterns
 
 
 def specificity(pattern: Sequence[str]) -> tuple[int, int, int]:

@@ -1,9 +1,12 @@
-"""Words for messages: the kind of a value, the name that was probably meant, counts, sizes and jobs."""
+"""Words for messages: kinds of values, the name that was probably meant, counts and sizes; wildcards of names."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from difflib import get_close_matches
+from fnmatch import translate
+from functools import lru_cache
 
 
 def kind(value: object) -> str:
@@ -29,6 +32,12 @@ def near(name: str, known: Sequence[str], *, listed: bool = True) -> str:
     if alike := get_close_matches(name, known, 1):
         return f"; did you mean {alike[0]}?"
     return f"; known are {', '.join(known)}" if known and listed else ""
+
+
+@lru_cache(maxsize=4096)
+def wildcard(pattern: str) -> re.Pattern[str]:
+    """Return the expression of a pattern of names, in which `*` and `?` alone stand for others."""
+    return re.compile(translate(pattern.replace("[", "[[]")))  # fnmatch's sets are not part of our patterns
 
 
 def count(number: int, noun: str) -> str:

@@ -20,9 +20,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from fnmatch import fnmatchcase
 
 from icewright.core.table import Snapshot
+from icewright.core.words import wildcard
 
 _FLINK_JOB, _FLINK_OPERATOR = "flink.job-id", "flink.operator-id"
 _FLINK_CHECKPOINT = "flink.max-committed-checkpoint-id"
@@ -86,7 +86,7 @@ def _identities(properties: Mapping[str, str], keys: tuple[str, ...]) -> Iterato
         yield _SPARK_QUERY, query, None
     for key in properties:
         known = key.startswith(_KAFKA_OFFSETS) or key in _KAFKA_TIMES or key in _OTHERS
-        if known or (keys and any(fnmatchcase(key, k.replace("[", "[[]")) for k in keys)):
+        if known or (keys and any(wildcard(pattern).fullmatch(key) for pattern in keys)):
             yield key, "", None
 
 
