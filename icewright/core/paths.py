@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote
 
@@ -96,6 +96,11 @@ def key(text: str) -> str:
 def directory_key(text: str) -> str:
     """Return the key of a folder, with one slash at its end, so that /orders never holds /orders_archive."""
     return key(text).rstrip("/") + "/"
+
+
+def overlap(some: Collection[str], others: Collection[str]) -> bool:
+    """Return whether a folder of either collection holds one of the other; both have keys of folders."""
+    return any(a.startswith(b) or b.startswith(a) for a in some for b in others)
 
 
 def same_place(one: Location, other: Location, schemes: Mapping[str, str], authorities: Mapping[str, str]) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
+from icewright.core.paths import directory_key
 from icewright.core.runs import Outcome
 from icewright.core.table import TableMetadata, TableRef
 from icewright.core.vacuum import Commit, Content, CutoffPolicy, GcConfig, Key, Reference
@@ -76,6 +77,13 @@ class LiveTable:
     write_paths: tuple[str, ...] = ()
     snapshots: frozenset[int] = frozenset()  # of its heads' metadata and of its live versions
     collect: bool = True  # False: a user's gc.enabled=false, or a policy, keeps all its files
+
+    @property
+    def folders(self) -> frozenset[str]:
+        """Return the keys of the table's location and write paths; of its metadata files when none was read."""
+        places = [place for place in (self.location, *self.write_paths) if place]
+        read = places or [content.metadata_location.rpartition("/metadata/")[0] for content in self.versions]
+        return frozenset(map(directory_key, read))
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,8 @@ from tests.vacuuming import NessieWorkspace, summaries
 
 pytestmark = pytest.mark.external
 
+ANY_RATIO = "policy: [{set: {deletion.delay_hours: 0, remove_orphans.max_delete_ratio: 1}}]\n"
+
 
 @dataclass
 class Interceptor:
@@ -246,6 +248,28 @@ def test_a_broken_manifest_list_of_the_head_lets_no_snapshot_expire(workspace: N
     assert len(workspace.metadata("whole")["snapshots"]) == 1
 
 
+@pytest.mark.cases(110)
+def test_files_that_an_unreadable_table_borrowed_stay(workspace: NessieWorkspace) -> None:
+    """They lie in the place of the table that wrote them, which has let them go, and were once seen to be borrowed."""
+    lender, borrower = workspace.native_table("lender"), workspace.native_table("borrower")
+    lender.append(pa.table({"id": [0]}))
+    borrower.add_files(lender.inspect.files()["file_path"].to_pylist())
+    lender.overwrite(pa.table({"id": [1]}))
+    lender.overwrite(pa.table({"id": [2]}))
+    for table in (lender, borrower):
+        workspace.put(table)
+    _old(workspace)
+    workspace.vacuum(dry_run=True)
+    key = workspace.metadata("borrower")["snapshots"][-1]["manifest-list"].removeprefix("s3://lake/")
+    whole = bytes(obstore.get(workspace.bucket, key).bytes())
+    obstore.put(workspace.bucket, key, whole[:40])
+    result = workspace.vacuum(extra=ANY_RATIO)
+    assert result.counts.num_partial_failures > 0, summaries(result)
+    obstore.put(workspace.bucket, key, whole)
+    assert workspace.vacuum(extra=ANY_RATIO).files > 0  # the other file that the lender let go
+    assert [workspace.rest_rows(name, "main") for name in ("lender", "borrower")] == [[2], [0]]
+
+
 @pytest.mark.cases(111)
 def test_every_strange_metadata_file_is_looked_at(workspace: NessieWorkspace) -> None:
     """Among a thousand dead versions of the table three are of another one: nothing of the place is deleted."""
@@ -283,7 +307,7 @@ def test_a_flood_of_orphans_that_no_expiry_explains_stays(workspace: NessieWorks
     after = workspace.files()
     assert {f for f in before - after if "/flooded_" in f} == set()
     assert len(before - after) > len({f for f in before if "/rewritten" in f}) / 2, summaries(result)
-    workspace.vacuum(extra="policy: [{set: {deletion.delay_hours: 0, remove_orphans.max_delete_ratio: 1}}]\n")
+    workspace.vacuum(extra=ANY_RATIO)
     assert after - workspace.files() >= orphans
     assert workspace.rest_rows("flooded", "main") == [0, 1]
 

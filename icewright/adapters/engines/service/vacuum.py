@@ -7,7 +7,7 @@ in between is reached. Before anything is deleted the references are read once m
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -26,7 +26,7 @@ from icewright.adapters.engines.service.successors import identify, no_foreign_t
 from icewright.core.effective import Knobs
 from icewright.core.errors import CommitConflict, InvariantViolated, MetadataUnreadable, Refused
 from icewright.core.operations.expire_snapshots import NOTHING
-from icewright.core.paths import directory_key
+from icewright.core.paths import directory_key, overlap
 from icewright.core.policy import (
     DELETION_DELAY,
     EQUAL_AUTHORITIES,
@@ -331,17 +331,28 @@ class BranchVacuum:
             same_table = other.content_id == table.content_id
             if same_table and other.problem:
                 raise Refused(f"{other.ref}: {other.problem}")
-            if (same_table or _overlap(other, table)) and (other.problem or not other.collect):
-                raise Refused(
-                    f"{other.ref} lies in the same place: {other.problem or KEPT}" if not same_table else KEPT
-                )
+            if same_table and not other.collect:
+                raise Refused(KEPT)
+            if other.problem and self._may_have_files_in(other, table):
+                raise Refused(f"{other.ref} may have files in the same place: {other.problem}")
+            if not other.collect and overlap(other.folders, table.folders):
+                raise Refused(f"{other.ref} lies in the same place: {KEPT}")
 
-    @staticmethod
-    def _readable(survey: Survey, table: LiveTable, mark: NessieReachability) -> None:
-        """Raise the error that stopped the mark of the table, or of another table in its places."""
+    def _readable(self, survey: Survey, table: LiveTable, mark: NessieReachability) -> None:
+        """Raise the error that stopped the mark of the table, or of another table with files in its places."""
         for other in survey.tables:
-            if other.content_id in mark.broken and (other.content_id == table.content_id or _overlap(other, table)):
+            if other.content_id in mark.broken and self._may_have_files_in(other, table):
                 raise mark.broken[other.content_id]
+
+    def _may_have_files_in(self, unread: LiveTable, table: LiveTable) -> bool:
+        """Return whether an unreadable table lies in the other's places, or was ever seen to have files there."""
+        recorded = [
+            one
+            for one in self.guard.registry.registrations.list()
+            if one.ref == unread.ref or (one.table_uuid and one.table_uuid == unread.table_uuid)
+        ]
+        folders = {directory_key(folder) for one in recorded for folder in (*one.places, *one.folders)}
+        return overlap({*unread.folders, *folders}, table.folders)
 
 
 @dataclass
@@ -367,19 +378,6 @@ class BranchProof:
             if f.path not in deletable
         }
         return Proved(deletable, stays)
-
-
-def _overlap(one: LiveTable, other: LiveTable) -> bool:
-    """Return whether a place of one table holds one of the other; an unread table has those of its metadata files."""
-    own, theirs = _places(one), _places(other)
-    return any(a.startswith(b) or b.startswith(a) for a in own for b in theirs)
-
-
-def _places(table: LiveTable) -> Collection[str]:
-    locations = [p for p in (table.location, *table.write_paths) if p]
-    return {
-        directory_key(p) for p in locations or [c.metadata_location.rpartition("/metadata/")[0] for c in table.versions]
-    }
 
 
 def _same_storage(one: str, other: str, knobs: Knobs) -> bool:
