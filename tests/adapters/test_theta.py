@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+import tracemalloc
 from decimal import Decimal
 from typing import Any
 
@@ -114,3 +115,13 @@ def test_the_oldest_sketches_go_when_there_are_too_many(monkeypatch: pytest.Monk
     for name in "abc":
         kept.keep(frozenset(name), {(1, "long"): [part]})
     assert kept.of(set("abc"), set("abc"), [(1, "long")])[0] == {"b", "c"}
+
+
+def test_distinct_texts_become_objects_a_few_at_a_time() -> None:
+    """A batch of texts that are all distinct takes little of a task's memory in Python."""
+    values = pa.array([f"{number:040d}" for number in range(1 << 16)])
+    tracemalloc.start()
+    assert sketch(values).estimate == pytest.approx(len(values), rel=0.05)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4 << 20

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import repeat
@@ -28,6 +28,7 @@ _ALL = (1 << 63) - 1  # the theta of a sketch that holds every hash
 _VERSION, _COMPACT = 3, 3  # of the serialization; the family of compact sketches
 _READ_ONLY, _EMPTY, _IS_COMPACT, _ORDERED = 2, 4, 8, 16  # flags
 _PENDING = 16 * NOMINAL_ENTRIES  # hashes that wait for the next trim
+_OBJECTS = 1 << 13  # values of Python that are hashed at a time: those of a whole batch take tens of megabytes
 _C1, _C2 = 0x87C37B91114253D5, 0x4CF5AD432745937F
 _MOST_BYTES = 64 << 20  # of the sketches that are kept for later
 ColumnType = tuple[int, str]  # the id of a column, and its type: values of another type have other hashes
@@ -45,7 +46,8 @@ class ThetaSketch:
 
     def update(self, values: pa.Array) -> None:
         """Add the values of a column; nulls and empty texts do not count, as in DataSketches."""
-        self._add(_hashes(storage_array(values).drop_null()))
+        for hashes in _hashes(storage_array(values).drop_null()):
+            self._add(hashes)
 
     def merge(self, other: ThetaSketch) -> None:
         """Add what another sketch has seen."""
@@ -160,17 +162,19 @@ def _size(sketches: Mapping[ColumnType, bytes]) -> int:
     return sum(map(len, sketches.values()))
 
 
-def _hashes(values: pa.Array) -> pa.UInt64Array:
-    """Return the hashes of values by their single-value serialization (spec, Appendix D)."""
+def _hashes(values: pa.Array) -> Iterator[pa.UInt64Array]:
+    """Yield the hashes of values by their single-value serialization (spec, Appendix D)."""
     kind = values.type
-    if pa.types.is_decimal(kind):
-        return _hashes_of(_decimals(pc.unique(values)))
-    if pa.types.is_binary(kind):
-        return _hashes_of(value for value in pc.unique(values).to_pylist() if value)
-    if pa.types.is_boolean(kind):
-        return _murmur(values.cast(pa.uint64()), 1)
-    width = kind.bit_width // 8
-    return _murmur(values.view(pa.uint32() if width == 4 else pa.uint64()).cast(pa.uint64()), width)  # noqa: PLR2004
+    if pa.types.is_decimal(kind) or pa.types.is_binary(kind):
+        distinct = pc.unique(values)
+        for start in range(0, len(distinct), _OBJECTS):
+            part = distinct.slice(start, _OBJECTS)
+            yield _hashes_of(_decimals(part) if pa.types.is_decimal(kind) else filter(None, part.to_pylist()))
+    elif pa.types.is_boolean(kind):
+        yield _murmur(values.cast(pa.uint64()), 1)
+    else:
+        width = kind.bit_width // 8
+        yield _murmur(values.view(pa.uint32() if width == 4 else pa.uint64()).cast(pa.uint64()), width)  # noqa: PLR2004
 
 
 def _hashes_of(values: Iterable[bytes]) -> pa.UInt64Array:
