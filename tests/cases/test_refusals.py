@@ -402,7 +402,7 @@ def where_it_writes(workspace: Workspace) -> Path:
     craft.commit(workspace.clock.now() - timedelta(hours=400), [file, moved])
     folder = workspace.publish(craft)
     said = {"write.data.path": f"file:{folder}/new", "write.object-storage.path": f"{folder}/pool/"}
-    said["write.object-storage.enabled"] = "true"
+    said["write.object-storage.enabled"] = "True"
     edit(workspace.metadata_file(), lambda document: document["properties"].update(said))
     return folder
 

@@ -38,9 +38,8 @@ class Doubts:
         self._confirmed = metadata.location in adopted
         self._created = _created(metadata) if by_age else None
         shapes = {tuple(field.name for field in spec.fields) for spec in metadata.specs}
-        hashes = (
-            f"{_HASHES}|{_FOUR_BYTES}" if metadata.properties.get("write.object-storage.enabled") == "true" else _HASHES
-        )
+        hashed = metadata.properties.get("write.object-storage.enabled", "").lower() == "true"
+        hashes = f"{_HASHES}|{_FOUR_BYTES}" if hashed else _HASHES
         self._hashed = re.compile(rf"/(?:{hashes})(?=/|$)")
         self._shapes = sorted(shapes - {()}, key=len, reverse=True)
         self._folders: set[str] = set()  # those of orphans
