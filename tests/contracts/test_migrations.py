@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -130,6 +130,22 @@ def see(store: SqlStore) -> int:
 def claim(store: SqlStore) -> str | None:
     """A job wants the table."""
     return store.jobs.claim(REF, "u1", (Operation.COMPACT,), Trigger("cycle", "me", "host:1:2"), NOW)
+
+
+@pytest.mark.external
+def test_connections_that_a_server_ended_are_replaced(server: Callable[[], sa.Engine], postgres_url: str) -> None:
+    """After a restart, or when an administrator ends idle connections, the next transaction works."""
+    engine = server()
+    with engine.connect() as one, engine.connect() as two:
+        pids = [opened.exec_driver_sql("SELECT pg_backend_pid()").scalar() for opened in (one, two)]
+    ends = sa.text("SELECT pg_terminate_backend(pid, 10000) FROM unnest(CAST(:pids AS int[])) AS pid")
+    administrator = sa.create_engine(postgres_url)
+    with administrator.connect() as connection:
+        assert [ended for (ended,) in connection.execute(ends, {"pids": pids})] == [True, True]
+    administrator.dispose()
+    assert SqlStore(engine).jobs.list() == []
+    with engine.connect() as one, engine.connect() as two:
+        assert pids != [opened.exec_driver_sql("SELECT pg_backend_pid()").scalar() for opened in (one, two)]
 
 
 @pytest.mark.parametrize(

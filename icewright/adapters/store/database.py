@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import sqlite3
 import threading
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, InvalidatePoolError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as NoConnection
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 READS = "icewright_reads"  # option of a connection that only reads, and waits for no writer
 _WRITE_LOCK = "icewright_write_lock"  # option of an engine: the lock of the threads of this process that write
 _CHANGE_TOKENS = "icewright_change_tokens"  # option of an engine: the source of its change tokens
+_USED = "icewright_used"  # of a connection's information: it is not a new one
 _REVISION = sa.text("SELECT version_num FROM alembic_version")
 _LOCK_CONFLICTS = ("40P01", "55P03")  # deadlock_detected, lock_not_available
 _MIGRATION_LOCK = 0x1CE  # of PostgreSQL's advisory locks
@@ -85,10 +87,7 @@ def check_address(address: str) -> None:
 def open_database(address: str) -> sa.Engine:
     """Return an engine on `sqlite:///file` or `postgresql+psycopg://...`. Raises `ConfigError` for anything else."""
     url = _url(address)
-    if url.get_backend_name() == "sqlite":
-        return _sqlite(url)
-    limits = postgres_time_limits(url.query)
-    return sa.create_engine(url.set(drivername="postgresql+psycopg"), pool_pre_ping=True, connect_args=limits)
+    return _sqlite(url) if url.get_backend_name() == "sqlite" else _postgresql(url)
 
 
 def _url(address: str) -> URL:
@@ -103,6 +102,22 @@ def _url(address: str) -> URL:
     if url.get_backend_name() not in ("sqlite", "postgresql"):
         raise ConfigError([f"state: {url.get_backend_name()} is not supported; use sqlite or postgresql+psycopg"])
     return url
+
+
+def _postgresql(url: URL) -> sa.Engine:
+    limits = postgres_time_limits(url.query)
+    engine = sa.create_engine(url.set(drivername="postgresql+psycopg"), connect_args=limits)
+
+    @sa.event.listens_for(engine, "checkout")
+    def _checked_out(connection: Any, record: Any, _proxy: Any) -> None:  # noqa: ANN401 - the driver's own objects
+        # a server sends something to an idle connection when it ends it: no ping costs each transaction a round trip
+        end = select.poll()
+        end.register(connection.fileno(), select.POLLIN)
+        if record.info.get(_USED) and end.poll(0):
+            raise InvalidatePoolError
+        record.info[_USED] = True
+
+    return engine
 
 
 def _make_file(database: str) -> None:
@@ -230,45 +245,33 @@ def newest_revision() -> str:
 
 def is_current(engine: sa.Engine) -> bool:
     """Return whether the database has the newest revision."""
-    try:
-        with engine.begin() as connection:
-            if not sa.inspect(connection).has_table("alembic_version"):
-                return False
-            revision = connection.exec_driver_sql("select version_num from alembic_version").scalar()
-            return bool(revision == newest_revision())
-    except SQLAlchemyError as error:
-        raise unavailable(engine, error) from error
+    with _transaction(engine) as connection:
+        if not sa.inspect(connection).has_table("alembic_version"):
+            return False
+        revision = connection.exec_driver_sql("select version_num from alembic_version").scalar()
+        return bool(revision == newest_revision())
 
 
 def is_new(engine: sa.Engine) -> bool:
     """Return whether the database has no table of the store; a catalog may have tables in it."""
-    try:
-        with engine.begin() as connection:
-            return {"alembic_version", *JOBS.metadata.tables}.isdisjoint(sa.inspect(connection).get_table_names())
-    except SQLAlchemyError as error:
-        raise unavailable(engine, error) from error
+    with _transaction(engine) as connection:
+        return {"alembic_version", *JOBS.metadata.tables}.isdisjoint(sa.inspect(connection).get_table_names())
 
 
 def is_writable(engine: sa.Engine) -> bool:
     """Return whether the database takes writes: a standby, and a server set read-only, does not."""
     if engine.dialect.name != "postgresql":
         return True
-    try:
-        with engine.begin() as connection:
-            return bool(connection.exec_driver_sql("show transaction_read_only").scalar() == "off")
-    except SQLAlchemyError as error:
-        raise unavailable(engine, error) from error
+    with _transaction(engine) as connection:
+        return bool(connection.exec_driver_sql("show transaction_read_only").scalar() == "off")
 
 
 def server_time(engine: sa.Engine) -> datetime | None:
     """Return the time of the database's server; None for a file, which has no clock. Raises `StoreUnavailable`."""
     if engine.dialect.name != "postgresql":
         return None
-    try:
-        with engine.connect() as connection:
-            server_now: datetime = connection.execute(sa.select(sa.func.clock_timestamp())).scalar_one()
-    except SQLAlchemyError as error:
-        raise unavailable(engine, error) from error
+    with _transaction(engine) as connection:
+        server_now: datetime = connection.execute(sa.select(sa.func.clock_timestamp())).scalar_one()
     return server_now.astimezone(UTC)
 
 
