@@ -63,8 +63,7 @@ def known(lake: Lake, state: str) -> Path:
     names = ("catalog_name", "table_namespace", "table_name", "metadata_location")
     with catalog.begin() as connection:
         connection.execute(
-            sa.insert(ROWS),
-            [dict(zip(names, (CATALOG, json.loads(n)[0], t, m), strict=True)) for t, n, m in rows],
+            sa.insert(ROWS), [dict(zip(names, (CATALOG, json.loads(n)[0], t, m), strict=True)) for t, n, m in rows]
         )
     store.dispose()
     catalog.dispose()

@@ -113,9 +113,7 @@ OLD_TRINO: dict[str, Any] = {  # durations in seconds, as Jackson 2 writes them,
     "metadata": {"queryId": "20210720_093342_00012_pzafy", "queryState": "FINISHED", "query": "SELECT 1"},
     "statistics": {"wallTime": 112.444, "planningTime": 1.733, "physicalInputBytes": 0, "complete": True},
     "context": {"user": "ann", "serverVersion": "359", "environment": "test"},
-    "ioMetadata": {
-        "inputs": [{"catalogName": "iceberg", "schema": "sales", "table": "orders", "columns": ["id"]}],
-    },
+    "ioMetadata": {"inputs": [{"catalogName": "iceberg", "schema": "sales", "table": "orders", "columns": ["id"]}]},
     "createTime": 1795262222,
     "endTime": 1795262334.444,
 }

@@ -92,9 +92,7 @@ def _spark(schema: Mapping[str, Any], spec: Sequence[Mapping[str, Any]]) -> Layo
     entry = found["manifest"]
     for part in spec:
         name, number, kind = part["name"], part["field-id"], columns[part["source-id"]]["type"]
-        _partition(entry["avro"]).append(
-            {"name": name, "type": ["null", kind], "default": None, "field-id": number},
-        )
+        _partition(entry["avro"]).append({"name": name, "type": ["null", kind], "default": None, "field-id": number})
         _partition(entry["iceberg"]).append({"id": number, "name": name, "required": False, "type": kind})
     manifests = {
         "schema": _compact(schema),

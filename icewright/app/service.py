@@ -106,12 +106,7 @@ class Service:
         loops = [self._beat]
         if self._kind == "service":
             detect = Loop("detect", 2 * _SECOND, DetectionLanes(runtime, evaluate.wake.set).due)
-            loops += [
-                detect,
-                evaluate,
-                self._plan,
-                Loop("reconcile", 15 * _SECOND, self._reconciler.due),
-            ]
+            loops += [detect, evaluate, self._plan, Loop("reconcile", 15 * _SECOND, self._reconciler.due)]
             loops += [self._archive(self._app.archiving)] if self._app.archiving is not None else []
             if runtime.vacuums:
                 loops.append(Loop("vacuum", 60 * _SECOND, self._vacuum, bound=_COMMIT_SCAN))

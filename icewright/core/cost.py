@@ -167,8 +167,7 @@ def experience(runs: Iterable[tuple[Operation, Mapping[str, float]]]) -> dict[Op
             benefits[operation].append(metrics.get("benefit_factor", 1.0) * ratio)
     return {
         operation: Experience(
-            _fit(costs[operation]),
-            median(benefits[operation]) if len(benefits[operation]) >= LEAST_RUNS else 1.0,
+            _fit(costs[operation]), median(benefits[operation]) if len(benefits[operation]) >= LEAST_RUNS else 1.0
         )
         for operation in costs | benefits
     }

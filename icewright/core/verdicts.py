@@ -46,16 +46,7 @@ from icewright.core.rewriting import (
 )
 from icewright.core.runs import History, LastRun
 from icewright.core.sortedness import ordering_columns
-from icewright.core.steps import (
-    SWITCHED_OFF,
-    Blocked,
-    Due,
-    ExpireSnapshots,
-    NotDue,
-    Unsupported,
-    Verdict,
-    Work,
-)
+from icewright.core.steps import SWITCHED_OFF, Blocked, Due, ExpireSnapshots, NotDue, Unsupported, Verdict, Work
 from icewright.core.table import TableFacts, Thresholds
 
 LATEST_FORMAT = 3

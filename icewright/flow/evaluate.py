@@ -13,14 +13,7 @@ from datetime import datetime, timedelta
 from queue import Empty, SimpleQueue
 
 from icewright.core.branches import chosen_branches, on_branch
-from icewright.core.breakers import (
-    FIRST_WAIT,
-    OPEN_AFTER,
-    PROBE_LIMIT,
-    BreakerState,
-    is_shared_fault,
-    storage_place,
-)
+from icewright.core.breakers import FIRST_WAIT, OPEN_AFTER, PROBE_LIMIT, BreakerState, is_shared_fault, storage_place
 from icewright.core.describe import MaintenanceStatus, table_status
 from icewright.core.effective import Knobs
 from icewright.core.errors import MemoryBusy, MetadataUnreadable, StorageHangs, TableNotFound

@@ -81,11 +81,7 @@ class Adoptable:
         same = other.table_uuid == self.table_uuid
         tables, files, places = (
             tuple(one for one in mine if same and one in theirs)
-            for mine, theirs in (
-                (self.tables, other.tables),
-                (self.files, other.files),
-                (self.places, other.places),
-            )
+            for mine, theirs in ((self.tables, other.tables), (self.files, other.files), (self.places, other.places))
         )
         return Adoptable(self.table_uuid, tables, files, places)
 

@@ -15,14 +15,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from icewright.adapters.engines.arrow.types import (
-    Field,
-    arrow_field,
-    arrow_type,
-    list_element,
-    map_key,
-    map_value,
-)
+from icewright.adapters.engines.arrow.types import Field, arrow_field, arrow_type, list_element, map_key, map_value
 
 _NULLS = 4  # one value in so many
 _YEAR_0, _YEAR_10_000 = -62_167_219_200_000_000, 253_402_300_800_000_000  # microseconds

@@ -99,8 +99,7 @@ def channel(receiver: Receiver) -> AppriseChannel:
 
 
 @pytest.mark.parametrize(
-    ("severity", "kind"),
-    [(Severity.INFO, "info"), (Severity.WARNING, "warning"), (Severity.CRITICAL, "failure")],
+    ("severity", "kind"), [(Severity.INFO, "info"), (Severity.WARNING, "warning"), (Severity.CRITICAL, "failure")]
 )
 def test_what_is_sent(receiver: Receiver, severity: Severity, kind: str) -> None:
     """Title and body as they are, whatever they hold, and the severity in Apprise's words."""

@@ -355,9 +355,7 @@ def _piece(number: int, size: int, groups: int = 1) -> FileSlice:
 
 
 @given(
-    sizes=st.lists(st.integers(1, 5000), min_size=1, max_size=30),
-    outputs=st.integers(1, 12),
-    groups=st.integers(1, 5),
+    sizes=st.lists(st.integers(1, 5000), min_size=1, max_size=30), outputs=st.integers(1, 12), groups=st.integers(1, 5)
 )
 def test_bins_hold_every_byte_once(sizes: list[int], outputs: int, groups: int) -> None:
     """Whatever the sizes: each range of each file is in one bin, and there are about as many outputs as asked for."""

@@ -12,15 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from icewright.adapters.engines.arrow import order
-from icewright.adapters.engines.arrow.exchange import (
-    SampledBin,
-    SortedGroup,
-    SplitBin,
-    merge,
-    planned,
-    sampled,
-    split,
-)
+from icewright.adapters.engines.arrow.exchange import SampledBin, SortedGroup, SplitBin, merge, planned, sampled, split
 from icewright.adapters.engines.arrow.ranges import KeySample
 from icewright.adapters.engines.arrow.tasks import Bin, BinFailed, BinResult, BinWritten, FileSlice
 from icewright.core.sortedness import overlap

@@ -110,10 +110,7 @@ def test_a_view_has_a_lineage_of_its_own() -> None:
 
 @pytest.mark.parametrize(
     "read",
-    [
-        lambda content: lineage(content, PATH),
-        lambda content: parse(REF, PATH, content),
-    ],
+    [lambda content: lineage(content, PATH), lambda content: parse(REF, PATH, content)],
     ids=["lineage", "parse"],
 )
 def test_a_bomb_is_refused_before_it_fills_the_memory(read: Any) -> None:

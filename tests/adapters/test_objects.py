@@ -314,8 +314,7 @@ def test_what_may_not_be_read_is_told_from_what_is_missing(code: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "code"),
-    [(401, ""), (403, "InvalidAccessKeyId"), (403, "RequestTimeTooSkewed"), (403, "ExpiredToken")],
+    ("status", "code"), [(401, ""), (403, "InvalidAccessKeyId"), (403, "RequestTimeTooSkewed"), (403, "ExpiredToken")]
 )
 def test_credentials_that_a_store_does_not_take_are_no_fault_of_a_table(status: int, code: str) -> None:
     """The store is unavailable for all tables alike, which wait; none is paused by failures of its own."""

@@ -139,10 +139,7 @@ def test_an_application_that_dies_ends_no_polling() -> None:
         ),
         ("org.apache.iceberg.exceptions.ServiceFailureException: Server error: down", FaultOwner.CATALOG),
         ("org.apache.iceberg.jdbc.UncheckedSQLException: Unknown failure", FaultOwner.CATALOG),
-        (
-            "org.apache.iceberg.exceptions.CommitStateUnknownException: Cannot commit, SlowDown",
-            FaultOwner.CATALOG,
-        ),
+        ("org.apache.iceberg.exceptions.CommitStateUnknownException: Cannot commit, SlowDown", FaultOwner.CATALOG),
         ("org.apache.iceberg.exceptions.NoSuchTableException: Table does not exist", FaultOwner.ICEWRIGHT),
         ("S3Exception: Access Denied (Service: S3, Status Code: 403)", FaultOwner.ICEWRIGHT),
     ],

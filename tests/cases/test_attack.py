@@ -35,10 +35,7 @@ def source_and_borrower(workspace: Workspace, borrower: str = "lake") -> tuple[T
 
 def expire_and_clean(workspace: Workspace, name: str) -> list[object]:
     """Expire the snapshots of a table, and remove its orphans."""
-    return [
-        workspace.run(EXPIRE, name=name),
-        workspace.run(ORPHANS, name=name, remove_orphans__max_delete_ratio=1),
-    ]
+    return [workspace.run(EXPIRE, name=name), workspace.run(ORPHANS, name=name, remove_orphans__max_delete_ratio=1)]
 
 
 @pytest.mark.parametrize("operation", [EXPIRE, ORPHANS])

@@ -50,13 +50,7 @@ def plant(workspace: Workspace) -> dict[str, Path]:
     planted: dict[str, Path] = {}
     last = None
     for number, (place, ago) in enumerate(
-        [
-            ("tag", 400),
-            ("branch", 300),
-            ("recovery_point", 200),
-            ("waiting_deletion", 100),
-            ("masked", 9),
-        ]
+        [("tag", 400), ("branch", 300), ("recovery_point", 200), ("waiting_deletion", 100), ("masked", 9)]
     ):
         file = craft.data({"id": [number, 100], "part": ["ann", "bob"]})
         last = craft.commit(now - timedelta(hours=ago), [file], replaced=last)

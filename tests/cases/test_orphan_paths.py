@@ -67,13 +67,7 @@ def test_odd_names(workspace: Workspace, place: str) -> None:
         workspace.removes(planted, remove_orphans__max_delete_ratio=0.6)
 
 
-SPELLINGS = (
-    "file:{path}",
-    "{path}",
-    "file://{folder}//data///{path.name}",
-    "file://localhost{path}",
-    "FILE://{path}",
-)
+SPELLINGS = ("file:{path}", "{path}", "file://{folder}//data///{path.name}", "file://localhost{path}", "FILE://{path}")
 
 
 @pytest.mark.cases(58, 59)

@@ -85,8 +85,7 @@ def _narrow(workspace: Workspace) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "reason"),
-    [(_forbid, "gc.enabled is false now"), (_narrow, "lies outside the allowed_locations")],
+    ("change", "reason"), [(_forbid, "gc.enabled is false now"), (_narrow, "lies outside the allowed_locations")]
 )
 def test_what_is_forbidden_meanwhile_waits(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch, change: Any, reason: str

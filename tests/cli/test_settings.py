@@ -225,14 +225,8 @@ WRONG = {
     "set a bad scope": (("config", "set", "lake..x", "order=canonical"), "names no catalog, namespace or table"),
     "set nothing": (("config", "set", "lake", "order"), "order"),
     "set an unknown knob": (("config", "set", "lake", "odrer=x"), "there is no such knob; did you mean order?"),
-    "an operation for a table": (
-        ("run", "compact"),
-        "compact is an operation, not a table: name it as --op compact",
-    ),
-    "no catalog": (
-        ("explain", "ops.metrics"),
-        "; did you mean lake.ops.metrics?",
-    ),
+    "an operation for a table": (("run", "compact"), "compact is an operation, not a table: name it as --op compact"),
+    "no catalog": (("explain", "ops.metrics"), "; did you mean lake.ops.metrics?"),
     "history of nothing": (("history", "lake.ops.metrix"), "the catalog has no such table"),
 }
 

@@ -51,9 +51,7 @@ class NativeClient(SqlCatalog):
             levels = list(key[:depth])
             body = {"type": "NAMESPACE", "elements": levels}
             known = requests.post(
-                f"{self.nessie.api}/trees/{MAIN}/contents",
-                json={"requestedKeys": [{"elements": levels}]},
-                timeout=30,
+                f"{self.nessie.api}/trees/{MAIN}/contents", json={"requestedKeys": [{"elements": levels}]}, timeout=30
             ).json()["contents"]
             if not known:
                 self.post({"type": "PUT", "key": {"elements": levels}, "content": body})

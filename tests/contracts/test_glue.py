@@ -27,10 +27,7 @@ from tests.contracts.glue_bench import KEYS, GlueBench
 from tests.faulty_proxy import Fault, Proxy, faulty_proxy
 from tests.servers.loopback import free_port
 
-pytestmark = [
-    pytest.mark.external,
-    pytest.mark.parametrize("uri", ["glue"], indirect=True),
-]
+pytestmark = [pytest.mark.external, pytest.mark.parametrize("uri", ["glue"], indirect=True)]
 UPDATE, GET, LIST = "UpdateTable$", "GetTable$", "GetTables$"
 
 

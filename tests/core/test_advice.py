@@ -86,10 +86,7 @@ def test_applications_of_spark_are_advised_apart() -> None:
 @pytest.mark.parametrize("transforms", [{}, {"ts": "day"}])
 @pytest.mark.parametrize(
     ("every", "files", "sizes", "least"),
-    [
-        pytest.param(10 * SECOND, 1, 1, 5, id="often"),
-        pytest.param(1, 40, 80, 1.5, id="many tasks"),
-    ],
+    [pytest.param(10 * SECOND, 1, 1, 5, id="often"), pytest.param(1, 40, 80, 1.5, id="many tasks")],
 )
 def test_the_effect_of_following_advice_on_a_writer_is_simulated(
     transforms: dict[str, str], every: float, files: int, sizes: int, least: float

@@ -108,8 +108,7 @@ def test_both_kinds_are_of_the_current_snapshot() -> None:
 
 
 @pytest.mark.parametrize(
-    ("last", "known", "read"),
-    [("append", (2,), 1), ("replace", (2,), 0), ("delete", (2,), 90), ("append", (), 90)],
+    ("last", "known", "read"), [("append", (2,), 1), ("replace", (2,), 0), ("delete", (2,), 90), ("append", (), 90)]
 )
 def test_too_much_to_read(last: str, known: Sequence[int], read: int) -> None:
     """Only new files count where nothing was deleted; more than the setting allows blocks, and says what to do."""

@@ -22,17 +22,7 @@ from icewright.core.events.model import (
     decoded,
 )
 from icewright.core.events.parse import BATCH, CLOUDEVENT, JSON, MEDIA_TYPES, messages
-from tests.pushed import (
-    COMMIT_REPORT,
-    GCS,
-    GCS_HEADERS,
-    OLD_TRINO,
-    SCAN_REPORT,
-    TRINO,
-    TRINO_SPLIT,
-    cloudevent,
-    minio,
-)
+from tests.pushed import COMMIT_REPORT, GCS, GCS_HEADERS, OLD_TRINO, SCAN_REPORT, TRINO, TRINO_SPLIT, cloudevent, minio
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 ORDERS = ("lake", "sales", "orders")

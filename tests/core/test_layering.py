@@ -184,12 +184,7 @@ GUARD = Bound(HOURS, at_least=True, bound=24)
         ([Bound(HOURS, at_least=False, bound=72)], {HOURS: 100.0}, policy.RETENTION, 72),
         ([GUARD, Bound(HOURS, at_least=True, bound=48)], {HOURS: 1.0}, policy.RETENTION, 48),
         ([GUARD, Bound(HOURS, at_least=False, bound=72)], {HOURS: 100.0}, policy.RETENTION, 72),
-        (
-            [Bound(HOURS, at_least=True, bound=200), Bound(HOURS, at_least=True, bound=300)],
-            {},
-            policy.RETENTION,
-            300,
-        ),
+        ([Bound(HOURS, at_least=True, bound=200), Bound(HOURS, at_least=True, bound=300)], {}, policy.RETENTION, 300),
         ([Bound(policy.MAX_REF_AGE.name, at_least=True, bound=24)], {}, policy.MAX_REF_AGE, None),
         ([Bound("compact.enabled", at_least=True, bound=24)], {}, policy.ENABLED[policy.Operation.COMPACT], True),
         ([Bound("order", at_least=True, bound=24)], {"order": "seaweedfs"}, policy.ORDER, "seaweedfs"),

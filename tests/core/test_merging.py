@@ -260,12 +260,7 @@ def test_how_long_files_last(
 def test_the_cheaper_operation_mends_delete_files() -> None:
     """Ten partition-wide delete files with few rows are merged; 500 GB of data are not rewritten for them."""
     wide = partition(
-        files=1000,
-        mb=500,
-        position_delete_files=10,
-        mergeable_deletes=10,
-        max_deletes_of_a_file=10,
-        deleted_rows=100,
+        files=1000, mb=500, position_delete_files=10, mergeable_deletes=10, max_deletes_of_a_file=10, deleted_rows=100
     )
     found = facts(wide, delete_files=10, deleted_rows=100)
     assert isinstance(verdict(Operation.COMPACT, found, Knobs(), {}, NOW), NotDue)

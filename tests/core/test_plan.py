@@ -197,10 +197,7 @@ def test_blocked_tables_wait_with_their_reason() -> None:
 )
 def test_limits(limits: Limits, running: Sequence[Sequence[Operation]], started: int, reasons: Sequence[str]) -> None:
     """What no limit holds back starts; the rest waits with the limit as its reason, and its place."""
-    usage = Usage(
-        tuple(Active(RUNNING, "default", tuple(ops), on_pool=True) for ops in running),
-        started=started,
-    )
+    usage = Usage(tuple(Active(RUNNING, "default", tuple(ops), on_pool=True) for ops in running), started=started)
     plan = make_plan([candidate(name) for name in "abc"], limits, NOW, usage)
     assert [job.ref.name for job in plan.jobs] == [n for n, r in zip("abc", reasons, strict=True) if not r]
     waiting = [(n, r) for n, r in zip("abc", reasons, strict=True) if r]
@@ -221,8 +218,7 @@ def test_a_full_operation_does_not_stop_others() -> None:
 
 
 @pytest.mark.parametrize(
-    ("order", "operations"),
-    [("canonical", (COMPACT, MANIFESTS, EXPIRE)), ("seaweedfs", (COMPACT, EXPIRE, MANIFESTS))],
+    ("order", "operations"), [("canonical", (COMPACT, MANIFESTS, EXPIRE)), ("seaweedfs", (COMPACT, EXPIRE, MANIFESTS))]
 )
 @pytest.mark.cases(81)
 def test_one_job_for_a_table(order: str, operations: tuple[Operation, ...]) -> None:

@@ -80,11 +80,7 @@ def _policy(kind: str, content: object, *, name: str = "p", inherited: bool = Fa
         (
             ORPHANS,
             {"enable": True, "older_than": NOW.timestamp() - 10 * 86400 + 60, "config": {"mode": "delete"}},
-            {
-                "remove_orphans.enabled": True,
-                "remove_orphans.older_than_hours": 240,
-                "remove_orphans.mode": "delete",
-            },
+            {"remove_orphans.enabled": True, "remove_orphans.older_than_hours": 240, "remove_orphans.mode": "delete"},
         ),
         (
             ORPHANS,

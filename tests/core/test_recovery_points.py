@@ -13,15 +13,7 @@ from hypothesis import strategies as st
 from icewright.core.cadence import Cadence
 from icewright.core.operations.recovery_points import evaluate
 from icewright.core.policy import Operation
-from icewright.core.recovery import (
-    LATE_COMMITS,
-    PointPlan,
-    RecoveryPoint,
-    next_time,
-    plan_points,
-    point_of,
-    points,
-)
+from icewright.core.recovery import LATE_COMMITS, PointPlan, RecoveryPoint, next_time, plan_points, point_of, points
 from icewright.core.runs import LastRun, OperationState
 from icewright.core.simulation.table import SimulatedTable
 from icewright.core.simulation.work import begin

@@ -28,10 +28,7 @@ def test_commits_are_read() -> None:
         line(table="lake.a.b"),
     ]
     found = read_trace("t", lines)
-    assert (found.first, found.last) == (
-        datetime(2026, 1, 5, 7, 30, tzinfo=UTC),
-        datetime(2026, 1, 5, 8, tzinfo=UTC),
-    )
+    assert (found.first, found.last) == (datetime(2026, 1, 5, 7, 30, tzinfo=UTC), datetime(2026, 1, 5, 8, tzinfo=UTC))
     other, orders = found.sources
     assert [str(s.ref) for s in found.sources] == ["lake.a.b", "lake.sales.orders"]
     first, second = orders.writes()

@@ -344,8 +344,7 @@ def _model(histories: Histories, limits: Mapping[str, Limit], default: Limit) ->
 @given(
     _histories(),
     st.dictionaries(
-        st.sampled_from(["id-t", "id-u", "id-v", "id-w"]),
-        st.tuples(st.integers(0, 30), st.integers(1, 4)),
+        st.sampled_from(["id-t", "id-u", "id-v", "id-w"]), st.tuples(st.integers(0, 30), st.integers(1, 4))
     ),
     st.integers(0, 20),
 )

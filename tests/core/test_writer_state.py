@@ -113,10 +113,7 @@ def test_a_state_is_kept_for_so_long_after_its_commit(age: float, max_age: int, 
 def test_a_branch_keeps_its_own_walk_alone() -> None:
     """Each branch keeps from its head back to its newest state; what only another branch has after that expires."""
     audit = SnapshotRef("audit", RefKind.BRANCH, 11)
-    fork = [
-        snapshot(10, age=24 * 8.5, parent_id=2, writer_properties=FLINK),
-        snapshot(11, age=24 * 8.4, parent_id=10),
-    ]
+    fork = [snapshot(10, age=24 * 8.5, parent_id=2, writer_properties=FLINK), snapshot(11, age=24 * 8.4, parent_id=10)]
     main = days([10, 9, 8, 7, 6], {2: FLINK, 4: FLINK}).snapshots
     table = metadata(snapshots=(*main, *fork), current_snapshot_id=5, refs=[audit])
     assert plan(table).snapshot_ids == (1, 2, 3)

@@ -266,10 +266,7 @@ def commit_manifests(table: Table, snapshot_id: int, manifests: list[ManifestFil
         "schema-id": table.schema().schema_id,
     }
     main = {"ref-name": "main", "type": "branch", "snapshot-id": snapshot_id}
-    updates = (
-        AddSnapshotUpdate(snapshot=Snapshot.model_validate(snapshot)),
-        SetSnapshotRefUpdate.model_validate(main),
-    )
+    updates = (AddSnapshotUpdate(snapshot=Snapshot.model_validate(snapshot)), SetSnapshotRefUpdate.model_validate(main))
     unmoved = AssertRefSnapshotId.model_validate({"ref": "main", "snapshot-id": parent})
     table.catalog.commit_table(table, (unmoved,), updates)
     table.refresh()

@@ -46,10 +46,7 @@ def test_a_due_operation_runs_alone(bench: Bench) -> None:
 
 @pytest.mark.parametrize(
     ("order", "expected"),
-    [
-        ("canonical", [COMPACT, MANIFESTS, EXPIRE, ORPHANS]),
-        ("seaweedfs", [COMPACT, EXPIRE, ORPHANS, MANIFESTS]),
-    ],
+    [("canonical", [COMPACT, MANIFESTS, EXPIRE, ORPHANS]), ("seaweedfs", [COMPACT, EXPIRE, ORPHANS, MANIFESTS])],
 )
 def test_the_order_of_operations(bench: Bench, order: str, expected: list[str]) -> None:
     """The canonical order, or that of the preset `seaweedfs`."""

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from icewright.core.errors import (
-    CatalogUnavailable,
-    CommitConflict,
-    CommitStateUnknown,
-    IcewrightError,
-)
+from icewright.core.errors import CatalogUnavailable, CommitConflict, CommitStateUnknown, IcewrightError
 from icewright.core.runs import JOB_ID, FileAction, JobState, OperationState
 from icewright.core.steps import RewriteDataFiles
 from icewright.ports import AddSnapshot, LedgerState, StepRequest

@@ -29,12 +29,7 @@ from icewright.testing import FixedClock
 from tests.rest import CACHE
 from tests.servers.loopback import free_port, process
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.external,
-    pytest.mark.nightly,
-    pytest.mark.usefixtures("own_spark"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.external, pytest.mark.nightly, pytest.mark.usefixtures("own_spark")]
 
 REF = TableRef("lake", ("db",), "t")
 POLICIES: Mapping[str, tuple[str, dict[str, Any]]] = {

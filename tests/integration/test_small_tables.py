@@ -39,12 +39,7 @@ def step(**options: Any) -> RewriteDataFiles:
 def planned(table: RewriteTable, what: RewriteDataFiles) -> list[tuple[Any, ...]]:
     """The groups as they can be compared."""
     return sorted(
-        (
-            sorted((f.path, f.records, f.bytes) for f in g.files),
-            g.outputs,
-            g.split_bytes,
-            g.constants,
-        )
+        (sorted((f.path, f.records, f.bytes) for f in g.files), g.outputs, g.split_bytes, g.constants)
         for g in table.plan(what)
     )
 

@@ -333,10 +333,7 @@ def test_a_revoked_token_is_told_nothing_more(served: Served) -> None:
     job = jobs.claim(served.ref, "u1", (Operation.COMPACT,), Trigger("manual", "ann", "h:1:2"), NOW)
     assert job is not None
     header = bearer(served, Role.VIEWER)
-    with (
-        httpx2.Client(timeout=10, headers=header) as client,
-        serving(served.app(access=REQUIRED), HERE, 0) as port,
-    ):
+    with httpx2.Client(timeout=10, headers=header) as client, serving(served.app(access=REQUIRED), HERE, 0) as port:
         events = follow(client, f"http://{HERE}:{port}/live/jobs/{job}")
         assert next(events) == "part"
         assert access.revoke_token(header["authorization"].split("_")[1], NOW)

@@ -216,9 +216,7 @@ def test_the_page_offers_no_undo_of_what_is_deleted(workspace: Workspace, client
 
 
 def test_the_commands_ask_a_service(
-    workspace: Workspace,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The same words and documents, whether the command works by itself or asks a service."""
     history(workspace)

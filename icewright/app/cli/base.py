@@ -34,41 +34,16 @@ if TYPE_CHECKING:
 #: The commands in the order in which `--help` lists them, by purpose.
 SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Look": (
-        "tables",
-        "health",
-        "explain",
-        "advise",
-        "check",
-        "plan",
-        "status",
-        "history",
-        "show",
-        "alerts",
-        "acknowledge",
-        "deletions",
-        "pins",
+        "tables", "health", "explain", "advise", "check", "plan", "status", "history", "show", "alerts", "acknowledge",
+        "deletions", "pins",
     ),
     "Maintain": (
-        "cycle",
-        "run",
-        "vacuum",
-        "cancel",
-        "undo",
-        "restore",
-        "give-up",
-        "pause",
-        "resume",
-        "pin",
-        "unpin",
-        "adopt",
-        "repair",
-        "erase",
-        "copy",
-        "register",
+        "cycle", "run", "vacuum", "cancel", "undo", "restore", "give-up", "pause", "resume", "pin", "unpin", "adopt",
+        "repair", "erase", "copy", "register",
     ),
     "Run as a service": ("serve", "worker", "drain", "token", "archive", "db", "mcp"),
     "Set up and try out": ("demo", "init", "config", "doctor", "simulate"),
-}
+}  # fmt: skip
 _AGE, _MINUTES = re.compile(r"(\d{1,6})([mhdw])"), {"m": 1, "h": 60, "d": 1440, "w": 10080}
 _COLLECTION, _SELDOM = gc.get_threshold(), 1_000_000  # allocations between collections
 EXAMPLES = """\

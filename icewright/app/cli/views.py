@@ -104,14 +104,7 @@ def show_integrity(documents: Documents) -> None:
 def show_plan(document: Mapping[str, Any]) -> None:
     """Print the jobs to start, with what each saves and costs, and the operations that wait."""
     jobs = [
-        (
-            number,
-            job["table"],
-            ", ".join(job["operations"]),
-            size(job["benefit_mb"] * 1024**2),
-            cost(job),
-            job["why"],
-        )
+        (number, job["table"], ", ".join(job["operations"]), size(job["benefit_mb"] * 1024**2), cost(job), job["why"])
         for number, job in enumerate(document["jobs"], 1)
     ]
     rows("To start now", _PLAN, jobs)

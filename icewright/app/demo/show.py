@@ -42,10 +42,7 @@ _PAUSE_SECONDS = 6
 _log = logging.getLogger(__name__)
 _LIVE_TABLES = ("shop.products", "web.events")
 MOST_CYCLES = 6
-HEALTHY: tuple[Callable[[Lake], Rot], ...] = (
-    sessions,
-    products,
-)  # created first: evaluated once and due for nothing
+HEALTHY: tuple[Callable[[Lake], Rot], ...] = (sessions, products)  # created first: evaluated once and due for nothing
 _REFS = ((f"{CATALOG}.ops.metrics", METRICS_TAG), (f"{CATALOG}.ops.metrics", METRICS_BRANCH))
 _ORPHAN_AGE = timedelta(hours=72)
 

@@ -354,19 +354,8 @@ def shared(lake: Lake, name: str = "ops.shared", old: int = 6) -> Rot:
 
 # tables that need Spark come last, so that Spark can start meanwhile
 TABLES: tuple[Callable[[Lake], Rot], ...] = (
-    clicks,
-    events,
-    sessions,
-    payments,
-    customers,
-    products,
-    metrics,
-    uploads,
-    shared,
-    ledger,
-    orders,
-    returns,
-)
+    clicks, events, sessions, payments, customers, products, metrics, uploads, shared, ledger, orders, returns,
+)  # fmt: skip
 
 
 def build(lake: Lake, print_line: Callable[[str], None]) -> tuple[Rot, ...]:

@@ -34,21 +34,9 @@ class SimulatedPartition:
     """A partition as manifests would list it; its facts are counted again only after a change."""
 
     __slots__ = (
-        "by",
-        "bytes",
-        "counted",
-        "dangling",
-        "deleted_rows",
-        "deletes",
-        "files",
-        "first_write",
-        "key",
-        "last_write",
-        "lowest",
-        "rows",
-        "sizes",
-        "writes",
-    )
+        "by", "bytes", "counted", "dangling", "deleted_rows", "deletes", "files", "first_write", "key", "last_write",
+        "lowest", "rows", "sizes", "writes",
+    )  # fmt: skip
 
     def __init__(self, key: PartitionKey, lowest: int | None) -> None:
         self.key, self.lowest = key, lowest

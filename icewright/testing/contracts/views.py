@@ -13,12 +13,7 @@ from icewright.core.policy import Operation
 from icewright.core.runs import JobState, committed
 from icewright.core.table import TableRef
 from icewright.core.verdicts import evaluate, thresholds
-from icewright.ports import (
-    Pointer,
-    RunRow,
-    Store,
-    Trigger,
-)
+from icewright.ports import Pointer, RunRow, Store, Trigger
 from icewright.ports.views import JobQuery, RunQuery, Savings, TableQuery, TableSort, TrendStep
 from icewright.testing import NOW, facts, knobs, manifests, metadata, partition
 from icewright.testing.contracts.cases import StoreSuite

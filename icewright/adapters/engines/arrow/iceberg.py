@@ -265,9 +265,7 @@ class IcebergTable:
             handle=(group, values),
             files=tuple(
                 _file_slice(
-                    task["data-file"],
-                    number,
-                    [delete_files[i] for i in task.get("delete-file-references", ())],
+                    task["data-file"], number, [delete_files[i] for i in task.get("delete-file-references", ())]
                 )
                 for task, number in zip(response_json["file-scan-tasks"], numbers, strict=True)
             ),

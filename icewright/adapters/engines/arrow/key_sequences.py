@@ -9,13 +9,7 @@ from functools import cached_property
 import polars as pl
 import pyarrow as pa
 
-from icewright.adapters.engines.arrow.equality import (
-    KeyColumn,
-    find_keys,
-    key_columns_of,
-    read_keys,
-    top_columns,
-)
+from icewright.adapters.engines.arrow.equality import KeyColumn, find_keys, key_columns_of, read_keys, top_columns
 from icewright.adapters.engines.arrow.opening import Opener
 from icewright.adapters.engines.arrow.tasks import Layout
 from icewright.adapters.engines.arrow.types import Field

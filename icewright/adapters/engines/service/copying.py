@@ -34,13 +34,7 @@ from icewright.adapters.engines.service.avro_records import (
 from icewright.adapters.engines.service.footers import puffin_footer
 from icewright.adapters.engines.service.integrity import IntegrityCheck
 from icewright.adapters.engines.service.manifest_files import POSITION_DELETES
-from icewright.adapters.engines.service.reachable import (
-    as_files,
-    content_of,
-    lists_of,
-    manifests_of,
-    statistics_of,
-)
+from icewright.adapters.engines.service.reachable import as_files, content_of, lists_of, manifests_of, statistics_of
 from icewright.adapters.metadata.document import GZIP, Editor, decode, encode_as
 from icewright.adapters.metadata.parsing import parse
 from icewright.core.copying import MARKER, CopyResult, Relocation, uuid_of_copy

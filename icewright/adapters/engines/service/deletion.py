@@ -21,16 +21,9 @@ from icewright.ports import Clock, DeletionLedger, FileStat, LedgerState, TableF
 
 # Data first, manifest lists last: after a crash the remaining lists and manifests still name the remaining files.
 _ORDER = (
-    "data",
-    "position deletes",
-    "equality deletes",
-    "deletion vectors",
-    "statistics",
-    "partition statistics",
-    "manifest",
-    "manifest list",
-    "metadata",
-)
+    "data", "position deletes", "equality deletes", "deletion vectors", "statistics", "partition statistics",
+    "manifest", "manifest list", "metadata",
+)  # fmt: skip
 _CONTENT = _ORDER[:4]  # whose sizes manifests record
 
 _SHOWN = 20  # failures that notes list one by one

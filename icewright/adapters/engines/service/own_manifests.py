@@ -18,12 +18,7 @@ from icewright.adapters.engines.service.avro_records import (
     plain_schema,
     readable,
 )
-from icewright.adapters.engines.service.manifest_files import (
-    ADDED,
-    WrittenManifest,
-    partition_schema,
-    read_manifest,
-)
+from icewright.adapters.engines.service.manifest_files import ADDED, WrittenManifest, partition_schema, read_manifest
 from icewright.adapters.engines.service.partition_bounds import partition_fields, summaries
 from icewright.core.errors import FolderMissing, MetadataUnreadable
 from icewright.core.paths import key, metadata_folder

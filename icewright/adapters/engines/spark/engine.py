@@ -24,12 +24,7 @@ from icewright.adapters.engines.spark.effect import Effect, effect, left_behind
 from icewright.adapters.engines.spark.pool import SparkPool, StatementFailed, StepResult, Work, statements
 from icewright.core import cost
 from icewright.core.branches import on_branch
-from icewright.core.errors import (
-    CommitConflict,
-    EngineUnavailable,
-    IcewrightError,
-    Refused,
-)
+from icewright.core.errors import CommitConflict, EngineUnavailable, IcewrightError, Refused
 from icewright.core.operations import compact
 from icewright.core.partitions import partition_name
 from icewright.core.paths import local_path

@@ -14,19 +14,9 @@ _EXAMPLE = "such as: event_date >= CURRENT_DATE - INTERVAL 2 DAYS"
 _FORBIDDEN = (exp.Query, exp.DML, exp.DDL, exp.Command, exp.Window, exp.Placeholder, exp.Parameter, exp.Star)
 # functions of their arguments alone: none reads files, runs code or is nondeterministic
 OF_VALUES = (
-    exp.Connector,
-    exp.Predicate,
-    exp.Cast,
-    exp.CurrentDate,
-    exp.CurrentTimestamp,
-    exp.DateAdd,
-    exp.DateSub,
-    exp.DateTrunc,
-    exp.Date,
-    exp.TimestampTrunc,
-    exp.TsOrDsAdd,
-    exp.TsOrDsToDate,
-)
+    exp.Connector, exp.Predicate, exp.Cast, exp.CurrentDate, exp.CurrentTimestamp, exp.DateAdd, exp.DateSub,
+    exp.DateTrunc, exp.Date, exp.TimestampTrunc, exp.TsOrDsAdd, exp.TsOrDsToDate,
+)  # fmt: skip
 
 
 def checked(metadata: TableMetadata, where: str) -> str:

@@ -58,10 +58,7 @@ def points(
     responses={200: {"model": models.Restore, "description": "A dry run, or nothing to do"}, **documented(404, 409)},
 )
 def restore(
-    name: str,
-    body: models.RestoreRequest,
-    response: Response,
-    caller: Annotated[Caller, needs(Action.TABLES_RESTORE)],
+    name: str, body: models.RestoreRequest, response: Response, caller: Annotated[Caller, needs(Action.TABLES_RESTORE)]
 ) -> models.Restore:
     """Queue a job that sets main back and tags the state before; a commit that comes between refuses it."""
     row, runtime = caller.table(name), caller.runtime
@@ -91,10 +88,7 @@ def restore(
     responses={200: {"model": models.Repair, "description": "A dry run"}, **documented(404, 409)},
 )
 def repair(
-    name: str,
-    body: models.RepairRequest,
-    response: Response,
-    caller: Annotated[Caller, needs(Action.TABLES_RESTORE)],
+    name: str, body: models.RepairRequest, response: Response, caller: Annotated[Caller, needs(Action.TABLES_RESTORE)]
 ) -> models.Started | models.Repair:
     """Queue a job that checks the table to its footers and repairs what is provably right."""
     row, runtime = caller.table(name), caller.runtime

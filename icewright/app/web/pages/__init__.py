@@ -22,20 +22,7 @@ from icewright.app.web.pages.login import ProblemPageMiddleware
 from icewright.app.web.pages.simulate import Simulations
 
 router = APIRouter(include_in_schema=False)
-for module in (
-    render,
-    login,
-    home,
-    tables,
-    table,
-    jobs,
-    actions,
-    activity,
-    simulate,
-    policies,
-    alerts,
-    settings,
-):
+for module in (render, login, home, tables, table, jobs, actions, activity, simulate, policies, alerts, settings):
     router.include_router(module.router)
 
 __all__ = ["ProblemPageMiddleware", "Simulations", "router"]

@@ -17,17 +17,10 @@ PREFIX = "knob."
 NULL = "null"  # sets a knob to no value, unlike a blank field
 _GENERAL, _COMMON = "general", "common"
 _OFTEN = (  # what most rules set; listed first, in this order
-    "preset",
-    "importance",
-    "windows",
-    "compact.enabled",
-    "compact.target_file_size_mb",
-    "compact.cooldown_minutes",
-    "expire_snapshots.retention_hours",
-    "expire_snapshots.min_snapshots_to_keep",
-    "remove_orphans.mode",
+    "preset", "importance", "windows", "compact.enabled", "compact.target_file_size_mb", "compact.cooldown_minutes",
+    "expire_snapshots.retention_hours", "expire_snapshots.min_snapshots_to_keep", "remove_orphans.mode",
     "deletion.delay_hours",
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
