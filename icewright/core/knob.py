@@ -156,6 +156,14 @@ class SettingRegistry:
         """Declare a setting with a fixed list of values."""
         return self.knob(name, ValueKind.CHOICE, default, text, choices=choices)
 
+    def text(self, name: str, text: str, check: Callable[[str], object] | None = None) -> Knob[str | None]:
+        """Declare a text that is unset by default."""
+        return self.knob(name, ValueKind.TEXT, None, text, check=check)
+
+    def mapping(self, name: str, default: Mapping[str, str], text: str, **more: Any) -> Knob[Mapping[str, str]]:  # noqa: ANN401
+        """Declare a mapping of names to values."""
+        return self.knob(name, ValueKind.MAPPING, default, text, **more)
+
 
 def check_names(knob_names: Iterable[str], text: str) -> None:
     """Check a comma-separated list of knobs and wildcards. Raises `ValueError` for an entry that names none."""

@@ -24,15 +24,13 @@ MEGABYTE = 1024 * 1024
 
 _DECLARED = SettingRegistry()
 _knob, _integer, _number_knob = _DECLARED.knob, _DECLARED.integer, _DECLARED.number
-_flag, _choice = _DECLARED.flag, _DECLARED.choice
+_flag, _choice, _text, _mapping = _DECLARED.flag, _DECLARED.choice, _DECLARED.text, _DECLARED.mapping
 
 PRESET = _choice("preset", "iceberg", ("iceberg", "seaweedfs", "streaming", "compliance"), "named set of defaults")
 ORDER = _choice("order", "canonical", tuple(ORDERS), "order in which the operations of one job run")
 IMPORTANCE = _choice("importance", "normal", ("critical", "high", "normal", "low"), "weight of the table in the queue")
-WINDOWS: Knob[str | None] = _knob(
+WINDOWS = _text(
     "windows",
-    ValueKind.TEXT,
-    None,
     "days and hours in which work may start by itself, in UTC or a named time zone, such as"
     " mon-fri 22:00-06:00 Europe/Berlin; sat,sun",
     check=parse_windows,
@@ -95,9 +93,7 @@ COOLDOWN: Mapping[Operation, Knob[int]] = {
     for op, minutes in _COOLDOWNS.items()
 }
 
-ROWS_COLUMN: Knob[str | None] = _knob(
-    "expire_rows.column", ValueKind.TEXT, None, "column (a date or a timestamp) that says how old a row is"
-)
+ROWS_COLUMN = _text("expire_rows.column", "column (a date or a timestamp) that says how old a row is")
 ROWS_DAYS: Knob[int | None] = _knob(
     "expire_rows.days",
     ValueKind.INTEGER,
@@ -116,10 +112,8 @@ STATISTICS = _choice(
     ("both", "columns", "partitions"),
     "what is computed: distinct values of columns (theta sketches), files and rows of partitions, or both",
 )
-STATISTICS_COLUMNS: Knob[str | None] = _knob(
+STATISTICS_COLUMNS = _text(
     "compute_statistics.columns",
-    ValueKind.TEXT,
-    None,
     "top-level columns whose distinct values are counted, separated by commas; unset: all of simple types",
 )
 STATISTICS_CHANGE = _number_knob(
@@ -164,9 +158,8 @@ MAX_REF_AGE: Knob[float | None] = _knob(
     minimum=1,
     maximum=YEARS_HOURS,
 )
-READER_PINS: Knob[Mapping[str, str]] = _knob(
+READER_PINS = _mapping(
     "expire_snapshots.reader_pins",
-    ValueKind.MAPPING,
     {},
     "snapshots that streaming readers go on from, by reader: they and all later ones stay",
     numbers=True,
@@ -187,10 +180,8 @@ WRITER_STATE_DAYS = _integer(
     minimum=0,
     maximum=36_500,
 )
-WRITER_STATE_KEYS: Knob[str | None] = _knob(
+WRITER_STATE_KEYS = _text(
     "expire_snapshots.writer_state_keys",
-    ValueKind.TEXT,
-    None,
     "summary keys in which other writers record their progress: names and wildcards, separated by commas",
 )
 CLEAN_METADATA = _flag(
@@ -240,11 +231,9 @@ ORPHAN_MODE = _choice(
 CONFIRM_HOURS = _integer(
     "remove_orphans.confirm_hours", 24, "least time between the two scans of confirm", unit="hours"
 )
-EQUAL_SCHEMES: Knob[Mapping[str, str]] = _knob(
-    "remove_orphans.equal_schemes", ValueKind.MAPPING, {"s3a": "s3", "s3n": "s3"}, "path schemes that mean the same"
-)
-EQUAL_AUTHORITIES: Knob[Mapping[str, str]] = _knob(
-    "remove_orphans.equal_authorities", ValueKind.MAPPING, {}, "path authorities (hosts, buckets) that mean the same"
+EQUAL_SCHEMES = _mapping("remove_orphans.equal_schemes", {"s3a": "s3", "s3n": "s3"}, "path schemes that mean the same")
+EQUAL_AUTHORITIES = _mapping(
+    "remove_orphans.equal_authorities", {}, "path authorities (hosts, buckets) that mean the same"
 )
 PREFIX_MISMATCH = _choice(
     "remove_orphans.prefix_mismatch",
@@ -259,10 +248,8 @@ MAX_DELETE_RATIO = _number_knob(
 MAX_ORPHANS = _integer(
     "remove_orphans.max_files", 1_000_000, "orphans handled by one run; the rest waits", maximum=10**8
 )
-INVENTORY: Knob[str | None] = _knob(
+INVENTORY = _text(
     "remove_orphans.inventory",
-    ValueKind.TEXT,
-    None,
     "inventory of the object store (Parquet or CSV with key, size, last-modified) read in place of listing it",
 )
 ORPHAN_CONCURRENCY = _integer("remove_orphans.max_concurrent_deletes", 16, "deletions at the same time", maximum=256)
@@ -296,28 +283,18 @@ PLANNING = _flag("impact.planning", "measure before and after each rewrite how l
 MAX_PLANNING = _integer(
     "impact.max_planning_mb", 64, "planning is not measured where manifests are larger", unit="MB", maximum=10**6
 )
-PROBE: Knob[str | None] = _knob(
-    "impact.probe",
-    ValueKind.TEXT,
-    None,
-    "a SELECT over `{table}`, timed around rewrites on the pool",
-    check=checked_probe,
-)
+PROBE = _text("impact.probe", "a SELECT over `{table}`, timed around rewrites on the pool", check=checked_probe)
 PROBE_TIMEOUT = _integer("impact.probe_timeout_seconds", 60, "a probe that runs longer is cancelled", unit="seconds")
-VACUUM_CUTOFF: Knob[str | None] = _knob(
+VACUUM_CUTOFF = _text(
     "vacuum.cutoff",
-    ValueKind.TEXT,
-    None,
     "age at which a Nessie catalog's history may go if Nessie has no policy: PT48H, an instant or NONE; unset: 5 days",
     check=check_cutoff,
 )
 _GRACE = "younger files stay in the vacuum of a Nessie catalog that has no newFilesGracePeriod"
 VACUUM_GRACE = _integer("vacuum.grace_hours", 24, _GRACE, unit="hours", minimum=24, maximum=YEARS_HOURS)
 VACUUM_ENABLED = _flag("vacuum.enabled", "whether vacuum of a Nessie catalog may touch the table at all")
-PROPERTIES_ALLOW: Knob[str | None] = _knob(
+PROPERTIES_ALLOW = _text(
     "properties.allow",
-    ValueKind.TEXT,
-    None,
     "knobs that the table's own properties may set beside the harmless ones: names and wildcards, such as importance, "
     "impact.*; no property sets this one",
     check=partial(check_names, (*_DECLARED.knobs, "compact.kernel")),

@@ -30,7 +30,7 @@ def _check_options(options: Mapping[str, str]) -> None:
 
 DECLARED = SettingRegistry()
 _knob, _integer, _number_knob = DECLARED.knob, DECLARED.integer, DECLARED.number
-_flag, _choice = DECLARED.flag, DECLARED.choice
+_flag, _choice, _text, _mapping = DECLARED.flag, DECLARED.choice, DECLARED.text, DECLARED.mapping
 
 TARGET_FILE_SIZE: Knob[float | str] = _knob(
     "compact.target_file_size_mb",
@@ -73,9 +73,7 @@ KERNEL = _choice(
 )
 _TASK_MEMORY = "memory of a task that rewrites as Arrow; what needs more is left to Spark's own path"
 TASK_MEMORY = _integer("compact.task_memory_mb", 512, _TASK_MEMORY, unit="MB", minimum=256, maximum=10**6)
-SORT_ORDER: Knob[str | None] = _knob(
-    "compact.sort_order", ValueKind.TEXT, None, "columns to sort or z-order by; unset: the table's sort order"
-)
+SORT_ORDER = _text("compact.sort_order", "columns to sort or z-order by; unset: the table's sort order")
 LAYOUT_APPLY = _flag(
     "layout.apply",
     "whether `icewright advise --apply` sets compact.strategy and compact.sort_order, where nobody else does",
@@ -125,18 +123,9 @@ PARTIAL_FROM = _integer(
 )
 MAX_COMMITS = _integer("compact.max_commits", 10, "commits of one compaction with partial progress", maximum=1000)
 MAX_FAILED_COMMITS = _integer("compact.max_failed_commits", 3, "failed commits that end a compaction", minimum=0)
-WHERE: Knob[str | None] = _knob(
-    "compact.where",
-    ValueKind.TEXT,
-    None,
-    "predicate that the rewritten rows must match (SQL)",
-    check=check_predicate,
-)
-BRANCHES: Knob[str | None] = _knob(
-    "compact.branches",
-    ValueKind.TEXT,
-    None,
-    "branches that are compacted beside main: names and wildcards, separated by commas",
+WHERE = _text("compact.where", "predicate that the rewritten rows must match (SQL)", check=check_predicate)
+BRANCHES = _text(
+    "compact.branches", "branches that are compacted beside main: names and wildcards, separated by commas"
 )
 REWRITE_ALL = _flag(
     "compact.rewrite_all",
@@ -151,9 +140,8 @@ OUTPUT_SPEC: Knob[int | str | None] = _knob(
     minimum=0,
     also="current",
 )
-OPTIONS: Knob[Mapping[str, str]] = _knob(
+OPTIONS = _mapping(
     "compact.options",
-    ValueKind.MAPPING,
     {},
     f"options of Spark's `rewrite_data_files` that have no knob, by their names: {', '.join(_OPTIONS)}",
     check=_check_options,
@@ -211,7 +199,7 @@ TARGET_MANIFEST = _number_knob(
     "rewrite_manifests.target_manifest_mb", 8, "size that manifests aim at", unit="MB", minimum=0.001, maximum=10_000
 )
 _SORT = "partition fields, separated by commas, that order the entries; unset: all, in the order of the spec"
-MANIFEST_SORT: Knob[str | None] = _knob("rewrite_manifests.sort_by", ValueKind.TEXT, None, _SORT)
+MANIFEST_SORT = _text("rewrite_manifests.sort_by", _SORT)
 MANIFEST_SPEC: Knob[int | None] = _knob(
     "rewrite_manifests.spec_id", ValueKind.INTEGER, None, "rewrite the manifests of this spec alone", minimum=0
 )
