@@ -13,27 +13,17 @@ from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, Inc
 from botocore.parsers import ResponseParserError
 
 from icewright.adapters.catalogs.metadata_files import (
-    MetadataFileCatalog,
+    MetastoreCatalog,
     MetastoreEntry,
+    Parameters,
     divided,
     flat,
-    location_of,
-    must_be_current,
     not_found,
     swap_pointer,
 )
-from icewright.adapters.catalogs.staging import RequestOutcomeUnknown, settled, write_metadata
+from icewright.adapters.catalogs.staging import RequestOutcomeUnknown, settled
 from icewright.adapters.catalogs.translate.glue import GlueCatalogProperties, pyiceberg_properties
-from icewright.core.allowlist import require_inside
-from icewright.core.errors import (
-    AccessDenied,
-    CatalogUnavailable,
-    CommitConflict,
-    CommitStateUnknown,
-    IcewrightError,
-    Refused,
-    TableNotFound,
-)
+from icewright.core.errors import AccessDenied, CatalogUnavailable, CommitConflict, Refused
 from icewright.core.runs import backoff
 from icewright.core.table import TableMetadata, TableRef
 from icewright.ports import Change, Clock, Dataset, Pointer
@@ -205,7 +195,7 @@ def _reason(error: Exception) -> str:
 
 
 @dataclass
-class GlueCatalog(MetadataFileCatalog):
+class GlueCatalog(MetastoreCatalog):
     """The Data Catalog of one account and region. Thread-safe."""
 
     properties: GlueCatalogProperties
@@ -218,55 +208,21 @@ class GlueCatalog(MetadataFileCatalog):
         """Close the client's connections to AWS."""
         self._client.close()
 
-    def pointers(self) -> Sequence[Pointer]:
-        """Return every Iceberg table of every database, by the parameters in the listings."""
-        return self.listing()[0]
-
     def listing(self) -> tuple[Sequence[Pointer], Sequence[Dataset]]:
         """Return the tables of all databases: Iceberg's, and those of other formats."""
         databases = self._client.databases()
         with ThreadPoolExecutor(PARALLEL) as pool:
             return divided(entry for listed in pool.map(self._listed, databases) for entry in listed)
 
-    def load(self, ref: TableRef) -> TableMetadata:
-        """Load the current metadata of a table. Raises `TableNotFound`, `MetadataUnreadable`."""
-        location = location_of(self._entry(ref).get("Parameters"))
-        if location is None:
-            raise not_found(ref)
-        return self._stored(ref, location)
-
-    def neighbours(self) -> Sequence[Pointer]:
-        """Return no tables: every database is in this catalog, and Glue shows no other account's tables."""
-        return ()
-
-    def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
-        """Write the next metadata file and replace the entry if it still has the version that names the file of `base`.
+    def _replace(self, base: TableMetadata, entry: Any, after: TableMetadata, _change: Change) -> None:  # noqa: ANN401
+        """Replace the entry if it still has the version that names the file of `base`.
 
         Every change of an entry gives the entry a new version, so a concurrent change of any ref, snapshot or property
-        is a conflict. The new file is deleted unless the entry may still come to name it.
+        is a conflict.
         """
-        try:
-            entry = self._entry(base.ref)
-        except TableNotFound as error:
-            raise CommitConflict(f"{base.ref}: the table is gone since {base.metadata_location}") from error
-        must_be_current(base, entry.get("Parameters"))
-        require_inside(self.allowlist, self.name, base)
-        new = write_metadata(self.files, base, change, self.clock.now())
-        if new is None:
-            return base
-        after = new.after
-        try:
-            self._replaced(base, entry, after.metadata_location)
-        except CommitStateUnknown:
-            raise
-        except IcewrightError:
-            self.files.delete([after.metadata_location], 1)  # no commit came to use it
-            raise
-        return after
-
-    def _replaced(self, base: TableMetadata, entry: Mapping[str, Any], location: str) -> None:
         new = {key: entry[key] for key in _UPDATABLE_FIELDS if key in entry}
-        new["Parameters"] = swap_pointer(entry.get("Parameters"), base, location)
+        location = after.metadata_location
+        new["Parameters"] = swap_pointer(self._parameters(entry), base, location)
         try:
             self._client.update(base.ref, base.ref.namespace[0], new, str(entry["VersionId"]))
         except RequestOutcomeUnknown as error:
@@ -285,3 +241,6 @@ class GlueCatalog(MetadataFileCatalog):
         if entry is None:
             raise not_found(ref)
         return entry
+
+    def _parameters(self, entry: Mapping[str, Any]) -> Parameters:
+        return entry.get("Parameters")

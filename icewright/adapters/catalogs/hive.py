@@ -14,19 +14,17 @@ from thrift.Thrift import TException
 from icewright.adapters.catalogs.hive_client import HiveClient, Lock, error_text, locked, table_of, tables_of
 from icewright.adapters.catalogs.metadata_files import (
     LOCATION,
-    MetadataFileCatalog,
+    MetastoreCatalog,
     MetastoreEntry,
+    Parameters,
     divided,
     flat,
-    location_of,
-    must_be_current,
     not_found,
     swap_pointer,
 )
-from icewright.adapters.catalogs.staging import RequestOutcomeUnknown, settled, write_metadata
+from icewright.adapters.catalogs.staging import RequestOutcomeUnknown, settled
 from icewright.adapters.catalogs.translate.hive import LOCK_ENABLED, HiveCatalogProperties
-from icewright.core.allowlist import require_inside
-from icewright.core.errors import CommitConflict, CommitStateUnknown, IcewrightError, TableNotFound
+from icewright.core.errors import CommitConflict
 from icewright.core.table import MAIN, TableMetadata, TableRef
 from icewright.ports import AddSnapshot, Change, Dataset, Pointer
 from icewright.ports.work import progress
@@ -41,7 +39,7 @@ _NO_STATISTICS = "DO_NOT_UPDATE_STATS"  # else the metastore lists the table's f
 
 
 @dataclass
-class HiveCatalog(MetadataFileCatalog):
+class HiveCatalog(MetastoreCatalog):
     """The Catalog port over a Hive metastore. Thread-safe."""
 
     properties: HiveCatalogProperties
@@ -53,10 +51,6 @@ class HiveCatalog(MetadataFileCatalog):
     def close(self) -> None:
         """Do nothing: each call closes its own connection."""
 
-    def pointers(self) -> Sequence[Pointer]:
-        """Return every Iceberg table of every database, requested in batches."""
-        return self.listing()[0]
-
     def listing(self) -> tuple[Sequence[Pointer], Sequence[Dataset]]:
         """Return the tables of all databases: Iceberg's, and those of other formats."""
         databases = self._ask(lambda hive: hive.get_all_databases())
@@ -65,46 +59,21 @@ class HiveCatalog(MetadataFileCatalog):
             batches = [(d, tables[i : i + _BATCH]) for d, tables in names for i in range(0, len(tables), _BATCH)]
             return divided(entry for listed in pool.map(self._listed, batches) for entry in listed)
 
-    def load(self, ref: TableRef) -> TableMetadata:
-        """Load the current metadata of a table. Raises `TableNotFound`, `MetadataUnreadable`."""
-        location = location_of(self._entry(ref).parameters)
-        if location is None:
-            raise not_found(ref)
-        return self._stored(ref, location)
-
-    def neighbours(self) -> Sequence[Pointer]:
-        """Return no tables: every database of the metastore is in this catalog."""
-        return ()
-
-    def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
-        """Write the next metadata file and alter the table under its lock, if the table still names the file of `base`.
+    def _replace(self, base: TableMetadata, _entry: Any, after: TableMetadata, change: Change) -> None:  # noqa: ANN401
+        """Alter the table under its lock, if it still names the file of `base`.
 
         Metastores that support `expected_parameter_key` compare the pointer too; without locks that is the only check.
-        The new file is deleted unless the table may still come to name it.
         """
-        must_be_current(base, self._current(base).parameters)
-        require_inside(self.allowlist, self.name, base)
-        new = write_metadata(self.files, base, change, self.clock.now())
-        if new is None:
-            return base
-        after = new.after
-        try:
-            with self._table_lock(base) as lock:
-                table = self._current(base)
-                must_be_current(base, table.parameters)
-                table.parameters = _parameters(table.parameters, base, after, change)
-                if lock is not None and not lock.alive():
-                    raise CommitConflict(f"{base.ref}: the lock did not last until the commit")
-                progress()  # the wait for the lock may have been long
-                self._alter_table(base, after.metadata_location, table)
-                if lock is not None and not lock.alive():  # others may have committed over it
-                    self._settled(base, after.metadata_location, "the lock did not outlast the commit", compares=False)
-        except CommitStateUnknown:
-            raise
-        except IcewrightError:
-            self.files.delete([after.metadata_location], 1)  # no commit came to use it
-            raise
-        return after
+        location = after.metadata_location
+        with self._table_lock(base) as lock:
+            table = self._current(base)
+            table.parameters = _new_parameters(table.parameters, base, after, change)
+            if lock is not None and not lock.alive():
+                raise CommitConflict(f"{base.ref}: the lock did not last until the commit")
+            progress()  # the wait for the lock may have been long
+            self._alter_table(base, location, table)
+            if lock is not None and not lock.alive():  # others may have committed over it
+                self._settled(base, location, "the lock did not outlast the commit", compares=False)
 
     def _alter_table(self, base: TableMetadata, location: str, table: Any) -> None:  # noqa: ANN401 - Thrift's
         """Send the alter request; return when the metastore confirms it."""
@@ -135,18 +104,15 @@ class HiveCatalog(MetadataFileCatalog):
         with locked(self._client, *flat(base.ref)) as lock:
             yield lock
 
-    def _current(self, base: TableMetadata) -> Any:  # noqa: ANN401 - Thrift's
-        try:
-            return self._entry(base.ref)
-        except TableNotFound as error:
-            raise CommitConflict(f"{base.ref}: the table is gone since {base.metadata_location}") from error
-
     def _entry(self, ref: TableRef) -> Any:  # noqa: ANN401 - Thrift's
         database, name = flat(ref)
         entry = self._ask(lambda hive: table_of(hive, database, name))
         if entry is None:
             raise not_found(ref)
         return entry
+
+    def _parameters(self, entry: Any) -> Parameters:  # noqa: ANN401 - Thrift's
+        return entry.parameters  # type: ignore[no-any-return]
 
     def _names(self, database: str) -> list[str]:
         return list(self._ask(lambda hive: hive.get_all_tables(database)) or ())
@@ -175,7 +141,7 @@ class HiveCatalog(MetadataFileCatalog):
             raise self._client.unavailable(error) from error
 
 
-def _parameters(
+def _new_parameters(
     parameters: Mapping[str, str] | None, base: TableMetadata, after: TableMetadata, change: Change
 ) -> dict[str, str]:
     """Return the table's parameters after the commit, with the snapshot statistics that Iceberg's own client sets."""

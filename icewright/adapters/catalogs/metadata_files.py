@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from icewright.adapters.catalogs.staging import MetadataFiles, restorable
+from icewright.adapters.catalogs.staging import MetadataFiles, restorable, write_metadata
 from icewright.adapters.catalogs.translate import CatalogProperties
 from icewright.adapters.lru_cache import LRUCache
 from icewright.adapters.metadata.parsing import parse
-from icewright.core.allowlist import Allowlist
-from icewright.core.errors import CommitConflict, TableNotFound, UnsupportedTable
+from icewright.core.allowlist import Allowlist, require_inside
+from icewright.core.errors import CommitConflict, CommitStateUnknown, IcewrightError, TableNotFound, UnsupportedTable
 from icewright.core.table import TableMetadata, TableRef
-from icewright.ports import Clock, Dataset, Pointer, RestoreSnapshots
+from icewright.ports import Change, Clock, Dataset, Pointer, RestoreSnapshots
 from icewright.ports.memory import ROOM
 
 LOCATION = "metadata_location"
@@ -105,14 +107,6 @@ def not_found(ref: TableRef) -> TableNotFound:
     return TableNotFound(f"{ref}: the catalog does not know this table; `icewright tables` lists what it knows")
 
 
-def must_be_current(base: TableMetadata, parameters: Parameters) -> None:
-    """Raise `CommitConflict` unless the entry names the file of `base`, `UnsupportedTable` where it is encrypted."""
-    if location_of(parameters) != base.metadata_location:
-        raise CommitConflict(f"{base.ref}: somebody else committed since {base.metadata_location}")
-    if parameters and parameters.get(_KEY):
-        raise UnsupportedTable(f"{base.ref}: it is encrypted: its catalog keeps a checksum that Spark alone can write")
-
-
 def swap_pointer(parameters: Parameters, base: TableMetadata, location: str) -> dict[str, str]:
     """Return the parameters with `location` in place of the file of `base`."""
     return {**(parameters or {}), _TYPE: _ICEBERG, LOCATION: location, PREVIOUS: base.metadata_location}
@@ -152,3 +146,75 @@ class MetadataFileCatalog:
         # its time tells too: a table that was dropped and made anew may have a v3.metadata.json of the same length
         mark = stat if stat is not None and stat.modified is not None else None
         return self._memo.parsed(ref, location, mark, self.files.read)
+
+
+class MetastoreCatalog(MetadataFileCatalog, ABC):
+    """A catalog whose tables are entries of a metastore, the metadata file being one of their parameters."""
+
+    @abstractmethod
+    def listing(self) -> tuple[Sequence[Pointer], Sequence[Dataset]]:
+        """Return the tables of all databases: Iceberg's, and those of other formats."""
+
+    @abstractmethod
+    def _entry(self, ref: TableRef) -> Any:  # noqa: ANN401 - the client's
+        """Return the metastore's entry of a table. Raises `TableNotFound`."""
+
+    @abstractmethod
+    def _parameters(self, entry: Any) -> Parameters:  # noqa: ANN401
+        """Return the parameters of an entry."""
+
+    @abstractmethod
+    def _replace(self, base: TableMetadata, entry: Any, after: TableMetadata, change: Change) -> None:  # noqa: ANN401
+        """Let the entry name the file of `after`. Raises `CommitStateUnknown` where it may still come to name it."""
+
+    def pointers(self) -> Sequence[Pointer]:
+        """Return every Iceberg table of every database, by the parameters in the listings."""
+        return self.listing()[0]
+
+    def load(self, ref: TableRef) -> TableMetadata:
+        """Load the current metadata of a table. Raises `TableNotFound`, `MetadataUnreadable`."""
+        location = location_of(self._parameters(self._entry(ref)))
+        if location is None:
+            raise not_found(ref)
+        return self._stored(ref, location)
+
+    def neighbours(self) -> Sequence[Pointer]:
+        """Return no tables: every database of the metastore is in this catalog."""
+        return ()
+
+    def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
+        """Write the next metadata file and replace the entry, if the entry still names the file of `base`.
+
+        The new file is deleted unless the entry may still come to name it.
+        """
+        entry = self._current(base)
+        require_inside(self.allowlist, self.name, base)
+        new = write_metadata(self.files, base, change, self.clock.now())
+        if new is None:
+            return base
+        try:
+            self._replace(base, entry, new.after, change)
+        except CommitStateUnknown:
+            raise
+        except IcewrightError:
+            self.files.delete([new.location], 1)  # no commit came to use it
+            raise
+        return new.after
+
+    def _current(self, base: TableMetadata) -> Any:  # noqa: ANN401
+        """Return the entry of the table.
+
+        Raises `CommitConflict` unless it names the file of `base`, `UnsupportedTable` where the table is encrypted.
+        """
+        try:
+            entry = self._entry(base.ref)
+        except TableNotFound as error:
+            raise CommitConflict(f"{base.ref}: the table is gone since {base.metadata_location}") from error
+        parameters = self._parameters(entry)
+        if location_of(parameters) != base.metadata_location:
+            raise CommitConflict(f"{base.ref}: somebody else committed since {base.metadata_location}")
+        if parameters and parameters.get(_KEY):
+            raise UnsupportedTable(
+                f"{base.ref}: it is encrypted: its catalog keeps a checksum that Spark alone can write"
+            )
+        return entry
