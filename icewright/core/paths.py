@@ -12,6 +12,7 @@ from urllib.parse import unquote
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 _REMOTE = re.compile(r"(?!file:)[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _SLASHES = re.compile(r"/{2,}")
+_PORT = re.compile(r":[0-9]*$")
 _DOTS = re.compile(r"/\.\.?(?:/|$)")
 _SCHEMES: Mapping[str, str] = (
     {"s3a": "s3", "s3n": "s3", "gcs": "gs", "": "file"}
@@ -43,15 +44,16 @@ def split(text: str) -> Location:
 def canonical(location: Location) -> Location:
     """Return the location with the one scheme and authority that stand for all spellings of its store.
 
-    An Azure account has two hosts, `.blob.` and `.dfs.`, for the same files. Hadoop once took keys in a bucket's URI.
+    An Azure account has two hosts, `.blob.` and `.dfs.`, for the same files, in any case. Hadoop reads the bucket
+    from the host of a URI alone, without a port and the keys that once could stand there.
     """
     scheme, authority = _SCHEMES.get(location.scheme, location.scheme), location.authority
     if scheme == "file" and authority == "localhost":
         authority = ""
     elif scheme == "abfs":
-        authority = authority.replace(".blob.", ".dfs.", 1)
+        authority = authority.lower().replace(".blob.", ".dfs.", 1)
     elif scheme == "s3":
-        authority = authority.rpartition("@")[2]
+        authority = _PORT.sub("", authority.rpartition("@")[2])
     return Location(scheme, authority, location.path)
 
 

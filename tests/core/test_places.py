@@ -25,6 +25,8 @@ PLAIN = Spelling()
         ("abfss://c@one.dfs.core.windows.net/t", "abfs://c@one.dfs.core.windows.net/", True, True),
         ("abfss://c@one.dfs.core.windows.net/t", "abfss://c@two.dfs.core.windows.net/", False, False),
         ("wasbs://c@one.blob.core.windows.net/t", "abfss://c@one.dfs.core.windows.net/", True, True),
+        ("abfss://c@ONE.dfs.core.windows.net/t", "abfss://c@one.dfs.core.windows.net/", True, True),
+        ("s3a://a:443/wh/t", "s3://a/wh", True, True),
         ("wasb://c@two.blob.core.windows.net/t", "abfss://c@one.dfs.core.windows.net/", False, False),
         ("file:/data/t", "file:///data", True, True),
         ("/data/t", "file://localhost/data", True, True),

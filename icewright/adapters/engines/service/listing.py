@@ -12,7 +12,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import IO
 
 import polars as pl
@@ -47,6 +47,7 @@ _PREFIX = r"^((?:[A-Za-z][A-Za-z0-9+.-]*:)?(?://[^/]*)?)"
 _METADATA_FILE = r"\.metadata\.json(?:\.gz)?$"
 _NUMBERED = re.compile(r"v?([0-9]{1,18})[-.].*")
 _VERSION_HINT = "version-hint.text"
+_NO_TIME = datetime(1970, 1, 1, tzinfo=UTC)  # what storage says, or something before it, that knows no time of a file
 # what marks a dataset of another format, whose files are never orphans: folders, Paimon's snapshots, DuckLake's files
 _FOREIGN_DATASETS = (
     r"(?:^|/)(?:(?:_delta_log|\.hoodie|_hudi|_versions|_spark_metadata|[^/]+\.lance)/"
@@ -115,6 +116,7 @@ class LocationListing:
     missing: list[str] = field(default_factory=list)  # roots that do not exist
     _named: PathHashes = field(default_factory=PathHashes)
     _old: list[pl.Series] = field(default_factory=list)
+    _linked: list[str] = field(default_factory=list)  # the files that links lead to
     _metadata_files: list[pl.DataFrame] = field(default_factory=list)  # with when they were written
     _spool: IO[bytes] = field(default_factory=lambda: tempfile.SpooledTemporaryFile(_IN_MEMORY))  # noqa: SIM115 - `close`
     _writer: pa.ipc.RecordBatchStreamWriter | None = None
@@ -143,7 +145,9 @@ class LocationListing:
         self._named.add(frame)
         named = frame.filter(pl.col("path").str.contains(_METADATA_FILE))
         self._metadata_files += [named.select("path", "modified", "hash")] if named.height else []
-        old = pl.col("modified").is_not_null() & (pl.col("modified") < self.older_than)
+        undated = frame.filter(pl.col("modified").is_null())["path"]
+        self._linked += [target.rstrip("/") for path in undated if (target := self.canonical(path)) != path]
+        old = pl.col("modified").is_between(_NO_TIME, self.older_than, closed="none")
         self._keep(frame.filter(old & ~_hidden(relative, self.metadata)).select(*ORPHAN, "hash"))
 
     def _keep(self, candidates: pl.DataFrame) -> None:
@@ -184,10 +188,12 @@ class LocationListing:
         return pl.concat([part.select(file_name()) for part in parts]).to_series().unique()
 
     def orphans(self, reached: PathHashes) -> Iterator[pl.DataFrame]:
-        """Yield the old files that the table does not reach, with the columns of `ORPHAN`, chunk by chunk."""
+        """Yield the old files that neither table nor link leads to, with the columns of `ORPHAN`, chunk by chunk."""
         if self._writer is None:
             return
+        linked = hashed(pl.DataFrame({"path": self._linked}, schema={"path": pl.String}), self.canonical)
         orphans = pl.DataFrame({"hash": pl.concat(self._old)}).join(reached.frame(), on="hash", how="anti")
+        orphans = orphans.join(linked, on="hash", how="anti")
         self._writer.close()
         self._writer = None
         self._spool.seek(0)
