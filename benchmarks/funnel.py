@@ -112,7 +112,7 @@ class Funnel:
         for saved in self.changed.values():
             saved.restore()
 
-    def _asked(self, side: str, what: str, **more: Any) -> Run:  # noqa: ANN401 - JSON
+    def _asked(self, side: str, what: str, **more: Any) -> Run:
         with self.watch.counted() as reads:
             run = getattr(self.sides, side).ask(what, **more)
         return {**run, "reads": reads.files, "listings": reads.listings}

@@ -24,7 +24,7 @@ class Refusal(IcewrightError):
 class Client:
     """A client of one service; close it with `close` or a `with` block."""
 
-    def __init__(self, server: str, token: str | None = None, *, timeout: float = 60, **options: Any) -> None:  # noqa: ANN401
+    def __init__(self, server: str, token: str | None = None, *, timeout: float = 60, **options: Any) -> None:
         headers = {"authorization": f"Bearer {token}"} if token else {}
         self._http = httpx2.Client(base_url=f"{server.rstrip('/')}/api/v1", headers=headers, timeout=timeout, **options)
 
@@ -48,7 +48,7 @@ class Client:
         """Return the counts and sums of the overview."""
         return self._get("/overview")
 
-    def tables(self, *, sort: str = "name", order: Order = "asc", **filters: Any) -> Iterator[Document]:  # noqa: ANN401
+    def tables(self, *, sort: str = "name", order: Order = "asc", **filters: Any) -> Iterator[Document]:
         """Yield all tables that match the filters, page by page."""
         return self._pages("/tables", {"sort": sort, "order": order, **filters})
 
@@ -72,7 +72,7 @@ class Client:
         """Return open jobs, and due operations without a job."""
         return self._get("/queue")
 
-    def jobs(self, table: str | None = None, *, limit: int = 50, **filters: Any) -> Sequence[Document]:  # noqa: ANN401
+    def jobs(self, table: str | None = None, *, limit: int = 50, **filters: Any) -> Sequence[Document]:
         """Return the newest jobs, of one table or of all."""
         pages = self._pages("/jobs", {"table": table, **filters}, min(limit, 500))
         return [job for job, _ in zip(pages, range(limit), strict=False)]
@@ -85,7 +85,7 @@ class Client:
         """Yield the files of a job in the deletion ledger."""
         return self._pages(f"/jobs/{_segment(job_id)}/files", {})
 
-    def deletions(self, **filters: Any) -> Iterator[Document]:  # noqa: ANN401
+    def deletions(self, **filters: Any) -> Iterator[Document]:
         """Yield planned deletions by job and operation."""
         return self._pages("/deletions", {name: value for name, value in filters.items() if value is not None})
 
@@ -218,7 +218,7 @@ class Client:
 
     # -- transport
 
-    def _get(self, path: str, **params: Any) -> Document:  # noqa: ANN401 - query parameters
+    def _get(self, path: str, **params: Any) -> Document:
         return self._document("GET", path, params={k: v for k, v in params.items() if v is not None})
 
     def _pages(self, path: str, params: Mapping[str, Any], limit: int = 200) -> Iterator[Document]:
@@ -230,10 +230,10 @@ class Client:
             if cursor is None:
                 return
 
-    def _document(self, method: str, path: str, **options: Any) -> Document:  # noqa: ANN401 - see httpx
+    def _document(self, method: str, path: str, **options: Any) -> Document:
         return cast(Document, self._request(method, path, **options).json())
 
-    def _request(self, method: str, path: str, **options: Any) -> httpx2.Response:  # noqa: ANN401 - see httpx
+    def _request(self, method: str, path: str, **options: Any) -> httpx2.Response:
         try:
             response = self._http.request(method, path, **options)
         except httpx2.HTTPError as error:

@@ -47,12 +47,12 @@ class Child:
         if self._process.stdin is not None:
             self._process.stdin.close()
 
-    def ask(self, what: str, **more: Any) -> Answer:  # noqa: ANN401 - JSON
+    def ask(self, what: str, **more: Any) -> Answer:
         """Let it do something. Raises `RuntimeError` when it failed; the traceback is on standard error."""
         self.begin(what, **more)
         return self.wait()
 
-    def begin(self, what: str, **more: Any) -> None:  # noqa: ANN401 - JSON
+    def begin(self, what: str, **more: Any) -> None:
         """Let it do something, and `wait` for it before the next question."""
         if self._process.stdin is None:
             raise RuntimeError("the process has no pipes")
@@ -97,7 +97,7 @@ class Measured:
     peak_mib: float = 0.0
     most_of_a_child_mib: float = 0.0
 
-    def answer(self, **more: Any) -> Answer:  # noqa: ANN401 - JSON
+    def answer(self, **more: Any) -> Answer:
         """As a child answers."""
         return {"s": self.seconds, "cpu": self.cpu, "mib": self.peak_mib, "child_mib": self.most_of_a_child_mib, **more}
 

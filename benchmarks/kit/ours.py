@@ -214,12 +214,12 @@ def far(delay: float) -> Iterator[None]:
     """Let the disk take as many seconds as an object store for each page of a listing and each file."""
     listing, read = LocalStorage.listing, LocalStorage.read
 
-    def slow_listing(storage: LocalStorage, *where: Any) -> Iterator[pa.RecordBatch]:  # noqa: ANN401 - passed on
+    def slow_listing(storage: LocalStorage, *where: Any) -> Iterator[pa.RecordBatch]:
         for batch in listing(storage, *where):
             time.sleep(delay * batch.num_rows / _PAGE)
             yield batch
 
-    def slow_read(storage: LocalStorage, *what: Any) -> bytes:  # noqa: ANN401 - passed on
+    def slow_read(storage: LocalStorage, *what: Any) -> bytes:
         time.sleep(delay)
         return read(storage, *what)
 

@@ -44,12 +44,7 @@ def _schema(columns: Sequence[tuple[str, str]]) -> pa.Schema:
     return pa.schema(fields)
 
 
-def _file(
-    path: Path,
-    columns: Sequence[tuple[str, str]],
-    parts: Iterator[list[Any]],
-    **options: Any,  # noqa: ANN401 - PyArrow's
-) -> int:
+def _file(path: Path, columns: Sequence[tuple[str, str]], parts: Iterator[list[Any]], **options: Any) -> int:
     """Write one file, each part as a row group of its own; the number of its rows."""
     schema, rows = _schema(columns), 0
     with pq.ParquetWriter(path, schema, compression="zstd", **options) as writer:

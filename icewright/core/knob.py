@@ -133,18 +133,18 @@ class SettingRegistry:
         self.knobs: dict[str, Knob[Any]] = {}
         self._longest = {"hours": YEARS_HOURS, "minutes": YEARS_HOURS * 60, "seconds": YEARS_HOURS * 3600}
 
-    def knob(self, name: str, kind: ValueKind, default: T, text: str, **more: Any) -> Knob[T]:  # noqa: ANN401
+    def knob(self, name: str, kind: ValueKind, default: T, text: str, **more: Any) -> Knob[T]:
         """Declare a knob of any kind."""
         knob: Knob[T] = Knob(name, kind, default, text, **more)
         self.knobs[name] = knob
         return knob
 
-    def integer(self, name: str, default: int, text: str, **more: Any) -> Knob[int]:  # noqa: ANN401
+    def integer(self, name: str, default: int, text: str, **more: Any) -> Knob[int]:
         """Declare a whole number of at least 1, or of the bounds that are given."""
         bounds = {"minimum": 1, "maximum": self._longest.get(more.get("unit", ""))}
         return self.knob(name, ValueKind.INTEGER, default, text, **{**bounds, **more})
 
-    def number(self, name: str, default: float, text: str, **more: Any) -> Knob[float]:  # noqa: ANN401
+    def number(self, name: str, default: float, text: str, **more: Any) -> Knob[float]:
         """Declare a number of at least 0, or of the bounds that are given."""
         return self.knob(name, ValueKind.NUMBER, default, text, **{"minimum": 0, **more})
 
@@ -160,7 +160,7 @@ class SettingRegistry:
         """Declare a text that is unset by default."""
         return self.knob(name, ValueKind.TEXT, None, text, check=check)
 
-    def mapping(self, name: str, default: Mapping[str, str], text: str, **more: Any) -> Knob[Mapping[str, str]]:  # noqa: ANN401
+    def mapping(self, name: str, default: Mapping[str, str], text: str, **more: Any) -> Knob[Mapping[str, str]]:
         """Declare a mapping of names to values."""
         return self.knob(name, ValueKind.MAPPING, default, text, **more)
 

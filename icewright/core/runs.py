@@ -99,22 +99,18 @@ class Outcome:
 
 
 def committed(
-    operation: Operation,
-    summary: str,
-    metrics: Mapping[str, float],
-    files: tuple[FileAction, ...] = (),
-    **more: Any,  # noqa: ANN401
+    operation: Operation, summary: str, metrics: Mapping[str, float], files: tuple[FileAction, ...] = (), **more: Any
 ) -> Outcome:
     """Return the outcome of an operation that committed its work."""
     return Outcome(operation, OperationState.COMMITTED, summary=summary, metrics=metrics, files=files, **more)
 
 
-def skipped(operation: Operation, reason: str, **more: Any) -> Outcome:  # noqa: ANN401
+def skipped(operation: Operation, reason: str, **more: Any) -> Outcome:
     """Return the outcome of an operation that found nothing to do, for a typed reason."""
     return Outcome(operation, OperationState.SKIPPED, reason=reason, summary=reason, **more)
 
 
-def failed(operation: Operation, reason: str, **more: Any) -> Outcome:  # noqa: ANN401
+def failed(operation: Operation, reason: str, **more: Any) -> Outcome:
     """Return the outcome of an operation that did not do its work."""
     return Outcome(operation, OperationState.FAILED, reason=reason, summary=f"failed: {reason}", **more)
 

@@ -33,7 +33,7 @@ class IcewrightOperator(BaseOperator):
         config: str | None = None,
         executable: str = "icewright",
         env: Mapping[str, str] | None = None,
-        **more: Any,  # noqa: ANN401 - of every operator
+        **more: Any,
     ) -> None:
         super().__init__(**more)
         self.table, self.operations, self.catalog = table, operations, catalog
@@ -75,7 +75,7 @@ class IcewrightHealthSensor(BaseSensorOperator):
         config: str | None = None,
         executable: str = "icewright",
         env: Mapping[str, str] | None = None,
-        **more: Any,  # noqa: ANN401 - of every operator
+        **more: Any,
     ) -> None:
         super().__init__(**more)
         self.table, self.at_least = table, at_least

@@ -45,7 +45,7 @@ class EventInbox(Protocol):
 class ActivityLog(Protocol):
     """The activity log for people, append-only."""
 
-    def record(self, kind: str, now: datetime, ref: TableRef | None = None, **details: Any) -> None:  # noqa: ANN401
+    def record(self, kind: str, now: datetime, ref: TableRef | None = None, **details: Any) -> None:
         """Append an event. `job_id` among the details relates it to a job. Not to be repeated: each call adds one."""
 
     def list(self, job_id: str | None = None, limit: int = 100) -> Sequence[Mapping[str, Any]]:

@@ -30,12 +30,7 @@ SCHEMA: Mapping[str, Any] = {
 
 
 def snapshot(
-    snapshot_id: int = 1,
-    *,
-    age: float = 0,
-    parent_id: int | None = None,
-    now: datetime = NOW,
-    **overrides: Any,  # noqa: ANN401 - any field of `Snapshot`
+    snapshot_id: int = 1, *, age: float = 0, parent_id: int | None = None, now: datetime = NOW, **overrides: Any
 ) -> table.Snapshot:
     """Return an append, `age` hours old; without `parent_id` it is the first of its line."""
     built = table.Snapshot(
@@ -75,10 +70,7 @@ def spec(spec_id: int = 0, /, **transforms: str) -> table.PartitionSpec:
 
 
 def metadata(
-    ages: Sequence[float] = (24, 2),
-    *,
-    refs: Sequence[table.SnapshotRef] = (),
-    **overrides: Any,  # noqa: ANN401 - any field of `TableMetadata`
+    ages: Sequence[float] = (24, 2), *, refs: Sequence[table.SnapshotRef] = (), **overrides: Any
 ) -> table.TableMetadata:
     """Return a table whose main branch has one snapshot for each age in hours, oldest first, with ids from 1.
 
@@ -127,11 +119,7 @@ def histogram(files: int, file_bytes: float) -> table.FileHistogram:
 
 
 def partition(
-    *values: Any,  # noqa: ANN401 - partition values of any type
-    files: int = 10,
-    mb: float = 1,
-    sizes: table.Thresholds | None = None,
-    **overrides: Any,  # noqa: ANN401 - any field of `PartitionFacts`
+    *values: Any, files: int = 10, mb: float = 1, sizes: table.Thresholds | None = None, **overrides: Any
 ) -> table.PartitionFacts:
     """Return a partition of `files` data files of `mb` megabytes and 1000 rows, without deletes, a day old."""
     sizes = sizes or thresholds(Knobs())
@@ -160,13 +148,7 @@ def partition(
     return replace(built, **overrides)
 
 
-def manifests(
-    count: int = 1,
-    *,
-    mb: float = 0.01,
-    entries: int | None = None,
-    **overrides: Any,  # noqa: ANN401 - any field of `ManifestFacts`
-) -> table.ManifestFacts:
+def manifests(count: int = 1, *, mb: float = 0.01, entries: int | None = None, **overrides: Any) -> table.ManifestFacts:
     """Return the facts of `count` data manifests of `mb` megabytes, with ten entries each by default."""
     total = count * 10 if entries is None else entries
     built = table.ManifestFacts(0, table.ManifestContent.DATA, count, int(count * mb * MEGABYTE), total, count)
@@ -178,7 +160,7 @@ def facts(
     of: table.TableMetadata | None = None,
     by: Knobs | None = None,
     manifests_of: Sequence[table.ManifestFacts] | None = None,
-    **overrides: Any,  # noqa: ANN401 - any field of `TableFacts`
+    **overrides: Any,
 ) -> table.TableFacts:
     """Return the facts of the table `of` with these partitions (none: empty), by the thresholds of the knobs `by`."""
     built = table.TableFacts(

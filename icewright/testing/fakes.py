@@ -129,7 +129,7 @@ class MemoryCatalog:
         self.tables[metadata.ref] = metadata
         return metadata
 
-    def concurrently(self, ref: table.TableRef, **changes: Any) -> table.TableMetadata:  # noqa: ANN401 - any field
+    def concurrently(self, ref: table.TableRef, **changes: Any) -> table.TableMetadata:
         """Return the result of another writer's commit: these fields changed, in a new metadata file."""
         with self._lock:
             return self._replace_pointer(replace(self.tables[ref], **changes))

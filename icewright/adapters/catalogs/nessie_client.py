@@ -228,7 +228,7 @@ class NessieClient:
                 f"catalog {self.catalog}: {self.api} does not answer as Nessie's API v2 does ({error})"
             ) from error
 
-    def _answer(self, method: str, path: str, **how: Any) -> requests.Response:  # noqa: ANN401 - see requests
+    def _answer(self, method: str, path: str, **how: Any) -> requests.Response:
         try:
             answer = self._session().request(method, f"{self.api}/{path}", timeout=_TIMEOUT, **how)
         except requests.RequestException as error:

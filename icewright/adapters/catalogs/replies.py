@@ -88,12 +88,12 @@ def remedy(error: Exception) -> str:
     return untrusted if _UNTRUSTED in str(error) else "is the server up?"
 
 
-def read_within_limits(response: Response, *_: object, catalog: str, **__: Any) -> None:  # noqa: ANN401 - requests'
+def read_within_limits(response: Response, *_: object, catalog: str, **__: Any) -> None:
     """Read a reply of a session that counts nothing itself, such as the server's configuration."""
     _read(response, add=ListingSize.of(catalog).add)
 
 
-def _read(response: Response, *_: object, add: Callable[[str, int], None], **__: Any) -> None:  # noqa: ANN401
+def _read(response: Response, *_: object, add: Callable[[str, int], None], **__: Any) -> None:
     """Read the body as it comes, where `requests` would wait for all of it."""
     read: Any = response
     if read._content_consumed:  # noqa: SLF001 - what `Response.content` looks at

@@ -111,7 +111,7 @@ class SqlActivity(ActivityLog):
 
     db: Database
 
-    def record(self, kind: str, now: datetime, ref: TableRef | None = None, **details: Any) -> None:  # noqa: ANN401
+    def record(self, kind: str, now: datetime, ref: TableRef | None = None, **details: Any) -> None:
         with self.db.begin() as connection:
             table_name = dict.fromkeys(("catalog", "namespace", "name")) if ref is None else name_columns(ref)
             values = {"at": now, "kind": kind, "job_id": details.pop("job_id", None), "details": details}

@@ -191,7 +191,7 @@ class SqlJobs(JobQueue):
         operations: Sequence[Operation],
         trigger: Trigger,
         now: datetime,
-        **values: Any,  # noqa: ANN401 - columns
+        **values: Any,
     ) -> str | None:
         job_id = f"{now:%Y%m%d-%H%M%S}-{uuid4().hex[:8]}"
         take_table = sa.update(TABLES).where(TABLES.c.id == row.id, TABLES.c.held_by.is_(None)).values(held_by=job_id)

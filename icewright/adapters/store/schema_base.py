@@ -51,7 +51,7 @@ SCHEMA = sa.MetaData(
 
 
 @sa.event.listens_for(SCHEMA, "before_create")
-def _limit_indexes(schema: sa.MetaData, connection: sa.Connection, **_options: Any) -> None:  # noqa: ANN401
+def _limit_indexes(schema: sa.MetaData, connection: sa.Connection, **_options: Any) -> None:
     """Limit partial indexes on PostgreSQL as on SQLite.
 
     As an argument of the index, its condition would load the dialect of PostgreSQL in each command: 40 ms and 3 MB.

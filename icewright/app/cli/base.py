@@ -180,12 +180,7 @@ def collect_seldom() -> None:
 
 
 @contextmanager
-def open_application(
-    kind: str = "manual",
-    *,
-    without_catalogs: bool = False,
-    **more: Any,  # noqa: ANN401 - see `application`
-) -> Iterator[Application]:
+def open_application(kind: str = "manual", *, without_catalogs: bool = False, **more: Any) -> Iterator[Application]:
     """Open the application over the configuration; its pools, catalogs and store close with the block."""
     from icewright.app.bootstrap import application
 

@@ -78,7 +78,7 @@ class Craft:
         """Return a fresh identifier, the same in every build."""
         return uuid.UUID(int=self.random.getrandbits(128), version=4)
 
-    def data(self, columns: Mapping[str, Sequence[Any]], **partition: Any) -> WrittenFile:  # noqa: ANN401 - values of any type
+    def data(self, columns: Mapping[str, Sequence[Any]], **partition: Any) -> WrittenFile:
         """Write a data file of one partition; it is not part of the table before a commit adds it."""
         return self._write(columns, self.schema, partition, _DATA, None)
 

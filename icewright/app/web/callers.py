@@ -85,11 +85,11 @@ class Caller:
         roles = " or ".join(sorted(PERMISSIONS[action].roles))
         return Problem(403, f"{action} on {target or 'everything'} is for {roles} of it", action=str(action))
 
-    def audit(self, target: str, place: Place, action: Action | None = None, **details: Any) -> None:  # noqa: ANN401
+    def audit(self, target: str, place: Place, action: Action | None = None, **details: Any) -> None:
         """Record a change by the caller in the audit log."""
         self._audit(action or self.action, target, place, refused=False, **details)
 
-    def audit_tables(self, refs: Sequence[TableRef], action: Action | None = None, **details: Any) -> None:  # noqa: ANN401
+    def audit_tables(self, refs: Sequence[TableRef], action: Action | None = None, **details: Any) -> None:
         """Record a change of many tables, an entry for each: whoever may see a table sees what was done to it."""
         whose = action or self.action
         rows = [self._audit_row(whose, str(ref), place_of(ref), refused=False, **details) for ref in refs]
@@ -120,18 +120,10 @@ class Caller:
         self.require(place_of(job.ref), f"job {job.job_id} of {job.ref}")
         return job
 
-    def _audit(self, action: Action, target: str, place: Place, *, refused: bool, **details: Any) -> None:  # noqa: ANN401
+    def _audit(self, action: Action, target: str, place: Place, *, refused: bool, **details: Any) -> None:
         self.app.runtime.store.audit.append(self._audit_row(action, target, place, refused=refused, **details))
 
-    def _audit_row(
-        self,
-        action: Action,
-        target: str,
-        place: Place,
-        *,
-        refused: bool,
-        **details: Any,  # noqa: ANN401
-    ) -> AuditRow:
+    def _audit_row(self, action: Action, target: str, place: Place, *, refused: bool, **details: Any) -> AuditRow:
         request_id = self.request.scope.get("state", {}).get("request_id")
         return AuditRow(
             at=self.app.runtime.clock.now(),
@@ -172,7 +164,7 @@ def needs(action: Action) -> Any:  # noqa: ANN401 - a dependency
 class _PermissionRoute(SingleThreadRoute):
     """A route whose OpenAPI names the permission that its caller needs."""
 
-    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:  # noqa: ANN401 - FastAPI's own
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         super().__init__(path, endpoint, **options)
         for dependency in self.dependant.dependencies:
             if dependency.call in _PERMISSIONS:

@@ -138,7 +138,7 @@ def _refused(request: Request, app: AppState, name: str, reason: str) -> Problem
     return Problem(403, reason)
 
 
-def _audit_row(request: Request, app: AppState, name: str, *, refused: bool, **details: Any) -> AuditRow:  # noqa: ANN401
+def _audit_row(request: Request, app: AppState, name: str, *, refused: bool, **details: Any) -> AuditRow:
     return AuditRow(
         at=app.runtime.clock.now(),
         actor=name,

@@ -78,7 +78,7 @@ def in_thread(function: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
 class SingleThreadRoute(APIRoute):
     """A route that runs dependencies and endpoint in one thread; a body is read in the event loop first."""
 
-    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:  # noqa: ANN401 - FastAPI's own
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         super().__init__(path, in_thread(endpoint), **options)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:

@@ -64,7 +64,7 @@ class RestResponse:
 class _TimeoutAdapter(HTTPAdapter):
     """An HTTPAdapter that gives every request a default timeout."""
 
-    def send(self, request: PreparedRequest, *args: Any, **kwargs: Any) -> Response:  # noqa: ANN401
+    def send(self, request: PreparedRequest, *args: Any, **kwargs: Any) -> Response:
         """Send a request, with the default timeout unless it has its own."""
         kwargs["timeout"] = kwargs.get("timeout") or _SECONDS
         return super().send(request, *args, **kwargs)
@@ -186,7 +186,7 @@ class RestClient:
                     raise self._failing(answer)  # asking again before then is in vain
             self.clock.sleep(min(wait, _LONGEST_WAIT).total_seconds())
 
-    def send(self, method: str, path: str, size: ReplySize | None = None, **request: Any) -> RestResponse:  # noqa: ANN401 - as requests takes it
+    def send(self, method: str, path: str, size: ReplySize | None = None, **request: Any) -> RestResponse:
         """Send one request once; an expired token is renewed and the request repeated.
 
         Raises `RequestOutcomeUnknown`, and `CatalogUnavailable` before anything was sent.

@@ -191,7 +191,7 @@ def withdraw(alert_id: AlertId, caller: Annotated[Caller, needs(Action.ALERTS_AC
     return _acknowledge(caller, alert_id, None, withdrawn=True)
 
 
-def _acknowledge(caller: Caller, alert_id: int, given: Acknowledgement | None, **details: Any) -> AlertModel:  # noqa: ANN401
+def _acknowledge(caller: Caller, alert_id: int, given: Acknowledgement | None, **details: Any) -> AlertModel:
     store = caller.runtime.store.alerts
     alert = next((one for one in store.list() if one.id == alert_id), None)
     missing = Problem(404, f"there is no open alert {alert_id}, or it is not yours to see")

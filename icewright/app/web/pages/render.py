@@ -164,7 +164,7 @@ def templates() -> Environment:
     return environment
 
 
-def render_page(caller: Caller, template: str, *, status: int = 200, **context: Any) -> Response:  # noqa: ANN401 - of the template
+def render_page(caller: Caller, template: str, *, status: int = 200, **context: Any) -> Response:
     """Return a page for an authenticated caller."""
     request = caller.request
     layout = _layout_context(request) | {"fleet_pause": _fleet_pause(caller)}
@@ -175,7 +175,7 @@ def render_page(caller: Caller, template: str, *, status: int = 200, **context: 
     return answer
 
 
-def render_fragment(caller: Caller, template: str, **context: Any) -> str:  # noqa: ANN401 - of the template
+def render_fragment(caller: Caller, template: str, **context: Any) -> str:
     """Return the HTML of a template, a page or a live fragment."""
     principal = caller.principal
     places = [place for place in NAVIGATION if principal.may_somewhere(place.action)]
@@ -189,7 +189,7 @@ def render_fragment(caller: Caller, template: str, **context: Any) -> str:  # no
     return templates().get_template(template).render(**context_ | {"session": principal.via is Via.SESSION} | context)
 
 
-def render_public_page(request: Request, template: str, *, status: int = 200, **context: Any) -> Response:  # noqa: ANN401
+def render_public_page(request: Request, template: str, *, status: int = 200, **context: Any) -> Response:
     """Return a page for an unauthenticated client."""
     context_: dict[str, Any] = {"me": None, "places": [], "csrf": "", "session": False}
     text = templates().get_template(template).render(**_layout_context(request) | context_ | context)

@@ -213,11 +213,7 @@ def simulated(simulation: str, caller: Reader) -> Response:
 
 
 def _form(
-    caller: Caller,
-    query: Mapping[str, str],
-    faults: Sequence[str] = (),
-    status: int = 0,
-    **more: Any,  # noqa: ANN401 - of the template
+    caller: Caller, query: Mapping[str, str], faults: Sequence[str] = (), status: int = 0, **more: Any
 ) -> Response:
     return render_page(
         caller,

@@ -42,7 +42,7 @@ class TableNameConvertor(Convertor[str]):
 register_url_convertor("named", TableNameConvertor())
 
 
-def table_url(name: str | TableRef, **query: Any) -> str:  # noqa: ANN401 - query parameters
+def table_url(name: str | TableRef, **query: Any) -> str:
     """Return the URL of a table's page."""
     ref = TableRef.parse(name) if isinstance(name, str) else name
     path = "/".join(quote(_quote(part), safe="") for part in ref.parts)
