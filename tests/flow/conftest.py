@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -18,3 +19,9 @@ def bench(copied_store: Callable[[Path], sa.Engine], tmp_path: Path) -> Iterator
     store = SqlStore(copied_store(tmp_path / "state.db"))
     yield Bench(store)
     store.engine.dispose()
+
+
+@pytest.fixture
+def short_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounds of evaluation that give up waiting soon."""
+    monkeypatch.setattr("icewright.flow.evaluate.ROUND", timedelta(milliseconds=200))

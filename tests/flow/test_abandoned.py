@@ -369,6 +369,7 @@ def hanging_tables(bench: Bench, hang: Hang, names: set[str]) -> Iterator[Runtim
     yield bench.runtime()
 
 
+@pytest.mark.usefixtures("short_rounds")
 def test_tables_that_hang_stop_no_evaluation_of_others(bench: Bench, hang: Hang) -> None:
     """More of them than there are threads: each is unreadable after its time-out, and its thread is replaced."""
     hung = {bench.table(f"hung{number}").name for number in range(6)}
@@ -376,9 +377,13 @@ def test_tables_that_hang_stop_no_evaluation_of_others(bench: Bench, hang: Hang)
     with hanging_tables(bench, hang, hung) as runtime:
         detect_due(runtime)
         evaluator = Evaluator(runtime, ["lake"])
-        for _ in range(4):
-            evaluator.due()
-            bench.clock.advance(seconds=901)
+        evaluator.due()
+        _until(lambda: hang.calls == 4)
+        bench.clock.advance(seconds=901)
+        evaluator.due()
+        _until(lambda: hang.calls == 6 and "well" in evaluated(bench))
+        bench.clock.advance(seconds=901)
+        evaluator.due()
         rows = {row.ref.name: row for row in bench.store.tables.list()}
         assert rows["well"].evaluated_at is not None
         assert rows["well"].error is None
@@ -400,6 +405,7 @@ def evaluated(bench: Bench) -> set[str]:
 
 
 @pytest.mark.cases(114)
+@pytest.mark.usefixtures("short_rounds")
 def test_a_catalog_that_hangs_stops_no_evaluation_of_the_tables_of_others(bench: Bench, hang: Hang) -> None:
     """Its tables take all threads, for five seconds; then the rest is put off, and one of them probes the catalog."""
     hung = {bench.table(f"t{number}", catalog="pond").name for number in range(6)}
@@ -414,7 +420,7 @@ def test_a_catalog_that_hangs_stops_no_evaluation_of_the_tables_of_others(bench:
     for _ in range(2):
         seconds.now += 6
         evaluator.due()
-    assert evaluated(bench) == {"well"}
+    _until(lambda: evaluated(bench) == {"well"})
     assert [breaker.resource for breaker in bench.store.breakers.list()] == ["catalog pond"]
     bench.clock.advance(minutes=1)
     evaluator.due()
@@ -429,6 +435,7 @@ def test_a_catalog_that_hangs_stops_no_evaluation_of_the_tables_of_others(bench:
 
 
 @pytest.mark.cases(115)
+@pytest.mark.usefixtures("short_rounds")
 def test_a_storage_place_that_hangs_stops_no_evaluation_elsewhere(bench: Bench, hang: Hang) -> None:
     """Twenty of its tables hang: after five seconds the rest is put off, and comes when the place answers."""
     hung = {bench.table(f"t{number}", catalog="pond").name for number in range(20)}
@@ -444,7 +451,7 @@ def test_a_storage_place_that_hangs_stops_no_evaluation_elsewhere(bench: Bench, 
     for _ in range(2):
         seconds.now += 6
         evaluator.due()
-    assert evaluated(bench) == {"well"}
+    _until(lambda: evaluated(bench) == {"well"})
     assert [breaker.resource for breaker in bench.store.breakers.list()] == ["storage s3://pond"]
     hang.released.set()
     for _ in range(30):
@@ -462,6 +469,7 @@ def _until_evaluated(bench: Bench, evaluator: Evaluator, names: set[str]) -> Non
     raise AssertionError("the tables are readable again, and not evaluated")
 
 
+@pytest.mark.usefixtures("short_rounds")
 def test_an_evaluation_that_returns_late_is_not_recorded(bench: Bench, hang: Hang) -> None:
     """Nor is its error: the record of the time-out stays until a new evaluation."""
     ref = bench.table("hung")

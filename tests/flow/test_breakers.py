@@ -333,12 +333,6 @@ def test_each_claim_has_the_time_out_of_its_catalog(bench: Bench) -> None:
     assert claim_due(bench.runtime()) == ["lake"]
 
 
-@pytest.fixture
-def short_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rounds of evaluation that give up waiting soon."""
-    monkeypatch.setattr("icewright.flow.evaluate.ROUND", timedelta(milliseconds=200))
-
-
 @pytest.mark.usefixtures("short_rounds")
 def test_a_table_that_hangs_holds_one_slot_of_evaluation(bench: Bench) -> None:
     """All others are evaluated, round after round, though its claim runs out."""
