@@ -183,16 +183,23 @@ def _kept_until(state: WriterState, rule: WriterStateRule) -> datetime:
 
 
 def _lost_writers(metadata: TableMetadata, expired: Sequence[int], rule: WriterStateRule) -> tuple[str, ...]:
-    """Return a sentence for each writer whose newest state on some branch expires."""
+    """Return a sentence for each writer whose newest state, on some branch or of all, expires.
+
+    After a rollback, or when its branch was dropped, the newest of all may be on no branch.
+    """
     by_id, gone = metadata.by_id, set(expired)
     if not any(by_id[snapshot_id].writer_properties for snapshot_id in expired):
         return ()
-    branches = [r for r in metadata.refs if r.kind is RefKind.BRANCH]
-    states = (s for r in branches for s in newest_states(ancestors(metadata, r.snapshot_id), rule.keys))
+    branches = [list(ancestors(metadata, r.snapshot_id)) for r in metadata.refs if r.kind is RefKind.BRANCH]
+    on_branches = {s.snapshot_id for branch in branches for s in branch}
+    newest_first = sorted(metadata.snapshots, key=lambda s: (s.sequence_number, s.timestamp), reverse=True)
+    states = (s for line in (*branches, newest_first) for s in newest_states(line, rule.keys))
     lost = (s for s in states if s.snapshot.snapshot_id in gone)
     return tuple(
         dict.fromkeys(
-            f"the state of {s.writer} goes, its last commit was on {s.snapshot.timestamp:%Y-%m-%d}" for s in lost
+            f"the state of {s.writer} goes, its last commit was on {s.snapshot.timestamp:%Y-%m-%d}"
+            + ", which is on no branch any more" * (s.snapshot.snapshot_id not in on_branches)
+            for s in lost
         )
     )
 

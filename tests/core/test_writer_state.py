@@ -20,6 +20,7 @@ from tests.examples import examples
 DAY = timedelta(days=1)
 RULE = WriterStateRule(30 * DAY)
 FLINK = {"flink.job-id": "j1", "flink.operator-id": "sink", "flink.max-committed-checkpoint-id": "6"}
+_CHECKPOINT = "flink.max-committed-checkpoint-id"
 SPARK = {"spark.sql.streaming.queryId": "q1", "spark.sql.streaming.epochId": "4"}
 OFFSETS = "kafka.connect.offsets.control-iceberg.cg-connect"
 KAFKA = {OFFSETS: '{"0": 111}', "kafka.connect.commit-id": "c1", "kafka.connect.valid-through-ts": "2026-01-01T00:00Z"}
@@ -174,6 +175,20 @@ def test_iceberg_counts_every_snapshot_of_a_branch() -> None:
     rewritten = tuple(replace(s, **ours) if s.snapshot_id > 2 else s for s in table.snapshots)
     kept = {"history.expire.min-snapshots-to-keep": "2"}
     assert expired_by_iceberg(replace(table, snapshots=rewritten, properties=kept), NOW).snapshot_ids == (1, 2)
+
+
+def test_a_state_that_a_rollback_left_on_no_branch_goes_told() -> None:
+    """It has the retention of other such snapshots; a newer state of the same writer on a branch makes it needless."""
+    rolled_back = snapshot(9, age=24 * 4, parent_id=2, writer_properties={**FLINK, _CHECKPOINT: "7"})
+    main = days([9, 8, 3], {2: FLINK}).snapshots
+    table = metadata(snapshots=(*main, rolled_back), current_snapshot_id=3)
+    lost = f"the state of Flink job j1, checkpoint 7 goes, its last commit was on {NOW - 4 * DAY:%Y-%m-%d}"
+    found = plan(table)
+    assert (found.snapshot_ids, found.lost_writers) == ((1, 9), (f"{lost}, which is on no branch any more",))
+    went_on = (*main[:2], replace(main[2], writer_properties=FLINK, sequence_number=10), rolled_back)
+    assert plan(replace(table, snapshots=went_on)).lost_writers == ()
+    young = replace(rolled_back, timestamp=NOW)
+    assert plan(replace(table, snapshots=(*main, young))).lost_writers == ()
 
 
 def test_a_tag_and_a_newer_state_lose_no_writer() -> None:
