@@ -31,11 +31,14 @@ class Location:
 
 
 def split(text: str) -> Location:
-    """Split `s3://bucket/a/b` into scheme, authority and path; the path always begins with a slash."""
+    """Split `s3://bucket/a/b` into scheme, authority and path; the path always begins with a slash.
+
+    `//a/b` is a local path: PyIceberg opens it as such, and Hadoop, which takes `a` for a host, not at all.
+    """
     match = _SCHEME.fullmatch(text)
     scheme, rest = (match[1].lower(), match[2]) if match else ("", text)
     authority = ""
-    if rest.startswith("//"):
+    if scheme and rest.startswith("//"):
         authority, slash, tail = rest[2:].partition("/")
         rest = slash + tail
     return Location(scheme, authority, "/" + rest.lstrip("/"))

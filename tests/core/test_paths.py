@@ -37,6 +37,7 @@ S3: Mapping[str, str] = {"s3a": "s3", "s3n": "s3"}
         ("hdfs:///a", Location("hdfs", "", "/a")),
         ("abfss://box@account.dfs.core.windows.net/a", Location("abfss", "box@account.dfs.core.windows.net", "/a")),
         ("/a/b:c", Location("", "", "/a/b:c")),
+        ("//a/b", Location("", "", "/a/b")),
         ("a/b", Location("", "", "/a/b")),
         ("file:/a\nb", Location("file", "", "/a\nb")),
     ],

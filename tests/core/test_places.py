@@ -30,6 +30,7 @@ PLAIN = Spelling()
         ("wasb://c@two.blob.core.windows.net/t", "abfss://c@one.dfs.core.windows.net/", False, False),
         ("file:/data/t", "file:///data", True, True),
         ("/data/t", "file://localhost/data", True, True),
+        ("//data/t", "file:///data", True, True),
         ("s3:///wh/t", "s3://a/wh", False, False),  # a bucket that is left out is no bucket
         ("s3://localhost/wh/t", "s3:///wh", False, False),
         ("file://nas/data/t", "/data", False, False),

@@ -19,7 +19,7 @@ CONTENT_KINDS = {0: "data", 1: "position deletes", 2: "equality deletes"}
 # a path that names one file, whoever reads it: in an object store by its scheme and bucket, else from the root
 _IN_A_STORE, _ROOTED = r"^[A-Za-z][A-Za-z0-9+.-]*://", r"^(?:[A-Za-z][A-Za-z0-9+.-]*:)?/"
 # scheme and authority in front of a path, with any slashes that follow
-_PREFIX = r"^(?:[A-Za-z][A-Za-z0-9+.-]*:)?(?://[^/]*)?/*"
+_PREFIX = r"^(?:[A-Za-z][A-Za-z0-9+.-]*:(?://[^/]*)?)?/*"
 
 
 def files_frame(rows: Iterable[tuple[str, int | None, str]]) -> pl.DataFrame:
