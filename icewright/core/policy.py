@@ -292,7 +292,7 @@ VACUUM_CUTOFF = _text(
 )
 _GRACE = "younger files stay in the vacuum of a Nessie catalog that has no newFilesGracePeriod"
 VACUUM_GRACE = _integer("vacuum.grace_hours", 24, _GRACE, unit="hours", minimum=24, maximum=YEARS_HOURS)
-VACUUM_ENABLED = _flag("vacuum.enabled", "whether vacuum of a Nessie catalog may touch the table at all")
+VACUUM_ENABLED = _flag("vacuum.enabled", "whether vacuum of a catalog may touch the table at all")
 PROPERTIES_ALLOW = _text(
     "properties.allow",
     "knobs that the table's own properties may set beside the harmless ones: names and wildcards, such as importance, "

@@ -23,8 +23,9 @@ from icewright.core.errors import (
     UsageError,
 )
 from icewright.core.layering import Policy, PolicyRule
-from icewright.core.policy import ORPHAN_MODE, TIMEOUT, WINDOWS, Operation
+from icewright.core.policy import ORPHAN_MODE, TIMEOUT, VACUUM_ENABLED, WINDOWS, Operation
 from icewright.core.runs import VERIFICATION_FAILED, JobState, OperationState, Outcome, failed, job_state
+from icewright.core.steps import SWITCHED_OFF
 from icewright.core.table import TableMetadata
 from icewright.core.windows import closed
 from icewright.flow.detect import detect
@@ -189,6 +190,9 @@ def _each_table(runtime: Runtime, catalog: str, *, dry_run: bool) -> VacuumResul
         except IcewrightError as unreadable:
             counts.failure(unreadable)
             jobs.append(JobResult(row.ref, None, JobState.FAILED, (), dry_run, str(unreadable)))
+            continue
+        if not deleting.policy().knobs_for(row.ref, metadata)[VACUUM_ENABLED]:
+            jobs.append(JobResult(row.ref, None, JobState.SKIPPED, (), dry_run, f"vacuum.{SWITCHED_OFF}"))
             continue
         job = execute(deleting, Request(row.ref, VACUUMED, manual=True, dry_run=dry_run))
         counts.num_partial_failures += job.state in (JobState.FAILED, JobState.PARTIAL)

@@ -40,3 +40,16 @@ def test_vacuum_for_people(workspace: Workspace) -> None:
     said = workspace("vacuum", "lake")
     assert said.code == 0, said.err
     assert "deleted_files_count" in said.out
+
+
+def test_vacuum_leaves_a_table_for_which_it_is_switched_off(workspace: Workspace) -> None:
+    """The table keeps everything, by dry run and run, and the answer says why."""
+    workspace.make(partial(uploads, old=3, young=2))
+    workspace.write("policy: [{match: lake.ops.*, set: {vacuum.enabled: false, deletion.delay_hours: 0}}]\n")
+    before = workspace.files()
+    for how in (["--dry-run"], []):
+        said = workspace("vacuum", "lake", "--json", *how)
+        assert said.code == 0, said.err
+        (job,) = said.json["jobs"]
+        assert (job["state"], job["operations"], job["summary"]) == ("skipped", [], "vacuum.enabled is false")
+    assert workspace.files() == before
