@@ -257,16 +257,34 @@ def test_values_of_a_dictionary_are_not_all_held(folder: Folder, values: list[st
     )
     pq.write_table(rows, path, store_schema=False)
     for by in ((), ((1, True, True),)):
-        folder.of(order=by, memory_bytes=DEFAULT_MEMORY)
-        before, measured = pa.default_memory_pool(), pa.proxy_memory_pool(pa.system_memory_pool())
-        pa.set_memory_pool(measured)
-        try:
-            found = folder.rewrite(folder.file_slice(str(path)))
-        finally:
-            pa.set_memory_pool(before)
-        assert isinstance(found, BinWritten), found
-        assert found.files[0]["record-count"] == count
-        assert measured.max_memory() < DEFAULT_MEMORY
+        folder.of(order=by)
+        rewritten_in_memory(folder, path, count)
+
+
+@pytest.mark.parametrize("stored", [500, 1, 0])
+def test_wide_rows_of_repeated_values_are_not_all_held(folder: Folder, stored: int) -> None:
+    """Numbers that repeat take no room in a file, and defaults of columns that it lacks none: batches are small."""
+    folder.fields = [column(number, f"c{number}", "long", default=7) for number in range(1, 501)]
+    schema = arrow_schema([*folder.fields[:stored], column(501, "dropped", "long")])
+    sevens = pa.array([7] * (1 << 17))
+    path = folder.place / "wide.parquet"
+    pq.write_table(pa.Table.from_arrays([sevens] * len(schema), schema=schema), path)
+    folder.of(schema={"type": "struct", "fields": folder.fields})
+    rewritten_in_memory(folder, path, len(sevens))
+
+
+def rewritten_in_memory(folder: Folder, path: Path, rows: int) -> None:
+    """Rewrite a file, and hold what Arrow allocates meanwhile against the memory of a task."""
+    folder.of(memory_bytes=DEFAULT_MEMORY)
+    before, measured = pa.default_memory_pool(), pa.proxy_memory_pool(pa.system_memory_pool())
+    pa.set_memory_pool(measured)
+    try:
+        found = folder.rewrite(folder.file_slice(str(path)))
+    finally:
+        pa.set_memory_pool(before)
+    assert isinstance(found, BinWritten), found
+    assert found.files[0]["record-count"] == rows
+    assert measured.max_memory() < DEFAULT_MEMORY
 
 
 def test_batches_are_as_large_as_the_values_of_dictionaries_allow(tmp_path: Path) -> None:

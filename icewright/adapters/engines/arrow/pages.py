@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 _BATCH_BYTES = 16 << 20  # decoded
 _MAX_BATCH_ROWS = 1 << 17
+_VALUE_BYTES = 8  # of a decoded value, however often it repeats; of a text the offset, and what it may be less
 _MAX_ENCODED_ROWS = 1 << 13  # values of a dictionary may be longer than the footer reports
 _PAGE_BYTES = 1 << 20  # the usual size of a page; smaller column chunks are counted as one page
 _LONG_BYTES = 1 << 12  # of a value; pages of longer ones differ in size, and their statistics are left out
@@ -19,9 +20,14 @@ _HEADER_BYTES = 1 << 14  # with the statistics of a page
 _WINDOW_BYTES = 4 << 20  # read at once where all headers of a column are
 _ALONE = 2  # times that one large page counts: its values are copied more often than those of many small pages
 _STOP = 0  # the end of a struct in Thrift's compact protocol
-_TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _STRUCT = 1, 2, 3, 4, 5, 6, 7, 8, 12  # its types
+_TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _STRUCT = 1, 2, 3, 4, 5, 6, 7, 8, 9, 12  # its types
+_LONG_LIST = 15  # the count of a list of which the count follows
 _SIZE, _COMPRESSED, _V1, _DICTIONARY, _V2 = 2, 3, 5, 7, 8  # fields of a page header
 _VALUES = 1  # the first field of its three structs
+# the way in the footer to the bytes of a column chunk's values in memory (Parquet's SizeStatistics)
+_ROW_GROUPS, _COLUMNS, _METADATA, _SIZES, _UNENCODED = 4, 1, 3, 16, 1
+_FOOTER_BYTES = 1 << 16  # of the largest footer that takes less time than to look up dictionaries
+_TAIL_BYTES = 8  # behind the footer
 
 
 def decoding_bytes(source: pa.NativeFile, metadata: pq.FileMetaData, enough: int) -> int:
@@ -34,15 +40,21 @@ def decoding_bytes(source: pa.NativeFile, metadata: pq.FileMetaData, enough: int
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     groups.sort(key=lambda group: group.total_byte_size, reverse=True)
     short_pages: dict[int, int] = {}  # by column
-    return max((_group_bytes(source, group, enough, short_pages) for group in groups), default=0)
+    return max((_group_bytes(source, group, metadata.schema, enough, short_pages) for group in groups), default=0)
 
 
-def _group_bytes(source: pa.NativeFile, group: pq.RowGroupMetaData, enough: int, short_pages: dict[int, int]) -> int:
+def _group_bytes(
+    source: pa.NativeFile,
+    group: pq.RowGroupMetaData,
+    schema: pq.ParquetSchema,
+    enough: int,
+    short_pages: dict[int, int],
+) -> int:
     chunks = [group.column(number) for number in range(group.num_columns)]
     weights = [(2 if chunk.physical_type == "BYTE_ARRAY" else 1) * chunk.total_uncompressed_size for chunk in chunks]
     if sum(weights) <= enough and _ALONE * max(weights, default=0) <= enough:
         return sum(weights)
-    rows, total, most = batch_rows(group), 0, 0
+    rows, total, most = batch_rows(group, schema), 0, 0
     for number, (chunk, weight) in enumerate(zip(chunks, weights, strict=True)):
         size = chunk.total_uncompressed_size
         if size <= _PAGE_BYTES:
@@ -120,6 +132,14 @@ def _value(data: bytes, at: int, kind: int) -> tuple[Any, int]:
         return _integer(data, at)
     if kind == _STRUCT:
         return _struct(data, at)
+    if kind == _LIST:
+        count, element = data[at] >> 4, data[at] & 0xF
+        count, at = _varint(data, at + 1) if count == _LONG_LIST else (count, at + 1)
+        items = []
+        for _ in range(count):
+            item, at = _value(data, at, element)
+            items.append(item)
+        return items, at
     if kind == _BINARY:
         length, at = _varint(data, at)
         return None, at + length
@@ -147,40 +167,87 @@ def chunk_offset(chunk: pq.ColumnChunkMetaData) -> int:
     return min(offsets)
 
 
-def batch_rows(group: pq.RowGroupMetaData) -> int:
+def batch_rows(group: pq.RowGroupMetaData, schema: pq.ParquetSchema) -> int:
     """Return how many rows take about `_BATCH_BYTES` once decoded.
 
     The footer says how long values are, but for byte arrays with a dictionary. Those without statistics have values
     above 4 KB, none longer than their column chunk.
     """
     chunks = [group.column(number) for number in range(group.num_columns)]
-    encoded = [chunk for chunk in chunks if chunk.physical_type == "BYTE_ARRAY" and chunk.has_dictionary_page]
+    encoded = [chunk for chunk in chunks if _has_codes(chunk)]
     longest = max((chunk.total_uncompressed_size for chunk in encoded if not has_bounds(chunk)), default=0)
     most = _MAX_ENCODED_ROWS if encoded else _MAX_BATCH_ROWS
-    fitting = max(1, min(most, _BATCH_BYTES * group.num_rows // max(1, group.total_byte_size)))
+    fitting = max(1, min(most, _BATCH_BYTES * group.num_rows // max(1, _decoded_bytes(group, schema))))
     return max(1, min(fitting, _BATCH_BYTES // longest)) if longest else int(fitting)
 
 
 def batch_rows_of(source: pa.NativeFile, metadata: pq.FileMetaData, numbers: Sequence[int]) -> int:
     """Return how many rows of these row groups take about `_BATCH_BYTES` once decoded.
 
-    The longest values of dictionaries are looked up where the footer tells nothing against more rows than it allows.
+    Where only dictionaries stand against more rows than the footer's lengths allow, the longest values are looked up,
+    unless the footer tells the length of all values together.
     """
     groups = {number: metadata.row_group(number) for number in numbers}
-    rows = min(map(batch_rows, groups.values()))
+    rows = min(batch_rows(group, metadata.schema) for group in groups.values())
     if rows != _MAX_ENCODED_ROWS or min(group.num_rows for group in groups.values()) <= rows:
         return rows
+    if (known := _rows_by_text_sizes(source, metadata, groups)) >= rows:
+        return known
     found = [_rows_by_dictionary(source, metadata, number, group) for number, group in groups.items()]
     return min(of_group or rows for of_group in found)
+
+
+def rows_of_columns(columns: int) -> int:
+    """Return how many rows of so many columns take about `_BATCH_BYTES`, such as those that a file does not have."""
+    return max(1, _BATCH_BYTES // (_VALUE_BYTES * max(1, columns)))
+
+
+def _decoded_bytes(group: pq.RowGroupMetaData, schema: pq.ParquetSchema) -> int:
+    """Return the bytes of a row group once decoded, in which values take room however often they repeat.
+
+    Of texts and binary values with a dictionary only the codes count.
+    """
+    chunks = ((group.column(number), schema.column(number)) for number in range(group.num_columns))
+    return sum(
+        max(chunk.total_uncompressed_size, chunk.num_values * max(_VALUE_BYTES, column.length))
+        for chunk, column in chunks
+    )
+
+
+def _rows_by_text_sizes(
+    source: pa.NativeFile, metadata: pq.FileMetaData, groups: Mapping[int, pq.RowGroupMetaData]
+) -> int:
+    """Return how many rows take twice `_BATCH_BYTES` if all texts of a group lie in them; 0 if no footer says it."""
+    length, found = metadata.serialized_size, _MAX_BATCH_ROWS
+    if length > _FOOTER_BYTES:
+        return 0
+    try:
+        footer, _ = _struct(source.read_at(length, source.size() - _TAIL_BYTES - length), 0)
+        for number, group in groups.items():
+            columns = footer[_ROW_GROUPS][number][_COLUMNS]
+            texts = sum(
+                column[_METADATA][_SIZES][_UNENCODED]
+                for index, column in enumerate(columns)
+                if _has_codes(group.column(index))
+            )
+            row_bytes = _decoded_bytes(group, metadata.schema) / group.num_rows
+            found = min(found, int((2 * _BATCH_BYTES - texts) / row_bytes))
+    except (LookupError, ValueError):
+        return 0
+    return found
+
+
+def _has_codes(chunk: pq.ColumnChunkMetaData) -> bool:
+    return bool(chunk.physical_type == "BYTE_ARRAY" and chunk.has_dictionary_page)
 
 
 def _rows_by_dictionary(
     source: pa.NativeFile, metadata: pq.FileMetaData, number: int, group: pq.RowGroupMetaData
 ) -> int:
     """Return how many rows take `_BATCH_BYTES` when each has the longest values of dictionaries; 0 if unclear."""
-    row_bytes = group.total_byte_size / group.num_rows
+    row_bytes = _decoded_bytes(group, metadata.schema) / group.num_rows
     for chunk in (group.column(index) for index in range(group.num_columns)):
-        if chunk.physical_type == "BYTE_ARRAY" and chunk.has_dictionary_page:
+        if _has_codes(chunk):
             name = chunk.path_in_schema
             if "." in name or not has_bounds(chunk) or chunk.total_uncompressed_size > _LONG_BYTES * chunk.num_values:
                 return 0

@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 
 from icewright.adapters.engines.arrow.deletes import Deletes, and_masks, equality_mask, position_mask
 from icewright.adapters.engines.arrow.equality import EqualityDeletes
+from icewright.adapters.engines.arrow.metrics import column_paths
 from icewright.adapters.engines.arrow.opening import Opener, OpenParquet, UnreadableFile
-from icewright.adapters.engines.arrow.pages import batch_rows_of, chunk_offset
+from icewright.adapters.engines.arrow.pages import batch_rows_of, chunk_offset, rows_of_columns
 from icewright.adapters.engines.arrow.ranges import TIE, ties
 from icewright.adapters.engines.arrow.resolve import Unresolvable, field_id, resolved, with_ids
 from icewright.adapters.engines.arrow.tasks import Bin, FileSlice, Layout
@@ -41,6 +42,7 @@ class BatchScan:
         self.schema = arrow_schema(self.fields)
         self._deletes = Deletes(self.layout, self.opener, self.bin.slices)
         self._page_memory = self.layout.memory_bytes // _PAGE_MEMORY_SHARE
+        self._most_rows = rows_of_columns(sum(1 for _ in column_paths(self.fields)))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield all live rows. Raises `UnreadableFile`, which names the file."""
@@ -115,13 +117,13 @@ class BatchScan:
         groups, start = _row_groups(metadata, file_slice)
         if not groups:
             return
-        rows = batch_rows_of(source.source, metadata, groups)
-        if not names:  # the file has none of the columns: yield their row count
-            for number in groups:
-                length = metadata.row_group(number).num_rows
-                yield pa.RecordBatch.from_arrays([pa.nulls(length)], names=["none"]), [], start
-                start += length
+        if not names:  # the file has none of the columns: yield row counts
+            end = start + sum(metadata.row_group(number).num_rows for number in groups)
+            for first in range(start, end, self._most_rows):
+                nulls = pa.nulls(min(self._most_rows, end - first))
+                yield pa.RecordBatch.from_arrays([nulls], names=["none"]), [], first
             return
+        rows = min(batch_rows_of(source.source, metadata, groups), self._most_rows)
         for batch in source.iter_batches(rows, row_groups=groups, columns=names, use_threads=False):
             yield batch, [by_name[name] for name in batch.schema.names], start
             start += batch.num_rows

@@ -63,7 +63,7 @@ class RowCheck:
                     if isinstance(self.types.get(number), str)
                 }
             groups = range(metadata.num_row_groups)
-            size = min((batch_rows(metadata.row_group(number)) for number in groups), default=1)
+            size = min((batch_rows(metadata.row_group(number), metadata.schema) for number in groups), default=1)
             for batch in source.iter_batches(size, use_threads=False):
                 rows += batch.num_rows
                 for steps, tally in tallies.items():
