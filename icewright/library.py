@@ -34,6 +34,7 @@ from icewright.flow.operation import Request
 from icewright.flow.reconcile import reconcile_interrupted
 from icewright.flow.repair import RepairResult, repair
 from icewright.flow.restore import RestoreResult, restore
+from icewright.flow.runtime import Runtime
 from icewright.ports.views import PAGE, JobQuery, TableQuery, every_item
 
 if TYPE_CHECKING:
@@ -299,11 +300,7 @@ class TableHandle:
         The state before keeps a tag. Raises `UsageError` when there is no such state, and `Refused` when its files are
         gone, another job works on the table, or a writer commits meanwhile: nothing is changed then.
         """
-        runtime = self._app.runtime
-        known_table(self._app, str(self.ref))
-        if not dry_run:
-            reconcile_interrupted(runtime)
-        (result,) = restore(runtime, [self.ref], to, dry_run=dry_run)
+        (result,) = restore(self._runtime(dry_run=dry_run), [self.ref], to, dry_run=dry_run)
         return result
 
     def repair(self, *, drop_lost: bool = False, dry_run: bool = False) -> RepairResult:
@@ -312,11 +309,7 @@ class TableHandle:
         `drop_lost` lets main go on without files that are lost. The state before keeps a tag. Raises the errors of
         `check`, and `Refused` while another job works on the table.
         """
-        runtime = self._app.runtime
-        known_table(self._app, str(self.ref))
-        if not dry_run:
-            reconcile_interrupted(runtime)
-        return repair(runtime, self.ref, drop_lost=drop_lost, dry_run=dry_run)
+        return repair(self._runtime(dry_run=dry_run), self.ref, drop_lost=drop_lost, dry_run=dry_run)
 
     def erase(self, where: str, *, dry_run: bool = False) -> ErasureResult:
         """Remove deleted rows from every file that still keeps them, as `icewright erase` does.
@@ -324,11 +317,14 @@ class TableHandle:
         Raises `UsageError` for a predicate that cannot be understood, `Refused` when other tables share the place, and
         the errors of loading the table.
         """
-        runtime = self._app.runtime
+        return erase(self._runtime(dry_run=dry_run), self.ref, where, dry_run=dry_run)
+
+    def _runtime(self, *, dry_run: bool) -> Runtime:
+        """Return the runtime: the store knows the table, and interrupted jobs are reconciled where it will change."""
         known_table(self._app, str(self.ref))
         if not dry_run:
-            reconcile_interrupted(runtime)
-        return erase(runtime, self.ref, where, dry_run=dry_run)
+            reconcile_interrupted(self._app.runtime)
+        return self._app.runtime
 
     def run(
         self, *operations: str, dry_run: bool = False, force: bool = False, settings: Mapping[str, str] | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from icewright.ports import RestoreSnapshots
 
 if TYPE_CHECKING:
     from icewright.core.alerts import Alert
-    from icewright.core.plan import MaintenancePlan
+    from icewright.core.plan import Deferred, MaintenancePlan
     from icewright.core.runs import Outcome
     from icewright.core.table import Snapshot, TableMetadata
     from icewright.flow.cycle import CycleResult
@@ -105,11 +106,16 @@ def plan_document(tables: int, plan: MaintenancePlan, limits: Limits) -> dict[st
             }
             for job in plan.jobs
         ],
-        "deferred": [
-            {"table": str(d.ref), "operation": str(d.operation), "reason": d.reason, "position": d.position}
-            for d in plan.deferred
-        ],
+        "deferred": deferred_documents(plan.deferred),
     }
+
+
+def deferred_documents(deferred: Sequence[Deferred]) -> list[dict[str, Any]]:
+    """Return the operations that a plan left waiting, each with the reason and its place."""
+    return [
+        {"table": str(d.ref), "operation": str(d.operation), "reason": d.reason, "position": d.position}
+        for d in deferred
+    ]
 
 
 def cycle_document(result: CycleResult) -> dict[str, Any]:
@@ -117,10 +123,7 @@ def cycle_document(result: CycleResult) -> dict[str, Any]:
     return {
         "funnel": {"tables": result.tables, "changed": result.changed, "due": result.due, "run": result.run},
         "jobs": [job_document(job) for job in result.jobs],
-        "deferred": [
-            {"table": str(d.ref), "operation": str(d.operation), "reason": d.reason, "position": d.position}
-            for d in result.deferred
-        ],
+        "deferred": deferred_documents(result.deferred),
         "errors": [{"source": source, "error": error} for source, error in result.errors],
     }
 

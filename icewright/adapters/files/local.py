@@ -86,16 +86,8 @@ class LocalStorage:
 
     def size(self, path: str) -> int | None:
         """Return the length in bytes; None when there is no such file."""
-        try:
-            return os.stat(_local(path)).st_size  # noqa: PTH116 - as above
-        except ValueError:  # what no file system takes for a name
-            return None
-        except PermissionError as error:
-            raise AccessDenied(f"{path} may not be looked at: give this process the right to") from error
-        except OSError as error:
-            if error.errno in _ABSENT:
-                return None
-            raise StorageUnavailable(f"{path} could not be looked at: {error.strerror}") from error
+        status = _status(path, os.stat)
+        return None if status is None else status.st_size
 
     def stat(self, paths: Sequence[str], concurrency: int) -> Mapping[str, FileStat | None]:
         """Return length and time of many files, links not followed; None for a file that does not exist."""
@@ -217,10 +209,11 @@ def _removed(path: str) -> str | None:
     return None
 
 
-def _stat(path: str) -> FileStat | None:
+def _status(path: str, look: Callable[[str], os.stat_result]) -> os.stat_result | None:
+    """Return the status of a file as `os.stat` or `os.lstat` has it; None when there is no such file."""
     try:
-        status = os.lstat(_local(path))
-    except ValueError:  # as above
+        return look(_local(path))
+    except ValueError:  # what no file system takes for a name
         return None
     except PermissionError as error:
         raise AccessDenied(f"{path} may not be looked at: give this process the right to") from error
@@ -228,6 +221,12 @@ def _stat(path: str) -> FileStat | None:
         if error.errno in _ABSENT:
             return None
         raise StorageUnavailable(f"{path} could not be looked at: {error.strerror}") from error
+
+
+def _stat(path: str) -> FileStat | None:
+    status = _status(path, os.lstat)
+    if status is None:
+        return None
     no_file = S_ISLNK(status.st_mode) or S_ISDIR(status.st_mode)
     modified = None if no_file else _EPOCH + timedelta(microseconds=status.st_mtime_ns // 1000)
     return FileStat(status.st_size, modified)

@@ -31,6 +31,7 @@ from icewright.app.cli.base import (
     leave,
     open_application,
     parse_operations,
+    reconcile,
     select_catalogs,
     split_settings,
 )
@@ -70,11 +71,10 @@ def cycle(
     from icewright.app.documents import cycle_document
     from icewright.flow.alert import alert_due
     from icewright.flow.cycle import run_cycle
-    from icewright.flow.reconcile import reconcile_interrupted
 
     with output.progress() as listener, open_application("cycle", listener=listener) as opened:
-        for line in [] if dry_run else reconcile_interrupted(opened.runtime):
-            output.note(line)
+        if not dry_run:
+            reconcile(opened)
         result = run_cycle(opened.runtime, select_catalogs(opened, catalog), dry_run=dry_run, force=force)
         if not dry_run:
             alert_due(opened.runtime, opened.alerting)

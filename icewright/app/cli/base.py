@@ -191,6 +191,15 @@ def open_application(kind: str = "manual", *, without_catalogs: bool = False, **
         yield opened
 
 
+def reconcile(app: Application) -> None:
+    """Reconcile interrupted jobs before something is changed, and say what was done."""
+    from icewright.app import output
+    from icewright.flow.reconcile import reconcile_interrupted
+
+    for line in reconcile_interrupted(app.runtime):
+        output.note(line)
+
+
 def select_catalogs(app: Application, catalog: str | None) -> list[str]:
     """Return the named catalog, or all of them. Raises `UsageError` for an unknown name."""
     catalogs = sorted(app.runtime.catalogs)

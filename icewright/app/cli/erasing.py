@@ -24,6 +24,7 @@ from icewright.app.cli.base import (
     known_table,
     leave,
     open_application,
+    reconcile,
     write_file,
 )
 from icewright.app.environment import erasure_key
@@ -79,15 +80,13 @@ def _erase_here(
 ) -> tuple[dict[str, Any], Callable[[], Any]]:
     """Erase rows in this process; return what was found, ran and is left, and what makes the certificate."""
     from icewright.flow.erase import certificate, certified, erase
-    from icewright.flow.reconcile import reconcile_interrupted
 
     key = erasure_key() if signed else ""
     with open_application() as opened:
         ref = known_table(opened, table).ref
         result = erase(opened.runtime, ref, where, dry_run=True)
         if not dry_run and _is_confirmed(result.document, ask=ask):
-            for line in reconcile_interrupted(opened.runtime):
-                output.note(line)
+            reconcile(opened)
             result = erase(opened.runtime, ref, where)
     return result.document, lambda: certificate(certified(result), key.encode())
 

@@ -9,7 +9,7 @@ from typing import Any
 from icewright.app import output
 from icewright.app.bootstrap import Application
 from icewright.app.cli.backend import Document, JobFilter, RunRequest, TableFilter, removed_settings
-from icewright.app.cli.base import known_table, open_application, parse_since, select_catalogs
+from icewright.app.cli.base import known_table, open_application, parse_since, reconcile, select_catalogs
 from icewright.app.doctor import other_names
 from icewright.app.documents import (
     cost_in_money,
@@ -245,8 +245,8 @@ class LocalBackend:
         """Vacuum the catalog after the work of interrupted jobs has been finished."""
         with output.progress() as listener, open_application(listener=listener) as app:
             select_catalogs(app, catalog)
-            for line in [] if dry_run else reconcile_interrupted(app.runtime):
-                output.note(line)
+            if not dry_run:
+                reconcile(app)
             return vacuum_document(vacuum(app.runtime, catalog, dry_run=dry_run))
 
     def deletions(self, table: str | None, catalog: str | None) -> list[Document]:

@@ -23,6 +23,7 @@ from icewright.app.cli.base import (
     known_table,
     leave,
     open_application,
+    reconcile,
     select_catalogs,
 )
 from icewright.app.cli.copying import show_copied
@@ -105,7 +106,6 @@ def repair(
     Lost manifest lists are written again, and main gets right counts and bounds; a tag keeps the state before. On a
     terminal the command asks for confirmation first. Exit code 1 when faults stay.
     """
-    from icewright.flow.reconcile import reconcile_interrupted
     from icewright.flow.repair import repair as repair_table
 
     ask = sys.stdin.isatty() and not (dry_run or yes)
@@ -115,8 +115,7 @@ def repair(
     with open_application() as opened:
         ref = known_table(opened, table).ref
         if not dry_run:
-            for line in reconcile_interrupted(opened.runtime):
-                output.note(line)
+            reconcile(opened)
         result = repair_table(opened.runtime, ref, drop_lost=drop_lost, dry_run=dry_run or ask)
         if ask and result.plan.actions:
             _show_repaired(result.document)
@@ -133,15 +132,13 @@ def _restore_in_place(
 ) -> None:
     """Restore tables in this process, once their plans were seen."""
     from icewright.app.documents import restore_document
-    from icewright.flow.reconcile import reconcile_interrupted
     from icewright.flow.restore import carry_out
     from icewright.flow.restore import restore as restore_tables
 
     with open_application() as opened:
         refs = [known_table(opened, table).ref] if table is not None else _tables_of(opened, namespace or "")
         if not dry_run:
-            for line in reconcile_interrupted(opened.runtime):
-                output.note(line)
+            reconcile(opened)
         results = restore_tables(opened.runtime, refs, to, dry_run=dry_run or ask)
         if ask:
             views.show_restored([restore_document(result) for result in results])

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import Query
 from pydantic import AwareDatetime
 
-from icewright.app.documents import removal_document, undo_document, waiting_document
+from icewright.app.documents import deferred_documents, removal_document, undo_document, waiting_document
 from icewright.app.web.api import models
 from icewright.app.web.api.paging import Cursor, Limit, decoded, encoded
 from icewright.app.web.callers import Caller, api_router, needs
@@ -166,10 +166,7 @@ def plan(
             )
             for job in planned[:limit]
         ],
-        deferred=[
-            {"table": str(d.ref), "operation": str(d.operation), "reason": d.reason, "position": d.position}
-            for d in deferred[:limit]
-        ],
+        deferred=deferred_documents(deferred[:limit]),
         deferred_total=len(deferred),
     )
 
