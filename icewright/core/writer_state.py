@@ -40,6 +40,7 @@ _OTHERS: Mapping[str, str] = {
 }
 _DIGITS = 20  # more than of any number that Iceberg counts
 _SHOWN = 40  # characters of a value that people see
+_NAME_SHOWN = 200  # of a writer with its progress: ids and names of keys may have any length
 _Identity = tuple[str, str, str | None]  # a summary key; of Flink and Spark with the ids that are its value
 
 
@@ -73,7 +74,7 @@ def newest_states(newest_first: Iterable[Snapshot], keys: tuple[str, ...]) -> li
         properties = snapshot.writer_properties
         for identity in _identities(properties, keys) if properties else ():
             if identity not in states:
-                states[identity] = WriterState(snapshot, depth, _text(identity, properties))
+                states[identity] = WriterState(snapshot, depth, _text(identity, properties)[:_NAME_SHOWN])
     return list(states.values())
 
 

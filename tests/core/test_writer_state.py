@@ -247,6 +247,17 @@ def test_every_writer_finds_its_state_again(
     assert plan(bent, WriterStateRule(max_age * DAY), keep=keep).snapshot_ids == found.snapshot_ids
 
 
+def test_writers_without_number_and_names_without_end_are_told_in_short() -> None:
+    """A summary may have any keys: verdicts, jobs and pages that tell of them stay small, and every state stays."""
+    keys = {f"{OFFSETS}-{number}-{'x' * 900}": "{}" for number in range(1000)}
+    lost, kept = plan(days([40, 39, 2, 1.5], {1: keys})), plan(days([40, 9, 8, 2, 1.5], {2: keys, 3: FLINK}))
+    assert (lost.lost_writers[-1], kept.snapshot_ids) == ("980 more such writers", (1,))
+    long = {**FLINK, "flink.job-id": "j" * 1000}
+    (said,) = plan(days([9, 8, 7], {2: long})).kept_writers
+    assert max(map(len, (said, *lost.lost_writers))) < 300
+    assert (len(lost.lost_writers), len(kept.kept_writers)) == (21, 2)
+
+
 def test_newest_states_are_told_once() -> None:
     """A writer with many commits has one newest state, at its depth below the head; pages name those that stay."""
     table = days([5, 4, 3, 2], {1: FLINK, 2: FLINK, 3: SPARK})
