@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from threading import Lock
 from typing import Any, TypeVar
 
 from tenacity import Retrying, retry_if_exception_type, wait_exponential, wait_random
@@ -81,6 +83,7 @@ class Runtime:
     emit: Listener = field(default=_ignore_event)
     stopping: Callable[[], bool] = field(default=_not_stopping)  # whether the process is about to end
     vacuums: Mapping[str, Vacuum] = field(default_factory=dict)  # of catalogs with branches
+    vacuum_locks: Mapping[str, Lock] = field(default_factory=lambda: defaultdict(Lock))  # by catalog
     # whether the process of this name has surely ended
     process_has_ended: Callable[[str], bool] = field(default=_holder_state_unknown)
     # learned from the runs of all tables on the pool of a catalog

@@ -161,15 +161,23 @@ def _unvacuumed(catalog: str, error: str, *, dry_run: bool) -> VacuumResult:
 
 @contextmanager
 def _vacuum_lease(runtime: Runtime, catalog: str, *, dry_run: bool) -> Iterator[None]:
-    """Hold the lease of the catalog's vacuum; a dry run changes nothing and needs none."""
-    name = f"vacuum {catalog}"
-    if not dry_run and not runtime.try_acquire_lease(name, _LEASE):
-        raise Refused(f"another process vacuums catalog {catalog}: let it end")
+    """Keep other processes out by a lease, and other threads, which share the marks of what is live, by a lock.
+
+    A dry run changes nothing and needs no lease.
+    """
+    name, lock = f"vacuum {catalog}", runtime.vacuum_locks[catalog]
+    if not lock.acquire(blocking=False):
+        raise Refused(f"this process vacuums catalog {catalog}, or finds out what a vacuum would do: let it end")
     try:
-        yield
+        if not dry_run and not runtime.try_acquire_lease(name, _LEASE):
+            raise Refused(f"another process vacuums catalog {catalog}: let it end")
+        try:
+            yield
+        finally:
+            if not dry_run:
+                runtime.store.leases.release(name, runtime.trigger.holder)
     finally:
-        if not dry_run:
-            runtime.store.leases.release(name, runtime.trigger.holder)
+        lock.release()
 
 
 def _each_table(runtime: Runtime, catalog: str, *, dry_run: bool) -> VacuumResult:

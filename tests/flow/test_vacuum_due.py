@@ -11,7 +11,7 @@ from icewright.core.errors import CatalogUnavailable, IcewrightError, Refused
 from icewright.core.runs import Outcome
 from icewright.core.vacuum import CutoffPolicy
 from icewright.flow.runtime import Scope
-from icewright.flow.vacuum import vacuum_due
+from icewright.flow.vacuum import vacuum, vacuum_due
 from icewright.ports import FleetPause, Survey, VacuumOf
 from tests.flow.bench import Bench
 
@@ -94,3 +94,20 @@ def test_a_refused_vacuum_waits_and_a_failed_one_is_tried_again(
     assert vacuumed(bench, branches)
     assert [kind for kind, _ in bench.told if kind == "vacuum_failed"] == ["vacuum_failed"]
     assert vacuumed(bench, branches) is again
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_one_vacuum_at_a_time_in_a_process(bench: Bench, dry_run: bool) -> None:
+    """Another one, dry or not, would begin the marks of what is live anew while the first deletes by them."""
+
+    class Busy(Branches):
+        def survey(self, now: datetime) -> Survey:
+            with pytest.raises(Refused, match="this process vacuums catalog lake"):
+                vacuum(runtime, "lake", dry_run=dry_run)
+            return super().survey(now)
+
+    branches = Busy()
+    runtime = bench.runtime(vacuums={"lake": branches})
+    vacuum(runtime, "lake")
+    vacuum(runtime, "lake", dry_run=True)
+    assert len(branches.surveys) == 2
