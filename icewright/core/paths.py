@@ -114,7 +114,7 @@ def same_place(one: Location, other: Location, schemes: Mapping[str, str], autho
     def agree(a: str, b: str, equal: Mapping[str, str]) -> bool:
         return not a or not b or equal.get(a, a) == equal.get(b, b)
 
-    local = {one.scheme, other.scheme} <= {"", "file"}
+    local = one.scheme == other.scheme == "file"
     return local or (agree(one.scheme, other.scheme, schemes) and agree(one.authority, other.authority, authorities))
 
 

@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 from icewright.core.paths import (
     Location,
     canonical,
+    data_folder,
     directory_key,
     is_location,
     key,
     local_path,
     metadata_folder,
+    overlap,
     same_place,
     split,
     stray_local_file,
@@ -191,7 +193,7 @@ def test_a_folder_does_not_hold_its_sibling(spelling: str) -> None:
         pytest.param("/f", "file:///f", True, marks=pytest.mark.cases(58)),
         pytest.param("hdfs:///f", "hdfs://nn/f", True, marks=pytest.mark.cases(58)),
         pytest.param("/f", "hdfs://nn/f", True, marks=pytest.mark.cases(58)),
-        pytest.param("file://localhost/f", "//nas/f", True, marks=pytest.mark.cases(58)),
+        pytest.param("file://localhost/f", "file://nas/f", True, marks=pytest.mark.cases(58)),
         pytest.param("file:///f", "s3://b/f", False, marks=pytest.mark.cases(57)),
     ],
 )
@@ -235,3 +237,24 @@ def test_where_metadata_is_written(properties: dict[str, str], folder: str) -> N
 def test_only_slashes_are_taken_from_the_front_of_a_path() -> None:
     """A folder of one letter stays in front."""
     assert split("s3://bucket//X/y").path == "/X/y"
+
+
+@pytest.mark.parametrize(
+    ("properties", "folder"),
+    [
+        ({}, "s3://b/t/data"),
+        ({"write.data.path": "", "write.folder-storage.path": "s3://c/oldX/"}, "s3://c/oldX"),
+        ({"write.data.path": "s3://c/new", "write.folder-storage.path": "s3://c/old"}, "s3://c/new"),
+    ],
+)
+def test_where_data_files_go(properties: Mapping[str, str], folder: str) -> None:
+    """By the newer of two properties, by the older one, or below the location."""
+    assert data_folder("s3://b/t", properties) == folder
+
+
+def test_folders_overlap_when_one_holds_the_other() -> None:
+    """Whichever of both, and not when their names only begin alike."""
+    assert overlap(["/a/", "/t/data/"], ["/t/"])
+    assert overlap(["/t/"], ["/a/", "/t/data/"])
+    assert not overlap(["/t/"], ["/t_old/"])
+    assert not overlap(["/t/"], [])
