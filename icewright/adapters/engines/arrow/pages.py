@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -197,9 +197,10 @@ def batch_rows_of(source: pa.NativeFile, metadata: pq.FileMetaData, numbers: Seq
     return min(of_group or rows for of_group in found)
 
 
-def rows_of_columns(columns: int) -> int:
-    """Return how many rows of so many columns take about `_BATCH_BYTES`, such as those that a file does not have."""
-    return max(1, _BATCH_BYTES // (_VALUE_BYTES * max(1, columns)))
+def constant_rows(columns: int, texts: Iterable[object]) -> int:
+    """Return how many rows of so many columns take about `_BATCH_BYTES`, with these values in each that are texts."""
+    row_bytes = _VALUE_BYTES * columns + sum(len(text) for text in texts if isinstance(text, str))
+    return max(1, _BATCH_BYTES // max(1, row_bytes))
 
 
 def _decoded_bytes(group: pq.RowGroupMetaData, schema: pq.ParquetSchema) -> int:

@@ -14,7 +14,7 @@ from icewright.adapters.engines.arrow.deletes import Deletes, and_masks, equalit
 from icewright.adapters.engines.arrow.equality import EqualityDeletes
 from icewright.adapters.engines.arrow.metrics import column_paths
 from icewright.adapters.engines.arrow.opening import Opener, OpenParquet, UnreadableFile
-from icewright.adapters.engines.arrow.pages import batch_rows_of, chunk_offset, rows_of_columns
+from icewright.adapters.engines.arrow.pages import batch_rows_of, chunk_offset, constant_rows
 from icewright.adapters.engines.arrow.ranges import TIE, ties
 from icewright.adapters.engines.arrow.resolve import Unresolvable, field_id, resolved, with_ids
 from icewright.adapters.engines.arrow.tasks import Bin, FileSlice, Layout
@@ -42,7 +42,8 @@ class BatchScan:
         self.schema = arrow_schema(self.fields)
         self._deletes = Deletes(self.layout, self.opener, self.bin.slices)
         self._page_memory = self.layout.memory_bytes // _PAGE_MEMORY_SHARE
-        self._most_rows = rows_of_columns(sum(1 for _ in column_paths(self.fields)))
+        constants = (*self.bin.partition.values(), *(f.get("initial-default") for f in self.fields))
+        self._most_rows = constant_rows(len([*column_paths(self.fields)]), constants)  # of columns that a file lacks
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield all live rows. Raises `UnreadableFile`, which names the file."""

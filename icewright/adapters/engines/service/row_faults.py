@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from icewright.adapters.engines.arrow.opening import Opener, UnreadableFile
-from icewright.adapters.engines.arrow.pages import batch_rows
+from icewright.adapters.engines.arrow.pages import batch_rows_of
 from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow, field_id, with_ids
 from icewright.adapters.engines.service.content_faults import ColumnContent, Fault, column_faults, is_ordered
 from icewright.adapters.engines.service.entry_faults import ContentFile
@@ -63,7 +63,7 @@ class RowCheck:
                     if isinstance(self.types.get(number), str)
                 }
             groups = range(metadata.num_row_groups)
-            size = min((batch_rows(metadata.row_group(number), metadata.schema) for number in groups), default=1)
+            size = batch_rows_of(source.source, metadata, groups) if groups else 1
             for batch in source.iter_batches(size, use_threads=False):
                 rows += batch.num_rows
                 for steps, tally in tallies.items():
