@@ -103,6 +103,7 @@ class Server:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True  # else each reply waits 40 ms for the acknowledgement of its headers
 
             def do_GET(self) -> None:
                 """Answer by path."""
