@@ -120,7 +120,8 @@ class Engines:
     def resume(self, unfinished: Unfinished, *, outside: bool = True) -> Outcome:
         """Finish planned deletions of any operation, after the same proof."""
         if vacuum := self.vacuums.get(unfinished.ref.catalog):
-            return vacuum.resume(unfinished, vacuum.deletion.clock.now())
+            apart = replace(vacuum, contents=replace(vacuum.contents))  # a vacuum may go on meanwhile
+            return apart.resume(unfinished, vacuum.deletion.clock.now())
         base = self.catalogs[unfinished.ref.catalog].load(unfinished.ref)
         if base.table_uuid != unfinished.table_uuid:
             raise TableReplaced(

@@ -55,8 +55,8 @@ class NessieLiveSet:
     clock: Clock
     knobs: Callable[[TableRef, TableMetadata], Knobs]
     holds: Callable[[TableMetadata], Sequence[SnapshotHold]]
-    _commits: dict[str, Commit] = field(default_factory=dict)
-    _read: dict[str, TableMetadata] = field(default_factory=dict)
+    _commits: dict[str, Commit] = field(default_factory=dict, init=False)
+    _read: dict[str, TableMetadata] = field(default_factory=dict, init=False)
 
     def forget(self) -> None:
         """Drop the commits and metadata files that were read."""

@@ -62,10 +62,10 @@ class BranchVacuum:
     contents: NessieLiveSet
     knobs: Callable[[], Knobs]  # of the catalog as a whole
     storage_time: Callable[[str], datetime]  # the clock by which files below a location are dated
-    _mark: NessieReachability | None = None
-    _dry_mark: NessieReachability | None = None
-    _last: Survey | None = None
-    _expired: dict[str, set[int]] = field(default_factory=dict)  # by content id
+    _mark: NessieReachability | None = field(default=None, init=False)
+    _dry_mark: NessieReachability | None = field(default=None, init=False)
+    _last: Survey | None = field(default=None, init=False)
+    _expired: dict[str, set[int]] = field(default_factory=dict, init=False)  # by content id
 
     def survey(self, now: datetime) -> Survey:
         """Identify the live contents anew, without the marks of earlier runs."""
