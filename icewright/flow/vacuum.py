@@ -37,6 +37,7 @@ from icewright.ports import Pointer, RunRow, Survey, Vacuum, VacuumOf
 
 VACUUMED = (Operation.EXPIRE_SNAPSHOTS, Operation.REMOVE_ORPHANS)
 _LEASE = timedelta(hours=1)  # on the catalog, renewed with each table
+_RUNNING = "vacuum_running"  # code of the refusal to begin a second vacuum
 _MEGABYTE = 1_048_576
 
 
@@ -132,7 +133,8 @@ def vacuum(runtime: Runtime, catalog: str, *, dry_run: bool = False, automatic: 
 def vacuum_due(runtime: Runtime, catalogs: Sequence[str], *, dry_run: bool = False) -> list[VacuumResult]:
     """Vacuum each enabled catalog with branches that was last vacuumed long enough ago; return the results.
 
-    A vacuum that the cut-off policy refuses is tried again after the same time, one that fails with the next call.
+    A vacuum that the cut-off policy refuses is tried again after the same time, one that fails with the next call. A
+    catalog that is being vacuumed already is left out.
     """
     if runtime.store.fleet.get() is not None:
         return []
@@ -147,6 +149,8 @@ def vacuum_due(runtime: Runtime, catalogs: Sequence[str], *, dry_run: bool = Fal
         try:
             results.append(vacuum(runtime, name, dry_run=dry_run, automatic=True))
         except IcewrightError as error:
+            if isinstance(error, Refused) and error.code == _RUNNING:
+                continue
             if isinstance(error, Refused) and not dry_run:
                 runtime.store.catalogs.record_vacuumed(name, now)
             runtime.emit("vacuum_failed", {"catalog": name, "error": str(error)})
@@ -167,10 +171,11 @@ def _vacuum_lease(runtime: Runtime, catalog: str, *, dry_run: bool) -> Iterator[
     """
     name, lock = f"vacuum {catalog}", runtime.vacuum_locks[catalog]
     if not lock.acquire(blocking=False):
-        raise Refused(f"this process vacuums catalog {catalog}, or finds out what a vacuum would do: let it end")
+        why = f"this process vacuums catalog {catalog}, or finds out what a vacuum would do: let it end"
+        raise Refused(why, _RUNNING)
     try:
         if not dry_run and not runtime.try_acquire_lease(name, _LEASE):
-            raise Refused(f"another process vacuums catalog {catalog}: let it end")
+            raise Refused(f"another process vacuums catalog {catalog}: let it end", _RUNNING)
         try:
             yield
         finally:
@@ -272,16 +277,16 @@ def _vacuum_table(runtime: Runtime, branched: Vacuum, work: VacuumOf, counts: Co
         counts.num_access_denied += table.denied
         counts.num_not_found += table.missing
         return JobResult(table.ref, None, JobState.FAILED, (), work.dry_run, table.problem)
+    row, pause = runtime.store.tables.get(table.ref), runtime.store.fleet.get()
+    if pause is not None:
+        return JobResult(table.ref, None, JobState.SKIPPED, (), work.dry_run, str(pause))
+    if row is not None and row.paused:
+        return JobResult(table.ref, None, JobState.SKIPPED, (), work.dry_run, f"paused: {row.paused}")
     if work.dry_run:
         outcomes: list[Outcome] = []
         for operation, run in _runs(branched):
             outcomes += [] if _failed(outcomes) else [_attempt(partial(run, work), operation, counts)]
         return JobResult(table.ref, None, job_state(tuple(outcomes)), tuple(outcomes), dry_run=True)
-    row, pause = runtime.store.tables.get(table.ref), runtime.store.fleet.get()
-    if pause is not None:
-        return JobResult(table.ref, None, JobState.SKIPPED, (), reason=str(pause))
-    if row is not None and row.paused:
-        return JobResult(table.ref, None, JobState.SKIPPED, (), reason=f"paused: {row.paused}")
     now = runtime.clock.now()
     job_id = runtime.store.jobs.claim(table.ref, table.table_uuid, VACUUMED, runtime.trigger, now)
     if job_id is None:

@@ -8,11 +8,12 @@ from datetime import datetime, timedelta
 import pytest
 
 from icewright.core.errors import CatalogUnavailable, IcewrightError, Refused
-from icewright.core.runs import Outcome
+from icewright.core.runs import JobState, Outcome
 from icewright.core.vacuum import CutoffPolicy
+from icewright.flow.detect import detect
 from icewright.flow.runtime import Scope
 from icewright.flow.vacuum import vacuum, vacuum_due
-from icewright.ports import FleetPause, Survey, VacuumOf
+from icewright.ports import FleetPause, LiveTable, Survey, VacuumOf
 from tests.flow.bench import Bench
 
 DAY = timedelta(days=1)
@@ -23,6 +24,7 @@ class Branches:
     """A catalog with branches and no tables, or one whose survey fails."""
 
     fault: IcewrightError | None = None
+    tables: tuple[LiveTable, ...] = ()
     surveys: list[datetime] = field(default_factory=list)
 
     def survey(self, now: datetime) -> Survey:
@@ -30,7 +32,7 @@ class Branches:
         self.surveys.append(now)
         if self.fault is not None:
             raise self.fault
-        return Survey(CutoffPolicy(DAY, None, DAY, "test"), now, (), ())
+        return Survey(CutoffPolicy(DAY, None, DAY, "test"), now, (), self.tables)
 
     def expire(self, work: VacuumOf) -> Outcome:
         """There is no table."""
@@ -83,6 +85,19 @@ def test_nothing_is_vacuumed_while_everything_is_paused(bench: Bench) -> None:
     assert vacuumed(bench, Branches())
 
 
+def test_a_dry_run_leaves_out_what_the_run_does(bench: Bench) -> None:
+    """A paused table, and any table while everything is paused, is skipped with the reason."""
+    table = LiveTable(bench.table("orders"), "1", (), frozenset())
+    runtime = bench.runtime(vacuums={"lake": Branches(tables=(table,))})
+    detect(runtime, ["lake"])
+    bench.store.tables.pause(table.ref, "a migration of it")
+    (job,) = vacuum(runtime, "lake", dry_run=True).jobs
+    assert (job.state, job.summary) == (JobState.SKIPPED, "paused: a migration of it")
+    bench.store.fleet.begin(FleetPause("a migration", "me", bench.clock.now()))
+    (job,) = vacuum(runtime, "lake", dry_run=True).jobs
+    assert (job.state, job.summary) == (JobState.SKIPPED, "everything is paused by me: a migration")
+
+
 @pytest.mark.parametrize(
     ("fault", "again"), [(Refused("the cut-off is NONE"), False), (CatalogUnavailable("it does not answer"), True)]
 )
@@ -94,6 +109,16 @@ def test_a_refused_vacuum_waits_and_a_failed_one_is_tried_again(
     assert vacuumed(bench, branches)
     assert [kind for kind, _ in bench.told if kind == "vacuum_failed"] == ["vacuum_failed"]
     assert vacuumed(bench, branches) is again
+
+
+def test_a_vacuum_that_another_process_is_at_counts_when_it_has_ended(bench: Bench) -> None:
+    """One by hand in another process is no failure, and if it comes to nothing the next round vacuums."""
+    branches, now = Branches(), bench.clock.now()
+    bench.store.leases.acquire("vacuum lake", "elsewhere:1:1", now, now + DAY)
+    assert not vacuumed(bench, branches)
+    assert not [kind for kind, _ in bench.told if kind == "vacuum_failed"]
+    bench.store.leases.release("vacuum lake", "elsewhere:1:1")
+    assert vacuumed(bench, branches)
 
 
 @pytest.mark.parametrize("dry_run", [True, False])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import pytest
@@ -44,6 +46,7 @@ class Served:
     stuck_loops: list[str] = field(default_factory=list)
     directory: Directory = DIRECTORY
     usual: FastAPI | None = None
+    vacuum_locks: Mapping[str, Lock] = field(default_factory=lambda: defaultdict(Lock))
 
     def __post_init__(self) -> None:
         self.ref = self.bench.table("orders")
@@ -53,7 +56,7 @@ class Served:
     @property
     def runtime(self) -> Runtime:
         """Ports and settings."""
-        return self.bench.runtime()
+        return self.bench.runtime(vacuum_locks=self.vacuum_locks)
 
     def app(self, *, tokens: Sequence[str] = (), secrets: Sequence[str] = (), **settings: Any) -> FastAPI:
         """The application."""

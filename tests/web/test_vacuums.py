@@ -98,10 +98,13 @@ def test_the_page_asks_before_it_vacuums(served: Served) -> None:
 
 
 def test_a_vacuum_that_may_not_begin(served: Served) -> None:
-    """A catalog that nobody knows, and a pause of everything."""
+    """A catalog that nobody knows, a second vacuum beside the first, and a pause of everything."""
     client = served.client(served.app())
     assert client.get("/vacuum?catalog=pond", headers=BROWSER).status_code == 404
     problem(client.post(f"{API}/catalogs/pond/vacuum", json={}), 404)
+    with served.vacuum_locks["lake"]:
+        for body in ({}, {"dry_run": True}):
+            assert "vacuum" in problem(client.post(URL, json=body), 409)["detail"]
     served.bench.store.fleet.begin(FleetPause("a migration", "me", served.bench.clock.now()))
     assert "a migration" in problem(client.post(URL, json={}), 409)["detail"]
     form = {"csrf": token_of(client, PAGE), "catalog": "lake", "how": "confirmed"}

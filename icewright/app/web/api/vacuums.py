@@ -55,6 +55,8 @@ def start(
             return VacuumAnswer(**vacuum_document(vacuum(caller.runtime, catalog, dry_run=True)))
     if (paused := caller.runtime.store.fleet.get()) is not None:
         raise Problem(409, str(paused))
+    if caller.runtime.vacuum_locks[catalog].locked():
+        raise Problem(409, f"catalog {catalog} is being vacuumed: let that end")
     caller.audit(f"catalog {catalog}", (catalog,))
     # a job of a process that ends is settled as after a crash
     threading.Thread(target=_vacuum, args=(caller.runtime, catalog), name=f"vacuum {catalog}", daemon=True).start()
