@@ -24,6 +24,7 @@ SERVICE_MEMORY_GB = 0.3
 SERVICE_FILES_PER_SECOND = 2000.0
 SERVICE_JOB_SECONDS = 0.1
 READ_MB_PER_SECOND = 50.0  # of data files, by one core of the service
+_OPENED_SECONDS, _COLUMN_SECONDS = 0.002, 0.001  # of a data file whose values are counted, and of each column in it
 _KEY_FILES_PER_SECOND = 100.0  # small files whose key columns are read
 DELETE_FILE_BYTES = 64 * 1024  # assumed for a position delete file, as facts have no size of it
 LEAST_RUNS = 5  # of a table or a pool, from which they teach what runs cost
@@ -99,6 +100,13 @@ def spark_cost(rewritten_bytes: int, jobs: int = 1) -> float:
 def conversion_gb_hours(files: int, data_files: int) -> float:
     """Return the GB-hours of the service reading the keys of delete files and of data files, one after the other."""
     return gb_hours(SERVICE_JOB_SECONDS + (files + data_files) / _KEY_FILES_PER_SECOND, SERVICE_MEMORY_GB)
+
+
+def statistics_gb_hours(files: int, size: int, columns: int, entries: int) -> float:
+    """Return the GB-hours of the service counting values of columns in files, and files of partitions by entries."""
+    counting = files * (_OPENED_SECONDS + _COLUMN_SECONDS * columns) + size / MEGABYTE / READ_MB_PER_SECOND
+    seconds = SERVICE_JOB_SECONDS + counting + entries / SERVICE_FILES_PER_SECOND
+    return gb_hours(seconds, SERVICE_MEMORY_GB)
 
 
 def spark_gb_hours(seconds: float) -> float:

@@ -123,3 +123,22 @@ def test_too_much_to_read(last: str, known: Sequence[int], read: int) -> None:
     cheaper = verdict(of, {**settings, "compute_statistics.max_read_gb": 200}, files=9, mb=10 * 1024)
     assert isinstance(cheaper, Due)
     assert (cheaper.cost > 0.01) is (read > 80)
+
+
+def test_the_cost_is_that_of_files_columns_and_bytes() -> None:
+    """Many small files cost more than a few of as many bytes, one column less than all, and new files less than all."""
+
+    def cost(of: TableMetadata, settings: Mapping[str, object] | None = None, *, files: int, mb: int) -> float:
+        found = verdict(of, {"compute_statistics.min_change": 0, **(settings or {})}, files=files, mb=mb)
+        assert isinstance(found, Due)
+        return found.cost
+
+    appended = table(history("append", "append", **{"added-data-files": "3", "added-files-size": str(3 << 20)}), (1,))
+    one = {"compute_statistics.columns": NAMES[0]}
+    many = cost(metadata(), files=1000, mb=1)
+    assert many > 1.2 * cost(metadata(), files=10, mb=100)
+    assert many > 1.05 * cost(metadata(), one, files=1000, mb=1)
+    assert many > 50 * cost(appended, files=1000, mb=1)
+    partitions = {"compute_statistics.kinds": "partitions"}
+    of_two = (cost(metadata(specs=BY_REGION), partitions, files=files, mb=1) for files in (100_000, 100))
+    assert next(of_two) > 10 * next(of_two)

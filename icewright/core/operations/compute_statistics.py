@@ -6,7 +6,7 @@ from collections.abc import Collection
 from datetime import datetime
 
 from icewright.core.ancestry import newer_than
-from icewright.core.cost import READ_MB_PER_SECOND, SERVICE_JOB_SECONDS, SERVICE_MEMORY_GB, gb_hours
+from icewright.core.cost import statistics_gb_hours
 from icewright.core.effective import Knobs
 from icewright.core.kernel import countable_columns
 from icewright.core.policy import (
@@ -51,7 +51,7 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
     if changed is not None and 0 < changed < knobs[STATISTICS_CHANGE] * facts.records:
         share = f"{changed / facts.records:.1%} of the rows changed since the last statistics"
         return NotDue(f"{share}, fewer than compute_statistics.min_change")
-    read = _bytes_to_read(facts, newer) if columns else 0
+    to_count, read = _to_read(facts, newer) if columns else (0, 0)
     if read > knobs[STATISTICS_READ] * 1024 * MEGABYTE:
         return Blocked(
             f"{read / MEGABYTE / 1024:.0f} GB would be read, more than compute_statistics.max_read_gb: raise it, name "
@@ -62,7 +62,7 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
     return Due(
         Work(Operation.COMPUTE_STATISTICS, (step,)),
         benefit=_BENEFIT_MB,
-        cost=gb_hours(SERVICE_JOB_SECONDS + read / MEGABYTE / READ_MB_PER_SECOND, SERVICE_MEMORY_GB),
+        cost=statistics_gb_hours(to_count, read, len(columns), facts.data_files if partitions else 0),
         why=_why(newer, changed),
     )
 
@@ -95,9 +95,15 @@ def _changed(newer: Collection[Snapshot]) -> int | None:
     return total or (None if changing else 0)
 
 
-def _bytes_to_read(facts: TableFacts, newer: tuple[Snapshot, ...] | None) -> int:
-    """Return the bytes of new files where nothing was deleted since the last statistics, else those of all files."""
+def _to_read(facts: TableFacts, newer: tuple[Snapshot, ...] | None) -> tuple[int, int]:
+    """Return the new files and their bytes where nothing was deleted since the last statistics, else those of all."""
+    everything = facts.data_files, facts.data_bytes
     if newer is None or any(snapshot.operation not in (ADDING, UNCHANGING) for snapshot in newer):
-        return facts.data_bytes
-    sizes = [snapshot.summary.get("added-files-size", "") for snapshot in newer if snapshot.operation == ADDING]
-    return sum(map(int, sizes)) if all(text.isdecimal() for text in sizes) else facts.data_bytes
+        return everything
+    added = [snapshot.summary for snapshot in newer if snapshot.operation == ADDING]
+    told = ([summary.get(name, "") for summary in added] for name in ("added-data-files", "added-files-size"))
+    files, size = (
+        sum(map(int, texts)) if all(text.isdecimal() for text in texts) else of_all
+        for texts, of_all in zip(told, everything, strict=True)
+    )
+    return files, size
