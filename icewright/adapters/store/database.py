@@ -111,13 +111,17 @@ def _postgresql(url: URL) -> sa.Engine:
     @sa.event.listens_for(engine, "checkout")
     def _checked_out(connection: Any, record: Any, _proxy: Any) -> None:  # noqa: ANN401 - the driver's own objects
         # a server sends something to an idle connection when it ends it: no ping costs each transaction a round trip
-        end = select.poll()
-        end.register(connection.fileno(), select.POLLIN)
-        if record.info.get(_USED) and end.poll(0):
+        if record.info.get(_USED) and (connection.closed or _has_input(connection.fileno())):
             raise InvalidatePoolError
         record.info[_USED] = True
 
     return engine
+
+
+def _has_input(socket: int) -> bool:
+    poll = select.poll()
+    poll.register(socket, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _make_file(database: str) -> None:

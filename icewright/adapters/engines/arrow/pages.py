@@ -135,6 +135,7 @@ def _value(data: bytes, at: int, kind: int) -> tuple[Any, int]:
     if kind == _LIST:
         count, element = data[at] >> 4, data[at] & 0xF
         count, at = _varint(data, at + 1) if count == _LONG_LIST else (count, at + 1)
+        element = _BYTE if element in (_TRUE, _FALSE) else element  # in a list a truth value takes a byte
         items = []
         for _ in range(count):
             item, at = _value(data, at, element)
