@@ -27,7 +27,7 @@ from icewright.adapters.engines.arrow.tasks import (
     split_into_bins,
 )
 from icewright.adapters.engines.arrow.types import LAST_UPDATED, ROW_ID, Field, arrow_field, arrow_schema
-from tests.adapters.arrow_tables import DEFAULT_MEMORY, ID, NAME, Folder, column
+from tests.adapters.arrow_tables import ID, MEMORY, NAME, Folder, column
 
 POINT = {"type": "struct", "fields": [column(11, "x", "int"), column(12, "y", "int")]}
 
@@ -243,8 +243,8 @@ def test_outputs_share_the_rows(folder: Folder) -> None:
 
 @pytest.mark.parametrize(
     ("values", "numbers"),
-    [([f"{n}" * 8000 for n in range(5)], [n % 5 for n in range(40_000)]),
-     (["a", "b" * 200_000, "c"], [0] * 4500 + [1] * 1500 + [2] * 4500)],
+    [([f"{n}" * 8000 for n in range(5)], [n % 5 for n in range(20_000)]),
+     (["a", "b" * 200_000, "c"], [0] * 4500 + [1] * 750 + [2] * 4500)],
     ids=["without bounds", "between short bounds"],
 )  # fmt: skip
 def test_values_of_a_dictionary_are_not_all_held(folder: Folder, values: list[str], numbers: list[int]) -> None:
@@ -261,12 +261,12 @@ def test_values_of_a_dictionary_are_not_all_held(folder: Folder, values: list[st
         rewritten_in_memory(folder, path, count)
 
 
-@pytest.mark.parametrize("stored", [500, 1, 0])
+@pytest.mark.parametrize("stored", [250, 0])
 def test_wide_rows_of_repeated_values_are_not_all_held(folder: Folder, stored: int) -> None:
     """Numbers that repeat take no room in a file, and defaults of columns that it lacks none: batches are small."""
-    folder.fields = [column(number, f"c{number}", "long", default=7) for number in range(1, 501)]
-    folder.fields = folder.fields if stored else [column(1, "c1", "string", default="long" * 2000)]
-    schema = arrow_schema([*folder.fields[:stored], column(501, "dropped", "long")])
+    folder.fields = [column(number, f"c{number}", "long", default=7) for number in range(1, 251)]
+    folder.fields = folder.fields if stored else [column(1, "c1", "string", default="long" * 1000)]
+    schema = arrow_schema([*folder.fields[:stored], column(251, "dropped", "long")])
     sevens = pa.array([7] * (1 << 17))
     path = folder.place / "wide.parquet"
     pq.write_table(pa.Table.from_arrays([sevens] * len(schema), schema=schema), path)
@@ -276,7 +276,6 @@ def test_wide_rows_of_repeated_values_are_not_all_held(folder: Folder, stored: i
 
 def rewritten_in_memory(folder: Folder, path: Path, rows: int) -> None:
     """Rewrite a file, and hold what Arrow allocates meanwhile against the memory of a task."""
-    folder.of(memory_bytes=DEFAULT_MEMORY)
     before, measured = pa.default_memory_pool(), pa.proxy_memory_pool(pa.system_memory_pool())
     pa.set_memory_pool(measured)
     try:
@@ -285,7 +284,7 @@ def rewritten_in_memory(folder: Folder, path: Path, rows: int) -> None:
         pa.set_memory_pool(before)
     assert isinstance(found, BinWritten), found
     assert found.files[0]["record-count"] == rows
-    assert measured.max_memory() < DEFAULT_MEMORY
+    assert measured.max_memory() < MEMORY
 
 
 def test_batches_are_as_large_as_the_values_of_dictionaries_allow(tmp_path: Path) -> None:
