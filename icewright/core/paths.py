@@ -103,7 +103,7 @@ def directory_key(text: str) -> str:
     return key(text).rstrip("/") + "/"
 
 
-def overlap(some: Collection[str], others: Collection[str]) -> bool:
+def folders_overlap(some: Collection[str], others: Collection[str]) -> bool:
     """Return whether a folder of either collection holds one of the other; both have keys of folders."""
     return any(a.startswith(b) or b.startswith(a) for a in some for b in others)
 

@@ -15,7 +15,7 @@ from icewright.core.table import MAIN, RefKind, Snapshot, SnapshotHold, Snapshot
 from icewright.core.writer_state import WriterState, WriterStateRule, newest_states
 
 _DIGITS = 15  # of milliseconds: with more an age is longer than the calendar
-_TOLD = 20  # sentences on writers; a summary may have any number of keys
+_MAX_SENTENCES = 20  # on writers; a summary may have any number of keys
 _YOUNG = "in no branch or tag, but younger than the retention"
 
 
@@ -93,7 +93,7 @@ def plan_expiry(
     )
     lost_writers = _lost_writers(metadata, expired, writers) if writers is not None else ()
     next_expiry = min(retained.expiries, default=None)
-    return Expiry(expired, removed, pins, next_expiry, _told(retained.writers), lost_writers)
+    return Expiry(expired, removed, pins, next_expiry, _first_sentences(retained.writers), lost_writers)
 
 
 def expired_by_iceberg(metadata: TableMetadata, now: datetime) -> Expiry:
@@ -196,18 +196,18 @@ def _lost_writers(metadata: TableMetadata, expired: Sequence[int], rule: WriterS
     newest_first = sorted(metadata.snapshots, key=lambda s: (s.sequence_number, s.timestamp), reverse=True)
     states = (s for line in (*branches, newest_first) for s in newest_states(line, rule.keys))
     lost = (s for s in states if s.snapshot.snapshot_id in gone)
-    return _told(
+    return _first_sentences(
         f"the state of {s.writer} goes, its last commit was on {s.snapshot.timestamp:%Y-%m-%d}"
         + ", which is on no branch any more" * (s.snapshot.snapshot_id not in on_branches)
         for s in lost
     )
 
 
-def _told(sentences: Iterable[str]) -> tuple[str, ...]:
+def _first_sentences(sentences: Iterable[str]) -> tuple[str, ...]:
     """Return the first sentences, each once, and how many more writers there are."""
     distinct = tuple(dict.fromkeys(sentences))
-    more = len(distinct) - _TOLD
-    return (*distinct[:_TOLD], f"{more:,} more such writers") if more > 0 else distinct
+    more = len(distinct) - _MAX_SENTENCES
+    return (*distinct[:_MAX_SENTENCES], f"{more:,} more such writers") if more > 0 else distinct
 
 
 def _main_alone(metadata: TableMetadata) -> bool:

@@ -270,6 +270,10 @@ class Registration:
         """Return the identity of the registration: name and uuid of the table."""
         return self.ref, self.table_uuid
 
+    def is_of(self, ref: TableRef, table_uuid: str) -> bool:
+        """Return whether the table is registered under this name, or has this uuid under whatever name."""
+        return self.ref == ref or bool(table_uuid and self.table_uuid == table_uuid)
+
     @property
     def metadata_folders(self) -> tuple[str, ...]:
         """Return the folders in which the table's metadata lies or lay."""

@@ -13,11 +13,11 @@ from icewright.core.paths import (
     canonical,
     data_folder,
     directory_key,
+    folders_overlap,
     is_location,
     key,
     local_path,
     metadata_folder,
-    overlap,
     same_place,
     split,
     stray_local_file,
@@ -254,7 +254,7 @@ def test_where_data_files_go(properties: Mapping[str, str], folder: str) -> None
 
 def test_folders_overlap_when_one_holds_the_other() -> None:
     """Whichever of both, and not when their names only begin alike."""
-    assert overlap(["/a/", "/t/data/"], ["/t/"])
-    assert overlap(["/t/"], ["/a/", "/t/data/"])
-    assert not overlap(["/t/"], ["/t_old/"])
-    assert not overlap(["/t/"], [])
+    assert folders_overlap(["/a/", "/t/data/"], ["/t/"])
+    assert folders_overlap(["/t/"], ["/a/", "/t/data/"])
+    assert not folders_overlap(["/t/"], ["/t_old/"])
+    assert not folders_overlap(["/t/"], [])

@@ -97,13 +97,13 @@ def _changed(newer: Collection[Snapshot]) -> int | None:
 
 def _to_read(facts: TableFacts, newer: tuple[Snapshot, ...] | None) -> tuple[int, int]:
     """Return the new files and their bytes where nothing was deleted since the last statistics, else those of all."""
-    everything = facts.data_files, facts.data_bytes
     if newer is None or any(snapshot.operation not in (ADDING, UNCHANGING) for snapshot in newer):
-        return everything
-    added = [snapshot.summary for snapshot in newer if snapshot.operation == ADDING]
-    told = ([summary.get(name, "") for summary in added] for name in ("added-data-files", "added-files-size"))
-    files, size = (
-        sum(map(int, texts)) if all(text.isdecimal() for text in texts) else of_all
-        for texts, of_all in zip(told, everything, strict=True)
-    )
-    return files, size
+        return facts.data_files, facts.data_bytes
+    added = [snapshot for snapshot in newer if snapshot.operation == ADDING]
+    return _sum(added, "added-data-files", facts.data_files), _sum(added, "added-files-size", facts.data_bytes)
+
+
+def _sum(snapshots: Collection[Snapshot], name: str, otherwise: int) -> int:
+    """Return the sum of a number in the summaries of snapshots; another number where one of them lacks it."""
+    texts = [snapshot.summary.get(name, "") for snapshot in snapshots]
+    return sum(map(int, texts)) if all(text.isdecimal() for text in texts) else otherwise

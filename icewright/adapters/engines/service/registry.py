@@ -249,7 +249,7 @@ class TableRegistry:
         own_folders = [metadata.location, *metadata.write_paths, metadata.metadata_location.rpartition("/")[0]]
         other_folders = list(declared)
         for one in registered.values():
-            if one.ref == metadata.ref or (one.table_uuid and one.table_uuid == metadata.table_uuid):
+            if one.is_of(metadata.ref, metadata.table_uuid):
                 own_folders += (*one.places, *one.folders)
             if one.ref.catalog == catalog:
                 other_folders += (*one.places, *one.folders)

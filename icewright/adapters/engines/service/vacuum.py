@@ -26,7 +26,7 @@ from icewright.adapters.engines.service.successors import identify, no_foreign_t
 from icewright.core.effective import Knobs
 from icewright.core.errors import CommitConflict, InvariantViolated, MetadataUnreadable, Refused
 from icewright.core.operations.expire_snapshots import NOTHING
-from icewright.core.paths import directory_key, overlap
+from icewright.core.paths import directory_key, folders_overlap
 from icewright.core.policy import (
     DELETION_DELAY,
     EQUAL_AUTHORITIES,
@@ -47,7 +47,7 @@ from icewright.core.words import count
 from icewright.ports import Branched, Head, LedgerState, LiveTable, RemoveSnapshots, Survey, Unfinished, VacuumOf
 
 CONCURRENT_DELETES = 16
-KEPT = "gc.enabled=false, or vacuum.enabled, keeps everything of the table"
+GC_DISABLED = "gc.enabled=false, or vacuum.enabled, keeps everything of the table"
 _ATTEMPTS = 4
 _LIST_OF = re.compile(r"/snap-(\d+)-[^/]*$")
 
@@ -91,7 +91,7 @@ class BranchVacuum:
             if not head.reference.is_branch or metadata is None:
                 continue
             if not self.contents.may_collect(metadata):
-                notes.append(f"{head.reference.name}: {KEPT}")
+                notes.append(f"{head.reference.name}: {GC_DISABLED}")
                 continue
             self._require_readable_files(work)
             expiry = self._expired_on(head, metadata, work)
@@ -332,11 +332,11 @@ class BranchVacuum:
             if same_table and other.problem:
                 raise Refused(f"{other.ref}: {other.problem}")
             if same_table and not other.collect:
-                raise Refused(KEPT)
+                raise Refused(GC_DISABLED)
             if other.problem and self._may_have_files_in(other, table):
                 raise Refused(f"{other.ref} may have files in the same place: {other.problem}")
-            if not other.collect and overlap(other.folders, table.folders):
-                raise Refused(f"{other.ref} lies in the same place: {KEPT}")
+            if not other.collect and folders_overlap(other.folders, table.folders):
+                raise Refused(f"{other.ref} lies in the same place: {GC_DISABLED}")
 
     def _readable(self, survey: Survey, table: LiveTable, mark: NessieReachability) -> None:
         """Raise the error that stopped the mark of the table, or of another table with files in its places."""
@@ -346,13 +346,10 @@ class BranchVacuum:
 
     def _may_have_files_in(self, unread: LiveTable, table: LiveTable) -> bool:
         """Return whether an unreadable table lies in the other's places, or was ever seen to have files there."""
-        recorded = [
-            one
-            for one in self.guard.registry.registrations.list()
-            if one.ref == unread.ref or (one.table_uuid and one.table_uuid == unread.table_uuid)
-        ]
+        registrations = self.guard.registry.registrations.list()
+        recorded = [one for one in registrations if one.is_of(unread.ref, unread.table_uuid)]
         folders = {directory_key(folder) for one in recorded for folder in (*one.places, *one.folders)}
-        return overlap({*unread.folders, *folders}, table.folders)
+        return folders_overlap({*unread.folders, *folders}, table.folders)
 
 
 @dataclass
