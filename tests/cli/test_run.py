@@ -11,7 +11,7 @@ import pytest
 
 from icewright.adapters.engines.service.expire_snapshots import ExpireInService
 from icewright.app.demo.tables import clicks, events, ledger, metrics, shared, uploads
-from icewright.core.words import count
+from icewright.core.words import count, figure
 from tests.cli.workspace import Workspace
 
 pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
@@ -277,7 +277,7 @@ def test_show_tells_what_a_rewrite_did_for_readers(workspace: Workspace) -> None
     assert (before["manifests"], after["manifests"]) == (12, 1)
     assert before["planning_ms"] > 0 < after["planning_ms"]
     shown = workspace("show", job_id).out
-    assert re.search(rf"planning_ms +{before['planning_ms']} +{after['planning_ms']}\b", shown)
+    assert re.search(rf"planning_ms +{figure(before['planning_ms'])} +{figure(after['planning_ms'])}\b", shown)
 
 
 def test_costs_are_money_where_a_gb_hour_has_a_price(workspace: Workspace) -> None:

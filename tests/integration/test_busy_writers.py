@@ -193,16 +193,19 @@ def test_a_stream_of_upserts(version: int, upserts: Callable[[int], Upserts]) ->
     table = upserts(version)
     for first in range(0, 60, 3):
         table.append(first, first + 1, first + 2)
-    stop, states = threading.Event(), list[OperationState]()
+    stop, written, states = threading.Event(), threading.Semaphore(0), list[OperationState]()
 
     def stream() -> None:
         for number in count(1):
             table.upsert(number % 60, 100 + number)
+            written.release()
             if stop.wait(0.3):
                 return
 
     with beside(stop, stream) as errors:
-        states += [table.bench.run(table.name, Operation.COMPACT, KNOBS).state for _ in range(6)]
+        for _ in range(6):
+            assert written.acquire(timeout=60)
+            states.append(table.bench.run(table.name, Operation.COMPACT, KNOBS).state)
     assert not errors
     assert states.count(OperationState.COMMITTED) > 3, states
     assert table.found() == sorted(table.rows.items())
