@@ -32,11 +32,11 @@ from icewright.adapters.store.database import (
     is_current,
     is_new,
     is_writable,
-    newest_revision,
     open_database,
     server_time,
     upgrade,
 )
+from icewright.adapters.store.revisions import newest_revision
 from icewright.adapters.store.sql import SqlStore
 from icewright.app.config import Checks, Config, load_config
 from icewright.app.entries import CatalogConfig, PoolConfig, allowlist_faults, is_allowed

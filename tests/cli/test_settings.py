@@ -8,7 +8,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 import icewright
-from icewright.adapters.store.database import newest_revision
+from icewright.adapters.store.revisions import newest_revision
 from icewright.app.bootstrap import pyiceberg_catalog_properties, read_config
 from icewright.app.demo.tables import metrics
 from tests.cli.workspace import Workspace

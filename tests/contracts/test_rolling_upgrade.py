@@ -10,6 +10,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from icewright.adapters.store import database
+from icewright.adapters.store import revisions
 from icewright.adapters.store.database import open_database, upgrade
 from icewright.adapters.store.sql import SqlStore
 from icewright.core.errors import SchemaMismatch, StorageUnavailable
@@ -113,7 +114,7 @@ def test_old_and_new_processes_share_a_store_in_both_orders(
     """
     refs = table_refs(2)
     record_tables(store, *refs)
-    known = database.newest_revision()
+    known = revisions.newest_revision()
     store.fleet.begin(FleetPause("until the schema is another", "test", NOW))
     with processes(tmp_path, store, "serve", "worker") as running:
         wait_for(lambda: {row.kind for row in store.processes.list()} == {"service", "worker"})
@@ -128,7 +129,7 @@ def test_old_and_new_processes_share_a_store_in_both_orders(
         assert states(store, jobs) == {JobState.QUEUED}, "the old processes took a job on the new schema"
         log = (tmp_path / "log").read_text(encoding="utf-8")
         assert log.count('"not_ready"') == 2
-        monkeypatch.setattr(database, "newest_revision", lambda: NEXT)  # this process is of the new version
+        monkeypatch.setattr(revisions, "newest_revision", lambda: NEXT)  # this process is of the new version
         (first,) = store.jobs.dequeue("new:1:1", ["lake"], NOW, 1)
         store.jobs.finish(first.job_id, JobState.SUCCEEDED, "by the new version", NOW)
         set_revision(store, known)  # the new version has come before the migration
@@ -147,6 +148,34 @@ def states(store: SqlStore, jobs: list[str]) -> set[JobState]:
 
 
 @pytest.mark.cases(116)
+def test_the_schema_of_another_version_may_lack_what_a_claim_reads(store: SqlStore) -> None:
+    """An old process tells the revision, not the database's error about a column that a migration removed."""
+    with store.engine.begin() as connection:
+        connection.execute(sa.text("ALTER TABLE jobs DROP COLUMN intent"))
+    with pytest.raises(StorageUnavailable, match="intent"):
+        store.jobs.dequeue("old:1:1", ["lake"], NOW, 1)
+    set_revision(store, NEXT)
+    with pytest.raises(SchemaMismatch, match=NEXT):
+        store.jobs.dequeue("old:1:1", ["lake"], NOW, 1)
+
+
+@pytest.mark.cases(116)
+@pytest.mark.parametrize("earlier", [0, 20], ids=["parsed", "prepared"])
+def test_a_claim_that_waits_for_a_migration_holds_no_lock(store: SqlStore, earlier: int) -> None:
+    """A migration that has the revision gets all other tables, so neither waits for the other."""
+    for _ in range(earlier):  # the driver prepares a statement, and the server then keeps its plan
+        store.jobs.dequeue("old:1:1", ["lake"], NOW, 1)
+    with store.engine.connect() as migration, ThreadPoolExecutor(1) as other:
+        migration.execute(sa.text("LOCK TABLE alembic_version IN ACCESS EXCLUSIVE MODE"))
+        claim = other.submit(store.jobs.dequeue, "old:1:1", ["lake"], NOW, 1)
+        waiting = sa.text("SELECT pid FROM pg_locks WHERE NOT granted AND relation = 'alembic_version'::regclass")
+        wait_for(lambda: migration.execute(waiting).scalar() is not None)
+        migration.execute(sa.text("LOCK TABLE jobs, tables IN ACCESS EXCLUSIVE MODE NOWAIT"))
+        migration.rollback()
+        assert claim.result(30) == []
+
+
+@pytest.mark.cases(116)
 def test_a_migration_waits_for_running_claims_and_loses_none(
     tmp_path: Path, store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,12 +183,12 @@ def test_a_migration_waits_for_running_claims_and_loses_none(
     refs = table_refs(40)
     record_tables(store, *refs)
     versions = tmp_path / "migrations" / "versions"
-    known = database.newest_revision()
-    shutil.copytree(database._MIGRATIONS, tmp_path / "migrations")
+    known = revisions.newest_revision()
+    shutil.copytree(revisions.MIGRATIONS, tmp_path / "migrations")
     (versions / f"v{NEXT}_next.py").write_text(MIGRATION.format(newest=known), encoding="utf-8")
-    monkeypatch.setattr(database, "_MIGRATIONS", tmp_path / "migrations")
+    monkeypatch.setattr(revisions, "MIGRATIONS", tmp_path / "migrations")
     of_new = threading.local()
-    monkeypatch.setattr(database, "newest_revision", lambda: NEXT if getattr(of_new, "it", False) else known)
+    monkeypatch.setattr(revisions, "newest_revision", lambda: NEXT if getattr(of_new, "it", False) else known)
     ended: Counter[str] = Counter()
     under_load = threading.Event()
 

@@ -12,7 +12,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from icewright.adapters.catalogs.translate import pyiceberg_properties, spark_conf, sql_catalog
 from icewright.adapters.engines.spark.pool import SparkPool
-from icewright.adapters.store.database import newest_revision, open_database
+from icewright.adapters.store.database import open_database
+from icewright.adapters.store.revisions import newest_revision
 from icewright.app.bootstrap import application, open_store, read_config
 from icewright.app.demo.proof import fingerprint
 from icewright.core.errors import ConfigError

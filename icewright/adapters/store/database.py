@@ -8,7 +8,6 @@ import threading
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, InvalidatePoolE
 from sqlalchemy.exc import TimeoutError as NoConnection
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random
 
+from icewright.adapters.store import revisions
 from icewright.adapters.store.schema import JOBS
 from icewright.core.addresses import address_fault, postgres_time_limits
 from icewright.core.errors import ConfigError, SchemaMismatch, StoreUnavailable
@@ -27,12 +27,12 @@ from icewright.ports.work import progress
 if TYPE_CHECKING:
     from alembic.config import Config
     from sqlalchemy.dialects import postgresql
+    from sqlalchemy.sql.dml import ReturningUpdate
 
 READS = "icewright_reads"  # option of a connection that only reads, and waits for no writer
 _WRITE_LOCK = "icewright_write_lock"  # option of an engine: the lock of the threads of this process that write
 _CHANGE_TOKENS = "icewright_change_tokens"  # option of an engine: the source of its change tokens
 _USED = "icewright_used"  # of a connection's information: it is not a new one
-_REVISION = sa.text("SELECT version_num FROM alembic_version")
 _LOCK_CONFLICTS = ("40P01", "55P03")  # deadlock_detected, lock_not_available
 _MIGRATION_LOCK = 0x1CE  # of PostgreSQL's advisory locks
 _MIGRATION_ATTEMPTS = 20
@@ -74,9 +74,6 @@ class ChangeTokens:
             if self._connection is not None:
                 self._connection[1].close()
                 self._connection = None
-
-
-_MIGRATIONS = Path(__file__).parent / "migrations"
 
 
 def check_address(address: str) -> None:
@@ -165,7 +162,7 @@ def _alembic(connection: sa.Connection) -> Config:
     from alembic.config import Config
 
     config = Config()
-    config.set_main_option("script_location", str(_MIGRATIONS))
+    config.set_main_option("script_location", str(revisions.MIGRATIONS))
     config.attributes["connection"] = connection
     return config
 
@@ -240,20 +237,12 @@ def _without_foreign_keys(connection: sa.Connection) -> Iterator[None]:
         driver.execute("pragma foreign_keys = on")
 
 
-@cache
-def newest_revision() -> str:
-    """Return the newest revision of the migrations, whose files are named by their revisions."""
-    newest = max((_MIGRATIONS / "versions").glob("v*.py"))
-    return newest.name.removeprefix("v").partition("_")[0]
-
-
 def is_current(engine: sa.Engine) -> bool:
     """Return whether the database has the newest revision."""
     with _transaction(engine) as connection:
         if not sa.inspect(connection).has_table("alembic_version"):
             return False
-        revision = connection.exec_driver_sql("select version_num from alembic_version").scalar()
-        return bool(revision == newest_revision())
+        return revisions.schema_fault(connection) is None
 
 
 def is_new(engine: sa.Engine) -> bool:
@@ -285,6 +274,7 @@ class Database:
     def __init__(self, engine: sa.Engine) -> None:
         self.engine = engine
         self._reader = engine.execution_options(**{READS: True})
+        self._claimer = engine.execution_options(isolation_level="AUTOCOMMIT")
         self._shared = threading.local()
 
     @contextmanager
@@ -312,14 +302,31 @@ class Database:
         another version claims nothing, and finishes its running work as usual.
         """
         with self.begin() as connection:
-            if (fault := _schema_fault(connection)) is not None:
+            if (fault := revisions.schema_fault(connection)) is not None:
                 raise SchemaMismatch(fault)
             yield connection
+
+    def claim(self, take: ReturningUpdate[Any], parameters: Mapping[str, Any]) -> Sequence[Any]:
+        """Take work for this process by one update, and return the rows that it returns; see `claiming`.
+
+        On PostgreSQL the one statement sees the revision too, and costs one round trip where a transaction costs four.
+        """
+        if self.engine.dialect.name != "postgresql":
+            with self.claiming() as connection:
+                return connection.execute(take, parameters).all()
+        progress()
+        try:
+            with _transaction(self._claimer) as connection:
+                return revisions.take(connection, take, parameters)
+        except StoreUnavailable as error:  # the schema of another version may lack a column
+            if (fault := self.schema_fault()) is not None:
+                raise SchemaMismatch(fault) from error
+            raise
 
     def schema_fault(self) -> str | None:
         """Return why this process may not work on the database's schema; None while both know the same revision."""
         with self.reading() as connection:
-            return _schema_fault(connection)
+            return revisions.schema_fault(connection)
 
     def reading(self) -> AbstractContextManager[sa.Connection]:
         """Begin a transaction that only reads, or join that of `reading_together`; it does not wait for writers."""
@@ -353,16 +360,6 @@ class Database:
             return None if tokens is None else tokens.now()
         except (SQLAlchemyError, sqlite3.Error) as error:
             raise unavailable(self.engine, error) from error
-
-
-def _schema_fault(connection: sa.Connection) -> str | None:
-    revision, newest = connection.execute(_REVISION).scalar(), newest_revision()
-    if revision == newest:
-        return None
-    return (
-        f"the state store has schema revision {revision or 'none'}, and this process knows {newest}: it takes no work"
-        " until both agree; run the version of Icewright that migrated the store"
-    )
 
 
 @contextmanager

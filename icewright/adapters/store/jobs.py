@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import sqlalchemy as sa
@@ -25,6 +25,9 @@ from icewright.core.runs import TRANSITIONS, JobState
 from icewright.core.table import TableRef
 from icewright.core.tally import of_job
 from icewright.ports import JOB_LEASE, MANUAL, JobQueue, JobRow, LeaseStatus, SnapshotPin, Trigger
+
+if TYPE_CHECKING:
+    from sqlalchemy.sql.dml import ReturningUpdate
 
 # Statements of every job are built once: building one costs as much as executing it
 _RENEW_LEASE = (
@@ -56,8 +59,7 @@ class SqlJobs(JobQueue):
 
     def dequeue(self, holder: str, catalogs: Sequence[str], now: datetime, limit: int) -> Sequence[JobRow]:
         parameters = {"me": holder, "catalogs": catalogs, "at": now, "most": limit}
-        with self.db.claiming() as connection:
-            rows = connection.execute(_DEQUEUE, parameters).all()
+        rows = self.db.claim(_DEQUEUE, parameters)
         return [job_of(row) for row in sorted(rows, key=lambda row: (-row.priority, -row.score, row.created))]
 
     def promote(self, queued_before: datetime) -> None:
@@ -236,7 +238,7 @@ def _table_of(job_id: str) -> sa.ScalarSelect[int]:
     return sa.select(JOBS.c.table_id).where(JOBS.c.job_id == job_id).scalar_subquery()
 
 
-def _dequeue_statement() -> sa.Executable:
+def _dequeue_statement() -> ReturningUpdate[Any]:
     """Return the statement by which a worker takes the best of the queued jobs.
 
     The statement locks the jobs and the rows of their tables and skips those that another process has locked: no job is

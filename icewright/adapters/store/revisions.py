@@ -1,0 +1,63 @@
+"""Schema revisions: which one this program knows, which one the database has, and work that is taken on that alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from icewright.core.errors import SchemaMismatch
+
+if TYPE_CHECKING:
+    from sqlalchemy.sql.dml import ReturningUpdate
+
+MIGRATIONS = Path(__file__).parent / "migrations"
+_REVISION: sa.Select[str] = sa.select(sa.column("version_num", sa.Text)).select_from(sa.table("alembic_version"))
+
+
+@cache
+def newest_revision() -> str:
+    """Return the newest revision of the migrations, whose files are named by their revisions."""
+    newest = max((MIGRATIONS / "versions").glob("v*.py"))
+    return newest.name.removeprefix("v").partition("_")[0]
+
+
+def schema_fault(connection: sa.Connection) -> str | None:
+    """Return why this process may not work on the database's schema; None while both know the same revision."""
+    return _fault(connection.execute(_REVISION).scalar())
+
+
+def _fault(revision: str | None) -> str | None:
+    if revision == newest_revision():
+        return None
+    return (
+        f"the state store has schema revision {revision or 'none'}, and this process knows {newest_revision()}:"
+        " it takes no work until both agree; run the version of Icewright that migrated the store"
+    )
+
+
+def take(connection: sa.Connection, update: ReturningUpdate[Any], parameters: Mapping[str, Any]) -> Sequence[Any]:
+    """Execute an update in one statement with the look at the revision, and return the rows that it returns.
+
+    Raises `SchemaMismatch`, and changes nothing, when the schema is not of this program's revision.
+    """
+    rows = connection.execute(_with_revision(update), {**parameters, "known_revision": newest_revision()}).all()
+    if (fault := _fault(rows[0].version_num if rows else None)) is not None:
+        raise SchemaMismatch(fault)
+    return [row for row in rows if row.taken]
+
+
+@cache
+def _with_revision(update: ReturningUpdate[Any]) -> sa.Select[Any]:
+    """Return the statement that selects the revision and, where it is `known_revision`, updates.
+
+    PostgreSQL locks tables in the order of the WITH queries, also for a prepared plan, and does not inline one that is
+    read twice: the revision comes first. A migration begins with that lock too, so neither has what the other needs.
+    """
+    revision = _REVISION.cte("revision")
+    known = sa.exists().where(revision.c.version_num == sa.bindparam("known_revision"))
+    taken = update.where(known).returning(sa.true().label("taken")).cte("taken")
+    return sa.select(revision.c.version_num, taken).select_from(revision.outerjoin(taken, sa.true()))
