@@ -6,6 +6,7 @@ import itertools
 import json
 import struct
 import zlib
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
@@ -99,12 +100,12 @@ class Deletes:
     layout: Layout
     opener: Opener
     slices: Sequence[FileSlice]  # of the bin
-    _positions: dict[str, Mapping[str, pl.Series]] = field(default_factory=dict, init=False)
+    _positions: dict[str, Mapping[str, BitMap64]] = field(default_factory=dict, init=False)
     _indexes: dict[tuple[int, ...], EqualityIndex] = field(default_factory=dict, init=False)
 
-    def positions(self, file_slice: FileSlice) -> pl.Series | None:
-        """Return the distinct deleted positions of a data file, ascending; None when there are none."""
-        positions: list[pl.Series] = []
+    def positions(self, file_slice: FileSlice) -> BitMap64:
+        """Return the deleted positions of a data file."""
+        positions: list[BitMap64] = []
         for delete in file_slice.deletes:
             if delete.kind is DeleteKind.VECTOR:
                 positions.append(self._vector(delete))
@@ -113,7 +114,7 @@ class Deletes:
                     self._positions[delete.path] = self._read_positions(delete)
                 if (file_positions := self._positions[delete.path].get(file_slice.path)) is not None:
                     positions.append(file_positions)
-        return pl.concat(positions).unique().sort() if positions else None
+        return BitMap64.union(*positions) if positions else BitMap64()
 
     def equality_deletes(self, file_slice: FileSlice) -> list[EqualityDeletes]:
         """Return the equality deletes of a data file, one for each set of columns."""
@@ -125,7 +126,7 @@ class Deletes:
             self._indexes[ids] = read_equality_index(self.layout, self.opener, ids, paths)
         return self._indexes[ids]
 
-    def _vector(self, delete: DeleteFile) -> pl.Series:
+    def _vector(self, delete: DeleteFile) -> BitMap64:
         with self.opener.reading(delete.path) as source:
             source.seek(delete.offset)
             blob = source.read(delete.length)
@@ -136,23 +137,19 @@ class Deletes:
         if delete.cardinality and len(positions) != delete.cardinality:
             present = f"{len(positions)} positions where its entry says {delete.cardinality}"
             raise UnreadableFile(f"{delete.path}: the deletion vector at {delete.offset} has {present}")
-        return pl.Series(positions.to_array(), dtype=pl.UInt64).cast(pl.Int64)
+        return positions
 
-    def _read_positions(self, delete: DeleteFile) -> Mapping[str, pl.Series]:
+    def _read_positions(self, delete: DeleteFile) -> Mapping[str, BitMap64]:
         data_paths = {file_slice.path for file_slice in self.slices}
+        found: dict[str, BitMap64] = {}
         with self.opener.parquet(delete.path) as source:
             names = {field_id(f): f.name for f in source.schema_arrow}
             path, position = names.get(DELETED_PATH, "file_path"), names.get(DELETED_POSITION, "pos")
-            batches = source.iter_batches(_BATCH_ROWS, columns=[path, position], use_threads=False)
-            frames = [
-                frame.filter(pl.col("path").is_in(data_paths))
-                for batch in batches
-                if (frame := _frame(batch, {path: "path", position: "pos"})).height
-            ]
-        if not frames:
-            return {}
-        parts = pl.concat(frames).partition_by("path", as_dict=True)
-        return {str(name): part["pos"] for (name,), part in parts.items()}
+            for batch in source.iter_batches(_BATCH_ROWS, columns=[path, position], use_threads=False):
+                frame = _frame(batch, {path: "path", position: "pos"}).filter(pl.col("path").is_in(data_paths))
+                for (name,), part in frame.partition_by("path", as_dict=True).items():
+                    found.setdefault(str(name), BitMap64()).update(bitmap(part["pos"]))
+        return found
 
 
 def _equality_files(slices: Iterable[FileSlice]) -> dict[tuple[int, ...], list[str]]:
@@ -173,11 +170,18 @@ def equality_mask(
     return None if rows.is_empty() else _mask(length, rows)
 
 
-def position_mask(positions: pl.Series, start: int, length: int) -> pa.BooleanArray | None:
+def position_mask(positions: BitMap64, start: int, length: int) -> pa.BooleanArray | None:
     """Return a mask of the rows from `start` on that are not at a deleted position; None when all rows stay."""
-    low = int(positions.search_sorted(start))
-    high = int(positions.search_sorted(start + length))
-    return None if low == high else _mask(length, positions[low:high] - start)
+    deleted = (positions & BitMap64(range(start, start + length))).to_array()
+    return _mask(length, pl.Series(deleted, dtype=pl.UInt64) - start) if deleted else None
+
+
+def bitmap(rows: pl.Series) -> BitMap64:
+    """Return the bitmap of row numbers, without an object for each."""
+    values, arrow = array("Q"), rows.cast(pl.UInt64).rechunk().to_arrow()
+    first, width = arrow.offset, values.itemsize
+    values.frombytes(memoryview(arrow.buffers()[1])[first * width : (first + len(arrow)) * width])
+    return BitMap64(values)
 
 
 def and_masks(masks: Sequence[pa.BooleanArray | None]) -> pa.BooleanArray | None:

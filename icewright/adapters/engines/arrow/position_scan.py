@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import polars as pl
 from pyroaring import BitMap64
 
-from icewright.adapters.engines.arrow.deletes import Deletes
+from icewright.adapters.engines.arrow.deletes import Deletes, bitmap
 from icewright.adapters.engines.arrow.key_sequences import KeySequences, read_key_sequences
 from icewright.adapters.engines.arrow.live_deletes import LiveData, LiveDelete, Partition
 from icewright.adapters.engines.arrow.opening import Opener
@@ -68,7 +67,7 @@ class PositionScan:
             by_id = {top["id"]: column for top, column in zip(keys.columns, batch, strict=True)}
             deleted = keys.deleted_rows(by_id, file.sequence)
             if not deleted.is_empty():
-                self.matched.setdefault(file.path, BitMap64()).update(_positions(deleted.cast(pl.UInt64) + start))
+                self.matched.setdefault(file.path, BitMap64()).update(bitmap(deleted.cast(pl.UInt64) + start))
             start += len(batch[0])
 
 
@@ -87,19 +86,10 @@ def positions_by(
     layout: Layout, opener: Opener, file: LiveData, deletes: Sequence[LiveDelete], cache: Deletes | None = None
 ) -> BitMap64:
     """Return the positions of a data file that position deletes or a vector name already."""
-    named = (cache or Deletes(layout, opener, (file_slice(file),))).positions(file_slice(file, deletes))
-    return BitMap64() if named is None else BitMap64(_positions(named.cast(pl.UInt64)))
+    return (cache or Deletes(layout, opener, (file_slice(file),))).positions(file_slice(file, deletes))
 
 
 def file_slice(file: LiveData, deletes: Sequence[LiveDelete] = ()) -> FileSlice:
     """Return a data file as a whole slice, with position deletes."""
     tasks = tuple(delete.task() for delete in deletes)
     return FileSlice(file.path, file.bytes, file.bytes, file.records, file.sequence, None, tasks)
-
-
-def _positions(rows: pl.Series) -> array[int]:
-    """Return positions in the form of which a bitmap is made without an object for each."""
-    values, arrow = array("Q"), rows.rechunk().to_arrow()
-    first, width = arrow.offset, values.itemsize
-    values.frombytes(memoryview(arrow.buffers()[1])[first * width : (first + len(arrow)) * width])
-    return values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -9,6 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyroaring import BitMap64
 
 from icewright.adapters.engines.arrow.deletes import Deletes, and_masks, equality_mask, position_mask
 from icewright.adapters.engines.arrow.equality import EqualityDeletes
@@ -20,6 +22,8 @@ from icewright.adapters.engines.arrow.resolve import Unresolvable, field_id, res
 from icewright.adapters.engines.arrow.tasks import Bin, FileSlice, Layout
 from icewright.adapters.engines.arrow.types import LAST_UPDATED, ROW_ID, Field, arrow_schema
 
+_BYTES_OF_A_COLUMN = 1 << 10  # of a batch, beside its values
+_SMALL_SHARE = 64  # divisor of the task's memory: smaller batches become one
 _PAGE_MEMORY_SHARE = 4  # divisor of the task's memory: a row group that waits to be written takes as much
 
 
@@ -43,12 +47,20 @@ class BatchScan:
         self._deletes = Deletes(self.layout, self.opener, self.bin.slices)
         self._page_memory = self.layout.memory_bytes // _PAGE_MEMORY_SHARE
         constants = (*self.bin.partition.values(), *(f.get("initial-default") for f in self.fields))
-        self._most_rows = constant_rows(len([*column_paths(self.fields)]), constants)  # of columns that a file lacks
+        self._leaves = len([*column_paths(self.fields)])
+        self._most_rows = constant_rows(self._leaves, constants)  # of columns that a file lacks
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield all live rows. Raises `UnreadableFile`, which names the file."""
-        for file_slice in self.bin.slices:
-            yield from self._live_batches(file_slice)
+        """Yield all live rows, those of small files together. Raises `UnreadableFile`, which names the file."""
+        least, small, size = self.layout.memory_bytes // _SMALL_SHARE, list[pa.RecordBatch](), 0
+        for batch in itertools.chain.from_iterable(map(self._live_batches, self.bin.slices)):
+            small.append(batch)
+            size += batch.nbytes + _BYTES_OF_A_COLUMN * self._leaves
+            if size >= least:
+                yield _one_batch(small)
+                size = 0
+        if small:
+            yield _one_batch(small)
 
     def scan_columns(self, fields: Sequence[Field]) -> Iterator[list[pa.Array]]:
         """Yield the columns of all rows, deleted rows included, in the order of `batches`."""
@@ -73,14 +85,14 @@ class BatchScan:
         fields: Sequence[Field],
         columns: list[pa.Array],
         start: int,
-        positions: pl.Series | None,
+        positions: BitMap64,
         equality: Sequence[EqualityDeletes],
     ) -> pa.RecordBatch:
         length = len(columns[0])
         if self.layout.lineage:
             self._inherit_lineage(file_slice, columns, start)
         batch = pa.RecordBatch.from_arrays(columns[: len(self.fields)], schema=self.schema)
-        by_position = None if positions is None else position_mask(positions, start, length)
+        by_position = position_mask(positions, start, length)
         columns_by_id = {schema_field["id"]: column for schema_field, column in zip(fields, columns, strict=True)}
         mask = and_masks([by_position, equality_mask(length, columns_by_id, equality)])
         if self.tie_seed is not None:
@@ -136,6 +148,13 @@ class BatchScan:
             return resolved(batch, file_fields, fields, self.bin.partition)
         except Unresolvable as error:
             raise UnreadableFile(f"{file_slice.path}: {error}") from error
+
+
+def _one_batch(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return the rows of all batches, releasing each."""
+    batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    batches.clear()
+    return batch
 
 
 def _row_groups(metadata: pq.FileMetaData, file_slice: FileSlice) -> tuple[list[int], int]:
