@@ -35,6 +35,9 @@ FAST = "not spark and not external"  # what `make test-fast` runs
 WHOLE_FOLDERS = (ROOT / "tests" / "cases", ROOT / "tests" / "web" / "pages")  # whose tests are all external
 MARKED_WHOLE = re.compile(r"^pytestmark = (?:\[[^]]*)?pytest\.mark\.(?:spark|external)\b", re.MULTILINE)
 settings.register_profile("long", max_examples=300, deadline=None)  # pytest --hypothesis-profile=long
+# A change is judged by the same examples each time, however busy the machine is; each night tries others.
+settings.register_profile("push", deadline=None, derandomize=not NIGHTLY, print_blob=True)
+settings.load_profile("push")
 settings.register_profile("fast", max_examples=25)  # where a test does not ask for more
 
 

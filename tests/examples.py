@@ -8,4 +8,4 @@ from hypothesis import settings
 def examples(count: int) -> settings:
     """Return the settings of a property that takes its time: so many examples, in `make test-fast` its few."""
     few = settings.get_current_profile_name() == "fast"
-    return settings(max_examples=min(count, settings().max_examples) if few else count, deadline=None)
+    return settings(max_examples=min(count, settings().max_examples) if few else count)

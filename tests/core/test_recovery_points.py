@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from icewright.core.cadence import Cadence
@@ -211,7 +211,6 @@ def applied(of: TableMetadata, plan: PointPlan) -> TableMetadata:
     return replace(of, refs=(*(r for r in of.refs if r.name not in gone), *(p.tag for p in plan.make)))
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.integers(1, 200), min_size=1, max_size=30),
     st.lists(st.integers(1, 60), min_size=1, max_size=12),

@@ -622,7 +622,7 @@ KINDS = ("append", "append", "delete", "remove", "ref", "compact", "upsert", "be
 STEPS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(1, 12)), min_size=2, max_size=7)
 
 
-@settings(max_examples=300 if settings.get_current_profile_name() == "long" else 12, deadline=None)
+@settings(max_examples=300 if settings.get_current_profile_name() == "long" else 12)
 @given(steps=STEPS)
 def test_any_history(tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]]) -> None:
     """After any commits and compactions, alone and beside any commit, main, branches and tags have their rows."""

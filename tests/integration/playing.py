@@ -34,7 +34,6 @@ def long_examples(count: int) -> settings:
     """The settings for examples that take seconds: the first failure is shown as it is."""
     return settings(
         max_examples=count,
-        deadline=None,
         database=None,
         phases=[Phase.explicit, Phase.generate],
         report_multiple_bugs=False,

@@ -392,7 +392,6 @@ def test_whatever_happens_what_somebody_reads_is_there(machine: type[OpenWorld])
         settings=settings(
             max_examples=max(1, STEPS // STEPS_OF_ONE),
             stateful_step_count=STEPS_OF_ONE,
-            deadline=None,
             database=None,
             derandomize="ICEWRIGHT_MODEL_STEPS" not in os.environ,
             phases=[Phase.explicit, Phase.generate, Phase.shrink] if STEPS > 120 else [Phase.explicit, Phase.generate],

@@ -277,7 +277,7 @@ def test_overview(served: Served) -> None:
     assert found["verdicts"]["compact"] == {"due": 1}
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(JSON_VALUES, st.sampled_from(sorted(BODIES)))
 def test_any_body(served: Served, body: Any, route: tuple[str, str]) -> None:
     """Whatever JSON is sent, the answer is none of an error inside."""

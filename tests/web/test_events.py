@@ -286,7 +286,7 @@ def test_a_store_that_does_not_answer(served: Served, monkeypatch: pytest.Monkey
     assert "internal" not in response.text
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_whatever_is_sent_is_answered(served: Served, data: st.DataObject) -> None:
     """Taken, or refused with the reason: nothing that is sent breaks anything inside."""

@@ -38,7 +38,6 @@ def test_what_the_document_says_holds(served: Served) -> None:
         if operation.path.startswith(API) and operation.path != f"{API}/events":
             bounds = settings(
                 max_examples=EXAMPLES,
-                deadline=None,
                 database=None,
                 phases=[Phase.generate],
                 suppress_health_check=list(HealthCheck),
