@@ -43,6 +43,7 @@ class CatalogCalls:
     """
 
     limits: Mapping[str, timedelta]  # by catalog
+    seconds: Callable[[], float] = time.monotonic
     # the oldest calls, or overdue ones
     _running: dict[str | TableRef, _Running] = field(default_factory=dict, init=False)
 
@@ -83,7 +84,7 @@ class CatalogCalls:
             raise _Overdue("has not answered an earlier request yet")
         answer: Future[T] = Future()
 
-        work = SupervisedWork(f"ask {key}")
+        work = SupervisedWork(f"ask {key}", self.seconds)
 
         def run() -> None:
             try:
@@ -92,15 +93,15 @@ class CatalogCalls:
             except BaseException as error:  # noqa: BLE001 - raised again for the caller
                 answer.set_exception(error)
 
-        running = _Running(threading.Thread(target=run, name=f"ask {key}", daemon=True), time.monotonic(), work)
+        running = _Running(threading.Thread(target=run, name=f"ask {key}", daemon=True), self.seconds(), work)
         running.thread.start()
         if oldest is None:
             self._running[key] = oldest = running
         while True:
-            left = running.began + limit.total_seconds() - time.monotonic()
+            left = running.began + limit.total_seconds() - self.seconds()
             if isinstance(key, TableRef):
                 idle, longest = oldest.work.idle_seconds(), max(limit, _LONGEST_READ).total_seconds()
-                left = min(limit.total_seconds() - idle, oldest.began + longest - time.monotonic())
+                left = min(limit.total_seconds() - idle, oldest.began + longest - self.seconds())
                 if idle < _LOOK_SECONDS:
                     progress()
             with suppress(TimeoutError):

@@ -396,11 +396,15 @@ def test_a_catalog_that_comes_to_hang_is_not_waited_for(monkeypatch: pytest.Monk
     """Once others say that it does not answer; the table's own one has all of its time."""
     monkeypatch.setattr(deadlines, "_LOOK_SECONDS", 0.01)
     ended = threading.Event()
-    for name, words in (("pond", "does not answer: others say so"), ("lake", "did not answer within 0.2 s")):
+    short = {"lake": timedelta(seconds=0.2)}
+    for name, limits, words in (
+        ("pond", {}, "does not answer: others say so"),
+        ("lake", short, "did not answer within 0.2 s"),
+    ):
         world, own = World(), metadata()
         world.lake.put(own)
         world.registry.declared = {}
-        world.registry.calls = CatalogCalls({"lake": timedelta(seconds=0.2), "pond": timedelta(seconds=5)})
+        world.registry.calls = CatalogCalls({"lake": timedelta(minutes=1), "pond": timedelta(minutes=1)} | limits)
 
         def hangs(failing: dict[str, str] = world.failing, name: str = name) -> Sequence[Pointer]:
             failing[name] = "others say so"

@@ -312,8 +312,8 @@ def test_a_borrower_of_many_files_is_waited_for(workspace: Workspace, monkeypatc
     real = IcebergFiles.outside
 
     def slowly(files: IcebergFiles, metadata: TableMetadata, snapshots: Sequence[Snapshot]) -> tuple[str, ...]:
-        for _ in range(8 if metadata.ref.name == "borrower" else 0):
-            time.sleep(0.2)
+        for _ in range(22 if metadata.ref.name == "borrower" else 0):
+            time.sleep(0.05)
             progress()
         return real(files, metadata, snapshots)
 

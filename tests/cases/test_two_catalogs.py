@@ -19,6 +19,7 @@ from icewright.core.table import Snapshot, TableMetadata, TableRef
 from icewright.flow.breakers import record_failure
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
+from icewright.ports.deadlines import CatalogCalls
 from tests.cases.workspace import EXPIRE, NAME, ORPHANS, Workspace, ref
 
 SPELLINGS: tuple[Callable[[Path], str], ...] = (
@@ -241,16 +242,19 @@ def test_a_table_whose_manifest_lists_hang_hinders_only_those_that_could_share_i
     workspace.table("sales.around")
     workspace.table("sales.hung", place="warehouse/sales/around/inner")
     engine: Any = workspace.app.runtime.engine
-    files = engine.orphans.guard.registry.files
-    outside = type(files).outside
+    registry = engine.orphans.guard.registry
+    outside, read = type(registry.files).outside, CatalogCalls.read
+
+    def briefly(calls: CatalogCalls, of: TableRef, reading: Callable[[], Any], limit: timedelta) -> Any:
+        return read(calls, of, reading, timedelta(milliseconds=200) if of.name == "hung" else limit)
 
     def hanging(self: object, metadata: TableMetadata, snapshots: Sequence[Snapshot]) -> tuple[str, ...]:
         if metadata.ref.name == "hung":
             assert released.wait(20), "somebody waits for it"
         return outside(self, metadata, snapshots)  # type: ignore[no-any-return]
 
-    monkeypatch.setattr(type(files), "outside", hanging)
-    monkeypatch.setattr("icewright.adapters.engines.service.registry._READ_LIMIT", timedelta(milliseconds=200))
+    monkeypatch.setattr(type(registry.files), "outside", hanging)
+    monkeypatch.setattr(CatalogCalls, "read", briefly)
     try:
         workspace.removes(workspace.plant(folder, "data/orphan.parquet"))
         workspace.refused(ORPHANS, "sales.hung", "place of its own (", "not answer", name="sales.around")

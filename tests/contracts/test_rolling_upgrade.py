@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +27,7 @@ from icewright.ports import FleetPause
 from icewright.testing import NOW
 from icewright.testing.contracts.cases import enqueue_jobs, record_tables, table_refs
 from tests.contracts.bench import new_database
+from tests.waiting import until
 
 pytestmark = pytest.mark.external
 
@@ -73,16 +74,6 @@ def set_revision(store: SqlStore, revision: str) -> None:
         connection.execute(sa.text("UPDATE alembic_version SET version_num = :to"), {"to": revision})
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 40) -> None:
-    """Wait until the processes have come so far."""
-    tick = threading.Event()
-    for _ in range(int(seconds * 10)):
-        if condition():
-            return
-        tick.wait(0.1)
-    raise AssertionError(f"it did not happen within {seconds} s")
-
-
 @contextmanager
 def processes(home: Path, store: SqlStore, *kinds: str) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Run `icewright` processes of these kinds until the block ends."""
@@ -117,7 +108,7 @@ def test_old_and_new_processes_share_a_store_in_both_orders(
     known = revisions.newest_revision()
     store.fleet.begin(FleetPause("until the schema is another", "test", NOW))
     with processes(tmp_path, store, "serve", "worker") as running:
-        wait_for(lambda: {row.kind for row in store.processes.list()} == {"service", "worker"})
+        until(lambda: {row.kind for row in store.processes.list()} == {"service", "worker"})
         jobs = enqueue_jobs(store, refs)
         set_revision(store, NEXT)
         store.fleet.end()
@@ -125,7 +116,7 @@ def test_old_and_new_processes_share_a_store_in_both_orders(
         def faults() -> list[Any]:
             return [row.details["faults"] for row in store.processes.list()]
 
-        wait_for(lambda: all(reasons and NEXT in reasons[0] for reasons in faults()))
+        until(lambda: all(reasons and NEXT in reasons[0] for reasons in faults()))
         assert states(store, jobs) == {JobState.QUEUED}, "the old processes took a job on the new schema"
         log = (tmp_path / "log").read_text(encoding="utf-8")
         assert log.count('"not_ready"') == 2
@@ -135,10 +126,10 @@ def test_old_and_new_processes_share_a_store_in_both_orders(
         set_revision(store, known)  # the new version has come before the migration
         with pytest.raises(SchemaMismatch, match=f"revision {known}, and this process knows {NEXT}"):
             store.jobs.dequeue("new:1:1", ["lake"], NOW, 1)
-        wait_for(lambda: JobState.QUEUED not in states(store, jobs))
+        until(lambda: JobState.QUEUED not in states(store, jobs))
         (worker,) = [row.holder for row in store.processes.list() if row.kind == "worker"]
         assert store.processes.request_drain(worker, NOW)
-        wait_for(lambda: running[1].poll() == 0)
+        until(lambda: running[1].poll() == 0)
         assert [row.kind for row in store.processes.list()] == ["service"]
 
 
@@ -169,7 +160,7 @@ def test_a_claim_that_waits_for_a_migration_holds_no_lock(store: SqlStore, earli
         migration.execute(sa.text("LOCK TABLE alembic_version IN ACCESS EXCLUSIVE MODE"))
         claim = other.submit(store.jobs.dequeue, "old:1:1", ["lake"], NOW, 1)
         waiting = sa.text("SELECT pid FROM pg_locks WHERE NOT granted AND relation = 'alembic_version'::regclass")
-        wait_for(lambda: migration.execute(waiting).scalar() is not None)
+        until(lambda: migration.execute(waiting).scalar() is not None)
         migration.execute(sa.text("LOCK TABLE jobs, tables IN ACCESS EXCLUSIVE MODE NOWAIT"))
         migration.rollback()
         assert claim.result(30) == []

@@ -26,6 +26,7 @@ from icewright.flow.runtime import Runtime
 from icewright.ports import StepRequest
 from icewright.ports.work import SupervisedWork, WorkerThreads, current_work, progress
 from tests.flow.bench import Bench, detect_due, job_states
+from tests.waiting import until
 
 pytestmark = pytest.mark.cases(115)
 NEVER = 60.0  # seconds that a thread may hang before a broken test ends
@@ -227,7 +228,7 @@ def test_jobs_that_wait_for_an_answer_take_no_slots_from_the_tables_of_others(
     worker = Worker(runtime, 3, lambda: None, seconds)
     threads = set(threading.enumerate())
     assert worker.take() == 3
-    _until(lambda: hang.calls == 3)
+    until(lambda: hang.calls == 3)
     bench.table("well")
     bench.clock.advance(minutes=2)
     detect_due(runtime)
@@ -237,9 +238,9 @@ def test_jobs_that_wait_for_an_answer_take_no_slots_from_the_tables_of_others(
     worker.supervise()
     assert [(breaker.resource, breaker.failures) for breaker in bench.store.breakers.list()] == [(resource, 3)]
     assert (Planning(runtime).due(), worker.take()) == (1, 1)
-    _until(lambda: JobState.SUCCEEDED in job_states(bench))
+    until(lambda: JobState.SUCCEEDED in job_states(bench))
     pass_seconds(worker, seconds, 50)
-    _until(lambda: worker.busy == 3)  # the thread of the well table ends after its job
+    until(lambda: worker.busy == 3)  # the thread of the well table ends after its job
     pass_seconds(worker, seconds, 30)
     assert worker.busy == 0
     for ref in refs:
@@ -261,7 +262,7 @@ def test_one_job_that_waits_for_a_catalog_is_left_to_end_by_itself(bench: Bench,
     hang_loads(bench, hang, "lake")
     worker = Worker(runtime, 1, lambda: None, seconds)
     worker.take()
-    _until(lambda: hang.calls == 1)
+    until(lambda: hang.calls == 1)
     for _ in range(20):
         pass_seconds(worker, seconds, 60)
     assert worker.busy == 1
@@ -287,7 +288,7 @@ def test_jobs_of_a_slow_catalog_leave_a_slot_to_others(bench: Bench, hang: Hang)
     bench.before = partial(_hang_before_the_commit, hang)
     worker = Worker(runtime, 3, lambda: None, seconds)
     assert worker.take() == 3
-    _until(lambda: hang.calls == 3)
+    until(lambda: hang.calls == 3)
     running = [job.ref.catalog for job in bench.store.jobs.list() if job.state is JobState.RUNNING]
     assert sorted(running) == ["lake", "pond", "pond"]
     hang.released.set()
@@ -307,7 +308,7 @@ def test_a_job_that_spark_does_not_schedule_leaves_its_slot(bench: Bench, hang: 
     bench.before = made_by("icewright.adapters.engines.spark.fake", hang)
     worker = Worker(runtime, 1, lambda: None, seconds)
     assert worker.take() == 1
-    _until(lambda: hang.calls == 1)
+    until(lambda: hang.calls == 1)
     bench.before = lambda _: None
     bench.table("well")
     bench.clock.advance(minutes=2)
@@ -318,20 +319,11 @@ def test_a_job_that_spark_does_not_schedule_leaves_its_slot(bench: Bench, hang: 
     assert worker.take() == 0
     pass_seconds(worker, seconds, 20)
     assert worker.take() == 1
-    _until(lambda: JobState.SUCCEEDED in job_states(bench))
+    until(lambda: JobState.SUCCEEDED in job_states(bench))
     assert bench.store.breakers.list() == []
     hang.released.set()
     assert worker.wait(timedelta(seconds=NEVER))
     assert job_states(bench) == [JobState.SUCCEEDED] * 2
-
-
-def _until(done: Callable[[], bool]) -> None:
-    tick = threading.Event()
-    for _ in range(6000):
-        if done():
-            return
-        tick.wait(0.01)
-    raise AssertionError("it did not happen within 60 s")
 
 
 def test_the_lease_of_work_without_progress_is_not_renewed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -378,10 +370,10 @@ def test_tables_that_hang_stop_no_evaluation_of_others(bench: Bench, hang: Hang)
         detect_due(runtime)
         evaluator = Evaluator(runtime, ["lake"])
         evaluator.due()
-        _until(lambda: hang.calls == 4)
+        until(lambda: hang.calls == 4)
         bench.clock.advance(seconds=901)
         evaluator.due()
-        _until(lambda: hang.calls == 6 and "well" in evaluated(bench))
+        until(lambda: hang.calls == 6 and "well" in evaluated(bench))
         bench.clock.advance(seconds=901)
         evaluator.due()
         rows = {row.ref.name: row for row in bench.store.tables.list()}
@@ -416,16 +408,16 @@ def test_a_catalog_that_hangs_stops_no_evaluation_of_the_tables_of_others(bench:
     bench.store.tables.schedule_evaluation([TableRef("lake", ("sales",), "well")], bench.clock.now())  # the last
     evaluator = Evaluator(runtime, ["lake", "pond"], seconds)
     evaluator.due()
-    _until(lambda: hang.calls == 4)
+    until(lambda: hang.calls == 4)
     for _ in range(2):
         seconds.now += 6
         evaluator.due()
-    _until(lambda: evaluated(bench) == {"well"})
+    until(lambda: evaluated(bench) == {"well"})
     assert [breaker.resource for breaker in bench.store.breakers.list()] == ["catalog pond"]
     bench.clock.advance(minutes=1)
     evaluator.due()
     evaluator.due()
-    _until(lambda: hang.calls == 5)
+    until(lambda: hang.calls == 5)
     hang.released.set()
     for _ in range(30):
         evaluator.due()
@@ -447,11 +439,11 @@ def test_a_storage_place_that_hangs_stops_no_evaluation_elsewhere(bench: Bench, 
     bench.store.tables.schedule_evaluation([TableRef("lake", ("sales",), "well")], bench.clock.now())  # the last
     evaluator = Evaluator(runtime, ["lake", "pond"], seconds)
     evaluator.due()
-    _until(lambda: hang.calls == 4)
+    until(lambda: hang.calls == 4)
     for _ in range(2):
         seconds.now += 6
         evaluator.due()
-    _until(lambda: evaluated(bench) == {"well"})
+    until(lambda: evaluated(bench) == {"well"})
     assert [breaker.resource for breaker in bench.store.breakers.list()] == ["storage s3://pond"]
     hang.released.set()
     for _ in range(30):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -29,10 +28,11 @@ from icewright.flow.evaluate import Evaluator, evaluate_due
 from icewright.flow.execute import JobResult, execute_taken
 from icewright.flow.queue import Planning, plan_now
 from icewright.flow.runtime import Scope
-from icewright.ports import StepRequest
+from icewright.ports import StepRequest, deadlines
 from icewright.ports.deadlines import CatalogCalls
 from icewright.testing import REF
 from tests.flow.bench import COMPACT, EXPIRE, Bench, detect_due
+from tests.waiting import until
 
 SOON = 10  # seconds within which another thread answers
 
@@ -417,26 +417,29 @@ def test_a_read_that_hangs_costs_its_table_alone(freed: threading.Event) -> None
 
 
 @pytest.mark.cases(115)
-def test_a_read_that_hangs_is_waited_for_once(freed: threading.Event) -> None:
+def test_a_read_that_hangs_is_waited_for_once(freed: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who comes while others wait for the table waits no longer than they do."""
-    calls, began, hangs = CatalogCalls({}), time.monotonic(), threading.Event()
+    monkeypatch.setattr(deadlines, "_LOOK_SECONDS", 0.01)
+    seconds, hangs, overdue = [0.0], threading.Semaphore(0), threading.Semaphore(0)
+    calls = CatalogCalls({}, lambda: seconds[0])
 
     def hang() -> None:
-        hangs.set()
+        hangs.release()
         freed.wait(60)
 
     def read() -> None:
         with pytest.raises(StorageHangs):
             calls.read(REF, hang, timedelta(seconds=2))
+        overdue.release()
 
-    first = threading.Thread(target=read)
-    first.start()
-    assert hangs.wait(60)
-    time.sleep(max(0.0, began + 1.5 - time.monotonic()))
-    before = time.monotonic()
-    read()
-    assert time.monotonic() - before < 1.5
-    first.join()
+    for began in (0.0, 1.5):
+        seconds[0] = began
+        threading.Thread(target=read, daemon=True).start()
+        assert hangs.acquire(timeout=60)
+        until(lambda: REF in calls._running)
+    seconds[0] = 2.1
+    for _ in "ab":
+        assert overdue.acquire(timeout=10), "its limit counts from the first read"
 
 
 @pytest.fixture
@@ -497,12 +500,8 @@ def test_a_service_records_scans_that_found_something(bench: Bench) -> None:
     """With the counts of a cycle's; a listing that finds nothing new leaves no event."""
     bench.table()
     for _ in range(2):
-        moved = threading.Event()
-        DetectionLanes(bench.runtime(), moved.set).due()
-        moved.wait(SOON if not bench.store.views.list_activity("scan_finished", None, None, 9).items else 0.2)
-        for thread in threading.enumerate():
-            if thread.name == "lane lake":
-                thread.join(SOON)
+        DetectionLanes(bench.runtime(), lambda: None).due()
+        _ended("lane lake")
         bench.clock.advance(minutes=5)
     (finished,) = bench.store.views.list_activity("scan_finished", None, None, 9).items
     assert finished["details"] == {"catalogs": ["lake"], "tables": 1, "changed": 1, "due": 0, "run": 0}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,6 +14,7 @@ from icewright.app.loops import Loop, LoopThreads
 from icewright.core.errors import StorageUnavailable, StoreUnavailable
 from icewright.ports.work import SupervisedWork
 from icewright.testing import NOW, FixedClock
+from tests.waiting import until
 
 SOON = timedelta(milliseconds=1)
 NEVER = timedelta(hours=1)
@@ -32,16 +33,6 @@ class Told:
 
 def silent(loop: str, seconds: float, *, failed: bool = False) -> None:
     """Nobody counts rounds."""
-
-
-def until(done: Callable[[], bool]) -> None:
-    """Wait for what another thread does."""
-    tick = threading.Event()
-    for _ in range(2000):
-        if done():
-            return
-        tick.wait(0.005)
-    raise AssertionError("it did not happen within 10 s")
 
 
 def test_a_loop_that_fails_goes_on_and_the_others_do_not_notice() -> None:

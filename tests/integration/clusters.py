@@ -6,32 +6,18 @@ import os
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import pyspark
 
 from icewright.adapters.engines.spark.java import java_home
 from tests.servers.loopback import free_port
+from tests.waiting import until
 
-SECONDS_TO_START = 120.0  # on a busy machine
 _EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
-_Found = TypeVar("_Found")
-
-
-def until(look: Callable[[], _Found | None], what: str, seconds: float = SECONDS_TO_START) -> _Found:
-    """What `look` finds at last; an error that says `what` was waited for when the time is over."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        found = look()
-        if found:
-            return found
-        time.sleep(0.05)
-    raise AssertionError(f"waited {seconds:g} s in vain: {what}")
 
 
 @dataclass(frozen=True)

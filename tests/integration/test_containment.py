@@ -26,9 +26,9 @@ from icewright.core.runs import JobState, OperationState
 from icewright.core.table import TableRef
 from icewright.flow.reconcile import MAX_INTERRUPTED
 from tests.cli.workspace import Workspace
-from tests.integration.test_service import until
 from tests.nightly import nightly
 from tests.servers.loopback import free_port
+from tests.waiting import until
 
 pytestmark = pytest.mark.external
 POLICY = """\
@@ -106,10 +106,10 @@ def started(workspace: Workspace, hung_reads: str, *arguments: str) -> subproces
 def serving(workspace: Workspace, hung_reads: str = "") -> Iterator[SqlStore]:
     """`icewright serve` as a process of its own, and the store that it works on; SIGTERM ends it."""
     service = started(workspace, hung_reads, "serve", "--slots", "1", "--grace-seconds", "5")
-    until((workspace.home / "state.db").exists, 60)
+    until((workspace.home / "state.db").exists)
     store = workspace.store()
     try:
-        until(lambda: ready(store), 60)
+        until(lambda: ready(store))
         yield store
     finally:
         store.engine.dispose()
@@ -155,8 +155,8 @@ def test_a_catalog_that_refuses_connections_or_answers_slowly_or_garbage(
     with odd_server(handler) as port:
         beside("dead", port, f"file://{tmp_path}/elsewhere")
         with serving(workspace) as store:
-            until(lambda: succeeded(store), 120)
-            until(lambda: bool(store.breakers.list()), 60)
+            until(lambda: succeeded(store))
+            until(lambda: bool(store.breakers.list()))
             assert not [job for job in store.jobs.list() if job.state is JobState.FAILED]
             assert not [row for row in store.tables.list() if row.paused]
             assert [breaker.resource for breaker in store.breakers.list()] == ["catalog dead"]
@@ -175,7 +175,7 @@ def test_a_dead_catalog_whose_tables_may_share_places(
             runs = [run for job in store.jobs.list() for run in store.runs.list(job.job_id)]
             return {run["operation"]: {r["state"] for r in runs if r["operation"] == run["operation"]} for run in runs}
 
-        until(lambda: {"expire_snapshots", "rewrite_manifests"} <= outcomes().keys(), 120)
+        until(lambda: {"expire_snapshots", "rewrite_manifests"} <= outcomes().keys())
         assert outcomes()["expire_snapshots"] == {OperationState.DEFERRED}
         assert outcomes()["rewrite_manifests"] == {OperationState.COMMITTED}
         assert not [row for row in store.tables.list() if row.paused]
@@ -189,7 +189,7 @@ def test_a_catalog_that_never_answers(
     with silent_server() as port:
         beside("aaa_hung", port, f"file://{tmp_path}/elsewhere")
         with serving(workspace) as store:
-            until(lambda: any(breaker.resource == "catalog aaa_hung" for breaker in store.breakers.list()), 60)
+            until(lambda: any(breaker.resource == "catalog aaa_hung" for breaker in store.breakers.list()))
             workspace.make(*TABLES)
             seen: set[datetime] = set()
 
@@ -197,8 +197,8 @@ def test_a_catalog_that_never_answers(
                 seen.update(row.detected_at for row in store.catalogs.list() if row.name == "lake" and row.detected_at)
                 return len(seen) >= 4
 
-            until(listed_four_times, 60)
-            until(lambda: succeeded(store), 120)
+            until(listed_four_times)
+            until(lambda: succeeded(store))
             assert not [job for job in store.jobs.list() if job.state is JobState.FAILED]
 
 
@@ -211,7 +211,7 @@ def test_a_job_that_asks_a_catalog_before_anybody_knows_that_it_hangs(
     with silent_server() as port:
         beside("aaa_hung", port, f"file://{tmp_path}/elsewhere")
         with serving(workspace) as store:
-            until(lambda: succeeded(store), 60)
+            until(lambda: succeeded(store))
 
 
 @pytest.mark.cases(115)
@@ -226,7 +226,7 @@ def test_a_service_whose_job_waits_for_a_hung_catalog_ends_when_it_is_asked_to(
         workspace.make(*TABLES)
         with serving(workspace) as store:
             expiring = {(("expire_snapshots",), JobState.RUNNING)}
-            until(lambda: bool(expiring & {(job.operations, job.state) for job in store.jobs.list()}), 60)
+            until(lambda: bool(expiring & {(job.operations, job.state) for job in store.jobs.list()}))
         log = (workspace.home / "log").read_text(encoding="utf-8")
         assert '"event": "threads_left", "hanging": ["job ' in log
 
@@ -243,14 +243,14 @@ def test_reads_that_hang_in_a_job_and_in_an_evaluation_cost_their_tables_alone(w
     workspace.make(*TABLES, partial(metrics, name="ops.unread", commits=20, rows_per_file=2))
     hung_mount(workspace, "execute.timeout_seconds: 3, evaluate.timeout_seconds: 3")
     with serving(workspace, "job /ops/metrics/,evaluation /ops/unread/") as store:
-        until(lambda: bool(store.jobs.list(METRICS)) and store.jobs.list(METRICS)[-1].state is JobState.CANCELLED, 60)
+        until(lambda: bool(store.jobs.list(METRICS)) and store.jobs.list(METRICS)[-1].state is JobState.CANCELLED)
         job = store.jobs.list(METRICS)[-1]
         assert (
             "it ran longer than execute.timeout_seconds (3); its thread hangs in icewright.adapters.files"
             in job.summary
         )
-        until(lambda: any(job.state is JobState.SUCCEEDED for job in store.jobs.list(EVENTS)), 60)
-        until(lambda: "did not finish within 3 s" in str(error_of(store, "unread")), 60)
+        until(lambda: any(job.state is JobState.SUCCEEDED for job in store.jobs.list(EVENTS)))
+        until(lambda: "did not finish within 3 s" in str(error_of(store, "unread")))
         assert not [row for row in store.tables.list() if row.paused]
 
 
@@ -261,11 +261,11 @@ def test_a_read_that_hangs_in_a_job_is_ended_by_hand(workspace: Workspace, end: 
     workspace.make(partial(metrics, commits=20, rows_per_file=2))
     hung_mount(workspace, "execute.timeout_seconds: 600")
     with serving(workspace, "job /ops/metrics/") as store:
-        until(lambda: bool(store.jobs.list(METRICS)) and store.jobs.list(METRICS)[-1].state is JobState.RUNNING, 60)
+        until(lambda: bool(store.jobs.list(METRICS)) and store.jobs.list(METRICS)[-1].state is JobState.RUNNING)
         job = store.jobs.list(METRICS)[-1]
         if end == "cancel":
             assert store.jobs.request_cancel(job.job_id, datetime.now(UTC))
-            until(lambda: store.jobs.list(METRICS)[-1].state is JobState.CANCELLED, 30)
+            until(lambda: store.jobs.list(METRICS)[-1].state is JobState.CANCELLED)
     store = workspace.store()
     job = store.jobs.list(METRICS)[-1]
     store.engine.dispose()
@@ -281,7 +281,7 @@ def test_a_web_server_that_hangs_keeps_no_service_from_ending(workspace: Workspa
     port = free_port()
     workspace.write(POLICY.replace("port: 0", f"port: {port}"))
     with serving(workspace, "http"):
-        until(lambda: socket.socket().connect_ex(("127.0.0.1", port)) == 0, 60)
+        until(lambda: socket.socket().connect_ex(("127.0.0.1", port)) == 0)
         os.mkfifo(workspace.home / "fifo")
         with socket.create_connection(("127.0.0.1", port)) as connection:
             connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -297,7 +297,7 @@ def test_a_service_that_is_stopped_as_it_starts(workspace: Workspace) -> None:
     workspace("db", "upgrade")
     store = workspace.store()
     service = started(workspace, "", "serve", "--no-worker")
-    until(lambda: bool(store.processes.list()), 60)
+    until(lambda: bool(store.processes.list()))
     service.send_signal(signal.SIGTERM)
     assert service.wait(30) == 0
     assert store.processes.list() == []
@@ -315,17 +315,17 @@ def test_a_table_that_is_at_work_in_each_process_that_is_killed(workspace: Works
     for number in range(1, MAX_INTERRUPTED + 1):
         idle = [started(workspace, "", "serve", "--no-worker")] if others_die and number == 1 else []
         working = started(workspace, "job /ops/deadly/", "serve", "--slots", "1")
-        until(lambda number=number: len(store.jobs.list(DEADLY)) == number, 60)  # type: ignore[misc]
-        until(lambda: store.jobs.list(DEADLY)[0].state is JobState.RUNNING, 60)
-        until(lambda number=number: len(store.processes.list()) == number + others_die, 60)  # type: ignore[misc]
+        until(lambda number=number: len(store.jobs.list(DEADLY)) == number)  # type: ignore[misc]
+        until(lambda: store.jobs.list(DEADLY)[0].state is JobState.RUNNING)
+        until(lambda number=number: len(store.processes.list()) == number + others_die)  # type: ignore[misc]
         for process in (working, *idle):
             process.kill()
             process.wait()
     (workspace.home / "fifo").unlink()
     with serving(workspace):
         if others_die:
-            until(lambda: store.jobs.list(DEADLY)[0].state is JobState.SUCCEEDED, 60)
-        until(lambda: [bool(row.paused) for row in store.tables.list()] == [not others_die], 60)
+            until(lambda: store.jobs.list(DEADLY)[0].state is JobState.SUCCEEDED)
+        until(lambda: [bool(row.paused) for row in store.tables.list()] == [not others_die])
     store.engine.dispose()
 
 
@@ -340,7 +340,7 @@ def test_a_state_that_another_program_locks_for_a_minute(workspace: Workspace) -
         serving(workspace) as store,
         closing(sqlite3.connect(workspace.home / "state.db", isolation_level=None)) as other,
     ):
-        until(lambda: any(job.state is JobState.RUNNING for job in store.jobs.list()), 60)
+        until(lambda: any(job.state is JobState.RUNNING for job in store.jobs.list()))
         other.execute("BEGIN EXCLUSIVE")
         seen = set[tuple[int, int]]()
         for _ in range(13):
@@ -348,7 +348,7 @@ def test_a_state_that_another_program_locks_for_a_minute(workspace: Workspace) -
             seen.add((probed(port, "healthz"), probed(port, "readyz")))
         other.execute("COMMIT")
         assert seen == {(200, 200), (200, 503)}
-        until(lambda: succeeded(store), 60)
+        until(lambda: succeeded(store))
         assert probed(port, "readyz") == 200
         assert not [job for job in store.jobs.list() if job.state is JobState.FAILED]
         assert not [row for row in store.tables.list() if row.paused or row.error]

@@ -28,7 +28,6 @@ from icewright.flow.cycle import run_cycle
 from icewright.flow.runtime import Scope
 from icewright.testing import FixedClock
 from tests.integration.bench import Bench, Reading, paths
-from tests.integration.clusters import until
 from tests.integration.disks import full_disk
 from tests.integration.working import (
     KNOBS,
@@ -42,6 +41,7 @@ from tests.integration.working import (
     settled,
 )
 from tests.nightly import nightly
+from tests.waiting import until
 
 pytestmark = pytest.mark.spark
 

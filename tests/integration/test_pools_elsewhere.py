@@ -27,11 +27,12 @@ from icewright.core.steps import Kernel
 from icewright.core.table import TableRef
 from icewright.ports.work import SupervisedWork
 from tests.integration.bench import CONFIG, Bench
-from tests.integration.clusters import connect_server, master_alone, standalone, until
+from tests.integration.clusters import connect_server, master_alone, standalone
 from tests.integration.javacore import JavaTable
 from tests.integration.tables import create
 from tests.integration.working import KNOBS, ROWS, SECONDS_TO_FINISH, make, make_slow, on_pool, running, settled
 from tests.servers.loopback import free_port
+from tests.waiting import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.external]
 

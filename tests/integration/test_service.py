@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import threading
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -29,6 +27,7 @@ from icewright.flow.queue import plan_now
 from tests.cli.workspace import Workspace
 from tests.contracts.bench import new_database
 from tests.flow.bench import detect_due
+from tests.waiting import until
 
 pytestmark = pytest.mark.external
 GRACE = timedelta(seconds=30)
@@ -68,16 +67,6 @@ class AheadClock(SystemClock):
     def now(self) -> datetime:
         """Return the time of the machine, moved ahead."""
         return super().now() + self.ahead
-
-
-def until(done: Callable[[], bool], seconds: float = 40) -> None:
-    """Wait for what the service does."""
-    tick = threading.Event()
-    for _ in range(int(seconds * 20)):
-        if done():
-            return
-        tick.wait(0.05)
-    raise AssertionError(f"it did not happen within {seconds} s")
 
 
 def maintained(app: Application) -> bool:
@@ -162,9 +151,9 @@ def test_a_worker_whose_database_is_away_at_start_and_read_only_later(postgres_h
     with log.open("wb") as out:
         worker = subprocess.Popen([*command, "--grace-seconds", "1"], stdout=out, stderr=out)
     try:
-        until(lambda: '"event": "waiting_for_store"' in log.read_text("utf-8"), 60)
+        until(lambda: '"event": "waiting_for_store"' in log.read_text("utf-8"))
         refused(state, connections=True)
-        until(lambda: '"event": "started"' in log.read_text("utf-8"), 60)
+        until(lambda: '"event": "started"' in log.read_text("utf-8"))
         (address,) = re.findall(r'"address": "([^"]+)"', log.read_text("utf-8"))
         until(lambda: status(f"{address}/readyz") == 200)
         read_only(state, "on")

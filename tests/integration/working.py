@@ -22,7 +22,7 @@ from icewright.flow.execute import JobResult, execute
 from icewright.flow.operation import Request
 from icewright.flow.runtime import Runtime
 from tests.integration.bench import Bench
-from tests.integration.clusters import until
+from tests.waiting import until
 
 # rows of the partitions: two are compacted at once, the last takes each kernel long
 ROWS: Mapping[Kernel, tuple[int, ...]] = {Kernel.SPARK: (40, 40, 10_000), Kernel.ARROW: (40, 40, 60_000)}

@@ -22,8 +22,8 @@ from icewright.core.vacuum import EMPTY, NONE, PER_REF, UNSUPPORTED
 from icewright.core.verdicts import thresholds
 from icewright.flow.cycle import run_cycle
 from icewright.flow.execute import JobResult
-from tests.integration.clusters import until
 from tests.vacuuming import GRACE, NessieWorkspace, summaries
+from tests.waiting import until
 
 pytestmark = pytest.mark.external
 

@@ -86,10 +86,10 @@ def test_a_slow_answer_is_no_slow_request(served: Served) -> None:
     @app.get("/slow")
     async def slow() -> str:
         """Take longer than a head may."""
-        await asyncio.sleep(0.6)
+        await asyncio.sleep(1.2)
         return "done"
 
-    with serving(app, HERE, 0, ConnectionLimits(total=16, header_seconds=0.3)) as port:
+    with serving(app, HERE, 0, ConnectionLimits(total=16, header_seconds=1)) as port:
         assert httpx2.get(f"http://{HERE}:{port}/slow").json() == "done"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
-import time
+import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -22,7 +22,7 @@ from icewright.flow.erase import signature
 from icewright.flow.lease import Lease
 from icewright.flow.reconcile import reconcile_interrupted
 from icewright.flow.requested import run_taken
-from icewright.ports import SnapshotPin
+from icewright.ports import LeaseStatus, SnapshotPin
 from tests.cases.conftest import ground, workspace
 from tests.cases.test_repair import grown
 from tests.cases.workspace import NAME, Workspace, ref
@@ -211,18 +211,24 @@ def test_a_copy_that_is_cancelled_stops_before_its_next_file(
     workspace: Workspace, client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it has copied stays, without a metadata file, and the next copy goes on from there."""
-    place, write = workspace.home / "copy", LocalStorage.write
-    queued = client.post(f"{URL}/copy", json={"to": f"file://{place}"})
+    place, write, renew = workspace.home / "copy", LocalStorage.write, Lease.renew
+    queued, seen = client.post(f"{URL}/copy", json={"to": f"file://{place}"}), threading.Event()
+
+    def renewed(of: Lease) -> LeaseStatus:
+        if (status := renew(of)) is LeaseStatus.CANCELLED:
+            seen.set()
+        return status
 
     def cancelled(storage: LocalStorage, path: str, content: bytes | Iterator[bytes]) -> None:
         write(storage, path, content)
         if path.endswith(MARKER):
             client.post(f"{API}/jobs/{queued.json()['job_id']}/cancel")
-            time.sleep(0.2)  # of heartbeats
+            assert seen.wait(60), "a heartbeat tells the job"
 
     with monkeypatch.context() as patched:
         patched.setattr(LocalStorage, "write", cancelled)
         patched.setattr(lease, "HEARTBEAT_SECONDS", 0.01)
+        patched.setattr(Lease, "renew", renewed)
         assert ended(workspace, client, queued)["state"] == "cancelled"
     assert [path.name for path in place.rglob("*.*")] == [MARKER]
     assert ended(workspace, client, client.post(f"{URL}/copy", json={"to": f"file://{place}"}))["state"] == "succeeded"

@@ -204,7 +204,7 @@ def test_a_body_that_does_not_come() -> None:
 
 def ask(port: int, request: bytes) -> bytes:
     """Speak HTTP by hand, and read until the server closes."""
-    with socket.create_connection((HERE, port), 5) as connection:
+    with socket.create_connection((HERE, port), 60) as connection:
         connection.sendall(request)
         return b"".join(iter(lambda: connection.recv(65536), b""))
 
@@ -260,8 +260,8 @@ def test_what_runs_is_answered_before_the_end(served: Served) -> None:
     with ThreadPoolExecutor(1) as pool:
         with serving(app, HERE, 0) as port:
             answer = pool.submit(httpx2.get, f"http://{HERE}:{port}/slow")
-            assert begun.wait(5)
-        assert answer.result(5).json() == "done"
+            assert begun.wait(60)
+        assert answer.result(60).json() == "done"
 
 
 def test_who_cannot_be_told_apart_is_not_let_in(served: Served) -> None:
