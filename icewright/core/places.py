@@ -33,9 +33,14 @@ class StorageRoot:
 
     def may_be(self, other: StorageRoot) -> bool:
         """Return whether both could be one store: only two buckets, or two kinds of storage, surely are not."""
+        if self.scheme != other.scheme:
+            return False
+        containers = [one.authority.partition("@") for one in (self, other)]
+        if self.scheme == "abfs" and not all(at for _, at, _ in containers):  # the configuration names the account
+            return containers[0][0] == containers[1][0]
         alias = any(one.authority.endswith(_ALIASES) or one.authority.startswith("arn:") for one in (self, other))
         unclear = self.scheme in HOSTS or alias
-        return self.scheme == other.scheme and (unclear or self.authority == other.authority)
+        return unclear or self.authority == other.authority
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +85,9 @@ def _place(spelling: Spelling, folder: str) -> Place:
     given, schemes = split(folder), dict(spelling.schemes)
     location = canonical(given)
     scheme = schemes.get(given.scheme, schemes.get(location.scheme, location.scheme))
-    # an account's files are opened by its name alone, so that the rest of its host tells no stores apart
-    authority = location.authority.partition(".")[0] if scheme == "abfs" else location.authority
+    authority = location.authority
+    if scheme == "abfs":  # opened by the account's name, so that the rest of its host tells no stores apart
+        authority = authority.partition(".")[0].removesuffix("-secondary")
     return Place(StorageRoot(scheme, dict(spelling.authorities).get(authority, authority)), directory_key(folder))
 
 

@@ -177,3 +177,22 @@ def test_a_path_that_climbs_out_of_the_location_lies_outside() -> None:
     metadata = replace(builders.metadata(), location="s3a://b/w/t")
     paths = pl.Series(["s3a://b/w/t/../u/data/f", "s3a://b/w/t/data/f", "s3a://b/w/t/x/../data/f"])
     assert outside_folders(paths, metadata, str) == ("s3a://b/w/t/../u/data",)
+
+
+@pytest.mark.parametrize(
+    ("owner", "path", "folder"),
+    [
+        ("s3a://b/w/t/metadata/1.json", "../u/data/f", "s3a://b/w/t/../u/data"),
+        ("s3a://b/w/t/metadata/1.json", "/w/u/data/f", "s3a://b/w/u/data"),
+        ("s3a://b/w/t/metadata/1.json", "s3://b/w/u/data/f", "s3://b/w/u/data"),
+        ("s3a://b/w/t/metadata/1.json", "data/f", ""),
+        ("s3a://b/w/t/metadata/1.json", "/w/t/data/f", ""),
+        ("file:/w/t/metadata/1.json", "../u/data/f", "file:/w/t/../u/data"),
+        ("file:/w/t/metadata/1.json", "/w/u/data/f", "/w/u/data"),
+    ],
+)
+def test_a_path_that_may_mean_several_files_claims_one(owner: str, path: str, folder: str) -> None:
+    """Of another table, a path without a bucket is one of its own bucket, and a relative one begins at its location."""
+    location = owner.partition("/metadata")[0]
+    metadata = replace(builders.metadata(), location=location, metadata_location=owner)
+    assert outside_folders(pl.Series([path]), metadata, str) == ((folder,) if folder else ())

@@ -19,6 +19,8 @@ from icewright.core.errors import (
     MetadataUnreadable,
     StorageUnavailable,
     TableNotFound,
+    TableReplaced,
+    UnsupportedTable,
 )
 from icewright.core.paths import directory_key
 from icewright.core.places import Spelling
@@ -437,6 +439,55 @@ def test_an_earlier_name_of_the_table_is_the_table() -> None:
     assert set(around.metadata_folders) == {"s3://lake/old/metadata", "s3://lake/new/metadata"}
     assert around.had_at_first(Spelling().place("s3://lake/old/data")) is False  # the new name never had it at first
     assert around.had_at_first(Spelling().place("s3://elsewhere")) is False
+
+
+@pytest.mark.parametrize(("uuid", "name"), [("", "guest"), ("guest", "twin")])
+def test_a_name_that_means_another_table_by_now_is_not_read_for_it(uuid: str, name: str) -> None:
+    """Two tables swap their names after the list was made: what the one reads is not told by the other."""
+    world = World()
+    world.pond.put(guest(uuid, replace(POND, name=name)))
+    (other,) = world.around(metadata()).others
+    world.pond.put(guest("swapped", replace(POND, name=name)))
+    if uuid:
+        with pytest.raises(TableReplaced):
+            world.registry.metadata_of(other)
+    else:  # it had no uuid, and has one now
+        assert world.registry.metadata_of(other).table_uuid == "swapped"
+
+
+class Hiding(Metastore):
+    """A catalog that does not list a table, and may not let it be loaded."""
+
+    error: IcewrightError | None = None
+
+    def load(self, ref: TableRef) -> TableMetadata:
+        """Return the table."""
+        if self.error is not None:
+            raise self.error
+        return super().load(ref)
+
+
+@pytest.mark.parametrize("error", [None, UnsupportedTable("403"), AccessDenied("x"), MetadataUnreadable("x")])
+def test_a_second_entry_that_is_not_listed_is_no_earlier_name(error: IcewrightError | None) -> None:
+    """As long as its catalog does not say that it is gone; nobody need ask for a table of another uuid."""
+    world, own = World(pond=Hiding("pond")), metadata()
+    world.pond.put(guest(own.table_uuid))
+    world.pond.put(guest("another", replace(POND, name="another"), "s3://pond/sales/another"))
+    world.lake.put(own)
+    world.around(own)
+    world.pond.stale = ()
+    cast("Hiding", world.pond).error = error
+    twin, *others = sorted(world.around(own).others, key=lambda other: other.registration.table_uuid != own.table_uuid)
+    assert [other.pointer for other in others] == [None]
+    assert (twin.pointer is None, twin.unlisted) == (error is not None, error is not None)
+    assert str(twin) == f"{POND}{' (which its catalog neither lists nor lets be read)' if error else ''}"
+    assert folders(twin) == {"/sales/guest/"}
+    world.pond.put(guest("made anew"))
+    if error is None:
+        assert [other.pointer for other in world.around(own).others] == [None]
+    cast("Hiding", world.pond).error = CatalogUnavailable("away", "pond")
+    with pytest.raises(CatalogUnavailable):
+        world.around(own)
 
 
 def test_tables_without_a_uuid_are_not_one_table() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from icewright.adapters.files import local
 from icewright.adapters.files.local import LocalStorage
-from icewright.core.errors import MetadataUnreadable, StorageUnavailable
+from icewright.core.errors import FolderMissing, MetadataUnreadable, StorageUnavailable
 
 STORAGE = LocalStorage()
 ODD = [
@@ -76,6 +76,9 @@ def test_what_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     with pytest.raises(StorageUnavailable, match="symbolic links"):
         STORAGE.read(f"file://{tmp_path}/loop")
+    with pytest.raises(FolderMissing, match="clock cannot be read"):
+        STORAGE.time(f"file://{tmp_path}/gone")
+    assert not (tmp_path / "gone").exists()
 
 
 @pytest.mark.cases(59)

@@ -16,7 +16,7 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform
 
 from icewright.app.demo.files import WrittenFile
-from icewright.core.errors import AccessDenied
+from icewright.core.errors import AccessDenied, FolderMissing
 from icewright.core.policy import Operation
 from icewright.core.runs import FileAction, JobState, OperationState
 from icewright.core.table import TableMetadata, TableRef
@@ -201,6 +201,26 @@ def test_a_clock_ahead_of_the_storages(workspace: Workspace, operation: Operatio
     assert refused.reason.endswith("[clock_skew]")
     assert (workspace.metadata(), workspace.files()) == (before, files)
     assert ahead(workspace, 0.9).run(operation, recovery_points__daily=30).state is OperationState.COMMITTED
+
+
+@pytest.mark.cases(112)
+def test_a_clock_ahead_of_the_storage_of_a_write_path(workspace: Workspace) -> None:
+    """Data may lie in another storage than the location, by whose clock a file of today is of last week."""
+    pool = workspace.home / "pool"
+    pool.mkdir()
+    workspace.table(write_data_path=f"file://{pool}", write_metadata_path=f"file://{workspace.home}/not/there/yet")
+    just_written = workspace.plant(pool, "staged.parquet", days=9)
+    now = workspace.clock.now()
+    clocks = {f"file://{pool}": now - timedelta(days=9)}
+
+    def time(folder: str) -> datetime:
+        if folder.endswith("yet"):
+            raise FolderMissing(folder)
+        return clocks.get(folder, now)
+
+    with_storage_time(workspace, time).refused(ORPHANS, "[clock_skew]", remove_orphans__max_delete_ratio=1)
+    clocks.clear()
+    with_storage_time(workspace, time).removes(just_written, remove_orphans__max_delete_ratio=1)
 
 
 @pytest.mark.cases(112)

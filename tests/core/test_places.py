@@ -27,6 +27,11 @@ PLAIN = Spelling()
         ("wasbs://c@one.blob.core.windows.net/t", "abfss://c@one.dfs.core.windows.net/", True, True),
         ("abfss://c@ONE.dfs.core.windows.net/t", "abfss://c@one.dfs.core.windows.net/", True, True),
         ("s3a://a:443/wh/t", "s3://a/wh", True, True),
+        ("abfss://c@one-secondary.dfs.core.windows.net/t", "abfss://c@one.dfs.core.windows.net/", True, True),
+        ("abfs://c/t", "abfss://c@one.dfs.core.windows.net/", False, True),  # the configuration names the account
+        ("abfs://c/t", "abfs://c/", True, True),
+        ("abfs://c/t", "abfss://d@one.dfs.core.windows.net/", False, False),
+        ("gs://c/t", "abfss://c@one.dfs.core.windows.net/", False, False),
         ("wasb://c@two.blob.core.windows.net/t", "abfss://c@one.dfs.core.windows.net/", False, False),
         ("file:/data/t", "file:///data", True, True),
         ("/data/t", "file://localhost/data", True, True),

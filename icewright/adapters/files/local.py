@@ -99,7 +99,7 @@ class LocalStorage:
     def time(self, location: str) -> datetime:
         """Return the file system's clock. A missing location is not created: its disk may be unmounted."""
         if not os.path.isdir(_local(location)):  # noqa: PTH112 - as above
-            raise StorageUnavailable(f"{location} is no folder: the storage's clock cannot be read there")
+            raise FolderMissing(f"{location} is no folder: the storage's clock cannot be read there")
         return time_by_probe(self, location)
 
     def canonical(self, folder: str) -> str:

@@ -18,6 +18,7 @@ from icewright.adapters.files.manifests import ManifestReader, listed
 from icewright.adapters.lru_cache import LRUCache
 from icewright.adapters.metadata.parsing import read_history
 from icewright.core.errors import MetadataUnreadable
+from icewright.core.paths import local_path, split
 from icewright.core.places import Spelling
 from icewright.core.restore import TableHistory
 from icewright.core.runs import FileAction
@@ -41,7 +42,7 @@ def outside_folders(paths: pl.Series, metadata: TableMetadata, canonical: Callab
 
     `canonical` resolves links: a link below the location may lead into another table's folder.
     """
-    folders = paths.str.extract(r"^(.*)/[^/]*$").drop_nulls().unique().sort()
+    folders = _located(paths, metadata).str.extract(r"^(.*)/[^/]*$").drop_nulls().unique().sort()
     real = {folder: canonical(folder) for folder in folders}
     own = [canonical(place).rstrip("/") + "/" for place in (metadata.location, *metadata.write_paths)]
     # nearly all files are spelt as the places are
@@ -53,6 +54,20 @@ def outside_folders(paths: pl.Series, metadata: TableMetadata, canonical: Callab
     places = [_SPELLING.place(place) for place in own]
     strange = [f for f in beyond if not any(_SPELLING.place(real[f]).within(place) for place in places)]
     return _merged_upwards(strange)
+
+
+def _located(paths: pl.Series, metadata: TableMetadata) -> pl.Series:
+    """Return the paths, relative ones from the table's location on, and those without a bucket in the table's own."""
+    given = split(metadata.metadata_location)
+    bucket = "" if local_path(metadata.metadata_location) is not None else f"{given.scheme}://{given.authority}"
+    path = pl.col("path")
+    below = pl.lit(f"{metadata.location.rstrip('/')}/") + path
+    whole = pl.when(path.str.contains(r"^[A-Za-z][A-Za-z0-9+.-]*:")).then(path)
+    return (
+        pl.DataFrame({"path": paths}, schema={"path": pl.String})
+        .select(whole.when(path.str.starts_with("/")).then(pl.lit(bucket) + path).otherwise(below))
+        .to_series()
+    )
 
 
 def _merged_upwards(folders: list[str]) -> tuple[str, ...]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from urllib.parse import unquote_plus
 
 import polars as pl
 
 from icewright.adapters.engines.service.reachable import Canonical
-from icewright.core.errors import AccessDenied, Refused
+from icewright.core.errors import AccessDenied, FolderMissing, Refused
 from icewright.core.paths import directory_key
 from icewright.core.table import WRITE_PATHS, TableMetadata
 
@@ -156,6 +157,20 @@ def in_time(
             "before the clocks agree",
             "clock_skew",
         )
+
+
+def roots_in_time(
+    metadata: TableMetadata,
+    roots: Iterable[str],
+    ours: datetime,
+    storage_time: Callable[[str], datetime],
+    *,
+    deletes: bool = True,
+) -> None:
+    """Raise `Refused` as `in_time` does, for any of the roots that are there: each may have a storage of its own."""
+    for root in roots:
+        with suppress(FolderMissing):
+            in_time(metadata, root, ours, storage_time, deletes=deletes)
 
 
 def no_flood(metadata: TableMetadata, orphans: int, listed: int, most: float, look: str = "") -> None:

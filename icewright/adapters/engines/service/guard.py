@@ -194,7 +194,11 @@ class DeletionGuard:
             return dict.fromkeys(files["path"], reason)
         try:
             metadata = self.registry.metadata_of(other)
-            if other.pointer is None and (newer := self._newer_versions(metadata)):
+            newer = self._newer_version(metadata)
+            if newer and other.pointer is not None:  # it may be the next commit, and have landed by now
+                metadata = self.registry.metadata_of(other)
+                newer = self._newer_version(metadata)
+            if newer:
                 return dict.fromkeys(files["path"], f"{newer} is a newer version of {other}, and may read them")
             free = sets.unreached(files, sets.reached(self.registry.files, metadata), self.registry.files.canonical)
         except FileMissing:
@@ -245,11 +249,15 @@ class DeletionGuard:
         places = (current.location, *current.write_paths, current.metadata_location.rpartition("/")[0])
         return not any(one.may_meet(self._place(place, surroundings)) for one in own_places for place in places)
 
-    def _newer_versions(self, last: TableMetadata) -> str:
-        """Return a version that an unnamed table came to after its last known one; blank when there is none."""
-        files = self.registry.files
-        strange = strange_metadata_beside(files, last)
-        return next((one.path for one in identify(last, strange, files.read, frozenset()).successors), "")
+    def _newer_version(self, last: TableMetadata) -> str:
+        """Return a version that another table came to after the one that its catalog names, or named last; or a blank.
+
+        A catalog that answers from a cache names an older one, and who took an unnamed table over writes newer ones.
+        """
+        registry = self.registry
+        strange = strange_metadata_beside(registry.files, last)
+        adopted = registry.registrations.adopted(last.table_uuid) if strange else frozenset[str]()
+        return next((one.path for one in identify(last, strange, registry.files.read, adopted).successors), "")
 
     def _is_deleted(self, other: Other, own: TableMetadata) -> bool:
         """Return whether no version of an unnamed table is left: an unseen catalog may name it, and write new ones."""

@@ -38,7 +38,7 @@ class TableProof:
     outside: bool = True  # whether files outside of all tables' places may be deleted, as the plan decided
     check: Callable[[], None] = lambda: None  # raises `LeaseLost` or `Cancelled`
     compared: pl.DataFrame | None = None  # manifests that are known to name none of the files
-    _at: str = ""  # the metadata file up to which `_free` was proved
+    _at: TableMetadata | None = None  # up to which `_free` was proved
     _free: pl.DataFrame | None = None  # the planned files that no metadata so far reaches
 
     def prove(self, planned: Sequence[FileAction]) -> Proved:
@@ -72,14 +72,14 @@ class TableProof:
         files, unreached = self.guard.registry.files, self._free
         if unreached is None:
             unreached = pl.DataFrame({"path": [file.path for file in self.planned]}, schema={"path": pl.String})
-        if current.metadata_location != self._at:
+        if current != self._at:  # a server may keep the name of the file
             manifests = sets.manifests_of(files, current.snapshots)
             unreached = sets.unreached(
                 unreached, sets.reached(files, current, manifests, self.compared), files.canonical
             )
             listed = manifests.select("path", "length")
             compared = listed if self.compared is None else pl.concat([self.compared.select("path", "length"), listed])
-            self.compared, self._free, self._at = compared.unique(), unreached, current.metadata_location
+            self.compared, self._free, self._at = compared.unique(), unreached, current
         return unreached
 
     def _same_table(self, current: TableMetadata) -> None:

@@ -23,6 +23,7 @@ from icewright.core.errors import (
     MetadataUnreadable,
     StorageUnavailable,
     TableNotFound,
+    TableReplaced,
     UnsupportedTable,
 )
 from icewright.core.paths import key
@@ -50,13 +51,13 @@ class Other:
     places: tuple[Place, ...]  # its own
     folders: tuple[Place, ...]  # of others, in which files of it lie
     problem: str = ""  # why its metadata could not be read
-    unlisted: bool = False  # its catalog is not configured any more, so that nobody here can tell whether it lives
+    unlisted: bool = False  # its catalog is not configured any more or does not tell, so that nobody knows if it lives
 
     def __str__(self) -> str:
         if self.is_dataset:
             return f"{self.registration.ref} (a table of another format at {', '.join(self.registration.places)})"
         if self.unlisted:
-            return f"{self.registration.ref} (whose catalog is not configured any more)"
+            return f"{self.registration.ref} ({self.problem or 'whose catalog is not configured any more'})"
         return f"{self.registration.ref}{'' if self.pointer else ' (which no catalog names any more)'}"
 
     @property
@@ -149,6 +150,8 @@ class TableRegistry:
         """
         registered = dict(recorded.registered)
         pointers, datasets = self._pointers(metadata, spelling, registered, recorded.failing)
+        left_out, unclear = self._left_out(metadata, {pointer.ref for pointer in pointers}, recorded)
+        pointers |= left_out
         keys = {(one.ref, one.metadata_location): one.key for one in registered.values()}
         unread = [p for p in pointers if (p.ref, p.metadata_location) not in keys and p.ref != metadata.ref]
         read, problems = self._read_all(unread, pointers, registered)
@@ -171,13 +174,14 @@ class TableRegistry:
             others_keys[p.ref, p.metadata_location]: p for p in pointers if (p.ref, p.metadata_location) in others_keys
         }
         surroundings = self._surroundings(metadata, spelling, registered, live, pointers, problems, recorded.adopted)
-        others = [self._dataset(dataset, spelling) for dataset in datasets]
-        return replace(surroundings, others=(*surroundings.others, *others))
 
-    def _dataset(self, dataset: Dataset, spelling: Spelling) -> Other:
-        places = tuple(self.place(folder, spelling) for folder in dataset.locations)
-        registration = Registration(dataset.ref, "", "", dataset.locations)
-        return Other(registration, dataset.ref.catalog, Pointer(dataset.ref, ""), places, ())
+        def other(one: Registration, pointer: Pointer | None, problem: str = "") -> Other:
+            places = tuple(self.place(folder, spelling) for folder in one.places)
+            return Other(one, one.ref.catalog, pointer, places, (), problem, unlisted=pointer is None)
+
+        others = [other(Registration(d.ref, "", "", d.locations), Pointer(d.ref, "")) for d in datasets]
+        others += [other(one, None, "which its catalog neither lists nor lets be read") for one in unclear]
+        return replace(surroundings, others=(*surroundings.others, *others))
 
     def metadata_of(self, other: Other) -> TableMetadata:
         """Return the newest metadata of another table. Passes on the errors of reading it."""
@@ -185,7 +189,10 @@ class TableRegistry:
             location = other.registration.metadata_location
             return parse(other.registration.ref, location, self.files.read(location))
         load = partial(_load, other.pointer, self.catalogs[other.via])
-        return self.calls.read(other.pointer.ref, load, self.calls.limits[other.via])
+        current = self.calls.read(other.pointer.ref, load, self.calls.limits[other.via])
+        if other.registration.table_uuid not in ("", current.table_uuid):
+            raise TableReplaced(f"{current.ref} has become the name of another table since it was listed")
+        return current
 
     def _pointers(
         self,
@@ -228,6 +235,31 @@ class TableRegistry:
             namesakes -= set(self.calls.ask(name, self.catalogs[name].pointers))
         renamed = {_with_own_name(p, neighbours[p]): neighbours[p] for p in namesakes}
         return {p: name for p, name in neighbours.items() if p not in namesakes} | renamed | configured, datasets
+
+    def _left_out(
+        self, metadata: TableMetadata, listed: Collection[TableRef], recorded: RecordedTables
+    ) -> tuple[dict[Pointer, str], list[Registration]]:
+        """Return other names of the table that a catalog loads and does not list, as one that loses a page does.
+
+        An entry that is listed no more is else the table's name before it was renamed. Those of which the catalog does
+        not tell whether they are gone come second.
+        """
+        found: dict[Pointer, str] = {}
+        unclear: list[Registration] = []
+        for (ref, table_uuid), one in recorded.registered.items() if metadata.table_uuid else ():
+            name = ref.catalog
+            if table_uuid != metadata.table_uuid or ref == metadata.ref or ref in listed or name not in self.catalogs:
+                continue
+            try:
+                twin = self.calls.read(ref, partial(self.catalogs[name].load, ref), self.calls.limits[name])
+            except TableNotFound:
+                continue
+            except (MetadataUnreadable, UnsupportedTable, AccessDenied):
+                unclear.append(one)
+                continue
+            if twin.table_uuid == table_uuid:
+                found[Pointer(ref, twin.metadata_location)] = name
+        return found, unclear
 
     def _failure(self, name: str) -> str | None:
         """Return why a catalog is known not to answer by now."""

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from icewright.adapters.engines.service import reachable as sets
 from icewright.adapters.engines.service.deletion import Deletion, DeletionResult
-from icewright.adapters.engines.service.doubts import Doubts, in_time, no_flood
+from icewright.adapters.engines.service.doubts import Doubts, no_flood, roots_in_time
 from icewright.adapters.engines.service.guard import DeletionGuard, Judgement
 from icewright.adapters.engines.service.listing import (
     ORPHAN,
@@ -140,7 +140,7 @@ class RemoveOrphansInService:
         doubts = Doubts(base, adopted) if automatic and step.mode != "report" else None
         if doubts is not None and (moved := self.guard.moved(roots, surroundings)):
             raise doubts.moved(moved)
-        in_time(base, base.location, clock.now(), self.storage_time, deletes=step.mode != "report")
+        roots_in_time(base, roots, clock.now(), self.storage_time, deletes=step.mode != "report")
         invalid_names: list[str] = []
         with closing(LocationListing(base, step.older_than, files.canonical)) as listing, WorkerThreads(1) as meanwhile:
             early = meanwhile.submit(self._reached, base, step)

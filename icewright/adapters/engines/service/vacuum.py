@@ -17,7 +17,7 @@ import polars as pl
 
 from icewright.adapters.engines.service import reachable as sets
 from icewright.adapters.engines.service.deletion import Deletion, DeletionResult, Proved
-from icewright.adapters.engines.service.doubts import Doubts, in_time, no_flood
+from icewright.adapters.engines.service.doubts import Doubts, no_flood, roots_in_time
 from icewright.adapters.engines.service.guard import DeletionGuard, Judgement
 from icewright.adapters.engines.service.listing import ORPHAN, LocationListing, hashed
 from icewright.adapters.engines.service.nessie_live import NessieLiveSet, NessieReachability
@@ -168,7 +168,7 @@ class BranchVacuum:
         doubts = Doubts(base, surroundings.adopted, by_age=False) if work.automatic else None
         if doubts is not None and (moved := self.guard.moved(roots, surroundings)):
             raise doubts.moved(moved)
-        in_time(base, base.location, started, self.storage_time)
+        roots_in_time(base, roots, started, self.storage_time)
         with closing(LocationListing(base, started - work.survey.policy.grace, files.canonical)) as listing:
             for root in roots:
                 listing.add_all(root, files.listing(root))
