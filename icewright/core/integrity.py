@@ -13,13 +13,14 @@ from typing import Any
 from icewright.core.table import MAIN, RefKind, Snapshot, TableMetadata, TableRef, columns
 from icewright.core.writer_state import summary_number
 
-_NUMBERED = {
-    "snapshots": "snapshot-id",
-    "schemas": "schema-id",
-    "partition-specs": "spec-id",
-    "sort-orders": "order-id",
+_NUMBERED = {  # lists, the number of each item, and which of them is in use
+    "snapshots": ("snapshot-id", "current-snapshot-id"),
+    "schemas": ("schema-id", "current-schema-id"),
+    "partition-specs": ("spec-id", "default-spec-id"),
+    "sort-orders": ("order-id", "default-sort-order-id"),
 }
 _RESERVED = 2**31 - 201  # column ids above are Iceberg's own
+_NO_SNAPSHOT = -1  # how older writers say that a table has none
 _CLOCK_SKEW_MS = 60_000  # by which Iceberg's library lets logs go back
 
 
@@ -202,10 +203,13 @@ def _wrong_logs(metadata: TableMetadata, document: Mapping[str, Any]) -> Iterato
 
 def _refused(metadata: TableMetadata, document: Mapping[str, Any]) -> Iterator[_Finding]:
     """Yield that for which Iceberg's library does not load the table, or reads none of its files."""
-    for names, number in _NUMBERED.items():
-        for twice, times in Counter(one[number] for one in document.get(names) or () if number in one).items():
+    for names, (number, chosen) in _NUMBERED.items():
+        numbers = Counter(one[number] for one in document.get(names) or () if number in one)
+        for twice, times in numbers.items():
             if times > 1:
                 yield FileFaultKind.DUPLICATE, f"it has {times} {names} of the {number} {twice}", metadata.by_id
+        if (current := document.get(chosen)) not in (None, _NO_SNAPSHOT, *numbers) and numbers:
+            yield FileFaultKind.WRONG_FIELDS, f"its {chosen} is {current}, and it has no such {number}", metadata.by_id
     for schema in document.get("schemas") or (metadata.schema,):
         found = [(number, ".".join(path)) for number, path, _ in columns(schema)]
         counted = Counter(f"id {number}" for number, _ in found) + Counter(f"name {name}" for _, name in found)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from icewright.adapters.engines.checking import _Rows
-from icewright.adapters.engines.service.entry_faults import ContentFile
+from icewright.adapters.engines.service.content_file import ContentFile
 from icewright.core.errors import EngineUnavailable
 from icewright.core.integrity import FileFaultKind
 

@@ -87,6 +87,22 @@ def test_random_histories(tmp_path: Path, block: int, in_front: bool) -> None:
     holds()
 
 
+def test_a_list_of_neither_data_nor_deletes_is_unreadable(tmp_path: Path) -> None:
+    """Deletes that nobody applies would let rows come back; the list is named."""
+    path = tmp_path / "list.avro"
+    fields: list[Row] = [
+        {"name": "manifest_path", "type": "string", "field-id": 500},
+        {"name": "manifest_length", "type": "long", "field-id": 501},
+        {"name": "partition_spec_id", "type": "int", "field-id": 502},
+        {"name": "content", "type": "int", "field-id": 517},
+    ]
+    schema = fastavro.parse_schema({"type": "record", "name": "listed", "fields": fields})
+    with path.open("wb") as out:
+        fastavro.writer(out, schema, [{**row(1), "content": 2}])
+    with pytest.raises(MetadataUnreadable, match=r"list\.avro.*neither of data nor of deletes"):
+        read_lists(LocalStorage(), {str(path): None})
+
+
 def test_bytes_that_only_look_like_the_list_before(tmp_path: Path) -> None:
     """A list whose last bytes are those of the list before, inside a value of its own, is read as what it is."""
     before = [row(1)]

@@ -10,8 +10,9 @@ import pyarrow.orc
 import pyarrow.parquet as pq
 import pytest
 
+from icewright.adapters.engines.arrow.deletes import DELETED_PATH
 from icewright.adapters.engines.service.content_faults import ColumnContent, column_faults
-from icewright.adapters.engines.service.entry_faults import ContentFile
+from icewright.adapters.engines.service.content_file import ContentFile
 from icewright.app.demo.files import WrittenFile
 from icewright.core.alerts import AlertRule
 from icewright.core.integrity import CheckLevel, FileFaultKind
@@ -129,6 +130,16 @@ def test_an_upper_bound_that_was_cut_has_to_be_raised() -> None:
 
     assert found(b"n" * 31 + b"o", b"n" * 15 + b"o") == found(b"n" * 31 + b"o", b"n" * 32) == []
     assert found(b"n" * 31 + b"o", b"n" * 16) == [FileFaultKind.WRONG_BOUNDS]
+
+
+def test_deletes_of_one_data_file_are_of_that_file() -> None:
+    """Readers look for them at the file that their entry names, and nowhere else."""
+    one = ContentFile("m.avro", 0, 1, 1, {101: "PARQUET", 102: {}, 134: 1, 143: "b.parquet"})
+
+    def found(path: bytes) -> list[FileFaultKind]:
+        return [kind for kind, _ in column_faults(one, {DELETED_PATH: ColumnContent(1, 0, path, path, True)}, {}, None)]
+
+    assert (found(b"b.parquet"), found(b"c.parquet")) == ([], [FileFaultKind.WRONG_BOUNDS])
 
 
 def _damaged(path: Path) -> None:

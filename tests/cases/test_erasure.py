@@ -22,7 +22,8 @@ from icewright.core.recovery import RecoveryPoint
 from icewright.core.table import TableMetadata, TableRef
 from icewright.flow.erase import certificate, certified, erase, signature
 from tests.cases.conftest import ground, workspace
-from tests.cases.workspace import EXPIRE, NAME, Workspace, edit, ref
+from tests.cases.test_integrity import DEEPER_FAULTS
+from tests.cases.workspace import BY_PART, EXPIRE, NAME, Workspace, edit, ref
 
 pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
 
@@ -103,6 +104,17 @@ def test_rows_that_main_shows_are_not_deleted(workspace: Workspace) -> None:
     # p0's file is in an old snapshot, and its entry in the manifest that took it out
     assert [(step.place, step.rows) for step in result.steps] == [(RowPlace.LIVE, 1), (RowPlace.SNAPSHOT, 2)]
     assert result.job is None
+
+
+def test_what_cannot_be_read_is_no_proof(workspace: Workspace) -> None:
+    """Files whose names are not known may have the rows: there is no certificate."""
+    folder = workspace.table(spec=BY_PART)
+    assert find(workspace, "part = 'zoe'").is_clean
+    DEEPER_FAULTS["an entry has a status that there is not"][1](folder)
+    (unread,) = find(workspace, "part = 'zoe'").unread
+    assert unread.endswith(".avro")
+    edit(workspace.metadata_file(), lambda document: document.pop("last-partition-id"))
+    assert list(find(workspace, "part = 'zoe'").unread) == [workspace.metadata().metadata_location]
 
 
 def test_a_paused_table_is_left_alone(workspace: Workspace) -> None:

@@ -288,6 +288,34 @@ DEEPER_FAULTS: dict[str, tuple[CheckLevel, Callable[[Path], None], FileFaultKind
         changed_row(setting("partitions", _bounds(b"aaa"))),
         KIND.WRONG_BOUNDS,
     ),
+    "a list has no bounds of a partition": (
+        AT_ENTRIES,
+        changed_row(lambda row: row["partitions"][0].update(upper_bound=None)),
+        KIND.WRONG_BOUNDS,
+    ),
+    "a list has no summaries of partitions": (AT_ENTRIES, changed_row(setting("partitions", [])), KIND.WRONG_BOUNDS),
+    "a manifest has a key in a plain table": (AT_ENTRIES, changed_row(setting("key_metadata", b"k")), KIND.UNREADABLE),
+    "an entry has a status that there is not": (
+        AT_ENTRIES,
+        changed_entry(lambda entry: entry.update(status=7)),
+        KIND.UNREADABLE,
+    ),
+    "a bound is cut": (AT_FOOTERS, changed_entry(_bound("lower_bounds", b"\x01")), KIND.WRONG_BOUNDS),
+    "all values are NaN, with a bound": (
+        AT_FOOTERS,
+        changed_entry(setting("nan_value_counts", [{"key": 1, "value": 1}])),
+        KIND.WRONG_COUNT,
+    ),
+    "the current schema is gone": (
+        AT_ENTRIES,
+        _metadata(lambda document: document.update({"current-schema-id": 7})),
+        KIND.WRONG_FIELDS,
+    ),
+    "a column is of a type that there is not": (
+        AT_ENTRIES,
+        _metadata(lambda document: document["schemas"][0]["fields"][1].update(type="text")),
+        KIND.UNREADABLE,
+    ),
     "a list names a manifest twice": (AT_ENTRIES, _twice, KIND.DUPLICATE),
     "an entry's rows are miscounted": (
         AT_FOOTERS,
@@ -444,7 +472,12 @@ DEEPER_FAULTS: dict[str, tuple[CheckLevel, Callable[[Path], None], FileFaultKind
     ),
     "statistics are of a column that never was": (
         AT_ENTRIES,
-        _statistics("statistics", b"", 0, [{"type": "apache-datasketches-theta-v1", "fields": [99]}]),
+        _statistics(
+            "statistics",
+            b"",
+            0,
+            [{"type": "apache-datasketches-theta-v1", "fields": [99], "snapshot-id": 1, "sequence-number": 1}],
+        ),
         KIND.WRONG_FIELDS,
     ),
     "two columns have one id": (

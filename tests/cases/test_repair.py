@@ -35,6 +35,10 @@ CORRECTED = (
     "an upper bound is too low",
     "nulls are miscounted",
     "a split offset is inside a row group",
+    "a list has no bounds of a partition",
+    "a list has no summaries of partitions",
+    "a bound is cut",
+    "all values are NaN, with a bound",
 )
 
 

@@ -101,14 +101,18 @@ def test_spark_reads_rows_as_the_service_does(bench: Bench, new_name: Callable[[
     beyond = pa.array([position + 7 for position in positions])
     pq.write_table(table.set_column(1, table.schema.field(1), beyond), deletes)
 
-    def grown(entries: list[Any]) -> None:
+    def grown(entries: list[Any], **more: None) -> None:
         for entry in entries:
             if entry["data_file"]["file_path"].endswith(deletes.name):
-                entry["data_file"]["file_size_in_bytes"] = deletes.stat().st_size
+                entry["data_file"].update(file_size_in_bytes=deletes.stat().st_size, **more)
 
-    for manifest in bench.sql(f"SELECT path FROM {quoted}.manifests WHERE content = 1"):  # noqa: S608 - quoted
-        folder = bench.folder(name) / "metadata"
-        tamper_manifest(folder, folder / manifest["path"].rsplit("/", 1)[1], grown)
+    manifests = bench.sql(f"SELECT path FROM {quoted}.manifests WHERE content = 1")  # noqa: S608 - quoted
+    for change in (grown, partial(grown, lower_bounds=None, upper_bounds=None)):
+        for manifest in manifests:
+            folder = bench.folder(name) / "metadata"
+            tamper_manifest(folder, folder / manifest["path"].rsplit("/", 1)[1], change)
+        kinds = {fault.kind for fault in bench.app.runtime.engine.check(bench.ref(name), CheckLevel.FOOTERS).faults}
+        assert kinds == ({FileFaultKind.WRONG_BOUNDS} if change is grown else set())
     damaged = max(path for path in bench.folder(name).rglob("*.parquet") if "deletes" not in path.name)
     content = bytearray(damaged.read_bytes())
     content[4:60] = b"\xff" * 56

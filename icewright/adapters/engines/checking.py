@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from icewright.adapters.engines.arrow.opening import service_opener
-from icewright.adapters.engines.service.entry_faults import ContentFile
+from icewright.adapters.engines.service.content_file import ContentFile
 from icewright.adapters.engines.service.integrity import IntegrityCheck
 from icewright.adapters.engines.service.row_faults import Answer, RowCheck
 from icewright.adapters.engines.spark.engine import SparkEngine

@@ -74,7 +74,10 @@ def read_list(storage: Storage, path: str) -> pl.DataFrame:
 
 def _rows(schema: bytes, records: int, body: bytes) -> pl.DataFrame:
     raw = avro.read(schema, records, body, [number for number, _ in _FIELDS.values()], _REQUIRED)
-    return raw.select(pl.col(str(number)).cast(kind).alias(name) for name, (number, kind) in _FIELDS.items())
+    rows = raw.select(pl.col(str(number)).cast(kind).alias(name) for name, (number, kind) in _FIELDS.items())
+    if not rows["content"].is_between(0, 1).all():
+        raise ValueError("it names a manifest neither of data nor of deletes")
+    return rows
 
 
 def _distinct(frames: Iterable[pl.DataFrame]) -> pl.DataFrame:

@@ -205,9 +205,9 @@ class ManifestReader:
             with readable(m.path for m, _ in group):
                 body, records = avro.joined(c for _, c in group), sum(c.records for _, c in group)
                 raw = avro.read(schema, records, body, (_STATUS, _PATH, _BYTES, _CONTENT, _FORMAT), _REQUIRED)
-            numbers = _numbers((number_of[m.path], c.records) for m, c in group)
-            live = raw.with_columns(numbers).filter(pl.col(str(_STATUS)) != DELETED)
-            frames.append(live.select(_path(), _bytes(), _content(), _format(), "manifest"))
+                numbers = _numbers((number_of[m.path], c.records) for m, c in group)
+                live = raw.with_columns(numbers).filter(pl.col(str(_STATUS)) != DELETED)
+                frames.append(live.select(_path(), _bytes(), _content(), _format(), "manifest"))
         return pl.concat(frames, rechunk=True)
 
     def _by_schema(

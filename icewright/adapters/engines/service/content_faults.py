@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import struct
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from icewright.adapters.engines.arrow.deletes import vector_positions
+from icewright.adapters.engines.arrow.deletes import DELETED_PATH, vector_positions
 from icewright.adapters.engines.arrow.resolve import field_id
-from icewright.adapters.engines.service.entry_faults import ContentFile
+from icewright.adapters.engines.service.content_file import ContentFile
 from icewright.adapters.engines.service.footers import MAGIC, parquet_footer, puffin_blobs
-from icewright.adapters.engines.service.partition_bounds import bound_value
+from icewright.adapters.engines.service.partition_bounds import bound_value, is_bound
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.integrity import FileFaultKind
 from icewright.core.table import PartitionSpec
@@ -64,13 +65,15 @@ def check_content(
             return list(_vector_faults(files, one, records))
     if (magic := MAGIC.get(one.format)) and files.read_range(one.path, 0, len(magic)) != magic:
         raise MetadataUnreadable(f"{one.path} does not begin as {one.format} files do")
-    return []
+    return list(column_faults(one, {}, types, specs.get(one.spec_id)))
 
 
 def corrected(
     files: TableFiles, one: ContentFile, types: Mapping[int, Any], specs: Mapping[int, PartitionSpec]
 ) -> Mapping[int, Any]:
     """Return the values of a Parquet file's entry with the counts of its footer, and without bounds that are wrong."""
+    if one.format != "PARQUET":
+        raise MetadataUnreadable(f"what {one.path} has cannot be proved: of {one.format} files no footer is read")
     return _parquet_file(files, one, types, specs).corrected()
 
 
@@ -120,6 +123,9 @@ class ColumnContent:
     sample: tuple[Any, ...] = ()  # more of its values
 
 
+_UNMEASURED = ColumnContent(0, None, None, None, is_exact=False)
+
+
 @dataclass(frozen=True)
 class _ParquetFile:
     """A Parquet file's footer beside its entry."""
@@ -159,7 +165,9 @@ class _ParquetFile:
             new[132] = None
         lower, upper = self.one.mapped(125), self.one.mapped(128)
         wrong = {
-            n for n, column in measured.items() if any(_outside(self.types[n], n, column, lower.get(n), upper.get(n)))
+            n
+            for n in _bounded(self.one, self.types)
+            if any(_outside(self.types[n], n, measured.get(n, _UNMEASURED), lower.get(n), upper.get(n)))
         }
         for field, actual in (
             (109, {number: column.values for number, column in measured.items()}),
@@ -167,8 +175,11 @@ class _ParquetFile:
         ):
             stated = new.get(field)
             new[field] = stated and [{**pair, "value": actual.get(pair["key"], pair["value"])} for pair in stated]
-        for field in (125, 128):
-            new[field] = new.get(field) and [pair for pair in new[field] if pair["key"] not in wrong]
+        if any(_beside(self.one, measured)):
+            new[143] = None
+        contradicted = _contradictions(replace(self.one, values=new)).keys()
+        for field, dropped in (125, wrong), (128, wrong), (137, contradicted):
+            new[field] = new.get(field) and [pair for pair in new[field] if pair["key"] not in dropped]
         return new
 
     @cached_property
@@ -237,14 +248,50 @@ def column_faults(
                     FileFaultKind.WRONG_COUNT,
                     f"column {number} has {actual} {what}, and its entry says {stated[number]}",
                 )
+    for number, contradiction in _contradictions(one).items():
+        yield FileFaultKind.WRONG_COUNT, f"column {number} has {contradiction} by its entry"
+    for number in _bounded(one, types):
+        column = columns.get(number, _UNMEASURED)
         yield from _outside(types[number], number, column, lower.get(number), upper.get(number))
+    if any(_beside(one, columns)):
+        detail = f"it deletes rows of other files than {one.referenced}, which its entry names alone"
+        yield FileFaultKind.WRONG_BOUNDS, detail
     yield from _wrong_partition(one, columns, types, spec)
+
+
+def _beside(one: ContentFile, columns: Mapping[int, ColumnContent]) -> Iterator[Fault]:
+    """Yield where position deletes name other data files than the one of their entry."""
+    path = one.referenced.encode()
+    if path and not one.is_vector:
+        yield from _outside("string", DELETED_PATH, columns.get(DELETED_PATH, _UNMEASURED), path, path)
+
+
+def _contradictions(one: ContentFile) -> Mapping[int, str]:
+    """Return the columns whose counts contradict one another or their bounds."""
+    values, nulls, nans, lower = map(one.mapped, (109, 110, 137, 125))
+    found = {}
+    for number, total in values.items():
+        numbers, bound = total - nulls.get(number, 0) - nans.get(number, 0), lower.get(number)
+        if numbers < 0:
+            found[number] = "fewer values than nulls and NaN"
+        elif not numbers and nans.get(number) and bound and not math.isnan(bound_value("double", bound)):
+            found[number] = "nothing but NaN, and a bound"
+    return found
+
+
+def _bounded(one: ContentFile, types: Mapping[int, Any]) -> list[int]:
+    """Return the columns of simple types of which the entry has bounds."""
+    bounded = one.mapped(125).keys() | one.mapped(128).keys()
+    return sorted(number for number in bounded if isinstance(types.get(number), str))
 
 
 def _outside(
     kind: str, number: int, column: ColumnContent, lower: bytes | None, upper: bytes | None
 ) -> Iterator[Fault]:
     """Compare the entry's bounds with the column's: a file whose rows lie outside of them is skipped by readers."""
+    if any(bound is not None and not is_bound(kind, bound) for bound in (lower, upper)):
+        yield FileFaultKind.WRONG_BOUNDS, f"column {number} has a bound that is no {kind}"
+        return
     if lower is not None and upper is not None and is_ordered(kind):
         low, high = bound_value(kind, lower), bound_value(kind, upper)
         if low > high:

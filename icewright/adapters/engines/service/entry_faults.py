@@ -17,6 +17,8 @@ import msgspec
 
 from icewright.adapters.engines.arrow.deletes import DELETED_PATH, DELETED_POSITION
 from icewright.adapters.engines.service.avro_records import decoded, names_by_id, plain_schema, readable
+from icewright.adapters.engines.service.content_file import ContentFile
+from icewright.adapters.engines.service.footers import MAGIC
 from icewright.adapters.engines.service.manifest_files import (
     ADDED,
     DATA,
@@ -31,6 +33,7 @@ from icewright.adapters.engines.service.manifest_list_files import read_list
 from icewright.adapters.engines.service.partition_bounds import partition_fields, uncovered
 from icewright.adapters.engines.service.reachable import CONTENT_KINDS
 from icewright.adapters.metadata.document import text_of
+from icewright.adapters.metadata.shape import malformed
 from icewright.core.avro_values import Schema
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.integrity import FileFault, FileFaultKind, metadata_faults
@@ -44,77 +47,11 @@ _COUNTS = {
     EXISTING: (505, 513),
     DELETED: (506, 514),
 }  # files and rows in a list's row, by the entry's status
+_FORMATS = {"PARQUET", "PUFFIN", *MAGIC}
 # what some writers name without an id
 _ALIASES = {504: "added_files_count", 505: "existing_files_count", 506: "deleted_files_count"}
 
 Row = Mapping[int, Any]  # of a manifest list, by field id
-
-
-@dataclass(frozen=True)
-class ContentFile:
-    """A data or delete file as its entry describes it; `values` are as they are stored, by field id."""
-
-    manifest: str
-    spec_id: int
-    status: int
-    sequence: int
-    values: Mapping[int, Any]
-    file_sequence: int | None = None  # of the snapshot that added the file, where the entry says it or inherits it
-    snapshot_id: int | None = None  # of the snapshot that added or took out the file; None: its manifest's
-
-    @property
-    def path(self) -> str:
-        """Return the full path of the file."""
-        return str(self.values[100])
-
-    @property
-    def content(self) -> int:
-        """Return whether it holds data, position deletes or equality deletes."""
-        return int(self.values.get(134) or DATA)
-
-    @property
-    def partition(self) -> tuple[Any, ...]:
-        """Return the values of the partition tuple."""
-        return tuple(self.values[102].values())
-
-    @property
-    def format(self) -> str:
-        """Return the file format in capitals."""
-        return str(self.values[101]).upper()
-
-    @property
-    def records(self) -> int:
-        """Return the number of rows, or of positions of a deletion vector."""
-        return int(self.values[103])
-
-    @property
-    def is_encrypted(self) -> bool:
-        """Return whether the file can be read with its key alone."""
-        return self.values.get(131) is not None
-
-    @property
-    def bytes(self) -> int:
-        """Return the length of the file."""
-        return int(self.values[104])
-
-    @property
-    def is_vector(self) -> bool:
-        """Return whether it is a deletion vector, of which a file may hold several."""
-        return self.format == "PUFFIN"
-
-    @property
-    def referenced(self) -> str:
-        """Return the one data file that a deletion vector applies to; empty for other files."""
-        return str(self.values.get(143) or "")
-
-    @property
-    def kind(self) -> str:
-        """Return what the file is, in words."""
-        return "deletion vectors" if self.is_vector else CONTENT_KINDS[self.content]
-
-    def mapped(self, field_id: int) -> Mapping[int, Any]:
-        """Return counts or bounds by column id; empty where there are none."""
-        return {pair["key"]: pair["value"] for pair in self.values.get(field_id) or ()}
 
 
 @dataclass
@@ -143,8 +80,9 @@ class EntryFaults:
 
     @cached_property
     def types(self) -> Mapping[int, Any]:
-        """Return the type of each column of any schema, by its id; the current schema's where it has the column."""
-        return {number: kind for schema in reversed(self.schemas) for number, _, kind in columns(schema)}
+        """Return the type of each column of any schema or of position deletes; the current schema's where it has it."""
+        of_tables = {number: kind for schema in reversed(self.schemas) for number, _, kind in columns(schema)}
+        return {DELETED_PATH: "string", DELETED_POSITION: "long", **of_tables}
 
     @property
     def schemas(self) -> Sequence[Mapping[str, Any]]:
@@ -156,6 +94,11 @@ class EntryFaults:
 
         With `gone`, yield also the entries of files that a manifest's snapshot took out.
         """
+        if (why := malformed(self.document)) is not None:
+            path, concerned = self.metadata.metadata_location, tuple(self.metadata.by_id)
+            detail = f"Iceberg's library refuses to load it: {why}"
+            self.faults.append(FileFault(FileFaultKind.UNREADABLE, "metadata", path, detail, concerned))
+            return
         for snapshot in self.metadata.snapshots:
             self._check_list(snapshot)
         for path in list(self._snapshots):
@@ -163,7 +106,8 @@ class EntryFaults:
                 continue
             try:
                 entries, partition = self.read(path)
-            except MetadataUnreadable:
+            except MetadataUnreadable as error:
+                self._found(FileFaultKind.UNREADABLE, "manifest", path, str(error))
                 continue
             live = [one for one in entries if one.status != DELETED]
             for row in self._rows[path].values():
@@ -214,7 +158,8 @@ class EntryFaults:
             self._found(FileFaultKind.WRONG_SEQUENCE, "manifest list", path, detail, snapshot_id)
         try:
             listed = read_list(self.files, path, self.metadata.format_version)
-        except MetadataUnreadable:
+        except MetadataUnreadable as error:
+            self._found(FileFaultKind.UNREADABLE, "manifest list", path, str(error), snapshot_id)
             return
         names = _ALIASES | dict(listed.names)
         rows = [{number: record[name] for number, name in names.items() if name in record} for record in listed.records]
@@ -253,9 +198,12 @@ class EntryFaults:
                     file = CONTENT_KINDS[int(values.get(134) or DATA)]
                     self._found(FileFaultKind.WRONG_SEQUENCE, file, str(values[100]), detail, self.concern(path))
                 added = inherited if record[names[0]] == ADDED else record.get(names.get(4, ""))
-                entries.append(
-                    ContentFile(path, spec_id, record[names[0]], sequence, values, added, record.get(names.get(1, "")))
+                one = ContentFile(
+                    path, spec_id, record[names[0]], sequence, values, added, record.get(names.get(1, ""))
                 )
+                if one.status not in _COUNTS or one.content not in CONTENT_KINDS or one.format not in _FORMATS:
+                    raise ValueError(f"its entry of {one.path} has a status, content or format that there is not")
+                entries.append(one)
             return entries, partition_schema(data_file)
 
     def _sequence(self, path: str) -> int:
@@ -275,6 +223,8 @@ class EntryFaults:
             for field_id, count in (files_id, len(chosen)), (rows_id, sum(one.records for one in chosen)):
                 if row.get(field_id) not in (None, count):
                     found(FileFaultKind.WRONG_COUNT, f"field {field_id} of its list says {row[field_id]}, not {count}")
+        if row.get(519) is not None and not self._is_encrypted:
+            found(FileFaultKind.UNREADABLE, "its list has a key of it, and the table is not encrypted")
         for kind, detail in self._wrong_identity(row, entries, partition):
             found(kind, detail)
         for detail in uncovered(partition_fields(partition), row.get(507), {one.partition for one in live}):
@@ -329,7 +279,7 @@ class EntryFaults:
             if (order := one.values.get(140)) not in (None, 0, *self._orders):
                 detail = f"its entry names the sort order {order}, which the table has not"
                 self._found(FileFaultKind.WRONG_ORDER, one.kind, one.path, detail, self.concern(path))
-            if one.is_encrypted and "encryption.key-id" not in self.metadata.properties:
+            if one.is_encrypted and not self._is_encrypted:
                 detail = "its entry has a key, and the table is not encrypted"
                 self._found(FileFaultKind.UNREADABLE, one.kind, one.path, detail, self.concern(path))
             if one.content == EQUALITY_DELETES:
@@ -339,6 +289,10 @@ class EntryFaults:
                     self._found(FileFaultKind.WRONG_FIELDS, one.kind, one.path, detail, self.concern(path))
 
         self._note_row_ids(path, live)
+
+    @property
+    def _is_encrypted(self) -> bool:
+        return "encryption.key-id" in self.metadata.properties
 
     @cached_property
     def _orders(self) -> tuple[int, ...]:

@@ -19,7 +19,8 @@ from typing import TypeVar
 import polars as pl
 
 from icewright.adapters.engines.service.content_faults import check_content
-from icewright.adapters.engines.service.entry_faults import ContentFile, EntryFaults
+from icewright.adapters.engines.service.content_file import ContentFile
+from icewright.adapters.engines.service.entry_faults import EntryFaults
 from icewright.adapters.engines.service.footers import check_statistics
 from icewright.adapters.engines.service.listing import hashed
 from icewright.adapters.engines.service.manifest_files import DATA
@@ -96,7 +97,9 @@ class IntegrityCheck:
         if self.level.includes(CheckLevel.ENTRIES):
             broken, entries = {fault.path for fault in faults}, self._entries()
             contents = self._contents(entries, broken)
-            deeper = set(entries.faults)
+            deeper = {
+                one for one in entries.faults if one.kind is not FileFaultKind.UNREADABLE or one.path not in broken
+            }
             if self.level.includes(CheckLevel.FOOTERS):
                 deeper.update(self._footer_faults(entries, contents), self._statistics_faults(entries, broken))
             if self.read_rows is not None and self.level.includes(CheckLevel.ROWS):

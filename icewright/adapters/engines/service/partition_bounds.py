@@ -9,6 +9,14 @@ from typing import Any
 from icewright.adapters.engines.service.avro_records import Record
 from icewright.core.avro_values import Schema
 
+_WIDTHS = {  # bytes of bounds, by type
+    "boolean": (1,),
+    "uuid": (16,),
+    "time": (8,),
+    **dict.fromkeys(("int", "date", "float"), (4,)),
+    **dict.fromkeys(("long", "double", "timestamp", "timestamptz"), (4, 8)),
+}
+
 
 def partition_fields(partition: Schema) -> list[dict[str, Any]]:
     """Return the partition fields with their types, named types looked up."""
@@ -83,19 +91,32 @@ def uncovered(
 
     UUIDs are not compared, as Iceberg's libraries differ in how they order them.
     """
-    if not listed or not tuples:
+    if listed is None or not tuples:
         return
+    if len(listed) < len(fields):
+        yield f"its list has summaries of {len(listed)} partition fields, and its entries have {len(fields)}"
     for one, actual, summary in zip(fields, summaries(fields, tuples), listed, strict=False):
         name, kind = one["name"], one["type"]
         if actual["contains_null"] and not summary["contains_null"]:
             yield f"its list says that no partition has null in {name}"
         bounds = [(summary[which], actual[which]) for which in ("lower_bound", "upper_bound")]
         type_name = "decimal" if kind.get("logicalType") == "decimal" else kind["type"]
-        if kind.get("logicalType") == "uuid" or any(value is None for pair in bounds for value in pair):
+        if actual["lower_bound"] is None:
+            continue
+        if any(stated is None or not is_bound(type_name, stated) for stated, _ in bounds):
+            yield f"its list has no bounds of {name} that can be read, and its partitions have values"
+            continue
+        if kind.get("logicalType") == "uuid":
             continue
         (low, least), (high, most) = [tuple(bound_value(type_name, value) for value in pair) for pair in bounds]
         if low > least or high < most:
             yield f"its list says that {name} is from {low!r} to {high!r}, and it is from {least!r} to {most!r}"
+
+
+def is_bound(type_name: str, value: bytes) -> bool:
+    """Return whether a bound has the length of a value of the type, now or before a promotion."""
+    widths = _WIDTHS.get(type_name.partition("_")[0])
+    return len(value) in widths if widths else bool(value) or not type_name.startswith("decimal")
 
 
 def bound_value(type_name: str, value: bytes) -> Any:  # noqa: ANN401 - any comparable

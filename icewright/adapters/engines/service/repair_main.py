@@ -14,7 +14,8 @@ from typing import Any
 from icewright.adapters.engines.service import manifest_list_files as lists
 from icewright.adapters.engines.service.avro_records import Record
 from icewright.adapters.engines.service.content_faults import corrected
-from icewright.adapters.engines.service.entry_faults import ContentFile, EntryFaults
+from icewright.adapters.engines.service.content_file import ContentFile
+from icewright.adapters.engines.service.entry_faults import EntryFaults
 from icewright.adapters.engines.service.integrity import of_snapshots
 from icewright.adapters.engines.service.manifest_files import DATA, DELETED, Entry, ManifestWriter, read_manifest
 from icewright.adapters.engines.service.replacing import Replacing
@@ -144,6 +145,8 @@ class MainRepair:
             if right != values:
                 entries[place] = writer.changed(entry, right)
                 actions += [RepairAction(RepairKind.CORRECT, fault.path, fault.detail) for fault in of_file]
+            elif not lost:
+                self._leave(of_file, "its footer does not prove what would be right")
             kept.append((one.content, right))
         actions += [RepairAction(RepairKind.CORRECT, manifest.path, fault.detail) for fault in found[manifest.path]]
         self.actions += actions

@@ -17,7 +17,7 @@ from icewright.adapters.engines.arrow.opening import Opener, UnreadableFile
 from icewright.adapters.engines.arrow.pages import batch_rows_of
 from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow, field_id, with_ids
 from icewright.adapters.engines.service.content_faults import ColumnContent, Fault, column_faults, is_ordered
-from icewright.adapters.engines.service.entry_faults import ContentFile
+from icewright.adapters.engines.service.content_file import ContentFile
 from icewright.core.integrity import FileFaultKind
 from icewright.core.table import PartitionSpec
 

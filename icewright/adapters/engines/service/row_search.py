@@ -22,12 +22,14 @@ from icewright.adapters.engines.arrow.reading import BatchScan
 from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow
 from icewright.adapters.engines.arrow.tasks import Bin, DeleteFile, DeleteKind, FileSlice, Layout
 from icewright.adapters.engines.arrow.types import Field, single_value
-from icewright.adapters.engines.service.entry_faults import ContentFile, EntryFaults
+from icewright.adapters.engines.service.content_file import ContentFile
+from icewright.adapters.engines.service.entry_faults import EntryFaults
 from icewright.adapters.engines.service.manifest_files import DATA, DELETED, EQUALITY_DELETES, POSITION_DELETES
 from icewright.adapters.engines.service.reachable import reached, with_key
 from icewright.adapters.engines.service.row_predicate import RowPredicate
 from icewright.core.erasure import ORPHAN_AGE, SNAPSHOT_AGE, FoundRows, RowPlace, RowSearchReport, SearchedFile
 from icewright.core.errors import FolderMissing, MetadataUnreadable, Refused
+from icewright.core.integrity import FileFaultKind
 from icewright.core.recovery import point_of
 from icewright.core.table import MAIN, RefKind, TableMetadata, TableRef
 from icewright.ports import Catalog, TableFiles
@@ -147,7 +149,10 @@ class _Round:
 
     @cached_property
     def _content(self) -> list[ContentFile]:
-        return list(self._entries.content_files(gone=True))
+        content = list(self._entries.content_files(gone=True))
+        unreadable = (one for one in self._entries.faults if one.kind is FileFaultKind.UNREADABLE)
+        self._unread |= {one.path: one.detail for one in unreadable}  # what it names is not known
+        return content
 
     @cached_property
     def _head(self) -> list[ContentFile]:

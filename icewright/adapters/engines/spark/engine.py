@@ -17,7 +17,7 @@ from icewright.adapters.engines.arrow.small_table import small_table
 from icewright.adapters.engines.arrow.table import RewriteTable
 from icewright.adapters.engines.arrow.theta import RewrittenSketches
 from icewright.adapters.engines.failures import ProcedureFailed, statement_failure
-from icewright.adapters.engines.service.entry_faults import ContentFile
+from icewright.adapters.engines.service.content_file import ContentFile
 from icewright.adapters.engines.service.row_faults import Answer, RowCheck, answers_of
 from icewright.adapters.engines.spark import procedures
 from icewright.adapters.engines.spark.effect import Effect, effect, left_behind

@@ -1,0 +1,77 @@
+"""A data or delete file as its entry describes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from icewright.adapters.engines.service.manifest_files import DATA
+from icewright.adapters.engines.service.reachable import CONTENT_KINDS
+
+
+@dataclass(frozen=True)
+class ContentFile:
+    """A data or delete file as its entry describes it; `values` are as they are stored, by field id."""
+
+    manifest: str
+    spec_id: int
+    status: int
+    sequence: int
+    values: Mapping[int, Any]
+    file_sequence: int | None = None  # of the snapshot that added the file, where the entry says it or inherits it
+    snapshot_id: int | None = None  # of the snapshot that added or took out the file; None: its manifest's
+
+    @property
+    def path(self) -> str:
+        """Return the full path of the file."""
+        return str(self.values[100])
+
+    @property
+    def content(self) -> int:
+        """Return whether it holds data, position deletes or equality deletes."""
+        return int(self.values.get(134) or DATA)
+
+    @property
+    def partition(self) -> tuple[Any, ...]:
+        """Return the values of the partition tuple."""
+        return tuple(self.values[102].values())
+
+    @property
+    def format(self) -> str:
+        """Return the file format in capitals."""
+        return str(self.values[101]).upper()
+
+    @property
+    def records(self) -> int:
+        """Return the number of rows, or of positions of a deletion vector."""
+        return int(self.values[103])
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Return whether the file can be read with its key alone."""
+        return self.values.get(131) is not None
+
+    @property
+    def bytes(self) -> int:
+        """Return the length of the file."""
+        return int(self.values[104])
+
+    @property
+    def is_vector(self) -> bool:
+        """Return whether it is a deletion vector, of which a file may hold several."""
+        return self.format == "PUFFIN"
+
+    @property
+    def referenced(self) -> str:
+        """Return the one data file that a deletion vector applies to; empty for other files."""
+        return str(self.values.get(143) or "")
+
+    @property
+    def kind(self) -> str:
+        """Return what the file is, in words."""
+        return "deletion vectors" if self.is_vector else CONTENT_KINDS[self.content]
+
+    def mapped(self, field_id: int) -> Mapping[int, Any]:
+        """Return counts or bounds by column id; empty where there are none."""
+        return {pair["key"]: pair["value"] for pair in self.values.get(field_id) or ()}

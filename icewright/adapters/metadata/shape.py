@@ -1,0 +1,145 @@
+"""The fields that a metadata file must have, and their types: without them Iceberg's library does not load it."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from icewright.adapters.metadata.document import Json, SpecObject
+
+_Id = Annotated[int, Meta(ge=-(2**31), lt=2**31)]
+_NAMES = r"boolean|int|long|float|double|date|time|timestamp(tz)?(_ns)?|string|uuid|binary|unknown|variant"
+_TYPE = re.compile(
+    rf"({_NAMES}|fixed\[\s*\d+\s*\]|decimal\(\s*\d+\s*,\s*\d+\s*\)|geometry(\(.*\))?|geography(\(.*\))?)"
+)
+_V2, _V3 = 2, 3  # format versions
+# that format v1 may leave out
+_SINCE_V2 = (
+    *("table_uuid", "schemas", "current_schema_id", "partition_specs", "default_spec_id", "last_partition_id"),
+    *("sort_orders", "default_sort_order_id", "last_sequence_number"),
+)
+
+
+class _Struct(msgspec.Struct, tag="struct", frozen=True, gc=False):
+    fields: list[_Field]
+
+
+class _List(SpecObject, tag="list", frozen=True, gc=False):
+    element_id: _Id
+    element: _Type
+    element_required: bool
+
+
+class _Map(SpecObject, tag="map", frozen=True, gc=False):
+    key_id: _Id
+    key: _Type
+    value_id: _Id
+    value: _Type
+    value_required: bool
+
+
+_Type = str | _Struct | _List | _Map
+
+
+class _Field(msgspec.Struct, frozen=True, gc=False):
+    id: _Id
+    name: str
+    required: bool
+    type: _Type
+
+    def __post_init__(self) -> None:
+        if isinstance(self.type, str) and not _TYPE.fullmatch(self.type):
+            raise ValueError(f"no type is called {self.type!r}")
+
+
+class _PartitionField(SpecObject, frozen=True, gc=False):
+    name: str
+    transform: str
+
+
+class _SortField(SpecObject, frozen=True, gc=False):
+    transform: str
+    direction: str
+    null_order: str
+
+
+class _Spec(SpecObject, frozen=True, gc=False):
+    spec_id: _Id
+    fields: list[_PartitionField]
+
+
+class _Order(SpecObject, frozen=True, gc=False):
+    order_id: _Id
+    fields: list[_SortField]
+
+
+class _Schema(SpecObject, tag="struct", frozen=True, gc=False):
+    fields: list[_Field]
+    schema_id: _Id = 0
+    identifier_field_ids: list[_Id] | None = None
+
+
+class _LogEntry(SpecObject, frozen=True, gc=False):
+    timestamp_ms: int
+
+
+class _Blob(SpecObject, frozen=True, gc=False):
+    type: str
+    snapshot_id: int
+    sequence_number: int
+    fields: list[_Id]
+
+
+class _Statistics(SpecObject, frozen=True, gc=False):
+    statistics_path: str
+    file_size_in_bytes: int
+    file_footer_size_in_bytes: int
+    blob_metadata: list[_Blob]
+
+
+class _Snapshot(SpecObject, frozen=True, gc=False):
+    snapshot_id: int
+    timestamp_ms: int
+    first_row_id: int | None = None
+    added_rows: int | None = None
+
+
+class _Shape(SpecObject, frozen=True, gc=False):
+    format_version: int
+    location: str
+    last_updated_ms: int
+    last_column_id: _Id
+    table_uuid: str | None = None
+    last_sequence_number: int | None = None
+    schemas: list[_Schema] | None = None
+    schema: _Schema | None = None
+    current_schema_id: _Id | None = None
+    partition_specs: list[_Spec] | None = None
+    default_spec_id: _Id | None = None
+    last_partition_id: _Id | None = None
+    sort_orders: list[_Order] | None = None
+    default_sort_order_id: _Id | None = None
+    next_row_id: int | None = None
+    snapshots: list[_Snapshot] | None = None
+    snapshot_log: list[_LogEntry] | None = None
+    metadata_log: list[_LogEntry] | None = None
+    statistics: list[_Statistics] | None = None
+
+    def __post_init__(self) -> None:
+        needed = (*_SINCE_V2 * (self.format_version >= _V2), *("next_row_id",) * (self.format_version >= _V3))
+        if lacking := [name for name in needed if getattr(self, name) is None]:
+            raise ValueError(f"format v{self.format_version} needs {', '.join(lacking).replace('_', '-')}")
+        if self.schemas is None and self.schema is None:
+            raise ValueError("it has no schema")
+
+
+def malformed(document: Json) -> str | None:
+    """Return what the JSON of a metadata file lacks, or has of another type than the spec says."""
+    try:
+        msgspec.convert(document, _Shape)
+    except (msgspec.ValidationError, RecursionError) as error:
+        return str(error)
+    return None
