@@ -16,11 +16,11 @@ from datetime import timedelta
 from functools import partial
 
 from icewright.core.breakers import UNAVAILABLE
-from icewright.core.errors import Cancelled, IcewrightError, LeaseLost
+from icewright.core.errors import Cancelled, IcewrightError, LeaseLost, StoreUnavailable
 from icewright.core.policy import TIMEOUT
 from icewright.core.table import TableRef
 from icewright.flow.breakers import failing_resources, record_wait, waits_for
-from icewright.flow.execute import end_abandoned_job
+from icewright.flow.execute import end_abandoned_job, end_without_store
 from icewright.flow.lease import Lease
 from icewright.flow.requested import run_taken
 from icewright.flow.runtime import Runtime
@@ -153,6 +153,9 @@ class Worker:
         details: Mapping[str, object] = {"job_id": run.job.job_id, "table": str(run.job.ref)}
         try:
             run_taken(self._runtime, run.job, run.lease)
+        except StoreUnavailable as error:
+            with suppress(IcewrightError):  # it is still away: the reconciler ends the job
+                end_without_store(self._runtime, run.job, error)
         except Exception as error:  # noqa: BLE001 - a bug in one job ends no other
             if not run.lease.work.abandoned:
                 message = f"unexpected {type(error).__name__}: {error}"

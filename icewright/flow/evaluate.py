@@ -16,7 +16,7 @@ from icewright.core.branches import chosen_branches, on_branch
 from icewright.core.breakers import FIRST_WAIT, OPEN_AFTER, PROBE_LIMIT, BreakerState, is_shared_fault, storage_place
 from icewright.core.describe import MaintenanceStatus, table_status
 from icewright.core.effective import Knobs
-from icewright.core.errors import MemoryBusy, MetadataUnreadable, StorageHangs, TableNotFound
+from icewright.core.errors import MemoryBusy, MetadataUnreadable, StorageHangs, StoreUnavailable, TableNotFound
 from icewright.core.layering import Policy
 from icewright.core.policy import ENABLED, EVALUATE_TIMEOUT, Operation
 from icewright.core.table import TableFacts, TableMetadata, TableRef
@@ -93,7 +93,8 @@ def evaluate_and_record(
     """Evaluate a table and record the result; for an unreadable table record the reason and return None.
 
     Facts that were `measured` before are used where the table has not moved since. A table that waits for memory longer
-    than `patience`, in seconds, is put off, and None is returned.
+    than `patience`, in seconds, is put off, and None is returned. Raises `StoreUnavailable`: that says nothing of the
+    table.
     """
     policy = runtime.policy()
     try:
@@ -105,6 +106,8 @@ def evaluate_and_record(
     except TableNotFound:  # dropped or renamed since it was listed; the next detection sees that
         runtime.store.tables.clear_due_work([ref], now + RETRY_MISSING)
         return None
+    except StoreUnavailable:
+        raise
     except Exception as error:  # noqa: BLE001 - a table that nothing can read ends no other table's evaluation
         progress()  # raises in a thread that was given up
         _record_unreadable(runtime, ref, error, now)
@@ -218,12 +221,20 @@ class Evaluator:
             self._begin(ref, self._claimed.pop(ref))
         wait([running.result for running in self._running.values()], ROUND.total_seconds())
         ended = [ref for ref, running in self._running.items() if running.result.done()]
-        errors = [error for ref in ended if (error := self._running.pop(ref).result.exception()) is not None]
+        errors = [error for ref in ended if (error := self._end(ref)) is not None]
         self._give_up_overdue()
         self._relieve()
         if errors:
             raise errors[0]
         return ended
+
+    def _end(self, ref: TableRef) -> BaseException | None:
+        """Forget an evaluation that has ended, and return its error; where the store failed, it begins again."""
+        running = self._running.pop(ref)
+        error = running.result.exception()
+        if isinstance(error, StoreUnavailable):
+            self._claimed.setdefault(ref, running.place)
+        return error
 
     def states(self) -> Sequence[WorkState]:
         """Return what the running evaluations do now, and those that were given up and whose threads hang."""

@@ -212,7 +212,7 @@ def _run_job(runtime: Runtime, request: Request, job_id: str, knobs: Knobs, leas
     runtime.record_event("job_started", request.ref, {"job_id": job_id, "operations": request.operations})
     outcomes: list[Outcome] = []
     state: JobState | None = None
-    reason = ""
+    reason, fault = "", None
     measuring = Measuring(runtime, job_id, lease, knobs)
     try:
         for operation in request.operations:
@@ -225,14 +225,15 @@ def _run_job(runtime: Runtime, request: Request, job_id: str, knobs: Knobs, leas
         if state is JobState.CANCELLED and not runtime.stopping():
             unstarted = request.operations[len(outcomes) :]
             outcomes += defer(runtime, request.ref, unstarted, job_id, knobs.fingerprint, reason)
-    except StorageUnavailable:  # the store is away: the reconciler ends the job
+    except StorageUnavailable as error:  # the store is away
+        fault = error.owner
         raise
     except Exception as error:  # a bug is a failure, so that the job does not begin again at once for ever
         state, reason = JobState.FAILED, f"unexpected {type(error).__name__}: {error}"
         raise
     finally:
         final_state = state or JobState.INTERRUPTED  # the process ends: the reconciler finishes the job
-        result = JobResult(request.ref, job_id, final_state, tuple(outcomes), reason=reason)
+        result = JobResult(request.ref, job_id, final_state, tuple(outcomes), reason=reason, fault=fault)
         _finish(_without_job_settings(runtime) if request.manual else runtime, job_id, result, measuring.latest)
     runtime.record_event(
         "job_finished", request.ref, {"job_id": job_id, "state": final_state, "summary": result.summary}
@@ -315,7 +316,9 @@ def _finish(runtime: Runtime, job_id: str, result: JobResult, measured: TableFac
     evaluation, fault = None, result.fault or job_fault(result.outcomes)
     try:
         if result.state is not JobState.INTERRUPTED:
-            evaluation = evaluate_and_record(runtime, result.ref, runtime.clock.now(), measured)
+            evaluation = runtime.retry_idempotent(
+                lambda: evaluate_and_record(runtime, result.ref, runtime.clock.now(), measured)
+            )
     finally:
         runtime.retry_idempotent(
             lambda: runtime.store.jobs.finish(job_id, result.state, result.summary, runtime.clock.now(), fault)
@@ -335,6 +338,22 @@ def _report_success(runtime: Runtime, result: JobResult, evaluation: Evaluation 
     pool = runtime.scopes[result.ref.catalog].pool if ON_POOL & worked else None
     with suppress(StorageUnavailable):  # the job has ended, even if the breakers are not recorded
         record_success(runtime, resources(result.ref, location, pool))
+
+
+def end_without_store(runtime: Runtime, job: JobRow, error: StoreUnavailable) -> None:
+    """End a job whose thread has ended as the store did not answer, and evaluate its table again, once the store does.
+
+    Where that takes longer than a write is retried, the reconciler ends the job.
+    """
+    state, summary = JobState.INTERRUPTED, f"stopped: {error}"
+
+    def end() -> None:
+        now = runtime.clock.now()
+        runtime.store.jobs.finish(job.job_id, state, summary, now, error.owner)
+        runtime.store.tables.schedule_evaluation([job.ref], now)
+
+    runtime.retry_idempotent(end)
+    runtime.record_event("job_finished", job.ref, {"job_id": job.job_id, "state": state, "summary": summary})
 
 
 def end_abandoned_job(runtime: Runtime, job: JobRow, reason: Cancelled | LeaseLost, work: WorkState) -> None:

@@ -76,6 +76,6 @@ def _finish(runtime: Runtime, ref: TableRef, job_id: str, state: JobState, summa
     """End the job after evaluating the table as the job left it."""
     try:
         if state is JobState.SUCCEEDED and ref.catalog in runtime.catalogs:
-            evaluate_and_record(runtime, ref, runtime.clock.now())
+            runtime.retry_idempotent(lambda: evaluate_and_record(runtime, ref, runtime.clock.now()))
     finally:
         runtime.retry_idempotent(lambda: runtime.store.jobs.finish(job_id, state, summary, runtime.clock.now()))

@@ -213,3 +213,29 @@ def test_a_process_takes_no_work_from_a_store_of_another_version(store: SqlStore
     assert store.jobs.list(free) == []
     assert [job.ref for job in store.jobs.dequeue(WORKER, ["lake"], NOW, 9)] == [queued]
     assert store.ledger.claim(job_id, ["file:///t/a"]) == {"file:///t/a"}
+
+
+@pytest.mark.cases(120)
+def test_a_transaction_that_cannot_begin_is_tried_again(store: SqlStore) -> None:
+    """Two calls in three fail before anything was asked, and nobody notices; what was asked is never asked twice."""
+    calls = {"begin": 0, "asked": 0}
+
+    def ask() -> None:
+        with store.db.begin() as connection:
+            calls["asked"] += 1
+            connection.execute(sa.text("SELECT no_such_function()"))
+
+    def fails(_connection: sa.Connection) -> None:
+        calls["begin"] += 1
+        if calls["begin"] % 3:
+            raise sa.exc.OperationalError("begin", None, Exception("the connection is lost"))
+
+    sa.event.listen(store.engine, "begin", fails, insert=True)
+    try:
+        record_tables(store, REF)
+        assert [row.ref for row in store.tables.list()] == [REF]
+        with pytest.raises(StoreUnavailable):
+            ask()
+    finally:
+        sa.event.remove(store.engine, "begin", fails)
+    assert calls == {"begin": 9, "asked": 1}

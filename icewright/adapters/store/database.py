@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
+import tenacity
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, InvalidatePoolError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as NoConnection
-from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random
 
 from icewright.adapters.store import revisions
+from icewright.adapters.store.change_tokens import ChangeTokens
 from icewright.adapters.store.schema import JOBS
 from icewright.core.addresses import address_fault, postgres_time_limits
 from icewright.core.errors import ConfigError, SchemaMismatch, StoreUnavailable
@@ -30,50 +31,13 @@ if TYPE_CHECKING:
     from sqlalchemy.sql.dml import ReturningUpdate
 
 READS = "icewright_reads"  # option of a connection that only reads, and waits for no writer
+_ONE_STATEMENT = "icewright_one_statement"  # option of a connection: its one statement is a transaction of itself
 _WRITE_LOCK = "icewright_write_lock"  # option of an engine: the lock of the threads of this process that write
 _CHANGE_TOKENS = "icewright_change_tokens"  # option of an engine: the source of its change tokens
 _USED = "icewright_used"  # of a connection's information: it is not a new one
 _LOCK_CONFLICTS = ("40P01", "55P03")  # deadlock_detected, lock_not_available
 _MIGRATION_LOCK = 0x1CE  # of PostgreSQL's advisory locks
 _MIGRATION_ATTEMPTS = 20
-
-
-class ChangeTokens:
-    """Change tokens of an SQLite database: two are equal when nobody committed in between.
-
-    SQLite counts for each connection the commits of all others, other processes included, so a connection that itself
-    changes nothing is queried. A new connection has a new count: its tokens differ from all earlier ones.
-    """
-
-    def __init__(self, engine: sa.Engine) -> None:
-        self._engine = engine
-        self._lock = threading.Lock()
-        self._connection: tuple[object, sqlite3.Connection] | None = None
-        sa.event.listen(engine, "engine_disposed", self._disconnect)
-
-    def now(self) -> Hashable:
-        """Return the current change token. Passes on the database's errors."""
-        with self._lock:
-            mark, connection = self._connection or self._connect()
-            try:
-                ((version,),) = connection.execute("pragma data_version")
-            except sqlite3.Error:
-                self._connection = None
-                raise
-            return mark, version
-
-    def _connect(self) -> tuple[object, sqlite3.Connection]:
-        fairy = self._engine.raw_connection()
-        fairy.detach()  # the pool replaces it
-        assert isinstance(fairy.dbapi_connection, sqlite3.Connection)  # noqa: S101 - for types
-        self._connection = object(), fairy.dbapi_connection
-        return self._connection
-
-    def _disconnect(self, _engine: sa.Engine) -> None:
-        with self._lock:
-            if self._connection is not None:
-                self._connection[1].close()
-                self._connection = None
 
 
 def check_address(address: str) -> None:
@@ -102,8 +66,9 @@ def _url(address: str) -> URL:
 
 
 def _postgresql(url: URL) -> sa.Engine:
-    limits = postgres_time_limits(url.query)
-    engine = sa.create_engine(url.set(drivername="postgresql+psycopg"), connect_args=limits)
+    limits, url = postgres_time_limits(url.query), url.set(drivername="postgresql+psycopg")
+    # the driver begins no transaction: SQLAlchemy does, below
+    engine = sa.create_engine(url, connect_args=limits, isolation_level="AUTOCOMMIT")
 
     @sa.event.listens_for(engine, "checkout")
     def _checked_out(connection: Any, record: Any, _proxy: Any) -> None:  # noqa: ANN401 - the driver's own objects
@@ -111,6 +76,11 @@ def _postgresql(url: URL) -> sa.Engine:
         if record.info.get(_USED) and (connection.closed or _has_input(connection.fileno())):
             raise InvalidatePoolError
         record.info[_USED] = True
+
+    @sa.event.listens_for(engine, "begin")
+    def _begun(connection: sa.Connection) -> None:
+        if not connection.get_execution_options().get(_ONE_STATEMENT):
+            connection.exec_driver_sql("begin")
 
     return engine
 
@@ -174,10 +144,10 @@ def upgrade(engine: sa.Engine) -> None:
     from a lock for 5 s, or when it and one of them wait for each other. Raises `StoreUnavailable` when the database
     does not answer, and `SchemaMismatch` for a revision that no migration of this release knows.
     """
-    retrying = Retrying(
-        retry=retry_if_exception(_is_lock_conflict),
-        wait=wait_random(0.05, 0.5),
-        stop=stop_after_attempt(_MIGRATION_ATTEMPTS),
+    retrying = tenacity.Retrying(
+        retry=tenacity.retry_if_exception(_is_lock_conflict),
+        wait=tenacity.wait_random(0.05, 0.5),
+        stop=tenacity.stop_after_attempt(_MIGRATION_ATTEMPTS),
         reraise=True,
     )
     try:
@@ -274,7 +244,7 @@ class Database:
     def __init__(self, engine: sa.Engine) -> None:
         self.engine = engine
         self._reader = engine.execution_options(**{READS: True})
-        self._claimer = engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._claimer = engine.execution_options(**{_ONE_STATEMENT: True})
         self._shared = threading.local()
 
     @contextmanager
@@ -365,12 +335,39 @@ class Database:
 @contextmanager
 def _transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
     try:
-        with engine.begin() as connection:
+        with _begin(engine) as connection:
             yield connection
+            if not connection.get_execution_options().get(READS):  # what was read is not lost with a connection
+                connection.commit()
     except DataError as error:  # the value is at fault, and the same store takes others
         raise ValueError(f"the state store does not take a value: {_first_line(error)}") from error
     except (DBAPIError, NoConnection) as error:
         raise unavailable(engine, error) from error
+
+
+def _begin(engine: sa.Engine) -> sa.Connection:
+    """Return a connection whose transaction has begun.
+
+    An error before that is retried for a second, as nothing was asked of the database: connections are refused for a
+    moment, or one of the pool was lost without a word.
+    """
+    retrying = tenacity.Retrying(
+        retry=tenacity.retry_if_exception_type((DBAPIError, NoConnection)),
+        wait=tenacity.wait_random_exponential(0.05, max=0.4),
+        stop=tenacity.stop_after_delay(1),
+        reraise=True,
+    )
+    return retrying(_begin_once, engine)
+
+
+def _begin_once(engine: sa.Engine) -> sa.Connection:
+    connection = engine.connect()
+    try:
+        connection.begin()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def unavailable(engine: sa.Engine, error: Exception) -> StoreUnavailable:
