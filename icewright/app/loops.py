@@ -31,6 +31,7 @@ class Loop:
     bound: timedelta = timedelta(minutes=10)  # that a round may go on without progress
     failures: int = 0  # in a row
     error: str | None = None
+    store_failed: bool = False  # in the last round
     retry_after: timedelta | None = None  # since the last round, which failed
     last: datetime | None = None  # end of the last round
     wake: threading.Event = field(default_factory=threading.Event)
@@ -45,7 +46,8 @@ class Loop:
     def record_failure(self, error: Exception, now: datetime) -> None:
         """Record that a round failed, which is a finished one too; the wait doubles with each failure in a row."""
         self.failures, self.last, self.error = self.failures + 1, now, f"{type(error).__name__}: {error}"
-        most = MOST_BACKOFF_OF_STORE if isinstance(error, StoreUnavailable) else MOST_BACKOFF
+        self.store_failed = isinstance(error, StoreUnavailable)
+        most = MOST_BACKOFF_OF_STORE if self.store_failed else MOST_BACKOFF
         self.retry_after = later(self.failures, self.pause, most)
 
     def record_success(self, now: datetime) -> None:

@@ -37,6 +37,7 @@ _SECRET = re.compile(r"secret|password|token|credential|key|auth", re.IGNORECASE
 _DIGITS = 8  # of a hash: enough to see a difference
 HEARTBEAT = timedelta(seconds=10)
 _LATE = timedelta(seconds=20)  # of a heartbeat, after which the store is taken to take none
+_FAILURES = 3  # of a loop in a row, after which the store is taken not to serve it
 IDLE_SHOWN = timedelta(seconds=60)  # without progress, after which a process reports a job or an evaluation
 _SECOND = timedelta(seconds=1)
 _COMMIT_SCAN = timedelta(hours=1)  # of a large repository, which shows no progress
@@ -198,13 +199,22 @@ class Service:
 
     def faults(self) -> list[str]:
         """Return the faults that keep this process from working; empty while it can work."""
-        return [*(self._app.store_faults() or self._heartbeat_faults()), *self.stuck_loops()]
+        store_faults = self._app.store_faults() or self._heartbeat_faults() or self._failing_loops()
+        return [*store_faults, *self.stuck_loops()]
 
     def _heartbeat_faults(self) -> list[str]:
         """Return why no heartbeat is recorded: a store that is read may be locked, or its disk full."""
         late = self.loops.lags()[self._beat.name]
         reason = self._beat.error or (f"since {late:.0f} s" if late > _LATE.total_seconds() else None)
         return [] if reason is None else [f"the heartbeat of this process is not recorded: {reason}"]
+
+    def _failing_loops(self) -> list[str]:
+        """Return the loops that the store fails again and again: one whose disk is full may still take heartbeats."""
+        return [
+            f"the loop {loop.name} fails: {loop.error}"
+            for loop in self.loops.loops
+            if loop.failures >= _FAILURES and loop.store_failed
+        ]
 
     def stuck_loops(self) -> list[str]:
         """Return the loops that make no progress, which only a new process mends."""

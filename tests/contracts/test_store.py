@@ -217,7 +217,10 @@ def test_a_process_takes_no_work_from_a_store_of_another_version(store: SqlStore
 
 @pytest.mark.cases(120)
 def test_a_transaction_that_cannot_begin_is_tried_again(store: SqlStore) -> None:
-    """Two calls in three fail before anything was asked, and nobody notices; what was asked is never asked twice."""
+    """Two calls in three fail before anything was asked, and nobody notices; what was asked is never asked twice.
+
+    What was read is not lost with a connection that fails afterwards.
+    """
     calls = {"begin": 0, "asked": 0}
 
     def ask() -> None:
@@ -225,10 +228,13 @@ def test_a_transaction_that_cannot_begin_is_tried_again(store: SqlStore) -> None
             calls["asked"] += 1
             connection.execute(sa.text("SELECT no_such_function()"))
 
-    def fails(_connection: sa.Connection) -> None:
+    def lost(_connection: sa.Connection) -> None:
+        raise sa.exc.OperationalError("", None, Exception("the connection is lost"))
+
+    def fails(connection: sa.Connection) -> None:
         calls["begin"] += 1
         if calls["begin"] % 3:
-            raise sa.exc.OperationalError("begin", None, Exception("the connection is lost"))
+            lost(connection)
 
     sa.event.listen(store.engine, "begin", fails, insert=True)
     try:
@@ -236,6 +242,11 @@ def test_a_transaction_that_cannot_begin_is_tried_again(store: SqlStore) -> None
         assert [row.ref for row in store.tables.list()] == [REF]
         with pytest.raises(StoreUnavailable):
             ask()
+        sa.event.listen(store.engine, "commit", lost)
+        assert [row.ref for row in store.tables.list()] == [REF]
+        with pytest.raises(StoreUnavailable):
+            store.tables.pause(REF, "by hand")
     finally:
         sa.event.remove(store.engine, "begin", fails)
-    assert calls == {"begin": 9, "asked": 1}
+        sa.event.remove(store.engine, "commit", lost)
+    assert calls == {"begin": 15, "asked": 1}

@@ -185,19 +185,19 @@ def test_jobs_go_on_after_a_database_was_read_only(postgres_house: tuple[Workspa
 
 
 @pytest.mark.cases(120)
-def test_a_state_that_is_read_and_takes_no_writes_is_not_ready(workspace: Workspace) -> None:
-    """As on a full disk: the process says so at its next heartbeat, and is ready again with the first that lands."""
+@pytest.mark.parametrize(("name", "write"), [("heartbeat", "UPDATE ON processes"), ("detect", "INSERT ON catalogs")])
+def test_a_state_that_is_read_and_takes_no_writes_is_not_ready(workspace: Workspace, name: str, write: str) -> None:
+    """As on a full disk, where some writes still find room: the process says so, until the first that lands."""
     with application(read_config(workspace.path), kind="service") as app:
-        service = Service(app, kind="worker", slots=1)
-        (beat,) = (loop for loop in service.loops.loops if loop.name == "heartbeat")
+        service = Service(app, kind="service", slots=1)
+        (writing,) = (loop for loop in service.loops.loops if loop.name == name)
         service.start()
         database = sa.create_engine(f"sqlite:///{workspace.home}/state.db")
-        refuse = "CREATE TRIGGER full BEFORE UPDATE ON processes BEGIN SELECT RAISE(ABORT, 'disk is full'); END"
+        refuse = f"CREATE TRIGGER full BEFORE {write} BEGIN SELECT RAISE(ABORT, 'disk is full'); END"
         for statement, faults in ((refuse, 1), ("DROP TRIGGER full", 0)):
             with database.begin() as connection:
                 connection.exec_driver_sql(statement)
-            beat.wake.set()
-            until(lambda faults=faults: len(service.faults()) == faults)  # type: ignore[misc]
+            until(lambda faults=faults: writing.wake.set() or len(service.faults()) == faults)  # type: ignore[misc, func-returns-value]
         service.stop(GRACE)
         database.dispose()
 
