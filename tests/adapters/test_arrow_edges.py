@@ -10,12 +10,13 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icewright.adapters.engines.arrow import reading
+from icewright.adapters.engines.arrow import opening, reading
 from icewright.adapters.engines.arrow.opening import Opener
 from icewright.adapters.engines.arrow.tasks import Bin, BinFailed, BinWritten
 from icewright.adapters.engines.arrow.types import Field, arrow_schema, single_value
@@ -329,6 +330,21 @@ def test_rows_of_small_files_are_held_together(folder: Folder) -> None:
     slices = [folder.file_slice(folder.write([{"id": number, "name": "x"}])) for number in range(20)]
     scan = reading.BatchScan(folder.layout, Opener({}), Bin(0, tuple(slices), {}, "", 1))
     assert [batch.column(0).to_pylist() for batch in scan.batches()] == [[*range(20)]]
+
+
+@pytest.mark.cases(124)
+def test_what_is_read_ahead_is_not_kept(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 16 row groups of a megabyte two are in memory at once: a file of 900 MB was held as a whole."""
+    monkeypatch.setattr(opening, "_PRE_BUFFER_BYTES", 2 << 20)
+    path = folder.place / "groups.parquet"
+    pq.write_table(
+        pa.table({"c": pc.random(1 << 21)}), path, row_group_size=1 << 17, compression="none", use_dictionary=False
+    )
+    before = pa.total_allocated_bytes()
+    with Opener({}).parquet(str(path)) as source:
+        held = [pa.total_allocated_bytes() - before for _ in source.iter_batches(1 << 14)]
+    assert len(held) == 1 << 7
+    assert max(held) < 8 << 20
 
 
 @pytest.mark.cases(125)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import SEEK_CUR, SEEK_END, SEEK_SET, RawIOBase
@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from icewright.adapters.engines.arrow.pages import decoding_bytes
 from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow
+from icewright.adapters.engines.arrow.sizes import groups_within
 from icewright.core.paths import local_path
 from icewright.ports import Storage
 
@@ -33,6 +34,14 @@ class OpenParquet(pq.ParquetFile):  # type: ignore[misc]  # PyArrow has no types
     def __init__(self, source: pa.NativeFile, **options: object) -> None:
         super().__init__(source, **options)
         self.source = source
+
+    def iter_batches(
+        self, batch_size: int, row_groups: Sequence[int] | None = None, **options: object
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield batches of some row groups, all by default; Arrow keeps what it reads ahead until the end of a run."""
+        numbers = range(self.num_row_groups) if row_groups is None else row_groups
+        for run in groups_within(numbers, _PRE_BUFFER_BYTES, lambda n: self.metadata.row_group(n).total_byte_size):
+            yield from super().iter_batches(batch_size, row_groups=run, **options)
 
 
 @dataclass(frozen=True)
