@@ -26,7 +26,10 @@ class Client:
 
     def __init__(self, server: str, token: str | None = None, *, timeout: float = 60, **options: Any) -> None:
         headers = {"authorization": f"Bearer {token}"} if token else {}
-        self._http = httpx2.Client(base_url=f"{server.rstrip('/')}/api/v1", headers=headers, timeout=timeout, **options)
+        self._server = server.rstrip("/")
+        if not self._server.startswith(("http://", "https://")):
+            raise UsageError(f"{server} is no address of a service: write one such as http://127.0.0.1:8765")
+        self._http = httpx2.Client(base_url=f"{self._server}/api/v1", headers=headers, timeout=timeout, **options)
 
     def __enter__(self) -> Self:
         return self
@@ -237,7 +240,9 @@ class Client:
         try:
             response = self._http.request(method, path, **options)
         except httpx2.HTTPError as error:
-            raise StorageUnavailable(f"{self._http.base_url}: {type(error).__name__}: {error}") from error
+            raise StorageUnavailable(
+                f"the service at {self._server} does not answer: {str(error) or type(error).__name__}"
+            ) from error
         if response.is_success:
             return response
         raise _error(response)

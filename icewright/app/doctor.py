@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from icewright.app.bootstrap import Application
 from icewright.core.errors import IcewrightError, UsageError
 from icewright.core.paths import split
+from icewright.core.words import count
 from icewright.ports import Catalog
 
 _NO_LOCATION = (
@@ -28,15 +29,17 @@ class Check:
 def examine(app: Application) -> Iterator[Check]:
     """Yield every check as it ends; a failed one does not stop the next."""
     runtime = app.runtime
-    yield _check("state store", lambda: f"{len(runtime.store.tables.list())} tables known")
-    yield _check("jobs", lambda: str(runtime.store.fleet.get() or "may begin"))
+    yield _check("state store", lambda: f"{count(len(runtime.store.tables.list()), 'table')} known")
+    yield _check("jobs", lambda: str(runtime.store.fleet.get() or "not paused"))
     failed: set[str] = set()
     for name, catalog in runtime.catalogs.items():
         listed = _check(f"catalog {name}", lambda name=name, catalog=catalog: _listed(name, catalog))  # type: ignore[misc]
         failed.update([] if listed.ok else [name])
         yield listed
         for subject, probe in app.catalog_checks(name):
-            yield _check(f"catalog {name}: {subject}", probe)
+            check = _check(f"catalog {name}: {subject}", probe)
+            if listed.ok or check.result != listed.result:  # one cause is named once
+                yield check
         yield _check(f"catalog {name}: enabled", lambda name=name: _enabled(app, name))  # type: ignore[misc]
         locations = app.config.catalogs[name].allowed_locations
         if not locations:
@@ -49,7 +52,10 @@ def examine(app: Application) -> Iterator[Check]:
             yield Check(f"pool {name}", ok=False, result=f"not tried, as nothing can be read of {', '.join(used)}")
         elif used:
             used = [catalog for catalog in used if catalog not in failed]
-            yield _check(f"pool {name} ({pool.remote or pool.master})", lambda pool=pool, used=used: pool.check(used))  # type: ignore[misc]
+            check = _check(f"pool {name} ({pool.remote or pool.master})", lambda pool=pool, used=used: pool.check(used))  # type: ignore[misc]
+            yield check
+            if not check.ok:
+                continue
             if shortage := pool.short_of_memory():
                 yield Check(f"pool {name}: memory", ok=False, result=shortage)
             yield _check(f"pool {name}: compaction", lambda pool=pool: _engine(pool.no_arrow(), pool.remote))  # type: ignore[misc]
@@ -70,7 +76,7 @@ def _listed(name: str, catalog: Catalog) -> str:
     tables = len(catalog.pointers())
     if not tables and (others := other_names(name, catalog)):
         raise UsageError(others)
-    return f"{tables} tables listed"
+    return f"{count(tables, 'table')} listed"
 
 
 def _check(name: str, run: Callable[[], str]) -> Check:

@@ -259,7 +259,7 @@ def spent(job: Mapping[str, Any]) -> str:
 
 
 def _priced(gb_hours: float, money: float | None) -> str:
-    return f"{gb_hours:.2g}" + ("" if money is None else f" ({money:.2g} in money)")
+    return words.decimal(gb_hours) + ("" if money is None else f" ({words.decimal(money)} in money)")
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from icewright.core.simulation.run import Slots, Span, simulate
 from icewright.core.simulation.trace import read_trace
 from icewright.core.simulation.writes import Source, Write
 from icewright.core.table import TableRef
+from icewright.core.words import decimal
 
 if TYPE_CHECKING:
     from multiprocessing.sharedctypes import SynchronizedArray
@@ -206,7 +207,7 @@ Origin = GeneratedFleet | Recorded | ReplayedFleet
 
 def gb_hours(amount: float) -> str:
     """Return GB-hours as text: below one with two significant digits."""
-    return f"{amount:.1f}" if amount >= 1 else f"{amount:.2g}"
+    return f"{amount:.1f}" if amount >= 1 else decimal(amount)
 
 
 _MEASURES: tuple[tuple[str, Callable[[Result], str]], ...] = (
@@ -230,8 +231,8 @@ def measured(results: Mapping[str, Result], price: float | None) -> list[tuple[s
     lines = [(name, *(measure(result) for result in results.values())) for name, measure in _MEASURES]
     if price is not None:
         lines[2:2] = [
-            ("money", *(f"{r.gb_hours * price:.2g}" for r in results.values())),
-            ("money with readers", *(f"{r.total_gb_hours * price:.2g}" for r in results.values())),
+            ("money", *(decimal(r.gb_hours * price) for r in results.values())),
+            ("money with readers", *(decimal(r.total_gb_hours * price) for r in results.values())),
         ]
     return lines
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from icewright.core.partitions import small_partitions
 from icewright.core.runs import JOB_ID
 from icewright.core.table import PartitionField, Snapshot, TableFacts
-from icewright.core.words import byte_size, count
+from icewright.core.words import byte_size, count, decimal
 from icewright.core.writer_state import summary_number, writer_name
 
 if TYPE_CHECKING:
@@ -75,8 +75,8 @@ class SimulatedEffect:
         """Return the comparison in words."""
         return (
             f"{self.advised_average_files:.0f} files to open on average instead of "
-            f"{self.average_files:.0f}, and {self.advised_gb_hours:.2g} GB-hours of maintenance and reads instead of "
-            f"{self.gb_hours:.2g}"
+            f"{self.average_files:.0f}, and {decimal(self.advised_gb_hours)} GB-hours of maintenance and reads "
+            f"instead of {decimal(self.gb_hours)}"
         )
 
 

@@ -13,7 +13,7 @@ from icewright.core.policy import Operation
 from icewright.core.runs import VERIFICATION_FAILED
 from icewright.core.table import TableRef
 from icewright.core.windows import WEEK, open_time
-from icewright.core.words import count
+from icewright.core.words import count, some
 
 _ALIVE = timedelta(minutes=2)  # since the last heartbeat of a process whose configuration counts
 _MACHINE = re.compile(r"\.[0-9a-f]{6}$")  # distinguishes machines with the same name, see app.identity
@@ -315,8 +315,7 @@ def _config_differs(inputs: AlertInputs, _parameters: Mapping[str, int], now: da
         name = f"{process.kind} {process.host}:{process.holder.rsplit(':', 2)[1]}"
         groups.setdefault(tuple(process.configuration.get(key) for key in keys), []).append(name)
     named = " | ".join(", ".join(sorted(names)) for names in groups.values())
-    more = f" and {len(keys) - MAX_LISTED} more" if len(keys) > MAX_LISTED else ""
-    message = f"processes differ in {', '.join(keys[:MAX_LISTED])}{more}: {named}"
+    message = f"processes differ in {some(keys, MAX_LISTED)}: {named}"
     yield Condition(AlertRule.CONFIG_DIFFERS, "configuration", message)
 
 

@@ -15,7 +15,7 @@ from icewright.core.policy import MEGABYTE
 from icewright.core.retention import Expiry
 from icewright.core.rewriting import DELETE_RATIO_THRESHOLD, MIN_INPUT_FILES, MIN_MANIFESTS
 from icewright.core.table import ManifestContent, PartitionFacts, TableFacts
-from icewright.core.words import byte_size
+from icewright.core.words import byte_size, count
 
 WEIGHTS: Mapping[str, int] = {"small_files": 35, "deletes": 25, "manifests": 15, "snapshots": 15, "orphans": 10}
 LARGE_METADATA = 64 * MEGABYTE  # every reader and every commit pays for the whole metadata file
@@ -66,12 +66,13 @@ def _score(share: float) -> int:
 
 def _small_files(facts: TableFacts, knobs: Knobs, now: datetime) -> HealthPart:
     if (small := small_partitions(facts)) is not None:  # no rewrite helps readers, who open them all the same
-        behind = f"{small.files} data files in {small.partitions} small partitions where {small.enough} would do"
+        behind = f"{count(small.files, 'data file')} in {count(small.partitions, 'small partition')}"
+        behind += f" where {small.enough} would do"
         return HealthPart(_score(small.enough / small.files), f"{behind}: see the advice on partitions")
     least, total = knobs[MIN_INPUT_FILES], facts.data_files
     excess = sum(files_to_save(p, facts) for p in admitted(facts, knobs, now) if p.candidate_files >= least)
     return HealthPart(
-        _score(1 - excess / total) if total else 100, f"{excess} of {total} data files could be merged away"
+        _score(1 - excess / total) if total else 100, f"{excess} of {count(total, 'data file')} could be merged away"
     )
 
 
@@ -81,15 +82,16 @@ def _deletes(facts: TableFacts, knobs: Knobs) -> HealthPart:
     per_file = files / facts.data_files if facts.data_files else float(files > 0)
     limit = knobs[DELETE_RATIO_THRESHOLD] or 1e-9
     score = _score(1 - max(ratio / limit / 2, per_file / 4))
-    return HealthPart(score if files else 100, f"{files} delete files, {ratio:.1%} of the rows deleted")
+    return HealthPart(score if files else 100, f"{count(files, 'delete file')}, {ratio:.1%} of the rows deleted")
 
 
 def _manifests(facts: TableFacts, knobs: Knobs) -> HealthPart:
     data = [m for m in facts.manifests if m.content is ManifestContent.DATA]
-    count = sum(m.manifests for m in data)
+    actual = sum(m.manifests for m in data)
     ideal = sum(max(1, math.ceil(m.bytes / facts.thresholds.manifest_target_bytes)) for m in data)
-    healthy = count < knobs[MIN_MANIFESTS] or count <= ideal
-    return HealthPart(100 if healthy else _score(ideal / count), f"{count} data manifests where {ideal} would do")
+    healthy = actual < knobs[MIN_MANIFESTS] or actual <= ideal
+    behind = f"{count(actual, 'data manifest')} where {ideal} would do"
+    return HealthPart(100 if healthy else _score(ideal / actual), behind)
 
 
 def _snapshots(facts: TableFacts, expiry: Expiry) -> HealthPart:
@@ -98,5 +100,5 @@ def _snapshots(facts: TableFacts, expiry: Expiry) -> HealthPart:
     share = 1 - len(expiry.snapshot_ids) / total if total else 1.0
     if size > LARGE_METADATA:
         share *= LARGE_METADATA / size
-    behind = f"{len(expiry.snapshot_ids)} of {total} snapshots may go, metadata file of {byte_size(size)}"
+    behind = f"{len(expiry.snapshot_ids)} of {count(total, 'snapshot')} can expire, metadata file of {byte_size(size)}"
     return HealthPart(_score(share), behind)

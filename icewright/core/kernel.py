@@ -33,7 +33,7 @@ _SUPPORTED_PROPERTIES = (  # by name or by the beginning of the name
 )
 _ZORDER = "zorder("
 _UNCOUNTED = ("variant", "geometry", "geography", "unknown")  # types without serialization of values, or equality
-EQUAL = "Arrow does all that the table has as Spark does"
+EQUAL = "Arrow supports all that the table uses"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from icewright.core.cadence import Cadence
 from icewright.core.errors import UsageError
 from icewright.core.recovery import LATE_COMMITS, PREFIX, points
 from icewright.core.table import MAIN, RefKind, Snapshot, SnapshotRef, TableMetadata, columns
+from icewright.core.words import some
 
 TAG_DAYS = 30  # how long the state before a restore has its tag
 _SHOWN = 5
@@ -139,8 +140,7 @@ def _moment(text: str) -> datetime | None:
 def _known(metadata: TableMetadata) -> str:
     """Return in words to what a restore can go."""
     names = [point.name for point in reversed(points(metadata))]
-    shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
-    return f"its recovery points are {shown}" if names else "it has no recovery points"
+    return f"its recovery points are {some(names, _SHOWN)}" if names else "it has no recovery points"
 
 
 def _without(line: Sequence[Snapshot], other: Iterable[Snapshot]) -> Iterator[Snapshot]:

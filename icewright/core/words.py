@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from decimal import Decimal
 from difflib import get_close_matches
 from fnmatch import translate
 from functools import lru_cache
@@ -46,6 +47,12 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun if number == 1 else plural}"
 
 
+def some(items: Sequence[object], most: int = 3) -> str:
+    """Return the first of many items, and how many more there are."""
+    more = f" and {len(items) - most:,} more" if len(items) > most else ""
+    return ", ".join(map(str, items[:most])) + more
+
+
 def byte_size(number: float) -> str:
     """Return a number of bytes in the unit that suits it."""
     for unit in ("B", "KB", "MB", "GB"):
@@ -56,10 +63,15 @@ def byte_size(number: float) -> str:
 
 
 def figure(value: float) -> str:
-    """Return a number with four digits where it has a fraction, never as a power of ten above 1."""
-    return f"{value:.0f}" if abs(value) >= 1000 or value.is_integer() else f"{value:.4g}"  # noqa: PLR2004
+    """Return a number with four digits where it has a fraction, never as a power of ten."""
+    return f"{value:.0f}" if abs(value) >= 1000 or value.is_integer() else decimal(value, 4)  # noqa: PLR2004
+
+
+def decimal(value: float, digits: int = 2) -> str:
+    """Return a number with so many significant digits, such as 0.000035, never as a power of ten."""
+    return format(Decimal(f"{value:.{digits}g}"), "f")
 
 
 def no_job(part: str) -> str:
     """Return the message for a job id, or a part of one, that names no job or several."""
-    return f"no job, or more than one, begins or ends with {part!r}; `icewright history` lists them"
+    return f"no single job has an id that begins or ends with {part!r}; `icewright history` lists the ids"

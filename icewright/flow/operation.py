@@ -369,7 +369,7 @@ def _summary(
 ) -> str:
     if len(committed_outcomes) > 1 and operation is Operation.COMPACT and "files_merged" in metrics:
         work = (
-            f"compacted {metrics['files_merged']:g} files into {metrics['files_written']:g} "
+            f"compacted {count(int(metrics['files_merged']), 'file')} into {metrics['files_written']:g} "
             f"in {count(int(metrics['bins']), 'group')}"
         )
     else:

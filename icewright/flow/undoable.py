@@ -14,14 +14,13 @@ from icewright.core.policy import Operation
 from icewright.core.runs import TRANSITIONS, OperationState
 from icewright.core.table import ManifestFile, Snapshot, TableMetadata, TableRef
 from icewright.core.verify import snapshot_of
-from icewright.core.words import count, no_job
+from icewright.core.words import count, no_job, some
 from icewright.flow.runtime import Runtime
 from icewright.ports import WAITING, JobRow, LedgerState, Removal, RestoreSnapshots
 
 UNDO = "undo"  # option of an undo job: the id of the job that it undoes
 _PAGE = 5000
 _MAX_CONCURRENT = 16  # files whose existence is checked at the same time
-_SHOWN = 3
 _CLOCK_SKEW = timedelta(hours=1)  # by which the clocks of two processes may differ
 _DELETED = (LedgerState.DELETED, LedgerState.DELETING)
 _DROPPABLE = (*WAITING, LedgerState.UNDOING)
@@ -237,11 +236,10 @@ def _unreadable(runtime: Runtime, snapshots: Iterable[Snapshot], paths: Iterable
 
 def _files_deleted(job: JobRow, paths: Sequence[str], unreadable: Sequence[int], by: str = "") -> Refused:
     """Return the refusal for files that are deleted or may be."""
-    shown = ", ".join(paths[:_SHOWN]) + (f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else "")
-    consequence = f"; without them snapshots {', '.join(map(str, unreadable))} cannot be read" if unreadable else ""
+    consequence = f"; without them snapshots {some(unreadable)} cannot be read" if unreadable else ""
     return Refused(
         f"{job.ref}: job {job.job_id} cannot be undone: {count(len(paths), 'file')} deleted already, or the "
-        f"deletion has begun{by}: {shown}{consequence}"
+        f"deletion has begun{by}: {some(paths)}{consequence}"
     )
 
 

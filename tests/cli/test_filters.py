@@ -8,7 +8,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from icewright.app.bootstrap import pyiceberg_catalog_properties, read_config
-from icewright.app.cli.base import complete_table
+from icewright.app.cli.base import complete_catalog, complete_job, complete_operation, complete_table
 from icewright.app.demo.tables import metrics, sessions
 from tests.cli.workspace import Workspace
 
@@ -28,7 +28,7 @@ def test_lists_are_filtered(workspace: Workspace) -> None:
     workspace.make(HISTORY, partial(sessions, rows_per_file=5))
     explained, every = workspace("explain").out, workspace("explain", "--all").out
     assert ("expire_snapshots" in explained, "recovery_points" in explained) == (True, False)
-    assert ("recovery_points" in every, "of 2 tables not due; --all says why" in explained) == (True, True)
+    assert ("recovery_points" in every, "Nothing is due on 0 of 2 tables" in explained) == (True, True)
     assert names(workspace) == [METRICS, SESSIONS]
     assert names(workspace, "--namespace", "web") == [SESSIONS]
     assert names(workspace, "--state", "due") == [METRICS, SESSIONS]
@@ -103,13 +103,16 @@ def test_stored_knobs_are_unset(workspace: Workspace) -> None:
     assert workspace("config", "unset", "lake.web").code == 2
 
 
-def test_tables_complete_in_the_shell(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_complete_in_the_shell(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     """The names that the store knows are offered; without a configuration there are none, and no error."""
     workspace.make(HISTORY, partial(sessions, rows_per_file=5))
-    workspace("tables")
-    assert complete_table("lake.w") == [SESSIONS]
+    job = workspace("run", METRICS, "--op", "expire_snapshots", "--json").json["job_id"]
+    assert complete_table("lake.o") == [METRICS]
+    assert complete_catalog("") == ["lake"]
+    assert (complete_job(job[:8]), complete_job("x")) == ([job], [])
     monkeypatch.setattr("icewright.app.cli.base.OPTIONS.config", "nowhere.yaml")
     assert complete_table("lake") == []
+    assert complete_operation("rewrite_") == ["rewrite_deletes", "rewrite_manifests"]
 
 
 def test_advice_on_tables(workspace: Workspace) -> None:

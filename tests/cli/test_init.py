@@ -10,20 +10,25 @@ from functools import partial
 
 import pytest
 
+from icewright.app.bootstrap import read_config
 from icewright.app.demo.lake import create_location
 from icewright.app.demo.tables import metrics
 from icewright.core.errors import UsageError
 from tests.cli.workspace import Workspace
+from tests.servers.loopback import free_port
 
 pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
 
 
 def test_init_leads_to_a_first_verdict(workspace: Workspace) -> None:
-    """Answers typed on a pseudo-terminal give a valid file whose catalog is not enabled, and the tables' verdicts."""
+    """Answers typed on a pseudo-terminal give a valid file whose catalog is not enabled, and the tables' verdicts.
+
+    A type of catalog that there is not is asked for again.
+    """
     workspace.make(partial(metrics, commits=20, rows_per_file=2))
     folder = workspace.home / "new"
     folder.mkdir()
-    answers = ("sql", "lake", f"sqlite:///{workspace.home}/catalog.db", f"file://{workspace.home}/warehouse")
+    answers = ("sqlite", "sql", "lake", f"sqlite:///{workspace.home}/catalog.db", f"file://{workspace.home}/warehouse")
     terminal, program = pty.openpty()
     command = [sys.executable, "-m", "icewright", "init"]
     process = subprocess.Popen(command, cwd=folder, stdin=program, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -53,6 +58,16 @@ def test_init_overwrites_nothing_and_leaves_no_faulty_file(
     result = workspace("init", "--file", "other.yaml", config=False)
     assert (result.code, "catalogs.lake.properties.uri" in result.err) == (2, True)
     assert not (workspace.home / "other.yaml").exists()
+
+
+def test_init_with_a_catalog_that_does_not_answer(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file is left with what was answered, and the next step is named."""
+    monkeypatch.chdir(workspace.home)
+    answers = iter(["rest", "prod", f"http://127.0.0.1:{free_port()}", "", ""])
+    monkeypatch.setattr("typer.prompt", lambda *_, **__: next(answers))
+    result = workspace("init", "--file", "rest.yaml", config=False)
+    assert (result.code, "`icewright doctor` checks it again" in result.err) == (1, True)
+    assert list(read_config(workspace.home / "rest.yaml").catalogs["prod"].properties) == ["uri"]
 
 
 def test_init_without_a_terminal(workspace: Workspace) -> None:

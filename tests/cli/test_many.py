@@ -15,7 +15,7 @@ def test_tables_are_selected_by_pattern_and_the_fleet_by_one_switch(workspace: W
     (name,) = workspace.make(metrics)
     pattern = f"{name.rpartition('.')[0]}.*"
     workspace("tables")  # detects them
-    assert "1 tables were paused" in workspace("pause", pattern, "--yes").out
+    assert "paused 1 table" in workspace("pause", pattern, "--yes").out
     (refused,) = workspace("run", pattern, "--op", "rewrite_manifests", "--yes", "--json").json["jobs"]
     assert (refused["table"], refused["state"], "is paused" in refused["reason"]) == (name, "failed", True)
     assert workspace("resume", "--all", "--yes", "--json").json["tables"] == [name]

@@ -178,7 +178,7 @@ def test_manifests_are_rewritten(workspace: Workspace) -> None:
     assert operation["summary"] == "rewrote 12 manifests into 1 (12 entries)"
     assert operation["metrics"].keys() >= {"manifests_rewritten", "manifests_written", "entries_total", "duration_ms"}
     again = only(workspace("run", name, "--op", "rewrite_manifests", "--json").json)
-    assert again["reason"] == "only 1 data manifests, below threshold of 5"
+    assert again["reason"] == "only 1 data manifest, below threshold of 5"
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_people_see_the_same(workspace: Workspace) -> None:
     assert "would expire" in said.out
     listed = workspace("run", name, "--op", "expire_snapshots", "--dry-run", "--json").json["operations"][0]["files"]
     text = "".join(said.out.split())
-    assert all("".join(file["path"].split()) in text for file in listed[:1])
+    assert listed[0]["path"].rpartition("/")[2] in text
     assert "Traceback" not in said.out + said.err
 
 

@@ -73,7 +73,7 @@ def test_partitions_that_no_rewrite_mends_lower_the_health(files: int, mb: float
     """A thousand small partitions cost readers a thousand files, well compacted or not; the part says so."""
     found = _parts(facts(*(partition(number, files=files, mb=mb) for number in range(1000))))["small_files"]
     assert found.score == score
-    assert ("1000 small partitions" in found.behind) == (score < 100)
+    assert ("1,000 small partitions" in found.behind) == (score < 100)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_deletes_with_odd_numbers() -> None:
 @pytest.mark.parametrize(
     ("found", "score", "behind"),
     [
-        ([manifests(1)], 100, "1 data manifests where 1 would do"),
+        ([manifests(1)], 100, "1 data manifest where 1 would do"),
         ([manifests(4)], 100, "4 data manifests where 1 would do"),
         ([manifests(100)], 1, "100 data manifests where 1 would do"),
         ([manifests(10, mb=8)], 100, "10 data manifests where 10 would do"),

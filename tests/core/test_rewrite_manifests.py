@@ -127,7 +127,7 @@ def test_large_manifests_are_split(version: int, property_mb: int | None, due: b
         assert verdict.why == "1 manifest of 10 entries where 5 would do; 1 of them larger than twice the target"
         assert verdict.benefit > 0
     else:
-        assert found == NotDue("only 1 data manifests, below threshold of 5")
+        assert found == NotDue("only 1 data manifest, below threshold of 5")
 
 
 def test_the_order_of_entries() -> None:

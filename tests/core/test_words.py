@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from icewright.core.words import count
+from icewright.core.words import count, figure, some
 
 
 @pytest.mark.parametrize(
@@ -22,3 +22,18 @@ from icewright.core.words import count
 def test_a_noun_follows_its_number(number: int, noun: str, text: str) -> None:
     """The noun is in the plural unless the number is one."""
     assert count(number, noun) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(12_345.6, "12346"), (3.0, "3"), (3.14159, "3.142"), (0.00003508311, "0.00003508"), (-0.5, "-0.5")],
+)
+def test_figures_have_no_power_of_ten(value: float, text: str) -> None:
+    """Four digits of a fraction, however small it is."""
+    assert figure(value) == text
+
+
+def test_many_items_are_counted() -> None:
+    """The first of them are named."""
+    assert some([1, 2, 3]) == "1, 2, 3"
+    assert some(range(2000), 2) == "0, 1 and 1,998 more"

@@ -140,7 +140,7 @@ def test_commands_ask_the_count_back(fleet: Served, command: Any) -> None:
     command("pause", "lake.sales.*", code=1, answer="n")
     assert command.questions == ["Pause 2 tables (lake.sales.orders, lake.sales.returns)?"]
     assert paused(fleet) == []
-    assert "2 tables were paused" in command("pause", "lake.sales.*", answer="y")
+    assert "paused 2 tables" in command("pause", "lake.sales.*", answer="y")
     command("resume", "lake.sales.orders", "lake.sales.returns", "--yes")
     assert paused(fleet) == []
     assert len(command.questions) == 2
@@ -152,7 +152,7 @@ def test_commands_ask_the_count_back(fleet: Served, command: Any) -> None:
     fleet.bench.store.fleet.end()
     row = fleet.bench.store.tables.get(fleet.ref)
     assert row is not None
-    assert "0 jobs were asked to stop" in command("cancel", "--all", "--yes")
+    assert "asked 0 jobs to stop" in command("cancel", "--all", "--yes")
 
 
 def test_everything_is_paused_by_one_switch(fleet: Served, command: Any) -> None:

@@ -25,6 +25,8 @@ from icewright.app.cli.base import (
     Yes,
     app,
     audit,
+    complete_catalog,
+    complete_operation,
     confirm,
     exit_code,
     known_table,
@@ -93,7 +95,10 @@ def run(  # noqa: PLR0913, PLR0917 - an option each
     op: Annotated[
         list[str] | None,
         typer.Option(
-            "--op", metavar="OP[,OP]", help="May be given several times; default: all due ones but expire_rows."
+            "--op",
+            metavar="OP[,OP]",
+            help="May be given several times; default: all due ones but expire_rows.",
+            autocompletion=complete_operation,
         ),
     ] = None,
     sets: Sets = None,
@@ -142,7 +147,7 @@ def _state(document: Mapping[str, Any], *, asked: bool) -> str:
 
 @app.command()
 def vacuum(
-    catalog: Annotated[str, typer.Argument(metavar="CATALOG")],
+    catalog: Annotated[str, typer.Argument(metavar="CATALOG", autocompletion=complete_catalog)],
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: Json = False,

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from icewright.core.runs import JobState
     from icewright.flow.runtime import Runtime
     from icewright.ports import TableRow
+    from icewright.ports.store import Store
 
 #: The commands in the order in which `--help` lists them, by purpose.
 SECTIONS: Mapping[str, tuple[str, ...]] = {
@@ -89,19 +91,41 @@ app.add_typer(db_app, name="db")
 app.add_typer(token_app, name="token")
 
 
-def complete_table(incomplete: str) -> list[str]:
-    """Return the tables of the state store whose names begin with the text, for the shell's completion."""
+def _from_store(read: Callable[[Store], Iterable[str]], incomplete: str) -> list[str]:
+    """Return what is read of the state store and begins with the text, for the shell's completion."""
     from icewright.app.bootstrap import open_store
 
     try:
         store = open_store(configuration())
         try:
-            names = [str(row.ref) for row in store.tables.list() if not row.dropped]
+            names = list(read(store))
         finally:
             store.engine.dispose()
     except Exception:  # noqa: BLE001 - a completion that fails offers nothing, and prints nothing
         return []
     return [name for name in names if name.startswith(incomplete)]
+
+
+def complete_table(incomplete: str) -> list[str]:
+    """Return the tables of the state store whose names begin with the text."""
+    return _from_store(lambda store: (str(row.ref) for row in store.tables.list() if not row.dropped), incomplete)
+
+
+def complete_catalog(incomplete: str) -> list[str]:
+    """Return the catalogs of the tables in the state store whose names begin with the text."""
+    return _from_store(lambda store: sorted({row.ref.catalog for row in store.tables.list()}), incomplete)
+
+
+def complete_job(incomplete: str) -> list[str]:
+    """Return the newest jobs whose ids begin with the text."""
+    return _from_store(lambda store: (row.job_id for row in store.jobs.list()), incomplete)
+
+
+def complete_operation(incomplete: str) -> list[str]:
+    """Return the operations whose names begin with the text."""
+    from icewright.core.policy import Operation
+
+    return [operation for operation in Operation if operation.startswith(incomplete)]
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
@@ -118,8 +142,16 @@ Table = Annotated[
 OptionalTable = Annotated[
     str | None, typer.Argument(metavar="[TABLE]", help="Default: all tables.", autocompletion=complete_table)
 ]
-Job = Annotated[str, typer.Argument(metavar="JOB", help="A job id, or its last eight letters, or a unique prefix.")]
-CatalogOption = Annotated[str | None, typer.Option("--catalog", metavar="NAME", help="Only this catalog.")]
+Job = Annotated[
+    str,
+    typer.Argument(
+        metavar="JOB", help="A job id, or its last eight letters, or a unique prefix.", autocompletion=complete_job
+    ),
+]
+CatalogOption = Annotated[
+    str | None,
+    typer.Option("--catalog", metavar="NAME", help="Only this catalog.", autocompletion=complete_catalog),
+]
 Namespace = Annotated[
     str | None, typer.Option("--namespace", metavar="NAMESPACE", help="Only tables of this namespace, such as sales.")
 ]
@@ -284,9 +316,19 @@ def write_file(option: str, path: Path, text: str) -> None:
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask for confirmation on standard error, unless `yes` is set; exit with code 1 on any other answer."""
-    if not yes and not typer.confirm(question, err=True):
-        raise typer.Exit(1)
+    """Ask for confirmation on standard error, unless `yes` is set; exit with code 1 on any other answer.
+
+    Raises `UsageError` where there is nobody to answer.
+    """
+    try:
+        if yes or typer.confirm(question, err=True):
+            return
+    except typer.Abort:
+        if sys.stdin.isatty():
+            raise
+        typer.echo(err=True)
+        raise UsageError("no answer came: confirm with --yes") from None
+    raise typer.Exit(1)
 
 
 def audit(runtime: Runtime, action: str, target: str, place: Sequence[str] | None, **details: object) -> None:

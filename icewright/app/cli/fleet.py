@@ -8,10 +8,11 @@ import typer
 
 from icewright.app import output
 from icewright.app.cli.backend import backend
-from icewright.app.cli.base import Json, Yes, app, complete_table, confirm
+from icewright.app.cli.base import Json, Yes, app, complete_catalog, complete_table, confirm
 from icewright.app.output import echo, escape
 from icewright.core.errors import UsageError
 from icewright.core.selection import TableSelection
+from icewright.core.words import count, some
 
 _LISTED = 10  # tables that a question names
 Tables = Annotated[
@@ -20,7 +21,10 @@ Tables = Annotated[
         metavar="[TABLE]...", help="Names, and patterns such as 'lake.sales.*'.", autocompletion=complete_table
     ),
 ]
-WholeCatalog = Annotated[str | None, typer.Option("--catalog", metavar="NAME", help="All tables of this catalog.")]
+WholeCatalog = Annotated[
+    str | None,
+    typer.Option("--catalog", metavar="NAME", help="All tables of this catalog.", autocompletion=complete_catalog),
+]
 AllTables = Annotated[bool, typer.Option("--all", help="All tables.")]
 Everything = Annotated[bool, typer.Option("--everything", help="The whole fleet, by one switch: no job begins at all.")]
 _REASON = "by hand"
@@ -46,7 +50,7 @@ def pause(
     if everything:
         _require_alone(tables, catalog, every_table)
         document = backend().pause_fleet(reason, cancel_running=cancel_running)
-        text = f"everything is paused: {reason}; {len(document['cancelled'])} running jobs were asked to stop"
+        text = f"everything is paused: {reason}; {_stopping(document['cancelled'])}"
         print_document(document, as_json, text)
         return
     if cancel_running:
@@ -91,7 +95,7 @@ def cancel(
     if not named or any("." in name or "*" in name for name in named):
         chosen = selection(named, catalog, every_table)
         document = _confirmed("cancel", chosen, None, yes=yes)
-        print_document(document, as_json, f"{len(document['jobs'])} jobs were asked to stop")
+        print_document(document, as_json, _stopping(document["jobs"]))
         return
     if catalog is not None or every_table:
         raise UsageError("name jobs, or select their tables, not both")
@@ -109,7 +113,7 @@ def status(as_json: Json = False) -> None:
         return
     pause = document["paused"]
     if pause is None:
-        echo("jobs may begin")
+        echo("the fleet is not paused")
     else:
         echo(f"[yellow]everything is paused[/] by {escape(pause['author'])}: {escape(pause['reason'])}")
     lines = [
@@ -150,9 +154,9 @@ def selection(tables: list[str] | None, catalog: str | None, every_table: bool) 
 
 def ask_about(action: str, document: dict[str, Any], *, yes: bool) -> None:
     """Ask whether the action is meant for so many tables, unless `yes` is set."""
-    names = document["tables"][:_LISTED]
-    more = f" and {document['count'] - len(names)} more" if document["count"] > len(names) else ""
-    confirm(f"{action.capitalize()} {document['count']} tables ({', '.join(names)}{more})?", yes=yes)
+    confirm(
+        f"{action.capitalize()} {count(document['count'], 'table')} ({some(document['tables'], _LISTED)})?", yes=yes
+    )
 
 
 def print_document(document: Any, as_json: bool, *lines: str) -> None:  # noqa: ANN401 - JSON
@@ -162,6 +166,10 @@ def print_document(document: Any, as_json: bool, *lines: str) -> None:  # noqa: 
         return
     for line in lines:
         echo(escape(line))
+
+
+def _stopping(jobs: list[str]) -> str:
+    return f"asked {count(len(jobs), 'job')} to stop"
 
 
 def _require_alone(tables: list[str] | None, catalog: str | None, every_table: bool) -> None:
@@ -182,7 +190,7 @@ def _change(action: str, chosen: TableSelection, reason: str | None, *, yes: boo
     """Pause tables with a reason, or resume them; a single table is not asked about."""
     if not chosen.is_one_table:
         document = _confirmed(action, chosen, reason, yes=yes)
-        print_document(document, as_json, f"{document['count']} tables were {action}d")
+        print_document(document, as_json, f"{action}d {count(document['count'], 'table')}")
         return
     document = backend().pause(chosen.names[0], reason)
     resumed = "is maintained again" if document["was_paused"] else "is not paused"

@@ -57,9 +57,7 @@ class LocalBackend:
             items = every_item(lambda after: views.list_tables(query, None, after, PAGE), criteria.limit)
             documents = [_table_document(item) for item in items]
             if not documents and not detected.errors:
-                known = {row.ref.catalog for row in app.runtime.store.tables.list()}
-                for name in set(select_catalogs(app, criteria.catalog)) - known:
-                    output.note(other_names(name, app.runtime.catalogs[name]) or f"no table is in catalog {name}")
+                _note_empty_catalogs(app, criteria.catalog)
         return {"tables": documents, "errors": list(detected.errors)}
 
     def explain(self, table: str | None, namespace: str | None) -> list[Document]:
@@ -71,6 +69,8 @@ class LocalBackend:
             else:
                 detected = detect(runtime, select_catalogs(app, None))
                 refs = [row.ref for row in runtime.store.tables.list() if not row.dropped]
+                if not refs and not detected.errors:
+                    _note_empty_catalogs(app, None)
                 for _, error in detected.errors if refs else ():
                     output.error(error)
                 if detected.errors and not refs:
@@ -264,6 +264,13 @@ class LocalBackend:
         with open_application() as app:
             row = ended_job(app.runtime, job)
             return {"job_id": row.job_id, "table": str(row.ref), "files": give_up(app.runtime, row.job_id)}
+
+
+def _note_empty_catalogs(app: Application, catalog: str | None) -> None:
+    """Name the catalogs without tables, and under which name their database has some."""
+    known = {row.ref.catalog for row in app.runtime.store.tables.list()}
+    for name in set(select_catalogs(app, catalog)) - known:
+        output.note(other_names(name, app.runtime.catalogs[name]) or f"no table is in catalog {name}")
 
 
 def _table_query(criteria: TableFilter) -> TableQuery:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +19,7 @@ from icewright.app.cli.base import (
     OptionalTable,
     Table,
     app,
+    complete_operation,
     complete_table,
     known_table,
     leave,
@@ -39,7 +41,14 @@ States = Annotated[
     list[str] | None, typer.Option("--state", metavar="STATE", help="Only this state; may be given several times.")
 ]
 OneOperation = Annotated[
-    str | None, typer.Option("--operation", "--op", metavar="OP", help="Only this operation, such as compact.")
+    str | None,
+    typer.Option(
+        "--operation",
+        "--op",
+        metavar="OP",
+        help="Only this operation, such as compact.",
+        autocompletion=complete_operation,
+    ),
 ]
 
 
@@ -95,20 +104,27 @@ def explain(
     everything: Annotated[bool, typer.Option("--all", help="Of many tables, also what is not due.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Say for each operation whether it is due, and why.
+    """Explain for each operation whether it is due, and why.
 
-    Of many tables only what is due, blocked or unsupported is listed.
+    Without a name, tables and operations that are not due are only counted.
     """
     documents = backend().explain(table, namespace)
     if as_json:
         output.print_json(documents[0] if table is not None and documents else documents)
         return
-    whole = everything or len(documents) == 1
-    for document in documents:
+    whole = everything or table is not None
+    listed = [document for document in documents if whole or _stands_out(document)]
+    for document in listed:
         views.show_explained(document, everything=whole)
-    if not whole:
-        hidden = sum(verdict["verdict"] == "not_due" for document in documents for verdict in document["verdicts"])
-        output.echo(f"{count(hidden, 'operation')} of {count(len(documents), 'table')} not due; --all says why")
+    if documents and not whole:
+        hidden = len(documents) - len(listed)
+        output.echo(f"Nothing is due on {hidden} of {count(len(documents), 'table')}; --all lists every verdict")
+
+
+def _stands_out(document: Mapping[str, Any]) -> bool:
+    """Return whether a table is paused or unreadable, ignores a property, or has a verdict other than not due."""
+    notes = (document["paused"], document["error"], document.get("ignored_properties"))
+    return any(notes) or any(verdict["verdict"] != "not_due" for verdict in document["verdicts"])
 
 
 @app.command()
@@ -140,6 +156,8 @@ def check(
             refs = [p.ref for catalog in select_catalogs(opened, name) for p in runtime.catalogs[catalog].pointers()]
         documents = [_checked(runtime, ref, level) for ref in sorted(refs)]
     output.show(documents, as_json, views.show_integrity)
+    if not documents:
+        output.note("no table was found to check")
     leave(1 if any(document["faults"] or document["error"] for document in documents) else 0)
 
 
@@ -204,7 +222,7 @@ def history(
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="At most this many jobs.")] = 50,
     as_json: Json = False,
 ) -> None:
-    """List the jobs that ran, newest first."""
+    """List past and running jobs, newest first."""
     from icewright.core.runs import JobState
 
     if unknown := [name for name in state or () if name not in list(JobState)]:
@@ -214,6 +232,8 @@ def history(
         output.print_json({"jobs": jobs})
     else:
         views.show_jobs(jobs)
+        if len(jobs) == limit:
+            output.note(f"the newest {count(limit, 'job')}; --limit shows more")
 
 
 @app.command()

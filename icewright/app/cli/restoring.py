@@ -30,7 +30,7 @@ from icewright.app.cli.copying import show_copied
 from icewright.app.output import Column, echo, escape, moment, size
 from icewright.core.errors import UsageError
 from icewright.core.table import TableRef, split_name
-from icewright.core.words import count
+from icewright.core.words import count, decimal
 
 if TYPE_CHECKING:  # it loads every library
     from icewright.app.bootstrap import Application
@@ -216,7 +216,8 @@ def _show_points(document: Mapping[str, Any]) -> None:
     output.rows(f"Recovery points of {document['table']}", (*columns, Column("for it alone", right=True)), lines)
     money = document["money_per_month"]
     echo(
-        f"{size(document['bytes'])} stay for all of them" + ("" if money is None else f": {money:.2g} in money a month")
+        f"{size(document['bytes'])} stay for all of them"
+        + ("" if money is None else f": {decimal(money)} in money a month")
     )
 
 

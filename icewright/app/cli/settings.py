@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,7 +26,7 @@ from icewright.app.cli.base import (
     token_app,
     write_file,
 )
-from icewright.core.errors import ConfigError, UsageError, requires_extra
+from icewright.core.errors import ConfigError, IcewrightError, UsageError, requires_extra
 from icewright.core.permissions import Action, Role
 from icewright.core.words import count
 
@@ -37,10 +38,11 @@ Scope = Annotated[
     str, typer.Argument(metavar="SCOPE", help="platform, or a pattern: lake, lake.events-*, lake.sales.orders")
 ]
 FILE = "icewright.yaml"
+OPTIONAL = {"rest": ("warehouse", "credential")}  # which its server may not ask for
 #: The properties that each type of catalog needs, with an example.
-QUESTIONS = {
+QUESTIONS: Mapping[str, Mapping[str, str]] = {
     "sql": {"uri": "sqlite:////data/catalog.db", "warehouse": "file:///data/warehouse"},
-    "rest": {"uri": "https://catalog.example.com", "warehouse": "prod"},
+    "rest": {"uri": "https://catalog.example.com", "warehouse": "prod", "credential": "${env:CATALOG_CREDENTIAL}"},
     "nessie": {"uri": "https://nessie.example.com/api/v2", "warehouse": "s3://lake/warehouse"},
     "hive": {"uri": "thrift://metastore:9083", "warehouse": "s3://lake/warehouse"},
     "glue": {"warehouse": "s3://lake/warehouse", "client.region": "eu-central-1"},
@@ -157,11 +159,10 @@ def init(
     if file.exists():
         raise UsageError(f"{file} exists already: edit it, or name another file with --file")
     try:
-        kind = typer.prompt(f"Type of the catalog ({', '.join(QUESTIONS)})", default="sql")
-        if kind not in QUESTIONS:
-            raise UsageError(f"there is no catalog type {kind}; there is: {', '.join(QUESTIONS)}")
+        types = ", ".join(QUESTIONS)
+        kind = typer.prompt(f"Type of the catalog ({types})", default="sql", value_proc=_catalog_type)
         name = typer.prompt("Name of the catalog, as your engines know it", default="lake")
-        properties = {key: typer.prompt(f"{key}, such as {example}") for key, example in QUESTIONS[kind].items()}
+        properties = {key: answer for key in QUESTIONS[kind] if (answer := _property(kind, key))}
     except typer.Abort:
         if sys.stdin.isatty():
             raise
@@ -184,11 +185,30 @@ catalogs:
         raise
     OPTIONS.config = str(file)
     output.echo(f"[green]wrote[/] {output.escape(file)}")
-    reading.explain()
+    try:
+        reading.explain()
+    except IcewrightError as error:
+        output.error(error)
+        output.note(f"Correct {file}, then `icewright doctor` checks it again.")
+        leave(1)
     output.echo(
         f"Next: `icewright doctor` checks storage and Spark. Set `enabled: true` in {output.escape(file)} when you are "
         "ready: then `icewright plan` shows what would run, and `icewright cycle` runs it."
     )
+
+
+def _catalog_type(text: str) -> str:
+    if text not in QUESTIONS:
+        raise typer.BadParameter(f"there is no catalog type {text}")
+    return text
+
+
+def _property(kind: str, key: str) -> str:
+    """Ask for a property of a catalog; one that not all catalogs of the type need may be left empty."""
+    may_be_empty = key in OPTIONAL.get(kind, ())
+    question = f"{key}, such as {QUESTIONS[kind][key]}{', or empty' if may_be_empty else ''}"
+    answer: str = typer.prompt(question, default="" if may_be_empty else None, show_default=False)
+    return answer
 
 
 @token_app.command("create")

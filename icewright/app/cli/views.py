@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from posixpath import commonprefix
 from typing import Any
 
 from icewright.app import output
@@ -37,7 +38,7 @@ _JOBS = (
     Column("state"),
     Column("trigger", rank=2),
     Column("started (UTC)", rank=3),
-    Column("cost (GBh)", right=True, rank=1),
+    Column("GB-hours", right=True, rank=1),
     Column("summary", wrap=True),
 )
 _FILES = (Column("state"), Column("kind"), Column("size", right=True), "path")
@@ -68,11 +69,7 @@ def show_explained(document: Mapping[str, Any], *, everything: bool) -> None:
     if document["error"]:
         echo(f"[red]{escape(document['error'])}[/]")
         return
-    verdicts = [v for v in document["verdicts"] if everything or v["verdict"] != "not_due"]
-    if verdicts:
-        show_verdicts(verdicts)
-    else:
-        echo("nothing is due")
+    show_verdicts([v for v in document["verdicts"] if everything or v["verdict"] != "not_due"])
     show_ignored(document.get("ignored_properties", []))
 
 
@@ -153,12 +150,14 @@ def show_files(title: str, files: Documents, columns: Sequence[Column | str], *,
     """Print files, or the first of many with their number and the sum of the known sizes."""
     listed = files if everything or len(files) <= MAX_LISTED else files[:MAX_LISTED]
     names = [column if isinstance(column, str) else column.name for column in columns]
-    lines = [[size(f["bytes"]) if name == "size" else f[name] for name in names] for f in listed]
-    rows(title, columns, lines)
+    folder = commonprefix([f["path"] for f in listed]).rpartition("/")[0] if len(listed) > 1 else ""
+    shown = [{**f, "size": size(f["bytes"]), "path": f["path"].removeprefix(f"{folder}/")} for f in listed]
+    lines = [[f[name] for name in names] for f in shown]
+    rows(f"{title} below {folder}/" if folder else title, columns, lines)
     if len(listed) < len(files):
         sizes = [f["bytes"] for f in files if f["bytes"] is not None]
         least = "" if len(sizes) == len(files) else "at least "
-        echo(f"{len(files)} files, {least}{size(sum(sizes))}; --files lists all")
+        echo(f"{len(files):,} files, {least}{size(sum(sizes))}; --files lists all")
 
 
 def show_jobs(jobs: Documents) -> None:
@@ -219,7 +218,7 @@ def show_health(document: Mapping[str, Any]) -> None:
     score = document["health"]
     echo(f"[bold]{escape(document['table'])}[/]  health [bold]{'unknown' if score is None else score}[/]")
     parts = [(name, part["score"], part["behind"]) for name, part in document["parts"].items()]
-    rows("Parts", (Column("part"), Column("score", right=True), "behind it"), parts)
+    rows("Parts", (Column("part"), Column("score", right=True), "because of"), parts)
     facts = {name: value for name, value in document["facts"].items() if not isinstance(value, list | dict)}
     rows("Facts", (Column("fact"), "value"), [(name, _fact(name, value)) for name, value in facts.items()])
     show_verdicts(document["verdicts"])
@@ -308,7 +307,7 @@ def show_removed(removed: Documents, *, everything: bool) -> None:
         columns = (Column("snapshot"), Column("time (UTC)"), Column("operation"), "rows")
         rows(f"Expired at {moment(removal['at'])}{undone}", columns, lines)
         if len(lines) < (count := len(removal["snapshots"])):
-            echo(f"{count} snapshots; --files lists all")
+            echo(f"{count:,} snapshots; --files lists all")
         for ref in removal["refs"]:
             echo(f"  {ref['type']} {escape(ref['name'])} pointed to snapshot {ref['snapshot_id']}")
 
@@ -338,7 +337,7 @@ def show_waiting(items: Documents) -> None:
         Column("failed", right=True, rank=1),
         Column("why", wrap=True, rank=1),
     )
-    rows("Deletions that wait", columns, lines)
+    rows("Planned deletions", columns, lines)
 
 
 def show_alerts(alerts: Documents) -> None:

@@ -20,11 +20,10 @@ from icewright.core.predicates import partitions_predicate
 from icewright.core.runs import LastRun
 from icewright.core.steps import Blocked, Due, Kernel, NotDue, RewriteDataFiles, Verdict, Work
 from icewright.core.table import PartitionFacts, TableFacts
-from icewright.core.words import count
+from icewright.core.words import count, decimal, some
 
 NOTHING = "no files eligible for compaction"
 PARTITIONS_A_CALL = 500  # longer predicates make Spark's planning slow
-_SHOWN = 3
 _MOST_DEAD = 0.5  # share of dead rows that the target of outputs is corrected for
 
 
@@ -342,13 +341,12 @@ def _left_out(facts: TableFacts, choice: Choice) -> list[str]:
     if choice.unpaid:
         value, cost = sum(v for _, v, _ in choice.unpaid), sum(c for _, _, c in choice.unpaid)
         named = _named(facts, [partition for partition, _, _ in choice.unpaid])
-        texts.append(f"does not pay yet, {value:.2g} GB-hours of reads for {cost:.2g} of work: {named}")
+        texts.append(f"does not pay yet, {decimal(value)} GB-hours of reads for {decimal(cost)} of work: {named}")
     return texts
 
 
 def _named(facts: TableFacts, partitions: Sequence[PartitionFacts]) -> str:
-    shown = ", ".join(partition_name(facts.metadata, p.key) for p in partitions[:_SHOWN])
-    return f"{shown} and {len(partitions) - _SHOWN} more" if len(partitions) > _SHOWN else shown
+    return some([partition_name(facts.metadata, p.key) for p in partitions])
 
 
 def _options(facts: TableFacts, knobs: Knobs, batch: Sequence[PartitionRewrite]) -> dict[str, str]:

@@ -35,6 +35,7 @@ from icewright.core.runs import LastRun
 from icewright.core.steps import SWITCHED_OFF, Blocked, Due, ExpireSnapshots, NotDue, Verdict, Work
 from icewright.core.table import RefKind, SnapshotHold, TableFacts, TableMetadata
 from icewright.core.vacuum import collected_by, gc_enabled
+from icewright.core.words import some
 from icewright.core.writer_state import WriterStateRule
 
 NOTHING = "no snapshots to expire"
@@ -198,6 +199,5 @@ def _postponed(
 def _retained_notes(plan: Expiry) -> tuple[str, ...]:
     """Return a note on who keeps old snapshots, besides the count of the policy, most first."""
     by_reason = Counter(pin.by for pin in plan.pins if not pin.by.startswith(("current", "one of"))).most_common()
-    shown = ", ".join(f"{count} for {who}" for who, count in by_reason[:3])
-    more = f" and {len(by_reason) - 3} more" if len(by_reason) > 3 else ""  # noqa: PLR2004 - as many as are shown
-    return (f"old ones stay: {shown}{more}",) if by_reason else ()
+    shown = some([f"{count} for {who}" for who, count in by_reason])
+    return (f"old ones stay: {shown}",) if by_reason else ()

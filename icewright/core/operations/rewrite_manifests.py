@@ -67,7 +67,7 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
         benefit=OPEN_COST_MB / 4 * max(large, bool(deleted), before - after),
         cost=spark_cost(0) if by_spark else service_cost(entries + before),
         why=count(before, "manifest")
-        + f" of {entries} entries"
+        + f" of {count(entries, 'entry')}"
         + f" where {after} would do" * (after != before)
         + f"; {large} of them larger than twice the target" * bool(large)
         + f"; {count(deleted, 'entry')} of files that are gone" * bool(deleted),
@@ -89,7 +89,8 @@ def _none_chosen(found: Sequence[ManifestFacts], facts: TableFacts, least: int) 
     """Return why no manifest is worth a rewrite."""
     counts = {content: sum(m.manifests for m in found if m.content is content) for content in ManifestContent}
     deletes = counts[ManifestContent.DELETES]
-    counted = f"{counts[ManifestContent.DATA]} data manifests" + f" and {deletes} delete manifests" * bool(deletes)
+    counted = count(counts[ManifestContent.DATA], "data manifest")
+    counted += f" and {count(deletes, 'delete manifest')}" * bool(deletes)
     if sum(counts.values()) < least:
         return f"only {counted}, below threshold of {least}"
     if not sum(m.entries for m in found):

@@ -34,6 +34,7 @@ from icewright.core.policy import Operation
 from icewright.core.runs import JOB_ID, FileAction, Outcome, backoff, committed, skipped
 from icewright.core.steps import ConvertEqualityDeletes
 from icewright.core.table import FORMAT_V3, ManifestContent, ManifestFile, Snapshot, TableMetadata, columns
+from icewright.core.words import count
 from icewright.ports import Catalog, Clock, StepRequest, TableFiles
 from icewright.ports.work import progress
 
@@ -77,7 +78,8 @@ class ConvertInService:
         }
         return committed(
             Operation.REWRITE_DELETES,
-            f"converted {len(chosen)} equality delete files into {outputs.count} {outputs.kind} ({outputs.rows} rows)",
+            f"converted {count(len(chosen), 'equality delete file')} into {outputs.count} {outputs.kind} "
+            f"({count(outputs.rows, 'row')})",
             metrics,
             chosen,
         )

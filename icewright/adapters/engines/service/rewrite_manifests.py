@@ -18,6 +18,7 @@ from icewright.core.runs import JOB_ID, FileAction, Outcome, committed, skipped
 from icewright.core.steps import RewriteManifests
 from icewright.core.table import ManifestFile, Snapshot, TableMetadata
 from icewright.core.verify import total_violations
+from icewright.core.words import count
 from icewright.ports import Catalog, Clock, StepRequest, TableFiles
 from icewright.ports.work import WorkerThreads
 
@@ -41,9 +42,9 @@ class RewriteManifestsInService:
         chosen = [m for m in listed if step.takes(m)]
         actions = tuple(FileAction(m.path, m.length, "manifest") for m in chosen)
         if request.dry_run:
-            count = sum(m.live_files for m in chosen)
-            summary = f"would rewrite {len(chosen)} manifests ({count} entries)"
-            return committed(Operation.REWRITE_MANIFESTS, summary, _metrics(len(chosen), 0, count, 0.0), actions)
+            entries = sum(m.live_files for m in chosen)
+            summary = f"would rewrite {count(len(chosen), 'manifest')} ({count(entries, 'entry')})"
+            return committed(Operation.REWRITE_MANIFESTS, summary, _metrics(len(chosen), 0, entries, 0.0), actions)
         replacing = Replacing(self.files, self.clock, catalog, base, current, listed)
         with replacing.undone_unless_committed():
             for key in step.chosen:
@@ -55,7 +56,7 @@ class RewriteManifestsInService:
             raise InvariantViolated(f"{base.ref}: rewrite_manifests broke the table: {'; '.join(violations)}")
         return committed(
             Operation.REWRITE_MANIFESTS,
-            f"rewrote {len(chosen)} manifests into {len(replacing.written)} ({entries} entries)",
+            f"rewrote {count(len(chosen), 'manifest')} into {len(replacing.written)} ({count(entries, 'entry')})",
             _metrics(len(chosen), len(replacing.written), entries, (self.clock.now() - started).total_seconds()),
             actions,
         )

@@ -40,7 +40,7 @@ from icewright.core.steps import (
     Step,
 )
 from icewright.core.table import TableMetadata
-from icewright.core.words import count
+from icewright.core.words import count, some
 from icewright.ports import Catalog, Clock, DeletionLedger, LedgerState, Probe, StepRequest, TableFiles
 
 if TYPE_CHECKING:
@@ -320,14 +320,14 @@ def _outcome(
             outcome = _compacted(step, done, times, files_left=max(0, step.files - row["rewritten_data_files_count"]))
             notes = _unplanned_partitions(after, step, done)
             if failed := row["failed_data_files_count"]:
-                notes.append(f"{failed} data files could not be rewritten")
+                notes.append(f"{count(failed, 'data file')} could not be rewritten")
             fallbacks = {"bins_by_spark": row[GROUPS_LEFT]} if row.get(GROUPS_LEFT) else {}
             return replace(outcome, notes=tuple(notes), metrics={**outcome.metrics, **fallbacks})
         case RewritePositionDeletes():
             merged, written = row["rewritten_delete_files_count"], row["added_delete_files_count"]
             if not merged:
                 return skipped(Operation.REWRITE_DELETES, "no delete files eligible for rewriting")
-            summary = f"rewrote {merged} position delete files into {written}"
+            summary = f"rewrote {count(merged, 'position delete file')} into {written}"
             metrics = {"files_rewritten": merged, "files_written": written, **times}
             return committed(Operation.REWRITE_DELETES, summary, metrics, done.removed)
         case RewriteManifests():
@@ -335,7 +335,7 @@ def _outcome(
             if not merged:
                 return skipped(Operation.REWRITE_MANIFESTS, "no manifests to rewrite")
             entries = done.live_entries
-            summary = f"rewrote {merged} manifests into {written} ({entries} entries)"
+            summary = f"rewrote {count(merged, 'manifest')} into {written} ({count(entries, 'entry')})"
             metrics = {"manifests_rewritten": merged, "manifests_written": written, "entries_total": entries, **times}
             return committed(Operation.REWRITE_MANIFESTS, summary, metrics)
         case ExpireSnapshots():
@@ -382,5 +382,4 @@ def _unplanned_partitions(after: TableMetadata, step: RewriteDataFiles, done: Ef
     beyond = sorted(partition_name(after, key) for key in done.touched - set(step.partitions))
     if step.where is None or not beyond:
         return []
-    more = f" and {len(beyond) - _SHOWN} more" if len(beyond) > _SHOWN else ""
-    return [f"rewrote files of partitions that were not chosen: {', '.join(beyond[:_SHOWN])}{more}"]
+    return [f"rewrote files of partitions that were not chosen: {some(beyond)}"]

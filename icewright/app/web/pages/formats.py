@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from typing import Any
 
 from markupsafe import Markup, escape
 
-from icewright.core.words import figure
+from icewright.core.words import decimal, figure
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _KILO = 1024
@@ -65,7 +64,7 @@ def gb_hours(count: float | None) -> str:
         return "\u2013"
     if count == 0:
         return "0"
-    return number(count, 0 if count >= 100 else 2) if count >= 0.01 else format(Decimal(f"{count:.2g}"), "f")  # noqa: PLR2004
+    return number(count, 0 if count >= 100 else 2) if count >= 0.01 else decimal(count)  # noqa: PLR2004
 
 
 def span(seconds: float | None) -> str:
