@@ -232,8 +232,8 @@ def test_the_queue_says_what_waits_and_what_comes_next(fleet: Served) -> None:
     for name in NAMES:
         due = store.views.list_waiting(None, None, 50, TableRef.parse(name)).items
         assert waiting.count(f'href="{table_url(name)}"') == (1 if due else 0)
-    assert re.search(r"spares each full read [\d.]+ .B for [\d.<]+ GB-hours", waiting)
-    assert re.search(r"frees storage that counts as [\d.]+ .B of reads, for [\d.<]+ GB-hours", waiting)
+    assert re.search(r"saves each full read the equivalent of [\d.]+ .B, for [\d.<]+ GB-hours", waiting)
+    assert re.search(r"frees storage worth [\d.]+ .B of reads, for [\d.<]+ GB-hours", waiting)
     assert re.search(rf'with the next pass</td><th[^>]*><a class="cell" href="{table_url(NAMES[1])}"', following)
     assert table_url(NAMES[2]) not in following
 

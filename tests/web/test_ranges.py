@@ -8,7 +8,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from icewright.app.web.api import PREFIX as API
+from icewright.app.web.api import models
 from icewright.app.web.api.overview import steps_since
+from icewright.app.web.pages import charts
 from icewright.app.web.pages.urls import TimeRange
 from icewright.ports.views import TrendStep
 from tests.web.conftest import Served
@@ -33,6 +35,18 @@ def test_a_trend_has_whole_steps(hours: int, since: datetime, step: TrendStep, s
     """The last step is the one of now, and there are as many as the stretch has."""
     assert steps_since(NOW, hours) == (since, step)
     assert since + steps * step.length > NOW >= since + (steps - 1) * step.length
+
+
+def test_the_chart_of_costs_counts_what_is_too_small_to_judge() -> None:
+    """Its title adds up to the points that it shows."""
+    pairs = ((1.0, 1.5), (1.0, 9.0), (0.00001, 0.00005))
+    runs = [
+        models.Run.model_construct(operation="compact", metrics={"gb_hours_predicted": predicted}, gb_hours=real)
+        for predicted, real in pairs
+    ]
+    chart = charts.costs(runs)
+    assert chart is not None
+    assert (chart.title.partition(": ")[2], len(chart.rows)) == ("1 of 2 within 2x, 1 too small to judge", 3)
 
 
 def test_ranges_in_words() -> None:

@@ -22,6 +22,17 @@ TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 RUN = "asked => axe.run({exclude: ['tbody tr:nth-child(n + 4)']}, asked).then(r => r.violations)"
 COLOURS = ["color-contrast", "link-in-text-block"]  # what another theme changes
 WIDER = "document.documentElement.scrollWidth - innerWidth"
+# fields whose bottoms are on a line and whose labels are not
+CROOKED = """() => {
+  const fields = [...document.querySelectorAll(".filters > label:not(.check), .filters > fieldset")];
+  const boxes = fields.map(field => field.getBoundingClientRect());
+  return fields.filter((_, n) => boxes.some(one =>
+    Math.abs(one.bottom - boxes[n].bottom) < 5 && Math.abs(one.top - boxes[n].top) > 1)).map(field => field.innerText);
+}"""
+CUT_OFF = """figure => {
+  const width = figure.getBoundingClientRect().right;
+  return [...figure.querySelectorAll("svg text")].filter(text => text.getBoundingClientRect().right > width).length;
+}"""
 
 
 def paths(site: Site, *, states: bool) -> list[str]:
@@ -66,17 +77,19 @@ def test_every_page(site: Site, desk: Opener, look: str) -> None:
         assert window.page.title().endswith("· Icewright")
         assert window.page.locator("h1").count() == 1, path
         assert window.page.evaluate(WIDER) <= 0, path
+        assert window.page.evaluate(CROOKED) == [], path
         if found := faults(window, *(COLOURS if look == "dark" else ())):
             seen[path] = found
     assert not seen, seen
 
 
 def test_a_phone_shows_where_one_is_and_breaks_long_words(site: Site, desk: Opener) -> None:
-    """The page's link and the revocation of a token are in sight, and a path in a reason does not widen the page."""
+    """The page's link, vacuum and the end of a token are in sight; a path in a reason does not widen the page."""
     window = desk(site.local, phone=True)
     site.token("viewer")
     window.page.goto("/settings")
     expect(window.page.locator(".nav [aria-current]")).to_be_in_viewport(ratio=1)
+    expect(window.page.get_by_role("link", name="Vacuum of lake")).to_be_visible()
     place = window.page.locator("form[action='/do/token/revoke'] button").first.bounding_box()
     assert place is not None
     assert place["x"] + place["width"] <= 390
@@ -128,12 +141,17 @@ def test_hostile_names(site: Site, desk: Opener) -> None:
 
 
 def test_charts_are_drawn(site: Site, desk: Opener) -> None:
-    """By Vega-Lite under a policy that lets no code be made of text; without scripts they are tables."""
+    """By Vega-Lite under a policy that lets no code be made of text; whole on a phone; tables without scripts."""
     window = desk(site.local)
     window.page.goto("/")
     figure = window.page.locator("figure.drawn").first
     figure.wait_for(timeout=40_000)  # the bundle is put together for the first who asks
     assert figure.locator("svg").count() == 1
+    phone = desk(site.local, phone=True).page
+    phone.goto("/")
+    for chart in phone.locator("figure.chart").all():
+        expect(chart).to_have_class("box chart drawn", timeout=40_000)
+        assert chart.evaluate(CUT_OFF) == 0
     plain = desk(site.local, scripts=False)
     plain.page.goto("/")
     assert plain.page.locator("figure table tbody tr").count() >= 1

@@ -155,7 +155,7 @@ def test_a_token_is_shown_once(site: Site, desk: Opener) -> None:
     page.get_by_role("button", name="Create a token").click()
     expect(page.locator(".fault")).to_contain_text("an owner owns catalogs or namespaces")
     assert not faults(window)
-    page.get_by_label("Where").fill("lake.web")
+    page.get_by_label("Scope").fill("lake.web")
     page.get_by_role("button", name="Create a token").click()
     text = page.get_by_label("The token", exact=True).inner_text()
     assert re.fullmatch(r"iw_[0-9a-f]{12}_\S+", text)

@@ -52,7 +52,7 @@ def health(tens: Sequence[int], unknown: int) -> list[Bar]:
     """Return the bars of tables by health, with unknown health apart."""
     labels = [f"{ten * 10}\u2013{100 if ten == _TENS - 1 else ten * 10 + 9}" for ten in range(_TENS)]
     tones = ["bad"] * 5 + ["warn"] * 3 + ["good"] * 2 + ["calm"]
-    counted = [*zip(labels, tens or [0] * _TENS, strict=True), ("unknown", unknown)]
+    counted = [*zip(labels, tens or [0] * _TENS, strict=True), ("none", unknown)]
     urls = ["/tables?sort=health"] * _TENS + ["/tables?state=new&state=unreadable"]
     return bars(counted, urls, tones)
 
@@ -202,7 +202,9 @@ def costs(runs: Sequence[models.Run]) -> Chart | None:
     found = Counter(closeness({"gb_hours": real, "gb_hours_predicted": predicted}) for _, predicted, real in pairs)
     judged = found["near"] + found["far"]
     title = "What runs cost, against what was predicted" + (
-        f": {found['near']} of {judged} within 2x" if judged else ""
+        f": {found['near']} of {judged} within 2x" + f", {found['small']} too small to judge" * bool(found["small"])
+        if judged
+        else ""
     )
     return Chart(title, spec, ("operation", "predicted", "real"), pairs)
 

@@ -17,7 +17,7 @@ function config() {
       titleFontWeight: "normal", labelFontSize: 11, titleFontSize: 11,
     },
     axisX: { grid: false },
-    legend: { labelColor: text, titleColor: text, labelFontSize: 11 },
+    legend: { labelColor: text, titleColor: text, labelFontSize: 11, columns: innerWidth < 700 ? 2 : 0 },
     line: { color: colour("--c1"), strokeWidth: 1.5 },
     bar: { color: colour("--c1") },
     point: { color: colour("--c1") },
