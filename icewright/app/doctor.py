@@ -63,7 +63,7 @@ def examine(app: Application) -> Iterator[Check]:
 
 def other_names(name: str, catalog: Catalog) -> str | None:
     """Return under which names the database of a catalog without tables has some; None where it has none at all."""
-    names = sorted({pointer.ref.catalog for pointer in catalog.neighbours()})
+    names = sorted({pointer.ref.catalog for pointer in catalog.neighbours()} - {name})
     if not names:
         return None
     return (

@@ -32,6 +32,7 @@ from icewright.testing import FixedClock, MemoryCatalog
 from icewright.testing.builders import NOW, REF, metadata
 
 POND = TableRef("pond", ("sales",), "guest")
+TWIN = TableRef("pond", ("sales",), "twin")
 
 
 @dataclass
@@ -449,7 +450,7 @@ def test_a_name_that_means_another_table_by_now_is_not_read_for_it(uuid: str, na
     (other,) = world.around(metadata()).others
     world.pond.put(guest("swapped", replace(POND, name=name)))
     if uuid:
-        with pytest.raises(TableReplaced):
+        with pytest.raises(TableReplaced, match=rf"{name} has become the name of another table"):
             world.registry.metadata_of(other)
     else:  # it had no uuid, and has one now
         assert world.registry.metadata_of(other).table_uuid == "swapped"
@@ -471,18 +472,20 @@ class Hiding(Metastore):
 def test_a_second_entry_that_is_not_listed_is_no_earlier_name(error: IcewrightError | None) -> None:
     """As long as its catalog does not say that it is gone; nobody need ask for a table of another uuid."""
     world, own = World(pond=Hiding("pond")), metadata()
-    world.pond.put(guest(own.table_uuid))
-    world.pond.put(guest("another", replace(POND, name="another"), "s3://pond/sales/another"))
+    for ref, uuid in ((POND, "another"), (replace(REF, name="old name"), own.table_uuid), (TWIN, own.table_uuid)):
+        (world.lake if ref.catalog == "lake" else world.pond).put(guest(uuid, ref, f"s3://{ref.catalog}/{ref.name}"))
     world.lake.put(own)
     world.around(own)
-    world.pond.stale = ()
+    del world.lake.tables[replace(REF, name="old name")]
     cast("Hiding", world.pond).error = error
+    assert len(world.around(own).others) == 2  # which are listed, and not asked for
+    world.pond.stale = ()
     twin, *others = sorted(world.around(own).others, key=lambda other: other.registration.table_uuid != own.table_uuid)
     assert [other.pointer for other in others] == [None]
     assert (twin.pointer is None, twin.unlisted) == (error is not None, error is not None)
-    assert str(twin) == f"{POND}{' (which its catalog neither lists nor lets be read)' if error else ''}"
-    assert folders(twin) == {"/sales/guest/"}
-    world.pond.put(guest("made anew"))
+    assert str(twin) == f"{TWIN}{' (which its catalog neither lists nor lets be read)' if error else ''}"
+    assert folders(twin) == {"/twin/"}
+    world.pond.put(guest("made anew", TWIN))
     if error is None:
         assert [other.pointer for other in world.around(own).others] == [None]
     cast("Hiding", world.pond).error = CatalogUnavailable("away", "pond")
@@ -491,7 +494,12 @@ def test_a_second_entry_that_is_not_listed_is_no_earlier_name(error: IcewrightEr
 
 
 def test_tables_without_a_uuid_are_not_one_table() -> None:
-    """Format v1 may leave it out: a dropped table is no earlier name of another one for that."""
+    """Format v1 may leave it out: a dropped table is no earlier name of another one for that, nor is it asked for."""
+    world = World(pond=Hiding("pond"))
+    world.pond.put(guest(""))
+    world.around(guest("", location="s3://pond/elsewhere"))
+    world.pond.stale, cast("Hiding", world.pond).error = (), UnsupportedTable("403")
+    assert [other.unlisted for other in world.around(metadata(table_uuid="")).others] == [False]
     world = World()
     world.lake.put(guest("", TableRef("lake", ("sales",), "gone"), "s3://lake/gone"))
     own = metadata(table_uuid="")

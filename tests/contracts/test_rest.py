@@ -13,6 +13,7 @@ import pytest
 import requests
 
 from icewright.adapters.catalogs.rest import RestCatalog
+from icewright.adapters.catalogs.rest.client import RestClient, RestResponse
 from icewright.adapters.catalogs.translate import rest_catalog
 from icewright.adapters.files.local import LocalStorage
 from icewright.adapters.metadata.changes import restoration
@@ -157,6 +158,32 @@ def test_a_table_that_may_not_be_read(bench: RestBench, catalog: RestCatalog, pr
     assert {p.ref.name for p in catalog.pointers()} == {"orders", "secret"}
     with pytest.raises(UnsupportedTable, match=r"lake\.sales\.secret.*403"):
         catalog.load(bench.ref("sales", "secret"))
+
+
+def test_a_table_that_is_listed_and_not_found(bench: RestBench, catalog: RestCatalog, proxy: Proxy) -> None:
+    """It is no table of the catalog, and may be there all the same: whoever asks what else may be there is told."""
+    bench.craft("sales.orders", 1)
+    hidden = bench.craft("sales.hidden", 1).ref
+    proxy.faults.append(Fault("tables/hidden", times=2, status=404))
+    for _ in range(2):
+        assert [p.ref.name for p in catalog.pointers()] == ["orders"]
+        assert [p.ref for p in catalog.neighbours()] == [hidden]
+    assert (len(catalog.pointers()), catalog.neighbours()) == (2, [])
+
+
+def test_a_reply_of_referenced_snapshots_alone(
+    bench: RestBench, catalog: RestCatalog, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cache that looks at paths alone answers the listing's query: what the history names is in the metadata file."""
+    base, ask = bench.craft("sales.orders"), RestClient.get
+
+    def cached(client: RestClient, path: str, *_: object, **more: Any) -> RestResponse:
+        return ask(client, path, {"snapshots": "refs"}, **more)
+
+    monkeypatch.setattr(RestClient, "get", cached)
+    for _ in range(2):
+        assert catalog.load(base.ref).snapshots == base.snapshots
+    assert proxy.statuses(TABLE) == [200, 304]
 
 
 @pytest.mark.cases(113)

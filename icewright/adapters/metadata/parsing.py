@@ -306,7 +306,13 @@ class _Lineage(SpecObject, frozen=True, gc=False):
     current_snapshot_id: int | None = None
 
 
+class _History(SpecObject, frozen=True, gc=False):
+    snapshots: list[OfSnapshot] | None = None
+    snapshot_log: list[OfSnapshot] | None = None
+
+
 # made at once: threads that are the first to decode a struct at the same time crash in msgspec
+_HISTORY = msgspec.json.Decoder(_History)
 _LINEAGE = msgspec.json.Decoder(_Lineage)
 _DOCUMENT = msgspec.json.Decoder(msgspec.Raw)
 
@@ -330,6 +336,16 @@ def lineage(content: bytes, location: str) -> Lineage | None:
         return _values(_LINEAGE.decode(text))
     except (msgspec.MsgspecError, ValueError, OverflowError) as error:
         raise MetadataUnreadable(f"{location}: not as the spec has it ({error})") from error
+
+
+def lacks_snapshots(content: bytes) -> bool:
+    """Return whether a reply lacks snapshots that its log names, as one of the referenced snapshots alone does."""
+    try:
+        history = _HISTORY.decode(content)
+    except msgspec.MsgspecError:
+        return False
+    present = {snapshot.snapshot_id for snapshot in history.snapshots or ()}
+    return any(entry.snapshot_id not in present for entry in history.snapshot_log or ())
 
 
 def is_document(content: bytes, location: str) -> bool:

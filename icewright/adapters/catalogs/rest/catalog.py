@@ -33,7 +33,7 @@ from icewright.adapters.catalogs.rest.policies import RestPolicies
 from icewright.adapters.catalogs.rest.restoring import left_out
 from icewright.adapters.catalogs.staging import RequestOutcomeUnknown
 from icewright.adapters.catalogs.translate.rest import RestCatalogProperties
-from icewright.adapters.metadata.parsing import parse
+from icewright.adapters.metadata.parsing import lacks_snapshots, parse
 from icewright.core.allowlist import Allowlist, require_hosts, require_inside
 from icewright.core.errors import (
     CatalogUnavailable,
@@ -67,6 +67,7 @@ class _Answers:
 
     came: bool = False  # about any of them
     unread: dict[TableRef, datetime] = field(default_factory=dict)  # those that it does not load, and since when
+    missing: list[TableRef] = field(default_factory=list)  # those that it lists, and says are not there
     failures: list[str] = field(default_factory=list)  # of the server itself
 
     def require_any(self, after: int = 1) -> None:
@@ -91,6 +92,7 @@ class RestCatalog:
     # ETag, location, checksum
     _load_cache: dict[TableRef, tuple[str, str, bytes]] = field(default_factory=dict, init=False)
     _unread: dict[TableRef, datetime] = field(default_factory=dict, init=False)  # when a listing found out
+    _missing: Sequence[TableRef] = field(default=(), init=False)  # of the last listing
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def __post_init__(self) -> None:
@@ -129,7 +131,7 @@ class RestCatalog:
             pointers = [pointer for pointer in listed if pointer is not None]
         answers.require_any()
         with self._lock:
-            cached = set(refs)
+            cached, self._missing = set(refs), answers.missing
             self._unread = {ref: at for ref, at in self._unread.items() if ref in cached} | answers.unread
             self._pointer_cache = {ref: entry for ref, entry in self._pointer_cache.items() if ref in cached}
             self._load_cache = {ref: entry for ref, entry in self._load_cache.items() if ref in cached}
@@ -155,8 +157,8 @@ class RestCatalog:
         return self._decoded(ref, answer)
 
     def neighbours(self) -> Sequence[Pointer]:
-        """Return None: the protocol does not list a server's other warehouses."""
-        return ()
+        """Return the tables that the last listing had and the server does not find; it lists no other warehouses."""
+        return [self._without_location(ref) for ref in self._missing]
 
     def neighbour(self, pointer: Pointer) -> TableMetadata:
         """Return the metadata of a file that the catalog does not name, as `Catalog.neighbour` says."""
@@ -213,7 +215,12 @@ class RestCatalog:
         table = loaded(ref, answer.body, self._client.where)
         location, content = self._location(ref, table), bytes(table.metadata)
         checksum = hashlib.blake2b(content, digest_size=16).digest()
-        metadata = self._memo.parsed(ref, location, checksum, lambda _: content)
+        metadata = self._memo.cached(ref, location, checksum)
+        if metadata is None:
+            if lacks_snapshots(content):  # as the reply to another query does, of a cache that looks at paths alone
+                self._keep(ref, parse(ref, location, content).location, table)
+                content = self.files.read(location)
+            metadata = self._memo.parsed(ref, location, checksum, lambda _: content)
         if answer.etag:
             with self._lock:
                 self._load_cache[ref] = (answer.etag, location, checksum)
@@ -237,6 +244,7 @@ class RestCatalog:
             answers.failures.append(str(error))
         else:
             answers.came = True
+            answers.missing += [ref] if pointer is None else []
             return pointer
         answers.unread[ref] = self.clock.now()
         return self._without_location(ref)  # the evaluation meets it again, as the table's own fault

@@ -175,12 +175,13 @@ class TableRegistry:
         }
         surroundings = self._surroundings(metadata, spelling, registered, live, pointers, problems, recorded.adopted)
 
-        def other(one: Registration, pointer: Pointer | None, problem: str = "") -> Other:
-            places = tuple(self.place(folder, spelling) for folder in one.places)
-            return Other(one, one.ref.catalog, pointer, places, (), problem, unlisted=pointer is None)
+        def places(one: Registration) -> tuple[Place, ...]:
+            return tuple(self.place(folder, spelling) for folder in one.places)
 
-        others = [other(Registration(d.ref, "", "", d.locations), Pointer(d.ref, "")) for d in datasets]
-        others += [other(one, None, "which its catalog neither lists nor lets be read") for one in unclear]
+        shown = [Registration(dataset.ref, "", "", dataset.locations) for dataset in datasets]
+        others = [Other(one, one.ref.catalog, Pointer(one.ref, ""), places(one), ()) for one in shown]
+        why = "which its catalog neither lists nor lets be read"
+        others += [Other(one, one.ref.catalog, None, places(one), (), why, unlisted=True) for one in unclear]
         return replace(surroundings, others=(*surroundings.others, *others))
 
     def metadata_of(self, other: Other) -> TableMetadata:
@@ -248,7 +249,7 @@ class TableRegistry:
         unclear: list[Registration] = []
         for (ref, table_uuid), one in recorded.registered.items() if metadata.table_uuid else ():
             name = ref.catalog
-            if table_uuid != metadata.table_uuid or ref == metadata.ref or ref in listed or name not in self.catalogs:
+            if table_uuid != metadata.table_uuid or ref in listed or name not in self.catalogs:
                 continue
             try:
                 twin = self.calls.read(ref, partial(self.catalogs[name].load, ref), self.calls.limits[name])
