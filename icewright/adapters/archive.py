@@ -84,7 +84,7 @@ class IcebergArchive:
             table = catalog.load_table(name)
         existing_columns = {column.name for column in table.schema().fields}
         if BATCH not in existing_columns:
-            raise Refused(f"{self._reason(source)} is somebody else's table: give archive.namespace another name")
+            raise Refused(f"{self._reason(source)} is another application's table: give archive.namespace another name")
         if not existing_columns.issuperset(columns.names):
             with table.update_schema() as update:
                 update.union_by_name(_schema(columns))
@@ -142,7 +142,7 @@ class IcebergArchive:
                     append.append_data_file(file)
         except CommitFailedException as error:
             _delete(table, [file.file_path for file in files])
-            raise CommitConflict(f"{table_name}: somebody else committed: {_first(error)}") from error
+            raise CommitConflict(f"{table_name}: another writer committed: {_first(error)}") from error
         except Exception as error:
             raise CommitStateUnknown(
                 f"{table_name}: what became of the commit of batch {batch.batch_id} is not known: {_first(error)}"
@@ -202,7 +202,7 @@ def _batch_complete(batch: Batch, row_count: int) -> bool:
     if row_count not in (0, batch.rows):
         raise InvariantViolated(
             f"the archive table of {batch.source} has {row_count} of the {batch.rows} rows of batch {batch.batch_id}: "
-            "nothing is deleted from the store before somebody has looked"
+            "nothing is deleted from the store until a person has looked"
         )
     return row_count > 0
 

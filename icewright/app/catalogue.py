@@ -235,7 +235,7 @@ _DECLARED = (
         "icewright_runs_total",
         _C,
         (*_LABELS, "result"),
-        "operations that ran, by what became of them",
+        "operations that ran, by outcome",
         _labelled("runs"),
     ),
     Declared(

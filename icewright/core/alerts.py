@@ -80,8 +80,8 @@ RULES: Mapping[AlertRule, RuleKind] = {
     ),
     AlertRule.TABLE_PAUSED: RuleKind(
         Severity.WARNING,
-        "a table is paused, by the circuit breaker or by hand: nothing maintains it",
-        "`icewright resume TABLE` when the cause is mended",
+        "a table is paused, by the circuit breaker or manually: nothing maintains it",
+        "`icewright resume TABLE` when the cause is fixed",
     ),
     AlertRule.VERIFICATION_FAILED: RuleKind(
         Severity.CRITICAL,
@@ -103,7 +103,7 @@ RULES: Mapping[AlertRule, RuleKind] = {
     AlertRule.UNMAINTAINABLE: RuleKind(
         Severity.WARNING,
         "a table cannot be read, or no operation supports it; the delay lets several tries pass",
-        "mend what the reason names; the table is tried again by itself, at least once an hour",
+        "fix what the reason names; the table is retried automatically, at least once an hour",
         delay_minutes=75,
     ),
     AlertRule.TABLE_BLOCKED: RuleKind(
@@ -125,7 +125,7 @@ RULES: Mapping[AlertRule, RuleKind] = {
     AlertRule.CATALOG_UNREACHABLE: RuleKind(
         Severity.CRITICAL,
         "a catalog cannot be read",
-        "`icewright doctor` checks the catalog and says how to mend it",
+        "`icewright doctor` checks the catalog and says how to fix it",
         delay_minutes=5,
     ),
     AlertRule.NO_DETECTION: RuleKind(
@@ -149,7 +149,7 @@ RULES: Mapping[AlertRule, RuleKind] = {
     AlertRule.JOB_STALLED: RuleKind(
         Severity.WARNING,
         "a job or an evaluation made no progress for so many minutes, or was given up and its thread still hangs",
-        "mend the mount, store or server behind the call that the message names; `execute.stall_seconds` and "
+        "fix the mount, store or server behind the call that the message names; `execute.stall_seconds` and "
         "`evaluate.timeout_seconds` end such work, and a restart of the process frees its threads",
         parameters=(Parameter("minutes", 10, "without progress"),),
     ),
@@ -162,7 +162,7 @@ RULES: Mapping[AlertRule, RuleKind] = {
     AlertRule.RESOURCE_UNAVAILABLE: RuleKind(
         Severity.CRITICAL,
         "a storage place, a pool or a catalog failed for several tables in a row; work that needs it is deferred",
-        "mend what the message names; it is tried again by itself, and the work goes on when it answers",
+        "fix what the message names; it is retried automatically, and the work goes on when it answers",
     ),
     AlertRule.CONFIG_DIFFERS: RuleKind(
         Severity.WARNING,

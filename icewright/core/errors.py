@@ -4,7 +4,7 @@ The last column is the owner of the fault. Only faults of the table count for th
 a catalog, a storage place or a pool that fails has a breaker of its own (`core.breakers`).
 
 IcewrightError
-├── TerminalError          trying again cannot help until somebody changes something
+├── TerminalError          trying again cannot help until something is changed
 │   ├── ConfigError        one or many faults in configuration or policy                                   icewright
 │   ├── BadEvent           a pushed event cannot be understood                                             icewright
 │   ├── UsageError         a command was called with something that does not exist                         icewright
@@ -25,7 +25,7 @@ IcewrightError
 │   │   └── StoreUnavailable the database of the state store did not answer                                store
 │   │       └── SchemaMismatch the state store has the schema of another version of this program           store
 │   ├── EngineUnavailable  Spark could not be started or died                                              pool
-│   ├── CommitConflict     somebody else committed first; plan again from fresh metadata                   table
+│   ├── CommitConflict     another writer committed first; plan again from fresh metadata                  table
 │   ├── MemoryBusy         other tables take the memory for metadata                                       icewright
 │   ├── ChannelUnavailable a channel did not take an alert                                                 icewright
 │   ├── LeaseLost          another worker owns the table now                                               icewright
@@ -60,7 +60,7 @@ class IcewrightError(Exception):
 
 
 class TerminalError(IcewrightError):
-    """Trying again cannot help until somebody changes something."""
+    """Trying again cannot help until something is changed."""
 
 
 class RetryableError(IcewrightError):
@@ -198,7 +198,7 @@ class EngineUnavailable(RetryableError):
 
 
 class CommitConflict(RetryableError):
-    """Somebody else committed first; plan again from fresh metadata."""
+    """Another writer committed first; plan again from fresh metadata."""
 
     owner = FaultOwner.TABLE
 
@@ -216,7 +216,7 @@ class LeaseLost(RetryableError):
 
 
 class Cancelled(RetryableError):
-    """Somebody asked for the job to stop."""
+    """The job was asked to stop."""
 
 
 class CommitStateUnknown(UnknownOutcome):

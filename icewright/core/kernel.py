@@ -69,7 +69,7 @@ _TABLE_ORDER = ArrowLimit(
 _ORDER = ArrowLimit("sorting by columns; z-order, as boxes that do not overlap", "the sort order has transforms")
 _UNKNOWN_COLUMN = ArrowLimit("columns of the current schema", "the sort order has a column that is unknown")
 _INNER_COLUMN = ArrowLimit("top-level columns", "the sort order has a column inside another")
-OLDER_SPEC = ArrowLimit("files of the spec that outputs have", "files of an older partition spec are partitioned anew")
+OLDER_SPEC = ArrowLimit("files of the spec that outputs have", "files of an older partition spec are partitioned again")
 PARTITION_VALUE = ArrowLimit("partition values that JSON has", "a partition value is not a number")
 NO_IDS = ArrowLimit(
     "files with field ids, or a name mapping",

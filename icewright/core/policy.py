@@ -31,7 +31,7 @@ ORDER = _choice("order", "canonical", tuple(ORDERS), "order in which the operati
 IMPORTANCE = _choice("importance", "normal", ("critical", "high", "normal", "low"), "weight of the table in the queue")
 WINDOWS = _text(
     "windows",
-    "days and hours in which work may start by itself, in UTC or a named time zone, such as"
+    "days and hours in which work may start automatically, in UTC or a named time zone, such as"
     " mon-fri 22:00-06:00 Europe/Berlin; sat,sun",
     check=parse_windows,
 )
@@ -70,7 +70,7 @@ BREAKER = _integer("execute.pause_after_failures", 3, "failed jobs in a row afte
 ENABLED: Mapping[Operation, Knob[bool]] = {
     op: _flag(
         f"{op}.enabled",
-        f"whether {op} runs by itself; a table may always be run by hand",
+        f"whether {op} runs automatically; manual runs are always possible",
         default=op not in (Operation.EXPIRE_ROWS, Operation.COMPUTE_STATISTICS, Operation.CHECK),
     )
     for op in Operation

@@ -165,7 +165,7 @@ HOT_MAX_HOURS = _integer(
 MAX_OVERLAP = _number_knob(
     "compact.max_overlap",
     0.5,
-    "share of overlapping pairs of files that makes a partition worth sorting anew (strategies sort and zorder)",
+    "share of overlapping pairs of files that makes a partition worth sorting again (strategies sort and zorder)",
     maximum=1,
 )
 MAX_CALL_SIZE = _integer(

@@ -1,4 +1,4 @@
-"""Maintenance windows: the hours of the week in which work may start by itself, in UTC or in a named time zone."""
+"""Maintenance windows: the hours of the week in which work may start automatically, in UTC or in a named time zone."""
 
 from __future__ import annotations
 

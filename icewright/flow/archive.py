@@ -115,7 +115,7 @@ def _write_until_known(runtime: Runtime, archiving: Archiving, batch: Batch) -> 
     if rows.num_rows != batch.rows:
         raise InvariantViolated(
             f"{batch.rows - rows.num_rows} of the {batch.rows} rows of archive batch {batch.batch_id} are gone from "
-            "the store, and not by Icewright: nothing is archived before somebody has looked"
+            "the store, and not by Icewright: nothing is archived until a person has looked"
         )
     write = partial(archiving.archive.write, batch, rows)
     runtime.retry(write, (CommitConflict, CommitStateUnknown), attempts=_ATTEMPTS)

@@ -48,7 +48,7 @@ def pause_after_failures(runtime: Runtime, ref: TableRef, state: JobState, limit
     count = runtime.store.jobs.count_consecutive(ref, state)
     row = runtime.store.tables.get(ref)
     if count >= limit and row is not None and not row.paused:
-        runtime.store.tables.pause(ref, f"{count} jobs {ending} in a row; `icewright resume {ref}` when mended")
+        runtime.store.tables.pause(ref, f"{count} jobs {ending} in a row; `icewright resume {ref}` when it is fixed")
         runtime.record_event("paused", ref, {"jobs": count, "state": state})
 
 

@@ -41,7 +41,7 @@ def queue_requested(
         score=0.0,
         benefit=0.0,
         cost=0.0,
-        why="asked for by hand",
+        why="requested manually",
         pool=runtime.scopes[row.ref.catalog].pool,
         on_pool=any(op in ON_POOL for op in ordered),
         priority=Priority.MANUAL,

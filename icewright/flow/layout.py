@@ -60,7 +60,7 @@ def apply_layout(
         return report, decision
     if runtime.store.rules.put(ref.parts, settings, f"{runtime.trigger.actor}{_BY}", now, version) is None:
         raise CommitConflict(
-            f"{ref}: somebody changed the rule of the table meanwhile, and no layout was changed: try again"
+            f"{ref}: the rule of the table was changed meanwhile, and no layout was changed: try again"
         )
     runtime.record_event(LAYOUT_CHANGED, ref, {"summary": decision.reason, **_order(settings)})
     return report, decision

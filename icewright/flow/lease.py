@@ -47,7 +47,7 @@ class Lease:
             case LeaseStatus.LOST:
                 return LeaseLost(f"job {self._job_id} does not hold its table any more")
             case LeaseStatus.CANCELLED:
-                return Cancelled("somebody asked it to stop")
+                return Cancelled("it was asked to stop")
             case LeaseStatus.HELD:
                 pass
         if self._runtime.stopping():

@@ -381,5 +381,5 @@ def load(runtime: Runtime, request: Request) -> TableMetadata:
     """Return the table's metadata. Raises `TableReplaced` when its uuid is not the requested one."""
     metadata = runtime.catalog(request.ref).load(request.ref)
     if request.table_uuid is not None and metadata.table_uuid != request.table_uuid:
-        raise TableReplaced(f"{request.ref} is another table now (its uuid changed): evaluate it anew")
+        raise TableReplaced(f"{request.ref} is another table now (its uuid changed): evaluate it again")
     return metadata

@@ -62,7 +62,7 @@ def register(
         return result
     if lost is not None and not replace_lost:
         raise Refused(
-            f"{ref} is in its catalog, and its metadata file {lost} is lost: --replace-lost registers it anew"
+            f"{ref} is in its catalog, and its metadata file {lost} is lost: --replace-lost registers it again"
         )
     catalog.register(ref, metadata.metadata_location, replace=lost is not None)
     now = catalog.load(ref)

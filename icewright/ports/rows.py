@@ -113,7 +113,7 @@ class ProcessRow:
     heartbeat: datetime
     slots: int
     details: Mapping[str, Any]  # reports of its pools, loops and configuration
-    drain_since: datetime | None = None  # when somebody asked it to take no more jobs; heartbeats do not change it
+    drain_since: datetime | None = None  # when it was asked to take no more jobs; heartbeats do not change it
 
 
 @dataclass(frozen=True, slots=True)

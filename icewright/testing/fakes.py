@@ -115,7 +115,7 @@ class MemoryCatalog:
         with self._lock:
             current = self.tables.get(base.ref)
             if current is None or current.metadata_location != base.metadata_location:
-                raise CommitConflict(f"{base.ref}: somebody else committed since {base.metadata_location}")
+                raise CommitConflict(f"{base.ref}: another writer committed since {base.metadata_location}")
             after = _changed(base, change, self.clock.now())
             if after is base:
                 return base

@@ -157,7 +157,7 @@ def test_somebody_else_commits_in_between(
         return files
 
     monkeypatch.setattr(archive, "_files", slowly)
-    with pytest.raises(CommitConflict, match=r"archive table lake\.ops\.history\.events: somebody else committed"):
+    with pytest.raises(CommitConflict, match=r"archive table lake\.ops\.history\.events: another writer committed"):
         archive.write(batch(), rows(batch()))
     archive.write(batch(), rows(batch()))
     assert there(catalog) == [(name, n) for name in ("b0", "b1") for n in range(3)]
@@ -216,7 +216,7 @@ def test_somebody_elses_table(archive: IcebergArchive, catalog: SqlCatalog) -> N
     """A table of the name that was there before stays as it is."""
     catalog.create_namespace("ops.history")
     table = catalog.create_table(NAME, pa.schema([("id", pa.int64())]))
-    with pytest.raises(Refused, match=r"is somebody else's table: give archive\.namespace another name"):
+    with pytest.raises(Refused, match=r"is another application's table: give archive\.namespace another name"):
         archive.write(batch(), rows(batch()))
     assert table.refresh().current_snapshot() is None
     assert [column.name for column in table.schema().fields] == ["id"]

@@ -260,7 +260,7 @@ def test_a_rule_that_changes_during_the_trials_wins(workspace: Workspace, monkey
         return trial(self)
 
     monkeypatch.setattr(LayoutTrials, "run", meanwhile)
-    with pytest.raises(CommitConflict, match="somebody changed the rule"):
+    with pytest.raises(CommitConflict, match="rule of the table was changed"):
         applied(workspace)
     assert rule(workspace) == {"compact.sort_order": "day"}
 

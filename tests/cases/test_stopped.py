@@ -52,7 +52,7 @@ def test_cancelled_while_the_proof_is_tried_again(workspace: Workspace, owed: bo
     assert job_id is not None
     planned = [FileAction("file:///lake/data/one.parquet", 1, "data")]
     store.ledger.plan(job_id, ref(NAME), planned, LedgerState.PLANNED, now)
-    errors = [StorageUnavailable("throttled"), Cancelled("somebody asked it to stop")]
+    errors = [StorageUnavailable("throttled"), Cancelled("it was asked to stop")]
 
     class Failing:
         """A proof that cannot be made."""

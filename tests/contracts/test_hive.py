@@ -220,7 +220,7 @@ def test_the_metastore_compared(bench: HiveBench) -> None:
         raise MetaException(f"The table has been modified. The parameter value for key {key}")
 
     bench.catalog._client = Meddling(bench.hive, bench.clock, ALTER, compare)
-    with pytest.raises(CommitConflict, match="somebody else committed first"):
+    with pytest.raises(CommitConflict, match="another writer committed first"):
         bench.catalog.commit(base, removal(base, 0))
     now = bench.read("sales", "orders")
     assert len(_files(bench)) == 1 + len(now.metadata.metadata_log)
@@ -241,7 +241,7 @@ def test_a_metastore_that_compares_needs_no_lock(comparing: str, tmp_path: Path)
     base = bench.craft("sales.orders")
     catalog = HiveCatalog(hive_catalog("lake", said), LocalStorage(), bench.clock)
     catalog._client = Meddling(catalog.properties, bench.clock, ALTER, lambda: _property(bench))
-    with pytest.raises(CommitConflict, match="somebody else committed first"):
+    with pytest.raises(CommitConflict, match="another writer committed first"):
         catalog.commit(base, removal(base, 0))
     now = bench.read("sales", "orders")
     assert now.properties["owner"] == "me"

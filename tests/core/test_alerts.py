@@ -116,7 +116,7 @@ def test_the_remedy_names_the_table() -> None:
     """So that the command can be copied."""
     paused = alert(Condition(AlertRule.TABLE_PAUSED, str(REF), "the table is paused: by hand", REF))
     said = notification(AlertRule.TABLE_PAUSED, [paused], resolved=False)
-    assert said.body.endswith(f"What to do: `icewright resume {REF}` when the cause is mended")
+    assert said.body.endswith(f"What to do: `icewright resume {REF}` when the cause is fixed")
 
 
 def test_a_storm_is_one_message() -> None:

@@ -244,7 +244,9 @@ def test_verdicts() -> None:
     of = metadata([3, 2])
     off = evaluate(facts(of=of), knobs({}), None, NOW)
     assert isinstance(off, NotDue)
-    assert off.reason.startswith("no recovery points are asked for: set recovery_points.hourly, recovery_points.daily")
+    assert off.reason.startswith(
+        "recovery_points is off unless a policy sets recovery_points.hourly, recovery_points.daily"
+    )
     asked = knobs({"recovery_points.hourly": 3})
     found = evaluate(facts(of=of), asked, None, NOW + LATE_COMMITS)
     assert isinstance(found, Due)

@@ -96,7 +96,7 @@ def test_a_later_scan_says_when_the_last_was() -> None:
     assert many.benefit > few.benefit
     asked = _verdict(_scan(1, files_scanned=9).as_asked())
     assert isinstance(asked, Due)
-    assert asked.why == "asked for by hand; mode report"
+    assert asked.why == "requested manually; mode report"
 
 
 def test_a_shared_location_is_not_even_scanned() -> None:

@@ -116,7 +116,7 @@ class MemoryArchive:
             return
         match self.weather.pop(0) if self.weather else "fine":
             case "conflict":
-                raise CommitConflict("somebody else committed")
+                raise CommitConflict("another writer committed")
             case "lost":
                 raise CommitStateUnknown("no reply")
             case "landed":

@@ -132,7 +132,7 @@ def _stall(_bench: Bench, worker: Worker, seconds: Seconds) -> None:
     ("end", "state", "reason"),
     [
         (_time_out, JobState.CANCELLED, "cancelled: it ran longer than execute.timeout_seconds (3600); its thread"),
-        (_cancel, JobState.CANCELLED, "cancelled: somebody asked it to stop; its thread hangs in"),
+        (_cancel, JobState.CANCELLED, "cancelled: it was asked to stop; its thread hangs in"),
         (_stall, JobState.INTERRUPTED, "stopped: it made no progress for execute.stall_seconds (1800); its thread"),
     ],
 )

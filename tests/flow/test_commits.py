@@ -22,7 +22,7 @@ def raise_next(errors: list[IcewrightError]) -> None:
 
 @pytest.mark.cases(75, 76)
 def test_a_lost_commit_is_planned_again(bench: Bench) -> None:
-    """From fresh metadata, after 50 ms, 100 ms and so on; what somebody else committed is kept."""
+    """From fresh metadata, after 50 ms, 100 ms and so on; what another writer committed is kept."""
     ref = bench.table()
     errors = [CommitConflict("somebody was first") for _ in range(3)]
 

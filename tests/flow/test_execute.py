@@ -175,7 +175,7 @@ def test_three_failures_in_a_row_pause_the_table(bench: Bench) -> None:
         bench.clock.advance(hours=2)
     assert job_states(bench) == [JobState.FAILED] * 3
     (row,) = bench.store.tables.list()
-    assert row.paused == f"3 jobs failed in a row; `icewright resume {REF}` when mended"
+    assert row.paused == f"3 jobs failed in a row; `icewright resume {REF}` when it is fixed"
     assert bench.events("paused") == [{"table": str(REF), "jobs": 3, "state": JobState.FAILED}]
     bench.store.tables.pause(REF, None)
     bench.before = lambda _: None

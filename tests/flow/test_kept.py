@@ -33,7 +33,7 @@ def failing(bench: Bench, *errors: IcewrightError) -> Callable[[StepRequest], No
 @pytest.mark.parametrize(
     ("error", "state"),
     [
-        (Cancelled("somebody asked it to stop"), JobState.CANCELLED),
+        (Cancelled("it was asked to stop"), JobState.CANCELLED),
         (LeaseLost("another process owns the table"), JobState.INTERRUPTED),
     ],
 )
@@ -61,7 +61,7 @@ def test_a_stopped_job_that_did_nothing_says_so(bench: Bench) -> None:
         request.on_partial_result(
             skipped(COMPACT, "nothing was committed", notes=("2 uncommitted files are in the ledger",))
         )
-        raise Cancelled("somebody asked it to stop")
+        raise Cancelled("it was asked to stop")
 
     bench.before = before
     (outcome,) = bench.run(COMPACT).outcomes

@@ -269,7 +269,7 @@ def test_a_read_that_hangs_in_a_job_is_ended_by_hand(workspace: Workspace, end: 
     store = workspace.store()
     job = store.jobs.list(METRICS)[-1]
     store.engine.dispose()
-    reason = "somebody asked it to stop" if end == "cancel" else "the process that runs it stops"
+    reason = "it was asked to stop" if end == "cancel" else "the process that runs it stops"
     assert job.state is JobState.CANCELLED
     assert job.summary.startswith(f"cancelled: {reason}; its thread hangs in icewright.adapters.files")
     assert '"event": "threads_left", "hanging": ["job ' in (workspace.home / "log").read_text(encoding="utf-8")

@@ -26,7 +26,7 @@ from tests.nightly import nightly
 pytestmark = pytest.mark.spark
 
 Name = Callable[[str], str]
-OLDER = "files of an older partition spec are partitioned anew"
+OLDER = "files of an older partition spec are partitioned again"
 
 
 @pytest.fixture(scope="module", autouse=True)

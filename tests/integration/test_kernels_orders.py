@@ -131,7 +131,7 @@ def test_values_that_are_too_large(bench: Bench, new_name: Name) -> None:
 
 @pytest.mark.cases(41)
 def test_an_older_spec_is_refused_where_arrow_is_forced(bench: Bench, new_name: Name) -> None:
-    """Files that are to be partitioned anew are Spark's, and who forces Arrow is told so."""
+    """Files that are to be partitioned again are Spark's, and who forces Arrow is told so."""
     name = new_name("respecced")
     quoted = create(bench, name, "id bigint, part string", "")
     for number in range(2):

@@ -130,7 +130,7 @@ class GlueClient:
         """Return the error that a failed update means for the commit."""
         code, status = _code(error), error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         if code == _CONFLICT:
-            return CommitConflict(f"{ref}: somebody else committed since the plan ({_reason(error)})")
+            return CommitConflict(f"{ref}: another writer committed since the plan ({_reason(error)})")
         if code == _ENTRY_MISSING:
             return CommitConflict(f"{ref}: the table is gone ({_reason(error)})")
         if code in _DENIED:

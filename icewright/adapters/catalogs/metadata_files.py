@@ -212,7 +212,7 @@ class MetastoreCatalog(MetadataFileCatalog, ABC):
             raise CommitConflict(f"{base.ref}: the table is gone since {base.metadata_location}") from error
         parameters = self._parameters(entry)
         if location_of(parameters) != base.metadata_location:
-            raise CommitConflict(f"{base.ref}: somebody else committed since {base.metadata_location}")
+            raise CommitConflict(f"{base.ref}: another writer committed since {base.metadata_location}")
         if parameters and parameters.get(_KEY):
             raise UnsupportedTable(
                 f"{base.ref}: it is encrypted: its catalog keeps a checksum that Spark alone can write"

@@ -147,7 +147,7 @@ class NessieCatalog(MetadataFileCatalog):
         except TableNotFound as error:
             raise CommitConflict(f"{base.ref}: the table is gone since {base.metadata_location}") from error
         if content.metadata_location != base.metadata_location:
-            raise CommitConflict(f"{base.ref}: somebody else committed since {base.metadata_location}")
+            raise CommitConflict(f"{base.ref}: another writer committed since {base.metadata_location}")
         return self._commit(Reference(self.branch, is_branch=True, hash=hash_), content, base, change)
 
     def gc_config(self) -> GcConfig | None:
@@ -194,7 +194,7 @@ class NessieCatalog(MetadataFileCatalog):
     def _commit_on(self, reference: Reference, content: Content, base: TableMetadata, change: Change) -> TableMetadata:
         now, hash_ = self._client.contents(f"{reference.name}", [content.key])
         if now != [content]:
-            raise CommitConflict(f"{base.ref} on {reference.name}: somebody else committed since {reference.hash}")
+            raise CommitConflict(f"{base.ref} on {reference.name}: another writer committed since {reference.hash}")
         return self._commit(replace(reference, hash=hash_), content, base, change)
 
     def _commit(self, branch: Reference, content: Content, base: TableMetadata, change: Change) -> TableMetadata:

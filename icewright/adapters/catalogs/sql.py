@@ -141,7 +141,7 @@ class SqlCatalog(MetadataFileCatalog):
         if now == base.metadata_location:
             self.files.delete([location], 1)  # no commit came to use it
             raise CommitConflict(f"{base.ref}: the commit did not land: {_reason(error)}") from error
-        raise CommitStateUnknown(f"{base.ref}: somebody else committed after {location}: {_reason(error)}") from error
+        raise CommitStateUnknown(f"{base.ref}: another writer committed after {location}: {_reason(error)}") from error
 
     def _location(self, ref: TableRef, *, for_update: bool = False) -> str:
         query = _LOCATION.with_for_update() if for_update else _LOCATION
@@ -187,7 +187,7 @@ def _namespace(text: str) -> tuple[str, ...]:
 
 
 def _conflict(base: TableMetadata) -> CommitConflict:
-    return CommitConflict(f"{base.ref}: somebody else committed since {base.metadata_location}")
+    return CommitConflict(f"{base.ref}: another writer committed since {base.metadata_location}")
 
 
 def _reason(error: SQLAlchemyError) -> str:

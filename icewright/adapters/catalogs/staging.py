@@ -140,7 +140,7 @@ def settled(
             if location in (now.metadata_location, *now.metadata_log):
                 return
             if compares and base.metadata_location in now.metadata_log:
-                raise CommitConflict(f"{base.ref}: {why}, and somebody else committed first")
+                raise CommitConflict(f"{base.ref}: {why}, and another writer committed first")
             if now.metadata_location != base.metadata_location:
                 evidence = f"the table, now at {now.metadata_location}, does not tell"
                 break

@@ -256,7 +256,7 @@ def rewrite_candidates(
 def _planned(data: pl.LazyFrame, live: pl.LazyFrame, metadata: TableMetadata, step: RewriteDataFiles) -> pl.LazyFrame:
     """Return what `SizeBasedFileRewritePlanner` and `BinPackRewriteFilePlanner` take: files, then groups of them.
 
-    A group is a partition; the files of all other specs are one group, as they are partitioned anew.
+    A group is a partition; the files of all other specs are one group, as they are partitioned again.
     """
     option = {name: float(value) for name, value in step.options.items() if value.replace(".", "").isdecimal()}
     size = pl.col("bytes")

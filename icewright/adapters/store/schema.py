@@ -219,7 +219,7 @@ PROCESSES = sa.Table(
     sa.Column("heartbeat", Moment, nullable=False),
     sa.Column("slots", sa.Integer, nullable=False),
     sa.Column("details", sa.JSON, nullable=False),  # reports of its pools, loops and configuration
-    sa.Column("drain_since", Moment),  # when somebody asked it to take no more jobs
+    sa.Column("drain_since", Moment),  # when it was asked to take no more jobs
 )
 
 FLEET_PAUSE = sa.Table(  # one row while the whole fleet is paused, else none

@@ -264,7 +264,7 @@ def acknowledge(
     withdraw: Annotated[bool, typer.Option("--withdraw", help="End the acknowledgement and its silence.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Say that you take care of an alert, and silence it for a time.
+    """Acknowledge an alert, and silence it for a time.
 
     A silence also holds when the alert ends and begins again.
     """

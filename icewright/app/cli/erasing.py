@@ -54,7 +54,7 @@ def erase(
     """Remove deleted rows from every file that still keeps them.
 
     Reads every file of the table: those of all snapshots, branches and tags, planned deletions and orphans. Runs the
-    operations that remove the rows; what else keeps them is said. Exit code 1 while a file has matching rows.
+    operations that remove the rows; what else keeps them is listed. Exit code 1 while a file has matching rows.
     """
     from icewright.core.erasure import ErasureStep
 

@@ -127,7 +127,7 @@ def _session(request: Request, app: AppState, secret: str, now: datetime) -> Pri
         require_same_site(request)
         csrf_token = str(request.headers.get(CSRF) or getattr(request.state, "csrf", "")).encode("utf-8", "replace")
         if not hmac.compare_digest(csrf_token, csrf_of(secret).encode()):
-            raise Problem(403, f"a change by somebody who logged in brings the header {CSRF}, as /api/v1/me says it")
+            raise Problem(403, f"a change in a login session needs the header {CSRF}, as /api/v1/me says it")
     if now - row.seen >= _MINUTE:
         app.runtime.store.access.record_session_use(row.digest, now)
     return Principal(row.name, Via.SESSION, row.grants)

@@ -23,7 +23,7 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
     metadata = facts.metadata
     counts = {cadence: knobs[knob] for cadence, knob in POINTS.items()}
     if not any(counts.values()):
-        return NotDue(f"no recovery points are asked for: set {', '.join(knob.name for knob in POINTS.values())}")
+        return NotDue(f"recovery_points is off unless a policy sets {', '.join(knob.name for knob in POINTS.values())}")
     if metadata.current_snapshot is None:
         return NotDue("no current snapshot")
     since = None if last is None else last.worked or (last.finished if last.learned else None)

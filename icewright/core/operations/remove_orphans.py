@@ -31,7 +31,7 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
     if last is not None and last.reason.startswith(REFUSED):
         next_scan = last.finished + timedelta(hours=cadence(knobs, last))
         if now < next_scan:
-            return Blocked(f"{last.reason} (looked at again at {next_scan:%Y-%m-%d %H:%M} UTC)")
+            return Blocked(f"{last.reason} (next attempt at {next_scan:%Y-%m-%d %H:%M} UTC)")
     last_scan = last.worked if last is not None else None
     if last_scan is not None and last is not None:
         removed = last.learned.get("orphans_removed", 0)
@@ -44,7 +44,7 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
     files = facts.data_files + facts.delete_files + facts.manifest_count
     learned = last.learned if last is not None else {}
     if last_scan is None:
-        why = "asked for by hand" if learned else "never scanned for orphans"
+        why = "requested manually" if learned else "never scanned for orphans"
     else:
         why = f"the last scan was at {last_scan:%Y-%m-%d %H:%M} UTC"
     orphans_found = learned.get("orphans_found", 0)

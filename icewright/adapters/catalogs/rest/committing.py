@@ -86,7 +86,7 @@ class Committing:
         """Return the change with the fields of row lineage in its snapshot, which adds no rows."""
         now, document = self.document(base.ref)
         if now.metadata_location != base.metadata_location:
-            raise CommitConflict(f"{base.ref}: somebody else committed since {base.metadata_location}")
+            raise CommitConflict(f"{base.ref}: another writer committed since {base.metadata_location}")
         rows = {"first-row-id": Editor(document).get("next-row-id", 0), "added-rows": 0}
         return AddSnapshot({**rows, **change.snapshot}, change.branch)
 
@@ -95,7 +95,7 @@ class Committing:
         self._require_unchanged(base)
         now, document = self.document(base.ref)
         if now.metadata_location != base.metadata_location:
-            raise CommitConflict(f"{base.ref}: somebody else committed since {base.metadata_location}")
+            raise CommitConflict(f"{base.ref}: another writer committed since {base.metadata_location}")
         updates = restoring.updates(document, change)
         if not updates:
             return base
@@ -124,7 +124,7 @@ class Committing:
         except TableNotFound as error:
             raise CommitConflict(f"{base.ref}: the table is gone since {base.metadata_location}") from error
         if now.metadata_location != base.metadata_location or now.table_uuid != base.table_uuid:
-            raise CommitConflict(f"{base.ref}: somebody else committed since {base.metadata_location}")
+            raise CommitConflict(f"{base.ref}: another writer committed since {base.metadata_location}")
 
     def _committed(self, base: TableMetadata, change: Change, request: commits.Json) -> TableMetadata:
         for attempt in range(1, _TRIES + 1):
@@ -149,7 +149,7 @@ class Committing:
                 self._require_unchanged(base)
                 continue
             if answer.status == _CONFLICT:
-                raise CommitConflict(f"{base.ref}: somebody else committed since the plan ({answer.message})")
+                raise CommitConflict(f"{base.ref}: another writer committed since the plan ({answer.message})")
             if answer.status == _NOT_FOUND:
                 raise CommitConflict(f"{base.ref}: the table is gone since {base.metadata_location}")
             if answer.status >= _UNKNOWN_FROM:
@@ -186,7 +186,7 @@ class Committing:
                 if commits.landed(base, now, change):
                     return now
                 if commits.impossible(base, now):
-                    raise CommitConflict(f"{base.ref}: {why} to the commit, and somebody else committed first")
+                    raise CommitConflict(f"{base.ref}: {why} to the commit, and another writer committed first")
             self.clock.sleep(backoff(look + 3).total_seconds())
         if isinstance(change, AddSnapshot):  # the server may still be at it, and then the table needs the new files
             raise CommitStateUnknown(f"{base.ref}: {why} to the commit, and the table does not show it yet")
@@ -245,8 +245,8 @@ class Committing:
             return parse(ref, location, content), snapshots
         except (IcewrightError, msgspec.MsgspecError) as error:
             raise InvariantViolated(
-                f"{ref}: somebody committed at the same moment, and what that set cannot be read ({error}); no file "
-                "is deleted"
+                f"{ref}: another writer committed at the same moment, and what it set cannot be read ({error}); "
+                "no file is deleted"
             ) from error
 
     def _put_back(self, after: TableMetadata, ref: SnapshotRef, snapshots: list[commits.Json]) -> None:

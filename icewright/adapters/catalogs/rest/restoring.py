@@ -80,7 +80,7 @@ def _addable(document: Document, change: RestoreSnapshots) -> list[Mapping[str, 
         ids = ", ".join(str(item.get("spec-id", item.get("schema-id"))) for item in items)
         where = Editor(document).get("location", "")
         raise Refused(
-            f"{where}: the expiry removed {ids} of {name}, and REST servers number anew what is added; set "
+            f"{where}: the expiry removed {ids} of {name}, and REST servers renumber what is added; set "
             "expire_snapshots.clean_expired_metadata to false to be able to undo"
         )
     return snapshots

@@ -194,7 +194,7 @@ class ExpireInService:
     def _require_unpinned(self, base: TableMetadata, step: ExpireSnapshots) -> None:
         """Raise `CommitConflict` when somebody pinned one of the snapshots since they were chosen."""
         if held_by(base, self.holds(base), self.deletion.clock.now()) & set(step.snapshot_ids):
-            raise CommitConflict(f"{base.ref}: somebody pinned a snapshot that was about to go")
+            raise CommitConflict(f"{base.ref}: a reader pinned a snapshot that was about to go")
 
     def _deleted(
         self, catalog: Catalog, request: StepRequest, step: ExpireSnapshots, planned: PlannedExpiry, started: datetime

@@ -223,7 +223,7 @@ def without_successor(
     if successors:
         raise Refused(
             f"{metadata.ref}: {successors[0].path} is a newer version of the table that this catalog does not know: "
-            "somebody writes it through another catalog, and nothing is expired or deleted here. Drop the entry here "
+            "a writer uses it through another catalog, and nothing is expired or deleted here. Drop the entry here "
             f"(without purging), or, if that version is dead, say so by `icewright adopt {metadata.ref}`",
             "successor",
         )

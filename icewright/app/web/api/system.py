@@ -52,7 +52,7 @@ class ProcessModel(BaseModel):
     started: datetime
     heartbeat: datetime
     slots: int
-    drain_since: datetime | None = Field(description="when somebody asked it to take no more jobs")
+    drain_since: datetime | None = Field(description="when it was asked to take no more jobs")
     details: dict[str, Any]
 
 

@@ -68,7 +68,7 @@ def require_startable(caller: Caller, row: TableRow, *, dry_run: bool) -> None:
     if row.table_uuid is None and not dry_run:
         raise Problem(409, f"{row.ref} has not been evaluated yet: try again in a moment")
     if not dry_run and (pause := caller.runtime.store.fleet.get()) is not None:
-        raise Problem(409, f"{pause}; no job begins until somebody resumes the fleet")
+        raise Problem(409, f"{pause}; no job begins until the fleet is resumed")
     if row.ref.catalog not in caller.runtime.scopes:
         raise Problem(409, f"{row.ref}: the configuration has no catalog {row.ref.catalog} any more")
 

@@ -124,7 +124,7 @@ class Snapshot(BaseModel):
     timestamp: datetime
     operation: str | None
     summary: dict[str, str]
-    expires: datetime | None = Field(description="when its age alone lets it expire; null while somebody keeps it")
+    expires: datetime | None = Field(description="when its age alone lets it expire; null while something keeps it")
     kept_by: str | None = Field(description="who keeps it, whatever its age; null where nobody does")
 
 
