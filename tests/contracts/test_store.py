@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import sqlalchemy as sa
 
+from icewright.adapters.store import database
 from icewright.adapters.store.schema import TABLES
 from icewright.adapters.store.sql import SqlStore
 from icewright.adapters.store.statements import namespace_text
@@ -168,6 +169,22 @@ def test_health_is_counted_by_tens(store: SqlStore) -> None:
             mine = (TABLES.c.name == ref.name) & (TABLES.c.namespace == namespace_text(ref.namespace))
             connection.execute(sa.update(TABLES).where(mine).values(health=health))
     assert store.views.overview(None, NOW).health == [2, 1, 0, 0, 1, 1, 0, 0, 1, 2]
+
+
+@pytest.mark.external
+@pytest.mark.cases(120)
+def test_a_table_that_an_administrator_locks_is_said(
+    server: Callable[[], sa.Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No transaction waits for ever for the lock: so connections are left, and probes and logs say what is wrong."""
+    monkeypatch.setattr(database, "_LOCK_LIMIT", "50ms")
+    store = SqlStore(server())
+    with store.engine.begin() as administrator:
+        administrator.execute(sa.text("LOCK TABLE tables IN ACCESS EXCLUSIVE MODE"))
+        for call in (store.tables.list, lambda: store.tables.pause(REF, "by hand")):
+            with pytest.raises(StoreUnavailable, match="lock timeout"):
+                call()
+    assert store.tables.list() == []
 
 
 @contextmanager

@@ -36,6 +36,7 @@ _WRITE_LOCK = "icewright_write_lock"  # option of an engine: the lock of the thr
 _CHANGE_TOKENS = "icewright_change_tokens"  # option of an engine: the source of its change tokens
 _USED = "icewright_used"  # of a connection's information: it is not a new one
 _LOCK_CONFLICTS = ("40P01", "55P03")  # deadlock_detected, lock_not_available
+_LOCK_LIMIT = "30s"  # that a statement waits, as for a table that an administrator has locked
 _MIGRATION_LOCK = 0x1CE  # of PostgreSQL's advisory locks
 _MIGRATION_ATTEMPTS = 20
 
@@ -80,7 +81,7 @@ def _postgresql(url: URL) -> sa.Engine:
     @sa.event.listens_for(engine, "begin")
     def _begun(connection: sa.Connection) -> None:
         if not connection.get_execution_options().get(_ONE_STATEMENT):
-            connection.exec_driver_sql("begin")
+            connection.exec_driver_sql(f"begin; set local lock_timeout = '{_LOCK_LIMIT}'")  # one round trip
 
     return engine
 

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from icewright.adapters.read_limits import read_limits
 from icewright.core.errors import MetadataUnreadable
 from icewright.ports import TableFiles
 
@@ -39,14 +40,22 @@ def puffin_blobs(files: TableFiles, path: str, length: int) -> list[Mapping[str,
     _, footer = puffin_footer(files, path, length)
     if footer is None:
         return []
-    try:
-        blobs: list[Mapping[str, Any]] = footer["blobs"]
-    except (TypeError, KeyError) as error:
-        raise MetadataUnreadable(f"{path} has a Puffin footer that cannot be read: {error}") from error
-    for blob in blobs:
-        if blob["offset"] + blob["length"] > length:
-            raise MetadataUnreadable(f"{path} names a blob beyond its end")
+    blobs: list[Mapping[str, Any]] | None = footer.get("blobs") if isinstance(footer, dict) else None
+    if not isinstance(blobs, list) or not all(map(_is_blob, blobs)):
+        raise MetadataUnreadable(f"{path} has a Puffin footer that is not as the spec has it")
+    if any(blob["offset"] + blob["length"] > length for blob in blobs):
+        raise MetadataUnreadable(f"{path} names a blob beyond its end")
     return blobs
+
+
+def _is_blob(blob: Any) -> bool:  # noqa: ANN401 - JSON
+    return (
+        isinstance(blob, dict)
+        and isinstance(blob.get("type"), str)
+        and isinstance(blob.get("fields"), list)
+        and isinstance(blob.get("properties", {}), dict)
+        and all(isinstance(blob.get(name), int) and blob[name] >= 0 for name in ("offset", "length"))
+    )
 
 
 def puffin_footer(files: TableFiles, path: str, length: int) -> tuple[int, Any]:
@@ -62,7 +71,7 @@ def puffin_footer(files: TableFiles, path: str, length: int) -> tuple[int, Any]:
         return length - len(tail), None
     try:
         return length - len(tail), json.loads(tail[len(_PUFFIN) : -end])
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise MetadataUnreadable(f"{path} has a Puffin footer that cannot be read: {error}") from error
 
 
@@ -77,11 +86,15 @@ def parquet_footer(files: TableFiles, path: str, length: int) -> tuple[pq.FileMe
 
 
 def _tail(files: TableFiles, path: str, length: int, magic: bytes, footer_bytes: Callable[[bytes], int]) -> bytes:
-    """Return the end of a file from its footer on. Raises `MetadataUnreadable` unless it ends with the magic."""
+    """Return the end of a file from its footer on.
+
+    Raises `MetadataUnreadable` unless it ends with the magic and its footer is no larger than a manifest may be.
+    """
     tail = files.read_range(path, max(0, length - _TAIL_BYTES), _TAIL_BYTES)
     if tail[-len(magic) :] != magic:
         raise MetadataUnreadable(f"{path} does not end as its format does")
     wanted = footer_bytes(tail)
     if wanted > length:
         raise MetadataUnreadable(f"{path} says that its footer is longer than the file")
+    read_limits().manifest.check(path, wanted)
     return tail[-wanted:] if wanted <= len(tail) else files.read_range(path, length - wanted, wanted)

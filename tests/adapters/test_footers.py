@@ -1,0 +1,58 @@
+"""Footers of Puffin and Parquet files that are made to harm their reader are said to be unreadable."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from icewright.adapters.engines.service.footers import parquet_footer, puffin_blobs
+from icewright.adapters.files.cache import Cache
+from icewright.adapters.files.local import LocalStorage
+from icewright.adapters.files.manifests import ENTRY, ManifestReader
+from icewright.adapters.files.tables import IcebergFiles
+from icewright.core.errors import MetadataTooLarge, MetadataUnreadable
+
+BLOB: dict[str, Any] = {"type": "t", "fields": [1], "offset": 4, "length": 2, "properties": {}}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> IcebergFiles:
+    """The files of this machine."""
+    storage = LocalStorage()
+    return IcebergFiles(storage, ManifestReader(storage, Cache(tmp_path / "cache", 1 << 20, ENTRY)))
+
+
+def puffin(path: Path, payload: str) -> tuple[str, int]:
+    """Write a file with this footer; return its address and length."""
+    body = b"PFA1xx" + b"PFA1" + payload.encode() + struct.pack("<i", len(payload)) + bytes(4) + b"PFA1"
+    path.write_bytes(body)
+    return f"file://{path}", len(body)
+
+
+@pytest.mark.cases(150)
+def test_a_puffin_footer_that_no_writer_makes_is_unreadable(tmp_path: Path, files: IcebergFiles) -> None:
+    """Whatever its JSON says; the reader of a sound one gets its blobs."""
+    changes = [{"offset": None}, {"offset": "4"}, {"offset": 1e400}, {"length": -2}, {"length": 1 << 62}]
+    changes += [{"type": 1}, {"fields": None}, {"properties": 1}]
+    footers = ["[" * 100_000, "1", "[]", "{}", '{"blobs": {"a": 1}}', '{"blobs": [1]}']
+    footers += [json.dumps({"blobs": [{**BLOB, **change}]}) for change in changes]
+    for footer in footers:
+        with pytest.raises(MetadataUnreadable, match=r"f\.puffin"):
+            puffin_blobs(files, *puffin(tmp_path / "f.puffin", footer))
+    assert puffin_blobs(files, *puffin(tmp_path / "f.puffin", json.dumps({"blobs": [BLOB]}))) == [BLOB]
+
+
+@pytest.mark.cases(150)
+def test_a_footer_as_large_as_the_memory_is_not_read(tmp_path: Path, files: IcebergFiles) -> None:
+    """A sparse file of four gigabytes takes no room on disk, and would take all of it in memory."""
+    path, length = tmp_path / "f.parquet", 1 << 32
+    with path.open("wb") as out:
+        out.truncate(length - 8)
+        out.seek(0, 2)
+        out.write(struct.pack("<I", length - 16) + b"PAR1")
+    with pytest.raises(MetadataTooLarge, match=r"f\.parquet.*raise reading\.max_manifest_mb"):
+        parquet_footer(files, f"file://{path}", length)
