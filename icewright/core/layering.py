@@ -19,6 +19,8 @@ from icewright.core.properties import Allowance, from_properties
 from icewright.core.table import TableMetadata, TableRef, split_name
 from icewright.core.words import kind, wildcard
 
+_SHOWN_FAULTS = 20  # of a table's own properties, of which it may have a million
+
 
 @dataclass(frozen=True, slots=True)
 class PolicyRule:
@@ -109,7 +111,8 @@ class Policy:
     ) -> tuple[list[tuple[str, Origin]], tuple[Ignored, ...]]:
         properties = from_properties(metadata, allowance)
         if properties.faults:
-            raise ConfigError([f"{ref}: {fault}" for fault in properties.faults])
+            named, rest = properties.faults[:_SHOWN_FAULTS], len(properties.faults) - _SHOWN_FAULTS
+            raise ConfigError([f"{ref}: {fault}" for fault in (*named, *([f"and {rest} more"] if rest > 0 else []))])
         settings: list[tuple[str, Origin]] = []
         ignored = [*properties.ignored]
         for name, (prop, value) in properties.settings.items():

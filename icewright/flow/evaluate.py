@@ -39,6 +39,7 @@ from icewright.ports.work import WAITS_AFTER, SupervisedWork, WorkState, progres
 MAX_CONCURRENT = 4  # tables that one process reads at the same time
 MAX_WAITING = 8  # more that wait for an answer of a catalog or of storage
 BATCH = 64
+_SHOWN = 4000  # characters of an error, which may repeat what the metadata says
 ROUND = timedelta(seconds=1)  # after which evaluations that still run go on in the background
 MEMORY_PATIENCE = 20.0  # seconds that a table waits for memory before it is put off
 RETRY_MISSING = timedelta(hours=1)  # after which a missing table is evaluated again
@@ -132,11 +133,11 @@ def evaluate_now(runtime: Runtime, ref: TableRef) -> Evaluation:
 
 
 def _record_unreadable(runtime: Runtime, ref: TableRef, error: Exception, now: datetime) -> None:
-    runtime.store.tables.record_unreadable(ref, f"{type(error).__name__}: {error}", now)
+    runtime.store.tables.record_unreadable(ref, f"{type(error).__name__}: {error}"[:_SHOWN], now)
     breaker = record_fault(runtime, error, ref)
     if breaker is not None and not isinstance(error, StorageHangs):  # each try may cost a thread
         runtime.store.tables.schedule_evaluation([ref], breaker.retry_at)
-    runtime.emit("unreadable", {"table": str(ref), "error": str(error)})
+    runtime.emit("unreadable", {"table": str(ref), "error": str(error)[:_SHOWN]})
 
 
 def _reevaluate_sharing(runtime: Runtime, facts: TableFacts, now: datetime) -> None:

@@ -36,7 +36,13 @@ def puffin(path: Path, payload: str) -> tuple[str, int]:
 @pytest.mark.cases(150)
 def test_a_puffin_footer_that_no_writer_makes_is_unreadable(tmp_path: Path, files: IcebergFiles) -> None:
     """Whatever its JSON says; the reader of a sound one gets its blobs."""
-    changes = [{"offset": None}, {"offset": "4"}, {"offset": 1e400}, {"length": -2}, {"length": 1 << 62}]
+    changes: list[dict[str, Any]] = [
+        {"offset": None},
+        {"offset": "4"},
+        {"offset": 1e400},
+        {"length": -2},
+        {"length": 1 << 62},
+    ]
     changes += [{"type": 1}, {"fields": None}, {"properties": 1}]
     footers = ["[" * 100_000, "1", "[]", "{}", '{"blobs": {"a": 1}}', '{"blobs": [1]}']
     footers += [json.dumps({"blobs": [{**BLOB, **change}]}) for change in changes]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,14 +47,22 @@ def test_the_defaults_let_a_gigabyte_of_metadata_pass() -> None:
 
 
 @pytest.mark.cases(150)
-@pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
-def test_a_path_that_is_no_regular_file_is_refused_at_once(tmp_path: Path, kind: str) -> None:
-    """A pipe without a writer does not block, and an endless device is not read."""
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder", "link", "socket"])
+def test_a_path_that_is_no_regular_file_is_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """A pipe without a writer does not block, and an endless device is not read; none is the fault of the storage."""
     path = Path("/dev/zero") if kind == "device" else tmp_path / kind
     if kind == "pipe":
         os.mkfifo(path)
     elif kind == "folder":
         path.mkdir()
+    elif kind == "link":
+        path.symlink_to(path)
+    elif kind == "socket":
+        monkeypatch.chdir(tmp_path)  # the names of sockets are short
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(kind)
     with pytest.raises(MetadataUnreadable, match=str(path)) as caught:
         STORAGE.read(f"file://{path}")
     assert caught.value.owner is FaultOwner.TABLE

@@ -83,6 +83,15 @@ def test_all_faults_at_once_leave_the_table_alone() -> None:
     assert [fault.partition(": ")[0] for fault in refused.value.faults] == ["lake.sales.orders"] * 2
 
 
+@pytest.mark.cases(150)
+def test_of_very_many_faulty_properties_some_are_said() -> None:
+    """A writer may set a million of them."""
+    with pytest.raises(ConfigError) as refused:
+        _knobs({f"icewright.x{number}": "1" for number in range(1000)})
+    assert len(refused.value.faults) == 21
+    assert refused.value.faults[-1] == "lake.sales.orders: and 980 more"
+
+
 @pytest.mark.parametrize("digits", [19, 400, 5000])
 @pytest.mark.parametrize(
     ("name", "knob", "most"),

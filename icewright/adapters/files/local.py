@@ -36,6 +36,7 @@ _ABSENT = (
     errno.ENOTDIR,
     errno.ENAMETOOLONG,
 )  # nothing exists below a file, or under a name that is too long
+_NO_FILE = (errno.ELOOP, errno.ENXIO)  # links that lead to each other, and a socket: faults of the table alone
 
 
 class LocalStorage:
@@ -184,6 +185,8 @@ def _regular(path: str) -> Iterator[tuple[BinaryIO, int]]:
     except OSError as error:
         if error.errno in _ABSENT:
             raise FileMissing(f"{path} is missing: restore it, or roll the table back to before it") from error
+        if error.errno in _NO_FILE:
+            raise MetadataUnreadable(f"{path} is no file: {error.strerror}; restore it, or drop the table") from error
         raise StorageUnavailable(f"{path} could not be read: {error.strerror}") from error
 
 
@@ -220,6 +223,8 @@ def _status(path: str, look: Callable[[str], os.stat_result]) -> os.stat_result 
     except OSError as error:
         if error.errno in _ABSENT:
             return None
+        if error.errno in _NO_FILE:
+            raise MetadataUnreadable(f"{path} is no file: {error.strerror}") from error
         raise StorageUnavailable(f"{path} could not be looked at: {error.strerror}") from error
 
 
