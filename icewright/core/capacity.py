@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -203,8 +203,7 @@ class Room:
         it becomes free: a part of each budget always, a slot unless it waits for a budget.
         """
         if self._overdue_slots <= 0:
-            for operation in operations:
-                self._put_budgets_aside(candidate, operation)
+            self.put_budgets_aside(candidate, operations)
             return None
         shut = self._job_refused(candidate)
         refused: dict[Operation, str] = {}
@@ -218,7 +217,7 @@ class Room:
                 admitted.append(operation)
                 continue
             refused[operation] = reason
-            self._put_budgets_aside(candidate, operation)
+            self.put_budgets_aside(candidate, [operation])
             if shut is None and over_budget is None:
                 waits_for_slot = True
                 self._operations[operation] += 1
@@ -229,6 +228,14 @@ class Room:
             self._occupy(candidate.ref)
         self._overdue_slots -= bool(admitted) or waits_for_slot
         return tuple(admitted), refused
+
+    def put_budgets_aside(self, candidate: Candidate, operations: Iterable[Operation]) -> None:
+        """Leave a part of each budget that they need to overdue operations, unless a longer overdue one has it."""
+        for due in (candidate.due_operations[operation] for operation in operations):
+            for place in self._places(candidate.ref, candidate.pool, on_pool=due.on_pool):
+                if place not in self._put_aside:
+                    self._put_aside.add(place)
+                    self._spent[place] += due.cost
 
     def _take(self, candidate: Candidate, operation: Operation, before: Sequence[Operation]) -> None:
         """Use the limits for one more operation of a job."""
@@ -247,13 +254,6 @@ class Room:
     def _occupy(self, ref: TableRef) -> None:
         for place in self._places(ref, "", on_pool=False):
             self._running[place] += 1
-
-    def _put_budgets_aside(self, candidate: Candidate, operation: Operation) -> None:
-        due = candidate.due_operations[operation]
-        for place in self._places(candidate.ref, candidate.pool, on_pool=due.on_pool):
-            if place not in self._put_aside:
-                self._put_aside.add(place)
-                self._spent[place] += due.cost
 
     def _job_refused(self, candidate: Candidate) -> str | None:
         limits = self._limits

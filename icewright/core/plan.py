@@ -10,7 +10,7 @@ from math import inf, log2
 from icewright.core.capacity import Active, Candidate, DueOperation, Limits, Priority, Room, Usage
 from icewright.core.policy import ORDERS, Operation
 from icewright.core.table import TableRef
-from icewright.core.windows import closed
+from icewright.core.windows import closed, opens
 
 IMPORTANCES: Mapping[str, float] = {"critical": 8.0, "high": 3.0, "normal": 1.0, "low": 0.3}
 AGEING = timedelta(hours=6)  # waiting this long counts as much as the score itself
@@ -75,7 +75,7 @@ class _Waiting:
     """A table with operations that only the limits may hold back."""
 
     candidate: Candidate
-    scores: Mapping[Operation, float]
+    scores: Mapping[Operation, float]  # none while its window is closed
     late: Mapping[Operation, timedelta]  # of what has waited too long: by how much
 
     @property
@@ -90,27 +90,29 @@ def make_plan(
     """Admit the best candidates; all others are deferred, each with its reason and its position in the queue.
 
     Operations that have waited longer than `limits.max_wait` go first, the longest overdue of them foremost, as long as
-    their jobs take no more than the reserved slots: whatever else is due, each operation has its turn.
+    their jobs take no more than the reserved slots: whatever else is due, each operation has its turn. Those whose
+    window opens later in the day have their part of its budgets left to them.
     """
     deferred: list[Deferred] = []
     waiting: list[_Waiting] = []
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     for candidate in candidates:
         scores: dict[Operation, float] = {}
         late: dict[Operation, timedelta] = {}
-        shut = candidate.blocked or closed(candidate.windows, now)
+        shut, opening = closed(candidate.windows, now), opens(candidate.windows, now) or now
         for operation, due in candidate.due_operations.items():
             points = score(due, candidate.importance, due.waited(now), candidate.heat)
-            reason = candidate.blocked or due.blocked or _cooling(due, now) or shut
-            if reason is None:
+            reason = candidate.blocked or due.blocked or _cooling(due, now)
+            over = due.waited(now) - limits.max_wait[candidate.importance]
+            if reason is None and over >= timedelta(0) and opening < midnight + timedelta(days=1):
+                late[operation] = over
+            if (reason := reason or shut) is None:
                 scores[operation] = points
-                if (over := due.waited(now) - limits.max_wait[candidate.importance]) >= timedelta(0):
-                    late[operation] = over
             else:
                 deferred.append(Deferred(candidate.ref, operation, reason, points))
-        if scores:
+        if scores or late:
             waiting.append(_Waiting(candidate, scores, late))
-    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    several = len({item.candidate.ref.catalog for item in waiting}) > 1
+    several = len({item.candidate.ref.catalog for item in waiting if item.scores}) > 1
     room = Room(limits, usage or Usage(), (now - midnight) / timedelta(days=1), several=several)
     jobs, queued = _admit(waiting, room, now)
     return MaintenancePlan(jobs, (*queued, *deferred))
@@ -136,12 +138,16 @@ def _admit(waiting: Sequence[_Waiting], room: Room, now: datetime) -> tuple[tupl
             why = _with_wait(reason, item, operation, now)
             queued.append(Deferred(item.candidate.ref, operation, why, item.scores[operation], position))
 
-    ordered = sorted(waiting, key=lambda item: (-max(item.scores.values()), item.candidate.ref))
+    opened = (item for item in waiting if item.scores)
+    ordered = sorted(opened, key=lambda item: (-max(item.scores.values()), item.candidate.ref))
     beyond_share: list[tuple[_Waiting, Priority]] = []
     rest = {item.candidate.ref: item for item in ordered}
-    for item in sorted((i for i in ordered if i.late), key=lambda i: max(i.late.values()), reverse=True):
+    shut = [item for item in waiting if not item.scores]
+    for item in sorted((i for i in (*ordered, *shut) if i.late), key=lambda i: max(i.late.values()), reverse=True):
         overdue = sorted(item.late, key=item.late.__getitem__, reverse=True)
-        if (result := room.admit_overdue(item.candidate, overdue)) is not None:
+        if not item.scores:
+            room.put_budgets_aside(item.candidate, overdue)
+        elif (result := room.admit_overdue(item.candidate, overdue)) is not None:
             admitted = tuple(op for op in item.operations if op in result[0])
             refused = {op: result[1][op] for op in item.operations if op in result[1]}
             first = f"what is overdue goes first: {', '.join(overdue)}"

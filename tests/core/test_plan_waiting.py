@@ -22,7 +22,7 @@ from icewright.core.capacity import (
     Priority,
     Usage,
 )
-from icewright.core.layering import Policy
+from icewright.core.layering import Policy, PolicyRule
 from icewright.core.plan import IMPORTANCES, PlannedJob, make_plan
 from icewright.core.policy import MEGABYTE, Operation
 from icewright.core.simulation.run import Slots, Span, simulate
@@ -132,6 +132,31 @@ def test_a_budget_is_left_to_what_is_overdue(cost: float, spent: float, begins: 
         assert [job.ref.name for job in early.jobs] == (["cold"] if cost == 3 and spent == 7 else []) or spent < 10
 
 
+@pytest.mark.parametrize(
+    ("windows", "blocked", "begins"),
+    [
+        ("20:00-23:00", None, []),
+        ("01:00-02:00", None, ["hot"]),  # by then there is a new budget
+        ("20:00-23:00", "paused", ["hot"]),
+    ],
+)
+def test_a_budget_is_left_to_what_is_overdue_and_opens_later(
+    windows: str, blocked: str | None, begins: list[str]
+) -> None:
+    """Others do not use up, day after day, the budget before the window of an overdue operation opens."""
+    cold = replace(table("cold", 30, cost=3), windows=windows, blocked=blocked)
+    limits, usage = Limits(9, pools={"default": PoolLimits(9, 10)}), Usage((), {"default": 8})
+    plan = make_plan([cold, table("hot", value=1e6, cost=0.05)], limits, NOW, usage)
+    assert [job.ref.name for job in plan.jobs] == begins
+    assert [d.reason for d in plan.deferred if d.ref.name == "cold"] == [
+        blocked or f"outside of its maintenance window, which opens 2026-11-2{2 - (not begins)} {windows[:5]} UTC"
+    ]
+
+
+STEP, LASTS = 6 * HOUR, 3  # between two plans; the longest job takes so many of them
+WINDOWS = (None, None, "06:00-24:00", "12:00-06:00")  # as long as the longest job
+
+
 @dataclass
 class _Waits:
     """A fleet in which every operation is due again as soon as it has run."""
@@ -165,7 +190,8 @@ def _fleets(draw: st.DrawFn) -> _Waits:
             for op in draw(st.sets(st.sampled_from([COMPACT, MANIFESTS, EXPIRE]), min_size=1))
         }
         importance = draw(st.sampled_from(sorted(IMPORTANCES)))
-        tables[ref] = Candidate(ref, ref.name, found, importance, pool=draw(st.sampled_from(["small", "large"])))
+        pool, windows = draw(st.sampled_from(["small", "large"])), draw(st.sampled_from(WINDOWS))
+        tables[ref] = Candidate(ref, ref.name, found, importance, windows=windows, pool=pool)
     return _Waits(tables, {(ref, op): NOW for ref, one in tables.items() for op in one.due_operations})
 
 
@@ -181,14 +207,16 @@ LIMITS = st.builds(
         st.sampled_from([("lake", "n"), ("*", "m")]), st.builds(CatalogLimits, st.none() | st.integers(1, 2), BUDGETS)
     ),
 )
-STEP, LASTS = 6 * HOUR, 3  # between two plans; the longest job takes so many of them
 
 
 @pytest.mark.cases(132)
 @examples(30)
 @given(_fleets(), LIMITS, st.data())
 def test_every_due_operation_is_chosen_within_a_bound(waits: _Waits, limits: Limits, data: st.DataObject) -> None:
-    """No operation waits longer than its bound, and a day and a job for each that may be before it."""
+    """No operation waits longer than its bound, and a day and a job for each that may be before it.
+
+    Windows open each day for as long as the longest job takes.
+    """
     running: dict[TableRef, tuple[PlannedJob, int]] = {}
     now, spent, day = NOW, Usage(), NOW.date()
     operations = len(waits.since)
@@ -242,3 +270,17 @@ def test_a_cold_table_beside_hot_ones_in_a_simulation() -> None:
         begun[bounded] = min(cold, default=span.end)
     assert begun[True] <= NOW + 0.4 * HOUR
     assert begun[False] == NOW + HOUR / 2
+
+
+def test_a_budget_waits_for_a_window_in_a_simulation() -> None:
+    """Hot tables leave a cold one that may begin in the last minutes its part of the day's budget."""
+    sources = [Source(TableRef("lake", ("n",), f"t{n:02d}"), partial(_small, n)) for n in range(30)]
+    sources.append(Source(TableRef("lake", ("n",), "cold"), _cold))
+    settings = {"compact.cooldown_minutes": 0, "evaluate.cooldown_minutes": 0, "remove_orphans.enabled": False}
+    rule = PolicyRule(("lake", "n", "cold"), {"windows": "12:20-12:30"})
+    jobs: list[SimulatedJob] = []
+    limits = Limits(1, pools={"default": PoolLimits(1, 0.1)}, max_wait=dict.fromkeys(MAX_WAIT, HOUR / 12))
+    span = Span(NOW, NOW + HOUR / 2, every=HOUR / 60)
+    simulate(sources, Policy((rule,), command=settings), span, Slots(limits), heard=jobs.append)
+    assert [job.begun >= NOW + HOUR / 3 for job in jobs if job.number == 30 and COMPACT in job.operations] == [True]
+    assert len(jobs) > 50

@@ -61,16 +61,18 @@ class SimulatedQueue:
         return cooling
 
     def add(self, number: int, candidate: Candidate, now: datetime) -> bool:
-        """Add a table unless all its operations are in cooldown or its window is closed.
+        """Add a table unless all its operations are in cooldown or its window is closed; return whether it was added.
 
-        Return whether it was added.
+        What becomes overdue before its window opens is put before the plan all the same, as budgets are left to it.
         """
         due_operations = {op: w for op, w in candidate.due_operations.items() if w.cooled is None or now >= w.cooled}
-        if not due_operations or opens(candidate.windows, now) is not None:
+        if not due_operations:
             return False
-        points = max(score(w, candidate.importance, w.waited(now), candidate.heat) for w in due_operations.values())
         longest = max(w.waited(now) for w in due_operations.values())
         insort(self._overdue_at, (now - longest + self._limits.max_wait[candidate.importance], number))
+        if opens(candidate.windows, now) is not None:
+            return False
+        points = max(score(w, candidate.importance, w.waited(now), candidate.heat) for w in due_operations.values())
         first = next(op for op in ORDERS[candidate.order] if op in due_operations)
         wanted = (candidate.order, *((op, w.on_pool) for op, w in due_operations.items()))
         key = (candidate.ref.catalog, candidate.pool, first, wanted)
