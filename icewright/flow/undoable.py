@@ -53,7 +53,7 @@ class LedgerFiles:
     operations: set[Operation] = field(default_factory=set)  # that planned those that wait, or waited before an undo
     bytes: int = 0  # of those that wait
     deleted: list[str] = field(default_factory=list)
-    present: list[str] = field(default_factory=list)
+    present: dict[str, int | None] = field(default_factory=dict)  # their bytes by path
 
     @property
     def waiting(self) -> int:
@@ -111,7 +111,7 @@ def returning(runtime: Runtime, job: JobRow) -> Returning:
             return Returning(already=True)
         raise _nothing_to_undo(job, files)
     snapshots = [snapshot for removal in missing for snapshot in removed_snapshots(removal)]
-    missing_files = files.deleted or _missing_paths(runtime, files.present if missing else ())
+    missing_files = files.deleted or _missing_paths(runtime, files.present if missing else {})
     unreadable = _unreadable(runtime, snapshots, missing_files) if missing_files else []
     if files.deleted or unreadable:
         raise _files_deleted(job, missing_files, unreadable)
@@ -179,16 +179,17 @@ def _count(files: LedgerFiles, file: Mapping[str, Any], operations: Iterable[Ope
     if state in _DELETED:
         files.deleted.append(path)
     elif state not in (LedgerState.FOUND, LedgerState.LEFT):
-        files.present.append(path)
+        files.present[path] = file["bytes"]
     if state in _DROPPABLE:
         files.bytes += file["bytes"] or 0
     if state in (*_DROPPABLE, LedgerState.UNDONE):
         files.operations |= {Operation(operation)} if operation else set(operations)
 
 
-def _missing_paths(runtime: Runtime, paths: Sequence[str]) -> list[str]:
-    """Return the paths that do not exist any more."""
-    return [path for path, stat in runtime.files.stat(paths, _MAX_CONCURRENT).items() if stat is None] if paths else []
+def _missing_paths(runtime: Runtime, sizes: Mapping[str, int | None]) -> list[str]:
+    """Return the paths that do not exist any more, or name a file of other bytes now, where they are known."""
+    stats = runtime.files.stat([*sizes], _MAX_CONCURRENT) if sizes else {}
+    return [path for path, stat in stats.items() if stat is None or sizes[path] not in (None, stat.bytes)]
 
 
 def _needed_keys(runtime: Runtime, snapshots: Sequence[Snapshot], keys: set[str]) -> Iterator[str]:
@@ -202,7 +203,7 @@ def _needed_keys(runtime: Runtime, snapshots: Sequence[Snapshot], keys: set[str]
 
 def _formerly_shared_files(
     runtime: Runtime, snapshots: Sequence[Snapshot], base: TableMetadata, planned: Iterable[str]
-) -> list[str]:
+) -> Mapping[str, int | None]:
     """Return the files that the expired snapshots shared with snapshots which may be expired too by now.
 
     Files in manifests of the table's current snapshots are left out: the table still needs them.
@@ -212,7 +213,7 @@ def _formerly_shared_files(
     paths = {manifest.path for manifest in manifests}
     for batch in runtime.files.live_files(manifests):
         paths.update(batch.column("path").to_pylist())
-    return sorted(paths.difference(planned))
+    return dict.fromkeys(sorted(paths.difference(planned)))
 
 
 def _manifests(runtime: Runtime, snapshots: Sequence[Snapshot]) -> list[ManifestFile]:
@@ -238,8 +239,8 @@ def _files_deleted(job: JobRow, paths: Sequence[str], unreadable: Sequence[int],
     """Return the refusal for files that are deleted or may be."""
     consequence = f"; without them snapshots {some(unreadable)} cannot be read" if unreadable else ""
     return Refused(
-        f"{job.ref}: job {job.job_id} cannot be undone: {count(len(paths), 'file')} deleted already, or the "
-        f"deletion has begun{by}: {some(paths)}{consequence}"
+        f"{job.ref}: job {job.job_id} cannot be undone: {count(len(paths), 'file')} deleted already or written "
+        f"anew, or the deletion has begun{by}: {some(paths)}{consequence}"
     )
 
 

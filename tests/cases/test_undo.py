@@ -193,7 +193,7 @@ def test_files_that_are_deleted_stand_against_an_undo(workspace: Workspace) -> N
 
 
 def test_a_file_that_somebody_else_deleted(workspace: Workspace) -> None:
-    """One that a snapshot needs stands against the undo, with the snapshot; one that none needs does not."""
+    """One that a snapshot needs stands against the undo, with the snapshot, as does another one of its name."""
     history(workspace)
     oldest = workspace.metadata().snapshots[1]
     job_id = expired(workspace)
@@ -209,6 +209,9 @@ def test_a_file_that_somebody_else_deleted(workspace: Workspace) -> None:
     data.rename(data.with_suffix(".away"))
     with pytest.raises(Refused, match=f"{data.name}; without them snapshot"):
         undo(workspace.app.runtime, job_id, dry_run=True)
+    data.write_bytes(b"another file of this name")
+    with pytest.raises(Refused, match=f"1 file.*written anew.*{data.name}; without them snapshot"):
+        undo(workspace.app.runtime, job_id)
     data.with_suffix(".away").rename(data)
     assert undo(workspace.app.runtime, job_id).back.snapshots
 
