@@ -2,21 +2,51 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
 import pytest
 
 from icewright.adapters.engines.service.guard import DeletionGuard, Judgement
-from icewright.core.errors import MetadataUnreadable, Refused
+from icewright.adapters.files.storage import listed
+from icewright.core.errors import FileMissing, FolderMissing, MetadataUnreadable, Refused
 from icewright.core.table import TableMetadata, TableRef
 from icewright.ports import Dataset, Registration
 from icewright.testing.builders import REF, metadata
-from tests.adapters.test_registry import POND, World, guest
+from tests.adapters.test_registry import POND, Links, World, guest
 
+DROPPED = TableRef("lake", ("sales",), "dropped")
 INNER = "s3://lake/sales/orders/inner"
 DATASET = f"pond.hive.logs (a table of another format at {INNER})"
+
+
+@dataclass
+class MetadataFiles(Links):
+    """Metadata files in memory, by path."""
+
+    contents: dict[str, bytes] = field(default_factory=dict)
+
+    def read(self, path: str) -> bytes:
+        """Return the content."""
+        if path not in self.contents:
+            raise FileMissing(path)
+        return self.contents[path]
+
+    def listing(self, folder: str) -> Iterator[pa.RecordBatch]:
+        """Yield the files below a folder, in pages of one."""
+        found = [path for path in self.contents if path.startswith(f"{folder}/")]
+        if not found:
+            raise FolderMissing(folder)
+        yield from (listed([path], [1], [0]) for path in found)
+
+
+def version(uuid: str) -> bytes:
+    """Return a metadata file of a table."""
+    return json.dumps({"format-version": 2, "table-uuid": uuid, "location": "s3://lake/t"}).encode()
 
 
 def guarded(world: World, own: TableMetadata) -> DeletionGuard:
@@ -176,3 +206,75 @@ def test_a_twin_that_cannot_be_read_any_more_is_still_a_twin() -> None:
     world.files.broken[twin] = MetadataUnreadable("cut")
     with pytest.raises(Refused, match=r"\[registered_twice\]"):
         guard.around(own)
+
+
+BESIDE = "s3://lake/sales/orders/metadata/00000-x.metadata.json"
+UNCLEAR = b"\x28\xb5\x2f\xfd of a compression that nobody here reads"
+
+
+@pytest.mark.parametrize(
+    ("left", "free"),
+    [
+        ({}, True),
+        ({"last": version("dropped")}, False),
+        ({"last": version("another")}, True),
+        ({"last": b""}, False),
+        ({"last": UNCLEAR}, False),
+        ({"a": version("another"), "b": version("dropped"), "own": version("own")}, False),
+        ({"a": version("another"), "own": version("dropped")}, True),
+    ],
+)
+def test_a_dropped_table_has_its_place_while_a_version_of_it_is_left(left: dict[str, bytes], *, free: bool) -> None:
+    """Under the last name or beside it; another table may bear the name by now, and our own versions are no others."""
+    files = MetadataFiles()
+    world, own = World(files=files), metadata()
+    guard = guarded(world, own)
+    for name, place in (("apart", "s3://lake/apart"), ("dropped", own.location)):
+        one = Registration.of(guest(name, replace(DROPPED, name=name), place), ())
+        world.recorded.rows[one.key] = one
+    names = {"last": f"{own.location}/metadata/00001-g.metadata.json", "own": own.metadata_location}
+    files.contents = {names.get(key, f"{own.location}/metadata/{key}.metadata.json"): one for key, one in left.items()}
+    if free:
+        assert guard.roots(own, guard.around(own)) == ([own.location], [])
+    else:
+        with pytest.raises(Refused, match=rf"{DROPPED} \(which no .* gone for good, `icewright adopt {REF}` lets"):
+            guard.roots(own, guard.around(own))
+
+
+def test_who_shares_the_place_and_what_can_be_done() -> None:
+    """A table that lives is named before one that is gone, each with its own remedy."""
+    world, own = World(files=MetadataFiles(contents={BESIDE: version("dropped")})), metadata()
+    guard = guarded(world, own)
+    one = Registration.of(guest("dropped", DROPPED, own.location), ())
+    world.recorded.rows[one.key] = one
+    remedies = []
+
+    def remedy() -> str:
+        with pytest.raises(Refused) as refused:
+            guard.roots(own, guard.around(own))
+        return str(refused.value)
+
+    remedies.append(remedy())
+    world.pond.datasets = [Dataset(TableRef("pond", ("hive",), "logs"), (own.location,))]
+    remedies.append(remedy())
+    world.pond.datasets = []
+    world.pond.put(guest(location=own.location))
+    remedies.append(remedy())
+    world.pond.put(guest(location=own.location, metadata_location=f"{own.location}/metadata/2.metadata.json"))
+    world.files.broken[POND] = MetadataUnreadable("cut")
+    remedies.append(remedy())
+    assert [DROPPED.name in remedies[0], *(POND.name in remedy for remedy in remedies[2:])] == [True, True, True]
+    assert "if another catalog has it, move one of both" in remedies[0]
+    assert "its engine reads all files there: move one of both" in remedies[1]
+    assert "move one of the tables to a place of its own; if that one has moved away" in remedies[2]
+    assert "move one of the tables to a place of its own (cut); if that one has moved away" in remedies[3]
+
+
+def test_an_engine_of_another_format_may_read_whatever_lies_in_its_folders() -> None:
+    """Where they are the table's own too."""
+    world, own = World(), metadata()
+    guard, file = guarded(world, own), f"{own.location}/data/a"
+    world.pond.datasets = [Dataset(TableRef("pond", ("hive",), "logs"), (own.location,))]
+    gone, stays = judged(guard, own, file)
+    assert (gone, [*stays]) == ([], [file])
+    assert stays[file].endswith(f"may read them; if that one is gone for good, `icewright adopt {REF}`")
