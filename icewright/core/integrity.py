@@ -100,7 +100,7 @@ class IntegrityReport:
 
 def metadata_faults(metadata: TableMetadata, document: Mapping[str, Any]) -> Iterator[FileFault]:
     """Yield where a metadata file contradicts itself; `document` is its JSON. Most of this breaks no snapshot yet."""
-    for finding in _wrong_references, _wrong_ancestry, _wrong_ids, _wrong_sources, _wrong_logs, _refused:
+    for finding in _wrong_references, _wrong_ancestry, _wrong_ids, _wrong_sources, _wrong_names, _wrong_logs, _refused:
         for kind, detail, snapshot_ids in finding(metadata, document):
             yield FileFault(kind, "metadata", metadata.metadata_location, detail, tuple(snapshot_ids))
 
@@ -121,7 +121,7 @@ def _wrong_references(metadata: TableMetadata, _: Mapping[str, Any]) -> Iterator
 
 
 def _wrong_ancestry(metadata: TableMetadata, document: Mapping[str, Any]) -> Iterator[_Finding]:
-    schema_ids = {int(schema["schema-id"]) for schema in document.get("schemas") or ()}
+    schema_ids = {schema.get("schema-id") or 0 for schema in document.get("schemas") or ()}
     for one in metadata.snapshots:
         if one.operation is None and one.sequence_number > 0:  # format v1 asks for none
             detail = f"snapshot {one.snapshot_id} has no operation: who reads by changes takes it for an overwrite"
@@ -201,6 +201,18 @@ def _wrong_logs(metadata: TableMetadata, document: Mapping[str, Any]) -> Iterato
             yield FileFaultKind.WRONG_LOG, detail, metadata.by_id
 
 
+def _wrong_names(metadata: TableMetadata, _: Mapping[str, Any]) -> Iterator[_Finding]:
+    """Yield partition fields with a name that another field or column has, by which Iceberg's library loads nothing."""
+    named = {".".join(path): number for number, path, _ in columns(metadata.schema)}
+    for spec in metadata.specs:
+        for name, times in Counter(one.name for one in spec.fields).items():
+            if times > 1 or any(
+                one.source_id != named.get(name, one.source_id) for one in spec.fields if one.name == name
+            ):
+                detail = f"partition spec {spec.spec_id} has a field {name}, and so has it or the schema another one"
+                yield FileFaultKind.WRONG_FIELDS, detail, metadata.by_id
+
+
 def _refused(metadata: TableMetadata, document: Mapping[str, Any]) -> Iterator[_Finding]:
     """Yield that for which Iceberg's library does not load the table, or reads none of its files."""
     for names, (number, chosen) in _NUMBERED.items():
@@ -208,7 +220,8 @@ def _refused(metadata: TableMetadata, document: Mapping[str, Any]) -> Iterator[_
         for twice, times in numbers.items():
             if times > 1:
                 yield FileFaultKind.DUPLICATE, f"it has {times} {names} of the {number} {twice}", metadata.by_id
-        if (current := document.get(chosen)) not in (None, _NO_SNAPSHOT, *numbers) and numbers:
+        none = (None, _NO_SNAPSHOT) if names == "snapshots" else ()
+        if names in document and (current := document.get(chosen)) not in (*none, *numbers):
             yield FileFaultKind.WRONG_FIELDS, f"its {chosen} is {current}, and it has no such {number}", metadata.by_id
     for schema in document.get("schemas") or (metadata.schema,):
         found = [(number, ".".join(path)) for number, path, _ in columns(schema)]

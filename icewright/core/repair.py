@@ -78,14 +78,20 @@ def proposed(metadata: TableMetadata, fault: FileFault, *, drop_lost: bool) -> R
     misstated = fault.kind in _MISSTATED or (fault.kind is FileFaultKind.WRONG_OFFSETS and fault.file in _CONTENT)
     if misstated and fault.file in (MANIFESTS, *_CONTENT):
         return RepairKind.CORRECT
-    lost = fault.kind in LOST
-    if lost and fault.file in (MANIFESTS, DATA):
-        if drop_lost:
-            return RepairKind.DROP
-        return "its rows are lost unless the file is put back; --drop-lost lets main go on without them"
-    if lost and fault.file in _CONTENT:
-        return "without the file, rows that were deleted would come back: put it back, or restore an earlier state"
+    if fault.kind is FileFaultKind.WRONG_LENGTH and fault.file in (MANIFESTS, *_CONTENT):
+        return RepairKind.CORRECT  # where the file is whole; else it is as good as missing
+    if fault.kind in LOST and fault.file in (MANIFESTS, *_CONTENT):
+        return without_file(fault, drop_lost=drop_lost)
     return "no repair of it is provably right"
+
+
+def without_file(fault: FileFault, *, drop_lost: bool) -> RepairKind | str:
+    """Return what becomes of main's entry of a file that is missing or cut."""
+    if fault.file not in (MANIFESTS, DATA):
+        return "without the file, rows that were deleted would come back: put it back, or restore an earlier state"
+    if drop_lost:
+        return RepairKind.DROP
+    return "its rows are lost unless the file is put back; --drop-lost lets main go on without them"
 
 
 def ordered(actions: Sequence[RepairAction]) -> tuple[RepairAction, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,14 @@ def test_partition_values_of_each_transform(transform: str, kind: str, value: An
     assert found(right) == []
     assert found(right, nulls=1) == found(wrong) == [FileFaultKind.WRONG_PARTITION]
     assert found(wrong if wrong is not None else 1, what="void") == found(right, what="unheard-of") == []
+
+
+def test_a_partition_of_nan_has_a_footer_with_nan() -> None:
+    """Spark writes NaN for the least and the greatest value of such a column."""
+    one = ContentFile("m.avro", 0, 1, 1, {102: {"p": math.nan}})
+    spec = PartitionSpec(0, (PartitionField(1, 1000, "p", "identity"),))
+    column = ColumnContent(9, 0, math.nan, math.nan, is_exact=True)
+    assert list(column_faults(one, {1: column}, {1: "double"}, spec)) == []
 
 
 def test_an_upper_bound_that_was_cut_has_to_be_raised() -> None:

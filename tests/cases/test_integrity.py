@@ -17,7 +17,7 @@ from icewright.core.integrity import CheckLevel, FileFaultKind, IntegrityReport
 from icewright.ports import FileStat, TableFiles
 from tests.cases.conftest import ground, workspace
 from tests.cases.tampering import in_map, rewrite, tamper_manifest
-from tests.cases.workspace import BY_PART, NAME, Workspace, edit, ref
+from tests.cases.workspace import BY_PART, MANIFESTS, NAME, Workspace, edit, ref
 
 pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
 
@@ -316,6 +316,11 @@ DEEPER_FAULTS: dict[str, tuple[CheckLevel, Callable[[Path], None], FileFaultKind
         _metadata(lambda document: document["schemas"][0]["fields"][1].update(type="text")),
         KIND.UNREADABLE,
     ),
+    "a partition field has the name of another column": (
+        AT_ENTRIES,
+        _metadata(lambda document: document["partition-specs"][0]["fields"][0].update(name="id")),
+        KIND.WRONG_FIELDS,
+    ),
     "a list names a manifest twice": (AT_ENTRIES, _twice, KIND.DUPLICATE),
     "an entry's rows are miscounted": (
         AT_FOOTERS,
@@ -543,6 +548,70 @@ def test_a_fault_in_an_entry_is_found_at_its_level_and_not_before(workspace: Wor
     found = check(workspace, level).faults
     assert kind in {one.kind for one in found}, found
     assert all(one.snapshot_ids or one.file == "metadata" for one in found), found
+
+
+def _rewritten(workspace: Workspace) -> Path:
+    """The folder of a table whose newest snapshot names its files in one manifest, as earlier ones in theirs."""
+    craft = workspace.craft(spec=BY_PART)
+    workspace.commits(craft, (400, 300, 200), replacing=False)
+    workspace.publish(craft)
+    workspace.run(MANIFESTS)
+    return craft.folder
+
+
+def _newest_list(workspace: Workspace) -> Path:
+    head = workspace.metadata().current_snapshot
+    assert head is not None
+    return Path(str(head.manifest_list).removeprefix("file://"))
+
+
+def _retold(change: Callable[[Any], None]) -> Callable[[Workspace], None]:
+    """Change what the manifest of a rewrite says of the oldest file."""
+
+    def changed(workspace: Workspace) -> None:
+        folder = _rewritten(workspace) / "metadata"
+        with _newest_list(workspace).open("rb") as source:
+            rows: list[Any] = list(fastavro.reader(source))
+        tamper_manifest(
+            folder,
+            folder / rows[0]["manifest_path"].rsplit("/", 1)[1],
+            lambda entries: change(min(entries, key=lambda entry: entry["sequence_number"])),
+        )
+
+    return changed
+
+
+def _of_another_length(workspace: Workspace) -> None:
+    craft = workspace.craft(spec=BY_PART)
+    workspace.commits(craft, (400, 300), replacing=False)
+    workspace.publish(craft)
+    rewrite(_newest_list(workspace), lambda rows: rows[0].update(manifest_length=rows[0]["manifest_length"] + 1))
+
+
+def _kept_though_taken_out(workspace: Workspace) -> None:
+    """The newest list has a manifest of the snapshot before, whose file it takes out."""
+    folder = workspace.table(spec=BY_PART)
+    before = workspace.metadata().snapshots[-2].manifest_list
+    with Path(str(before).removeprefix("file://")).open("rb") as source:
+        rows: list[Any] = list(fastavro.reader(source))
+    rewrite(_newest(folder), lambda newest: newest.extend(row for row in rows if row["added_files_count"]))
+
+
+@pytest.mark.parametrize(
+    ("plant", "kind"),
+    [
+        (_of_another_length, KIND.WRONG_LENGTH),
+        (_kept_though_taken_out, KIND.WRONG_SNAPSHOT),
+        (_retold(lambda entry: entry.update(sequence_number=2)), KIND.WRONG_SEQUENCE),
+        (_retold(lambda entry: entry["data_file"].update(partition={"part": "p1"})), KIND.WRONG_PARTITION),
+    ],
+)
+def test_lists_and_manifests_contradict_one_another(
+    workspace: Workspace, plant: Callable[[Workspace], None], kind: FileFaultKind
+) -> None:
+    """What two of them say of one file, of which each for itself may be right."""
+    plant(workspace)
+    assert [one.kind for one in check(workspace, CheckLevel.ENTRIES).faults] == [kind]
 
 
 def _began_anew(document: Any) -> None:

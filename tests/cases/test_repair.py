@@ -11,7 +11,7 @@ import fastavro
 import pytest
 
 from icewright.core.errors import CommitStateUnknown, Refused
-from icewright.core.integrity import CheckLevel, FileFault
+from icewright.core.integrity import CheckLevel, FileFault, FileFaultKind
 from icewright.core.repair import RepairKind
 from icewright.core.table import SnapshotRef
 from icewright.flow.reconcile import reconcile_interrupted
@@ -19,7 +19,7 @@ from icewright.flow.repair import RepairResult, repair
 from icewright.ports import SetRefs
 from tests.cases.conftest import ground, workspace
 from tests.cases.tampering import rewrite
-from tests.cases.test_integrity import DEEPER_FAULTS
+from tests.cases.test_integrity import DEEPER_FAULTS, changed_entry, changed_row
 from tests.cases.test_restore import crash_at, hooked
 from tests.cases.workspace import BY_PART, MANIFESTS, NAME, Workspace, edit, ref
 
@@ -98,6 +98,38 @@ def test_counts_and_bounds_are_corrected(workspace: Workspace, fault: str) -> No
     assert {k: v for k, v in after.current_snapshot.summary.items() if k.startswith("total-")} == totals
     again = go(workspace)
     assert workspace.metadata() == after, again.summary
+
+
+def _misstated(field: str, more: int) -> Callable[[Any], None]:
+    """Let an entry, or a manifest list's row, say another length of a file that is whole."""
+
+    def changed(record: Any) -> None:
+        record.get("data_file", record)[field] += more
+
+    return changed
+
+
+@pytest.mark.parametrize("drop_lost", [False, True])
+@pytest.mark.parametrize(
+    ("tampered", "field", "more"),
+    [
+        (changed_entry, "file_size_in_bytes", 7),
+        (changed_entry, "file_size_in_bytes", -7),
+        (changed_row, "manifest_length", 7),
+    ],
+)
+def test_a_whole_file_gets_its_length_and_is_not_dropped(
+    workspace: Workspace, tampered: Any, field: str, more: int, drop_lost: bool
+) -> None:
+    """Its footer, or its manifest's entries, agree with all else that is said of it."""
+    folder = grown(workspace)
+    rows = workspace.read()["main"]
+    tampered(_misstated(field, more))(folder)
+    assert {fault.kind for fault in faults_of_main(workspace)} == {FileFaultKind.WRONG_LENGTH}
+    done = go(workspace, drop_lost=drop_lost)
+    assert ([action.kind for action in done.plan.actions], done.plan.unrepaired) == ([RepairKind.CORRECT], ())
+    assert faults_of_main(workspace) == ()
+    assert workspace.read()["main"] == rows
 
 
 def test_a_repair_counts_anew_what_a_writer_miscounted(workspace: Workspace) -> None:

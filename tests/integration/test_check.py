@@ -68,6 +68,7 @@ def test_deletion_vectors_are_checked_against_their_entries(bench: Bench, new_na
     assert wrong(lambda file: file.update(content_offset=file["content_offset"] + 1)) == {FileFaultKind.WRONG_VECTOR}
     assert FileFaultKind.WRONG_VECTOR in wrong(lambda file: file.update(record_count=file["record_count"] + 1))
     assert wrong(lambda file: file.update(referenced_data_file="elsewhere.parquet")) == {FileFaultKind.WRONG_VECTOR}
+    assert FileFaultKind.WRONG_PARTITION in wrong(lambda file: file.update(partition={"part": "elsewhere"}))
     assert kinds() == set()
     tamper_manifest(folder, manifest, lambda entries: [entry.update(sequence_number=1) for entry in entries].clear())
     assert FileFaultKind.WRONG_SEQUENCE in kinds()

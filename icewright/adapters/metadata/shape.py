@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -11,6 +11,7 @@ from msgspec import Meta
 from icewright.adapters.metadata.document import Json, SpecObject
 
 _Id = Annotated[int, Meta(ge=-(2**31), lt=2**31)]
+_ANY = Meta(min_length=1)
 _NAMES = r"boolean|int|long|float|double|date|time|timestamp(tz)?(_ns)?|string|uuid|binary|unknown|variant"
 _TYPE = re.compile(
     rf"({_NAMES}|fixed\[\s*\d+\s*\]|decimal\(\s*\d+\s*,\s*\d+\s*\)|geometry(\(.*\))?|geography(\(.*\))?)"
@@ -55,15 +56,24 @@ class _Field(msgspec.Struct, frozen=True, gc=False):
             raise ValueError(f"no type is called {self.type!r}")
 
 
-class _PartitionField(SpecObject, frozen=True, gc=False):
-    name: str
+class _Sourced(SpecObject, frozen=True, gc=False):
     transform: str
+    source_id: _Id | None = None
+    source_ids: list[_Id] | None = None  # of transforms of several columns, since format v3
+
+    def __post_init__(self) -> None:
+        if self.source_id is None and not self.source_ids:
+            raise ValueError("it is of no column: `source-id`")
 
 
-class _SortField(SpecObject, frozen=True, gc=False):
-    transform: str
-    direction: str
-    null_order: str
+class _PartitionField(_Sourced, kw_only=True, frozen=True, gc=False):
+    name: Annotated[str, _ANY]
+    field_id: _Id | msgspec.UnsetType = msgspec.UNSET
+
+
+class _SortField(_Sourced, kw_only=True, frozen=True, gc=False):
+    direction: Annotated[str, Meta(pattern="^(?i:asc|desc)$")]
+    null_order: Annotated[str, Meta(pattern="^(?i:nulls-(first|last))$")]
 
 
 class _Spec(SpecObject, frozen=True, gc=False):
@@ -75,15 +85,26 @@ class _Order(SpecObject, frozen=True, gc=False):
     order_id: _Id
     fields: list[_SortField]
 
+    def __post_init__(self) -> None:
+        if bool(self.fields) is (self.order_id == 0):
+            raise ValueError("0 is the `order-id` of no order, and of nothing else")
 
-class _Schema(SpecObject, tag="struct", frozen=True, gc=False):
+
+class _Schema(SpecObject, frozen=True, gc=False):
+    type: Literal["struct"]
     fields: list[_Field]
-    schema_id: _Id = 0
+    schema_id: _Id | None = None
     identifier_field_ids: list[_Id] | None = None
 
 
-class _LogEntry(SpecObject, frozen=True, gc=False):
+class _SnapshotLogEntry(SpecObject, frozen=True, gc=False):
     timestamp_ms: int
+    snapshot_id: int
+
+
+class _MetadataLogEntry(SpecObject, frozen=True, gc=False):
+    timestamp_ms: int
+    metadata_file: str
 
 
 class _Blob(SpecObject, frozen=True, gc=False):
@@ -91,6 +112,7 @@ class _Blob(SpecObject, frozen=True, gc=False):
     snapshot_id: int
     sequence_number: int
     fields: list[_Id]
+    properties: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Statistics(SpecObject, frozen=True, gc=False):
@@ -114,18 +136,20 @@ class _Shape(SpecObject, frozen=True, gc=False):
     last_column_id: _Id
     table_uuid: str | None = None
     last_sequence_number: int | None = None
-    schemas: list[_Schema] | None = None
+    schemas: Annotated[list[_Schema], _ANY] | None = None
     schema: _Schema | None = None
     current_schema_id: _Id | None = None
-    partition_specs: list[_Spec] | None = None
+    partition_specs: Annotated[list[_Spec], _ANY] | None = None
     default_spec_id: _Id | None = None
     last_partition_id: _Id | None = None
-    sort_orders: list[_Order] | None = None
+    sort_orders: Annotated[list[_Order], _ANY] | None = None
     default_sort_order_id: _Id | None = None
     next_row_id: int | None = None
+    properties: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+    refs: dict[str, Json] | msgspec.UnsetType = msgspec.UNSET
     snapshots: list[_Snapshot] | None = None
-    snapshot_log: list[_LogEntry] | None = None
-    metadata_log: list[_LogEntry] | None = None
+    snapshot_log: list[_SnapshotLogEntry] | None = None
+    metadata_log: list[_MetadataLogEntry] | None = None
     statistics: list[_Statistics] | None = None
 
     def __post_init__(self) -> None:

@@ -319,6 +319,8 @@ def _wrong_partition(
         kind, wrong = types[partition.source_id], False
         if value is None:
             wrong = column.nulls is not None and column.nulls != column.values
+        elif value != value:  # noqa: PLR0124 - NaN, which no bounds tell
+            continue
         elif column.is_exact and column.least is not None and column.most is not None:
             stored, ends = _comparable(value, kind), (column.least, column.most, *column.sample)
             held = {_transformed(partition.transform, kind, found) for found in ends}

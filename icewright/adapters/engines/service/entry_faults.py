@@ -51,7 +51,17 @@ _FORMATS = {"PARQUET", "PUFFIN", *MAGIC}
 # what some writers name without an id
 _ALIASES = {504: "added_files_count", 505: "existing_files_count", 506: "deleted_files_count"}
 
+# of a manifest, in each list that names it
+_LASTING = {
+    501: FileFaultKind.WRONG_LENGTH,
+    502: FileFaultKind.WRONG_PARTITION,
+    503: FileFaultKind.WRONG_SNAPSHOT,
+    515: FileFaultKind.WRONG_SEQUENCE,
+    517: FileFaultKind.WRONG_CONTENT,
+}
+
 Row = Mapping[int, Any]  # of a manifest list, by field id
+_Place = tuple[int, int, str]  # of a file: sequence number, spec, partition
 
 
 @dataclass
@@ -66,8 +76,10 @@ class EntryFaults:
     _snapshots: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set), init=False)  # by manifest
     _rows: dict[str, dict[str, Row]] = field(default_factory=lambda: defaultdict(dict), init=False)
     _live_in: dict[tuple[str, str], set[str]] = field(default_factory=lambda: defaultdict(set), init=False)
-    _sequences: dict[str, int] = field(default_factory=dict, init=False)  # of data files, by path
+    _data: dict[str, _Place] = field(default_factory=dict, init=False)  # of data files, by path
+    _told: dict[int, tuple[_Place, str]] = field(default_factory=dict, init=False)  # and manifest, by file and commit
     _scoped: list[ContentFile] = field(default_factory=list, init=False)  # deletes of one data file
+    _taken_out: list[tuple[ContentFile, int]] = field(default_factory=list, init=False)  # with the snapshot
     _row_ids: list[tuple[int, int, ContentFile]] = field(default_factory=list, init=False)  # first, end
 
     @cached_property
@@ -110,12 +122,16 @@ class EntryFaults:
                 self._found(FileFaultKind.UNREADABLE, "manifest", path, str(error))
                 continue
             live = [one for one in entries if one.status != DELETED]
-            for row in self._rows[path].values():
+            rows = list(self._rows[path].values())
+            for row in rows:
                 self._check_row(path, row, entries, live, partition)
+            self._check_rows(path, rows)
             self._check_entries(path, live)
+            self._taken_out += [(one, one.snapshot_id) for one in entries if one.status == DELETED and one.snapshot_id]
             yield from entries if gone else live
         self._find_duplicates()
-        self._find_old_deletes()
+        self._find_returned()
+        self._find_misplaced_deletes()
         self._find_shared_row_ids()
         self.faults += metadata_faults(self.metadata, self.document)
 
@@ -241,6 +257,13 @@ class EntryFaults:
             if (end := max([assigned, *stated])) > next_row_id:
                 found(FileFaultKind.WRONG_ROW_IDS, f"its row ids end at {end}, the table's next one is {next_row_id}")
 
+    def _check_rows(self, path: str, rows: Sequence[Row]) -> None:
+        """Compare what manifest lists say of one manifest, which does not change."""
+        for number, kind in _LASTING.items():
+            if len(values := {row.get(number) or 0 for row in rows}) > 1:
+                low, high = min(values), max(values)
+                self._found(kind, "manifest", path, f"field {number} of it is {low} in one list and {high} in another")
+
     def _wrong_identity(
         self, row: Row, entries: Sequence[ContentFile], partition: Schema
     ) -> Iterator[tuple[FileFaultKind, str]]:
@@ -269,8 +292,10 @@ class EntryFaults:
                 self._found(FileFaultKind.DUPLICATE, kind, file, detail, self.concern(path))
         for one in live:
             self._live_in[one.kind, one.referenced if one.is_vector else one.path].add(path)
+            place = one.sequence, one.spec_id, repr(one.partition)
+            self._compare(one, place)
             if one.content == DATA:
-                self._sequences[one.path] = one.sequence
+                self._data[one.path] = place
             elif one.referenced:
                 self._scoped.append(one)
             if one.content != DATA and (version := self.metadata.format_version) < (3 if one.is_vector else 2):
@@ -325,13 +350,39 @@ class EntryFaults:
                 detail = f"its row ids from {first} on are also those of {other.path}"
                 self._found(FileFaultKind.WRONG_ROW_IDS, one.kind, one.path, detail, tuple(sorted(both)))
 
-    def _find_old_deletes(self) -> None:
-        """Find deletes of one data file that are older than the file: readers do not apply them."""
+    def _compare(self, one: ContentFile, place: _Place) -> None:
+        """Compare what two manifests say of a file that one commit added: neither number nor partition ever changes."""
+        if not one.file_sequence:
+            return
+        key = hash((one.path, one.values.get(144), one.file_sequence))
+        other, manifest = self._told.setdefault(key, (place, one.manifest))
+        for said, other_said, what, kind in (
+            (place[0], other[0], "sequence number", FileFaultKind.WRONG_SEQUENCE),
+            (place[1:], other[1:], "partition", FileFaultKind.WRONG_PARTITION),
+        ):
+            if said != other_said:
+                detail = f"its {what} is {said} in {one.manifest} and {other_said} in {manifest}"
+                concerned = tuple(sorted(self._snapshots[one.manifest] | self._snapshots[manifest]))
+                self._found(kind, one.kind, one.path, detail, concerned)
+
+    def _find_misplaced_deletes(self) -> None:
+        """Find deletes of one data file that readers do not apply: older than the file, or of another partition."""
         for one in self._scoped:
-            newer = self._sequences.get(one.referenced, 0)
-            if one.sequence < newer:
-                detail = f"it has the sequence number {one.sequence}, and its data file {one.referenced} has {newer}"
+            sequence, *place = self._data.get(one.referenced, (0,))
+            if one.sequence < sequence:
+                detail = f"it has the sequence number {one.sequence}, and its data file {one.referenced} has {sequence}"
                 self._found(FileFaultKind.WRONG_SEQUENCE, one.kind, one.path, detail, self.concern(one.manifest))
+            if place and place != [one.spec_id, repr(one.partition)]:
+                detail = f"it is of another partition than its data file {one.referenced}"
+                self._found(FileFaultKind.WRONG_PARTITION, one.kind, one.path, detail, self.concern(one.manifest))
+
+    def _find_returned(self) -> None:
+        """Find files that a snapshot took out and has all the same; a data file may get another vector."""
+        for one, snapshot_id in self._taken_out:
+            for manifest in () if one.is_vector else self._live_in.get((one.kind, one.path), ()):
+                if snapshot_id in self._snapshots[manifest] & self._snapshots[one.manifest]:
+                    detail = f"snapshot {snapshot_id} took it out, and has it in {manifest}"
+                    self._found(FileFaultKind.WRONG_SNAPSHOT, one.kind, one.path, detail, (snapshot_id,))
 
     def _find_duplicates(self) -> None:
         """Find files, and data files with vectors, that two manifests of one snapshot name as live."""

@@ -101,8 +101,9 @@ class IntegrityCheck:
                 one for one in entries.faults if one.kind is not FileFaultKind.UNREADABLE or one.path not in broken
             }
             if self.level.includes(CheckLevel.FOOTERS):
-                deeper.update(self._footer_faults(entries, contents), self._statistics_faults(entries, broken))
-            if self.read_rows is not None and self.level.includes(CheckLevel.ROWS):
+                deeper.update(self._footer_faults(entries, contents) if contents else ())
+                deeper.update(self._statistics_faults(entries, broken))
+            if self.read_rows is not None and contents and self.level.includes(CheckLevel.ROWS):
                 found, unread = self._row_faults(entries, contents, {fault.path for fault in deeper})
                 deeper.update(found)
             faults += sorted(deeper, key=lambda fault: (fault.path, fault.kind, fault.detail))
@@ -290,7 +291,7 @@ class IntegrityCheck:
 
     def _statistics_faults(self, entries: EntryFaults, broken: AbstractSet[str]) -> Iterator[FileFault]:
         named = entries.document.get("statistics") or ()
-        footers = {one["statistics-path"]: one["file-footer-size-in-bytes"] for one in named}
+        footers = {one.get("statistics-path"): one.get("file-footer-size-in-bytes") for one in named}
         partitions = self.metadata.partition_statistics
         for one in (*self.metadata.statistics, *partitions):
             try:

@@ -13,17 +13,17 @@ from typing import Any
 
 from icewright.adapters.engines.service import manifest_list_files as lists
 from icewright.adapters.engines.service.avro_records import Record
-from icewright.adapters.engines.service.content_faults import corrected
+from icewright.adapters.engines.service.content_faults import check_content, corrected
 from icewright.adapters.engines.service.content_file import ContentFile
 from icewright.adapters.engines.service.entry_faults import EntryFaults
 from icewright.adapters.engines.service.integrity import of_snapshots
 from icewright.adapters.engines.service.manifest_files import DATA, DELETED, Entry, ManifestWriter, read_manifest
 from icewright.adapters.engines.service.replacing import Replacing
 from icewright.core.errors import MetadataUnreadable
-from icewright.core.integrity import FileFault
-from icewright.core.repair import LOST, MANIFESTS, RepairAction, RepairKind, Unrepaired
+from icewright.core.integrity import FileFault, FileFaultKind
+from icewright.core.repair import LOST, MANIFESTS, RepairAction, RepairKind, Unrepaired, without_file
 from icewright.core.runs import JOB_ID
-from icewright.core.table import ManifestFile, Snapshot
+from icewright.core.table import ManifestFile, PartitionSpec, Snapshot
 from icewright.ports import Catalog, Clock, RepairRequest, TableFiles
 
 _TOTALS = (
@@ -45,6 +45,7 @@ class MainRepair:
     request: RepairRequest
     actions: list[RepairAction] = field(default_factory=list, init=False)
     unrepaired: list[Unrepaired] = field(default_factory=list, init=False)
+    _lengths: dict[str, int] = field(default_factory=dict, init=False)  # of whole files whose entries say another one
     _totals: Counter[str] = field(default_factory=Counter, init=False)  # of the new snapshot, for its summary
 
     def run(self, correct: Sequence[FileFault], drop: Sequence[FileFault]) -> None:
@@ -64,6 +65,8 @@ class MainRepair:
         live = defaultdict[str, list[ContentFile]](list)
         for one in entries.content_files():
             live[one.manifest].append(one)
+        correct, drop = self._sorted_by_loss(correct, drop, live, entries.types)
+        faults = [*correct, *drop]
         lost = self._lost_manifests(rows, named, drop)
         miscounted = {fault.path for fault in correct if fault.file == MANIFESTS} & named.keys()
         if miscounted and sum(map(len, live.values())) + sum(each.files for each in lost) != _files_of(head):
@@ -95,6 +98,32 @@ class MainRepair:
                 new.append((manifest, writer, made))
         if self.actions and not self.request.dry_run:
             self._commit(replacing, new, dropped)
+
+    def _sorted_by_loss(
+        self,
+        correct: Sequence[FileFault],
+        drop: Sequence[FileFault],
+        live: Mapping[str, Sequence[ContentFile]],
+        types: Mapping[int, Any],
+    ) -> tuple[list[FileFault], list[FileFault]]:
+        """Return what is corrected and what is dropped: a file of another length than its entry's may be whole."""
+        named, specs = {one.path: one for ones in live.values() for one in ones}, self._specs
+        corrected_faults, dropped = list[FileFault](), list(drop)
+        for fault in correct:
+            if fault.kind is not FileFaultKind.WRONG_LENGTH or fault.path in live:
+                corrected_faults.append(fault)
+            elif (one := named.get(fault.path)) and (size := _whole_length(self.files, one, types, specs)) is not None:
+                self._lengths[fault.path] = size
+                corrected_faults.append(fault)
+            elif isinstance(why := without_file(fault, drop_lost=self.request.drop_lost), RepairKind):
+                dropped.append(fault)
+            else:
+                self._leave([fault], why)
+        return corrected_faults, dropped
+
+    @property
+    def _specs(self) -> dict[int, PartitionSpec]:
+        return {spec.spec_id: spec for spec in self.request.base.specs}
 
     def _leave(self, faults: Sequence[FileFault], reason: str) -> None:
         self.unrepaired += [Unrepaired(fault, reason) for fault in faults]
@@ -128,20 +157,22 @@ class MainRepair:
         base, actions = self.request.base, list[RepairAction]()
         source = read_manifest(self.files, manifest.path)
         writer = ManifestWriter(source, base, manifest.spec_id, manifest.content)
-        specs, kept = {spec.spec_id: spec for spec in base.specs}, list[tuple[int, Mapping[int, Any]]]()
+        kept = list[tuple[int, Mapping[int, Any]]]()
         found = defaultdict[str, list[FileFault]](list)
         for fault in faults:
             found[fault.path].append(fault)
         entries = writer.entries(manifest, source)
         for place, (entry, values) in enumerate(zip(entries, writer.data_files(entries), strict=True)):
             of_file = found.get(values[100], [])
-            lost = next((fault for fault in of_file if fault.kind in LOST), None)
+            size = self._lengths.get(values[100])
+            lost = next((fault for fault in of_file if fault.kind in LOST), None) if size is None else None
             if lost is not None and self._is_cut_or_gone(lost, values[104]):
                 entries[place] = replace(entry, status=DELETED, snapshot_id=snapshot_id)
                 actions.append(RepairAction(RepairKind.DROP, lost.path, lost.detail, entry.records, files=1))
                 continue
-            one = ContentFile(manifest.path, manifest.spec_id, entry.status, entry.sequence or 0, values)
-            right = corrected(self.files, one, types, specs) if of_file and not lost else values
+            real = values if size is None else {**values, 104: size}
+            one = ContentFile(manifest.path, manifest.spec_id, entry.status, entry.sequence or 0, real)
+            right = corrected(self.files, one, types, self._specs) if of_file and not lost else values
             if right != values:
                 entries[place] = writer.changed(entry, right)
                 actions += [RepairAction(RepairKind.CORRECT, fault.path, fault.detail) for fault in of_file]
@@ -190,3 +221,17 @@ def _files_of(snapshot: Snapshot) -> int | None:
     """Return how many files the snapshot's summary counts; None when its writer did not count."""
     counts = [snapshot.summary.get(name, "") for name in ("total-data-files", "total-delete-files")]
     return sum(map(int, counts)) if all(text.isdecimal() for text in counts) else None
+
+
+def _whole_length(
+    files: TableFiles, one: ContentFile, types: Mapping[int, Any], specs: Mapping[int, PartitionSpec]
+) -> int | None:
+    """Return the length of a file whose entry says another one; None unless its footer agrees with all else there."""
+    size = files.size(one.path)
+    if one.format != "PARQUET" or size is None or not one.mapped(109):
+        return None
+    try:
+        faults = check_content(files, replace(one, values={**one.values, 104: size}), types, specs, {}, ())
+    except MetadataUnreadable:
+        return None
+    return None if faults else size
