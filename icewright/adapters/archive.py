@@ -133,15 +133,19 @@ class IcebergArchive:
         table_name = self._reason(batch.source)
         once = {**table.metadata.properties, "commit.retry.num-retries": "0"}
         table.metadata = table.metadata.model_copy(update={"properties": once})
+        transaction, paths = table.transaction(), [file.file_path for file in files]
         try:
-            with (
-                table.transaction() as transaction,
-                transaction.update_snapshot(snapshot_properties={BATCH_ID: batch.batch_id}).fast_append() as append,
-            ):
+            update = transaction.update_snapshot(snapshot_properties={BATCH_ID: batch.batch_id})
+            with update.fast_append() as append:  # which writes manifests, and asks nothing of the catalog
                 for file in files:
                     append.append_data_file(file)
+        except OSError as error:
+            _delete(table, paths)
+            raise StorageUnavailable(f"{table_name}: its manifests cannot be written: {_first(error)}") from error
+        try:
+            transaction.commit_transaction()
         except CommitFailedException as error:
-            _delete(table, [file.file_path for file in files])
+            _delete(table, paths)
             raise CommitConflict(f"{table_name}: another writer committed: {_first(error)}") from error
         except Exception as error:
             raise CommitStateUnknown(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -251,6 +252,25 @@ def test_a_disk_without_room(tmp_path: Path) -> None:
         with closing(SqlCatalog("lake", **properties)) as catalog:
             assert there(catalog) == [(name, number) for name in ("b0", "b1") for number in range(3)]
     full.close()
+
+
+def test_manifests_that_cannot_be_written_leave_no_data_files(
+    archive: IcebergArchive, catalog: SqlCatalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is full once the data are there: nothing was committed, and each try would leave as much again."""
+    archive.write(batch("b0"), rows(batch("b0")))
+    before = {file for file in files(tmp_path) if file.suffix == ".parquet"}
+
+    def full(*_: Any, **__: Any) -> Any:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("pyiceberg.table.update.snapshot.write_manifest_list", full)
+    with pytest.raises(StorageUnavailable, match=r"its manifests cannot be written: .*No space left on device"):
+        archive.write(batch(), rows(batch()))
+    assert {file for file in files(tmp_path) if file.suffix == ".parquet"} == before
+    monkeypatch.undo()
+    archive.write(batch(), rows(batch()))
+    assert there(catalog) == [(name, n) for name in ("b0", "b1") for n in range(3)]
 
 
 def files(folder: Path) -> set[Path]:

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from icewright.core.alerts import AlertRule
+from icewright.core.breakers import FIRST_WAIT
 from icewright.core.errors import (
     CatalogUnavailable,
     EngineUnavailable,
@@ -235,7 +236,24 @@ def test_an_evaluation_leaves_a_catalog_that_another_process_probes(bench: Bench
         bench.store.tables.schedule_evaluation([ref], now)
         evaluate_due(runtime, ["lake"])
         assert [breaker.resource for breaker in bench.store.breakers.list()] == left
-        assert [row.evaluated_at is None for row in bench.store.tables.list()] == [probed]
+        (row,) = bench.store.tables.list()
+        assert (row.evaluated_at is None) == probed
+        assert not probed or row.evaluate_at == now + FIRST_WAIT, "and not again in each round"
+
+
+def test_tables_of_a_failing_catalog_wait_until_it_is_tried_again(bench: Bench) -> None:
+    """None of them is claimed before, however long that is."""
+    runtime, ref = bench.runtime(), bench.table()
+    detect_due(runtime)
+    bench.catalog.down = CatalogUnavailable("refused")
+    for _ in range(4):
+        bench.clock.advance(minutes=10)
+        detect_due(runtime)
+    (breaker,), now = bench.store.breakers.list(), bench.clock.now()
+    assert breaker.retry_at > now + FIRST_WAIT
+    bench.store.tables.schedule_evaluation([ref], now)
+    evaluate_due(runtime, ["lake"])
+    assert [row.evaluate_at for row in bench.store.tables.list()] == [breaker.retry_at]
 
 
 def test_a_failing_resource_raises_one_alert(bench: Bench) -> None:
