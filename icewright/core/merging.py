@@ -42,7 +42,7 @@ Pays = Callable[[Merge, Merge], bool]  # whether the files that only the first o
 
 
 def worthwhile_merge(
-    partition: PartitionFacts, facts: TableFacts, knobs: Knobs, lasts: timedelta, *, settled: bool
+    partition: PartitionFacts, facts: TableFacts, knobs: Knobs, lasts: timedelta, now: datetime, *, settled: bool
 ) -> Merge | None:
     """Return the merge that the settings allow, of all size classes that pay for themselves; None if there is none.
 
@@ -53,7 +53,7 @@ def worthwhile_merge(
     """
 
     def pays(larger: Merge, smaller: Merge) -> bool:
-        value = merge_value(larger, partition, facts, knobs, lasts, settled=settled)
+        value = merge_value(larger, partition, facts, knobs, lasts, now, settled=settled)
         added = value * (larger.saved - smaller.saved) / max(1, larger.saved)
         cost = rewrite_gb_hours(larger.files - smaller.files, larger.bytes - smaller.bytes, knobs)
         return added >= knobs[rewriting.MIN_RETURN] * cost
@@ -189,7 +189,14 @@ def changes_at(
 
 
 def merge_value(
-    merge: Merge, partition: PartitionFacts, facts: TableFacts, knobs: Knobs, lasts: timedelta, *, settled: bool
+    merge: Merge,
+    partition: PartitionFacts,
+    facts: TableFacts,
+    knobs: Knobs,
+    lasts: timedelta,
+    now: datetime,
+    *,
+    settled: bool,
 ) -> float:
     """Return the GB-hours that the readers of the merged files are spared until their next rewrite.
 
@@ -199,7 +206,7 @@ def merge_value(
     """
     horizon = lasts
     if not (settled or merge.final or not is_rate_known(facts.metadata)):
-        horizon = min(lasts, _until_next(merge, partition, facts.metadata, knobs))
+        horizon = min(lasts, _until_next(merge, partition, facts.metadata, knobs, now))
         if not is_whole_table(partition, facts.metadata):
             horizon = min(horizon, timedelta(hours=knobs[rewriting.HOT_MAX_HOURS]))
     queries = knobs[rewriting.READS_PER_DAY] * (horizon / timedelta(days=1))
@@ -218,12 +225,17 @@ def rewrite_gb_hours(files: int, size: int, knobs: Knobs) -> float:
     return spark_gb_hours(speed.seconds(files, size) - speed.call)
 
 
-def _until_next(merge: Merge, partition: PartitionFacts, metadata: TableMetadata, knobs: Knobs) -> timedelta:
-    """Return how long it takes until so much has arrived that the merged files are merged again."""
+def _until_next(
+    merge: Merge, partition: PartitionFacts, metadata: TableMetadata, knobs: Knobs, now: datetime
+) -> timedelta:
+    """Return how long it takes until so much has arrived that the merged files are merged again.
+
+    The time since the last write counts: a writer that has stopped leaves its files for as long as it stays away.
+    """
     first, last = partition.first_write, partition.last_write
-    span = last - first if first is not None and last is not None else timedelta(0)
-    if not span or partition.writes < 2:  # noqa: PLR2004 - one commit has no rate
+    if first is None or last is None or first == last or partition.writes < 2:  # noqa: PLR2004 - one commit has no rate
         rhythm = history_span(metadata) / max(1, len(metadata.snapshots) - 1)
-        return knobs[rewriting.GROWTH] * max(rhythm, timedelta(minutes=knobs[rewriting.HOT_MINUTES]))
+        quiet = timedelta(minutes=knobs[rewriting.HOT_MINUTES])
+        return knobs[rewriting.GROWTH] * max(rhythm, quiet, now - (last or now))
     arrived = size_classes(partition)[0]
-    return span * (knobs[rewriting.GROWTH] * merge.bytes / max(1, arrived.bytes))
+    return (now - first) * (knobs[rewriting.GROWTH] * merge.bytes / max(1, arrived.bytes))

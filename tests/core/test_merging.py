@@ -156,10 +156,10 @@ def test_larger_files_wait_until_they_pay_for_themselves(larger: int, merged: in
     whole = of_sizes(*[2] * 24, *[48] * larger)
     arrived = replace(whole, first_write=NOW - timedelta(hours=3), last_write=NOW, writes=12)
     table = facts(arrived, of=metadata(snapshots=snapshots))
-    merge = worthwhile_merge(arrived, table, Knobs(), timedelta(days=30), settled=False)
+    merge = worthwhile_merge(arrived, table, Knobs(), timedelta(days=30), NOW, settled=False)
     assert merge is not None
     assert merge.files == merged
-    asked = worthwhile_merge(arrived, table, knobs({"value.min_return": 0}), timedelta(days=30), settled=False)
+    asked = worthwhile_merge(arrived, table, knobs({"value.min_return": 0}), timedelta(days=30), NOW, settled=False)
     assert asked is not None
     assert asked.files == 24 + larger
 
@@ -279,3 +279,23 @@ def test_expiry_goes_in_batches() -> None:
     assert found.revisit == NOW + timedelta(hours=22)
     assert isinstance(verdict(Operation.EXPIRE_SNAPSHOTS, hourly, Knobs(), {}, NOW + timedelta(hours=22)), Due)
     assert isinstance(verdict(Operation.EXPIRE_SNAPSHOTS, hourly, Knobs(), {}, NOW, manual=True), Due)
+
+
+@pytest.mark.cases(131)
+@pytest.mark.parametrize(
+    ("files", "mb", "load", "idle"), [(400, 0.02, 0.1, 1), (6, 40, 0, 30)], ids=["commits of minutes", "one commit"]
+)
+@pytest.mark.parametrize("values", [(), ("eu",)], ids=["whole", "partition"])
+def test_a_writer_that_has_stopped_is_no_stream(
+    files: int, mb: float, load: float, idle: float, values: tuple[str, ...]
+) -> None:
+    """The files of a load are merged when its silence lets them pay, not when the table has been quiet for a week."""
+    end = NOW - timedelta(hours=idle)
+    snapshots = tuple(snapshot(n, age=idle + (400 - n) / 3600) for n in range(1, 401))
+    table = metadata(snapshots=snapshots, specs=(spec(**({"region": "identity"} if values else {})),))
+    begin = end - timedelta(hours=load)
+    loaded = partition(*values, files=files, mb=mb, last_write=end, first_write=begin, writes=files if load else 1)
+    early = compact.evaluate(facts(loaded, of=table), Knobs(), None, end + timedelta(minutes=1))
+    assert isinstance(early, NotDue)
+    assert "does not pay yet" in early.reason
+    assert isinstance(compact.evaluate(facts(loaded, of=table), Knobs(), None, NOW), Due)

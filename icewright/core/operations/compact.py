@@ -114,8 +114,8 @@ def choose(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime)
         lasts = merging.files_last(partition, replaced, knobs, now)
         settles = merging.settles_at(partition, facts.metadata, knobs)
         settled = settles is None or settles <= now
-        rewrite = _rewrite(partition, facts, knobs, lasts, settled=settled)
-        if settles is not None and not settled and _rewrite(partition, facts, knobs, lasts, settled=True) is not None:
+        rewrite = _rewrite(partition, facts, knobs, lasts, now, settled=settled)
+        if settles is not None and not settled and _rewrite(partition, facts, knobs, lasts, now, settled=True):
             changes.append(settles)
         if rewrite is None:
             continue
@@ -146,7 +146,7 @@ def _may_be_due(partition: PartitionFacts, knobs: Knobs) -> bool:
 
 
 def _rewrite(
-    partition: PartitionFacts, facts: TableFacts, knobs: Knobs, lasts: timedelta, *, settled: bool
+    partition: PartitionFacts, facts: TableFacts, knobs: Knobs, lasts: timedelta, now: datetime, *, settled: bool
 ) -> PartitionRewrite | None:
     """Return the rewrite of a partition by its strongest cause; None when nothing is to be mended."""
     saved = files_to_save(partition, facts)
@@ -158,10 +158,10 @@ def _rewrite(
     )
     if cause := next((cause for cause, due in causes if due and partition.data_files), None):
         return PartitionRewrite(cause, partition, partition.data_files, partition.data_bytes, saved)
-    merge = merging.worthwhile_merge(partition, facts, knobs, lasts, settled=settled)
+    merge = merging.worthwhile_merge(partition, facts, knobs, lasts, now, settled=settled)
     if merge is None:
         return None
-    value = merging.merge_value(merge, partition, facts, knobs, lasts, settled=settled)
+    value = merging.merge_value(merge, partition, facts, knobs, lasts, now, settled=settled)
     return PartitionRewrite(Cause.SIZE, partition, merge.files, merge.bytes, merge.saved, merge.below, value)
 
 
