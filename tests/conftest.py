@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import re
@@ -103,11 +104,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish() -> None:
     """Modules and tests stay to the end: the garbage collector need not look through them in every test."""
     gc.freeze()
-
-
-def pytest_unconfigure() -> None:
-    """At the end it does: DuckDB counts what is left of it."""
-    gc.unfreeze()
+    atexit.register(gc.unfreeze)  # DuckDB counts what is left of it
 
 
 @sa.event.listens_for(sa.Pool, "checkout")

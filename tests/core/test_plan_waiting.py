@@ -264,7 +264,7 @@ def test_a_cold_table_beside_hot_ones_in_a_simulation() -> None:
     for bounded in (True, False):
         jobs: list[SimulatedJob] = []
         limits = Limits(1, max_wait=dict.fromkeys(MAX_WAIT, HOUR / 3 if bounded else 99 * DAY))
-        span = Span(NOW, NOW + HOUR / 2, every=HOUR / 60)
+        span = Span(NOW, NOW + HOUR / 2, every=HOUR / 30)
         simulate(sources, policy, span, Slots(limits), heard=jobs.append)
         cold = [job.begun for job in jobs if job.number == 90 and COMPACT in job.operations]
         begun[bounded] = min(cold, default=span.end)
