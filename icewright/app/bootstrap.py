@@ -218,7 +218,7 @@ def application(
     shared = SharedClock(lambda: server_time(store.engine))
     test_clock, clock = clock, clock or shared
     catalogs: dict[str, AnyCatalog] = {}
-    on_demand = _OnDemand(lambda: _files(config, lambda path: _granted(catalogs, path)))
+    on_demand = _OnDemand(lambda: _files(config, lambda path: _vended_credentials(catalogs, path)))
     files = cast("IcebergFiles", on_demand)
     # a test that sets the clock also sets the age of files
     storage_time = (lambda path: files.time(path)) if test_clock is None else lambda _: test_clock.now()  # noqa: PLW0108 - loads
@@ -269,7 +269,7 @@ def application(
 def _policy(config: Config, store: SqlStore, catalogs: Mapping[str, AnyCatalog], command: Mapping[str, Any]) -> Policy:
     """Return the policy as it is now: the file's rules, the store's, and the knobs of the command."""
     rules = (*config.policy.rules, *store.rules.list())
-    return replace(config.policy, rules=rules, command=command, served=partial(_served, config, catalogs))
+    return replace(config.policy, rules=rules, command=command, served=partial(_catalog_policies, config, catalogs))
 
 
 def read_config(path: Any, *, without_catalogs: bool = False) -> Config:  # noqa: ANN401 - a path
@@ -338,7 +338,7 @@ def _properties(catalog: CatalogConfig) -> CatalogProperties:
     return catalog_properties(catalog.type, catalog.name, catalog.properties, catalog.allowed_locations)
 
 
-def _served(config: Config, catalogs: Mapping[str, AnyCatalog], ref: TableRef) -> Served:
+def _catalog_policies(config: Config, catalogs: Mapping[str, AnyCatalog], ref: TableRef) -> Served:
     """Return the policies that the table's own catalog, such as Polaris, holds for it."""
     if ref.catalog not in catalogs or config.catalogs[ref.catalog].type != "rest":
         return Served()
@@ -349,7 +349,7 @@ def _served(config: Config, catalogs: Mapping[str, AnyCatalog], ref: TableRef) -
     return Served()
 
 
-def _granted(catalogs: Mapping[str, AnyCatalog], path: str) -> VendedCredentials | None:
+def _vended_credentials(catalogs: Mapping[str, AnyCatalog], path: str) -> VendedCredentials | None:
     """Return the credentials that a REST catalog vends for a file."""
     from icewright.adapters.catalogs.rest import RestCatalog  # noqa: PLC0415 - PyIceberg takes long to load
 

@@ -12,13 +12,13 @@ from pathlib import Path
 
 def holder() -> str:
     """Return the name of this process as a lease holder: host, pid and start time."""
-    return f"{_host()}:{os.getpid()}:{_started(os.getpid())}"
+    return f"{_host()}:{os.getpid()}:{_start_time(os.getpid())}"
 
 
 def is_dead(name: str) -> bool:
     """Return whether a lease holder ran on this host and has ended; False when unknown."""
     host, pid, started = name.rsplit(":", 2)
-    return host == _host() and _started(int(pid)) != started
+    return host == _host() and _start_time(int(pid)) != started
 
 
 @cache
@@ -35,7 +35,7 @@ def _host() -> str:
     return f"{socket.gethostname()}.{hashlib.sha256(namespace.encode()).hexdigest()[:6]}"
 
 
-def _started(pid: int) -> str:
+def _start_time(pid: int) -> str:
     """Return the start time of a process (Linux: ticks since boot), which distinguishes a reused pid."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:  # noqa: PTH123

@@ -179,7 +179,7 @@ class LastRun:
         """Return the metrics of the last run that did work."""
         return self.recent[0] if self.recent else {}
 
-    def left(self, metadata: TableMetadata, knobs: Knobs) -> bool:
+    def leaves_nothing(self, metadata: TableMetadata, knobs: Knobs) -> bool:
         """Return whether another run would find nothing: it was complete, and policy and table are unchanged.
 
         A run that left files behind, because the commit of a file group was lost, is not complete.

@@ -260,11 +260,11 @@ class Walk:
                 self._open.add(key)
         self._fresh = {change.key for change in commit.changes}
         for change in commit.changes:
-            self._met(change)
+            self._visit_change(change)
         self._last = commit
         return commit.time >= self._deepest or bool(self._short)
 
-    def _met(self, change: KeyChange) -> None:
+    def _visit_change(self, change: KeyChange) -> None:
         self._open.discard(change.key)
         content = change.content
         if content is None:

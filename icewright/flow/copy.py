@@ -64,7 +64,7 @@ def copy_table(
         if snapshot_id is not None and snapshot_id not in base.by_id:
             raise Refused(f"{ref}: snapshot {snapshot_id} has expired meanwhile: restore another state")
         try:
-            with _pinned(runtime, base, dry_run=dry_run):
+            with _pin_snapshots(runtime, base, dry_run=dry_run):
                 result = runtime.engine.copy(CopyRequest(base, place, dry_run, snapshot_id, check))
         except (MetadataUnreadable, StorageUnavailable):
             if attempt == _ATTEMPTS or catalog.load(ref).metadata_location == base.metadata_location:
@@ -118,7 +118,7 @@ def _require_free(runtime: Runtime, base: TableMetadata, place: str) -> None:
 
 
 @contextmanager
-def _pinned(runtime: Runtime, base: TableMetadata, *, dry_run: bool) -> Iterator[None]:
+def _pin_snapshots(runtime: Runtime, base: TableMetadata, *, dry_run: bool) -> Iterator[None]:
     """Keep all snapshots of the table from expiry, unless a job that works on it may be expiring some already."""
     oldest = min(base.snapshots, key=lambda snapshot: snapshot.timestamp, default=None)
     if dry_run or oldest is None:

@@ -117,7 +117,7 @@ class OperationRunner:
             try:
                 return self._merge(self._attempt())
             except (Cancelled, LeaseLost) as error:
-                raise self._stopped(error) from error
+                raise self._stop_error(error) from error
             except CommitConflict as error:
                 conflicts += 1
                 if conflicts >= self._conflict_limit():
@@ -149,7 +149,7 @@ class OperationRunner:
         try:
             self.lease.require_held()
         except LeaseLost as lease_lost:
-            raise self._stopped(lease_lost) from error
+            raise self._stop_error(lease_lost) from error
         if not isinstance(error, IcewrightError):
             return failed(self.operation, f"unexpected {type(error).__name__}: {error}", fault=FaultOwner.ICEWRIGHT)
         if error.owner not in SHARED or self.request.dry_run:
@@ -167,7 +167,7 @@ class OperationRunner:
             return f"the table could not be paused: {away}"
         return "the table is paused"
 
-    def _stopped(self, error: Cancelled | LeaseLost) -> Exception:
+    def _stop_error(self, error: Cancelled | LeaseLost) -> Exception:
         """Return the exception that ends the job and reports committed work; a stopped operation counts as tried."""
         reason = f"stopped: {error}"
         if any(outcome.state is OperationState.COMMITTED for outcome in self.done):

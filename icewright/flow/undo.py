@@ -31,11 +31,11 @@ from icewright.flow.runtime import Runtime
 from icewright.flow.table_job import TableJob, table_job
 from icewright.flow.undoable import (
     UNDO,
-    Returning,
+    Restorable,
     ended_job,
     ledger_files,
     needed_by_later_jobs,
-    returning,
+    restorable,
     table_of,
     under_current_name,
 )
@@ -50,7 +50,7 @@ class UndoResult:
 
     job: JobRow  # the job that is undone
     dry_run: bool
-    back: Returning
+    back: Restorable
     undone_by: str | None = None  # id of the job that did the undo
 
     @property
@@ -76,7 +76,7 @@ def undo(runtime: Runtime, job_id: str, *, dry_run: bool = False) -> UndoResult:
     it removed cannot return: then nothing is changed.
     """
     job = under_current_name(runtime, ended_job(runtime, job_id))
-    back = returning(runtime, job)
+    back = restorable(runtime, job)
     if dry_run or back.already:
         return UndoResult(job, dry_run, back)
     with _undo_job(runtime, job) as undo_job:

@@ -28,7 +28,7 @@ _REWRITES = (Operation.COMPACT, Operation.REWRITE_DELETES, Operation.REWRITE_MAN
 
 
 @dataclass(frozen=True, slots=True)
-class Returning:
+class Restorable:
     """The snapshots that an undo would restore, and the planned deletions that it would drop."""
 
     removals: tuple[Removal, ...] = ()  # whose snapshots and refs are to return
@@ -102,13 +102,13 @@ def under_current_name(runtime: Runtime, job: JobRow) -> JobRow:
     return replace(job, ref=current_name(runtime, job.ref, job.table_uuid))
 
 
-def returning(runtime: Runtime, job: JobRow) -> Returning:
+def restorable(runtime: Runtime, job: JobRow) -> Restorable:
     """Return what an undo restores. Raises `UsageError` when there is nothing to undo, `Refused` when it cannot be."""
     removals, files = runtime.store.ledger.removals(job.job_id), ledger_files(runtime, job)
     missing = tuple(removal for removal in removals if removal.undone_at is None)
     if not missing and not files.waiting:
         if removals or files.states[LedgerState.UNDONE]:
-            return Returning(already=True)
+            return Restorable(already=True)
         raise _nothing_to_undo(job, files)
     snapshots = [snapshot for removal in missing for snapshot in removed_snapshots(removal)]
     missing_files = files.deleted or _missing_paths(runtime, files.present if missing else {})
@@ -117,7 +117,7 @@ def returning(runtime: Runtime, job: JobRow) -> Returning:
         raise _files_deleted(job, missing_files, unreadable)
     notes = tuple(_not_undone(runtime, job, removals))
     if not missing:
-        return Returning((), files.waiting, files.bytes, notes=notes)
+        return Restorable((), files.waiting, files.bytes, notes=notes)
     base = table_of(runtime, job)
     needed_by_later_jobs(runtime, job, missing)  # of a file that one of them has deleted it names the job
     if missing_files := _missing_paths(runtime, _formerly_shared_files(runtime, snapshots, base, files.present)):
@@ -129,7 +129,7 @@ def returning(runtime: Runtime, job: JobRow) -> Returning:
     notes_on_refs = [obstacle for change in changes if (obstacle := runtime.catalog(job.ref).restorable(base, change))]
     if refused := [obstacle for obstacle in notes_on_refs if obstacle.startswith("nothing:")]:
         raise Refused(f"{job.ref}: job {job.job_id} cannot be undone; {refused[0]}")
-    return Returning(missing, files.waiting, files.bytes, names, tuple(notes_on_refs), notes)
+    return Restorable(missing, files.waiting, files.bytes, names, tuple(notes_on_refs), notes)
 
 
 def table_of(runtime: Runtime, job: JobRow) -> TableMetadata:

@@ -120,9 +120,9 @@ def vacuum(runtime: Runtime, catalog: str, *, dry_run: bool = False, automatic: 
     with _vacuum_lease(runtime, catalog, dry_run=dry_run):
         branched = runtime.vacuums.get(catalog)
         result = (
-            _each_table(runtime, catalog, dry_run=dry_run)
+            _vacuum_tables(runtime, catalog, dry_run=dry_run)
             if branched is None
-            else _branched(runtime, catalog, branched, dry_run=dry_run, automatic=automatic)
+            else _vacuum_branches(runtime, catalog, branched, dry_run=dry_run, automatic=automatic)
         )
     if not dry_run:
         runtime.store.catalogs.record_vacuumed(catalog, runtime.clock.now())
@@ -154,11 +154,11 @@ def vacuum_due(runtime: Runtime, catalogs: Sequence[str], *, dry_run: bool = Fal
             if isinstance(error, Refused) and not dry_run:
                 runtime.store.catalogs.record_vacuumed(name, now)
             runtime.emit("vacuum_failed", {"catalog": name, "error": str(error)})
-            results.append(_unvacuumed(name, str(error), dry_run=dry_run))
+            results.append(_unread_catalog(name, str(error), dry_run=dry_run))
     return results
 
 
-def _unvacuumed(catalog: str, error: str, *, dry_run: bool) -> VacuumResult:
+def _unread_catalog(catalog: str, error: str, *, dry_run: bool) -> VacuumResult:
     """Return the result for a catalog that could not be looked at."""
     return VacuumResult(catalog, dry_run, (), Counts(num_partial_failures=1), errors=((catalog, error),))
 
@@ -185,11 +185,11 @@ def _vacuum_lease(runtime: Runtime, catalog: str, *, dry_run: bool) -> Iterator[
         lock.release()
 
 
-def _each_table(runtime: Runtime, catalog: str, *, dry_run: bool) -> VacuumResult:
+def _vacuum_tables(runtime: Runtime, catalog: str, *, dry_run: bool) -> VacuumResult:
     """Run expiry and orphan removal on every table in scope, past cooldowns and cadence."""
     detected = detect(runtime, [catalog])
     if error := dict(detected.errors).get(catalog):
-        return _unvacuumed(catalog, error, dry_run=dry_run)
+        return _unread_catalog(catalog, error, dry_run=dry_run)
     scope = runtime.scopes[catalog]
     counts, jobs = Counts(), []
     for row in runtime.store.tables.list(catalog):
@@ -231,9 +231,9 @@ def _with_deletion(runtime: Runtime, metadata: TableMetadata) -> Runtime:
     return replace(runtime, policy=policy)
 
 
-def _branched(runtime: Runtime, catalog: str, branched: Vacuum, *, dry_run: bool, automatic: bool) -> VacuumResult:
+def _vacuum_branches(runtime: Runtime, catalog: str, vacuum: Vacuum, *, dry_run: bool, automatic: bool) -> VacuumResult:
     """Vacuum every live table over all branches and tags."""
-    survey = branched.survey(runtime.clock.now())
+    survey = vacuum.survey(runtime.clock.now())
     counts = Counts(
         num_tables=len(survey.tables),
         num_total_snapshots=sum(len(table.snapshots) for table in survey.tables),
@@ -250,7 +250,7 @@ def _branched(runtime: Runtime, catalog: str, branched: Vacuum, *, dry_run: bool
     if not dry_run:
         _record_listing(runtime, catalog, survey)
     jobs = [
-        _vacuum_table(runtime, branched, VacuumOf(table, survey, "dry-run", dry_run, automatic), counts)
+        _vacuum_table(runtime, vacuum, VacuumOf(table, survey, "dry-run", dry_run, automatic), counts)
         for table in survey.tables
         if runtime.scopes[catalog].holds(table.ref)
     ]

@@ -47,7 +47,7 @@ class HangOnce:
     [
         ("read", lambda path: path.endswith(".avro"), 0),
         ("write", lambda path: path.endswith(".metadata.json"), 0),
-        ("_removed", lambda _: True, 3),
+        ("_delete_file", lambda _: True, 3),
     ],
     ids=["reading", "committing", "deleting"],
 )
@@ -62,7 +62,7 @@ def test_a_thread_that_comes_back_changes_nothing(
         look(runtime, ["lake"])
         assert Planning(runtime).due() == 1
         (job,) = runtime.store.jobs.list()
-        owner = local if name == "_removed" else local.LocalStorage
+        owner = local if name == "_delete_file" else local.LocalStorage
         call = HangOnce(getattr(owner, name), fits, after)
         monkeypatch.setattr(owner, name, partialmethod(call) if owner is local.LocalStorage else call)
         seconds = [0.0]

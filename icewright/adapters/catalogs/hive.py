@@ -73,7 +73,7 @@ class HiveCatalog(MetastoreCatalog):
             progress()  # the wait for the lock may have been long
             self._alter_table(base, location, table)
             if lock is not None and not lock.alive():  # others may have committed over it
-                self._settled(base, location, "the lock did not outlast the commit", compares=False)
+                self._resolve_commit(base, location, "the lock did not outlast the commit", compares=False)
 
     def _alter_table(self, base: TableMetadata, location: str, table: Any) -> None:  # noqa: ANN401 - Thrift's
         """Send the alter request; return when the metastore confirms it."""
@@ -87,12 +87,12 @@ class HiveCatalog(MetastoreCatalog):
         except ttypes.InvalidOperationException as error:
             raise CommitConflict(f"{base.ref}: the metastore refused the commit ({error_text(error)})") from error
         except RequestOutcomeUnknown as error:
-            self._settled(base, location, f"the metastore lost the commit ({error})", compares=False)
+            self._resolve_commit(base, location, f"the metastore lost the commit ({error})", compares=False)
         except TException as error:
             compared = _MODIFIED in str(getattr(error, "message", ""))
-            self._settled(base, location, f"the metastore failed ({error_text(error)})", compares=compared)
+            self._resolve_commit(base, location, f"the metastore failed ({error_text(error)})", compares=compared)
 
-    def _settled(self, base: TableMetadata, location: str, why: str, *, compares: bool) -> None:
+    def _resolve_commit(self, base: TableMetadata, location: str, why: str, *, compares: bool) -> None:
         settled(base, location, self.load, self.clock, why, compares=compares)
 
     @contextmanager

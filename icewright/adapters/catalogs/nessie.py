@@ -229,7 +229,7 @@ class NessieCatalog(MetadataFileCatalog):
         try:
             contents, hash_ = self._client.contents(self.branch, [(*ref.namespace, ref.name)])
         except NotThere as error:
-            raise self._no_branch(error) from error
+            raise self._missing_branch(error) from error
         if not contents:
             raise TableNotFound(f"{ref}: branch {self.branch} has no such table; `icewright tables` lists what it has")
         return contents[0], hash_
@@ -238,9 +238,9 @@ class NessieCatalog(MetadataFileCatalog):
         try:
             return self._client.reference(self.branch)
         except NotThere as error:
-            raise self._no_branch(error) from error
+            raise self._missing_branch(error) from error
 
-    def _no_branch(self, error: NotThere) -> CatalogUnavailable:
+    def _missing_branch(self, error: NotThere) -> CatalogUnavailable:
         where = f"catalogs.{self.name}.properties.ref"
         return CatalogUnavailable(f"catalog {self.name} has no branch {self.branch} ({error}): correct {where}")
 

@@ -155,7 +155,7 @@ class NessieClient:
             return [], at.partition("@")[2]
         body = {"requestedKeys": requested_keys}
         answer = self._answer("POST", f"trees/{quote(at, safe='@')}/contents", json=body)
-        read = self._decoded(answer, _Contents)
+        read = self._decode(answer, _Contents)
         contents = [c for one in read.contents if (c := _content(one.key.elements, one.content))]
         return contents, read.effective_reference.hash if read.effective_reference else ""
 
@@ -175,7 +175,7 @@ class NessieClient:
             answer = self._session().post(f"{self.api}/{path}", json=body, timeout=_TIMEOUT)
         except (requests.RequestException, CatalogUnavailable) as error:  # the latter for a reply that is too long
             if never_sent(error):
-                raise self._unanswered(error) from error
+                raise self._unreachable(error) from error
             raise CommitStateUnknown(
                 f"catalog {self.catalog}: the reply to a commit was lost: {_reason(error)}"
             ) from error
@@ -218,9 +218,9 @@ class NessieClient:
 
     def _get(self, path: str, params: Mapping[str, str], kind: type[Any], size: ListingSize | None = None) -> Any:  # noqa: ANN401 - of that kind
         hooks = {} if size is None else {"hooks": size.hooks}
-        return self._decoded(self._answer("GET", path, params=params, **hooks), kind)
+        return self._decode(self._answer("GET", path, params=params, **hooks), kind)
 
-    def _decoded(self, answer: requests.Response, kind: type[Any]) -> Any:  # noqa: ANN401 - of that kind
+    def _decode(self, answer: requests.Response, kind: type[Any]) -> Any:  # noqa: ANN401 - of that kind
         try:
             return _DECODERS[kind].decode(answer.content)
         except msgspec.MsgspecError as error:
@@ -232,12 +232,12 @@ class NessieClient:
         try:
             answer = self._session().request(method, f"{self.api}/{path}", timeout=_TIMEOUT, **how)
         except requests.RequestException as error:
-            raise self._unanswered(error) from error
+            raise self._unreachable(error) from error
         if not answer.ok:
             self._fail(answer)
         return answer
 
-    def _unanswered(self, error: Exception) -> CatalogUnavailable:
+    def _unreachable(self, error: Exception) -> CatalogUnavailable:
         return CatalogUnavailable(
             f"catalog {self.catalog} at {self.api} does not answer: {_reason(error)}; {remedy(error)}"
         )

@@ -102,19 +102,21 @@ class Engines:
                 self._require_unprotected(catalog, step, base, automatic=request.automatic)
                 return self.spark.run(catalog, request, step)
             case ConvertEqualityDeletes() as step:
-                return _costed(self.conversion.run(catalog, request, step))
+                return _with_service_cost(self.conversion.run(catalog, request, step))
             case RewriteManifests() as step:
-                return _costed(self.manifests.run(catalog, request, step))
+                return _with_service_cost(self.manifests.run(catalog, request, step))
             case ComputeStatistics() as step:
-                return _costed(self.statistics.run(catalog, request, step))
+                return _with_service_cost(self.statistics.run(catalog, request, step))
             case TagRecoveryPoints() as step:
-                return _costed(RecoveryPointsInService(self.orphans.deletion.clock).run(catalog, request, step))
+                return _with_service_cost(
+                    RecoveryPointsInService(self.orphans.deletion.clock).run(catalog, request, step)
+                )
             case ExpireSnapshots() as step:
-                return _costed(self.expire.run(catalog, request, step))
+                return _with_service_cost(self.expire.run(catalog, request, step))
             case RemoveOrphans() as step:
-                return _costed(self.orphans.run(catalog, request, step))
+                return _with_service_cost(self.orphans.run(catalog, request, step))
             case CheckFiles() as step:
-                return _costed(self._checking.run(catalog, request, step))
+                return _with_service_cost(self._checking.run(catalog, request, step))
         assert_never(request.step)
 
     def resume(self, unfinished: Unfinished, *, outside: bool = True) -> Outcome:
@@ -131,11 +133,13 @@ class Engines:
         notes = self._restore_lost_refs(unfinished)
         orphans = Operation.REMOVE_ORPHANS in unfinished.operations
         operation = Operation.REMOVE_ORPHANS if orphans else Operation.EXPIRE_SNAPSHOTS
-        deleted = self._finished(base, unfinished, scanned=orphans, outside=outside)
+        deleted = self._finish_deletion(base, unfinished, scanned=orphans, outside=outside)
         summary = f"finished deleting {count(len(deleted.files), 'file')} of job {unfinished.job_id}"
         return committed(operation, "; ".join((*notes, summary)), deleted.metrics, deleted.files, notes=deleted.notes)
 
-    def _finished(self, base: TableMetadata, unfinished: Unfinished, *, scanned: bool, outside: bool) -> DeletionResult:
+    def _finish_deletion(
+        self, base: TableMetadata, unfinished: Unfinished, *, scanned: bool, outside: bool
+    ) -> DeletionResult:
         """Delete what an ended run planned, after the same proof as in the run."""
         if not unfinished.files:
             return DeletionResult(())
@@ -280,7 +284,7 @@ class Engines:
         require_inside(self.allowlists.get(base.ref.catalog), base.ref.catalog, base)
 
 
-def _costed(outcome: Outcome) -> Outcome:
+def _with_service_cost(outcome: Outcome) -> Outcome:
     """Return the outcome with the GB-hours of the service's memory, beside those that it has."""
     if "duration_ms" not in outcome.metrics:
         return outcome

@@ -128,7 +128,7 @@ class LocalStorage:
         """Delete files in parallel, with Hadoop's checksum files next to them."""
         parts = [paths[i : i + _FILES_PER_TASK] for i in range(0, len(paths), _FILES_PER_TASK)]
         with WorkerThreads(max(1, concurrency)) as pool:
-            reasons = [reason for part in pool.map(_deleted, parts) for reason in part]
+            reasons = [reason for part in pool.map(_delete_files, parts) for reason in part]
         failures = {path: reason for path, reason in zip(paths, reasons, strict=True) if reason is not None}
         return DeleteReport(tuple(p for p in paths if p not in failures), failures)
 
@@ -194,12 +194,12 @@ def _without_blocking(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-def _deleted(paths: Sequence[str]) -> list[str | None]:
+def _delete_files(paths: Sequence[str]) -> list[str | None]:
     """Delete files; return for each why it could not be deleted, or None."""
-    return [_removed(path) for path in paths]
+    return [_delete_file(path) for path in paths]
 
 
-def _removed(path: str) -> str | None:
+def _delete_file(path: str) -> str | None:
     progress()  # file by file: one call may hang in the kernel, and the files after it are not deleted any more then
     try:
         file = _local(path)

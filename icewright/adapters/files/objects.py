@@ -204,19 +204,19 @@ class ObjectStorage:
 
     def read(self, path: str, limit: SizeLimit | None = None) -> bytes:
         """Return the content of an object. Raises `FileMissing`, `MetadataTooLarge`."""
-        with _translated(path, "read"):
+        with _translate_errors(path, "read"):
             answer = obstore.get(self.store, self._key(path))
             (limit or read_limits().metadata).check(path, answer.meta["size"])
             return bytes(answer.bytes())
 
     def read_range(self, path: str, start: int, length: int) -> bytes:
         """Return a part of an object. Raises `FileMissing`."""
-        with _translated(path, "read"):
+        with _translate_errors(path, "read"):
             return bytes(obstore.get_range(self.store, self._key(path), start=start, length=length))
 
     def write(self, path: str, content: bytes | Iterator[bytes]) -> None:
         """Write a new object; stores accept a whole object or none, also of one that is written in parts."""
-        with _translated(path, "written"):
+        with _translate_errors(path, "written"):
             if isinstance(content, bytes):
                 obstore.put(self.store, self._key(path), content)
                 return
@@ -232,7 +232,7 @@ class ObjectStorage:
             return
         if (found := self.size(source)) != length:
             raise MetadataUnreadable(f"{source} has {found or 'no'} bytes instead of {length}")
-        with _translated(target, "written"):
+        with _translate_errors(target, "written"):
             obstore.copy(self.store, self._key(source), self._key(target))
 
     def size(self, path: str) -> int | None:
@@ -277,12 +277,12 @@ class ObjectStorage:
 
     def _head(self, key: str) -> FileStat | None:
         try:
-            with _translated(f"{self.root}/{key}", "looked at"):
+            with _translate_errors(f"{self.root}/{key}", "looked at"):
                 return _stat(obstore.head(self.store, key))
         except FileMissing:
             return None
         except AccessDenied:
-            with _translated(f"{self.root}/{key}", "looked at"):  # that reply has no body, which would say why
+            with _translate_errors(f"{self.root}/{key}", "looked at"):  # that reply has no body, which would say why
                 obstore.get_range(self.store, key, start=0, length=1)
             raise
 
@@ -304,10 +304,10 @@ class ObjectStorage:
         named = [path for path in paths if path not in failures]
         pages = [named[i : i + PAGE] for i in range(0, len(named), PAGE)]
         with WorkerThreads(max(1, concurrency)) as pool:
-            failures |= {path: why for page in pool.map(self._deleted, pages) for path, why in page.items()}
+            failures |= {path: why for page in pool.map(self._delete_batch, pages) for path, why in page.items()}
         return DeleteReport(tuple(p for p in paths if p not in failures), failures)
 
-    def _deleted(self, paths: Sequence[str]) -> dict[str, str]:
+    def _delete_batch(self, paths: Sequence[str]) -> dict[str, str]:
         progress()
         try:
             obstore.delete(self.store, [self._key(p) for p in paths])
@@ -318,10 +318,10 @@ class ObjectStorage:
         return {}
 
     def _one_by_one(self, paths: Sequence[str]) -> dict[str, str]:
-        failures = self._deleted(paths[:1])
+        failures = self._delete_batch(paths[:1])
         if any(_RETRIED_IN_VAIN.search(why) for why in failures.values()):  # no thousand requests where one is too many
             return dict.fromkeys(paths, next(iter(failures.values())))
-        return failures | {path: why for one in paths[1:] for path, why in self._deleted([one]).items()}
+        return failures | {path: why for one in paths[1:] for path, why in self._delete_batch([one]).items()}
 
     def tidy(self, paths: Sequence[str], stop: str) -> None:
         """Do nothing: object stores have no folders to remove."""
@@ -353,7 +353,7 @@ class ObjectStorage:
 
 
 @contextmanager
-def _translated(path: str, done: str) -> Iterator[None]:
+def _translate_errors(path: str, done: str) -> Iterator[None]:
     """Translate the errors of a store in which an object is `done`: read or written."""
     try:
         yield

@@ -216,10 +216,10 @@ class SqlProcesses(ProcessRegistry):
 
     def release_claims(self, dead: Callable[[str], bool], now: datetime) -> None:
         with self.db.begin() as connection:
-            if ended := _ended(connection, CATALOGS.c.detecting_by, dead):
+            if ended := _dead_holders(connection, CATALOGS.c.detecting_by, dead):
                 catalogs = sa.update(CATALOGS).where(CATALOGS.c.detecting_by.in_(ended))
                 connection.execute(catalogs.values(detecting_by=None, detecting_until=None))
-            if ended := _ended(connection, TABLES.c.evaluating_by, dead):
+            if ended := _dead_holders(connection, TABLES.c.evaluating_by, dead):
                 record_deaths(connection, ended, now)
 
     def deregister(self, holders: Sequence[str]) -> None:
@@ -231,7 +231,7 @@ class SqlProcesses(ProcessRegistry):
             connection.execute(sa.delete(PROCESSES).where(PROCESSES.c.holder.in_(holders)))
 
 
-def _ended(connection: sa.Connection, holder: sa.Column[Any], dead: Callable[[str], bool]) -> Sequence[str]:
+def _dead_holders(connection: sa.Connection, holder: sa.Column[Any], dead: Callable[[str], bool]) -> Sequence[str]:
     """Return the dead processes among those that the column names."""
     holders = connection.execute(sa.select(holder).where(holder.is_not(None)).distinct()).scalars()
     return [process for process in holders if dead(process)]

@@ -209,7 +209,7 @@ class SqlTables(TableState):
 
     def pause_many(self, refs: Sequence[TableRef], reason: str | None) -> None:
         with self.db.begin() as connection:
-            for ids in _locked(connection, refs):
+            for ids in _lock_rows(connection, refs):
                 connection.execute(_pause(reason).where(TABLES.c.id.in_(ids)))
 
     def claim_evaluations(
@@ -241,7 +241,7 @@ class SqlTables(TableState):
     def schedule_evaluation(self, refs: Sequence[TableRef], at: datetime | None, *, release: bool = False) -> None:
         released = {"evaluating_by": None, "evaluating_until": None} if release else {}
         with self.db.begin() as connection:
-            for ids in _locked(connection, refs):
+            for ids in _lock_rows(connection, refs):
                 connection.execute(sa.update(TABLES).where(TABLES.c.id.in_(ids)).values(evaluate_at=at, **released))
 
     def clear_due_work(self, refs: Sequence[TableRef], at: datetime | None) -> None:
@@ -255,7 +255,7 @@ class SqlTables(TableState):
                 connection.execute(sa.delete(VERDICTS).where(VERDICTS.c.table_id == row.id))
 
 
-def _locked(connection: sa.Connection, refs: Sequence[TableRef]) -> Iterator[Sequence[int]]:
+def _lock_rows(connection: sa.Connection, refs: Sequence[TableRef]) -> Iterator[Sequence[int]]:
     """Lock the rows of tables; return their ids in parts."""
     named = sa.tuple_(*(TABLES.c[name] for name in ("catalog", "namespace", "name")))
     ids: list[int] = []

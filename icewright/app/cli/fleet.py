@@ -94,7 +94,7 @@ def cancel(
     named = jobs or []
     if not named or any("." in name or "*" in name for name in named):
         chosen = selection(named, catalog, every_table)
-        document = _confirmed("cancel", chosen, None, yes=yes)
+        document = _confirm_and_change("cancel", chosen, None, yes=yes)
         print_document(document, as_json, _stopping(document["jobs"]))
         return
     if catalog is not None or every_table:
@@ -177,7 +177,7 @@ def _require_alone(tables: list[str] | None, catalog: str | None, every_table: b
         raise UsageError("--everything is about the whole fleet: leave out tables, --catalog and --all")
 
 
-def _confirmed(action: str, chosen: TableSelection, reason: str | None, *, yes: bool) -> dict[str, Any]:
+def _confirm_and_change(action: str, chosen: TableSelection, reason: str | None, *, yes: bool) -> dict[str, Any]:
     """Count the selected tables, ask, and do the action on exactly so many."""
     counted = backend().bulk(action, chosen, reason=reason)
     if counted["count"] == 0:
@@ -189,7 +189,7 @@ def _confirmed(action: str, chosen: TableSelection, reason: str | None, *, yes: 
 def _change(action: str, chosen: TableSelection, reason: str | None, *, yes: bool, as_json: bool) -> None:
     """Pause tables with a reason, or resume them; a single table is not asked about."""
     if not chosen.is_one_table:
-        document = _confirmed(action, chosen, reason, yes=yes)
+        document = _confirm_and_change(action, chosen, reason, yes=yes)
         print_document(document, as_json, f"{action}d {count(document['count'], 'table')}")
         return
     document = backend().pause(chosen.names[0], reason)

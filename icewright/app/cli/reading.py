@@ -154,14 +154,14 @@ def check(
             refs = [known_table(opened, name).ref]
         else:
             refs = [p.ref for catalog in select_catalogs(opened, name) for p in runtime.catalogs[catalog].pointers()]
-        documents = [_checked(runtime, ref, level) for ref in sorted(refs)]
+        documents = [_check_table(runtime, ref, level) for ref in sorted(refs)]
     output.show(documents, as_json, views.show_integrity)
     if not documents:
         output.note("no table was found to check")
     leave(1 if any(document["faults"] or document["error"] for document in documents) else 0)
 
 
-def _checked(runtime: Runtime, ref: TableRef, level: CheckLevel) -> dict[str, Any]:
+def _check_table(runtime: Runtime, ref: TableRef, level: CheckLevel) -> dict[str, Any]:
     """Return what a check finds; a table that cannot be read hides no fault of another."""
     try:
         found = {**asdict(runtime.engine.check(ref, level)), "error": None}

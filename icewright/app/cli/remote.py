@@ -167,7 +167,7 @@ class RemoteBackend:
         """Return what a restore would change, or the restore with the state of its job."""
         with self._client() as client:
             document = client.restore(table, to, dry_run=dry_run, expected=expected)
-            return document | _followed(client, document["job_id"])
+            return document | _follow_job(client, document["job_id"])
 
     def repair(self, table: str, *, drop_lost: bool, dry_run: bool, approved_rows: int = 0) -> Document:
         """Return what a repair would do, or the state of its job."""
@@ -175,7 +175,7 @@ class RemoteBackend:
             document = client.repair(table, drop_lost=drop_lost, dry_run=dry_run, approved_rows=approved_rows)
             if dry_run and document.get("job_id") is not None:  # of many files a job finds it out
                 return _result(client, document["job_id"])
-            return document | _followed(client, document.get("job_id"))
+            return document | _follow_job(client, document.get("job_id"))
 
     def erase(self, table: str, where: str, *, dry_run: bool) -> Document:
         """Return what an erasure found, ran and left, or what a search found."""
@@ -210,7 +210,7 @@ class RemoteBackend:
         return self._ask(lambda client: client.give_up(job))
 
 
-def _followed(client: Client, job_id: str | None) -> Document:
+def _follow_job(client: Client, job_id: str | None) -> Document:
     """Return state and summary of a job when it has ended; nothing where there is none."""
     if job_id is None:
         return {}

@@ -76,7 +76,7 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
         return NotDue("no current snapshot")
     if facts.delete_files and not knobs[rewriting.APPLY_DELETES]:
         return NotDue("compaction skipped: delete manifests present and apply_deletes is disabled")
-    if last is not None and last.left(facts.metadata, knobs) and not _settled_since(facts, knobs, last, now):
+    if last is not None and last.leaves_nothing(facts.metadata, knobs) and not _settled_since(facts, knobs, last, now):
         return NotDue(f"{NOTHING}: the last run left the table as it is")
     choice = choose(facts, knobs, last, now)
     if not choice.due:

@@ -39,7 +39,7 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
         return Blocked(f"expire_rows.column: {column} is a {kind}, and only dates and timestamps grow old")
     cutoff = now.astimezone(UTC).date() - timedelta(days=days)
     tomorrow = datetime.combine(now.astimezone(UTC).date() + _DAY, time(), UTC)
-    if last is not None and last.left(metadata, knobs) and last.finished.astimezone(UTC).date() == now.date():
+    if last is not None and last.leaves_nothing(metadata, knobs) and last.finished.astimezone(UTC).date() == now.date():
         return NotDue("the last run left the table as it is", tomorrow)
     ticks = (cutoff - date(1970, 1, 1)).days * _TICKS_A_DAY[kind]
     aged = [p for p in facts.partitions if p.lowest is not None and p.lowest < ticks]

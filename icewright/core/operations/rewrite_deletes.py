@@ -25,7 +25,7 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
     """
     if facts.metadata.current_snapshot is None:
         return NotDue("no current snapshot")
-    if last is not None and last.left(facts.metadata, knobs):
+    if last is not None and last.leaves_nothing(facts.metadata, knobs):
         return NotDue("the last run left the table as it is")
     least, also_dangling = knobs[MIN_DELETE_FILES], knobs[DANGLING]
     with_deletes = [p for p in facts.partitions if p.position_delete_files or p.dangling_position_deletes]

@@ -90,10 +90,10 @@ class Cron:
             self._table()
             return
         operation, begun = found
-        ended = partial(self._called, number, operation, begun, calls)
+        ended = partial(self._end_call, number, operation, begun, calls)
         self._world.after(begun.seconds, ended)
 
-    def _called(self, number: int, operation: Operation, begun: Begun, calls: Iterator[_Call]) -> None:
+    def _end_call(self, number: int, operation: Operation, begun: Begun, calls: Iterator[_Call]) -> None:
         world = self._world
         done = begun.end(world.now)
         if not begun.idle:

@@ -224,10 +224,10 @@ class SimulatedService:
         world, until = self._world, self._world.now + self._every
         for number, cools in self._queue.fill(self._due, world.now):
             if cools < until:
-                world.at(cools, partial(self._cooled, number, self._due[number]))
+                world.at(cools, partial(self._end_cooldown, number, self._due[number]))
         self._plan()
 
-    def _cooled(self, number: int, candidate: Candidate) -> None:
+    def _end_cooldown(self, number: int, candidate: Candidate) -> None:
         if self._due.get(number) is candidate:
             self._queue.add(number, candidate, self._world.now)
             self._plan_soon()
@@ -271,10 +271,10 @@ class SimulatedService:
             return
         operation, step, last = found
         begun = begin(world.tables[job.number], step, world.now)
-        ended = partial(self._stepped, job, operation, step, begun, last=last)
+        ended = partial(self._end_step, job, operation, step, begun, last=last)
         world.after(begun.seconds, ended)
 
-    def _stepped(self, job: _Running, operation: Operation, step: Step, begun: Begun, *, last: bool) -> None:
+    def _end_step(self, job: _Running, operation: Operation, step: Step, begun: Begun, *, last: bool) -> None:
         world = self._world
         done = begun.end(world.now)
         world.changed(job.number)

@@ -147,14 +147,14 @@ class RestCatalog:
         cached = self._memo.cached(ref, previous[1], previous[2]) if previous is not None else None
         headers = _unless(previous[0]) if previous and cached else None
         if ref in self._unread:
-            answer = self._asked(ref, None, headers)
+            answer = self._request_table(ref, None, headers)
             self._unread.pop(ref, None)
         else:
             answer = self._client.get(self._path(ref), headers=headers, size=table_reply())
         if answer.status == _UNCHANGED and cached is not None:
             return cached, None
         self._require_table(ref, answer)
-        return self._decoded(ref, answer)
+        return self._decode(ref, answer)
 
     def neighbours(self) -> Sequence[Pointer]:
         """Return the tables that the last listing had and the server does not find; it lists no other warehouses."""
@@ -210,7 +210,7 @@ class RestCatalog:
     def _committing(self, ref: TableRef) -> Committing:
         return Committing(self._client, self.files, self.clock, self._path(ref), self.fetch)
 
-    def _decoded(self, ref: TableRef, answer: RestResponse) -> tuple[TableMetadata, Loaded]:
+    def _decode(self, ref: TableRef, answer: RestResponse) -> tuple[TableMetadata, Loaded]:
         """Decode a full response as metadata, and store the credentials in it."""
         table = loaded(ref, answer.body, self._client.where)
         location, content = self._location(ref, table), bytes(table.metadata)
@@ -251,7 +251,7 @@ class RestCatalog:
 
     def _pointer(self, ref: TableRef) -> Pointer | None:
         previous = self._pointer_cache.get(ref)
-        answer = self._asked(ref, _REFS, _unless(previous[0]) if previous else None)
+        answer = self._request_table(ref, _REFS, _unless(previous[0]) if previous else None)
         if answer.status == _UNCHANGED and previous is not None:
             return Pointer(ref, previous[1])
         if answer.status == _NOT_FOUND:
@@ -267,7 +267,7 @@ class RestCatalog:
                 self._pointer_cache.pop(ref, None)
         return Pointer(ref, location)
 
-    def _asked(
+    def _request_table(
         self, ref: TableRef, params: Mapping[str, str] | None, headers: Mapping[str, str] | None
     ) -> RestResponse:
         """Ask for a table. Raises `MetadataUnreadable` when the server fails to load it."""

@@ -75,7 +75,7 @@ class _Client(PyIcebergRestCatalog):
 
     def _create_legacy_oauth2_auth_manager(self, session: Session) -> Any:  # noqa: ANN401 - PyIceberg's
         """Mount the adapter with time-outs before the session makes its first request."""
-        _mounted(session)
+        _mount_adapters(session)
         session.hooks["response"] = [partial(read_within_limits, catalog=self.name)]
         return super()._create_legacy_oauth2_auth_manager(session)
 
@@ -83,14 +83,14 @@ class _Client(PyIcebergRestCatalog):
         with requires_extra("glue", "rest.sigv4-enabled"):
             session = super()._create_session()
         if self.properties.get("rest.sigv4-enabled") != "true":  # which mounts an adapter that signs
-            _mounted(session)
+            _mount_adapters(session)
         session.hooks["response"] = [partial(read_within_limits, catalog=self.name)]
         if not self.properties.get(DELEGATION):
             session.headers.pop("X-Iceberg-Access-Delegation", None)
         return session
 
 
-def _mounted(session: Session) -> None:
+def _mount_adapters(session: Session) -> None:
     for scheme in ("http://", "https://"):
         session.mount(scheme, _TimeoutAdapter(pool_connections=PARALLEL, pool_maxsize=2 * PARALLEL))
 
@@ -149,7 +149,7 @@ class RestClient:
         try:
             answer = self.ask(path, params, headers, size)
         except RequestOutcomeUnknown as error:
-            raise self._unanswered(error) from error
+            raise self._unreachable(error) from error
         if answer.status in FAILED:
             raise self._failing(answer)
         return answer
@@ -195,9 +195,9 @@ class RestClient:
         """
         client = self._client()
         request = {**request, "hooks": (size or ListingSize.of(self.properties.name)).hooks}
-        answer = self._sent(client, method, path, request)
+        answer = self._send(client, method, path, request)
         if answer.status in _TOKEN_EXPIRED and self._renewed(client):
-            answer = self._sent(client, method, path, request)
+            answer = self._send(client, method, path, request)
         if answer.status in _TOKEN_EXPIRED:
             raise CatalogUnavailable(
                 f"{self.where} does not accept the credentials ({answer.message}); correct credential or token in "
@@ -205,13 +205,13 @@ class RestClient:
             )
         return answer
 
-    def _sent(self, client: _Client, method: str, path: str, request: Mapping[str, Any]) -> RestResponse:
+    def _send(self, client: _Client, method: str, path: str, request: Mapping[str, Any]) -> RestResponse:
         try:
             url = client.uri.rstrip("/") + path if path.startswith("/") else client.url(path)
             response = client._session.request(method, url, **request)  # noqa: SLF001 - as `offers`
         except (RequestException, OSError) as error:
             if never_sent(error):
-                raise self._unanswered(error) from error
+                raise self._unreachable(error) from error
             raise RequestOutcomeUnknown(cause(error)) from error
         wait = _retry_after(response.headers.get("Retry-After"), self.clock.now())
         return RestResponse(response.status_code, response.content, response.headers.get("ETag"), wait)
@@ -241,7 +241,7 @@ class RestClient:
                 warnings.simplefilter("ignore")  # where the token server is, is for the configuration to say
                 return call()
         except (RequestException, OSError) as error:
-            raise self._unanswered(error) from error
+            raise self._unreachable(error) from error
         except (RESTError, ValidationError, ValueError) as error:
             message = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise CatalogUnavailable(
@@ -253,7 +253,7 @@ class RestClient:
         later = "" if answer.wait is None else f", and asks for {answer.wait.total_seconds():.0f} s of patience"
         return CatalogUnavailable(f"{self.where} cannot answer now: {answer.message}{later}")
 
-    def _unanswered(self, error: Exception) -> CatalogUnavailable:
+    def _unreachable(self, error: Exception) -> CatalogUnavailable:
         return CatalogUnavailable(f"{self.where} does not answer: {cause(error)}; {remedy(error)}")
 
     def _secrets(self) -> list[str]:

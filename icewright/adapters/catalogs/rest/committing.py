@@ -129,7 +129,7 @@ class Committing:
     def _committed(self, base: TableMetadata, change: Change, request: commits.Json) -> TableMetadata:
         for attempt in range(1, _TRIES + 1):
             try:
-                answer = self._posted(base.ref, request)
+                answer = self._post(base.ref, request)
             except RequestOutcomeUnknown as error:
                 return self._outcome_of_lost_response(base, change, f"no answer came ({error})")
             if answer.status == _OK:
@@ -157,7 +157,7 @@ class Committing:
             raise Refused(f"{base.ref}: the catalog refused the commit ({answer.message})")
         raise CatalogUnavailable(f"{base.ref}: {self.client.where} takes no commits now ({answer.message})")
 
-    def _posted(self, ref: TableRef, request: commits.Json) -> RestResponse:
+    def _post(self, ref: TableRef, request: commits.Json) -> RestResponse:
         progress()  # a commit may be sent again after long waits
         body = {"identifier": {"namespace": ref.namespace, "name": ref.name}, **request}
         try:
@@ -196,7 +196,7 @@ class Committing:
         """Verify that the commit dropped no ref that was unknown to the plan; restore those that it dropped."""
         if base.metadata_location in (after.metadata_location, *after.metadata_log[-1:]):
             return  # it replaced what was planned on, or there was nothing to do
-        replaced, document = self._replaced(base, after)
+        replaced, document = self._replaced_version(base, after)
         lost = commits.lost_refs(replaced, after, change)
         if not lost:
             return
@@ -215,10 +215,10 @@ class Committing:
                 "process that ended dropped a tag or branch; no file is deleted"
             )
         names: list[str] = []
-        replaced, document = self._read(ref, location)
+        replaced, document = self._read_version(ref, location)
         planned = {r.name for r in replaced.refs}  # the commit was made on condition that these are where they were
         for following in files[files.index(location) + 1 :]:
-            after, after_document = self._read(ref, following)
+            after, after_document = self._read_version(ref, following)
             removed_ids = change.snapshot_ids & (replaced.by_id.keys() - after.by_id.keys())
             for lost, snapshot in commits.lost_refs(replaced, after, change) if removed_ids else ():
                 if lost.name not in planned and snapshot.snapshot_id in removed_ids:
@@ -227,16 +227,16 @@ class Committing:
             replaced, document = after, after_document
         return names
 
-    def _replaced(self, base: TableMetadata, after: TableMetadata) -> tuple[TableMetadata, list[commits.Json]]:
+    def _replaced_version(self, base: TableMetadata, after: TableMetadata) -> tuple[TableMetadata, list[commits.Json]]:
         """Return the metadata that the commit replaced, and its snapshots as stored."""
         if not after.metadata_log:
             raise InvariantViolated(
                 f"{base.ref}: the catalog keeps no metadata log, so nobody knows what the commit replaced; no file is "
                 "deleted"
             )
-        return self._read(base.ref, after.metadata_log[-1])
+        return self._read_version(base.ref, after.metadata_log[-1])
 
-    def _read(self, ref: TableRef, location: str) -> tuple[TableMetadata, list[commits.Json]]:
+    def _read_version(self, ref: TableRef, location: str) -> tuple[TableMetadata, list[commits.Json]]:
         """Return a metadata file, parsed, and its snapshots as stored."""
         try:
             content = self.files.read(location)
@@ -259,7 +259,7 @@ class Committing:
             next_row_id = Editor(document).get("next-row-id", None) if now.format_version >= FORMAT_V3 else None
             millis = max(int(self.clock.now().timestamp() * 1000), int(now.last_updated.timestamp() * 1000))
             try:
-                got = self._posted(after.ref, commits.put_back(now, next_row_id, ref, snapshot, millis))
+                got = self._post(after.ref, commits.put_back(now, next_row_id, ref, snapshot, millis))
                 message = got.message
                 if got.status == _OK:
                     return

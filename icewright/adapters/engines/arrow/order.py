@@ -40,23 +40,23 @@ def sorted_batches(scan: BatchScan) -> Iterator[pa.RecordBatch]:
     """
     scan.tie_seed = 0
     source = scan.batches()
-    first, rest = _taken(source, _budget(scan.layout))
+    first, rest = _take(source, _budget(scan.layout))
     if rest is None:
         yield from _sorted_in_memory(scan.layout, first)
         return
     rows = sum(file.rows for file in scan.bin.slices)
     sample = sample_of(scan, 0, rows, _budget(scan.layout) // 2)
     ranges = ranges_of(scan.layout, sample.frame, sum(map(_size, first)) * rows // max(1, scan.read))
-    yield from _sorted_by_ranges(scan.layout, itertools.chain(_drained(first), rest), ranges)
+    yield from _sorted_by_ranges(scan.layout, itertools.chain(_drain(first), rest), ranges)
 
 
 def merged_batches(layout: Layout, batches: Iterator[pa.RecordBatch], ranges: Ranges) -> Iterator[pa.RecordBatch]:
     """Yield rows with ties in the layout's order; `ranges` divide those that do not fit into memory."""
-    first, rest = _taken(batches, _budget(layout))
+    first, rest = _take(batches, _budget(layout))
     if rest is None:
         yield from _sorted_in_memory(layout, first)
     else:
-        yield from _sorted_by_ranges(layout, itertools.chain(_drained(first), rest), ranges)
+        yield from _sorted_by_ranges(layout, itertools.chain(_drain(first), rest), ranges)
 
 
 def sample_of(scan: BatchScan, tie_seed: int, rows: int, most_bytes: int) -> KeySample:
@@ -101,9 +101,9 @@ def chunks(batches: Iterable[pa.RecordBatch], layout: Layout) -> Iterator[pa.Tab
     source = iter(batches)
     rest: Iterator[pa.RecordBatch] | None = source
     while rest is not None:
-        taken, rest = _taken(source, _budget(layout))
+        taken, rest = _take(source, _budget(layout))
         if taken:
-            yield pa.Table.from_batches(_drained(taken))
+            yield pa.Table.from_batches(_drain(taken))
 
 
 def _budget(layout: Layout) -> int:
@@ -114,7 +114,7 @@ def _size(rows: pa.RecordBatch | pa.Table) -> int:
     return int(rows.nbytes + _BYTES_OF_A_ROW * rows.num_rows)
 
 
-def _taken(
+def _take(
     source: Iterator[pa.RecordBatch], budget: int
 ) -> tuple[list[pa.RecordBatch], Iterator[pa.RecordBatch] | None]:
     """Return batches until they are above the budget, and the source, or None when it is at its end."""
@@ -127,7 +127,7 @@ def _taken(
     return taken, None
 
 
-def _drained(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _drain(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the batches, releasing each."""
     while batches:
         yield batches.pop(0)
@@ -151,7 +151,7 @@ def _keys(layout: Layout, rows: pa.Table) -> pa.RecordBatch:
 def _sorted_in_memory(layout: Layout, batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     if not batches:
         return
-    table = pa.Table.from_batches(_drained(batches))
+    table = pa.Table.from_batches(_drain(batches))
     keys = pl.DataFrame([_sortable(column).alias(str(n)) for n, column in enumerate(_keys(layout, table).columns[:-1])])
     order = _curve(keys).arg_sort() if layout.zorder else sorted_rows(keys, layout.order)
     del keys

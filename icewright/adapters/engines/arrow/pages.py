@@ -62,17 +62,17 @@ def _group_bytes(
             continue
         long = not has_bounds(chunk) or size > _LONG_BYTES * chunk.num_values
         if long:
-            page, batch = _largest(source, chunk, rows)
+            page, batch = _largest_page_bytes(source, chunk, rows)
             most = max(most, batch)
         else:
-            page = short_pages[number] if number in short_pages else _first(source, chunk)
+            page = short_pages[number] if number in short_pages else _first_page_bytes(source, chunk)
             short_pages[number] = page
         decoded = weight // size * min(page, size)
         total, most = total + decoded, max(most, _ALONE * decoded)
     return max(total, most)
 
 
-def _largest(source: pa.NativeFile, chunk: pq.ColumnChunkMetaData, rows: int) -> tuple[int, int]:
+def _largest_page_bytes(source: pa.NativeFile, chunk: pq.ColumnChunkMetaData, rows: int) -> tuple[int, int]:
     """Return the bytes of the largest page, and those of a batch where values are longest; of the chunk if unclear."""
     size = chunk.total_uncompressed_size
     page = batch = 0
@@ -84,7 +84,7 @@ def _largest(source: pa.NativeFile, chunk: pq.ColumnChunkMetaData, rows: int) ->
     return page, min(batch, size)
 
 
-def _first(source: pa.NativeFile, chunk: pq.ColumnChunkMetaData) -> int:
+def _first_page_bytes(source: pa.NativeFile, chunk: pq.ColumnChunkMetaData) -> int:
     """Return the bytes of the first page and the dictionary, if there is one; of the chunk if unclear."""
     try:
         pages = _pages(source, chunk, _HEADER_BYTES)

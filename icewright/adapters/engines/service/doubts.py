@@ -53,7 +53,7 @@ class Doubts:
             "moved_location",
         )
 
-    def look_at(self, orphans: pl.DataFrame, documents: Sequence[str]) -> None:
+    def check_files(self, orphans: pl.DataFrame, documents: Sequence[str]) -> None:
         """Raise `Refused` when one of the orphans (`path`, `modified`) was hardly written for the table.
 
         `documents` are named as metadata files are, and describe something else.
@@ -75,7 +75,7 @@ class Doubts:
             )
         self._folders.update(_folders(orphans))
 
-    def look_at_folders(self, reached: Callable[[], Iterable[pl.DataFrame]], canonical: Canonical) -> None:
+    def check_folders(self, reached: Callable[[], Iterable[pl.DataFrame]], canonical: Canonical) -> None:
         """Raise `Refused` when orphans lie in a folder of their own, in which the table has no file.
 
         It may be the place of a table in a catalog that is not configured, whose metadata lies elsewhere. `reached`

@@ -70,7 +70,7 @@ class IntegrityCheck:
 
     def planned(self) -> IntegrityReport:
         """Return how many files a check would look at, and how many it would read; nothing else is read for that."""
-        _each(self.metadata.snapshots, self._read_lists, self._list_is_unreadable)
+        _read_halving(self.metadata.snapshots, self._read_lists, self._list_is_unreadable)
         manifests = self._distinct_manifests()
         self._hash_all(manifests)
         self._checked += sum(frame.height for frame in self._small(manifests))
@@ -81,7 +81,7 @@ class IntegrityCheck:
         metadata = self.metadata
         with WorkerThreads(1) as pool:
             listing = pool.submit(self._list_places)
-            _each(metadata.snapshots, self._read_lists, self._list_is_unreadable)
+            _read_halving(metadata.snapshots, self._read_lists, self._list_is_unreadable)
             manifests = self._distinct_manifests()
             self._hash_all(manifests)
             self._listed = listing.result()
@@ -91,7 +91,7 @@ class IntegrityCheck:
             self._hash_all(manifests)
             self._listed = self._list_places()
             numbers, _ = self._differing(manifests)
-        _each(numbers, partial(self._read, manifests), partial(self._manifest_is_unreadable, manifests))
+        _read_halving(numbers, partial(self._read, manifests), partial(self._manifest_is_unreadable, manifests))
         faults, unread = self._faults(), dict[str, str]()
         contents = list[ContentFile]()
         if self.level.includes(CheckLevel.ENTRIES):
@@ -160,7 +160,7 @@ class IntegrityCheck:
         self._checked = 0
         for start in range(0, manifests.height, _SLICE):
             numbers = range(start, min(start + _SLICE, manifests.height))
-            _each(numbers, partial(self._hash, manifests), partial(self._manifest_is_unreadable, manifests))
+            _read_halving(numbers, partial(self._hash, manifests), partial(self._manifest_is_unreadable, manifests))
 
     def _hash(self, manifests: pl.DataFrame, numbers: Sequence[int]) -> None:
         found = [
@@ -332,7 +332,7 @@ def of_snapshots(metadata: TableMetadata, snapshot_ids: frozenset[int]) -> Table
     )
 
 
-def _each(
+def _read_halving(
     items: Sequence[Item],
     read: Callable[[Sequence[Item]], None],
     unreadable: Callable[[Item, MetadataUnreadable], None],
@@ -347,5 +347,5 @@ def _each(
             unreadable(items[0], error)
             return
         middle = len(items) // 2
-        _each(items[:middle], read, unreadable)
-        _each(items[middle:], read, unreadable)
+        _read_halving(items[:middle], read, unreadable)
+        _read_halving(items[middle:], read, unreadable)

@@ -59,7 +59,7 @@ class LostManifests:
                 continue
             for neighbour in self._neighbours(snapshot):
                 try:
-                    content = self._rebuilt(lost, listed, snapshot, neighbour)
+                    content = self._rebuild(lost, listed, snapshot, neighbour)
                 except (MetadataUnreadable, UnsupportedTable, LookupError):
                     continue
                 if content is not None:
@@ -88,7 +88,7 @@ class LostManifests:
             listed.append(_Listed(ManifestFile.of(values), counts, found.value(record, 507)))
         return listed
 
-    def _rebuilt(
+    def _rebuild(
         self, lost: _Listed, listed: Sequence[_Listed], snapshot: Snapshot, neighbour: Snapshot
     ) -> bytes | None:
         manifest = lost.manifest

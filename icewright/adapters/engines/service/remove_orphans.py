@@ -166,11 +166,11 @@ class RemoveOrphansInService:
             for judgement in judge_orphans(self.guard, base, surroundings, listing.orphans(reached), names, roots):
                 stays |= judgement.stays
                 if doubts is not None:
-                    doubts.look_at(judgement.files, strange.documents)
+                    doubts.check_files(judgement.files, strange.documents)
                 chunks.append(judgement.files.head(step.max_files - sum(frame.height for frame in chunks)))
                 orphan_count += judgement.files.height
         if doubts is not None:
-            doubts.look_at_folders(read_again, files.canonical)
+            doubts.check_folders(read_again, files.canonical)
         no_flood(base, orphan_count, listing.files, step.max_delete_ratio)
         rows = pl.concat(chunks).sort("path").rows()
         notes += Judgement(_NO_ORPHANS, stays).notes()

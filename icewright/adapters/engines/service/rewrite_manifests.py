@@ -49,7 +49,7 @@ class RewriteManifestsInService:
         with replacing.undone_unless_committed():
             for key in step.chosen:
                 self._rewrite_group(replacing, [m for m in chosen if (m.spec_id, m.content) == key], step)
-            entries = _checked(base, chosen, replacing.written)
+            entries = _count_entries(base, chosen, replacing.written)
             request.check()
             after = replacing.commit({m.path for m in chosen}, _summary(current, request.job_id, entries))
         if after.current_snapshot is not None and (violations := total_violations(current, after.current_snapshot)):
@@ -73,7 +73,7 @@ class RewriteManifestsInService:
         replacing.write(writer, writer.clustered(read, first), step.target_bytes, size)
 
 
-def _checked(base: TableMetadata, chosen: Sequence[ManifestFile], written: Sequence[WrittenManifest]) -> int:
+def _count_entries(base: TableMetadata, chosen: Sequence[ManifestFile], written: Sequence[WrittenManifest]) -> int:
     """Return the number of entries written. Raises `MetadataUnreadable` if the manifest list has another number."""
     entries, expected = sum(w.entries for w in written), sum(m.live_files for m in chosen)
     if entries != expected:

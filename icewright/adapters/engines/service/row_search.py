@@ -97,16 +97,16 @@ class _Round:
         found = []
         with WorkerThreads(_CONCURRENCY) as pool:
             owned = list(pool.map(self._read_entry, (ones[0] for ones in named.values())))
-            planned = {name: path for name, path in self._keyed(self.waiting.paths) if name not in known}
+            planned = {name: path for name, path in self._with_keys(self.waiting.paths) if name not in known}
             lost = dict(self._listed())
             waiting = list(planned.values())
-            orphans = [path for name, path in self._keyed(lost) if name not in known | planned.keys()]
+            orphans = [path for name, path in self._with_keys(lost) if name not in known | planned.keys()]
             others = [*waiting, *orphans]
             rows = list(pool.map(self._read_file, others))
         for (path, entries), matching in zip(named.items(), owned, strict=True):
             if matching:
                 found.append(self._found(path, entries, matching))
-        found += self._spelt()
+        found += self._manifests_with_bounds()
         for path, matching in zip(others, rows, strict=True):
             if matching:
                 place = RowPlace.WAITING_DELETION if path in waiting else RowPlace.ORPHAN
@@ -161,15 +161,15 @@ class _Round:
         live = (one for one in self._content if one.status != DELETED)
         return [one for one in live if head in self._entries.concern(one.manifest)]
 
-    def _spelt(self) -> Iterator[FoundRows]:
+    def _manifests_with_bounds(self) -> Iterator[FoundRows]:
         """Yield the manifests that keep matching values as bounds of files that are gone."""
-        gone = Counter(one.manifest for one in self._content if one.status == DELETED and self._spells(one))
+        gone = Counter(one.manifest for one in self._content if one.status == DELETED and self._matches_bounds(one))
         for manifest, entries in gone.items():
             snapshots = set(self._entries.concern(manifest))
             places = {RowPlace.BOUNDS} if self.metadata.current_snapshot_id in snapshots else set()
-            yield self._kept(FoundRows(manifest, "manifest", entries, 0, (), ()), snapshots, places)
+            yield self._with_places(FoundRows(manifest, "manifest", entries, 0, (), ()), snapshots, places)
 
-    def _spells(self, one: ContentFile) -> bool:
+    def _matches_bounds(self, one: ContentFile) -> bool:
         """Return whether the bounds of an entry match; those of position deletes are paths and positions."""
         return one.content != POSITION_DELETES and self._predicate.matches_bounds(
             one.mapped(_LOWER_BOUNDS), one.mapped(_UPPER_BOUNDS)
@@ -185,7 +185,7 @@ class _Round:
             except FolderMissing:
                 continue
 
-    def _keyed(self, paths: Iterable[str]) -> Iterator[tuple[str, str]]:
+    def _with_keys(self, paths: Iterable[str]) -> Iterator[tuple[str, str]]:
         """Yield the paths with the keys by which two spellings of one path meet."""
         frame = pl.DataFrame({"path": list(paths)}, schema={"path": pl.String})
         yield from with_key(frame, self.search.files.canonical).select("key", "path").iter_rows()
@@ -239,7 +239,7 @@ class _Round:
             return 0
         try:
             if _MANIFEST in head:
-                return sum(self._spells(one) for one in self._entries.read(path)[0])
+                return sum(self._matches_bounds(one) for one in self._entries.read(path)[0])
             self._unread[path] = "it is no Parquet file"
         except MetadataUnreadable as error:
             self._unread[path] = str(error)
@@ -298,9 +298,9 @@ class _Round:
             live = self._live(one)
             places |= {RowPlace.LIVE} if live else set()
             places |= {RowPlace.MASKED} if live < matching else set()
-        return self._kept(FoundRows(path, one.kind, matching, live, (), ()), snapshots, places)
+        return self._with_places(FoundRows(path, one.kind, matching, live, (), ()), snapshots, places)
 
-    def _kept(self, found: FoundRows, snapshots: AbstractSet[int], places: set[RowPlace]) -> FoundRows:
+    def _with_places(self, found: FoundRows, snapshots: AbstractSet[int], places: set[RowPlace]) -> FoundRows:
         """Return the file with its places: those given, and those of the snapshots and refs that keep it."""
         metadata, keepers = self.metadata, set[str]()
         heads = {metadata.current_snapshot_id}

@@ -191,8 +191,8 @@ class BranchVacuum:
             judgements = list(judge_orphans(self.guard, base, surroundings, listing.orphans(named), names, roots))
             if doubts is not None:
                 for one in judgements:
-                    doubts.look_at(one.files, strange.documents)
-                doubts.look_at_folders(read_again, files.canonical)
+                    doubts.check_files(one.files, strange.documents)
+                doubts.check_folders(read_again, files.canonical)
             orphans = tuple(
                 FileAction(path, size, kind_of(path), modified)
                 for one in judgements

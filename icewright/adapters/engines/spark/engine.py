@@ -190,7 +190,7 @@ class SparkEngine:
             request.on_partial_result(replace(outcome, statements=statements))
             return
         if isinstance(step, RewriteDataFiles):
-            outcome = _compacted(step, done, times, files_left=0)
+            outcome = _compaction_outcome(step, done, times, files_left=0)
         else:
             summary = f"committed {count(len(done.snapshots), 'snapshot')} before it failed"
             outcome = committed(request.operation, summary, times, done.removed)
@@ -313,11 +313,13 @@ def _outcome(
     row = {name: sum(int(r.get(name) or 0) for r in rows) for name in rows[0]}
     match step:
         case ExpireRows():
-            return _aged(step, done, times)
+            return _row_expiry_outcome(step, done, times)
         case RewriteDataFiles():
             if not row["rewritten_data_files_count"] and not done.removed:
                 return skipped(Operation.COMPACT, compact.NOTHING)
-            outcome = _compacted(step, done, times, files_left=max(0, step.files - row["rewritten_data_files_count"]))
+            outcome = _compaction_outcome(
+                step, done, times, files_left=max(0, step.files - row["rewritten_data_files_count"])
+            )
             notes = _unplanned_partitions(after, step, done)
             if failed := row["failed_data_files_count"]:
                 notes.append(f"{count(failed, 'data file')} could not be rewritten")
@@ -346,7 +348,7 @@ def _outcome(
     assert_never(step)
 
 
-def _aged(step: ExpireRows, done: Effect, times: Mapping[str, float]) -> Outcome:
+def _row_expiry_outcome(step: ExpireRows, done: Effect, times: Mapping[str, float]) -> Outcome:
     if not done.snapshots:
         return skipped(Operation.EXPIRE_ROWS, f"no rows with {step.column} before {step.before}")
     deleted = done.count("deleted-records") - done.count("added-records") + done.count("added-position-deletes")
@@ -358,7 +360,9 @@ def _aged(step: ExpireRows, done: Effect, times: Mapping[str, float]) -> Outcome
     return committed(Operation.EXPIRE_ROWS, summary, metrics, done.removed, partitions=done.changes)
 
 
-def _compacted(step: RewriteDataFiles, done: Effect, times: Mapping[str, float], *, files_left: int) -> Outcome:
+def _compaction_outcome(
+    step: RewriteDataFiles, done: Effect, times: Mapping[str, float], *, files_left: int
+) -> Outcome:
     metrics = {
         "files_merged": done.data_files_in,
         "files_written": done.data_files_out,

@@ -26,7 +26,7 @@ from icewright.core.words import count
 
 router = APIRouter(prefix="/do")
 _BACK = (409, 422)  # shown as a message on the previous page
-_TOLD = 3  # tables of many on which nothing was started
+_REFUSALS_SHOWN = 3  # tables of many on which nothing was started
 _REASON = "paused on the table's page"
 
 
@@ -240,8 +240,8 @@ def bulk(submission: Annotated[Submission, submitted(Action.TABLES_PAUSE)]) -> R
     tables, jobs = count(result.count, "table"), count(len(result.jobs), "job")
     done = {"cancel": f"Cancelled {jobs} of {tables}.", "run": f"Started {jobs} of {tables}."}
     refused = [f"{table}: {why}." for table, why in result.refused.items()]
-    more = [f"{len(refused) - _TOLD} more were not started."] if len(refused) > _TOLD else []
-    message = " ".join([done.get(action, f"{action.capitalize()}d {tables}."), *refused[:_TOLD], *more])
+    more = [f"{len(refused) - _REFUSALS_SHOWN} more were not started."] if len(refused) > _REFUSALS_SHOWN else []
+    message = " ".join([done.get(action, f"{action.capitalize()}d {tables}."), *refused[:_REFUSALS_SHOWN], *more])
     return redirect("/tables", message, "warn" if refused else "good")
 
 

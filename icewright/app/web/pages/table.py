@@ -85,7 +85,7 @@ def _tab(show: str, caller: Caller, detail: models.TableDetail) -> dict[str, Any
             return {"side": "_table_snapshots.html", **_snapshots(caller, detail)}
         case "recovery":
             costs = ListParams(caller.request.query_params).text("costs") == "yes"
-            points, fault = _read(lambda: api.recovery.points(detail.table, caller, costs=costs))
+            points, fault = _try_read(lambda: api.recovery.points(detail.table, caller, costs=costs))
             return {"side": "_table_recovery.html", "points": points, "fault": fault}
     return {"side": "_table_knobs.html", **_knobs(caller, detail)}
 
@@ -123,20 +123,20 @@ def _health(caller: Caller, detail: models.TableDetail, waiting: Sequence[Waitin
 
 
 def _snapshots(caller: Caller, detail: models.TableDetail) -> dict[str, Any]:
-    snapshots, fault = _read(lambda: api.tables.snapshots(detail.table, caller, limit=_SNAPSHOTS))
+    snapshots, fault = _try_read(lambda: api.tables.snapshots(detail.table, caller, limit=_SNAPSHOTS))
     timeline_ = table_view.timeline_of(snapshots, caller.runtime.clock.now()) if snapshots is not None else None
     return {"snapshots": snapshots, "line": timeline_, "fault": fault}
 
 
 def _knobs(caller: Caller, detail: models.TableDetail) -> dict[str, Any]:
-    knobs, fault = _read(lambda: api.tables.knobs(detail.table, caller))
+    knobs, fault = _try_read(lambda: api.tables.knobs(detail.table, caller))
     every = ListParams(caller.request.query_params).text("all") == "yes"
     groups = table_view.knobs(knobs.knobs, every=every) if knobs is not None else []
     ignored = knobs.ignored_properties if knobs is not None else []
     return {"groups": groups, "every": every, "ignored": ignored, "fault": fault}
 
 
-def _read(read: Callable[[], Any]) -> tuple[Any, str]:
+def _try_read(read: Callable[[], Any]) -> tuple[Any, str]:
     """Return `read()`, or None and the error message; the rest of the page renders without it."""
     try:
         return read(), ""
