@@ -232,7 +232,8 @@ def styled(word: str) -> str:
 
 def details(event: Mapping[str, Any]) -> str:
     """Return the details of an event as `name=value`."""
-    return " ".join(f"{name}={value}" for name, value in event.items() if value not in (None, ""))
+    texts = {name: ",".join(map(str, value)) if isinstance(value, list) else value for name, value in event.items()}
+    return " ".join(f"{name}={text}" for name, text in texts.items() if text not in (None, ""))
 
 
 def moment(at: datetime | str | None) -> str:

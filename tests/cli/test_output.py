@@ -135,6 +135,12 @@ def test_of_many_tables_those_with_something_to_say_are_listed(
     assert reading._stands_out({**document, **given})
 
 
+def test_details_of_events_are_no_python() -> None:
+    """Lists have commas; what is blank is left out."""
+    event = {"operations": ["compact", "remove_orphans"], "files": 0, "reason": "", "until": None, "notes": []}
+    assert output.details(event) == "operations=compact,remove_orphans files=0"
+
+
 def test_a_long_reason_goes_below_its_row(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """A text that would take many lines of a narrow column has the whole width; a short one stays in its column."""
     monkeypatch.setattr(output.console(), "_width", 80)
