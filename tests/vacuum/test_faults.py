@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any
 
 import obstore
@@ -314,6 +315,24 @@ def test_a_flood_of_orphans_that_no_expiry_explains_stays(workspace: NessieWorks
     workspace.vacuum(extra=ANY_RATIO)
     assert after - workspace.files() >= orphans
     assert workspace.rest_rows("flooded", "main") == [0, 1]
+
+
+@pytest.mark.cases(112)
+def test_a_clock_ahead_of_the_storage_of_a_write_path(workspace: NessieWorkspace) -> None:
+    """By that storage's clock a file that was just staged is of three days ago: it stays until the clocks agree."""
+    pool = f"nessie/{workspace.space}-pool"
+    workspace.put(workspace.native_table("pooled", **{"write.data.path": f"s3://lake/{pool}"}))
+    obstore.put(workspace.bucket, f"{pool}/staged.parquet", b"x")
+    _old(workspace)
+    with workspace.opened(extra=ANY_RATIO) as app:
+        one = app.engines.vacuums["lake"]
+        time, late = one.storage_time, timedelta(days=3)
+        one.storage_time = lambda folder: time(folder) - (late if pool in folder else timedelta())
+        (said,) = summaries(workspace.mine(vacuum(app.runtime, "lake")))
+        assert ("[clock_skew]" in said, f"{pool}/staged.parquet" in workspace.files()) == (True, True), said
+        one.storage_time = time
+        vacuum(app.runtime, "lake")
+    assert f"{pool}/staged.parquet" not in workspace.files()
 
 
 @pytest.mark.cases(151)
