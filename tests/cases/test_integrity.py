@@ -588,20 +588,10 @@ def _of_another_length(workspace: Workspace) -> None:
     rewrite(_newest_list(workspace), lambda rows: rows[0].update(manifest_length=rows[0]["manifest_length"] + 1))
 
 
-def _kept_though_taken_out(workspace: Workspace) -> None:
-    """The newest list has a manifest of the snapshot before, whose file it takes out."""
-    folder = workspace.table(spec=BY_PART)
-    before = workspace.metadata().snapshots[-2].manifest_list
-    with Path(str(before).removeprefix("file://")).open("rb") as source:
-        rows: list[Any] = list(fastavro.reader(source))
-    rewrite(_newest(folder), lambda newest: newest.extend(row for row in rows if row["added_files_count"]))
-
-
 @pytest.mark.parametrize(
     ("plant", "kind"),
     [
         (_of_another_length, KIND.WRONG_LENGTH),
-        (_kept_though_taken_out, KIND.WRONG_SNAPSHOT),
         (_retold(lambda entry: entry.update(sequence_number=2)), KIND.WRONG_SEQUENCE),
         (_retold(lambda entry: entry["data_file"].update(partition={"part": "p1"})), KIND.WRONG_PARTITION),
     ],

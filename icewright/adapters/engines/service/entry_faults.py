@@ -79,7 +79,6 @@ class EntryFaults:
     _data: dict[str, _Place] = field(default_factory=dict, init=False)  # of data files, by path
     _told: dict[int, tuple[_Place, str]] = field(default_factory=dict, init=False)  # and manifest, by file and commit
     _scoped: list[ContentFile] = field(default_factory=list, init=False)  # deletes of one data file
-    _taken_out: list[tuple[ContentFile, int]] = field(default_factory=list, init=False)  # with the snapshot
     _row_ids: list[tuple[int, int, ContentFile]] = field(default_factory=list, init=False)  # first, end
 
     @cached_property
@@ -127,10 +126,8 @@ class EntryFaults:
                 self._check_row(path, row, entries, live, partition)
             self._check_rows(path, rows)
             self._check_entries(path, live)
-            self._taken_out += [(one, one.snapshot_id) for one in entries if one.status == DELETED and one.snapshot_id]
             yield from entries if gone else live
         self._find_duplicates()
-        self._find_returned()
         self._find_misplaced_deletes()
         self._find_shared_row_ids()
         self.faults += metadata_faults(self.metadata, self.document)
@@ -375,14 +372,6 @@ class EntryFaults:
             if place and place != [one.spec_id, repr(one.partition)]:
                 detail = f"it is of another partition than its data file {one.referenced}"
                 self._found(FileFaultKind.WRONG_PARTITION, one.kind, one.path, detail, self.concern(one.manifest))
-
-    def _find_returned(self) -> None:
-        """Find files that a snapshot took out and has all the same; a data file may get another vector."""
-        for one, snapshot_id in self._taken_out:
-            for manifest in () if one.is_vector else self._live_in.get((one.kind, one.path), ()):
-                if snapshot_id in self._snapshots[manifest] & self._snapshots[one.manifest]:
-                    detail = f"snapshot {snapshot_id} took it out, and has it in {manifest}"
-                    self._found(FileFaultKind.WRONG_SNAPSHOT, one.kind, one.path, detail, (snapshot_id,))
 
     def _find_duplicates(self) -> None:
         """Find files, and data files with vectors, that two manifests of one snapshot name as live."""
