@@ -217,9 +217,11 @@ def read(schema: bytes, records: int, body: bytes, ids: Sequence[int], required:
     """Return the fields of these ids, each a column named by its id; of a field that the writer lacks, nulls.
 
     `body` holds `records` decompressed records in the encoding of the schema. Raises `ValueError` when a required field
-    is missing or null anywhere, and the errors of Polars.
+    is missing or null anywhere, or there are more records than bytes for them, and the errors of Polars.
     """
     flat = _flat(schema)
+    if records * flat.least_bytes > len(body):  # Polars takes memory for so many, and ends the process where it cannot
+        raise ValueError(f"truncated or broken Avro file ({records} records do not fit in {len(body)} bytes)")
     if lacking := [i for i in required if i not in flat.ids]:
         raise ValueError(f"the writer's schema has no field of the ids {lacking}")
     columns = [str(i) for i in ids if i in flat.ids]
@@ -242,6 +244,7 @@ def read(schema: bytes, records: int, body: bytes, ids: Sequence[int], required:
 class _Flat:
     schema: bytes
     ids: frozenset[int]
+    least_bytes: int  # of a record; 1 for one without fields
 
 
 @lru_cache(maxsize=512)
@@ -278,7 +281,30 @@ def _flat(schema: bytes) -> _Flat:
         field_id = one.get("field-id", _ALIASES.get(one["name"]))
         fields[number] = one | {"name": f"unknown_{number}" if field_id is None else str(field_id)}
         ids |= set() if field_id is None else {int(field_id)}
-    return _Flat(json.dumps(parsed | {"fields": fields}).encode(), frozenset(ids))
+    flat = parsed | {"fields": fields}
+    return _Flat(json.dumps(flat).encode(), frozenset(ids), max(1, _least_bytes(flat)))
+
+
+def _least_bytes(kind: Any) -> int:  # noqa: ANN401 - Avro schemas are JSON
+    """Return the least bytes of a value. Raises `ValueError` for an array whose items take none, of any number."""
+    if isinstance(kind, list):  # the number of the branch comes first
+        return 1 + min(map(_least_bytes, kind))
+    if not isinstance(kind, dict):
+        return int(kind != "null")
+    match kind["type"]:
+        case "record":
+            return sum(_least_bytes(one["type"]) for one in kind["fields"])
+        case "fixed":
+            return int(kind["size"])
+        case "array" if not _least_bytes(kind["items"]):
+            raise ValueError("the writer's schema has an array whose items take no bytes")
+        case "map":
+            _least_bytes(kind["values"])
+        case "array" | "enum":
+            pass
+        case inner:
+            return _least_bytes(inner)
+    return 1
 
 
 def container(storage: Storage, path: str, length: int = 0) -> Container:
