@@ -230,6 +230,19 @@ def test_pages_that_are_larger_than_the_first_are_left_to_spark(
     assert "compact.task_memory_mb" in failed.error
 
 
+@pytest.mark.cases(124)
+def test_a_footer_beyond_the_memory_of_a_task_is_left_to_spark(folder: Folder) -> None:
+    """One of 20,000 row groups of 20 columns takes 370 MB once decoded."""
+    folder.of(memory_bytes=1 << 20)
+    rows = [{"id": number, "name": "x"} for number in range(600)]
+    one, many = (folder.file_slice(folder.write(rows, row_group_size=size)) for size in (600, 1))
+    assert isinstance(folder.rewrite(one), BinWritten)
+    failed = folder.rewrite(many)
+    assert isinstance(failed, BinFailed), failed
+    assert failed.unsupported
+    assert "the footer" in failed.error
+
+
 def test_long_rows_make_smaller_row_groups(folder: Folder) -> None:
     """A row group of 64 MiB would be in memory with eight copies of the value of 4 MB that is being encoded."""
     rows = [{"id": number, "name": f"{number:010d}" * 400_000} for number in range(20)]
@@ -369,7 +382,7 @@ def test_texts_that_repeat_no_more_are_written_as_they_are(folder: Folder) -> No
     """A dictionary that would outgrow the table's limit ends, as in Parquet's own writers."""
     rows = [{"id": 1, "name": (f"{n % 5}" if n < 15_000 else f"{n}") * 200} for n in range(20_000)]
     folder.of(memory_bytes=4 << 20, properties={"write.parquet.dict-size-bytes": "100000"})
-    written = folder.rewrite(folder.file_slice(folder.write(rows, row_group_size=100)))
+    written = folder.rewrite(folder.file_slice(folder.write(rows, row_group_size=400)))
     assert isinstance(written, BinWritten)
     (file,) = written.files
     assert pq.read_table(file["file-path"]).to_pylist() == rows

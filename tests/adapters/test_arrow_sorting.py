@@ -8,12 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from icewright.adapters.engines.arrow import order
 from icewright.adapters.engines.arrow.exchange import SampledBin, SortedGroup, SplitBin, merge, planned, sampled, split
-from icewright.adapters.engines.arrow.ranges import KeySample
+from icewright.adapters.engines.arrow.ranges import TIE, KeySample
 from icewright.adapters.engines.arrow.tasks import Bin, BinFailed, BinResult, BinWritten, FileSlice
 from icewright.core.sortedness import overlap
 from tests.adapters.arrow_tables import MEMORY, Folder, column
@@ -40,6 +41,17 @@ def test_rows_are_sorted(budget: int, folder: Folder, monkeypatch: pytest.Monkey
     kept = [row for number, row in enumerate(rows) if number >= 4]
     wanted = [row for name in ("c", "b", "a", None) for row in kept if row["name"] == name]
     assert found == wanted
+
+
+@pytest.mark.parametrize(("by", "most"), [(1, 9 << 20), (2, 4 << 20)], ids=["number", "text"])
+def test_rows_of_long_keys_are_sorted_a_few_at_a_time(by: int, most: int, folder: Folder) -> None:
+    """Keys of texts are in memory some times: those of 5 KB took 650 MB of 512."""
+    folder.of(memory_bytes=64 << 20, order=((by, False, False),))
+    ids, names = pa.array(range(100)), pa.array(["x" * 5000] * 100)
+    rows = pa.record_batch([ids, names, ids.cast(pa.uint64())], names=["id", "name", TIE])
+    sizes = [table.nbytes for table in order.chunks(itertools.repeat(rows, 64), folder.layout)]
+    assert sum(sizes) == 64 * rows.nbytes
+    assert most // 2 < max(sizes) < most
 
 
 @pytest.mark.parametrize("different", [2000, 50, 1], ids=["all differ", "come again", "are one"])

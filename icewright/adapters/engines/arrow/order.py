@@ -26,6 +26,7 @@ _CURVE_BITS = 63
 _BYTE_BITS = 8
 _ROW_MEMORY_SHARE = 8  # divisor of the task's memory, for the rows that are sorted at once; a sample takes half of it
 _BYTES_OF_A_ROW = 48  # beside its values, while it is sorted
+_KEY_COPIES = 2  # of a text key beside it
 _MAX_RANGES = 128
 _DICTIONARY_BYTES = 16 << 20  # bytes of the distinct texts of a key column up to which they are replaced by their ranks
 _RANGE_SLACK = 2  # more ranges than sizes suggest; small neighbours are read back together
@@ -40,19 +41,21 @@ def sorted_batches(scan: BatchScan) -> Iterator[pa.RecordBatch]:
     """
     scan.tie_seed = 0
     source = scan.batches()
-    first, rest = _take(source, _budget(scan.layout))
+    first, rest = _take(scan.layout, source)
     if rest is None:
         yield from _sorted_in_memory(scan.layout, first)
         return
     rows = sum(file.rows for file in scan.bin.slices)
     sample = sample_of(scan, 0, rows, _budget(scan.layout) // 2)
-    ranges = ranges_of(scan.layout, sample.frame, sum(map(_size, first)) * rows // max(1, scan.read))
+    ranges = ranges_of(
+        scan.layout, sample.frame, sum(_size(scan.layout, batch) for batch in first) * rows // max(1, scan.read)
+    )
     yield from _sorted_by_ranges(scan.layout, itertools.chain(_drain(first), rest), ranges)
 
 
 def merged_batches(layout: Layout, batches: Iterator[pa.RecordBatch], ranges: Ranges) -> Iterator[pa.RecordBatch]:
     """Yield rows with ties in the layout's order; `ranges` divide those that do not fit into memory."""
-    first, rest = _take(batches, _budget(layout))
+    first, rest = _take(layout, batches)
     if rest is None:
         yield from _sorted_in_memory(layout, first)
     else:
@@ -101,7 +104,7 @@ def chunks(batches: Iterable[pa.RecordBatch], layout: Layout) -> Iterator[pa.Tab
     source = iter(batches)
     rest: Iterator[pa.RecordBatch] | None = source
     while rest is not None:
-        taken, rest = _take(source, _budget(layout))
+        taken, rest = _take(layout, source)
         if taken:
             yield pa.Table.from_batches(_drain(taken))
 
@@ -110,19 +113,22 @@ def _budget(layout: Layout) -> int:
     return layout.memory_bytes // _ROW_MEMORY_SHARE
 
 
-def _size(rows: pa.RecordBatch | pa.Table) -> int:
-    return int(rows.nbytes + _BYTES_OF_A_ROW * rows.num_rows)
+def _size(layout: Layout, rows: pa.RecordBatch | pa.Table) -> int:
+    """Return the bytes that rows take while they are sorted, their keys of texts some times."""
+    keys = (column for column in _key_columns(layout, rows) if not pa.types.is_primitive(column.type))
+    texts = sum(column.nbytes for column in keys)
+    return int(rows.nbytes + _KEY_COPIES * texts + _BYTES_OF_A_ROW * rows.num_rows)
 
 
 def _take(
-    source: Iterator[pa.RecordBatch], budget: int
+    layout: Layout, source: Iterator[pa.RecordBatch]
 ) -> tuple[list[pa.RecordBatch], Iterator[pa.RecordBatch] | None]:
     """Return batches until they are above the budget, and the source, or None when it is at its end."""
     taken, size = list[pa.RecordBatch](), 0
     for batch in source:
         taken.append(batch)
-        size += _size(batch)
-        if size > budget:
+        size += _size(layout, batch)
+        if size > _budget(layout):
             return taken, source
     return taken, None
 
@@ -143,9 +149,13 @@ def _keys(layout: Layout, rows: pa.Table) -> pa.RecordBatch:
 
     They are in one piece: Polars sorts text columns of many chunks slowly.
     """
-    numbers = [field["id"] for field in layout.schema["fields"]]
-    columns = [rows.column(numbers.index(number)).combine_chunks() for number, _, _ in layout.order]
+    columns = [column.combine_chunks() for column in _key_columns(layout, rows)]
     return _key_batch(columns, rows.column(TIE).combine_chunks())
+
+
+def _key_columns(layout: Layout, rows: pa.RecordBatch | pa.Table) -> list[pa.Array | pa.ChunkedArray]:
+    numbers = [field["id"] for field in layout.schema["fields"]]
+    return [rows.column(numbers.index(number)) for number, _, _ in layout.order]
 
 
 def _sorted_in_memory(layout: Layout, batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -225,7 +235,7 @@ def _spill(
                 if number not in writers:
                     writers[number] = stack.enter_context(pa.ipc.new_stream(str(files[number]), table.schema))
                 writers[number].write_table(part)
-                sizes[number] += _size(part)
+                sizes[number] += _size(layout, part)
                 rows[number] += part.num_rows
     return sizes, rows
 
