@@ -186,6 +186,30 @@ def test_lack_of_memory_blames_no_file(error: Exception, folder: Folder, monkeyp
     assert path not in failed.error
 
 
+@pytest.mark.cases(126)
+@pytest.mark.parametrize(
+    ("kind", "stored"),
+    [
+        ("timestamp", pa.array([1001], pa.timestamp("ns"))),  # Spark reads 1
+        ("decimal(10, 2)", pa.array([Decimal("1.2345")])),
+        ("float", pa.array([0.1], pa.float64())),
+        ("long", pa.array([2**31], pa.uint32())),
+        ("string", pa.array([1])),
+        ("string", pa.array([NOT_UTF8])),
+    ],
+)
+def test_types_that_readers_take_otherwise_are_left_to_spark(kind: str, stored: pa.Array, folder: Folder) -> None:
+    """No file is blamed, and no value is converted in another way than Spark does, or where it refuses."""
+    folder.of(schema={"type": "struct", "fields": [column(1, "c", kind)]})
+    schema = pa.schema([pa.field("c", stored.type, metadata={"PARQUET:field_id": "1"})])
+    path = folder.place / "foreign.parquet"
+    pq.write_table(pa.Table.from_arrays([stored], schema=schema), path, store_schema=False)
+    failed = folder.rewrite(folder.file_slice(str(path)))
+    assert isinstance(failed, BinFailed), failed
+    assert failed.unsupported
+    assert failed.error.startswith(f"a file has a column of {stored.type} for ")
+
+
 @pytest.mark.cases(124)
 @pytest.mark.parametrize("dictionary", [False, True], ids=["plain", "dictionary"])
 def test_pages_beyond_the_memory_of_a_task_are_left_to_spark_before_they_are_read(

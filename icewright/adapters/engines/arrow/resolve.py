@@ -19,13 +19,14 @@ from icewright.adapters.engines.arrow.types import (
     map_key,
     map_value,
 )
-from icewright.core.kernel import NO_IDS
+from icewright.core.kernel import FOREIGN_TYPE, NO_IDS
 
+_INT_BITS = 32
 _LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType)
 
 
 class Unresolvable(Exception):
-    """The file lacks a required column, or a column has a type that cannot be promoted."""
+    """The file lacks a required column."""
 
 
 class UnsupportedByArrow(Exception):
@@ -172,15 +173,45 @@ def _with_values(array: pa.Array, kind: pa.DataType, values: pa.Array) -> pa.Arr
 
 
 def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return the values as another type. Raises `UnsupportedByArrow` where Spark may read others, or none."""
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
+    stored = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+    if not _keeps_values(array.type, stored):
+        raise UnsupportedByArrow(FOREIGN_TYPE(f"{array.type} for {kind}"))
     try:
-        if isinstance(kind, pa.BaseExtensionType):
-            return pa.ExtensionArray.from_storage(kind, array.cast(kind.storage_type))
+        if stored is not kind:
+            return pa.ExtensionArray.from_storage(kind, array.cast(stored))
         if pa.types.is_timestamp(kind) and pa.types.is_timestamp(array.type) and kind.tz != array.type.tz:
             array = array.cast(pa.timestamp(array.type.unit, kind.tz))
         return array.cast(kind)
     except pa.ArrowInvalid as error:
-        raise Unresolvable(f"a column of {array.type} does not become {kind}: {error}") from error
+        raise UnsupportedByArrow(FOREIGN_TYPE(f"{array.type} for {kind}: {error}")) from error
+
+
+def _keeps_values(kind: pa.DataType, wanted: pa.DataType) -> bool:
+    """Return whether a cast gives the values that were written: wider numbers, or another form of the same ones."""
+    if pa.types.is_floating(kind):
+        return bool(pa.types.is_floating(wanted) and kind.bit_width <= wanted.bit_width)
+    if pa.types.is_unsigned_integer(kind) and kind.bit_width >= _INT_BITS:
+        return False
+    if _is_number(kind) and _is_number(wanted) and kind.bit_width == wanted.bit_width:
+        return True
+    return kind == wanted or pa.types.is_null(kind) or any(same(kind) and same(wanted) for same in _SAME)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_temporal(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return any(is_kind(kind) for is_kind in _BYTES)
+
+
+_BYTES = (
+    *(pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_fixed_size_binary),
+    *(pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view),
+)
+_SAME = (pa.types.is_integer, pa.types.is_decimal, pa.types.is_timestamp, pa.types.is_time, _is_bytes)
