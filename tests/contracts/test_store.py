@@ -266,4 +266,5 @@ def test_a_transaction_that_cannot_begin_is_tried_again(store: SqlStore) -> None
     finally:
         sa.event.remove(store.engine, "begin", fails)
         sa.event.remove(store.engine, "commit", lost)
+        store.engine.dispose()  # of connections whose transactions the failing commits left open
     assert calls == {"begin": 15, "asked": 1}

@@ -120,7 +120,7 @@ def test_a_cancelled_compaction_stops_alone(
             kept_what_it_had_done(job, before)
             assert untouched.result.result(SECONDS_TO_FINISH).state is JobState.SUCCEEDED
     assert settled(bench, job.job_id) is job.result.result().state is JobState.CANCELLED
-    assert "asked it to stop" in job.result.result().summary
+    assert "it was asked to stop" in job.result.result().summary
     assert bench.read(other) == of_other
     assert len(bench.live(other)) == 1
 
