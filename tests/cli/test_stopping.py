@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from datetime import timedelta
 
 import pytest
@@ -12,7 +14,23 @@ from icewright.ports import ProcessRow
 from tests.cli.workspace import Workspace
 
 GRACE = timedelta(minutes=1)
-pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
+pytestmark = pytest.mark.external  # makes a lakehouse, a store or a process for each test
+SIGNAL_OF_ANOTHER_THREAD = """
+import signal, threading, time
+from icewright.app.service import stop_requests
+
+main = threading.main_thread()
+
+def deliver():
+    while True:
+        time.sleep(0.1)
+        if open(f"/proc/self/task/{main.native_id}/stat").read().rpartition(")")[2].split()[0] == "S":
+            signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+with stop_requests() as wait_for_stop:
+    threading.Thread(target=deliver, daemon=True).start()
+    wait_for_stop()
+"""
 
 
 @pytest.mark.parametrize(("grace", "waits", "beats"), [(60, [False, False, True], 2), (0, [False, False], 0)])
@@ -38,3 +56,9 @@ def test_a_service_that_waits_for_its_jobs_is_alive(
         assert len(told) == beats
         assert waits == []
         assert app.runtime.store.processes.list() == []
+
+
+def test_a_request_to_stop_that_the_kernel_delivers_to_another_thread_ends_the_wait() -> None:
+    """A signal of a process goes to any of its threads, and interrupts none but that one."""
+    done = subprocess.run([sys.executable, "-c", SIGNAL_OF_ANOTHER_THREAD], timeout=60, check=False)
+    assert done.returncode in {0, -15}  # the second one ends the process at once

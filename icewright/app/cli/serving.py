@@ -115,7 +115,7 @@ def _run(
     with open_application("service", listener=log) as opened:
         places = 0 if no_worker else slots or opened.runtime.limits.per_worker
         with (
-            stop_requests() as stop,  # before others see the process, which it then always deregisters
+            stop_requests() as wait_for_stop,  # before others see the process, which it then always deregisters
             running(opened, kind=kind, slots=places, grace=timedelta(seconds=grace_seconds)) as service,
             ExitStack() as stack,
         ):
@@ -126,7 +126,7 @@ def _run(
                 address = stack.enter_context(_listening(opened, service, port, probes_only=probes_only))
             started = {"slots": places, "catalogs": sorted(opened.runtime.catalogs), "address": address}
             log("started", {"kind": kind, **started})
-            stop.wait()
+            wait_for_stop()
             log("stopping", {"kind": kind, "grace_seconds": grace_seconds})
             _end_process_in(grace_seconds + STOP_SECONDS, log)  # requests may hang as well
     requests = [thread.name for thread in threading.enumerate() if thread.name == "http"]

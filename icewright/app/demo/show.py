@@ -66,7 +66,7 @@ def pages(app: Application) -> Iterator[str]:
 def live(app: Application, lake: Lake, console: Any) -> None:  # noqa: ANN401 - Rich's
     """Write and maintain until Ctrl-C."""
     ended = threading.Event()
-    with stop_requests() as stop, pages(app) as address:
+    with stop_requests() as wait_for_stop, pages(app) as address:
         console.print(
             f"[bold]Look at {address}[/]: Spark keeps writing small files, and Icewright maintains the tables."
         )
@@ -75,7 +75,7 @@ def live(app: Application, lake: Lake, console: Any) -> None:  # noqa: ANN401 - 
         writer.start()
         if has_display():
             webbrowser.open(address)
-        stop.wait()
+        wait_for_stop()
         console.print("ending")
         ended.set()
         writer.join(_GRACE.total_seconds())
