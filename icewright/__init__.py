@@ -15,3 +15,8 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - any attribute of the librar
     if name == "Icewright":
         return import_module("icewright.library").Icewright
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Return what a shell completes."""
+    return __all__

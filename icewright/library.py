@@ -5,12 +5,12 @@ Nothing here needs a running service; `icewright.client.Client` talks to one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from html import escape
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self
 
 from icewright.app.bootstrap import Application, application, read_config
 from icewright.app.cli.base import known_table, parse_operations
@@ -36,70 +36,10 @@ from icewright.flow.repair import RepairResult, repair
 from icewright.flow.restore import RestoreResult, restore
 from icewright.flow.runtime import Runtime
 from icewright.ports.views import PAGE, JobQuery, TableQuery, every_item
+from icewright.result_rows import Rows
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import polars as pl
-    import pyarrow as pa
-
-Row = TypeVar("Row")
-
-
-class Rows(Sequence[Row], Generic[Row]):
-    """Dataclasses of one kind, as a list, an Arrow table, a Polars frame, or a table in a notebook."""
-
-    def __init__(self, rows: Sequence[Row]) -> None:
-        self._rows = tuple(rows)
-
-    @overload
-    def __getitem__(self, index: int) -> Row: ...
-    @overload
-    def __getitem__(self, index: slice) -> Rows[Row]: ...
-    def __getitem__(self, index: int | slice) -> Row | Rows[Row]:
-        return Rows(self._rows[index]) if isinstance(index, slice) else self._rows[index]
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __repr__(self) -> str:
-        return f"Rows({list(self._rows)!r})"
-
-    def to_dicts(self) -> list[dict[str, Any]]:
-        """Return the rows as dictionaries by field name."""
-        return [asdict(row) for row in self._rows]  # type: ignore[call-overload]
-
-    def to_arrow(self) -> pa.Table:
-        """Return the rows as an Arrow table with a column for each field."""
-        import pyarrow as pa  # noqa: PLC0415 - takes long to load
-
-        return pa.Table.from_pylist(self.to_dicts())
-
-    def to_polars(self) -> pl.DataFrame:
-        """Return the rows as a Polars frame with a column for each field."""
-        import polars as pl  # noqa: PLC0415 - takes long to load
-
-        return pl.DataFrame(self.to_dicts())
-
-    def _repr_html_(self) -> str:
-        dicts = self.to_dicts()
-        names = list(dicts[0]) if dicts else []
-        head = "".join(f"<th>{escape(name)}</th>" for name in names)
-        body = "".join(
-            f"<tr>{''.join(f'<td>{escape(_cell(value))}</td>' for value in row.values())}</tr>" for row in dicts
-        )
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def _cell(value: object) -> str:
-    match value:
-        case None:
-            return ""
-        case list() | tuple():
-            return ", ".join(map(str, value))
-        case datetime():
-            return f"{value:%Y-%m-%d %H:%M:%S}"
-    return str(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,12 +128,18 @@ class PastJob:
     summary: str
 
 
-@dataclass(frozen=True)
 class Icewright:
-    """An open configuration: its catalogs, its state store and its Spark pools. Close it, or use a `with` block."""
+    """An open configuration: its catalogs, its state store and its Spark pools. Close it, or use a `with` block.
 
-    _app: Application
-    _closing: ExitStack
+    A closed one, and the tables that it returned, raise `UsageError`.
+    """
+
+    def __init__(self, app: Application, closing: ExitStack) -> None:
+        self._opened: Application | None = app
+        self._path, self._closing = app.config.path, closing
+
+    def __repr__(self) -> str:
+        return f"Icewright({str(self._path)!r})"
 
     @classmethod
     def open(cls, config: str | Path | None = None) -> Icewright:
@@ -213,16 +159,23 @@ class Icewright:
 
     def close(self) -> None:
         """Close catalogs, pools and the state store."""
+        self._opened = None
         self._closing.close()
+
+    def _application(self) -> Application:
+        if self._opened is None:
+            raise UsageError(f"{self._path} is closed: open it again by Icewright.open")
+        return self._opened
 
     def tables(self, catalog: str | None = None) -> Rows[TableSummary]:
         """List the catalogs, and return the tables of one or of all."""
-        runtime = self._app.runtime
+        runtime = self._application().runtime
         if catalog is not None and catalog not in runtime.catalogs:
             raise UsageError(f"there is no catalog {catalog}; there is: {', '.join(sorted(runtime.catalogs))}")
         detect(runtime, [catalog] if catalog is not None else sorted(runtime.catalogs))
         query, views = TableQuery(catalog=catalog), runtime.store.views
         return Rows(
+            TableSummary,
             [
                 TableSummary(
                     str(item.row.ref),
@@ -234,26 +187,30 @@ class Icewright:
                     item.row.evaluated_at,
                 )
                 for item in every_item(lambda after: views.list_tables(query, None, after, PAGE))
-            ]
+            ],
         )
 
     def table(self, name: str) -> TableHandle:
         """Return a table by its full name, such as `lake.shop.orders`. Raises `UsageError` when there is none."""
-        return TableHandle(self._app, known_table(self._app, name).ref)
+        return TableHandle(known_table(self._application(), name).ref, self._application)
 
 
 @dataclass(frozen=True)
 class TableHandle:
     """A table of a configured catalog."""
 
-    _app: Application
     ref: TableRef
+    _application: Callable[[], Application] = field(repr=False)
+
+    @property
+    def _app(self) -> Application:
+        return self._application()
 
     def health(self) -> Health:
         """Evaluate the table now, and return its health. Raises `MetadataUnreadable` when it cannot be evaluated."""
         evaluation = evaluate_now(self._app.runtime, self.ref)
         parts = [HealthComponent(name, part.score, part.behind) for name, part in evaluation.parts.items()]
-        return Health(str(self.ref), evaluation.health, Rows(parts), facts_summary(evaluation.facts))
+        return Health(str(self.ref), evaluation.health, Rows(HealthComponent, parts), facts_summary(evaluation.facts))
 
     def explain(self) -> Rows[OperationVerdict]:
         """Evaluate the table now, and return for each operation whether it is due, and why.
@@ -264,14 +221,14 @@ class TableHandle:
         for operation, verdict in evaluate_now(self._app.runtime, self.ref).verdicts.items():
             value = (verdict.benefit, verdict.cost) if isinstance(verdict, Due) else (None, None)
             rows.append(OperationVerdict(str(operation), VERDICT_NAMES[type(verdict)], why(verdict), *value))
-        return Rows(rows)
+        return Rows(OperationVerdict, rows)
 
     def advise(self) -> Rows[Advice]:
         """Evaluate the table now, and return what to change in its writers and partitions.
 
         Raises `MetadataUnreadable` when the table cannot be evaluated.
         """
-        return Rows(advise(evaluate_now(self._app.runtime, self.ref).facts))
+        return Rows(Advice, advise(evaluate_now(self._app.runtime, self.ref).facts))
 
     def try_layouts(self, filters: Sequence[str]) -> LayoutReport:
         """Return what queries with these filters would read if the rows were laid out in other ways; change nothing.
@@ -280,12 +237,15 @@ class TableHandle:
         """
         return self._app.runtime.engine.try_layouts(self.ref, filters)
 
-    def check(self, level: CheckLevel = CheckLevel.EXISTS) -> IntegrityReport:
+    def check(self, level: str = CheckLevel.EXISTS) -> IntegrityReport:
         """Check that every file of all snapshots exists and, by level, is what its entry says; change nothing.
 
-        Raises the errors of loading the table, and `StorageUnavailable`.
+        The levels are `exists`, `entries`, `footers` and `rows`. Raises `UsageError` for another one, the errors of
+        loading the table, and `StorageUnavailable`.
         """
-        return self._app.runtime.engine.check(self.ref, level)
+        if level not in set(CheckLevel):
+            raise UsageError(f"check: there is no level {level}; there is: {', '.join(CheckLevel)}")
+        return self._app.runtime.engine.check(self.ref, CheckLevel(level))
 
     def copy(self, place: str, *, dry_run: bool = False) -> CopyResult:
         """Copy the table with all its snapshots to another place, as `icewright copy` does.
@@ -327,7 +287,7 @@ class TableHandle:
         return self._app.runtime
 
     def run(
-        self, *operations: str, dry_run: bool = False, force: bool = False, settings: Mapping[str, str] | None = None
+        self, *operations: str, dry_run: bool = False, force: bool = False, settings: Mapping[str, object] | None = None
     ) -> RunResult:
         """Run operations that are due, in the policy's order, and return what each came to.
 
@@ -357,12 +317,15 @@ class TableHandle:
             )
             for outcome in result.outcomes
         ]
-        return RunResult(str(self.ref), result.job_id, str(result.state), result.summary, Rows(rows))
+        return RunResult(str(self.ref), result.job_id, str(result.state), result.summary, Rows(OperationResult, rows))
 
     def history(self, limit: int = 100) -> Rows[PastJob]:
-        """Return the newest jobs of the table, at most `limit`."""
+        """Return the newest jobs of the table, at most `limit`. Raises `UsageError` for a limit below 1."""
+        if limit < 1:
+            raise UsageError(f"history: a limit of {limit} returns no job; the least is 1")
         page = self._app.runtime.store.views.list_jobs(JobQuery(ref=self.ref), None, None, limit)
         return Rows(
+            PastJob,
             [
                 PastJob(
                     job.job_id,
@@ -376,5 +339,5 @@ class TableHandle:
                     job.summary,
                 )
                 for job in (item.job for item in page.items)
-            ]
+            ],
         )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict, fields
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +15,10 @@ import pytest
 import icewright
 from icewright import Icewright
 from icewright.app.demo.tables import events, metrics
+from icewright.core.advice import Advice
 from icewright.core.errors import ConfigError, UsageError
+from icewright.library import HealthComponent, OperationResult, OperationVerdict, PastJob, TableSummary
+from icewright.result_rows import Rows
 from tests.cli.workspace import Workspace
 
 pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
@@ -38,7 +43,7 @@ def test_a_table_is_explained_maintained_and_remembered(opened: Icewright) -> No
     due = {row.operation for row in table.explain() if row.verdict == "due"}
     assert "expire_snapshots" in due
     assert table.advise().to_dicts() == []
-    assert table.check().faults == ()
+    assert table.check("entries").faults == ()
     (planned,) = table.run("expire_snapshots", dry_run=True).operations
     assert planned.state == "planned"
     done = table.run("expire_snapshots", settings={"deletion.delay_hours": "0"})
@@ -56,8 +61,27 @@ def test_rows_go_where_data_goes(opened: Icewright) -> None:
     assert rows.to_arrow().column_names == rows.to_polars().columns
     assert rows.to_arrow().num_rows == len(rows) == len(rows[:2]) == 2
     assert f"<td>{METRICS}</td>" in rows._repr_html_()
-    assert "&lt;b&gt;" in icewright.library.Rows([icewright.library.HealthComponent("<b>", None, "")])._repr_html_()
-    assert "health" in opened.table(METRICS).health()._repr_html_()
+    assert "&lt;b&gt;" in Rows(HealthComponent, [HealthComponent("<b>", None, "")])._repr_html_()
+    table = opened.table(METRICS)
+    assert "health" in table.health()._repr_html_()
+    assert table.history().to_polars().columns == [column.name for column in fields(PastJob)]
+    assert "<th>job_id</th>" in table.history()._repr_html_()
+    shown = table.run("expire_snapshots", dry_run=True)._repr_html_()
+    assert ("files_deleted: " in shown, shown.count("file:///")) == (True, 3)
+    assert {"Icewright", "__version__"} == set(dir(icewright))
+
+
+def test_no_row_changes_the_type_of_a_column() -> None:
+    """Neither the many rows that lack a value before the first with one, nor the missing of any row."""
+    new = TableSummary("lake.a.new", "new", None, (), None, None, None)
+    known = TableSummary("lake.b.known", "due", 7, ("compact",), 2, 3, datetime(2026, 11, 25, tzinfo=UTC))
+    rows = Rows(TableSummary, [*[new] * 150, known])
+    assert rows.to_polars().row(150) == tuple({**asdict(known), "due": ["compact"]}.values())
+    assert rows[:0].to_arrow().schema == rows[:1].to_arrow().schema == rows.to_arrow().schema
+    assert (rows._repr_html_().count("<tr>"), "and 51 more rows" in rows._repr_html_()) == (101, True)
+    for kind in (Advice, HealthComponent, OperationResult, OperationVerdict, PastJob):
+        empty: Rows[object] = Rows(kind, [])
+        assert empty.to_arrow().column_names == empty.to_polars().columns == [one.name for one in fields(kind)]
 
 
 def test_mistakes_are_named(opened: Icewright, tmp_path: Path) -> None:
@@ -75,6 +99,18 @@ def test_mistakes_are_named(opened: Icewright, tmp_path: Path) -> None:
         table.run()
     with pytest.raises(ConfigError):
         table.run("expire_snapshots", settings={"nothing": "1"})
+    with pytest.raises(UsageError, match="no level deep; there is: exists, entries, footers, rows"):
+        table.check("deep")
+    with pytest.raises(UsageError, match="the least is 1"):
+        table.history(-1)
+    for where, words in (("host =", "cannot be read from 'host =' on;"), ("load = 1 and", "ends too early;")):
+        with pytest.raises(UsageError, match=f"{words} write it as in email"):
+            table.erase(where, dry_run=True)
+    assert repr(table) == f"TableHandle(ref={table.ref!r})"
+    opened.close()
+    for call in (opened.tables, partial(opened.table, METRICS), table.health, table.explain, table.history):
+        with pytest.raises(UsageError, match="is closed: open it again"):
+            call()
 
 
 def test_the_package_loads_no_more_than_is_used() -> None:

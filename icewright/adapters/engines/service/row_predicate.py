@@ -18,10 +18,13 @@ from pyiceberg.expressions.visitors import bind, extract_field_ids, rewrite_not
 from pyiceberg.io.pyarrow import expression_to_pyarrow
 from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.types import PrimitiveType, UUIDType
+from pyparsing import ParseException
 
 from icewright.adapters.engines.arrow.types import Field, arrow_schema
 from icewright.core.errors import UsageError
 from icewright.core.words import near
+
+_EXAMPLE = "write it as in email = 'a@b.org' and id in (1, 2)"
 
 
 @dataclass(frozen=True)
@@ -49,11 +52,15 @@ class RowPredicate:
         every = _schema([field for field, _ in usable.values()]) or Schema()
         try:
             bound = rewrite_not(bind(every, parse(text), case_sensitive=True))
+        except ParseException as error:  # its own text is the whole grammar
+            rest = text[error.loc :]
+            reason = f"it cannot be read from {rest!r} on" if rest else "it ends too early"
+            raise UsageError(f"{option} {text}: {reason}; {_EXAMPLE}") from error
         except Exception as error:  # each library below has its own
             reason = " ".join(str(error).split())
             if unknown := re.search("Could not find field with name (.+), case_sensitive", reason):
                 reason = f"the table has no column {unknown[1]}{near(unknown[1], list(known))}"
-            raise UsageError(f"{option} {text}: {reason}; write it as in email = 'a@b.org' and id in (1, 2)") from error
+            raise UsageError(f"{option} {text}: {reason}; {_EXAMPLE}") from error
         ids = extract_field_ids(bound)
         if not ids:
             raise UsageError(f"{option} {text}: it names no column")
