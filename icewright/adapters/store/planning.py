@@ -60,12 +60,11 @@ _DUE_TABLES = (
     .order_by(TABLES.c.id)
 )
 
-_COUNTED_COLUMNS = (TABLES.c.paused, TABLES.c.held_by)
+# An evaluation that is recorded after one that began later leaves the newest time as it is, but ends its claim.
+_MARKS = (sa.case((mark.is_not(None), TABLES.c.id)) for mark in _columns_of(TABLES, "paused held_by evaluating_by"))
 
 _PLANNED_FROM = (
-    sa.select(sa.func.count(), *map(sa.func.count, _COUNTED_COLUMNS), sa.func.max(TABLES.c.evaluated_at)).where(
-        ~TABLES.c.dropped
-    ),
+    sa.select(sa.func.count(), *map(sa.func.sum, _MARKS), sa.func.max(TABLES.c.evaluated_at)).where(~TABLES.c.dropped),
     sa.select(JOBS.c.job_id).where(JOBS.c.state.in_(_OPEN)).order_by(JOBS.c.job_id),
     sa.select(POOLS.c.name, POOLS.c.max_concurrent).order_by(POOLS.c.name),
     sa.select(FLEET_PAUSE.c.reason, FLEET_PAUSE.c.author),

@@ -21,6 +21,7 @@ from icewright.testing.contracts.cases import (
     PLANNER,
     WORKER,
     StoreSuite,
+    evaluated,
     planned_job,
     record_cost,
     record_tables,
@@ -71,6 +72,27 @@ class PlanningStateTests(StoreSuite):
         store.tables.pause(REF, "somebody looks")
         (actual,) = store.planning.candidates(["lake"])
         assert actual.blocked == "paused: somebody looks"
+
+    def test_the_change_token_tells_of_an_evaluation_that_began_before_a_recorded_one(self, store: Store) -> None:
+        """What a slow evaluation finds is planned at once, though one that began later was recorded before."""
+        slow, quick = table_refs(2)
+        record_tables(store, slow, quick)
+        assert len(store.tables.claim_evaluations(["lake"], WORKER, NOW, NOW + timedelta(minutes=2), 9)) == 2
+        tokens = [store.planning.change_token()]
+        for ref, began in ((quick, NOW + timedelta(seconds=1)), (slow, NOW)):
+            store.tables.record_evaluation(evaluated(ref), began)
+            tokens.append(store.planning.change_token())
+        assert len(set(tokens)) == 3
+
+    def test_the_change_token_tells_of_a_pause_and_a_resumption_at_once(self, store: Store) -> None:
+        """A table that is paused while another is resumed is no smaller change than either alone."""
+        one, other = table_refs(2)
+        record_tables(store, one, other)
+        store.tables.pause(one, "somebody looks")
+        before = store.planning.change_token()
+        store.tables.pause(one, None)
+        store.tables.pause(other, "somebody looks")
+        assert store.planning.change_token() != before
 
     def test_an_operation_waits_since_it_became_due_or_last_ran(self, store: Store) -> None:
         """Evaluations do not restart the wait of a due operation; a run of it does, and of no other."""
