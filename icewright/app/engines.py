@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -32,7 +32,7 @@ from icewright.core.layering import Policy
 from icewright.core.places import Spelling
 from icewright.core.policy import EQUAL_AUTHORITIES, EQUAL_SCHEMES
 from icewright.core.table import TableRef
-from icewright.ports import Clock
+from icewright.ports import Clock, ProcessRow
 from icewright.ports.deadlines import CatalogCalls
 
 if TYPE_CHECKING:
@@ -56,7 +56,10 @@ def build_engines(
     calls = CatalogCalls({name: entry.scope.timeout for name, entry in config.catalogs.items()})
     aliases = {alias for entry in config.catalogs.values() for alias in entry.aliases}
     state, together, deadly = store.registrations, store.reading_together, store.tables.deadly
-    registry = TableRegistry(catalogs, files, state, clock, calls, places, aliases, failing, together, deadly)
+    elsewhere = lambda: _catalogs_elsewhere(store.processes.list(), {*catalogs, *aliases})  # noqa: E731
+    registry = TableRegistry(
+        catalogs, files, state, clock, calls, places, aliases, failing, together, deadly, elsewhere
+    )
     guard = DeletionGuard(registry, allowed, partial(_spelling, policy))
     rewritten = RewrittenSketches()
     deletion, pinned = Deletion(files, store.ledger, clock), store.pins.holds
@@ -99,6 +102,15 @@ def _vacuums(
                 storage_time,
             )
     return vacuums
+
+
+def _catalogs_elsewhere(processes: Sequence[ProcessRow], own: Container[str]) -> list[tuple[str, Sequence[str]]]:
+    """Return the catalogs that other services have and this process does not, with the places of their tables.
+
+    A service that fell silent still counts, until it is forgotten: its tables are read and written all the same.
+    """
+    places = [one for process in processes for one in process.details.get("places", {}).items()]
+    return [(name, folders) for name, folders in places if name not in own]
 
 
 def _spelling(policy: Callable[[], Policy], ref: TableRef) -> Spelling:

@@ -173,6 +173,7 @@ class Service:
             "faults": self._report_faults(),
             "configuration": self._configuration,
             "policies": self._configured_policies,
+            "places": {name: entry.table_places for name, entry in self._app.config.catalogs.items()},
         }
         runtime = self._runtime
         return ProcessRow(runtime.trigger.holder, self._kind, self._started, runtime.clock.now(), self._slots, details)

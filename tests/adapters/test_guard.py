@@ -94,6 +94,33 @@ def test_what_has_no_uuid_because_it_cannot_be_read_is_no_twin() -> None:
         guard.roots(own, replace(guard.around(own), others=guard.around(own).others[1:]))
 
 
+@pytest.mark.cases(99)
+@pytest.mark.parametrize(
+    ("name", "places", "refused"),
+    [
+        ("swamp", ["s3://lake/sales"], True),
+        ("swamp", ["s3://swamp"], False),
+        ("swamp", [], True),  # anywhere
+        ("bog", ["s3://bog"], True),  # one of its tables was seen to use our folder
+    ],
+)
+def test_a_catalog_of_another_service_that_cannot_be_asked(name: str, places: list[str], *, refused: bool) -> None:
+    """Nothing is deleted where its tables could be; a person may look what is left all the same."""
+    world, own = World(), metadata()
+    guard = guarded(world, own)
+    one = Registration.of(guest("seen", TableRef("bog", ("sales",), "seen"), "s3://bog/seen"), [f"{own.location}/data"])
+    world.recorded.rows[one.key] = one
+    world.elsewhere = [("pool", ["s3://pool"]), (name, places)]
+    guard.around(own, adopting=True)
+    if refused:
+        with pytest.raises(
+            Refused, match=rf"a catalog {name}, which.*catalogs\.{name}\.allowed.*\[catalog_elsewhere\]"
+        ):
+            guard.around(own)
+    else:
+        guard.around(own)
+
+
 def test_a_twin_of_a_catalog_that_is_gone_can_be_adopted() -> None:
     """Nobody here can tell whether it lives: refused with that remedy, and while the person looks it is told."""
     world, own = World(), metadata()

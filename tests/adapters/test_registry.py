@@ -110,6 +110,7 @@ class World:
     failing: dict[str, str] = field(default_factory=dict)
     deadly: dict[TableRef, str] = field(default_factory=dict)
     clock: FixedClock = field(default_factory=FixedClock)
+    elsewhere: list[tuple[str, Sequence[str]]] = field(default_factory=list)
     transactions: int = 0
 
     def __post_init__(self) -> None:
@@ -124,6 +125,7 @@ class World:
             ("puddle",),
             lambda: self.failing,
             deadly=lambda: self.deadly,
+            elsewhere=lambda: self.elsewhere,
         )
 
     def around(self, table: TableMetadata, spelling: Spelling = Spelling()) -> Surroundings:  # noqa: B008 - frozen

@@ -10,8 +10,10 @@ import pytest
 from pyiceberg.table import Table
 
 from icewright.app.bootstrap import application, read_config
+from icewright.app.service import Service
 from icewright.core.runs import OperationState, Outcome
 from icewright.flow.adopt import adopt
+from icewright.flow.reconcile import reconcile_interrupted
 from tests.cases.test_open_world import ROWS, later, quickly_located, reads
 from tests.cases.workspace import CONFIG, EXPIRE, ORPHANS, Workspace, ref
 
@@ -109,6 +111,33 @@ def test_a_catalog_that_was_renamed_is_no_other(workspace: Workspace) -> None:
     later(workspace)
     with opened(workspace, without_pond("    aliases: [pond]\n")) as renamed:
         assert maintained(renamed)[0].files
+
+
+@pytest.mark.cases(99)
+@pytest.mark.parametrize("when", ["before the plan", "while files wait"])
+def test_a_catalog_that_another_service_has_alone(workspace: Workspace, when: str) -> None:
+    """Its tables may take files in at any time, and cannot be asked here: nothing goes where they could lie."""
+    lender, service = source(workspace), Service(workspace.app, kind="service", slots=0)
+    lent = lender.inspect.files()["file_path"].to_pylist()
+    lender.overwrite(ROWS)
+    later(workspace)
+    with opened(workspace, without_pond()) as alone:
+        if when == "while files wait":
+            assert alone.run(EXPIRE, name=SOURCE, deletion__delay_hours=24).files
+        service._heartbeat()
+        other = workspace.icebergs["pond"].create_table("sales.borrower", ROWS.schema)
+        other.add_files(lent)
+        before = reads(other)
+        alone.clock.advance(hours=25)
+        done = reconcile_interrupted(alone.app.runtime) if when == "while files wait" else maintained(alone)
+        assert "a catalog pond, which is not configured here" in str(done), done
+        assert reads(other) == before
+        workspace.unregister("sales.borrower", "pond")
+        alone.app.runtime.store.processes.deregister([workspace.app.runtime.trigger.holder])
+        done = reconcile_interrupted(alone.app.runtime) if when == "while files wait" else maintained(alone)
+        assert "deleted 0" not in str(done[0]), done
+        with pytest.raises(FileNotFoundError):
+            reads(other, registered=False)
 
 
 @pytest.mark.cases(97, 98, 99)

@@ -69,13 +69,14 @@ class DeletionGuard:
         `recorded` is what was read right before, together with what the caller reads of the store.
 
         Raises `CatalogUnavailable` when a catalog does not answer, as its tables are then unknown, and `Refused` when
-        the table is registered twice, lies outside of `allowed_locations` or is maintained by another format, unless
-        the caller is `adopting` what is left.
+        the table is registered twice, lies outside of `allowed_locations`, is maintained by another format or may
+        share places with tables that other services see alone, unless the caller is `adopting` what is left.
         """
         spelling, of_store = self.recorded(metadata) if recorded is None else recorded
         if not adopting:
             self._in_allowed_place(metadata, spelling)
             self.require_iceberg_alone(metadata)
+            self._sees_all(metadata, spelling, of_store)
         surroundings = self.registry.around(metadata, spelling, of_store)
 
         def counts(other: Other) -> bool:
@@ -104,6 +105,17 @@ class DeletionGuard:
                 f"place to catalogs.{catalog}.allowed_locations if its files may be deleted",
                 "outside_allowed_locations",
             )
+
+    def _sees_all(self, metadata: TableMetadata, spelling: Spelling, recorded: RecordedTables) -> None:
+        """Raise `Refused` when another service has a catalog that this process cannot ask, and could share places."""
+        for name, places in recorded.elsewhere:
+            if self.registry.may_meet(name, places, metadata, spelling, recorded.registered):
+                raise Refused(
+                    f"{metadata.ref}: another service on the same store has a catalog {name}, which is not configured "
+                    f"here and whose tables may share places with this one: configure it here too, or narrow "
+                    f"catalogs.{name}.allowed_locations there",
+                    "catalog_elsewhere",
+                )
 
     def roots(self, metadata: TableMetadata, surroundings: Surroundings) -> tuple[list[str], list[str]]:
         """Return the table's location and the write paths that no other table ever used, and notes on the others.

@@ -112,6 +112,7 @@ class RecordedTables:
     registered: Mapping[tuple[TableRef, str], Registration]
     failing: Mapping[str, str]  # catalogs that are known not to answer, each with the error
     adopted: frozenset[str]  # by the table
+    elsewhere: Sequence[tuple[str, Sequence[str]]] = ()  # as in the registry
 
 
 @dataclass
@@ -128,6 +129,7 @@ class TableRegistry:
     failing: Callable[[], Mapping[str, str]] = dict  # catalogs that are known not to answer, each with the error
     reading_together: Callable[[], AbstractContextManager[None]] = nullcontext  # one transaction for several reads
     deadly: Callable[[], Mapping[TableRef, str]] = dict  # tables whose evaluation ended a process, each with the reason
+    elsewhere: Callable[[], Sequence[tuple[str, Sequence[str]]]] = tuple  # other services' catalogs, with their places
     _problems: dict[Pointer, tuple[str, datetime]] = field(default_factory=dict, init=False)
     _canonical: Mapping[str, str] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
@@ -141,7 +143,8 @@ class TableRegistry:
         """Return what the store records, by one transaction."""
         with self.reading_together():
             registered = {one.key: one for one in self.registrations.list()}
-            return RecordedTables(registered, self.failing(), self.registrations.adopted(table_uuid))
+            adopted = self.registrations.adopted(table_uuid)
+            return RecordedTables(registered, self.failing(), adopted, self.elsewhere())
 
     def around(self, metadata: TableMetadata, spelling: Spelling, recorded: RecordedTables) -> Surroundings:
         """Return the table's surroundings by what was just `recorded`, and by every catalog as it is now.
@@ -223,7 +226,7 @@ class TableRegistry:
                     if own:
                         raise
                     problem = str(error)
-            if problem is not None and self._may_meet(name, metadata, spelling, registered):
+            if problem is not None and self.may_meet(name, self.declared.get(name, ()), metadata, spelling, registered):
                 raise CatalogUnavailable(
                     f"{metadata.ref}: catalog {name} does not answer, and its tables may share places with this one "
                     f"({problem}): narrow catalogs.{name}.allowed_locations if they do not",
@@ -266,9 +269,10 @@ class TableRegistry:
         """Return why a catalog is known not to answer by now."""
         return self.failing().get(name)
 
-    def _may_meet(
+    def may_meet(
         self,
         catalog: str,
+        declared: Sequence[str],
         metadata: TableMetadata,
         spelling: Spelling,
         registered: Mapping[tuple[TableRef, str], Registration],
@@ -278,7 +282,6 @@ class TableRegistry:
         They lie in the places that the configuration declares, and where they were ever seen. A catalog that declares
         none may have them anywhere.
         """
-        declared = self.declared.get(catalog, ())
         own_folders = [metadata.location, *metadata.write_paths, metadata.metadata_location.rpartition("/")[0]]
         other_folders = list(declared)
         for one in registered.values():
