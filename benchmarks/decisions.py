@@ -1,7 +1,7 @@
 """What decisions cost: every named fleet under the default policy and under nightly cron, by simulation.
 
 Prints one JSON line; with `--table` the table of `docs/explanation/cost.md`. A side's cost is the GB-hours of its work
-and of its readers: each table is read `value.reads_per_day` times a day, and each file that a read opens counts as 4 MB
+and of its readers: each table is read `PRIOR_READS` times a day, and each file that a read opens counts as 4 MB
 of scan work and two requests. What every reader pays whatever the maintenance, the bytes themselves, is not in it.
 `ratio` is cron's cost over ours, of all fleets together; `worst` is that of the worst fleet. `of_oracle` is ours over
 the least that any schedule costs.

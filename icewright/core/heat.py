@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from math import exp, expm1, log
 
@@ -26,3 +27,16 @@ def queries_per_day(queries: Mapping[date, int], now: datetime) -> float:
         if passed > 0:
             heat += count / passed * exp(-_DECAY * since_end) * -expm1(-_DECAY * passed)
     return heat
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedReads:
+    """How often engines reported reads of a table, and since which day they do."""
+
+    per_day: float  # as `queries_per_day` averages
+    since: date
+
+    def expected(self, prior: float, now: datetime) -> float:
+        """Return the reads per day with a prior one that fades as reports come: the average begins at it, not at 0."""
+        known = (now - datetime.combine(self.since, time(), UTC)) / timedelta(days=1)
+        return self.per_day + prior * exp(-_DECAY * max(0.0, known))

@@ -19,6 +19,7 @@ from icewright.core.runs import LastRun
 from icewright.core.sizes import SizeClass
 from icewright.core.steps import Kernel
 from icewright.core.table import PartitionFacts, TableFacts, TableMetadata, Thresholds
+from icewright.core.words import figure
 
 FINAL_GROWTH = 2.4  # least growth of a last merge: to the target, or in a partition that has settled
 _SETTLED_TABLE = timedelta(days=7)  # without a write, after which a table that is one partition has settled
@@ -209,8 +210,23 @@ def merge_value(
         horizon = min(lasts, _until_next(merge, partition, facts.metadata, knobs, now))
         if not is_whole_table(partition, facts.metadata):
             horizon = min(horizon, timedelta(hours=knobs[rewriting.HOT_MAX_HOURS]))
-    queries = knobs[rewriting.READS_PER_DAY] * (horizon / timedelta(days=1))
+    queries = reads_per_day(facts, knobs) * (horizon / timedelta(days=1))
     return queries * merge.saved * opening_gb_hours(knobs)
+
+
+def reads_per_day(facts: TableFacts, knobs: Knobs) -> float:
+    """Return the whole reads of the table a day: those that the policy says, else those reported, else a prior."""
+    asked = knobs[rewriting.READS_PER_DAY]
+    if not isinstance(asked, str):
+        return asked
+    return rewriting.PRIOR_READS if facts.queries is None else facts.queries
+
+
+def reported_reads(facts: TableFacts, knobs: Knobs) -> str:
+    """Return in words by how many reported reads a merge is valued; empty where it is by none."""
+    if facts.queries is None or knobs[rewriting.READS_PER_DAY] != "auto":
+        return ""
+    return f", at {figure(facts.queries)} reads a day as engines reported"
 
 
 def opening_gb_hours(knobs: Knobs) -> float:

@@ -172,8 +172,17 @@ MAX_CALL_SIZE = _integer(
     "compact.max_call_size_mb", 102_400, "bytes of the partitions of one call to Spark", unit="MB", maximum=10**9
 )
 
-READS_PER_DAY = _number_knob(
-    "value.reads_per_day", 3, "whole reads of a table a day by which the value of a merge is reckoned", maximum=10**6
+PRIOR_READS = 3  # whole reads of a table a day, where nobody says how many there are
+READS_PER_DAY: Knob[float | str] = _knob(
+    "value.reads_per_day",
+    ValueKind.NUMBER,
+    "auto",
+    "whole reads of a table a day by which the value of a merge is reckoned; auto: the queries that engines reported, "
+    f"{PRIOR_READS} where they reported none",
+    minimum=0,
+    maximum=10**6,
+    also="auto",
+    also_range=(0, 10**6),
 )
 PAYBACK = _number_knob(
     "value.payback_days", 30, "time within which a merge of settled files must pay", unit="days", maximum=3660

@@ -369,6 +369,7 @@ class TableFacts:
     deleted_rows: int  # that live delete files name
     holds: tuple[SnapshotHold, ...] = ()
     reads: Mapping[int, datetime] = field(default_factory=dict)  # by snapshot, its last read that engines reported
+    queries: float | None = None  # a day, as engines reported; None: nobody knows
     outside: tuple[str, ...] = ()  # folders outside the location and write paths in which live files lie
     sharing: tuple[TableRef, ...] = ()  # other tables whose location is this table's, lies in it or holds it
     branches: Mapping[str, TableFacts] = field(default_factory=dict)  # those that compaction is asked to rewrite

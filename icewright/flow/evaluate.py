@@ -19,6 +19,7 @@ from icewright.core.effective import Knobs
 from icewright.core.errors import MemoryBusy, MetadataUnreadable, StorageHangs, StoreUnavailable, TableNotFound
 from icewright.core.layering import Policy
 from icewright.core.policy import ENABLED, EVALUATE_TIMEOUT, Operation
+from icewright.core.rewriting import PRIOR_READS
 from icewright.core.table import TableFacts, TableMetadata, TableRef
 from icewright.core.verdicts import Evaluation, evaluate, thresholds
 from icewright.flow.breakers import (
@@ -46,16 +47,17 @@ RETRY_MISSING = timedelta(hours=1)  # after which a missing table is evaluated a
 CLAIM = timedelta(minutes=2)  # after which another process may evaluate what this one has not
 
 
-def with_pins(runtime: Runtime, facts: TableFacts) -> TableFacts:
-    """Return the facts with the snapshots that readers have pinned by now, and those that were read."""
-    pins = runtime.store.pins
-    return replace(facts, holds=pins.holds(facts.metadata), reads=pins.reads(facts.ref))
+def with_readers(runtime: Runtime, facts: TableFacts) -> TableFacts:
+    """Return the facts with the snapshots that readers have pinned by now, those that were read, and how often."""
+    pins, reported = runtime.store.pins, runtime.store.inbox.reported_reads(facts.ref)
+    queries = None if reported is None else reported.expected(PRIOR_READS, runtime.clock.now())
+    return replace(facts, holds=pins.holds(facts.metadata), reads=pins.reads(facts.ref), queries=queries)
 
 
 def measure(
     runtime: Runtime, policy: Policy, metadata: TableMetadata, measured: TableFacts | None = None
 ) -> tuple[TableFacts, Knobs]:
-    """Return the facts of a table, without pins, and its settings; facts that were `measured` before may do."""
+    """Return the facts of a table, without readers, and its settings; facts that were `measured` before may do."""
     knobs = policy.knobs_for(metadata.ref, metadata)
     sizes = thresholds(knobs, metadata.sort_order)
     if measured is not None and (measured.metadata, measured.thresholds) == (metadata, sizes):
@@ -79,7 +81,7 @@ def _evaluate(
     facts, knobs = measure(runtime, policy, metadata, measured)
     store = runtime.store
     with store.reading_together():
-        facts = with_pins(runtime, facts)
+        facts = with_readers(runtime, facts)
         registration = store.registrations.get(ref, metadata.table_uuid)
         sharing = tuple(store.tables.sharing(ref, metadata.location))
         history, pool = store.runs.history(ref, metadata.table_uuid), runtime.calibration(ref.catalog)

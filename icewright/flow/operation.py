@@ -59,7 +59,7 @@ from icewright.core.table import TableFacts, TableMetadata, TableRef
 from icewright.core.verdicts import verdict
 from icewright.core.words import count
 from icewright.flow.breakers import record_fault
-from icewright.flow.evaluate import measure, with_pins
+from icewright.flow.evaluate import measure, with_readers
 from icewright.flow.lease import Lease
 from icewright.flow.runtime import Runtime
 from icewright.ports import LedgerState, SnapshotPin, StepRequest, Unfinished
@@ -234,7 +234,7 @@ class OperationRunner:
         metadata = load(runtime, request)
         facts, knobs = measure(runtime, runtime.policy(), metadata)
         with runtime.store.reading_together():
-            facts = with_pins(runtime, facts)
+            facts = with_readers(runtime, facts)
             history = runtime.store.runs.history(request.ref, metadata.table_uuid)
             pool, manual = runtime.calibration(request.ref.catalog), request.manual
         self.facts_before = self.facts_before or facts

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from icewright.core.events.model import Message
+from icewright.core.heat import ReportedReads
 from icewright.core.table import TableRef
 
 
@@ -37,6 +38,9 @@ class EventInbox(Protocol):
 
         A template is as `core.filters` makes it. Of a day, the 100 filters that queries had most often are kept.
         """
+
+    def reported_reads(self, ref: TableRef) -> ReportedReads | None:
+        """Return how often scans read a table in a day, and since when; None if none did in 30 days."""
 
     def decay_query_rates(self, now: datetime) -> None:
         """Recompute the queries per day of tables that were read of late; call it about once an hour."""

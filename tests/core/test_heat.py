@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icewright.core.heat import queries_per_day
+from icewright.core.heat import ReportedReads, queries_per_day
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 TODAY = NOON.date()
@@ -23,6 +23,15 @@ def steady(rate: int, days: int) -> dict[date, int]:
 def test_a_steady_rate_is_found(days: int, share: float) -> None:
     """The average nears the rate, half of what is missing in each three days."""
     assert queries_per_day(steady(1000, days), NOON) == pytest.approx(1000 * share, rel=1e-3)
+
+
+@pytest.mark.parametrize("days", [1, 4, 40])
+@pytest.mark.parametrize("rate", [0, 3, 1000])
+def test_a_prior_fades_as_reports_come(rate: int, days: int) -> None:
+    """Of a table whose reads are as the prior says, nothing else is ever expected; of others soon what they are."""
+    reads = ReportedReads(queries_per_day(steady(2 * rate, days), NOON), TODAY - timedelta(days=days - 1))
+    share = 2 ** ((0.5 - days) / 3)
+    assert reads.expected(6, NOON) == pytest.approx(6 * share + 2 * rate * (1 - share), abs=0.01)
 
 
 def test_it_halves_in_three_days_without_queries() -> None:

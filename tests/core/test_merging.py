@@ -192,6 +192,28 @@ def test_what_does_not_pay_is_not_due() -> None:
     assert isinstance(verdict(Operation.COMPACT, facts(partition(files=10, mb=30)), free, {}, NOW), Due)
 
 
+@pytest.mark.parametrize(
+    ("queries", "settings", "due"),
+    [
+        (None, {}, False),  # three reads a day, a prior, spare half of what the merge must
+        (5.5, {}, False),
+        (8.5, {}, True),
+        (None, {"value.reads_per_day": 8.5}, True),
+        (5.5, {"value.reads_per_day": 8.5}, True),
+        (8.5, {"value.reads_per_day": 5.5}, False),  # whoever knows better than the reports says so
+    ],
+)
+def test_reported_reads_decide_what_pays(queries: float | None, settings: dict[str, object], due: bool) -> None:
+    """Queries that engines reported take the place of the prior, and verdicts say so; a number of a policy stands."""
+    table, chosen = facts(partition(files=10, mb=200), queries=queries), knobs({"value.payback_days": 15, **settings})
+    found = verdict(Operation.COMPACT, table, chosen, {}, NOW)
+    assert isinstance(found, Due) is due
+    told = found.why if isinstance(found, Due) else found.reason if isinstance(found, NotDue) else ""
+    by_reports = queries is not None and not settings
+    assert ("as engines reported" in told) is by_reports
+    assert (f"at {queries} reads a day" in told) is by_reports
+
+
 def _overwritten(share: int) -> TableMetadata:
     """A table of whose bytes writers have overwritten so many percent every hour for two days."""
     said = {"removed-files-size": str(share), "added-files-size": str(share), "total-files-size": "100"}

@@ -16,7 +16,7 @@ from icewright.core.effective import Knobs
 from icewright.core.layering import Policy
 from icewright.core.merging import opening_gb_hours
 from icewright.core.policy import MEGABYTE
-from icewright.core.rewriting import READS_PER_DAY
+from icewright.core.rewriting import PRIOR_READS
 from icewright.core.simulation.fleet import FLEETS, SCENARIOS, fleet
 from icewright.core.simulation.oracle import least_gb_hours
 from icewright.core.simulation.run import Slots, Span, simulate
@@ -27,7 +27,7 @@ from icewright.core.verdicts import thresholds
 
 BEGIN = datetime(2026, 1, 5, tzinfo=UTC)
 HOURS = 24 * 10
-OPEN = READS_PER_DAY.default / 24 * opening_gb_hours(Knobs())  # of a file, for an hour
+OPEN = PRIOR_READS / 24 * opening_gb_hours(Knobs())  # of a file, for an hour
 SIZES = thresholds(Knobs())
 DAYS = {"monthly-trickle": 15, "hourly-200mb": 15, "daily-stream": 2, "gdpr": 7, "streams": 1.5}
 FROM_ORACLE = 1.5  # times its cost, at most

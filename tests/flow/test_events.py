@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 import pytest
@@ -11,11 +11,14 @@ import pytest
 from icewright.core.errors import BadEvent, CatalogUnavailable
 from icewright.core.events.directory import CatalogEntry, Directory
 from icewright.core.events.model import Message, ScanReported, TableTouched
+from icewright.core.policy import Operation
+from icewright.core.rewriting import PRIOR_READS
+from icewright.core.steps import Due, why
 from icewright.flow.detect import detect
-from icewright.flow.evaluate import evaluate_due
+from icewright.flow.evaluate import evaluate_due, evaluate_now
 from icewright.flow.events import Taken, read_reports, take
 from icewright.ports import NewReports, Receipt
-from icewright.testing import NOW, REF
+from icewright.testing import NOW, REF, partition
 from tests.flow.bench import OLD, Bench
 
 DIRECTORY = Directory({"lake": CatalogEntry(("iceberg",), ("s3://lake/",)), "pond": CatalogEntry()})
@@ -82,6 +85,22 @@ def test_one_bad_message_spoils_all(quiet: Bench) -> None:
         )
     assert len(caught.value.faults) == 1
     assert evaluated(quiet) == []
+
+
+def test_reported_reads_are_what_merges_are_worth(quiet: Bench) -> None:
+    """An evaluation and a job alike; reports that have just begun do not say that hardly anybody reads."""
+    runtime, customers = quiet.runtime(), replace(REF, name="customers")
+    now = quiet.clock.now()
+    for ref, last in ((REF, now), (customers, now - timedelta(days=10))):
+        quiet.files.partitions[ref] = (partition(files=12, mb=180),)
+        take(runtime, DIRECTORY, [Message(ref.name, (ScanReported(ref.parts, last, 1, 1, 1, 1),))])
+    found = {ref: evaluate_now(runtime, ref) for ref in (REF, customers)}
+    assert found[REF].facts.queries == pytest.approx(PRIOR_READS, rel=0.1)
+    assert isinstance(found[REF].verdicts[Operation.COMPACT], Due)
+    assert "as engines reported" in why(found[customers].verdicts[Operation.COMPACT])
+    for ref in found:
+        quiet.run(Operation.COMPACT, ref=ref, manual=False)
+    assert quiet.asked == [("orders", Operation.COMPACT)]
 
 
 def test_what_is_not_ours_is_said(quiet: Bench) -> None:

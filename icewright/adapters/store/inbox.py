@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from icewright.adapters.store.database import Database, dialect_insert
 from icewright.adapters.store.schema import CATALOGS, RECEIVED, SCAN_FILTERS, SCANS, SNAPSHOT_READS, TABLES, Moment
-from icewright.adapters.store.statements import chunks, lock_rows, name_columns, namespace_of, of_table, ref_of
+from icewright.adapters.store.statements import NAMED, chunks, lock_rows, name_columns, namespace_of, of_table, ref_of
 from icewright.core.events.directory import holds
 from icewright.core.events.model import (
     CommitReported,
@@ -23,7 +23,7 @@ from icewright.core.events.model import (
     ScanReported,
     TableTouched,
 )
-from icewright.core.heat import REMEMBERED, queries_per_day
+from icewright.core.heat import REMEMBERED, ReportedReads, queries_per_day
 from icewright.core.paths import directory_key, key, split
 from icewright.core.readers import REMEMBERED as READS_REMEMBERED
 from icewright.core.table import TableRef
@@ -33,6 +33,8 @@ _NAME = [TABLES.c[name] for name in ("id", "catalog", "namespace", "name")]
 _PLACE = [*_NAME, *(TABLES.c[n] for n in ("location", "write_paths", "metadata_location", "evaluated_location"))]
 # everything after the last slash is cut off
 _METADATA_FOLDER = sa.func.rtrim(TABLES.c.metadata_location, sa.func.replace(TABLES.c.metadata_location, "/", ""))
+_FIRST_DAY = sa.select(sa.func.min(SCANS.c.day)).where(SCANS.c.table_id == TABLES.c.id).scalar_subquery()
+_REPORTED_READS = sa.select(TABLES.c.queries_per_day, _FIRST_DAY.label("since")).where(*NAMED)
 _CHUNK = 2000  # parameters of one statement
 _Value = TypeVar("_Value")
 _SCHEMES = ("s3", "s3a", "s3n")
@@ -186,6 +188,10 @@ class SqlInbox(EventInbox):
             for template, day, queries in connection.execute(query):
                 days.setdefault(template, {})[day] = queries
         return {template: queries_per_day(by_day, now) for template, by_day in days.items()}
+
+    def reported_reads(self, ref: TableRef) -> ReportedReads | None:
+        found = next(iter(self.db.rows(_REPORTED_READS, name_columns(ref))), None)
+        return ReportedReads(found.queries_per_day, found.since) if found and found.queries_per_day else None
 
     def decay_query_rates(self, now: datetime) -> None:
         with self.db.begin() as connection:

@@ -60,6 +60,7 @@ class Choice:
     hot: tuple[PartitionFacts, ...]  # left to their writers
     stuck: tuple[PartitionFacts, ...]  # whose previous rewrite had no effect
     unpaid: tuple[tuple[PartitionFacts, float, float], ...]  # with value and cost in GB-hours
+    reads: str  # by which merges are valued, as verdicts tell them
     revisit: datetime | None  # when the first partition settles that is still written to, or is spared by writers
 
     def by(self, *causes: Cause) -> tuple[PartitionRewrite, ...]:
@@ -136,7 +137,8 @@ def choose(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime)
                 changes.append(spared)
         else:
             due.append(rewrite)
-    return Choice(partitions, tuple(due), tuple(hot), tuple(stuck), tuple(unpaid), min(changes, default=None))
+    told, revisit = merging.reported_reads(facts, knobs), min(changes, default=None)
+    return Choice(partitions, tuple(due), tuple(hot), tuple(stuck), tuple(unpaid), told, revisit)
 
 
 def _may_be_due(partition: PartitionFacts, knobs: Knobs) -> bool:
@@ -311,9 +313,8 @@ def _reasons(facts: TableFacts, choice: Choice) -> list[str]:
         size = sum(rewrite.bytes for rewrite in by_size) / files / MEGABYTE
         targets = sorted({facts.thresholds.of(r.partition.data_bytes).target_bytes for r in by_size})
         target = " to ".join(f"{t / MEGABYTE:g}" for t in dict.fromkeys((targets[0], targets[-1])))
-        reasons.append(
-            f"{files} files of {size:.3g} MB on average in {count(len(by_size), 'partition')}, target {target} MB"
-        )
+        merged = f"{files} files of {size:.3g} MB on average in {count(len(by_size), 'partition')}"
+        reasons.append(f"{merged}, target {target} MB{choice.reads}")
         if hot := sum(rewrite.hot for rewrite in by_size):
             reasons.append(
                 f"{count(hot, 'hot partition')} among them: their writers only append, and do not conflict with it"
@@ -339,9 +340,9 @@ def _left_out(facts: TableFacts, choice: Choice) -> list[str]:
     reasons = (("hot, left to the writer", choice.hot), ("previous rewrite had no effect", choice.stuck))
     texts = [f"{reason}: {_named(facts, partitions)}" for reason, partitions in reasons if partitions]
     if choice.unpaid:
-        value, cost = sum(v for _, v, _ in choice.unpaid), sum(c for _, _, c in choice.unpaid)
-        named = _named(facts, [partition for partition, _, _ in choice.unpaid])
-        texts.append(f"does not pay yet, {decimal(value)} GB-hours of reads for {decimal(cost)} of work: {named}")
+        partitions, values, costs = zip(*choice.unpaid, strict=True)
+        balance = f"{decimal(sum(values))} GB-hours of reads for {decimal(sum(costs))} of work"
+        texts.append(f"does not pay yet{choice.reads}, {balance}: {_named(facts, partitions)}")
     return texts
 
 

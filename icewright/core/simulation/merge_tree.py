@@ -28,12 +28,12 @@ from icewright.core.cost import REWRITES, spark_gb_hours
 from icewright.core.effective import Knobs
 from icewright.core.merging import opening_gb_hours
 from icewright.core.policy import MEGABYTE
-from icewright.core.rewriting import READS_PER_DAY
+from icewright.core.rewriting import PRIOR_READS
 
 _SECOND = spark_gb_hours(1)
 CALL = _SECOND * min(speed.call for speed in REWRITES.values())
 FILE = _SECOND * min(speed.file for speed in REWRITES.values())
-OPEN = READS_PER_DAY.default / 86_400 * opening_gb_hours(Knobs())  # of a file, for each second
+OPEN = PRIOR_READS / 86_400 * opening_gb_hours(Knobs())  # of a file, for each second
 BYTE = _SECOND / MEGABYTE / max(speed.mb_per_second for speed in REWRITES.values())
 _PAIR = 20  # sums that take as long as what is done once for each span
 

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from icewright.core.effective import Knobs
 from icewright.core.merging import opening_gb_hours
-from icewright.core.rewriting import READS_PER_DAY
+from icewright.core.rewriting import PRIOR_READS
 from icewright.core.simulation.table import FilesDeleted, SimulatedTable
 
 _SECONDS_PER_DAY = 86_400
@@ -35,7 +35,7 @@ class Result:
     """The measurements of one policy over one fleet."""
 
     gb_hours: float  # of the work
-    total_gb_hours: float  # of the work and of the readers, who read each table `value.reads_per_day` times a day
+    total_gb_hours: float  # of the work and of the readers, who read each table `PRIOR_READS` times a day
     average_files: float
     final_files: int
     average_health: float | None
@@ -106,7 +106,7 @@ class Meter:
     def result(self) -> Result:
         """Return the sums over the whole simulation."""
         seconds = max(1e-9, (self._now - self._begin).total_seconds())
-        work, opened = sum(self.gb_hours.values()), READS_PER_DAY.default / _SECONDS_PER_DAY * self._file_seconds
+        work, opened = sum(self.gb_hours.values()), PRIOR_READS / _SECONDS_PER_DAY * self._file_seconds
         known = [s.health for s in self.series if s.health is not None]
         return Result(
             gb_hours=work,

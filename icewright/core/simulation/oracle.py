@@ -123,7 +123,7 @@ class _Moment:
 def least_gb_hours(sources: Sequence[Source], span: Span, *, most_sums: int = 40_000_000) -> float:
     """Return a lower bound of the GB-hours of work and readers over a fleet.
 
-    Each table is read `value.reads_per_day` times a day. What was written before the begin is there as a night of cron
+    Each table is read `PRIOR_READS` times a day. What was written before the begin is there as a night of cron
     has left it, as in `simulate`. `most_sums` bounds the search of trees over all tables: fewer make the bound lower.
     """
     world = World(sources, span.begin, span.end, night)

@@ -9,6 +9,7 @@ import pytest
 
 from icewright.core.effective import Knobs
 from icewright.core.events.model import Event, Message, MetadataChanged, ScanReported, TableTouched
+from icewright.core.heat import ReportedReads
 from icewright.core.table import TableRef
 from icewright.core.verdicts import evaluate
 from icewright.ports import Pointer, Receipt, Store
@@ -238,10 +239,13 @@ class EventInboxTests(StoreSuite):
         push(store, scan(), now=NOW, message_id="2")
         assert 10 < first < queries_per_day(store) < 15
         assert queries_per_day(store, OTHER) == 0
+        assert store.inbox.reported_reads(REF) == ReportedReads(queries_per_day(store), NOW.date())
+        assert store.inbox.reported_reads(OTHER) is None
         store.inbox.decay_query_rates(NOW + 3 * DAY)
         assert first / 2.5 < queries_per_day(store) < first / 1.5
         store.inbox.decay_query_rates(NOW + 60 * DAY)
         assert queries_per_day(store) == 0
+        assert store.inbox.reported_reads(REF) is None, "nobody has reported a read for so long: nobody knows"
 
     def test_filters_of_scans_are_counted_by_day(self, store: Store) -> None:
         """The newest count most, scans without a filter none, and other tables have their own; a month forgets them."""
