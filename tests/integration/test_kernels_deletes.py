@@ -166,13 +166,13 @@ def test_rows_without_ids(bench: Bench, new_name: Name) -> None:
 
 KEYED = (
     "id int, d double, f float, dec decimal(10, 2), bin binary, s string, dt date, b boolean, big decimal(38, 10), "
-    "part string"
+    "n struct<k: int, m: struct<x: int>>, part string"
 )
 KEYED_ROWS = (
-    "1, -0.0D, 1.0F, 1.25, x'00', 'a', date'2020-01-01', true, 1.5",
-    "2, 0.0D, float('nan'), -1.25, x'', '', NULL, false, -1.5",
-    "3, double('nan'), NULL, NULL, NULL, NULL, date'0001-01-01', NULL, NULL",
-    "NULL, NULL, -0.0F, 0.00, x'ff', 'é', NULL, NULL, 0",
+    "1, -0.0D, 1.0F, 1.25, x'00', 'a', date'2020-01-01', true, 1.5, named_struct('k', 1, 'm', NULL)",
+    "2, 0.0D, float('nan'), -1.25, x'', '', NULL, false, -1.5, named_struct('k', NULL, 'm', named_struct('x', NULL))",
+    "3, double('nan'), NULL, NULL, NULL, NULL, date'0001-01-01', NULL, NULL, NULL",
+    "NULL, NULL, -0.0F, 0.00, x'ff', 'é', NULL, NULL, 0, named_struct('k', NULL, 'm', named_struct('x', 2))",
 )
 # By partition: the keys that are deleted there, and how many of the rows that leaves.
 KEYS: Mapping[str, tuple[Mapping[str, list[Any]], int]] = {
@@ -187,6 +187,9 @@ KEYS: Mapping[str, tuple[Mapping[str, list[Any]], int]] = {
     "text": ({"s": ["", "é", "b"]}, 2),
     "date": ({"dt": [date(1, 1, 1), None]}, 1),
     "boolean": ({"b": [None, True]}, 1),
+    "null struct": ({"n.k": [None]}, 3),
+    "null in a struct": ({"n.k": [{"k": None}]}, 2),
+    "null struct in a struct": ({"n.m.x": [{"m": None}, {"m": {"x": 2}}]}, 2),
     "two columns": ({"id": [1, 2, 3], "s": ["a", "x", None]}, 2),
 }
 

@@ -183,12 +183,18 @@ def _projected(top: Field, path: Sequence[str], leaf: Field) -> Field:
 
 
 def key_frame(columns: Sequence[pa.Array], key_columns: Sequence[KeyColumn]) -> pl.DataFrame:
-    """Return the key columns as values that are equal exactly where Iceberg's rules call them equal."""
-    # struct_field: a field is null where its struct is
-    inside = [reduce(pc.struct_field, path, column) for column, (_, path, _) in zip(columns, key_columns, strict=True)]
-    arrays = [_comparable(array) for array in inside]
-    names = [str(leaf["id"]) for _, _, leaf in key_columns]
-    return pl.DataFrame(pl.from_arrow(pa.Table.from_arrays(arrays, names)))
+    """Return the key columns as values that are equal exactly where Iceberg's Java reader calls them equal.
+
+    It compares structs: one that is null is not one whose key field is null. So each struct around a key is a column.
+    """
+    arrays: dict[str, pa.Array] = {}
+    for array, (top, path, leaf) in zip(columns, key_columns, strict=True):
+        inside, name = array, str(top["id"])
+        for step in path:
+            arrays[f"{name} is null"] = pc.is_null(inside)
+            inside, name = pc.struct_field(inside, step), f"{name}.{step}"  # null where its struct is
+        arrays[str(leaf["id"])] = _comparable(inside)
+    return pl.DataFrame(pl.from_arrow(pa.table(arrays)))
 
 
 def _comparable(array: pa.Array) -> pa.Array:
