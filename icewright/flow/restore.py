@@ -48,7 +48,8 @@ class RestoreResult:
         verb, tagged = ("would return", "would get") if self.dry_run else ("returned", "has")
         rows, leaving = _rows(plan), len(plan.leaving)
         left = f"{count(leaving, 'commit')} {'leaves' if leaving == 1 else 'leave'}"
-        back = f", {len(plan.returning)} come back" if plan.returning else ""
+        returning = len(plan.returning)
+        back = f", {returning} {'comes' if returning == 1 else 'come'} back" if returning else ""
         return f"{verb} to {target}: {left} main{back}{rows}; the state before {tagged} tag {plan.tag.name}"
 
 

@@ -390,6 +390,20 @@ def test_sizes(given_bytes: float | None, said: str) -> None:
     assert formats.size(given_bytes) == said
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("no reason, and more", "No reason, and more."),
+        ("lake.a: no such table", "lake.a: no such table."),
+        ("lake.* matches nothing", "lake.* matches nothing."),
+        ("s3://a is full.", "s3://a is full."),
+    ],
+)
+def test_sentences(text: str, said: str) -> None:
+    """With a capital, unless they begin with a name."""
+    assert formats.sentence(text) == said
+
+
 def test_numbers_and_times() -> None:
     """With as many digits as are worth reading, and the whole of it at hand."""
     assert formats.number(1234567) == "1\u202f234\u202f567"

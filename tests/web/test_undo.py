@@ -176,12 +176,16 @@ def test_the_page_asks_before_it_undoes(workspace: Workspace, client: TestClient
 def test_the_page_asks_before_it_deletes(workspace: Workspace, client: TestClient) -> None:
     """It shows the files and their size first; only the button of that page starts the run, of all that was chosen."""
     ref, runtime = TableRef.parse(TABLE), workspace.app.runtime
-    rule = {"set": {**KNOBS_OF[EXPIRE], "deletion.delay_hours": 24}}
-    assert client.put(f"{API}/policies/{TABLE}", json=rule).status_code in (200, 201)
     workspace.detect()
     evaluate_and_record(runtime, ref, runtime.clock.now())
     csrf = token_of(client, table_url(ref))
-    form = {"csrf": csrf, "table": TABLE, "operation": ["compact", EXPIRE], "how": "run", "key": "k"}
+    form = {"csrf": csrf, "table": TABLE, "operation": ["expire_rows"], "how": "run", "key": "k"}
+    nothing = client.post("/do/run", data=form, headers=BROWSER).text
+    assert ("Nothing to run" in nothing, "deletes from" in nothing, "/do/run" in nothing) == (True, False, False)
+    rule = {"set": {**KNOBS_OF[EXPIRE], "deletion.delay_hours": 24}}
+    assert client.put(f"{API}/policies/{TABLE}", json=rule).status_code in (200, 201)
+    evaluate_and_record(runtime, ref, runtime.clock.now())
+    form |= {"operation": ["compact", EXPIRE]}
     asks = client.post("/do/run", data=form, headers=BROWSER)
     assert asks.status_code == 200
     assert "Run now?" in asks.text

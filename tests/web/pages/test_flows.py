@@ -168,6 +168,18 @@ def test_tables_follow_what_happens(site: Site, desk: Opener) -> None:
         site.store.tables.pause(EVENTS, None)
 
 
+def test_a_form_that_came_later_is_sent_once(site: Site, desk: Opener) -> None:
+    """A part that follows has brought it; its button rests while the service is slow to answer."""
+    page = desk(site.local).page
+    page.goto(table_url(EVENTS))
+    expect(page.locator("[data-live-state]")).to_have_text("live")
+    page.evaluate("addEventListener('submit', (event) => event.preventDefault())")  # the answer takes for ever
+    site.store.tables.pause(EVENTS, "waiting for bob")
+    page.get_by_role("button", name="Resume").click()
+    expect(page.get_by_role("button", name="Resume")).to_be_disabled()
+    site.store.tables.pause(EVENTS, None)
+
+
 def test_many_tables_by_keyboard(site: Site, desk: Opener) -> None:
     """Two tables are selected with the space bar, then paused, resumed and run, each after a page that counts them."""
     window = desk(site.local)

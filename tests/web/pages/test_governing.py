@@ -164,7 +164,8 @@ def test_a_token_is_shown_once(site: Site, desk: Opener) -> None:
     other = desk(site.closed).page
     log_in(other, text, "/tables")
     expect(other.locator("tbody tr")).to_have_count(3)
-    page.get_by_role("button", name="Revoke the token nightly reports").click()
+    page.get_by_label("Revoke the token nightly reports").click()
+    page.get_by_role("button", name="Revoke it").click()
     expect(page.get_by_role("status")).to_contain_text("is revoked")
     other.goto("/tables")
     expect(other.locator("h1")).to_have_text("Log in")

@@ -84,7 +84,7 @@ def undo(submission: Annotated[Submission, submitted(Action.JOBS_UNDO)]) -> Resp
     try:
         undone = api.jobs.undo(job.job_id, models.UndoRequest(dry_run=not confirmed), submission.caller)
     except (TerminalError, CommitConflict) as error:
-        return redirect(back, f"{error}.", "bad")
+        return redirect(back, sentence(str(error)), "bad")
     if undone.dry_run and not undone.already:
         crumbs = [Crumb("Jobs", "/jobs"), Crumb(undone.table, table_url(undone.table)), Crumb("Job", back)]
         return render_page(submission.caller, "undo.html", undone=undone, crumbs=crumbs)
@@ -293,7 +293,7 @@ def _table(submission: Submission) -> str:
 def _redirect_or_raise(error: Problem | TerminalError | CommitConflict, back: str) -> Response:
     """Show an error on the page that the form came from, unless it is a problem for which there is no way back."""
     if not isinstance(error, Problem):
-        return redirect(back, f"{error}.", "bad")
+        return redirect(back, sentence(str(error)), "bad")
     if error.status not in _BACK:
         raise error
     return redirect(back, sentence(error.detail), "bad")

@@ -21,12 +21,18 @@ TONES: Mapping[str, str] = {
     **dict.fromkeys(("unreadable", "blocked", "failed", "interrupted", "critical", "refused", "Failed"), "bad"),
     **dict.fromkeys(("busy", "running", "queued", "new", "info", "found"), "live"),
 }  # all others are neutral
-_WORDS = {"not_due": "not due", "Not_Yet_Run": "not run yet"}
+_WORDS = {
+    "not_due": "not due",
+    "Not_Yet_Run": "not run yet",
+    "gb_hours": "GB-hours",
+    "gb_hours_predicted": "predicted GB-hours",
+}
 
 
 def sentence(text: str) -> str:
-    """Return a text with a capital and a full stop."""
-    return f"{text[:1].upper()}{text[1:]}."
+    """Return a text with a capital and a full stop; a name with signs in it, such as a table's, stays as it is."""
+    first = text.partition(" ")[0]
+    return f"{text[:1].upper() if first.strip(',').isalpha() else text[:1]}{text[1:].rstrip('.')}."
 
 
 def tone(word: str) -> str:

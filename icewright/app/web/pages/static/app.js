@@ -101,11 +101,10 @@ for (const search of document.querySelectorAll("[data-filter]")) {
   });
 }
 
-for (const form of document.querySelectorAll("form[data-once]")) {
-  form.addEventListener("submit", () => setTimeout(() => {
-    for (const button of form.querySelectorAll("button")) button.disabled = true;
-  }));
-}
+// A form is sent once. The document listens: what a part that follows has replaced has no listener of its own.
+addEventListener("submit", ({ target }) => setTimeout(() => {
+  if (target.matches("form[data-once]")) for (const button of target.querySelectorAll("button")) button.disabled = true;
+}));
 addEventListener("pageshow", (event) => {
   if (event.persisted) for (const button of document.querySelectorAll("form[data-once] button")) button.disabled = false;
 });
