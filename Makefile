@@ -24,8 +24,8 @@ test: test-covered test-others ## all tests but the nightly ones, and the branch
 test-covered: install
 	$(BIN)/pytest $(COVERING) --cov
 
-test-others: install
-	$(BIN)/pytest $(COVERING:%=--ignore=%)
+test-others: install # a third process has the time that two wait for servers and JVMs
+	$(BIN)/pytest --numprocesses=3 $(COVERING:%=--ignore=%)
 
 test-fast: install ## the tests that need neither Spark nor a server
 	$(BIN)/pytest --numprocesses=3 -m "not spark and not external"

@@ -35,6 +35,15 @@ ROOT = Path(__file__).parent.parent
 FAST = "not spark and not external"  # what `make test-fast` runs
 WHOLE_FOLDERS = (ROOT / "tests" / "cases", ROOT / "tests" / "web" / "pages")  # whose tests are all external
 MARKED_WHOLE = re.compile(r"^pytestmark = (?:\[[^]]*)?pytest\.mark\.(?:spark|external)\b", re.MULTILINE)
+SERVERS = re.compile(r"\b(?:nessie|metastore|rest_fixture|glue_address)\b[:\"]")  # fixtures, each a server
+GROUPS = {
+    "tests/chaos/": "kills",
+    "tests/faults/": "kills",
+    "tests/contracts/": "servers",
+    "tests/vacuum/": "servers",
+    "tests/web/pages/": "pages",
+}
+FIRST = ("spark", "kills", "servers", "pages", "tests/integration/", "")
 settings.register_profile("long", max_examples=300, deadline=None)  # pytest --hypothesis-profile=long
 # A change is judged by the same examples each time, however busy the machine is; each night tries others.
 settings.register_profile("push", deadline=None, derandomize=not NIGHTLY, print_blob=True)
@@ -52,19 +61,26 @@ def pytest_configure(config: pytest.Config) -> None:
         settings.load_profile("fast")
 
 
-class OneSpark(LoadScopeScheduling):  # type: ignore[misc] # xdist has no types
-    """Gives one worker every file that needs the session's Spark, so that there is one, and the others file by file.
+class Groups(LoadScopeScheduling):  # type: ignore[misc] # xdist has no types
+    """Gives each group of tests, which share what takes long to start, to one worker, and other tests file by file.
 
-    Groups of many tests begin first. Kills take minutes, so they are one group, and do not begin last. A file whose
-    tests start a Spark of their own goes where the servers that it needs may run already.
+    The groups take minutes each and begin first, Spark's before all. After them come the other integration tests, whose
+    files may take a minute, and then files of many tests before those of few.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        if file.startswith(("tests/chaos/", "tests/faults/")):
-            return "kills"
         text = (ROOT / file).read_text(encoding="utf-8")
-        return "spark" if "mark.spark" in text and "own_spark" not in text else file
+        if "mark.spark" in text and "own_spark" not in text:
+            return "spark"
+        if SERVERS.search(text):
+            return "servers"
+        return next((group for folder, group in GROUPS.items() if file.startswith(folder)), file)
+
+    def _assign_work_unit(self, node: Any) -> None:
+        first = next(scope for start in FIRST for scope in self.workqueue if scope.startswith(start))
+        self.workqueue.move_to_end(first, last=False)
+        super()._assign_work_unit(node)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -88,9 +104,9 @@ def pytest_collection() -> Iterator[None]:
 
 
 @pytest.hookimpl(optionalhook=True)  # `make mutants` runs without xdist
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneSpark:
-    """Schedule tests over the workers; the largest group, which is Spark's, begins first."""
-    return OneSpark(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Groups:
+    """Schedule tests over the workers by their groups."""
+    return Groups(config, log)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
