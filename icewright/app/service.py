@@ -5,10 +5,9 @@ from __future__ import annotations
 import gc
 import re
 import signal
-import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from datetime import timedelta
@@ -273,34 +272,3 @@ def running(app: Application, *, kind: str, slots: int, grace: timedelta) -> Ite
         yield service
     finally:
         service.stop(grace)
-
-
-@contextmanager
-def stop_requests() -> Iterator[Callable[[], None]]:
-    """Yield a function that waits for SIGTERM or SIGINT; a second one ends the process at once, as if it were killed.
-
-    The kernel may deliver a signal to a thread that is being started, and nothing then interrupts a lock that the main
-    thread waits for (signal(7), curio#118). A byte in a socket reaches it whichever thread has the signal.
-    """
-    stopping = {signal.SIGTERM, signal.SIGINT}
-    receiver, sender = socket.socketpair()
-    sender.setblocking(False)
-
-    def request_stop(number: int, _frame: object) -> None:
-        signal.signal(number, signal.SIG_DFL)
-
-    def wait() -> None:
-        while receiver.recv(1)[0] not in stopping:
-            pass
-
-    previous = {number: signal.signal(number, request_stop) for number in stopping}
-    former = signal.set_wakeup_fd(sender.fileno())
-    try:
-        yield wait
-    finally:
-        signal.set_wakeup_fd(former)
-        receiver.close()
-        sender.close()
-        for number, handler in previous.items():
-            if signal.getsignal(number) is request_stop:
-                signal.signal(number, handler)

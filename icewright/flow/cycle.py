@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 
 from icewright.core.plan import Deferred, MaintenancePlan, PlannedJob
@@ -17,6 +17,7 @@ from icewright.flow.operation import Request
 from icewright.flow.queue import plan_now
 from icewright.flow.runtime import Runtime
 from icewright.flow.vacuum import vacuum_due
+from icewright.ports.work import WorkerThreads
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ def _run_plans(
     futures: list[Future[JobResult]] = []
     running: dict[Future[JobResult], PlannedJob] = {}
     attempted: set[tuple[TableRef, Operation]] = set()
-    with ThreadPoolExecutor(runtime.limits.per_worker) as pool:
+    with WorkerThreads(runtime.limits.per_worker) as pool:
         while plan.jobs or running:
             for job in plan.jobs:
                 request = Request(job.ref, job.operations, job.table_uuid, dry_run=dry_run)

@@ -63,6 +63,8 @@ def execute(runtime: Runtime, request: Request) -> JobResult:
     def no_job(state: JobState, reason: str) -> JobResult:
         return JobResult(request.ref, None, state, (), request.dry_run, reason)
 
+    if runtime.stopping():
+        return no_job(JobState.SKIPPED, "the process stops")
     if (unavailable := _unavailable(runtime, request)) is not None:
         return no_job(JobState.SKIPPED, unavailable)
     try:

@@ -164,10 +164,14 @@ def progress() -> None:
 
 
 class WorkerThreads(ThreadPoolExecutor):
-    """A pool of threads that belong to the work of the thread that makes the pool."""
+    """A pool of threads that belong to the work of the thread that makes the pool; an error ends what has not begun."""
 
     def __init__(self, max_workers: int, thread_name_prefix: str = "") -> None:
         super().__init__(max_workers, thread_name_prefix, initializer=_attach_to, initargs=(_current.work,))
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Wait for the threads, without what they have not begun when the block raised an error."""
+        self.shutdown(cancel_futures=kind is not None)
 
 
 def _attach_to(work: SupervisedWork | None) -> None:

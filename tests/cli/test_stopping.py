@@ -15,21 +15,35 @@ from tests.cli.workspace import Workspace
 
 GRACE = timedelta(minutes=1)
 pytestmark = pytest.mark.external  # makes a lakehouse, a store or a process for each test
-SIGNAL_OF_ANOTHER_THREAD = """
-import signal, threading, time
-from icewright.app.service import stop_requests
+SIGNALLED = """
+import signal, sys, threading, time
+from icewright.app.interrupts import interruptible, stop_requests
 
+number, here = signal.Signals[sys.argv[1]], sys.argv[2] == "main"
 main = threading.main_thread()
 
 def deliver():
     while True:
         time.sleep(0.1)
         if open(f"/proc/self/task/{main.native_id}/stat").read().rpartition(")")[2].split()[0] == "S":
-            signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+            signal.pthread_kill(main.ident if here else threading.get_ident(), number)
+            return
 
-with stop_requests() as wait_for_stop:
+def waits():
+    signal.siginterrupt(number, False)  # as Polars does
     threading.Thread(target=deliver, daemon=True).start()
-    wait_for_stop()
+
+if sys.argv[3] == "service":
+    with stop_requests() as wait_for_stop:
+        waits()
+        wait_for_stop()
+else:
+    with interruptible(lambda: None):
+        try:
+            waits()
+            threading.Event().wait()
+        except KeyboardInterrupt:
+            print("interrupted")
 """
 
 
@@ -58,7 +72,19 @@ def test_a_service_that_waits_for_its_jobs_is_alive(
         assert app.runtime.store.processes.list() == []
 
 
-def test_a_request_to_stop_that_the_kernel_delivers_to_another_thread_ends_the_wait() -> None:
-    """A signal of a process goes to any of its threads, and interrupts none but that one."""
-    done = subprocess.run([sys.executable, "-c", SIGNAL_OF_ANOTHER_THREAD], timeout=60, check=False)
-    assert done.returncode in {0, -15}  # the second one ends the process at once
+@pytest.mark.parametrize(
+    ("name", "thread", "program", "code"),
+    [
+        ("SIGTERM", "another", "service", 0),
+        ("SIGINT", "another", "command", 130),
+        ("SIGINT", "main", "command", 130),
+        ("SIGTERM", "another", "command", -15),
+    ],
+)
+def test_a_signal_ends_the_wait_whichever_thread_has_it(name: str, thread: str, program: str, code: int) -> None:
+    """A signal of a process goes to any of its threads, and interrupts none but that one, or not even that one."""
+    done = subprocess.run(
+        [sys.executable, "-c", SIGNALLED, name, thread, program], timeout=60, check=False, capture_output=True
+    )
+    assert (done.returncode, done.stderr) == (code, b"")
+    assert (b"interrupted" in done.stdout) == (program == "command")

@@ -3,6 +3,7 @@
 HUNG_READS names work and a part of a path, such as `job /ops/metrics/,evaluation /ops/unread/`; a blank name of work
 stands for every thread. Such a read opens a FIFO instead, which blocks until somebody writes to it; where there is no
 FIFO nothing hangs. `http` alone stands for the event loop of the web server, which hangs at the next connection.
+An interrupted command waits STOP_SECONDS for what hangs.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 from pathlib import Path
 
 from icewright.adapters.files.local import LocalStorage
+from icewright.app import interrupts
 from icewright.app.cli import main
 from icewright.app.web import running
 from icewright.app.web.middlewares import network_of
@@ -37,5 +39,6 @@ def _hanging_read(self: LocalStorage, path: str, limit: SizeLimit | None = None)
 
 
 LocalStorage.read = _hanging_read  # type: ignore[method-assign]
+interrupts.STOP_SECONDS = float(os.environ.get("STOP_SECONDS", "10"))
 running.network_of = _hanging_connection  # type: ignore[attr-defined]
 main()

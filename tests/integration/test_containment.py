@@ -275,6 +275,47 @@ def test_a_read_that_hangs_in_a_job_is_ended_by_hand(workspace: Workspace, end: 
     assert '"event": "threads_left", "hanging": ["job ' in (workspace.home / "log").read_text(encoding="utf-8")
 
 
+def has_taken_sigint(pid: int) -> bool:
+    """Whether the command ends: the next such signal is not caught any more."""
+    caught = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").partition("SigCgt:")[2].split()[0]
+    return not int(caught, 16) & 1 << signal.SIGINT - 1
+
+
+@pytest.mark.cases(115)
+@pytest.mark.parametrize("hangs", [True, False])
+def test_a_cycle_that_is_interrupted(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, *, hangs: bool) -> None:
+    """It ends its job, begins no other, and does not wait for a read that hangs; the next cycle does the work."""
+    monkeypatch.setenv("STOP_SECONDS", "0.1" if hangs else "60")
+    workspace.make(TABLES[0], partial(metrics, name="ops.next", commits=20, rows_per_file=2))
+    hung_mount(workspace, "execute.timeout_seconds: 600")
+    workspace.path.write_text(f"{workspace.path.read_text('utf-8')}limits: {{per_worker: 1}}\n", "utf-8")
+    cycle, store = started(workspace, "job /ops/", "cycle"), workspace.store()
+
+    def reading() -> int | None:
+        with suppress(OSError):  # nobody reads yet
+            return os.open(workspace.home / "fifo", os.O_WRONLY | os.O_NONBLOCK)
+        return None
+
+    read = until(reading)
+    cycle.send_signal(signal.SIGINT)
+    if not hangs:
+        until(partial(has_taken_sigint, cycle.pid))
+        (workspace.home / "fifo").unlink()
+        os.close(read)
+    assert cycle.wait(30) == 130
+    if hangs:
+        (workspace.home / "fifo").unlink()
+        os.close(read)
+    assert (workspace.home / "log").read_text().splitlines()[-1].startswith("interrupted: ")
+    (job,) = store.jobs.list()
+    if not hangs:
+        assert job.state is JobState.CANCELLED
+        assert "the process that runs it stops" in job.summary
+    assert workspace("cycle").code == 0
+    assert succeeded(store)
+    store.engine.dispose()
+
+
 @pytest.mark.cases(115)
 def test_a_web_server_that_hangs_keeps_no_service_from_ending(workspace: Workspace) -> None:
     """It gets the ten seconds of every open request, and the log says what is left."""

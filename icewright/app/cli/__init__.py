@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from functools import cache
+from functools import cache, partial
 
 import typer
 
@@ -21,16 +21,24 @@ from icewright.app.cli import (
     simulating,
 )
 from icewright.app.cli.base import app, collect_seldom
+from icewright.app.interrupts import INTERRUPTED, interruptible
 from icewright.core.errors import ConfigError, IcewrightError, UsageError
 
 # Building the parameters of all commands takes as long as a short command; a process builds them once.
 _command = cache(typer.main.get_command)
-_INTERRUPTED = 130  # Typer's exit code for Ctrl-C, about which it prints nothing
+_tell_interrupted = partial(
+    output.error, "interrupted: `icewright history` lists what had begun; the next command settles it"
+)
 
 
 def main() -> None:
     """Run the command line; an error of Icewright becomes one message and an exit code."""
     collect_seldom()
+    with interruptible(_tell_interrupted):
+        _run()
+
+
+def _run() -> None:
     try:
         _command(app)(standalone_mode=True)
     except ConfigError as error:
@@ -41,6 +49,6 @@ def main() -> None:
         output.error(error)
         sys.exit(2 if isinstance(error, UsageError) else 1)
     except SystemExit as ended:
-        if ended.code == _INTERRUPTED:
-            output.error("interrupted: `icewright history` lists what had begun; the next command settles it")
+        if ended.code == INTERRUPTED:
+            _tell_interrupted()
         raise

@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +19,7 @@ import typer
 from typer.core import TyperGroup
 
 from icewright import __version__
+from icewright.app.interrupts import requested
 from icewright.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -220,7 +221,7 @@ def open_application(kind: str = "manual", *, without_catalogs: bool = False, **
         if gc.get_threshold()[0] == _SELDOM:
             gc.freeze()  # what is loaded stays, and no collection looks at it again
             gc.set_threshold(*_COLLECTION)
-        yield opened
+        yield replace(opened, runtime=replace(opened.runtime, stopping=requested.is_set))
 
 
 def reconcile(app: Application) -> None:

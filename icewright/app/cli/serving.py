@@ -18,6 +18,7 @@ import typer
 
 from icewright.app import output
 from icewright.app.cli.base import OPTIONS, Json, app, configuration, db_app, open_application
+from icewright.app.interrupts import STOP_SECONDS, stop_requests
 from icewright.core.errors import IcewrightError, StoreUnavailable, UsageError, requires_extra
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 GRACE_SECONDS = 300  # for running jobs, once the process was asked to stop
 STORE_SECONDS, STORE_RETRY_SECONDS = 60, 2  # how long a start waits for its database, and between two tries
 MAX_FILES = 65_536  # open at the same time, connections too
-STOP_SECONDS = 10  # for all else: ending cancelled jobs, closing requests, pools, catalogs and the store
 Slots = Annotated[
     int | None, typer.Option("--slots", metavar="N", min=1, help="Jobs at the same time; default: limits.per_worker.")
 ]
@@ -107,7 +107,7 @@ def _run(
     kind: str, slots: int | None, grace_seconds: int, *, no_worker: bool = False, probe_port: int | None = None
 ) -> None:
     from icewright.app import logs
-    from icewright.app.service import running, stop_requests
+    from icewright.app.service import running
 
     _raise_file_limit()
     log = logs.listener()  # a service writes a log, on a terminal too

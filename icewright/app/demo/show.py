@@ -22,8 +22,9 @@ from icewright.app.demo.proof import Fingerprint, fingerprint, fingerprints, rem
 from icewright.app.demo.tables import METRICS_BRANCH, METRICS_TAG, TABLES, products, sessions
 from icewright.app.documents import cycle_document
 from icewright.app.environment import has_display
+from icewright.app.interrupts import stop_requests
 from icewright.app.output import Column, escape
-from icewright.app.service import running, stop_requests
+from icewright.app.service import running
 from icewright.app.web.app_state import ServiceStatus
 from icewright.app.web.application import Settings, create_app
 from icewright.app.web.running import serving
