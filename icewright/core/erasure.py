@@ -71,6 +71,7 @@ class RowSearchReport:
     metadata_location: str
     predicate: str
     columns: Mapping[str, int]  # field ids of the columns that the predicate names
+    earlier_columns: tuple[Mapping[str, int], ...]  # the same where dropped columns had these names
     roots: tuple[str, ...]  # folders that were listed
     searched: tuple[SearchedFile, ...]
     found: tuple[FoundRows, ...]

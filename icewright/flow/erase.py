@@ -136,6 +136,7 @@ def certified(result: ErasureResult) -> dict[str, Any]:
         "metadata_location": report.metadata_location,
         "predicate": report.predicate,
         "columns": dict(report.columns),
+        "earlier_columns": [dict(columns) for columns in report.earlier_columns],
         "searched_at": f"{result.searched_at:%Y-%m-%dT%H:%M:%SZ}",
         "folders": list(report.roots),
         "files": [asdict(one) for one in report.searched],

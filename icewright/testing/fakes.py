@@ -251,7 +251,7 @@ class FunctionEngine:
 
     def find_rows(self, ref: table.TableRef, predicate: str) -> RowSearchReport:
         """Find no row, and read no file."""
-        return RowSearchReport(ref, f"uuid of {ref}", "", predicate, {}, (), (), (), {})
+        return RowSearchReport(ref, f"uuid of {ref}", "", predicate, {}, (), (), (), (), {})
 
     def draw_filters(self, ref: table.TableRef, templates: Mapping[str, float], now: datetime) -> Sequence[str]:  # noqa: ARG002
         """Return the templates as they are."""

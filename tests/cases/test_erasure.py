@@ -5,17 +5,23 @@ from __future__ import annotations
 import os
 import shutil
 from collections import Counter
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField, StringType, StructType, UUIDType
 
 from icewright.adapters.engines.service.row_search import RowSearch, Waiting
 from icewright.core.cadence import Cadence
+from icewright.core.copying import MARKER
 from icewright.core.erasure import RowPlace, RowSearchReport
 from icewright.core.errors import Refused, UsageError
 from icewright.core.recovery import RecoveryPoint
@@ -23,7 +29,7 @@ from icewright.core.table import TableMetadata, TableRef
 from icewright.flow.erase import certificate, certified, erase, signature
 from tests.cases.conftest import ground, workspace
 from tests.cases.test_integrity import DEEPER_FAULTS
-from tests.cases.workspace import BY_PART, EXPIRE, NAME, Workspace, edit, ref
+from tests.cases.workspace import BY_PART, EXPIRE, NAME, SCHEMA, Workspace, edit, ref
 
 pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
 
@@ -201,6 +207,73 @@ def test_values_in_bounds_of_files_that_are_gone_go_with_their_manifest(workspac
     assert [str(outcome.operation) for outcome in result.job.outcomes] == ["rewrite_manifests", "expire_snapshots"]
     assert result.after.is_clean
     assert not [path for path in workspace.files() if path.suffix == ".avro" and _names_ann(path)]
+
+
+def test_what_a_manifest_keeps_of_files_that_are_gone_is_found_in_structs_and_partitions(workspace: Workspace) -> None:
+    """A bound of a column in a struct is a value as any other, and so is the partition of a file without bounds."""
+    now = workspace.clock.now()
+    for name, partition in (("sales.nested", {}), ("sales.parted", {"part": "ann"})):
+        who = StructType(NestedField(4, "email", StringType()))
+        schema = SCHEMA if partition else Schema(*SCHEMA.fields, NestedField(3, "who", who))
+        craft = workspace.craft(name, schema=schema, spec=BY_PART if partition else UNPARTITIONED_PARTITION_SPEC)
+        more = {} if partition else {"who": [{"email": "ann"}]}
+        files = [craft.data({"id": [n], "part": ["ann"], **more}, **partition) for n in (1, 2)]
+        bounds = None if partition else [{"key": 4, "value": b"ann"}]
+        files[0] = replace(files[0], record={**files[0].record, "lower_bounds": bounds, "upper_bounds": bounds})
+        gone = craft.commit(now - timedelta(hours=50), files[:1])
+        craft.commit(now - timedelta(hours=40), files[1:], replaced=gone)
+        workspace.publish(craft)
+        report = workspace.app.runtime.engine.find_rows(ref(name), ANN if partition else "who.email = 'ann'")
+        assert [one.rows for one in report.found if RowPlace.BOUNDS in one.places] == [1], name
+
+
+def test_values_of_a_dropped_column_are_found_by_a_name_that_another_has_now(workspace: Workspace) -> None:
+    """Files keep the values of the dropped column; rows written since, which have none there, do not match."""
+    workspace.table()
+
+    def replace_part(document: dict[str, Any]) -> None:
+        (old,) = document["schemas"]
+        again = {"id": 9, "name": "part", "type": "long", "required": False}
+        document["schemas"].append({**old, "schema-id": 7, "fields": [old["fields"][0], again]})
+        document |= {"current-schema-id": 7, "last-column-id": 9}
+
+    edit(workspace.metadata_file(), replace_part)
+    edit(workspace.metadata_file(), lambda document: document["schemas"][0]["fields"][1].update(type="string"))
+    for text, rows in [("part = '5'", 0), ("part is null", 4), ("part is null and id = 7", 0), ("id = 2", 1)]:
+        report = find(workspace, text)
+        assert sum(one.rows for one in report.found if one.file == "data") == rows, text
+        assert report.earlier_columns == (({"part": 2},) if text == "part = '5'" else report.earlier_columns)
+    with pytest.raises(UsageError, match="--where part = 5"):
+        find(workspace, "part = 5")
+
+
+def test_an_orphan_without_the_column_of_its_partition_may_hold_the_row(workspace: Workspace) -> None:
+    """Hive's writers leave that column out of the file: what else the predicate says tells which rows may match."""
+    folder = workspace.table(spec=BY_PART)
+    number = pa.field("id", pa.int64(), metadata={"PARQUET:field_id": "1"})
+    pq.write_table(pa.table({"id": [8, 9]}, schema=pa.schema([number])), folder / "data" / "nobody.parquet")
+    for text, rows in [(ANN, 2), ("part = 'ann' and id = 8", 1), ("part = 'ann' and id = 5", 0), ("id = 9", 1)]:
+        assert [one.rows for one in find(workspace, text).found if RowPlace.ORPHAN in one.places] == [rows][: rows > 0]
+
+
+def test_rows_are_found_by_uuids_and_by_columns_of_any_name(workspace: Workspace) -> None:
+    """Also in bounds; and a copy of a table is searched as the table is, whose marker holds no row."""
+    one, other = UUID(int=1), UUID(int=2)
+    craft = workspace.craft(
+        schema=Schema(NestedField(1, "user", UUIDType()), NestedField(2, "e-mail, x", StringType()))
+    )
+    gone = craft.commit(workspace.clock.now(), [craft.data({"user": [one.bytes], "e-mail, x": ["ann"]})])
+    craft.commit(workspace.clock.now(), [craft.data({"user": [other.bytes], "e-mail, x": ["bob"]})], replaced=gone)
+    folder = workspace.publish(craft)
+    for text in (
+        f"user = '{one}'",
+        f"user in ('{one}', '{UUID(int=3)}')",
+        f"user <= '{one}'",
+        "\"e-mail, x\" = 'ann'",
+    ):
+        assert [each.file for each in find(workspace, text).found] == ["data", "manifest"], text
+    (folder / MARKER).write_text("{}")
+    assert find(workspace, f"user = '{UUID(int=3)}'").is_clean
 
 
 def _names_ann(path: Path) -> bool:

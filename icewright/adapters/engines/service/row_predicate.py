@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
 from typing import Any
 
@@ -12,12 +13,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import ValidationError
 from pyiceberg.conversions import from_bytes
-from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, BoundPredicate, Or
+from pyiceberg.expressions import (
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    BoundLiteralPredicate,
+    BoundPredicate,
+    BoundReference,
+    BoundSetPredicate,
+    NotNull,
+    Or,
+    Reference,
+)
+from pyiceberg.expressions.literals import FixedLiteral
 from pyiceberg.expressions.parser import parse
 from pyiceberg.expressions.visitors import bind, extract_field_ids, rewrite_not
 from pyiceberg.io.pyarrow import expression_to_pyarrow
-from pyiceberg.schema import Schema, index_by_id
-from pyiceberg.types import PrimitiveType, UUIDType
+from pyiceberg.schema import Schema, index_by_id, index_by_name
+from pyiceberg.types import BooleanType, FixedType, NestedField, PrimitiveType, UUIDType
 from pyparsing import ParseException
 
 from icewright.adapters.engines.arrow.types import Field, arrow_schema
@@ -68,37 +81,112 @@ class RowPredicate:
         columns = {every.find_column_name(number) or "": number for number in sorted(ids)}
         return RowPredicate(text, fields, columns, _schema(fields) or every, bound)
 
+    @staticmethod
+    def every(text: str, schemas: Sequence[Mapping[str, Any]]) -> tuple[RowPredicate, ...]:
+        """Return the predicate as `of` does, and for each dropped column that had one of its names what it meant then.
+
+        Those match rows that have a value in the dropped column.
+        """
+        first = RowPredicate.of(text, schemas)
+        used = {field["name"]: field for field in first.fields}
+        others: dict[str, RowPredicate] = {}
+        kept = {field["id"] for field in schemas[0]["fields"]}
+        for schema in schemas[1:]:
+            older = [
+                field
+                for field in schema["fields"]
+                if (now := used.get(field["name"])) and (field["id"] not in kept or field["id"] == now["id"])
+            ]
+            named = index_by_name(_schema([field for field in older if _schema([field]) is not None]) or Schema())
+            dropped = {name: number for name, number in named.items() if first.columns.get(name, number) != number}
+            if dropped and str(dropped) not in others:
+                other = RowPredicate.of(text, [{"fields": older}, *schemas])
+                present = [bind(other.schema, NotNull(term=Reference(name)), case_sensitive=True) for name in dropped]
+                others[str(dropped)] = replace(other, bound=And(other.bound, *present))
+        return first, *others.values()
+
     def count(self, columns: Sequence[pa.Array], only: frozenset[int] | None = None) -> int:
         """Return how many rows match. With `only`, conditions on columns with other ids count as met."""
-        bound = self.bound if only is None else _without_others(self.bound, only)
-        batch = pa.RecordBatch.from_arrays(list(columns), schema=arrow_schema(self.fields))
-        if isinstance(bound, AlwaysTrue):
-            return len(batch)
-        expression: pc.Expression = expression_to_pyarrow(bound, self.schema)
-        return len(pa.Table.from_batches([batch]).filter(expression))
+        paths = dict(_paths(self.fields))
+        values = {number: _inner(columns, paths[number]) for number in self.columns.values()}
+        return self._matching(values, only)
 
-    def matches_bounds(self, lower: Mapping[int, bytes], upper: Mapping[int, bytes]) -> bool:
-        """Return whether values that bounds spell out match; conditions on columns without bounds count as met."""
-        spelt = {
-            field.field_id: {_value(field.field_type, bounds[field.field_id]) for bounds in (lower, upper)}
-            for field in self.schema.fields
-            if isinstance(field.field_type, PrimitiveType) and field.field_id in lower and field.field_id in upper
-        }
-        only = frozenset(spelt).intersection(self.columns.values())
-        if not only:
+    def matches_bounds(
+        self, lower: Mapping[int, bytes], upper: Mapping[int, bytes], partition: Mapping[int, Any]
+    ) -> bool:
+        """Return whether values that bounds or a partition spell out match; conditions on other columns count as met.
+
+        All are as a manifest stores them, by column id.
+        """
+        spelt: dict[int, list[Any]] = {}
+        for number in self.columns.values():
+            kind = self.schema.find_type(number)
+            stored = [one[number] for one in (lower, upper, partition) if one.get(number) is not None]
+            if stored and isinstance(kind, PrimitiveType):
+                spelt[number] = list(dict.fromkeys(_value(kind, one) for one in stored))
+        if not spelt:
             return False
-        rows = list(product(*spelt.values()))
-        values = dict(zip(spelt, zip(*rows, strict=True), strict=True))
-        types = [field.type for field in arrow_schema(self.fields)]
-        nothing = [None] * len(rows)
-        columns = [
-            pa.array(values.get(field["id"], nothing), kind) for field, kind in zip(self.fields, types, strict=True)
-        ]
-        return self.count(columns, only) > 0
+        rows = zip(*product(*spelt.values()), strict=True)
+        types = dict(_types(self.fields))
+        values = {number: pa.array(column, types[number]) for number, column in zip(spelt, rows, strict=True)}
+        return self._matching(values, frozenset(spelt)) > 0
+
+    def _matching(self, values: Mapping[int, pa.Array], only: frozenset[int] | None) -> int:
+        bound = self.bound if only is None else _without_others(self.bound, only)
+        plain = {number: one.storage if isinstance(one, pa.ExtensionArray) else one for number, one in values.items()}
+        table = pa.table({f"c{number}": one for number, one in plain.items()})
+        if isinstance(bound, AlwaysTrue):
+            return len(table)
+        expression: pc.Expression = expression_to_pyarrow(_with_bytes(bound), self._by_number)
+        return len(table.filter(expression))
+
+    @cached_property
+    def _by_number(self) -> Schema:
+        """Return a schema that names columns by their ids, as names may hold anything; their types do not matter."""
+        return Schema(*(NestedField(number, f"c{number}", BooleanType()) for number in self.columns.values()))
 
 
-def _value(kind: PrimitiveType, bound: bytes) -> Any:  # noqa: ANN401 - of the column
-    return bound if isinstance(kind, UUIDType) else from_bytes(kind, bound)
+def _paths(fields: Sequence[Field]) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Yield the id of each field and of those in its structs, with the place at each level."""
+    for place, field in enumerate(fields):
+        yield field["id"], (place,)
+        yield from ((number, (place, *inner)) for number, inner in _paths(_fields_of(field)))
+
+
+def _types(fields: Sequence[Field]) -> Iterator[tuple[int, pa.DataType]]:
+    for field, one in zip(fields, arrow_schema(fields), strict=True):
+        yield field["id"], one.type
+        yield from _types(_fields_of(field))
+
+
+def _fields_of(field: Field) -> Sequence[Field]:
+    kind = field["type"]
+    return kind["fields"] if isinstance(kind, Mapping) and kind["type"] == "struct" else ()
+
+
+def _inner(columns: Sequence[pa.Array], path: tuple[int, ...]) -> pa.Array:
+    place, *inner = path
+    return pc.struct_field(columns[place], inner) if inner else columns[place]
+
+
+def _value(kind: PrimitiveType, stored: Any) -> Any:  # noqa: ANN401 - of the column
+    return from_bytes(kind, stored) if isinstance(stored, bytes) and not isinstance(kind, UUIDType) else stored
+
+
+def _with_bytes(expression: BooleanExpression) -> BooleanExpression:
+    """Return the expression with UUIDs as bytes, as Arrow compares no UUIDs."""
+    match expression:
+        case And(left=left, right=right) | Or(left=left, right=right):
+            return type(expression)(_with_bytes(left), _with_bytes(right))
+        case BoundPredicate(term=term) if isinstance(term.ref().field.field_type, UUIDType):
+            field = term.ref().field.model_copy(update={"field_type": FixedType(16)})
+            column = BoundReference(field, term.ref().accessor)
+            if isinstance(expression, BoundLiteralPredicate):
+                return type(expression)(column, FixedLiteral(expression.literal.value))
+            if isinstance(expression, BoundSetPredicate):
+                return type(expression)(column, {FixedLiteral(one.value) for one in expression.literals})
+            return type(expression)(column)
+    return expression
 
 
 def _schema(fields: Sequence[Field]) -> Schema | None:

@@ -6,6 +6,7 @@ bounds may be wrong and a file that nobody names has none. What a writer commits
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -15,11 +16,12 @@ from functools import cached_property
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
 
 from icewright.adapters.engines.arrow.live_files import only_data_file
 from icewright.adapters.engines.arrow.opening import Opener, StorageOpener, UnreadableFile
 from icewright.adapters.engines.arrow.reading import BatchScan
-from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow
+from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow, field_id
 from icewright.adapters.engines.arrow.tasks import Bin, DeleteFile, DeleteKind, FileSlice, Layout
 from icewright.adapters.engines.arrow.types import Field, single_value
 from icewright.adapters.engines.service.content_file import ContentFile
@@ -27,6 +29,7 @@ from icewright.adapters.engines.service.entry_faults import EntryFaults
 from icewright.adapters.engines.service.manifest_files import DATA, DELETED, EQUALITY_DELETES, POSITION_DELETES
 from icewright.adapters.engines.service.reachable import reached, with_key
 from icewright.adapters.engines.service.row_predicate import RowPredicate
+from icewright.core.copying import MARKER
 from icewright.core.erasure import ORPHAN_AGE, SNAPSHOT_AGE, FoundRows, RowPlace, RowSearchReport, SearchedFile
 from icewright.core.errors import FolderMissing, MetadataUnreadable, Refused
 from icewright.core.integrity import FileFaultKind
@@ -43,7 +46,7 @@ _LOWER_BOUNDS, _UPPER_BOUNDS = 125, 128
 _DELETED_ROW = "row"  # optional in position delete files, deprecated with v3 (spec, Position Delete Files)
 _PARQUET, _PUFFIN, _AVRO = b"PAR1", b"PFA1", b"Obj\x01"
 # what lies in a table's folders without rows in it
-_WITHOUT_ROWS = r"(\.metadata\.json(\.gz)?|\.crc|/version-hint\.text|/_SUCCESS)$"
+_WITHOUT_ROWS = rf"(\.metadata\.json(\.gz)?|\.crc|/version-hint\.text|/_SUCCESS|/{re.escape(MARKER)})$"
 _MANIFEST, _MANIFEST_LIST = b'"manifest_entry"', b'"manifest_file"'
 _HEAD_BYTES = 64 << 10  # holds the schema of an Avro file
 
@@ -113,13 +116,14 @@ class _Round:
                 found.append(self._found_elsewhere(path, matching, place, lost.get(path)))
         counts = self.search.counts
         searched = tuple(counts[path][0] for path in sorted((*named, *others)) if path in counts)
-        predicate = self._predicate
+        first, *earlier = (predicate for predicate, _ in self._predicates)
         return RowSearchReport(
             metadata.ref,
             metadata.table_uuid,
             metadata.metadata_location,
-            predicate.text,
-            predicate.columns,
+            first.text,
+            first.columns,
+            tuple(predicate.columns for predicate in earlier),
             tuple(self._places[0]),
             searched,
             tuple(sorted(found, key=lambda one: one.path)),
@@ -135,8 +139,13 @@ class _Round:
         return EntryFaults(self.search.files, self.metadata)
 
     @cached_property
-    def _predicate(self) -> RowPredicate:
-        return RowPredicate.of(self.search.text, self._entries.schemas)
+    def _predicates(self) -> Sequence[tuple[RowPredicate, Layout]]:
+        """Return what the predicate means, each with the layout of its columns."""
+        schemas = self._entries.schemas
+        return [
+            (one, reading_layout(one.fields, schemas, self.metadata))
+            for one in RowPredicate.every(self.search.text, schemas)
+        ]
 
     @cached_property
     def _named(self) -> dict[str, list[ContentFile]]:
@@ -171,9 +180,8 @@ class _Round:
 
     def _matches_bounds(self, one: ContentFile) -> bool:
         """Return whether the bounds of an entry match; those of position deletes are paths and positions."""
-        return one.content != POSITION_DELETES and self._predicate.matches_bounds(
-            one.mapped(_LOWER_BOUNDS), one.mapped(_UPPER_BOUNDS)
-        )
+        spelt = one.mapped(_LOWER_BOUNDS), one.mapped(_UPPER_BOUNDS), _partition_values(one, self.metadata)
+        return one.content != POSITION_DELETES and any(each.matches_bounds(*spelt) for each, _ in self._predicates)
 
     def _listed(self) -> Iterator[tuple[str, datetime | None]]:
         """Yield all files in the table's places that may hold rows, with the times at which they were written."""
@@ -192,20 +200,15 @@ class _Round:
 
     def _read_entry(self, one: ContentFile) -> int:
         """Return the number of matching rows, or keys, of a file that an entry names."""
-        if one.content == EQUALITY_DELETES and not self._keys(one):
+        keys = frozenset[int](one.values.get(_EQUALITY_IDS) or ()) if one.content == EQUALITY_DELETES else None
+        if keys is not None and all(keys.isdisjoint(each.columns.values()) for each, _ in self._predicates):
             return 0
         if one.format != "PARQUET" or one.values.get(_KEY_METADATA) is not None:
             self._unread[one.path] = f"encrypted, or {one.format}: only Parquet is read"
             return 0
         if one.content == POSITION_DELETES:
             return self._read_file(one.path)
-        return self._count(slice_of(one), constants_of(one, self.metadata, self._entries.types), self._keys(one))
-
-    def _keys(self, one: ContentFile) -> frozenset[int] | None:
-        """Return the columns of the predicate that an equality delete file has; None for a data file."""
-        if one.content == DATA:
-            return None
-        return frozenset(one.values.get(_EQUALITY_IDS) or ()) & frozenset(self._predicate.columns.values())
+        return self._count(slice_of(one), constants_of(one, self.metadata, self._entries.types), keys)
 
     def _read_file(self, path: str) -> int:
         """Return the number of matching rows of a file by its own columns; position deletes have none."""
@@ -222,15 +225,29 @@ class _Round:
             return 0
         try:
             with self._opener.parquet(path) as source:
-                records, names = source.metadata.num_rows, source.schema_arrow.names
+                records, schema = source.metadata.num_rows, source.schema_arrow
         except (UnreadableFile, UnsupportedByArrow) as error:
             self._unread[path] = str(error)
             return 0
-        if names[:2] == ["file_path", "pos"]:
-            if _DELETED_ROW in names:
+        if schema.names[:2] == ["file_path", "pos"]:
+            if _DELETED_ROW in schema.names:
                 self._unread[path] = f"position deletes that keep the deleted rows in their column {_DELETED_ROW}"
             return 0
-        return self._count(FileSlice(path, size, size, records, 0, None), {}, None)
+        known = self._known_columns(schema)
+        if known is not None and not known:
+            return int(records)  # each may match
+        return self._count(FileSlice(path, size, size, records, 0, None), {}, known)
+
+    def _known_columns(self, schema: pa.Schema) -> frozenset[int] | None:
+        """Return the predicate's columns whose values a file that nobody names tells; None where it tells all.
+
+        Hive leaves the columns by which it partitions out of its files: only their folder says the value.
+        """
+        sources = {one.source_id for spec in self.metadata.specs for one in spec.fields if one.transform == "identity"}
+        columns = {number: name for one, _ in self._predicates for name, number in one.columns.items()}
+        present = {*map(field_id, schema), *(number for number, name in columns.items() if name in schema.names)}
+        missing = (sources & columns.keys()) - present
+        return frozenset(columns.keys() - missing) if missing else None
 
     def _read_avro(self, path: str) -> int:
         """Return the number of entries whose bounds match, of a manifest that nobody names; lists have none."""
@@ -248,10 +265,13 @@ class _Round:
     def _count(self, one: FileSlice, constants: Mapping[int, Any], keys: frozenset[int] | None) -> int:
         if one.path in (counts := self.search.counts):
             return counts[one.path][1]
-        predicate = self._predicate
-        scan = BatchScan(self._layout, self._opener, Bin(0, (one,), constants, "", 1))
+        matching = 0
         try:
-            matching = sum(predicate.count(columns, keys) for columns in scan.scan_columns(predicate.fields))
+            for predicate, layout in self._predicates:
+                if keys is not None and keys.isdisjoint(predicate.columns.values()):
+                    continue
+                scan = BatchScan(layout, self._opener, Bin(0, (one,), constants, "", 1))
+                matching += sum(predicate.count(columns, keys) for columns in scan.scan_columns(predicate.fields))
         except (UnreadableFile, UnsupportedByArrow) as error:
             if self.search.files.size(one.path) is not None:  # what is gone holds no row
                 self._unread[one.path] = str(error)
@@ -262,11 +282,13 @@ class _Round:
     def _live(self, one: ContentFile) -> int:
         """Return the number of matching rows of a data file that main shows."""
         task = replace(slice_of(one), deletes=tuple(_delete(d) for d in self._head if self._applies(d, one)))
-        scan = BatchScan(
-            self._layout, self._opener, Bin(0, (task,), constants_of(one, self.metadata, self._entries.types), "", 1)
-        )
+        whole = Bin(0, (task,), constants_of(one, self.metadata, self._entries.types), "", 1)
         try:
-            return sum(self._predicate.count(batch.columns) for batch in scan.batches())
+            return sum(
+                predicate.count(batch.columns)
+                for predicate, layout in self._predicates
+                for batch in BatchScan(layout, self._opener, whole).batches()
+            )
         except (UnreadableFile, UnsupportedByArrow) as error:
             self._unread[one.path] = f"its deletes cannot be applied: {error}"
             return 0
@@ -284,10 +306,6 @@ class _Round:
     @cached_property
     def _opener(self) -> Opener:
         return StorageOpener({}, self.search.files)
-
-    @cached_property
-    def _layout(self) -> Layout:
-        return reading_layout(self._predicate.fields, self._entries.schemas, self.metadata)
 
     def _found(self, path: str, entries: Sequence[ContentFile], matching: int) -> FoundRows:
         one, places, live = entries[0], set[RowPlace](), 0
@@ -342,14 +360,15 @@ def slice_of(one: ContentFile) -> FileSlice:
 
 def constants_of(one: ContentFile, metadata: TableMetadata, types: Mapping[int, Any]) -> Mapping[int, Any]:
     """Return the identity partition values of a data file, which files of other writers may lack as columns."""
+    values = _partition_values(one, metadata) if one.content == DATA else {}
+    return {number: single_value(types[number], value) for number, value in values.items()}
+
+
+def _partition_values(one: ContentFile, metadata: TableMetadata) -> Mapping[int, Any]:
+    """Return the values by which a file is partitioned as they are, by column id, as its manifest stores them."""
     spec = next((spec for spec in metadata.specs if spec.spec_id == one.spec_id), None)
-    if one.content != DATA or spec is None:
-        return {}
-    return {
-        partition.source_id: single_value(types[partition.source_id], value)
-        for partition, value in zip(spec.fields, one.partition, strict=False)
-        if partition.transform == "identity"
-    }
+    pairs = zip(spec.fields, one.partition, strict=False) if spec is not None else ()
+    return {field.source_id: value for field, value in pairs if field.transform == "identity"}
 
 
 def reading_layout(fields: Sequence[Field], schemas: Sequence[Mapping[str, Any]], metadata: TableMetadata) -> Layout:
