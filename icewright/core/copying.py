@@ -10,7 +10,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 from icewright.core.paths import Location, canonical, split
 from icewright.core.table import TableMetadata, TableRef
-from icewright.core.words import byte_size
+from icewright.core.words import byte_size, count
 
 MARKER = "_icewright-copy.json"  # says of which table a place holds a copy; hidden from scans for orphans
 _DIGITS = 12
@@ -67,12 +67,18 @@ class CopyResult:
     bytes: int
     present: int  # files that the place had already
     dry_run: bool
+    own_faults: int = 0  # of the table's metadata file, which the copy's has too, and which break no read
 
     @property
     def summary(self) -> str:
         """Return the result in one line."""
         verb = "would be copied" if self.dry_run else "copied"
-        return f"{self.files:,} files of {byte_size(self.bytes)} {verb}, {self.present:,} were there already"
+        own = (
+            f"; {count(self.own_faults, 'fault')} of its metadata came along: check the table"
+            if self.own_faults
+            else ""
+        )
+        return f"{self.files:,} files of {byte_size(self.bytes)} {verb}, {self.present:,} were there already{own}"
 
     @property
     def document(self) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote
 
+from icewright.core.errors import UsageError
+
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 _REMOTE = re.compile(r"(?!file:)[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _SLASHES = re.compile(r"/{2,}")
@@ -66,6 +68,18 @@ def local_path(text: str) -> str | None:
     if location.scheme not in ("", "file") or location.authority not in ("", "localhost"):
         return None
     return location.path
+
+
+def named_place(text: str) -> str:
+    """Return a place as a person names it, without slashes at its end.
+
+    Raises `UsageError` for one that is not absolute, or that leads through `.` or `..`.
+    """
+    location = split(text)
+    remote = location.scheme not in ("", "file")
+    if not is_location(text) or _DOTS.search(location.path) or "\0" in text or (remote and not location.authority):
+        raise UsageError(f"{text!r} names no place: write it whole, such as s3://bucket/folder or /folder")
+    return text.rstrip("/")
 
 
 def stray_local_file(owner: str, paths: Iterable[str]) -> str | None:

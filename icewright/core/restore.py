@@ -14,9 +14,11 @@ from icewright.core.errors import UsageError
 from icewright.core.recovery import LATE_COMMITS, PREFIX, points
 from icewright.core.table import MAIN, RefKind, Snapshot, SnapshotRef, TableMetadata, columns
 from icewright.core.words import some
+from icewright.core.writer_state import stated_number
 
 TAG_DAYS = 30  # how long the state before a restore has its tag
 _SHOWN = 5
+_ID_DIGITS = 19  # of the longest id of a snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ def resolve(metadata: TableMetadata, history: TableHistory, text: str, now: date
     """
     refs = {ref.name: ref.snapshot_id for ref in metadata.refs}
     snapshot_id = refs.get(text, refs.get(f"{PREFIX}-{text}"))
-    if snapshot_id is None and text.isdecimal():
+    if snapshot_id is None and text.isdecimal() and len(text) <= _ID_DIGITS:
         snapshot_id = int(text)
     if snapshot_id is None:
         moment = _moment(text)
@@ -122,8 +124,7 @@ def tag_before(what: str, metadata: TableMetadata, head: Snapshot, now: datetime
 
 def total_rows(snapshot: Snapshot) -> int | None:
     """Return the rows in the snapshot's data files, deleted ones included; None when its writer did not count."""
-    count = snapshot.summary.get("total-records", "")
-    return int(count) if count.isdecimal() else None
+    return stated_number(snapshot, "total-records")
 
 
 def _moment(text: str) -> datetime | None:
@@ -132,9 +133,9 @@ def _moment(text: str) -> datetime | None:
         return Cadence(cadence).parse(label)
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except (ValueError, OverflowError):  # the latter for the first or last hours that there are, in another zone
         return None
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
 
 
 def _known(metadata: TableMetadata) -> str:

@@ -107,8 +107,13 @@ def writer_name(snapshot: Snapshot) -> str:
 
 def summary_number(snapshot: Snapshot, key: str) -> int:
     """Return a number of a snapshot's summary; 0 where its writer wrote none, or something else."""
+    return stated_number(snapshot, key) or 0
+
+
+def stated_number(snapshot: Snapshot, key: str) -> int | None:
+    """Return a number of a snapshot's summary; None where its writer wrote none, or something else."""
     text = snapshot.summary.get(key, "")
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < _DIGITS else 0
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < _DIGITS else None
 
 
 def _text(identity: _Identity, properties: Mapping[str, str]) -> str:

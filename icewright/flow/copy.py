@@ -7,12 +7,13 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 from icewright.core.copying import CopyResult, uuid_of_copy
-from icewright.core.errors import MetadataUnreadable, Refused, StorageUnavailable
+from icewright.core.errors import MetadataUnreadable, Refused, StorageUnavailable, UsageError
+from icewright.core.paths import named_place
 from icewright.core.places import Spelling
 from icewright.core.restore import resolve
 from icewright.core.table import TableMetadata, TableRef
 from icewright.flow.operation import Request, load
-from icewright.flow.register import named_tables, register
+from icewright.flow.register import named_tables, register, taking
 from icewright.flow.runtime import Runtime
 from icewright.flow.table_job import TableJob
 from icewright.ports import CopyRequest, JobRow, Pointer, Registration, SnapshotPin
@@ -30,6 +31,9 @@ def restore_beside(runtime: Runtime, ref: TableRef, to: str, new: TableRef, *, d
     The table stays as it is. Raises `Refused` when the new name or its place is taken, and what `copy_table` does; a
     restore that was interrupted goes on when it is asked for again.
     """
+    taking(runtime, new)
+    if "/" in new.name:
+        raise UsageError(f"{new}: a table beside another has its name as its folder's: name it without a slash")
     taken = next((one for one in runtime.catalog(new).pointers() if one.ref == new), None)
     if taken is not None:
         raise Refused(f"{new} exists already, at {taken.metadata_location}: name another table")
@@ -56,7 +60,7 @@ def copy_table(
     Icewright expires none of its snapshots meanwhile. When another system does, the copy goes on with those that are
     left. Raises what `Engine.copy` and `check` do; a copy that was interrupted goes on when it is asked for again.
     """
-    catalog = runtime.catalog(ref)
+    catalog, place = runtime.catalog(ref), named_place(place)
     attempt = 0
     while True:
         base, attempt = catalog.load(ref), attempt + 1
@@ -94,11 +98,12 @@ def _require_free(runtime: Runtime, base: TableMetadata, place: str) -> None:
 
     A copy that somebody has committed to is none any more: what its commits deleted, the next copy would still name.
     """
-    wanted = _SPELLING.place(place)
+    canonical = runtime.files.canonical  # a link may lead into the place of a table
+    wanted = _SPELLING.place(canonical(place))
 
     def meets(pointer: Pointer, known: Iterable[Registration]) -> bool:
         places = (table_folder(pointer.metadata_location), *(folder for one in known for folder in one.places))
-        return any(_SPELLING.place(folder).may_meet(wanted) for folder in places)
+        return any(_SPELLING.place(canonical(folder)).may_meet(wanted) for folder in places)
 
     for pointer, known in named_tables(runtime):
         if not meets(pointer, known):

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from icewright.core.errors import Refused, UsageError
 from icewright.core.integrity import CheckLevel
+from icewright.core.paths import named_place
 from icewright.core.places import Spelling
 from icewright.core.registering import RegisterResult, newest, version_number
 from icewright.core.table import TableMetadata, TableRef
@@ -25,9 +26,7 @@ def register(
     Raises `Refused` where a catalog names the table or its name already, the newest file is not certain, or a file that
     the current snapshot needs is at fault.
     """
-    catalog = runtime.catalog(ref)
-    if not isinstance(catalog, Registering):
-        raise UsageError(f"catalog {ref.catalog} takes no tables by their metadata files")
+    taker, catalog, place = taking(runtime, ref), runtime.catalog(ref), named_place(place)
     lost = _lost(runtime, ref, place)
     metadata = _found(runtime, catalog, ref, place)
     folder = metadata.metadata_location.rpartition("/")[0]
@@ -64,13 +63,25 @@ def register(
         raise Refused(
             f"{ref} is in its catalog, and its metadata file {lost} is lost: --replace-lost registers it again"
         )
-    catalog.register(ref, metadata.metadata_location, replace=lost is not None)
+    taker.register(ref, metadata.metadata_location, replace=lost is not None)
     now = catalog.load(ref)
     if now.metadata_location != metadata.metadata_location:
         raise Refused(f"{ref} is at {now.metadata_location}: somebody else registered it or has committed already")
     details = {"metadata_location": now.metadata_location, "replaced": lost}
     runtime.store.activity.record("registered", runtime.clock.now(), ref, **details)
     return result
+
+
+def taking(runtime: Runtime, ref: TableRef) -> Registering:
+    """Return the catalog that a table may be registered in.
+
+    Raises `Refused` when it has no such namespace, and `UsageError` when it takes no tables by their metadata files.
+    """
+    catalog = runtime.catalog(ref)
+    if not isinstance(catalog, Registering):
+        raise UsageError(f"catalog {ref.catalog} takes no tables by their metadata files")
+    catalog.require_namespace(ref)
+    return catalog
 
 
 def _lost(runtime: Runtime, ref: TableRef, place: str) -> str | None:

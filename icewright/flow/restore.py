@@ -7,11 +7,18 @@ restore asked for again goes on, as a table that is there already has nothing to
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
-from icewright.core.errors import CommitConflict, CommitStateUnknown, InvariantViolated, Refused, TableReplaced
+from icewright.core.errors import (
+    CommitConflict,
+    CommitStateUnknown,
+    IcewrightError,
+    InvariantViolated,
+    Refused,
+    TableReplaced,
+)
 from icewright.core.integrity import CheckLevel
 from icewright.core.operations.expire_snapshots import expiry
 from icewright.core.recovery import PointCosts, points
@@ -98,9 +105,21 @@ def carry_out(runtime: Runtime, plans: Sequence[RestorePlan], running: TableJob 
             holder = jobs.get(plan.metadata.ref)
             results.append(RestoreResult(plan, dry_run=False, job_id=holder.job_id if holder else None))
             if holder is not None:
-                _restore(runtime, plan, holder.lease)
+                with _names_restored(results[:-1]):
+                    _restore(runtime, plan, holder.lease)
                 holder.summary = results[-1].summary
         return results
+
+
+@contextmanager
+def _names_restored(results: Sequence[RestoreResult]) -> Iterator[None]:
+    """Let an error of one table of a set say which tables are restored already."""
+    try:
+        yield
+    except IcewrightError as error:
+        if names := [str(result.plan.metadata.ref) for result in results if not result.plan.already]:
+            error.args = (f"{error}; restored already: {', '.join(names)}; restore again to go on",)
+        raise
 
 
 def planned(runtime: Runtime, ref: TableRef, to: str) -> RestorePlan:

@@ -195,6 +195,9 @@ class Restoring(Protocol):
 class Registering(Protocol):
     """A catalog that takes a table by its metadata file."""
 
+    def require_namespace(self, ref: TableRef) -> None:
+        """Raise `Refused` when the catalog has no namespace for a table, and `CatalogUnavailable`."""
+
     def register(self, ref: TableRef, metadata_location: str, *, replace: bool = False) -> None:
         """Register a table. `replace`: the entry of this name goes before, and its files stay.
 

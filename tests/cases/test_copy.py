@@ -65,6 +65,7 @@ def test_a_copy_reads_as_the_table_and_grows_by_what_is_new(workspace: Workspace
     assert not (workspace.home / "copy").exists()
     first = copy(workspace)
     assert (first.files, first.bytes, first.present) == (planned.files, planned.bytes, 0)
+    assert "; 1 fault of its metadata came along: check" in first.summary
     assert registered(workspace, first) == workspace.read()
     assert copy(workspace).files == 0
     table = workspace.icebergs["lake"].load_table(NAME)
@@ -193,6 +194,11 @@ def test_a_state_is_restored_beside_the_table(workspace: Workspace) -> None:
     runtime, before, rows = workspace.app.runtime, workspace.metadata(), workspace.read()
     then = str(before.snapshots[1].snapshot_id)
     workspace.detect()
+    files = workspace.files()
+    for name, dry_run in (("nowhere.then", True), ("nowhere.then", False), ("sales.a/b", False)):
+        with pytest.raises(IcewrightError, match=r"no such namespace|without a slash"):
+            restore_beside(runtime, ref(NAME), then, ref(name), dry_run=dry_run)
+    assert workspace.files() == files
     planned = restore_beside(runtime, ref(NAME), then, ref("sales.then"), dry_run=True)
     done = restore_beside(runtime, ref(NAME), then, ref("sales.then"))
     assert (
@@ -242,21 +248,22 @@ def test_nothing_at_the_place_is_overwritten(workspace: Workspace, prepare: Call
     assert {path: path.read_bytes() for path in place.rglob("*.*")} == before
 
 
-@pytest.mark.parametrize("place", ["warehouse", f"warehouse/{NAME.replace('.', '/')}/copy"])
+@pytest.mark.parametrize("place", ["warehouse", f"warehouse/{NAME.replace('.', '/')}/copy", "link/copy"])
 def test_no_table_is_copied_into_its_own_place_or_around_it(workspace: Workspace, place: str) -> None:
-    """The files of the copy would be orphans of the table, or the table's those of the copy."""
-    workspace.table()
+    """The files of the copy would be orphans of the table, or the table's those of the copy; links are followed."""
+    (workspace.home / "link").symlink_to(workspace.table())
     with pytest.raises(Refused, match="meet"):
         copy(workspace, place)
 
 
-@pytest.mark.parametrize("place", ["warehouse/sales/other/data/copy", "pool/copy"])
+@pytest.mark.parametrize("place", ["warehouse/sales/other/data/copy", "pool/copy", "link/copy"])
 def test_no_table_is_copied_into_a_place_of_another(workspace: Workspace, place: str) -> None:
     """Orphan removal there would find the copy: neither in its location nor in a folder that it once wrote to."""
     workspace.table()
     other = workspace.icebergs["lake"].create_table(
         "sales.other", ROWS.schema, properties={"write.data.path": f"file://{workspace.home}/pool"}
     )
+    (workspace.home / "link").symlink_to(workspace.home / "warehouse" / "sales" / "other")
     look(workspace.app.runtime, ["lake"], force=True)
     with other.transaction() as transaction:
         transaction.remove_properties("write.data.path")

@@ -277,6 +277,14 @@ def test_a_catalog_that_takes_no_files_is_told(workspace: Workspace) -> None:
         go(workspace, folder)
 
 
+def test_a_name_without_namespace_is_told_by_the_dry_run(workspace: Workspace) -> None:
+    """It says what the run would."""
+    folder = bare(workspace)
+    for dry_run in (True, False):
+        with pytest.raises(Refused, match="no such namespace"):
+            go(workspace, folder, name="nowhere.orders", dry_run=dry_run)
+
+
 def test_a_crash_between_both_steps_of_a_replacement_is_taken_up(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from icewright.core.errors import UsageError
 from icewright.core.paths import (
     Location,
     canonical,
@@ -18,6 +19,7 @@ from icewright.core.paths import (
     key,
     local_path,
     metadata_folder,
+    named_place,
     same_place,
     split,
     stray_local_file,
@@ -258,3 +260,18 @@ def test_folders_overlap_when_one_holds_the_other() -> None:
     assert folders_overlap(["/t/"], ["/a/", "/t/data/"])
     assert not folders_overlap(["/t/"], ["/t_old/"])
     assert not folders_overlap(["/t/"], [])
+
+
+@pytest.mark.parametrize(
+    "text", ["", "copy", "./copy", "lake.a.b", "/a/../b", "s3://b/./a", "s3://", "s3:///a", "/a\0b"]
+)
+def test_a_place_is_named_whole(text: str) -> None:
+    """Else it would be taken for a folder of the root, or hide where it leads to."""
+    with pytest.raises(UsageError, match="names no place"):
+        named_place(text)
+
+
+@pytest.mark.parametrize("text", ["/a b/ü%20'", "file:/a", "file:///a", "s3://b", "s3a://b/a..b", "gs://b/..a"])
+def test_a_whole_place_stays_as_it_is(text: str) -> None:
+    """But for slashes at its end."""
+    assert named_place(f"{text}//") == text

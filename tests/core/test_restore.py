@@ -99,6 +99,8 @@ def test_a_point_is_known_by_its_tag_before_its_moment_is_settled() -> None:
         (HOURLY, "2026-11-21T13:00", "2026-11-21T13:00 is not yet past"),
         (HOURLY, "77", "has no snapshot 77 any more; its recovery points are icewright-hourly-2026-11-21T10, "),
         (HOURLY, "2026-11-21T06:00", "the state of lake.sales.orders at 2026-11-21T06:00 is not known any more; its"),
+        (HOURLY, "9" * 5_000, "has no snapshot, tag or branch '9999"),
+        (HOURLY, "0001-01-01T00:00:00+14:00", "and it is no time such as"),
         (HOURLY, "yesterday", "has no snapshot, tag or branch 'yesterday', and it is no time such as"),
         ({}, "77", "any more; it has no recovery points$"),
         (dict.fromkeys(range(5), 1), "77", "2026-11-21T01, icewright-hourly-2026-11-21T00$"),
@@ -134,7 +136,9 @@ def test_the_tag_of_the_state_before() -> None:
         assert tag_before("restore", known, head, NOW) == SnapshotRef(free, RefKind.TAG, 2, max_ref_age=age)
 
 
-@pytest.mark.parametrize(("summary", "rows"), [({"total-records": "7"}, 7), ({"total-records": "x"}, None), ({}, None)])
+@pytest.mark.parametrize(
+    ("summary", "rows"), [({"total-records": "7"}, 7), ({"total-records": "9" * 5_000}, None), ({}, None)]
+)
 def test_rows_that_a_writer_counted(summary: Mapping[str, str], rows: int | None) -> None:
     """Where it did not count, or wrote no number, nobody knows."""
     assert total_rows(snapshot(1, summary=summary)) == rows

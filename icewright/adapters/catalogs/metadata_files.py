@@ -135,6 +135,12 @@ class MetadataFileCatalog:
         """Return what the change cannot restore, by the table's metadata file."""
         return restorable(self.files, base, change)
 
+    def require_namespace(self, ref: TableRef) -> None:
+        """Raise `Refused` when there is no namespace for the table."""
+        from icewright.adapters.catalogs.registering import require_namespace  # noqa: PLC0415 - as below
+
+        require_namespace(self.properties, ref)
+
     def register(self, ref: TableRef, metadata_location: str, *, replace: bool = False) -> None:
         """Register a table by its metadata file, as `Registering.register` says."""
         from icewright.adapters.catalogs.registering import register  # noqa: PLC0415 - PyIceberg takes long to load

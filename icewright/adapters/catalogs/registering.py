@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from pyiceberg.catalog import load_catalog
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchNamespaceError, TableAlreadyExistsError
 
 from icewright.adapters.catalogs.translate import CatalogProperties, pyiceberg_properties
@@ -10,15 +13,28 @@ from icewright.core.errors import CatalogUnavailable, Refused
 from icewright.core.table import TableRef
 
 
+def require_namespace(properties: CatalogProperties, ref: TableRef) -> None:
+    """Raise `Refused` when there is no namespace for the table."""
+    with _opened(properties, ref):
+        pass
+
+
 def register(properties: CatalogProperties, ref: TableRef, metadata_location: str, *, replace: bool) -> None:
     """Register a table, as `Registering.register` says."""
     identifier = (*ref.namespace, ref.name)
+    with _opened(properties, ref) as catalog:
+        if replace:
+            catalog.drop_table(identifier)
+        catalog.register_table(identifier, metadata_location)
+
+
+@contextmanager
+def _opened(properties: CatalogProperties, ref: TableRef) -> Iterator[Catalog]:
+    """Yield the catalog, which has the namespace; some would make a namespace of any name by the way."""
     try:
         with load_catalog(properties.name, **pyiceberg_properties(properties)) as catalog:
-            catalog.load_namespace_properties(ref.namespace)  # some catalogs make a namespace of any name by the way
-            if replace:
-                catalog.drop_table(identifier)
-            catalog.register_table(identifier, metadata_location)
+            catalog.load_namespace_properties(ref.namespace)
+            yield catalog
     except (TableAlreadyExistsError, NamespaceAlreadyExistsError) as error:
         raise Refused(f"{ref} exists already: name another table") from error
     except NoSuchNamespaceError as error:

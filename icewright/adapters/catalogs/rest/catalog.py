@@ -164,6 +164,12 @@ class RestCatalog:
         """Return the metadata of a file that the catalog does not name, as `Catalog.neighbour` says."""
         return self._memo.parsed(pointer.ref, pointer.metadata_location, None, self.files.read)
 
+    def require_namespace(self, ref: TableRef) -> None:
+        """Raise `Refused` when there is no namespace for the table."""
+        from icewright.adapters.catalogs.registering import require_namespace  # noqa: PLC0415 - as below
+
+        require_namespace(self.properties, ref)
+
     def register(self, ref: TableRef, metadata_location: str, *, replace: bool = False) -> None:
         """Register a table by its metadata file, as `Registering.register` says."""
         from icewright.adapters.catalogs.registering import register  # noqa: PLC0415 - PyIceberg takes long to load

@@ -11,7 +11,7 @@ import json
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -90,7 +90,7 @@ class TableCopy:
             self.files.write(self._marker, self._mark)
         self._copy_files(wanted)
         copied = encode_as(document, gzipped=content[:2] == GZIP)
-        self._require_whole(parse(base.ref, location, copied), copied)
+        result = replace(result, own_faults=self._own_faults(parse(base.ref, location, copied), copied))
         self._require_own()
         if self.files.size(location) is None:
             self.files.write(location, copied)
@@ -114,11 +114,10 @@ class TableCopy:
     def _require_apart(self) -> None:
         """Raise `Refused` when the place meets the table's own."""
         base, place = self.request.base, self._relocation.place
-        meeting = [
-            root
-            for root in (base.location, *base.write_paths)
-            if _SPELLING.place(root).may_meet(_SPELLING.place(place))
-        ]
+        canonical = self.files.canonical
+        wanted = _SPELLING.place(canonical(place))
+        roots = base.location, *base.write_paths
+        meeting = [root for root in roots if _SPELLING.place(canonical(root)).may_meet(wanted)]
         if meeting:
             raise Refused(f"{base.ref}: {place} and the table's own place {meeting[0]} meet: name another place")
 
@@ -347,15 +346,19 @@ class TableCopy:
             raise MetadataUnreadable(f"{path} has {len(content)} bytes instead of {length}")
         return content
 
-    def _require_whole(self, copied: TableMetadata, content: bytes) -> None:
-        """Raise `MetadataUnreadable` unless every file of the copy exists, and is what its entry says."""
+    def _own_faults(self, copied: TableMetadata, content: bytes) -> int:
+        """Return how many faults of the metadata file break no read, and are therefore the table's own.
+
+        Raises `MetadataUnreadable` unless every file of the copy exists, and is what its entry says.
+        """
         report = IntegrityCheck(self.files, copied, CheckLevel.ENTRIES, content).run(lambda _: copied)
-        if broken := [fault for fault in report.faults if fault.snapshot_ids]:  # others are the table's own
+        if broken := [fault for fault in report.faults if fault.snapshot_ids]:
             first = broken[0]
             raise MetadataUnreadable(
                 f"{copied.ref}: {count(len(broken), 'fault')} in the copy, such as {first.path} "
                 f"({first.detail}); it has no metadata file, so no catalog takes it: check the table"
             )
+        return len(report.faults)
 
 
 def _type_of(schema: Any, number: int) -> Any:  # noqa: ANN401 - JSON

@@ -24,6 +24,7 @@ from icewright.core.integrity import FileFault, FileFaultKind
 from icewright.core.repair import LOST, MANIFESTS, RepairAction, RepairKind, Unrepaired, without_file
 from icewright.core.runs import JOB_ID
 from icewright.core.table import ManifestFile, PartitionSpec, Snapshot
+from icewright.core.writer_state import stated_number
 from icewright.ports import Catalog, Clock, RepairRequest, TableFiles
 
 _TOTALS = (
@@ -219,8 +220,8 @@ class MainRepair:
 
 def _files_of(snapshot: Snapshot) -> int | None:
     """Return how many files the snapshot's summary counts; None when its writer did not count."""
-    counts = [snapshot.summary.get(name, "") for name in ("total-data-files", "total-delete-files")]
-    return sum(map(int, counts)) if all(text.isdecimal() for text in counts) else None
+    data, deletes = (stated_number(snapshot, f"total-{what}-files") for what in ("data", "delete"))
+    return None if data is None or deletes is None else data + deletes
 
 
 def _whole_length(
