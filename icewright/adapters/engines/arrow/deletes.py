@@ -165,14 +165,15 @@ def equality_mask(
     length: int, columns: Mapping[int, pa.Array], deletes: Sequence[EqualityDeletes]
 ) -> pa.BooleanArray | None:
     """Return a mask of the rows that no equality delete matches; None when all rows stay. `columns` are by field id."""
-    deleted = [delete.deleted_rows(columns) for delete in deletes]
-    rows = pl.concat(deleted).unique() if deleted else pl.Series(dtype=pl.UInt32)
+    if not deletes:
+        return None
+    rows = pl.concat([delete.deleted_rows(columns) for delete in deletes]).unique()
     return None if rows.is_empty() else _mask(length, rows)
 
 
 def position_mask(positions: BitMap64, start: int, length: int) -> pa.BooleanArray | None:
     """Return a mask of the rows from `start` on that are not at a deleted position; None when all rows stay."""
-    deleted = (positions & BitMap64(range(start, start + length))).to_array()
+    deleted = (positions & BitMap64(range(start, start + length))).to_array() if positions else None
     return _mask(length, pl.Series(deleted, dtype=pl.UInt64) - start) if deleted else None
 
 

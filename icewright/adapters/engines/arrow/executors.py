@@ -118,8 +118,10 @@ def tidied(work: Callable[_Parameters, Iterator[_Answer]]) -> Callable[_Paramete
         from zipimport import zipimporter  # noqa: PLC0415
 
         yield from work(*args, **kwargs)
-        if not gc.get_freeze_count():  # once: what is frozen is never collected
+        if not hasattr(gc, "frozen_after_a_task"):  # once, for ever; a look at the count takes long
+            gc.collect()
             gc.freeze()
+            gc.frozen_after_a_task = True  # type: ignore[attr-defined]
         for name, finder in list(sys.path_importer_cache.items()):
             if isinstance(finder, zipimporter):
                 del sys.path_importer_cache[name]
@@ -184,6 +186,7 @@ def _version_query() -> Callable[[Iterable[int]], Iterator[dict[str, str | None]
                 answers[name] = installed.version(name)
             except installed.PackageNotFoundError:
                 answers[name] = None
+        installed.MetadataPathFinder().invalidate_caches()  # else the directories of all jars stay in memory
         yield answers
 
     return installed_versions

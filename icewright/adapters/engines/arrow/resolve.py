@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 from icewright.adapters.engines.arrow.types import (
     FIELD_ID,
     Field,
-    arrow_field,
     arrow_type,
     constant,
     list_element,
@@ -121,24 +120,24 @@ def _default_column(field: Field, length: int) -> pa.Array:
 
 
 def _project(array: pa.Array, file_field: pa.Field, field: Field) -> pa.Array:
-    fields = arrow_field(field)
-    if file_field.type.equals(fields.type, check_metadata=True):
-        return array
     kind = field["type"]
+    wanted = arrow_type(kind)
+    if file_field.type.equals(wanted, check_metadata=True):
+        return array
     if isinstance(kind, str):
-        return _cast(array, fields.type)
+        return _cast(array, wanted)
     match kind["type"]:
         case "struct":
             return _project_struct(array, file_field.type, kind)
         case "list":
             array = array if pa.types.is_list(array.type) else _list_array(array)
             values = _project(array.values, file_field.type.value_field, list_element(kind))
-            return _with_values(array, fields.type, values)
+            return _with_values(array, wanted, values)
         case _:
             keys = _project(array.keys, file_field.type.key_field, map_key(kind))
             items = _project(array.items, file_field.type.item_field, map_value(kind))
-            entries = pa.StructArray.from_arrays([keys, items], fields=[fields.type.key_field, fields.type.item_field])
-            return _with_values(array, fields.type, entries)
+            entries = pa.StructArray.from_arrays([keys, items], fields=[wanted.key_field, wanted.item_field])
+            return _with_values(array, wanted, entries)
 
 
 def _project_struct(array: pa.Array, file_field: pa.DataType, kind: Mapping[str, Any]) -> pa.Array:
