@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import islice
+from itertools import accumulate, islice
 
 from icewright.core.effective import Knobs
 from icewright.core.rewriting import HOT_MAX_HOURS, HOT_MINUTES, HOT_PARTITIONS
-from icewright.core.table import PartitionFacts, Snapshot, TableMetadata
+from icewright.core.table import PartitionFacts, Snapshot, TableFacts, TableMetadata
 from icewright.core.writer_state import summary_number
 
 _RHYTHM_COMMITS = 3  # that a rhythm is measured by
@@ -91,6 +93,27 @@ def replaced_after(metadata: TableMetadata) -> timedelta | None:
     replaced = sum(shares) if is_rate_known(metadata) else 0.0
     seconds = history_span(metadata).total_seconds()
     return timedelta(seconds=min(seconds / replaced, _ENDLESS)) if replaced else None
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """How fast writers take away what a table has."""
+
+    table: timedelta  # in which they take away as much as all of it
+    since: Mapping[datetime, timedelta]  # by a partition's last write: as much as it and what was written since
+
+
+def replacement(facts: TableFacts) -> Replacement | None:
+    """Return how fast writers take away what a table has; None if they do not."""
+    if (table := replaced_after(facts.metadata)) is None:
+        return None
+    sizes: Counter[datetime] = Counter()
+    for partition in facts.partitions:
+        if partition.last_write is not None:
+            sizes[partition.last_write] += partition.data_bytes
+    newest_first = sorted(sizes, reverse=True)
+    shares = (sum_ / max(1, facts.data_bytes) for sum_ in accumulate(sizes[at] for at in newest_first))
+    return Replacement(table, {at: table * share for at, share in zip(newest_first, shares, strict=True)})
 
 
 def _share_removed(snapshot: Snapshot) -> float:

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from icewright.core import rewriting
 from icewright.core.cost import OPEN_COST_MB, READ_MB_PER_GB_HOUR, REWRITES, expected_files, spark_gb_hours
 from icewright.core.effective import Knobs
-from icewright.core.hotness import history_span, is_rate_known, is_whole_table, last_written, quiet_time
+from icewright.core.hotness import Replacement, history_span, is_rate_known, is_whole_table, last_written, quiet_time
 from icewright.core.runs import LastRun
 from icewright.core.sizes import SizeClass
 from icewright.core.steps import Kernel
@@ -24,7 +24,7 @@ from icewright.core.words import figure
 FINAL_GROWTH = 2.4  # least growth of a last merge: to the target, or in a partition that has settled
 _SETTLED_TABLE = timedelta(days=7)  # without a write, after which a table that is one partition has settled
 _SAME_SIZE_RATIO = 0.75  # files are of one size if the largest is at most a third larger than their average
-_SPARED = 3  # times as long as files last, after which a partition is none of those that writers overwrite
+_SPARED = 3  # times as much as was written since is taken away: then a partition is none of those that are overwritten
 _REQUESTS_PER_FILE = 2  # to open a Parquet file: its footer and its first row group
 
 
@@ -159,30 +159,33 @@ def rewritten_in_vain(partition: PartitionFacts, knobs: Knobs, last: LastRun | N
     return rewritten_at >= partition.last_write + quiet_time(partition, knobs)
 
 
-def files_last(partition: PartitionFacts, replaced: timedelta | None, knobs: Knobs, now: datetime) -> timedelta:
+def files_last(partition: PartitionFacts, replaced: Replacement | None, knobs: Knobs, now: datetime) -> timedelta:
     """Return how long a merged file of the partition is taken to stay: `value.payback_days`, unless it is overwritten.
 
-    Where writers overwrite all of the table within the time `replaced`, it stays as long as that, or as long as nobody
-    has written to its partition.
+    Where writers overwrite, it stays as long as they take for all of the table, or as long as nobody has written to its
+    partition.
     """
     payback, spared = timedelta(days=knobs[rewriting.PAYBACK]), spared_from(partition, replaced, knobs)
     if replaced is None or partition.last_write is None or spared is None or spared <= now:
         return payback
-    return min(payback, max(replaced, now - partition.last_write))
+    return min(payback, max(replaced.table, now - partition.last_write))
 
 
-def spared_from(partition: PartitionFacts, replaced: timedelta | None, knobs: Knobs) -> datetime | None:
+def spared_from(partition: PartitionFacts, replaced: Replacement | None, knobs: Knobs) -> datetime | None:
     """Return from when on the partition is taken to be none of those that writers overwrite; None if they do not.
 
-    Of partitions that are overwritten at random one in twenty stays for three times as long as all take once.
+    By then they have taken away three times as much as it and all that was written since. Of partitions that are
+    overwritten at random one in twenty stays for so long; where only the newest are, the others are soon spared.
     """
     if replaced is None or partition.last_write is None:
         return None
-    return partition.last_write + min(_SPARED * replaced, timedelta(days=knobs[rewriting.PAYBACK]))
+    return partition.last_write + min(
+        _SPARED * replaced.since[partition.last_write], timedelta(days=knobs[rewriting.PAYBACK])
+    )
 
 
 def changes_at(
-    partition: PartitionFacts, metadata: TableMetadata, replaced: timedelta | None, knobs: Knobs
+    partition: PartitionFacts, metadata: TableMetadata, replaced: Replacement | None, knobs: Knobs
 ) -> Sequence[datetime]:
     """Return when time alone may make a merge of the partition due: when it settles, and when writers spare it."""
     times = (settles_at(partition, metadata, knobs), spared_from(partition, replaced, knobs))

@@ -243,6 +243,25 @@ def test_what_is_soon_overwritten_is_not_merged(share: int, quiet: int, due: boo
         assert timedelta(hours=30) <= found.revisit - written < timedelta(hours=31)
 
 
+@pytest.mark.parametrize(
+    ("quiet", "others", "due"),
+    [
+        (5, 10, False),
+        (7, 10, True),  # three times the fifth of the table that was written since then, in the ten hours for all of it
+        (7, 7, False),  # all partitions were written at once: any may be next
+    ],
+)
+def test_partitions_before_those_that_are_overwritten_are_merged(quiet: float, others: float, due: bool) -> None:
+    """Where writers take away what they wrote of late, as of the current day, the days before are soon spared."""
+    one, *newer = (
+        partition(region, files=6, mb=130, last_write=NOW - timedelta(hours=age), writes=1)
+        for region, age in (("eu", quiet), ("us", 0))
+    )
+    older = partition("asia", files=16, mb=390, last_write=NOW - timedelta(hours=others), writes=1)
+    found = facts(one, *newer, older, of=_overwritten(10))
+    assert isinstance(compact.evaluate(found, knobs({"value.reads_per_day": 20}), None, NOW), Due) is due
+
+
 @pytest.mark.parametrize(("ran", "due"), [(29, True), (31, False)])
 def test_a_partition_that_is_spared_after_the_last_run_is_merged(ran: float, due: bool) -> None:
     """Although that run left the table as it is, and nobody has written since."""

@@ -11,7 +11,7 @@ from icewright.core import merging, policy, rewriting
 from icewright.core.cost import DELETE_FILE_BYTES, OPEN_COST_MB, REWRITES, compaction_benefit, spark_cost
 from icewright.core.effective import Knobs
 from icewright.core.health import files_to_save
-from icewright.core.hotness import hot_until, is_append_stream, replaced_after
+from icewright.core.hotness import hot_until, is_append_stream, replacement
 from icewright.core.kernel import Kernels, counting, kernels, option_notes, output_spec, passed_options, written_order
 from icewright.core.partition_filter import admitted
 from icewright.core.partitions import partition_name
@@ -91,7 +91,7 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
 
 def _settled_since(facts: TableFacts, knobs: Knobs, last: LastRun, now: datetime) -> bool:
     """Return whether a partition has settled since the last run, so that its last merge may be due."""
-    replaced = replaced_after(facts.metadata)
+    replaced = replacement(facts)
     return any(
         partition.candidate_files > 1
         and not merging.rewritten_in_vain(partition, knobs, last, settled=True)
@@ -110,7 +110,7 @@ def choose(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime)
     append_stream: bool | None = None
     partitions = admitted(facts, knobs, now)
     candidates = [partition for partition in partitions if _may_be_due(partition, knobs)]  # as most are not
-    replaced = replaced_after(facts.metadata) if candidates else None
+    replaced = replacement(facts) if candidates else None
     for partition in candidates:
         lasts = merging.files_last(partition, replaced, knobs, now)
         settles = merging.settles_at(partition, facts.metadata, knobs)
