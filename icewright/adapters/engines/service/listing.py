@@ -244,7 +244,8 @@ def strange_metadata_beside(
     `former_folders` are those that the table has left, in which another catalog may still commit to it. Folders in
     those that the caller has `scanned` are left out.
     Files older than the oldest version in the log are skipped, by their number or, where a catalog counts anew, by
-    their time, unless two files have its number: then the table may have been forked there.
+    their time, unless two files have its number: then the table may have been forked there. Raises `Refused` when a
+    listing lacks the current version.
     """
     named = (metadata.metadata_location, *metadata.metadata_log)
     folders = {metadata_folder(metadata.location, metadata.properties), *(path.rpartition("/")[0] for path in named)}
@@ -269,6 +270,14 @@ def strange_metadata_beside(
             # can be listed, as on a cluster that the table has left, nothing is deleted either
             if place == current_folder:
                 raise
+    current = metadata.metadata_location
+    listed = not any(current_folder.within(one) for one in scanned_places)
+    if listed and re.search(_METADATA_FILE, current) and key(current) not in map(key, written):
+        raise Refused(
+            f"{metadata.ref}: {current} is the current version, and the listing of its folder does not have it: the "
+            "listing is not whole, and a newer version may be missing too: nothing is deleted",
+            "incomplete_listing",
+        )
     named_written = [at for path, at in written.items() if key(path) in named_keys and at is not None]
     oldest_written = min(named_written, default=None)
 
