@@ -62,7 +62,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {  # each with a small set of fast test
     f"{_SERVICE}/listing.py": ("tests/adapters/test_listing.py", *_CASES),
     f"{_SERVICE}/replacing.py": _CASES,
     f"{_SERVICE}/successors.py": _CASES,
-    f"{_SERVICE}/proof.py": _OTHERS,
+    f"{_SERVICE}/proof.py": ("tests/adapters/test_proof.py",),
     f"{_SERVICE}/guard.py": (
         "tests/adapters/test_guard.py",
         *_OTHERS,
@@ -72,11 +72,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {  # each with a small set of fast test
         "tests/cases/test_attack.py",
     ),
     f"{_SERVICE}/registry.py": ("tests/adapters/test_registry.py", *_OTHERS),
-    f"{_SERVICE}/deletion.py": (
-        "tests/cases/test_open_world.py",
-        "tests/cases/test_refusals.py",
-        "tests/cases/test_stopped.py",
-    ),
+    f"{_SERVICE}/deletion.py": ("tests/adapters/test_deletion.py",),
     f"{_SERVICE}/doubts.py": (
         "tests/cases/test_orphan_doubts.py",
         "tests/cases/test_orphan_ages.py",
