@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -272,9 +273,14 @@ def _stated(entry: Any) -> str:
     return str({name: value for name, value in entry.items() if not name.endswith("sequence_number")})
 
 
-@pytest.mark.parametrize("wrong", ["rows", "files", "deleted", "sequence", "bounds", "length", "two", "needed"])
+@pytest.mark.parametrize(
+    "wrong", ["rows", "files", "deleted", "sequence", "bounds", "length", "two", "needed", "elsewhere"]
+)
 def test_a_manifest_that_nothing_proves_is_not_written(workspace: Workspace, wrong: str) -> None:
-    """Lists that say other things, too few bytes, two that are lost, and one that all have leave it as it is."""
+    """Lists that say other things, too few bytes, two that are lost, and one that all have leave it as it is.
+
+    Nor one that lies elsewhere: who may commit to the table shall not have files written where he may not.
+    """
     *_, before, _last = merged(workspace)
     path = before[0]
     lists_of = [one for one in path.parent.glob("snap-*.avro") if path.name in str(records(one))]
@@ -286,6 +292,8 @@ def test_a_manifest_that_nothing_proves_is_not_written(workspace: Workspace, wro
                 row["partitions"][0]["lower_bound"] = b"a"
             case "length":
                 row["manifest_length"] = 400
+            case "elsewhere":
+                row["manifest_path"] = f"file://{workspace.home}/pond/{path.name}"
             case _:
                 fields = {"rows": "added_rows_count", "files": "added_files_count", "deleted": "deleted_files_count"}
                 row[fields.get(wrong, "min_sequence_number")] += 1
@@ -301,7 +309,7 @@ def test_a_manifest_that_nothing_proves_is_not_written(workspace: Workspace, wro
     done = go(workspace)
     assert RepairKind.REBUILD not in {action.kind for action in done.plan.actions}
     assert path.name in {Path(one.fault.path).name for one in done.plan.unrepaired}
-    assert not path.exists()
+    assert not list(workspace.home.rglob(path.name))
 
 
 def _without_the_rewrite(workspace: Workspace) -> str:
@@ -339,6 +347,19 @@ def test_a_list_that_nothing_proves_is_not_written(
         "neither the snapshot before nor one made from it proves what the list had"
     ]
     assert not path.exists()
+
+
+def test_a_list_elsewhere_is_not_written(workspace: Workspace) -> None:
+    """A metadata file may name a place of another table, also through a link in the table's own."""
+    folder = grown(workspace)
+    path = lists(folder)[1]
+    (folder / "link").symlink_to(workspace.home / "pond")
+    path.unlink()
+    for place in (f"{workspace.home}/pond", f"{folder}/link", f"{folder}/../../../pond"):
+        text = re.sub(f'file://[^"]*{path.name}', f"file://{place}/{path.name}", workspace.metadata_file().read_text())
+        workspace.metadata_file().write_text(text)
+        assert ["in no place of the table" in one.reason for one in go(workspace).plan.unrepaired] == [True], place
+    assert not list(workspace.home.rglob(path.name))
 
 
 @pytest.mark.parametrize("moment", range(4))

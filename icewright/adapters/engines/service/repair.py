@@ -24,12 +24,14 @@ from icewright.adapters.engines.service.repair_main import MainRepair
 from icewright.core.errors import FolderMissing, MetadataUnreadable
 from icewright.core.integrity import FileFault, FileFaultKind
 from icewright.core.paths import key
+from icewright.core.places import Spelling
 from icewright.core.repair import LISTS, MANIFESTS, RepairAction, RepairKind, RepairPlan, Unrepaired, ordered, proposed
 from icewright.core.table import FORMAT_V3, Snapshot
 from icewright.core.words import count
 from icewright.ports import Catalog, Clock, RepairRequest, TableFiles
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_SPELLING = Spelling()
 _TOTALS = "total-data-files", "total-delete-files", "total-records"
 
 
@@ -53,6 +55,8 @@ class TableRepair:
             choice = moved.get(fault.path) or proposed(self.request.base, fault, drop_lost=self.request.drop_lost)
             if fault.path not in moved and fault.file == MANIFESTS and fault.kind is FileFaultKind.MISSING:
                 manifests.append((fault, choice))
+            elif choice is RepairKind.REBUILD and not self._is_own(fault.path):
+                self._leave([fault], "it lies in no place of the table, where a repair may write: put it back there")
             elif isinstance(choice, RepairKind):
                 kinds[choice].append(fault)
             else:
@@ -95,6 +99,13 @@ class TableRepair:
                 continue
         return found
 
+    def _is_own(self, path: str) -> bool:
+        """Return whether a file lies in the table's places: whoever wrote its metadata may have named any other."""
+        base, canonical = self.request.base, self.files.canonical
+        roots = base.location, *base.write_paths, base.metadata_location.rpartition("/")[0]
+        folder = _SPELLING.place(canonical(path.rpartition("/")[0]))
+        return any(folder.within(_SPELLING.place(canonical(root))) for root in roots)
+
     def _leave(self, faults: Sequence[FileFault], reason: str) -> None:
         self._unrepaired += [Unrepaired(fault, reason) for fault in faults]
 
@@ -120,7 +131,7 @@ class TableRepair:
 
     def _rebuild_manifest(self, fault: FileFault) -> bool:
         """Write a lost manifest again where neighbours prove what it had; return whether they do."""
-        content = self._lost_manifests.content(fault.path)
+        content = self._lost_manifests.content(fault.path) if self._is_own(fault.path) else None
         if content is None:
             return False
         self._actions.append(RepairAction(RepairKind.REBUILD, fault.path, "written again from neighbouring manifests"))
