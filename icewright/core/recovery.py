@@ -87,6 +87,7 @@ def plan_points(
     A state that lasts over several times has one tag, named by the first of them: a table that nobody writes to gets
     no commits. Points are made for the times since the newest one; when there is none, for those since the last run,
     which ended at `since`, or for all that the history of main still knows. So what somebody dropped does not return.
+    Once main was set back, as by a restore, points begin again with times at which it surely was.
     A clock that ran ahead made the points of times that are to come: they go, as the table may be another then.
     """
     make: list[RecoveryPoint] = []
@@ -109,6 +110,8 @@ def plan_points(
             state = _state(history, time)
             if state is None or (known and known[-1].snapshot_id == state.snapshot_id):
                 continue
+            if known and state.timestamp <= known[-1].time and time < metadata.last_updated:
+                continue  # main has been set back since the last point: nobody knows whether that was before
             point = RecoveryPoint(cadence, time, state.snapshot_id)
             if point.name in names:
                 taken.append(point.name)
