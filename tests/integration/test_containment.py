@@ -232,8 +232,8 @@ def test_a_service_whose_job_waits_for_a_hung_catalog_ends_when_it_is_asked_to(
 
 
 def hung_mount(workspace: Workspace, settings: str) -> None:
-    """Add settings of tables, and make the FIFO on which reads hang."""
-    workspace.write(POLICY.replace("evaluate.cooldown", f"{settings}, evaluate.cooldown"))
+    """Add settings of the tables in `ops`, and make the FIFO on which their reads hang."""
+    workspace.write(POLICY.replace("}}]", f"}}}}, {{match: lake.ops.*, set: {{{settings}}}}}]"))
     os.mkfifo(workspace.home / "fifo")
 
 

@@ -45,7 +45,7 @@ def test_1100_idle_connections_keep_nobody_from_being_served(served: Served) -> 
         assert ask(port, PROBE).startswith(b"HTTP/1.1 200 ")
         quiet.sendall(PROBE)
         assert quiet.recv(4096).startswith(b"HTTP/1.1 200 ")
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < limits.header_seconds, "nobody waits until idle connections end"
         assert sum(map(_was_closed, flood)) == 1000
 
 
@@ -90,7 +90,7 @@ def test_a_slow_answer_is_no_slow_request(served: Served) -> None:
         return "done"
 
     with serving(app, HERE, 0, ConnectionLimits(total=16, header_seconds=1)) as port:
-        assert httpx2.get(f"http://{HERE}:{port}/slow").json() == "done"
+        assert httpx2.get(f"http://{HERE}:{port}/slow", timeout=60).json() == "done"
 
 
 def test_accept_errors_are_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:

@@ -54,7 +54,7 @@ def begin(client: TestClient, page: str = "/") -> str:
 
 def answer(url: str, sub: str) -> str:
     """Where the provider sends the browser back to, once somebody has said who they are."""
-    sent = httpx2.post(url, data={"sub": sub}, follow_redirects=False)
+    sent = httpx2.post(url, data={"sub": sub}, follow_redirects=False, timeout=60)
     assert sent.status_code == 302, sent.text
     return str(sent.headers["location"])
 

@@ -211,7 +211,7 @@ def ask(port: int, request: bytes) -> bytes:
 
 def test_on_a_real_socket(served: Served) -> None:
     """Events come over the network, many at once, and the server is gone after the block."""
-    with serving(served.app(), HERE, 0) as port, httpx2.Client(base_url=f"http://{HERE}:{port}") as client:
+    with serving(served.app(), HERE, 0) as port, httpx2.Client(base_url=f"http://{HERE}:{port}", timeout=60) as client:
         assert client.get("/healthz").json() == {"status": "ok"}
 
         def send(number: int) -> int:
@@ -240,7 +240,7 @@ def test_an_endless_body_on_a_real_socket(served: Served) -> None:
 
 def test_a_proxy_says_for_whom_it_asks(served: Served) -> None:
     """One on this machine lets nobody in who could not come himself."""
-    with serving(served.app(), HERE, 0) as port, httpx2.Client(base_url=f"http://{HERE}:{port}") as client:
+    with serving(served.app(), HERE, 0) as port, httpx2.Client(base_url=f"http://{HERE}:{port}", timeout=60) as client:
         forwarded = client.post(URL, json=cloudevent(), headers={"x-forwarded-for": f"127.0.0.1, {ELSEWHERE}"})
         problem(forwarded, 403)
 
