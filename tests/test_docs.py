@@ -85,6 +85,18 @@ def test_links_between_pages_lead_somewhere() -> None:
     assert not broken
 
 
+def test_rows_of_tables_are_whole() -> None:
+    """Each has as many cells as the row above, as a paragraph in a cell, or a bar, would end or widen the table."""
+    broken = []
+    for page in DOCS.rglob("*.md"):
+        text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+        for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+            rows = table.splitlines()
+            cells = {len(re.findall(r"(?<!\\)\|", row)) if row.endswith("|") else 0 for row in rows}
+            broken += [f"{page.relative_to(DOCS)}: {rows[0]}"] if len(cells) > 1 else []
+    assert not broken
+
+
 def test_each_promise_of_safety_names_tests_that_exist() -> None:
     """Each row of promises names one at least, and each test that the page names is there."""
     page = (DOCS / "explanation" / "safety.md").read_text(encoding="utf-8")

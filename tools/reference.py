@@ -200,7 +200,8 @@ def _errors() -> Iterator[str]:
     for name, error_class in inspect.getmembers(errors, inspect.isclass):
         kind = next((label for base, label in classes.items() if issubclass(error_class, base)), None)
         if kind and error_class not in classes and issubclass(error_class, errors.IcewrightError):
-            yield f"| `{name}` | {kind} | {error_class.owner} | {inspect.getdoc(error_class)} |"
+            meaning = " ".join((inspect.getdoc(error_class) or "").split())
+            yield f"| `{name}` | {kind} | {error_class.owner} | {meaning} |"
 
 
 def _commands() -> Iterator[str]:

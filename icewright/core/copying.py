@@ -72,13 +72,13 @@ class CopyResult:
     @property
     def summary(self) -> str:
         """Return the result in one line."""
-        verb = "would be copied" if self.dry_run else "copied"
+        copied = f"{count(self.files, 'file')} of {byte_size(self.bytes)} {'would be ' * self.dry_run}copied"
         own = (
             f"; {count(self.own_faults, 'fault')} of its metadata came along: check the table"
             if self.own_faults
             else ""
         )
-        return f"{self.files:,} files of {byte_size(self.bytes)} {verb}, {self.present:,} were there already{own}"
+        return f"{copied}, {self.present:,} were there already{own}"
 
     @property
     def document(self) -> dict[str, Any]:

@@ -77,6 +77,8 @@ def test_commands(
         return json.loads(out.out) if "--json" in words and code == 0 else out.out + out.err
 
     assert said("tables", "--json")["tables"][0]["table"] == NAME
+    for elsewhere in (["check", NAME], ["pin", NAME, "1", "--reader", "r"], ["cycle"], ["token", "list"]):
+        assert "leave out --server" in said(*elsewhere, code=2)
     assert "compact" in said("explain", NAME)
     assert said("plan", "--json")["jobs"][0]["table"] == NAME
     done = said("run", NAME, "--op", "expire_snapshots", "--dry-run", "--json")

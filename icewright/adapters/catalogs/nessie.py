@@ -207,7 +207,7 @@ class NessieCatalog(MetadataFileCatalog):
         except (CommitConflict, AccessDenied, CatalogUnavailable, NotThere) as error:
             self.files.delete([new.location], 1)  # no commit came to use it
             if isinstance(error, NotThere):
-                raise CommitConflict(f"{base.ref}: {branch.name} is not there any more ({error})") from error
+                raise CommitConflict(f"{base.ref}: branch {branch.name} is not there any more ({error})") from error
             raise
         except CommitStateUnknown as error:
             self._settle(branch, content, new.location, error)

@@ -163,6 +163,7 @@ Sets = Annotated[list[str] | None, typer.Option("--set", metavar="KNOB=VALUE", h
 class _Options:
     config: str | None = None
     server: str | None = None
+    server_asked: bool = False  # by --server, not by the environment
 
 
 OPTIONS = _Options()
@@ -176,6 +177,7 @@ def _version(requested: bool) -> None:
 
 @app.callback()
 def _main(
+    context: typer.Context,
     config: Annotated[
         str | None, typer.Option("--config", metavar="FILE", help="Configuration file (or ICEWRIGHT_CONFIG).")
     ] = None,
@@ -193,14 +195,21 @@ def _main(
     ] = False,
 ) -> None:
     OPTIONS.config, OPTIONS.server = config, server
+    source = context.get_parameter_source("server")
+    OPTIONS.server_asked = source is not None and source.name == "COMMANDLINE"
 
 
 def configuration(*, without_catalogs: bool = False) -> Config:
-    """Return the configuration that --config or the environment names, and set up logging by it."""
+    """Return the configuration that --config or the environment names, and set up logging by it.
+
+    Raises `UsageError` where --server names a service, which the command that wants the configuration does not ask.
+    """
     from icewright.app import logs
     from icewright.app.bootstrap import read_config
     from icewright.app.environment import find_config
 
+    if OPTIONS.server_asked:
+        raise UsageError("--server: this command works only where Icewright is configured: leave out --server")
     logs.configure()  # for what is logged before the configuration is read
     config = read_config(find_config(OPTIONS.config), without_catalogs=without_catalogs)
     logs.configure_by(config)
