@@ -119,6 +119,8 @@ def test_a_restore_and_a_repair(site: Site, desk: Opener) -> None:
     page.get_by_role("button", name="Check, and show repairs…").click()
     expect(page.locator("main")).to_contain_text("no fault")
     assert not faults(window)
+    page.reload()
+    expect(page.locator("h1")).to_have_text("clicks")
 
 
 def test_an_erasure_and_a_copy(site: Site, desk: Opener, tmp_path: Path) -> None:
@@ -149,6 +151,8 @@ def test_an_erasure_and_a_copy(site: Site, desk: Opener, tmp_path: Path) -> None
     page.goto("/settings")
     expect(page.get_by_role("button", name="Register…")).to_be_visible()
     assert not faults(window)
+    page.go_back()
+    expect(page.locator("h1")).to_have_text("clicks")
     assert not (tmp_path / "copy").exists()
 
 

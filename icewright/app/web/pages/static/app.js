@@ -101,6 +101,10 @@ for (const search of document.querySelectorAll("[data-filter]")) {
   });
 }
 
+// A page that answers a form takes the address of where it leads back to: neither Back nor a reload sends the form anew.
+const back = document.querySelector("[data-back]");
+if (back) history.replaceState(null, "", back.href);
+
 // A form is sent once. The document listens: what a part that follows has replaced has no listener of its own.
 addEventListener("submit", ({ target }) => setTimeout(() => {
   if (target.matches("form[data-once]")) for (const button of target.querySelectorAll("button")) button.disabled = true;
