@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Literal, Self, cast
 from urllib.parse import quote
 
@@ -14,7 +15,8 @@ from icewright.core.runs import TRANSITIONS, JobState
 
 Document = dict[str, Any]
 Order = Literal["asc", "desc"]
-_USAGE = (400, 404, 409, 413, 422)
+Filter = str | Sequence[str] | None
+_USAGE = (400, 404, 405, 409, 413, 422)
 
 
 class Refusal(IcewrightError):
@@ -51,9 +53,21 @@ class Client:
         """Return the counts and sums of the overview."""
         return self._get("/overview")
 
-    def tables(self, *, sort: str = "name", order: Order = "asc", **filters: Any) -> Iterator[Document]:
+    def tables(
+        self,
+        *,
+        catalog: str | None = None,
+        namespace: str | None = None,
+        search: str | None = None,
+        state: Filter = None,
+        due: str | None = None,
+        health_below: int | None = None,
+        sort: str = "name",
+        order: Order = "asc",
+    ) -> Iterator[Document]:
         """Yield all tables that match the filters, page by page."""
-        return self._pages("/tables", {"sort": sort, "order": order, **filters})
+        of = {"catalog": catalog, "namespace": namespace, "search": search, "state": state, "due": due}
+        return self._pages("/tables", {**of, "health_below": health_below, "sort": sort, "order": order})
 
     def table(self, name: str) -> Document:
         """Return a table with health, facts, verdicts and pins."""
@@ -75,9 +89,22 @@ class Client:
         """Return open jobs, and due operations without a job."""
         return self._get("/queue")
 
-    def jobs(self, table: str | None = None, *, limit: int = 50, **filters: Any) -> Sequence[Document]:
-        """Return the newest jobs, of one table or of all."""
-        pages = self._pages("/jobs", {"table": table, **filters}, min(limit, 500))
+    def jobs(
+        self,
+        table: str | None = None,
+        *,
+        catalog: str | None = None,
+        state: Filter = None,
+        operation: str | None = None,
+        trigger: str | None = None,
+        search: str | None = None,
+        since: datetime | None = None,
+        limit: int = 50,
+    ) -> Sequence[Document]:
+        """Return the newest jobs that match the filters; those created since a time, at most `limit`."""
+        of = {"table": table, "catalog": catalog, "state": state, "operation": operation, "trigger": trigger}
+        since_ = None if since is None else since.isoformat()
+        pages = self._pages("/jobs", {**of, "search": search, "since": since_}, min(limit, 500))
         return [job for job, _ in zip(pages, range(limit), strict=False)]
 
     def job(self, job_id: str) -> Document:
@@ -88,9 +115,9 @@ class Client:
         """Yield the files of a job in the deletion ledger."""
         return self._pages(f"/jobs/{_segment(job_id)}/files", {})
 
-    def deletions(self, **filters: Any) -> Iterator[Document]:
+    def deletions(self, *, table: str | None = None, catalog: str | None = None) -> Iterator[Document]:
         """Yield planned deletions by job and operation."""
-        return self._pages("/deletions", {name: value for name, value in filters.items() if value is not None})
+        return self._pages("/deletions", {"table": table, "catalog": catalog})
 
     def policies(self) -> Document:
         """Return the policy rules and the guardrails."""

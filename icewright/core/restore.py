@@ -74,7 +74,10 @@ def resolve(metadata: TableMetadata, history: TableHistory, text: str, now: date
             raise UsageError(f"{text} is not yet past")
         snapshot_id = state_at(metadata, history, moment, now)
         if snapshot_id is None:
-            raise UsageError(f"the state of {metadata.ref} at {text} is not known any more; {_known(metadata)}")
+            begins = (
+                f", and its history begins at {history.entries[0][0]:%Y-%m-%dT%H:%M:%SZ}" if history.entries else ""
+            )
+            raise UsageError(f"the state of {metadata.ref} at {text} is not known any more; {_known(metadata)}{begins}")
     if (snapshot := metadata.by_id.get(snapshot_id)) is None:
         raise UsageError(f"{metadata.ref} has no snapshot {snapshot_id} any more; {_known(metadata)}")
     return snapshot

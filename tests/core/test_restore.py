@@ -99,6 +99,7 @@ def test_a_point_is_known_by_its_tag_before_its_moment_is_settled() -> None:
         (HOURLY, "2026-11-21T13:00", "2026-11-21T13:00 is not yet past"),
         (HOURLY, "77", "has no snapshot 77 any more; its recovery points are icewright-hourly-2026-11-21T10, "),
         (HOURLY, "2026-11-21T06:00", "the state of lake.sales.orders at 2026-11-21T06:00 is not known any more; its"),
+        (HOURLY, "2026-11-21T06:00", "and its history begins at 2026-11-2"),
         (HOURLY, "9" * 5_000, "has no snapshot, tag or branch '9999"),
         (HOURLY, "0001-01-01T00:00:00+14:00", "and it is no time such as"),
         (HOURLY, "yesterday", "has no snapshot, tag or branch 'yesterday', and it is no time such as"),

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from inspect import signature
 from typing import Any
 
 import pytest
@@ -60,6 +61,16 @@ def test_client(served: Served, address: str) -> None:
         client.me()
     with Client("http://127.0.0.1:1") as client, pytest.raises(StorageUnavailable, match=r"127\.0\.0\.1:1"):
         client.me()
+
+
+def test_filters_are_those_of_the_api(served: Served) -> None:
+    """Each by its name, so that a misspelt one is an error: the API passes over what it does not know."""
+    for path, call in (("tables", Client.tables), ("jobs", Client.jobs), ("deletions", Client.deletions)):
+        parameters = served.app().openapi()["paths"][f"/api/v1/{path}"]["get"]["parameters"]
+        assert {one["name"] for one in parameters} - {"limit", "cursor"} == set(signature(call).parameters) - {
+            "self",
+            "limit",
+        }
 
 
 def test_commands(

@@ -37,9 +37,15 @@ class RemoteBackend:
 
     def tables(self, criteria: TableFilter) -> Document:
         order: Literal["asc", "desc"] = "asc" if criteria.sort in ("name", "health") else "desc"
-        filters = {"catalog": criteria.catalog, "namespace": criteria.namespace, "due": criteria.operation}
         with self._client() as client:
-            matching = client.tables(sort=criteria.sort, order=order, state=list(criteria.states) or None, **filters)
+            matching = client.tables(
+                catalog=criteria.catalog,
+                namespace=criteria.namespace,
+                state=criteria.states,
+                due=criteria.operation,
+                sort=criteria.sort,
+                order=order,
+            )
             tables = [table for _, table in zip(range(criteria.limit or _UNLIMITED), matching, strict=False)]
         return {"tables": tables, "errors": []}
 
@@ -70,9 +76,10 @@ class RemoteBackend:
 
     def history(self, criteria: JobFilter) -> list[Document]:
         since = None if criteria.since is None else parse_since(criteria.since, datetime.now(UTC))  # noqa: TID251 - an age counts from this machine's time
-        filters = {"state": list(criteria.states) or None, "operation": criteria.operation}
         with self._client() as client:
-            jobs = list(client.jobs(criteria.table, limit=criteria.limit, **filters))
+            jobs = client.jobs(
+                criteria.table, state=criteria.states, operation=criteria.operation, limit=criteria.limit
+            )
         return [
             job for job in jobs if since is None or datetime.fromisoformat(job["started"] or job["created"]) >= since
         ]
