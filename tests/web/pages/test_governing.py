@@ -165,7 +165,7 @@ def test_a_token_is_shown_once(site: Site, desk: Opener) -> None:
     log_in(other, text, "/tables")
     expect(other.locator("tbody tr")).to_have_count(3)
     page.get_by_label("Revoke the token nightly reports").click()
-    page.get_by_role("button", name="Revoke it").click()
+    page.get_by_role("button", name="Revoke", exact=True).click()
     expect(page.get_by_role("status")).to_contain_text("is revoked")
     other.goto("/tables")
     expect(other.locator("h1")).to_have_text("Log in")
