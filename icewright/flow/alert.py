@@ -72,11 +72,11 @@ def alert_due(runtime: Runtime, alerting: Alerting) -> int:
 
 def judge(runtime: Runtime, rules: Mapping[AlertRule, RuleTerms], now: datetime) -> tuple[AlertChange, ...]:
     """Return the changes to the open alerts by the present state of the store."""
-    rows = runtime.store.catalogs.list()
-    inputs = _alert_inputs(runtime, rules, rows, now)
+    rows, open_alerts = runtime.store.catalogs.list(), runtime.store.alerts.unresolved()
+    inputs = _alert_inputs(runtime, rules, rows, open_alerts, now)
     return evaluate(
         conditions(inputs, rules, now),
-        runtime.store.alerts.unresolved(),
+        open_alerts,
         rules,
         now,
         _undecidable(runtime, rules, inputs, rows, now),
@@ -84,9 +84,18 @@ def judge(runtime: Runtime, rules: Mapping[AlertRule, RuleTerms], now: datetime)
 
 
 def _alert_inputs(
-    runtime: Runtime, rules: Mapping[AlertRule, RuleTerms], rows: Sequence[CatalogRow], now: datetime
+    runtime: Runtime,
+    rules: Mapping[AlertRule, RuleTerms],
+    rows: Sequence[CatalogRow],
+    open_alerts: Sequence[Alert],
+    now: datetime,
 ) -> AlertInputs:
-    catalogs = sorted(runtime.scopes)
+    catalogs, alerted = sorted(runtime.scopes), {(alert.rule, alert.ref) for alert in open_alerts}
+
+    def told(rule: AlertRule, found: Sequence[tuple[TableRef, str]]) -> Mapping[TableRef, str]:
+        """Return what is found of maintained tables, and of others while an alert about it is open: it is not over."""
+        return {ref: why for ref, why in found if (rule, ref) in alerted or _maintained(runtime, ref)}
+
     below = rules[AlertRule.TABLE_UNHEALTHY].parameters["below"]
     overdue = now - timedelta(hours=rules[AlertRule.STALE].parameters["hours"])
     enabled = [name for name in catalogs if runtime.scopes[name].enabled]
@@ -96,9 +105,9 @@ def _alert_inputs(
         tables=[replace(table, maintained=_maintained(runtime, table.ref)) for table in tables],
         failures=runtime.store.alerts.failures(catalogs),
         faults=dict(runtime.store.alerts.faults(catalogs)),
-        unsupported={ref: why for ref, why in runtime.store.alerts.unsupported(catalogs) if _maintained(runtime, ref)},
-        blocked={ref: why for ref, why in runtime.store.alerts.blocked(catalogs) if _maintained(runtime, ref)},
-        warned={ref: why for ref, why in runtime.store.alerts.warned(catalogs) if _maintained(runtime, ref)},
+        unsupported=told(AlertRule.UNMAINTAINABLE, runtime.store.alerts.unsupported(catalogs)),
+        blocked=told(AlertRule.TABLE_BLOCKED, runtime.store.alerts.blocked(catalogs)),
+        warned=told(AlertRule.READER_UNPINNED, runtime.store.alerts.warned(catalogs)),
         catalogs=[
             CatalogInputs(row.name, runtime.scopes[row.name].interval, row.detected_at, row.failures, row.error)
             for row in rows

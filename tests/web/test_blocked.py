@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from icewright.app.web.pages.urls import table_url
@@ -10,6 +12,7 @@ from icewright.core.policy import Operation
 from icewright.core.table import TableRef
 from icewright.flow.alert import judge
 from icewright.flow.evaluate import evaluate_and_record
+from icewright.flow.runtime import Scope
 from icewright.ports.views import TableQuery
 from tests.web.conftest import Served
 
@@ -53,15 +56,19 @@ def test_tables_that_share_a_place_are_blocked(served: Served, location: str) ->
 
 
 def test_a_blocked_table_raises_an_alert(served: Served) -> None:
-    """Its message names the table in the way and ends with the code."""
+    """Its message names the table in the way and ends with the code; a disabled catalog raises none and ends none."""
     served.bench.table("copy", location=SHARED)
     served.bench.store.tables.record_listing("lake", served.bench.catalog.pointers(), served.bench.clock.now())
     _evaluate_all(served)
-    changes = judge(served.runtime, default_terms(), served.bench.clock.now())
+    now, disabled = served.bench.clock.now(), replace(served.runtime, scopes={"lake": Scope(enabled=False)})
+    assert not judge(disabled, default_terms(), now)
+    changes = judge(served.runtime, default_terms(), now)
     begun = [change.condition for change in changes if isinstance(change, Begin) and change.raised]
     raised = [condition for condition in begun if condition.rule is AlertRule.TABLE_BLOCKED]
     assert {str(condition.ref) for condition in raised} == {"lake.sales.orders", "lake.sales.copy"}
     assert all(condition.message.endswith("[shared_location]") for condition in raised)
+    served.bench.store.alerts.record_changes(changes, [], now)
+    assert not judge(disabled, default_terms(), now), "a catalog that is disabled by now has the same tables"
 
 
 def test_what_is_switched_off_blocks_no_table(served: Served) -> None:
