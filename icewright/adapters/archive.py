@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -11,7 +11,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg import types as iceberg
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.expressions import EqualTo, Reference
 from pyiceberg.expressions.literals import literal
@@ -50,7 +50,7 @@ class IcebergArchive:
     """The Archive port over one namespace of a catalog."""
 
     catalog: str
-    properties: Mapping[str, str] = field(repr=False)
+    load: Callable[[], Catalog] = field(repr=False)
     namespace: tuple[str, ...]
     _opened: Catalog | None = field(default=None, init=False)
 
@@ -93,7 +93,7 @@ class IcebergArchive:
     def _catalog(self) -> Catalog:
 
         if self._opened is None:
-            self._opened = load_catalog(self.catalog, **self.properties)
+            self._opened = self.load()
         return self._opened
 
     # -- files and commits

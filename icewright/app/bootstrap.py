@@ -180,9 +180,10 @@ def _archiving(config: Config, store: SqlStore) -> Iterator[Archiving | None]:
 
     def opened() -> Archive:
         from icewright.adapters.archive import IcebergArchive  # noqa: PLC0415 - PyIceberg takes long to load
+        from icewright.adapters.catalogs.rest.client import load_bounded_catalog  # noqa: PLC0415
 
-        properties = pyiceberg_catalog_properties(entry)
-        return IcebergArchive(entry.name, properties, tuple(section.namespace.split(".")))
+        load = partial(load_bounded_catalog, entry.name, pyiceberg_catalog_properties(entry))
+        return IcebergArchive(entry.name, load, tuple(section.namespace.split(".")))
 
     archive = LazyArchive(opened)
     try:

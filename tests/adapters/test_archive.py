@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import date, timedelta
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -18,6 +20,8 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import DayTransform, IdentityTransform
 
 from icewright.adapters.archive import IcebergArchive
+from icewright.adapters.catalogs.rest import client
+from icewright.adapters.catalogs.rest.client import load_bounded_catalog
 from icewright.adapters.catalogs.translate import pyiceberg_properties, sql_catalog
 from icewright.core.errors import (
     CatalogUnavailable,
@@ -60,7 +64,7 @@ def catalog(properties: dict[str, str]) -> Iterator[SqlCatalog]:
 
 def opened(properties: dict[str, str]) -> IcebergArchive:
     """One more archive over the same tables."""
-    return IcebergArchive("lake", properties, NAME[:-1])
+    return IcebergArchive("lake", partial(load_bounded_catalog, "lake", properties), NAME[:-1])
 
 
 def batch(name: str = "b1", rows: int = 3, planned: timedelta = timedelta(0)) -> Batch:
@@ -231,6 +235,15 @@ def test_a_catalog_that_does_not_answer(tmp_path: Path) -> None:
         away.write(batch(), rows(batch()))
     assert "hush-4711" not in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_catalog_that_never_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The batch ends with the time of a request; PyIceberg's own client and the service's loop would wait for ever."""
+    monkeypatch.setattr(client, "_SECONDS", (5.0, 0.1))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        properties = {"type": "rest", "uri": f"http://127.0.0.1:{server.getsockname()[1]}"}
+        with pytest.raises(CatalogUnavailable, match=r"cannot be archived to: .*Read timed out"):
+            opened(properties).write(batch(), rows(batch()))
 
 
 def test_a_disk_without_room(tmp_path: Path) -> None:

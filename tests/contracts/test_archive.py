@@ -10,12 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
 from icewright.adapters.archive import IcebergArchive
+from icewright.adapters.catalogs.rest.client import load_bounded_catalog
 from icewright.adapters.clock import SystemClock
 from icewright.adapters.store.archive import SqlOldHistory
 from icewright.adapters.store.database import open_database, upgrade
@@ -54,7 +56,7 @@ def store(bench: Bench) -> Iterator[SqlStore]:
 @contextmanager
 def archiving(bench: Bench, store: SqlStore) -> Iterator[Archiving]:
     """Both sides, in batches of seven."""
-    archive = IcebergArchive("lake", bench.client, ("icewright",))
+    archive = IcebergArchive("lake", partial(load_bounded_catalog, "lake", bench.client), ("icewright",))
     with closing(archive):
         yield Archiving(SqlOldHistory(store.db, most_rows=7), archive, AFTER)
 
@@ -131,7 +133,9 @@ def archive_many(home: str, events: int) -> list[int]:
     with store.engine.begin() as connection:
         while chunk := list(itertools.islice(rows, 10_000)):
             connection.execute(sa.insert(EVENTS), chunk)
-    with closing(IcebergArchive("lake", bench.client, ("icewright",))) as archive:
+    with closing(
+        IcebergArchive("lake", partial(load_bounded_catalog, "lake", bench.client), ("icewright",))
+    ) as archive:
         both = Archiving(SqlOldHistory(store.db), archive, AFTER)
         peaks = [peak() for _ in archive_batches(runtime(store), both, now - AFTER)]
     store.engine.dispose()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType
 
 from icewright.adapters.catalogs.reports import IcebergReports
+from icewright.adapters.catalogs.rest import client
 from icewright.adapters.catalogs.translate import pyiceberg_properties, sql_catalog
 from icewright.core.errors import CatalogUnavailable, MetadataUnreadable, TableNotFound
 from icewright.ports import NewReports
@@ -104,3 +106,12 @@ def test_a_catalog_that_does_not_answer() -> None:
         found.since(None)
     assert "hush-4711" not in str(caught.value)
     assert "hush-4711" not in repr(found)
+
+
+def test_a_catalog_that_never_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The round ends with the time of a request, and not with the process."""
+    monkeypatch.setattr(client, "_SECONDS", (5.0, 0.1))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        silent = {"type": "rest", "uri": f"http://127.0.0.1:{server.getsockname()[1]}"}
+        with pytest.raises(CatalogUnavailable, match=r"cannot be read: .*Read timed out"):
+            IcebergReports("lake", silent, ("ops", "commits")).since(None)

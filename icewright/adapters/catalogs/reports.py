@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import ancestors_of
 from pyiceberg.types import StringType
 
+from icewright.adapters.catalogs.rest.client import load_bounded_catalog
 from icewright.core.errors import CatalogUnavailable, IcewrightError, MetadataUnreadable, TableNotFound
 from icewright.ports import NewReports
 
@@ -53,7 +54,7 @@ class IcebergReports:
 
     def _load(self) -> Table:
         if self._opened is None:
-            self._opened = load_catalog(self.catalog, **self.properties)
+            self._opened = load_bounded_catalog(self.catalog, self.properties)
         table = self._opened.load_table(self.table)
         column = table.schema().find_field(COLUMN) if COLUMN in table.schema().column_names else None
         if column is None or not isinstance(column.field_type, StringType):

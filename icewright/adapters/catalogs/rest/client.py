@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 import msgspec
 from pydantic import ValidationError
+from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.rest import RestCatalog as PyIcebergRestCatalog
 from pyiceberg.exceptions import RESTError
 from requests import PreparedRequest, Response, Session
@@ -70,8 +71,8 @@ class _TimeoutAdapter(HTTPAdapter):
         return super().send(request, *args, **kwargs)
 
 
-class _Client(PyIcebergRestCatalog):
-    """PyIceberg's client whose sessions end their requests; loading and committing is ours."""
+class _BoundedCatalog(PyIcebergRestCatalog):
+    """PyIceberg's client whose sessions end their requests."""
 
     def _create_legacy_oauth2_auth_manager(self, session: Session) -> Any:  # noqa: ANN401 - PyIceberg's
         """Mount the adapter with time-outs before the session makes its first request."""
@@ -85,9 +86,22 @@ class _Client(PyIcebergRestCatalog):
         if self.properties.get("rest.sigv4-enabled") != "true":  # which mounts an adapter that signs
             _mount_adapters(session)
         session.hooks["response"] = [partial(read_within_limits, catalog=self.name)]
+        return session
+
+
+class _Client(_BoundedCatalog):
+    """The same for requests of ours, as loading and committing is."""
+
+    def _create_session(self) -> Session:
+        session = super()._create_session()
         if not self.properties.get(DELEGATION):
             session.headers.pop("X-Iceberg-Access-Delegation", None)
         return session
+
+
+def load_bounded_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
+    """Return PyIceberg's catalog; its own client of a REST server would wait for ever for a response."""
+    return _BoundedCatalog(name, **properties) if properties["type"] == "rest" else load_catalog(name, **properties)
 
 
 def _mount_adapters(session: Session) -> None:
