@@ -33,22 +33,24 @@ def interruptible(at_end: Callable[[], None]) -> Iterator[None]:
     The process ends with the block then, after SIGTERM by that signal, as its parent expects. Where the block itself
     waits for a thread that hangs, `at_end` is called and the process ends after `STOP_SECONDS`.
     """
-    main, terminated = threading.main_thread().ident or 0, False
+    main, taken = threading.main_thread().ident or 0, 0
     requested.clear()
 
     def interrupt(number: int) -> None:
-        nonlocal terminated
-        terminated = number == signal.SIGTERM
+        nonlocal taken
+        taken = number
         requested.set()
         raise KeyboardInterrupt
 
     def watch(wait: Callable[[], int]) -> None:
         if not (number := wait()):
             return
+        requested.set()  # PySpark may have put a handler of its own in the place of ours
         until = time.monotonic() + STOP_SECONDS
-        while not requested.wait(_WAKE_SECONDS) and time.monotonic() < until:
-            signal.pthread_kill(main, _WAKE)
-        time.sleep(max(0.0, until - time.monotonic()))
+        while (left := until - time.monotonic()) > 0:
+            if not taken:
+                signal.pthread_kill(main, _WAKE)
+            time.sleep(min(left, _WAKE_SECONDS))
         at_end()
         os._exit(128 + number)  # as a shell tells it
 
@@ -65,7 +67,7 @@ def interruptible(at_end: Callable[[], None]) -> Iterator[None]:
                 signal.signal(_WAKE, previous)
             else:
                 sys.stdout.flush()
-                if terminated:
+                if taken == signal.SIGTERM:
                     signal.raise_signal(signal.SIGTERM)
                 os._exit(INTERRUPTED)  # without a wait for threads that hang
 
