@@ -116,6 +116,12 @@ def stated_number(snapshot: Snapshot, key: str) -> int | None:
     return int(text) if text.isascii() and text.isdecimal() and len(text) < _DIGITS else None
 
 
+def total_files(snapshot: Snapshot) -> int | None:
+    """Return how many files the summary says the snapshot has; None where its writer did not count them."""
+    data, deletes = (stated_number(snapshot, f"total-{what}-files") for what in ("data", "delete"))
+    return None if data is None or deletes is None else data + deletes
+
+
 def _text(identity: _Identity, properties: Mapping[str, str]) -> str:
     """Return writer and progress for people."""
     key, writer, _ = identity

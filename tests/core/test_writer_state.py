@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from icewright.core.retention import Expiry, expired_by_iceberg, kept_writer_states, plan_expiry
 from icewright.core.table import MAIN, RefKind, Snapshot, SnapshotRef, TableMetadata
-from icewright.core.writer_state import WriterStateRule, newest_states
+from icewright.core.writer_state import WriterStateRule, newest_states, total_files
 from icewright.testing import NOW, lineage, metadata, snapshot
 from tests.examples import examples
 
@@ -265,3 +265,10 @@ def test_newest_states_are_told_once() -> None:
     assert [(s.snapshot.snapshot_id, s.depth) for s in states] == [(3, 1), (2, 2)]
     shown = kept_writer_states(table, WriterStateRule(3.5 * DAY), NOW)
     assert [(s.snapshot_id, s.by) for s in shown] == [(3, f"Spark stream q1, epoch 4, until {NOW + DAY / 2:%Y-%m-%d}")]
+
+
+@pytest.mark.parametrize(("data", "total"), [("3", 4), ("9" * 5_000, None), ("x", None), (None, None)])
+def test_files_that_a_summary_counts(data: str | None, total: int | None) -> None:
+    """Numbers that no table reaches, and words, count nothing."""
+    summary = {"total-delete-files": "1"} | ({} if data is None else {"total-data-files": data})
+    assert total_files(snapshot(1, summary=summary)) == total

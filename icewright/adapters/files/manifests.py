@@ -17,6 +17,7 @@ from icewright.adapters.files.manifest_lists import SCHEMA, read_list, read_list
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.partitions import date_of, moment_of, partition_text
 from icewright.core.table import ManifestContent, ManifestFile, Snapshot
+from icewright.core.writer_state import total_files
 from icewright.ports import Storage
 from icewright.ports.work import WorkerThreads
 
@@ -92,7 +93,7 @@ class ManifestReader:
 
     def manifest_lists(self, snapshots: Sequence[Snapshot], *, totals: bool = False) -> pl.DataFrame:
         """Return the manifests that the snapshots list, each once; columns named as `ManifestFile`'s fields."""
-        lists = {s.manifest_list: _totals(s) if totals else None for s in snapshots if s.manifest_list is not None}
+        lists = {s.manifest_list: total_files(s) if totals else None for s in snapshots if s.manifest_list is not None}
         listed_rows = read_lists(self.storage, lists)
         embedded = [self._embedded(s) for s in snapshots if s.manifest_list is None and s.manifests]
         return pl.concat([listed_rows, *embedded]).unique("path", maintain_order=True) if embedded else listed_rows
@@ -218,12 +219,6 @@ class ManifestReader:
             one = container(self.storage, manifest.path, manifest.length)
             groups.setdefault(one.schema, []).append((manifest, one))
         yield from groups.items()
-
-
-def _totals(snapshot: Snapshot) -> int | None:
-    """Return the number of live files in the snapshot's summary, None where the writer did not count them."""
-    totals = [snapshot.summary.get(name, "") for name in ("total-data-files", "total-delete-files")]
-    return sum(map(int, totals)) if all(text.isdecimal() for text in totals) else None
 
 
 def listed(frame: pl.DataFrame) -> tuple[ManifestFile, ...]:

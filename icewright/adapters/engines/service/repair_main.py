@@ -23,8 +23,8 @@ from icewright.core.errors import MetadataUnreadable
 from icewright.core.integrity import FileFault, FileFaultKind
 from icewright.core.repair import LOST, MANIFESTS, RepairAction, RepairKind, Unrepaired, without_file
 from icewright.core.runs import JOB_ID
-from icewright.core.table import ManifestFile, PartitionSpec, Snapshot
-from icewright.core.writer_state import stated_number
+from icewright.core.table import ManifestFile, PartitionSpec
+from icewright.core.writer_state import total_files
 from icewright.ports import Catalog, Clock, RepairRequest, TableFiles
 
 _TOTALS = (
@@ -70,7 +70,7 @@ class MainRepair:
         faults = [*correct, *drop]
         lost = self._lost_manifests(rows, named, drop)
         miscounted = {fault.path for fault in correct if fault.file == MANIFESTS} & named.keys()
-        if miscounted and sum(map(len, live.values())) + sum(each.files for each in lost) != _files_of(head):
+        if miscounted and sum(map(len, live.values())) + sum(each.files for each in lost) != total_files(head):
             self._leave(faults, "main's manifests name other files than its summary counts: one may have lost some")
             return
         dropped = {action.path for action in lost}
@@ -216,12 +216,6 @@ class MainRepair:
             self.request.check()
             gone = {manifest.path for manifest, _, _ in new} | dropped
             replacing.commit(gone, {**totals, **(deleted if lost else {}), JOB_ID: self.request.job_id})
-
-
-def _files_of(snapshot: Snapshot) -> int | None:
-    """Return how many files the snapshot's summary counts; None when its writer did not count."""
-    data, deletes = (stated_number(snapshot, f"total-{what}-files") for what in ("data", "delete"))
-    return None if data is None or deletes is None else data + deletes
 
 
 def _whole_length(
