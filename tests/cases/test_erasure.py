@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
-from pyiceberg.types import NestedField, StringType, StructType, UUIDType
+from pyiceberg.types import LongType, NestedField, StringType, StructType, UUIDType
 
 from icewright.adapters.engines.service.row_search import RowSearch, Waiting
 from icewright.core.cadence import Cadence
@@ -245,6 +245,32 @@ def test_values_of_a_dropped_column_are_found_by_a_name_that_another_has_now(wor
         assert report.earlier_columns == (({"part": 2},) if text == "part = '5'" else report.earlier_columns)
     with pytest.raises(UsageError, match="--where part = 5"):
         find(workspace, "part = 5")
+
+
+def test_values_of_a_dropped_column_in_a_struct_are_found(workspace: Workspace) -> None:
+    """A predicate may name it together with a column that the struct has got since."""
+    struct = NestedField(2, "who", StructType(NestedField(3, "email", StringType())))
+    craft = workspace.craft(schema=Schema(NestedField(1, "id", LongType()), struct))
+    craft.commit(workspace.clock.now(), [craft.data({"id": [1, 2], "who": [{"email": "ann"}, None]})])
+    workspace.publish(craft)
+
+    def replace_email(document: dict[str, Any]) -> None:
+        (old,) = document["schemas"]
+        fields = [
+            {"id": n, "name": name, "type": "string", "required": False} for n, name in ((9, "email"), (10, "tel"))
+        ]
+        who = {**old["fields"][1], "type": {"type": "struct", "fields": fields}}
+        document["schemas"].append({**old, "schema-id": 7, "fields": [old["fields"][0], who]})
+        document |= {"current-schema-id": 7, "last-column-id": 10}
+
+    edit(workspace.metadata_file(), replace_email)
+    for text, rows in [
+        ("who.email = 'ann'", 1),
+        ("who.email = 'ann' and who.tel is null", 1),
+        ("who.tel = 'ann'", 0),
+        ("who is null and id = 2", 1),
+    ]:
+        assert sum(one.rows for one in find(workspace, text).found) == rows, text
 
 
 def test_an_orphan_without_the_column_of_its_partition_may_hold_the_row(workspace: Workspace) -> None:

@@ -93,7 +93,7 @@ class RowPredicate:
         kept = {field["id"] for field in schemas[0]["fields"]}
         for schema in schemas[1:]:
             older = [
-                field
+                _completed(field, now)
                 for field in schema["fields"]
                 if (now := used.get(field["name"])) and (field["id"] not in kept or field["id"] == now["id"])
             ]
@@ -162,6 +162,15 @@ def _types(fields: Sequence[Field]) -> Iterator[tuple[int, pa.DataType]]:
 def _fields_of(field: Field) -> Sequence[Field]:
     kind = field["type"]
     return kind["fields"] if isinstance(kind, Mapping) and kind["type"] == "struct" else ()
+
+
+def _completed(older: Field, now: Field) -> Field:
+    """Return a struct as it was, with the fields that it has got since: a predicate may name some of each."""
+    newer = {field["name"]: field for field in _fields_of(now)}
+    inner = [_completed(field, newer.pop(field["name"], field)) for field in _fields_of(older)]
+    ids = {field["id"] for field in inner}
+    added = [field for field in newer.values() if field["id"] not in ids]
+    return {**older, "type": {**older["type"], "fields": [*inner, *added]}} if inner else older
 
 
 def _inner(columns: Sequence[pa.Array], path: tuple[int, ...]) -> pa.Array:
