@@ -250,7 +250,8 @@ class TableHandle:
     def copy(self, place: str, *, dry_run: bool = False) -> CopyResult:
         """Copy the table with all its snapshots to another place, as `icewright copy` does.
 
-        Raises `Refused` when the place holds anything but an earlier copy, and `UnsupportedTable`.
+        Raises `UsageError` for a place that is not absolute, `Refused` when it holds anything but an earlier copy, and
+        `UnsupportedTable`.
         """
         return copy_table(self._app.runtime, self.ref, place, dry_run=dry_run)
 

@@ -86,7 +86,7 @@ _SHOWN = 100  # characters of a value that is ignored
 _DIGITS = 25  # of the largest number that a property may say before it simply means "as much as possible"
 
 
-def _amount(text: str) -> int:
+def positive_number(text: str) -> int:
     """Return a whole number above 0, else 0; more digits than any such number has mean the largest."""
     digits = text.strip().lstrip("0") if text.strip().isdecimal() else ""
     return 10**_DIGITS if len(digits) > _DIGITS else int(digits or "0")
@@ -154,10 +154,10 @@ def from_properties(metadata: TableMetadata, allowance: Allowance) -> Properties
     faults: list[str] = []
     for name, (knob, divisor) in _ICEBERG.items():
         if (text := metadata.properties.get(name)) is not None:
-            if not _amount(text):
+            if not positive_number(text):
                 faults.append(f"table property {name}: {text!r} is not a whole number above 0")
             else:
-                found[knob.name] = (name, knob.saturate(_amount(text) / divisor))
+                found[knob.name] = (name, knob.saturate(positive_number(text) / divisor))
     for name, text in metadata.properties.items():
         if name.startswith("icewright."):
             own = find_knob(name.removeprefix("icewright."))

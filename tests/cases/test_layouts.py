@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -24,13 +25,14 @@ from icewright.core.guardrails import parse_guardrail
 from icewright.core.layout import LayoutDecision, LayoutReport, LayoutVerdict, RowLayout, layout_candidates
 from icewright.flow.layout import apply_layout, recorded_filters
 from tests.cases.conftest import ground, workspace
-from tests.cases.workspace import NAME, Workspace, ref
+from tests.cases.workspace import NAME, Workspace, edit, ref
 
 pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
 
 __all__ = ["ground", "workspace"]
 
 ROWS, FILES = 4_000, 8
+TARGET = "write.target-file-size-bytes"
 FILTERS = ("customer = 'c017'", "customer in ('c003', 'c090') and id < 900", "day >= '2026-03-01' and id > 3000")
 
 
@@ -67,7 +69,7 @@ def test_a_layout_reads_what_was_predicted_once_it_is_written(workspace: Workspa
     table = write(workspace, NAME, rows())
     size = sum(task.file.file_size_in_bytes for task in table.scan().plan_files())
     with table.transaction() as change:
-        change.set_properties({"write.target-file-size-bytes": str(size // FILES)})
+        change.set_properties({TARGET: str(size // FILES)})
     report = trials(workspace, *FILTERS)
     assert report.current.bytes_read == planned(table, FILTERS)
     assert report.sampled_rows == ROWS
@@ -80,10 +82,17 @@ def test_a_layout_reads_what_was_predicted_once_it_is_written(workspace: Workspa
     assert report.runs_to_pay == -(-2 * report.table_bytes // (report.current.bytes_read - report.best.bytes_read))
 
 
+def _set_target(value: str, document: dict[str, Any]) -> None:
+    document["properties"][TARGET] = value
+
+
 def test_a_table_in_the_right_order_is_left_as_it_is(workspace: Workspace) -> None:
     """No layout is clearly better, so none is recommended; neither is one where no filter can skip a file."""
-    write(workspace, NAME, rows(), **{"write.target-file-size-bytes": "2000"})
+    write(workspace, NAME, rows(), **{TARGET: "2000"})
     assert trials(workspace, "id = 17").settings == {}
+    for value in ("128MB", "0"):  # as no writer of Iceberg reads it
+        edit(workspace.metadata_file(), partial(_set_target, value))
+        assert trials(workspace, "id = 17").settings == {}
     report = trials(workspace, "customer is not null")
     assert (report.settings, report.runs_to_pay, report.current.bytes_read) == ({}, None, report.table_bytes)
 

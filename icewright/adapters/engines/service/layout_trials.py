@@ -41,6 +41,7 @@ from icewright.adapters.engines.service.manifest_files import DATA
 from icewright.adapters.engines.service.row_predicate import RowPredicate
 from icewright.adapters.engines.service.row_search import constants_of, reading_layout, slice_of
 from icewright.core.layout import LayoutReport, LayoutTrial, RowLayout, layout_candidates
+from icewright.core.properties import positive_number
 from icewright.core.table import TableMetadata
 from icewright.ports import TableFiles
 
@@ -132,7 +133,7 @@ class LayoutTrials:
 
     def _cut(self, rows: pl.DataFrame, layout: RowLayout) -> pl.DataFrame:
         """Return the bounds of the files into which a rewrite in this layout would cut the rows."""
-        target = int(self.metadata.properties.get(_TARGET, _DEFAULT_TARGET))
+        target = positive_number(self.metadata.properties.get(_TARGET, "")) or _DEFAULT_TARGET
         parts = []
         for part in rows.partition_by("partition of"):
             size = self._total * part.height / rows.height
