@@ -65,6 +65,8 @@ MODULES: Mapping[str, tuple[str, ...]] = {  # each with a small set of fast test
     f"{_SERVICE}/proof.py": ("tests/adapters/test_proof.py",),
     f"{_SERVICE}/guard.py": (
         "tests/adapters/test_guard.py",
+        "tests/adapters/test_proof.py",
+        "tests/adapters/test_sharing.py",
         *_OTHERS,
         "tests/cases/test_elsewhere.py",
         "tests/cases/test_refusals.py",

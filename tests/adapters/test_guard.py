@@ -90,6 +90,9 @@ def test_what_has_no_uuid_because_it_cannot_be_read_is_no_twin() -> None:
     assert [str(one) for one in guard.around(own).others] == [str(POND), DATASET]
     files = [f"{INNER}/a", "s3://lake/sales/orders/data/b"]
     assert judged(guard, own, *files) == (files[1:], {files[0]: f"they lie in the place of {DATASET}"})
+    world.pond.datasets = [*world.pond.datasets, Dataset(TableRef("pond", ("hive",), "days"), (f"{INNER}/days",))]
+    stays = judged(guard, own, f"{INNER}/days/a")[1]
+    assert "in the place of pond.hive.days" in stays[f"{INNER}/days/a"]
     with pytest.raises(Refused, match=r"overlaps that of pond\.hive\.logs.*\[shared_location\]"):
         guard.roots(own, replace(guard.around(own), others=guard.around(own).others[1:]))
 
@@ -176,9 +179,11 @@ def test_files_go_only_from_where_they_may() -> None:
 def test_notes_name_the_reason_once() -> None:
     """With the number of its files and the first three of them."""
     stays = {f"s3://lake/{n}": "they are needed" for n in (3, 1, 2, 4)} | {"s3://lake/9": "it is far"}
+    stays |= {f"s3://lake/{n}": "they are young" for n in (5, 6, 7)}
     assert Judgement(pl.DataFrame(), stays).notes() == [
         "4 files kept: they are needed: s3://lake/1, s3://lake/2, s3://lake/3 ...",
         "1 file kept: it is far: s3://lake/9",
+        "3 files kept: they are young: s3://lake/5, s3://lake/6, s3://lake/7",
     ]
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from icewright.adapters.engines.service.proof import TableProof
-from icewright.core.errors import LeaseLost, Refused, TableReplaced
+from icewright.core.errors import IcewrightError, LeaseLost, Refused, TableReplaced
 from icewright.core.runs import FileAction
 from icewright.core.table import ManifestContent, ManifestFile, Snapshot, SnapshotHold, TableMetadata
 from icewright.ports import Registration
@@ -34,11 +34,14 @@ class TableFiles(MetadataFiles):
 
     looked_at: list[str] = field(default_factory=list)
     listed: int = 0  # how often manifest lists were read
+    lost: IcewrightError | None = None  # why none can be read
 
     def manifest_lists(self, snapshots: Sequence[Snapshot], *, totals: bool = False) -> pa.Table:
         """Return one manifest of each snapshot."""
         assert not totals
         self.listed += 1
+        if self.lost is not None:
+            raise self.lost
         paths = [MANIFESTS[snapshot.snapshot_id] for snapshot in snapshots]
         rows = [astuple(ManifestFile(path, 1, 0, ManifestContent.DATA, 1, 1, 1, 1, 0, 0)) for path in paths]
         return pl.DataFrame(rows, [f.name for f in fields(ManifestFile)], orient="row").to_arrow()
