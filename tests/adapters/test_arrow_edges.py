@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -399,6 +400,16 @@ def test_texts_that_repeat_share_a_row_group(folder: Folder) -> None:
     assert pq.read_table(file["file-path"]).to_pylist() == rows
     bounds = [bytes.fromhex(file[name]["values"][1]) for name in ("lower-bounds", "upper-bounds")]
     assert bounds == [b"01" * 8, b"89" * 7 + b"8:"]
+
+
+@pytest.mark.parametrize(("distinct", "encoded"), [(10_000, True), (100_000, False)])
+def test_a_dictionary_that_saves_nothing_in_a_first_page_is_none(distinct: int, encoded: bool, folder: Folder) -> None:
+    """As Spark's writer decides it: most of 20,000 values are new where there are 100,000, and codes take room too."""
+    draw = random.Random(1)
+    rows = [{"id": 1, "name": f"user-{draw.randrange(distinct)}"} for _ in range(40_000)]
+    written = folder.rewrite(folder.file_slice(folder.write(rows)))
+    assert isinstance(written, BinWritten)
+    assert pq.read_metadata(written.files[0]["file-path"]).row_group(0).column(1).has_dictionary_page is encoded
 
 
 @pytest.mark.cases(125)

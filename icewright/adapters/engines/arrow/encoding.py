@@ -12,17 +12,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-_SAMPLES, _SAMPLE_ROWS = 16, 512  # sampled slices of a row group, and rows of each at most
+_SAMPLES, _SAMPLE_ROWS = 16, 256  # sampled slices of a row group, and rows of each at most
+_STEPS = 4  # of the estimate of distinct values
 _SAMPLE_BYTES = 16 << 20  # of all slices, about: counting distinct values copies them
 _ENCODED_SAMPLE_BYTES = 8 << 20  # decoded, of the rows whose encoded size is measured
 
 
-def dictionary_pays(column: pa.ChunkedArray, limit: int) -> bool:
-    """Return whether the dictionary of the column is estimated to stay within `limit` bytes.
+def dictionary_pays(column: pa.ChunkedArray, limit: int, page_rows: int | None = None) -> bool:
+    """Return whether a dictionary of the column is estimated to stay within `limit` bytes, and to save any.
 
-    One that overflows costs time and stores both codes and values.
-    The estimate assumes equally frequent values: a sample of n out of d distinct values has about n - n²/2d distinct
-    ones. Columns that Arrow cannot count, such as nested columns, have a dictionary.
+    One that overflows costs time and stores both codes and values. Like parquet-java, a column whose dictionary and
+    codes take no fewer bytes than its values in a first page of `page_rows` does without; by default all rows count.
+    Columns that Arrow cannot count, such as nested columns, have a dictionary.
     """
     if not len(column) or pa.types.is_nested(column.type):
         return True
@@ -31,13 +32,26 @@ def dictionary_pays(column: pa.ChunkedArray, limit: int) -> bool:
         return True
     if isinstance(column.type, pa.BaseExtensionType):
         sample = pa.chunked_array([chunk.storage for chunk in sample.chunks], column.type.storage_type)
-    sampled, distinct = len(sample), int(pc.count_distinct(sample).as_py())
-    width = float(sample.nbytes / sampled)
-    if sampled == len(column):
-        codes = sampled * math.ceil(math.log2(distinct + 1)) / 8
-        return distinct * width + codes < sampled * width
-    estimated = sampled**2 / (2 * max(sampled - distinct, 1))
-    return estimated * width <= limit
+    sampled, distinct = len(sample), float(pc.count_distinct(sample).as_py())
+    width, rows = float(sample.nbytes / sampled), min(len(column), page_rows or len(column))
+    if sampled < len(column):
+        distinct = _distinct(sampled, distinct)
+    in_page = distinct if rows == sampled else _expected(rows, distinct)
+    codes = rows * math.ceil(math.log2(in_page + 1)) / 8
+    return distinct * width <= limit and in_page * width + codes < rows * width
+
+
+def _distinct(sampled: int, found: float) -> float:
+    """Return how many distinct values there are, about, of which so many were found: equally frequent ones."""
+    distinct = sampled**2 / (2 * max(sampled - found, 1))  # too many, but where few repeat
+    for _ in range(_STEPS):
+        distinct *= found / _expected(sampled, distinct)
+    return distinct
+
+
+def _expected(rows: int, distinct: float) -> float:
+    """Return how many of the distinct values are among so many rows."""
+    return -distinct * math.expm1(-rows / distinct)
 
 
 def _sample(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -172,7 +172,7 @@ class Outputs:
             leaf.path
             for leaf in self._leaves
             if properties.get(_DICTIONARY + leaf.path, "true").lower() != "true"
-            or not dictionary_pays(_leaf_column(table, leaf), limit)
+            or not dictionary_pays(_leaf_column(table, leaf), limit, self._target.page_rows)
         }
         return [path for path, _ in column_paths(self.fields) if path not in plain]
 
