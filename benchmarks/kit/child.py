@@ -115,9 +115,11 @@ def measured(pids: Iterable[int] = ()) -> Iterator[Measured]:
         yield found
     finally:
         found.seconds = time.perf_counter() - started
+        looking = time.process_time()
         after = _all(found.pids)
         # of an idle worker that has ended meanwhile nothing is counted: Spark's daemon lets its time be forgotten
-        found.cpu = sum(_cpu(process) - before.get(process, 0.0) for process in after)
+        cpu = sum(_cpu(process) - before.get(process, 0.0) for process in after)
+        found.cpu = cpu - (time.process_time() - looking)  # a look at all processes of the machine is no work of theirs
         peaks = {process.pid: _high_water(process.pid) for process in after}
         found.peak_mib = sum(peaks.values())
         found.most_of_a_child_mib = max((mib for pid, mib in peaks.items() if pid not in found.pids), default=0.0)
