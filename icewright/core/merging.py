@@ -19,7 +19,7 @@ from icewright.core.runs import LastRun
 from icewright.core.sizes import SizeClass
 from icewright.core.steps import Kernel
 from icewright.core.table import PartitionFacts, TableFacts, TableMetadata, Thresholds
-from icewright.core.words import figure
+from icewright.core.words import decimal, figure
 
 FINAL_GROWTH = 2.4  # least growth of a last merge: to the target, or in a partition that has settled
 _SETTLED_TABLE = timedelta(days=7)  # without a write, after which a table that is one partition has settled
@@ -236,6 +236,12 @@ def opening_gb_hours(knobs: Knobs) -> float:
     """Return the GB-hours of a reader that opens a file, with what the requests for it cost."""
     requests = _REQUESTS_PER_FILE * knobs[rewriting.REQUEST_PRICE] / max(1e-9, knobs[rewriting.GB_HOUR_PRICE])
     return OPEN_COST_MB / READ_MB_PER_GB_HOUR + requests
+
+
+def unpaid(value: float, cost: float, knobs: Knobs) -> str:
+    """Return in words that a merge spares readers too few GB-hours for what it costs."""
+    asked = f"{rewriting.MIN_RETURN.name} asks for {knobs[rewriting.MIN_RETURN]:g} times as much"
+    return f"{decimal(value)} GB-hours of reads for {decimal(cost)} of work, and {asked}"
 
 
 def rewrite_gb_hours(files: int, size: int, knobs: Knobs) -> float:

@@ -14,6 +14,7 @@ from icewright.core.effective import Ignored, Knobs, Origin
 from icewright.core.errors import IcewrightError
 from icewright.core.health import HealthPart, health_parts, overall
 from icewright.core.kernel import written_order
+from icewright.core.merging import unpaid
 from icewright.core.operations import (
     check,
     compact,
@@ -48,7 +49,6 @@ from icewright.core.runs import History, LastRun
 from icewright.core.sortedness import ordering_columns
 from icewright.core.steps import SWITCHED_OFF, Blocked, Due, ExpireSnapshots, NotDue, Unsupported, Verdict, Work
 from icewright.core.table import TableFacts, Thresholds
-from icewright.core.words import decimal
 
 LATEST_FORMAT = 3
 # `auto`: a partition's target fits its size, so that what nobody writes to never changes its target
@@ -203,9 +203,7 @@ def _worth(found: Due, knobs: Knobs) -> Due | NotDue:
         return found.postponed
     if found.value is None or found.value >= knobs[MIN_RETURN] * found.cost:
         return found
-    return NotDue(
-        f"does not pay yet: {decimal(found.value)} GB-hours of reads for {decimal(found.cost)} of work; {found.why}"
-    )
+    return NotDue(f"does not pay yet: {unpaid(found.value, found.cost, knobs)}; {found.why}")
 
 
 def due(evaluation: Evaluation) -> dict[Operation, Due]:

@@ -180,6 +180,7 @@ def test_what_does_not_pay_is_not_due() -> None:
     found = verdict(Operation.COMPACT, facts(partition(files=10, mb=30)), chosen, {}, NOW)
     assert isinstance(found, NotDue)
     assert "GB-hours of reads for" in found.reason
+    assert "of work, and value.min_return asks for 4 times as much" in found.reason
     runs = [{"gb_hours": 1.0, "gb_hours_predicted": 0.01, "cost_factor": 1.0}] * 2
     dear = LastRun(Operation.COMPACT, NOW, OperationState.COMMITTED, recent=runs)
     slow = knobs({"value.reads_per_day": 0.5})
@@ -339,4 +340,5 @@ def test_a_writer_that_has_stopped_is_no_stream(
     early = compact.evaluate(facts(loaded, of=table), Knobs(), None, end + timedelta(minutes=1))
     assert isinstance(early, NotDue)
     assert "does not pay yet" in early.reason
+    assert "of work, and value.min_return asks for 4 times as much" in early.reason
     assert isinstance(compact.evaluate(facts(loaded, of=table), Knobs(), None, NOW), Due)

@@ -20,7 +20,7 @@ from icewright.core.predicates import partitions_predicate
 from icewright.core.runs import LastRun
 from icewright.core.steps import Blocked, Due, Kernel, NotDue, RewriteDataFiles, Verdict, Work
 from icewright.core.table import PartitionFacts, TableFacts
-from icewright.core.words import count, decimal, some
+from icewright.core.words import count, some
 
 NOTHING = "no files eligible for compaction"
 PARTITIONS_A_CALL = 500  # longer predicates make Spark's planning slow
@@ -81,7 +81,7 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
         return NotDue(f"{NOTHING}: the last run left the table as it is")
     choice = choose(facts, knobs, last, now)
     if not choice.due:
-        return NotDue("; ".join([NOTHING, *_left_out(facts, choice)]), choice.revisit)
+        return NotDue("; ".join([NOTHING, *_left_out(facts, choice, knobs)]), choice.revisit)
     strategy = knobs[rewriting.STRATEGY]
     order = written_order(knobs, facts.metadata.sort_order)
     if strategy != "binpack" and order is None:
@@ -201,7 +201,7 @@ def _due(facts: TableFacts, knobs: Knobs, choice: Choice, order: str | None) -> 
     engines = kernels(facts, chosen, knobs, order)
     if engines.refused is not None:
         return Blocked(engines.refused)
-    notes = [*_left_out(facts, choice), *engines.why, *option_notes(knobs)]
+    notes = [*_left_out(facts, choice, knobs), *engines.why, *option_notes(knobs)]
     steps: list[RewriteDataFiles] = []
     inexpressible = 0
     groups = _groups(facts, choice, engines)
@@ -222,12 +222,12 @@ def _due(facts: TableFacts, knobs: Knobs, choice: Choice, order: str | None) -> 
         strongest = min((rewrite.cause for rewrite in choice.due), key=[*Cause].index)
         batch = [replace(rewrite, cause=strongest) for rewrite in choice.due]
         step = _step(facts, knobs, order, batch, None, engines)
-        return _verdict(facts, choice, (replace(step, partitions=tuple(p.key for p in choice.admitted)),), notes)
+        return _verdict(facts, knobs, choice, (replace(step, partitions=tuple(p.key for p in choice.admitted)),), notes)
     if not steps:
         return Blocked("; ".join(notes))
     if any(_other_specs(facts, step) for step in steps):
         notes.append("files of other partition specs may be rewritten too: no filter tells them apart")
-    return _verdict(facts, choice, tuple(steps), notes)
+    return _verdict(facts, knobs, choice, tuple(steps), notes)
 
 
 def _groups(facts: TableFacts, choice: Choice, engines: Kernels) -> _Groups:
@@ -280,7 +280,9 @@ def _step(
     )
 
 
-def _verdict(facts: TableFacts, choice: Choice, steps: tuple[RewriteDataFiles, ...], notes: Sequence[str]) -> Due:
+def _verdict(
+    facts: TableFacts, knobs: Knobs, choice: Choice, steps: tuple[RewriteDataFiles, ...], notes: Sequence[str]
+) -> Due:
     saved = sum(rewrite.saved for rewrite in choice.due)
     by_deletes = [rewrite.partition for rewrite in choice.by(Cause.DELETES)]
     delete_files = sum(p.delete_files for p in by_deletes)
@@ -291,7 +293,7 @@ def _verdict(facts: TableFacts, choice: Choice, steps: tuple[RewriteDataFiles, .
         Work(Operation.COMPACT, steps, tuple(notes)),
         benefit=compaction_benefit(saved, delete_files, deleted_bytes + unsorted_bytes),
         cost=sum(REWRITES[s.kernel].gb_hours(s.files, s.bytes) for s in steps),
-        why="; ".join([*_reasons(facts, choice), *_left_out(facts, choice)]),
+        why="; ".join([*_reasons(facts, choice), *_left_out(facts, choice, knobs)]),
         files=saved + delete_files,
         per_file=OPEN_COST_MB,
         value=sum(values) if len(values) == len(choice.due) else None,
@@ -335,13 +337,13 @@ def _reasons(facts: TableFacts, choice: Choice) -> list[str]:
     return reasons
 
 
-def _left_out(facts: TableFacts, choice: Choice) -> list[str]:
+def _left_out(facts: TableFacts, choice: Choice, knobs: Knobs) -> list[str]:
     """Return why partitions are left as they are, each reason with their names."""
     reasons = (("hot, left to the writer", choice.hot), ("previous rewrite had no effect", choice.stuck))
     texts = [f"{reason}: {_named(facts, partitions)}" for reason, partitions in reasons if partitions]
     if choice.unpaid:
         partitions, values, costs = zip(*choice.unpaid, strict=True)
-        balance = f"{decimal(sum(values))} GB-hours of reads for {decimal(sum(costs))} of work"
+        balance = merging.unpaid(sum(values), sum(costs), knobs)
         texts.append(f"does not pay yet{choice.reads}, {balance}: {_named(facts, partitions)}")
     return texts
 
