@@ -23,7 +23,6 @@ from pyiceberg.catalog.sql import SqlCatalog
 from benchmarks.kit.bench import bench, options
 from benchmarks.kit.lake import CATALOG, NAMESPACE
 from benchmarks.kit.ours import Ours
-from icewright.adapters.catalogs.translate import pyiceberg_properties
 from icewright.app.bootstrap import application
 from icewright.core.layout import RowLayout
 from icewright.core.table import TableRef
@@ -94,7 +93,7 @@ def main() -> None:
     recorded = workloads()
     with bench(chosen) as sides:
         sides.ours.begin("spark")
-        with closing(SqlCatalog(CATALOG, **pyiceberg_properties(sides.lake.catalog))) as catalog:
+        with closing(SqlCatalog(CATALOG, **sides.lake.catalog.pyiceberg_properties())) as catalog:
             content = rows(count)
             table = catalog.create_table((NAMESPACE, TABLE), content.schema)
             for number in range(FILES):

@@ -27,7 +27,6 @@ from benchmarks.kit.lake import CATALOG, NAMESPACE, Lake
 from benchmarks.kit.ours import Ours
 from benchmarks.kit.report import Comparison, Run, in_turn, show
 from benchmarks.kit.tables import Seed
-from icewright.adapters.catalogs.translate import pyiceberg_properties
 from icewright.app.bootstrap import application
 
 TABLE, PARTITIONS, IN_MANIFEST, LOST = "checked", 200, 500, 20
@@ -77,7 +76,7 @@ def judged(histories: int) -> Mapping[str, Any]:
         lake = Lake(Path(folder))
         lake.create()
         with (
-            closing(SqlCatalog(CATALOG, **pyiceberg_properties(lake.catalog))) as catalog,
+            closing(SqlCatalog(CATALOG, **lake.catalog.pyiceberg_properties())) as catalog,
             application(Ours(lake.home).config, kind="manual", command=KNOBS) as app,
         ):
             named = named_faults(app, catalog, lake.warehouse)

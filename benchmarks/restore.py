@@ -28,7 +28,6 @@ from pyiceberg.catalog.sql import SqlCatalog
 from benchmarks.kit.bench import options
 from benchmarks.kit.lake import CATALOG, NAMESPACE, Lake
 from benchmarks.kit.ours import Ours
-from icewright.adapters.catalogs.translate import pyiceberg_properties
 from icewright.app.bootstrap import application
 from icewright.core.table import TableRef
 from icewright.flow.detect import detect
@@ -130,7 +129,7 @@ def main() -> None:
         home = Path(folder)
         lake = Lake(home)
         lake.create()
-        with closing(SqlCatalog(CATALOG, **pyiceberg_properties(lake.catalog))) as catalog:
+        with closing(SqlCatalog(CATALOG, **lake.catalog.pyiceberg_properties())) as catalog:
             tables = Tables(home, catalog)
             tables.write(draw)
             target, to = tables.target, datetime.now(UTC).isoformat()

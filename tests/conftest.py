@@ -208,7 +208,7 @@ def spark_pool(
     tmp_path_factory: pytest.TempPathFactory, catalog_properties: SqlCatalogProperties
 ) -> Iterator[SparkPool]:
     """A pool over the catalog `lake`; Spark starts when a test first asks for the session."""
-    from icewright.adapters.catalogs.translate import spark_conf, spark_packages, sql_catalog
+    from icewright.adapters.catalogs.translate import sql_catalog
     from icewright.adapters.engines.spark.pool import SparkPool
 
     postgres = sql_catalog("any", {"uri": "postgresql://any/any", "warehouse": "any"})  # for its driver
@@ -221,8 +221,8 @@ def spark_pool(
             "spark.hadoop.fs.s3a.secret.key": r"hu\sh ü=:#!",  # with what a properties file has to escape
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # short sessions: less time in the compiler
         },
-        spark_conf(catalog_properties),
-        (*spark_packages(catalog_properties), *spark_packages(postgres)),
+        catalog_properties.spark_conf(),
+        (*catalog_properties.spark_packages(), *postgres.spark_packages()),
         os.environ.get("JAVA_HOME"),
         home / "cache",
         home / "spark.log",

@@ -15,7 +15,7 @@ from typing import Any
 from pyiceberg.catalog.sql import SqlCatalog
 
 from benchmarks.kit.layouts import Layout
-from icewright.adapters.catalogs.translate import SqlCatalogProperties, pyiceberg_properties, sql_catalog
+from icewright.adapters.catalogs.translate import SqlCatalogProperties, sql_catalog
 
 CATALOG = "lake"
 NAMESPACE = "bench"
@@ -126,7 +126,7 @@ class Lake:
             yield database
 
     def _opened(self) -> SqlCatalog:
-        return SqlCatalog(CATALOG, **pyiceberg_properties(self.catalog))
+        return SqlCatalog(CATALOG, **self.catalog.pyiceberg_properties())
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from pyiceberg.manifest import clear_manifest_cache
 
 from benchmarks.kit.child import Answer, measured, serve
 from benchmarks.kit.lake import CATALOG, NAMESPACE, Lake
-from icewright.adapters.catalogs.translate import pyiceberg_properties
 
 
 class PyIceberg:
@@ -44,7 +43,7 @@ class PyIceberg:
         return found.answer(rows=moved)
 
     def _opened(self) -> SqlCatalog:
-        return SqlCatalog(CATALOG, **pyiceberg_properties(self.lake.catalog))
+        return SqlCatalog(CATALOG, **self.lake.catalog.pyiceberg_properties())
 
 
 if __name__ == "__main__":

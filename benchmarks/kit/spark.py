@@ -11,7 +11,6 @@ from benchmarks.kit.child import Answer, serve
 from benchmarks.kit.jvm import Jvm
 from benchmarks.kit.lake import Lake
 from benchmarks.kit.upserts import Upserts, append
-from icewright.adapters.catalogs.translate import spark_conf, spark_packages
 from icewright.adapters.engines.spark.pool import SparkPool
 
 
@@ -25,8 +24,8 @@ class Spark:
             name="benchmark",
             master="local[2]",
             conf={"spark.driver.memory": "6g", "spark.sql.warehouse.dir": str(home / "spark-warehouse")},
-            catalog_conf=spark_conf(catalog),
-            packages=spark_packages(catalog),
+            catalog_conf=catalog.spark_conf(),
+            packages=catalog.spark_packages(),
             java=os.environ.get("JAVA_HOME"),
             cache=home / "spark",
             log=home / "spark" / "spark.log",

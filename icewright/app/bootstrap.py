@@ -16,11 +16,6 @@ from icewright.adapters.catalogs.staging import MetadataFiles, ObjectStoreFiles
 from icewright.adapters.catalogs.translate import (
     CatalogProperties,
     catalog_properties,
-    driver_properties,
-    hosts,
-    pyiceberg_properties,
-    spark_conf,
-    spark_packages,
 )
 from icewright.adapters.clock import SharedClock
 from icewright.adapters.engines.spark.java import java_home
@@ -194,8 +189,7 @@ def _archiving(config: Config, store: SqlStore) -> Iterator[Archiving | None]:
 
 def check_catalog(catalog: CatalogConfig) -> None:
     """Raise `ConfigError` with the faults of a catalog's properties and with hosts outside its environment."""
-    properties = _properties(catalog)
-    if faults := allowlist_faults(catalog, hosts(properties)):
+    if faults := allowlist_faults(catalog, _properties(catalog).hosts):
         raise ConfigError(faults)
 
 
@@ -318,7 +312,7 @@ def upgrade_store(config: Config) -> str:
 
 def pyiceberg_catalog_properties(catalog: CatalogConfig) -> dict[str, str]:
     """Return the same catalog for PyIceberg."""
-    return pyiceberg_properties(_properties(catalog))
+    return _properties(catalog).pyiceberg_properties()
 
 
 def java_of(config: Config) -> Path:
@@ -365,9 +359,10 @@ def _pool(config: Config, pool: PoolConfig) -> SparkPool:
     packages: set[str] = set()
     driver: dict[str, str] = {}
     for catalog in users:
-        conf |= spark_conf(_properties(catalog))
-        packages |= set(spark_packages(_properties(catalog)))
-        for key, value in driver_properties(_properties(catalog)).items():
+        properties = _properties(catalog)
+        conf |= properties.spark_conf()
+        packages |= set(properties.spark_packages())
+        for key, value in properties.driver_properties().items():
             if driver.setdefault(key, value) != value:
                 raise ConfigError(
                     [f"catalogs.{catalog.name}.pool: pool {pool.name} has AWS keys of another catalog; give it its own"]

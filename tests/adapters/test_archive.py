@@ -22,7 +22,7 @@ from pyiceberg.transforms import DayTransform, IdentityTransform
 from icewright.adapters.archive import IcebergArchive
 from icewright.adapters.catalogs.rest import client
 from icewright.adapters.catalogs.rest.client import load_bounded_catalog
-from icewright.adapters.catalogs.translate import pyiceberg_properties, sql_catalog
+from icewright.adapters.catalogs.translate import sql_catalog
 from icewright.core.errors import (
     CatalogUnavailable,
     CommitConflict,
@@ -43,7 +43,7 @@ NAME = ("ops", "history", "events")
 def properties(tmp_path: Path) -> dict[str, str]:
     """A catalog in a file, with its warehouse."""
     where = {"uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/warehouse"}
-    return pyiceberg_properties(sql_catalog("lake", where))
+    return sql_catalog("lake", where).pyiceberg_properties()
 
 
 @pytest.fixture
@@ -230,7 +230,7 @@ def test_somebody_elses_table(archive: IcebergArchive, catalog: SqlCatalog) -> N
 def test_a_catalog_that_does_not_answer(tmp_path: Path) -> None:
     """The error names the table, and never the password."""
     where = {"uri": "postgresql://me:hush-4711@127.0.0.1:1/db", "warehouse": f"file://{tmp_path}"}
-    away = opened(pyiceberg_properties(sql_catalog("lake", where)))
+    away = opened(sql_catalog("lake", where).pyiceberg_properties())
     with pytest.raises(CatalogUnavailable, match=r"archive table lake\.ops\.history\.events cannot") as caught:
         away.write(batch(), rows(batch()))
     assert "hush-4711" not in str(caught.value)
@@ -249,7 +249,7 @@ def test_a_catalog_that_never_answers(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_disk_without_room(tmp_path: Path) -> None:
     """Nothing of the batch stays on it, so that tries take no room; once there is room, the batch is there once."""
     where = {"uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/disk/warehouse"}
-    properties = pyiceberg_properties(sql_catalog("lake", where))
+    properties = sql_catalog("lake", where).pyiceberg_properties()
     full, noise = opened(properties), Random(1)
     large = rows(batch(), details=["small", noise.randbytes(2_500_000).hex(), "small"])
     with full_disk(tmp_path / "disk", os.getpid()) as disk:

@@ -6,22 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from icewright.adapters.catalogs.translate import (
-    driver_properties,
-    glue_catalog,
-    hive_catalog,
-    hosts,
-    pyiceberg_properties,
-    spark_conf,
-    spark_packages,
-    sql_catalog,
-)
+from icewright.adapters.catalogs.translate import CatalogProperties, glue_catalog, hive_catalog, sql_catalog
 from icewright.app.bootstrap import application, read_config
 from icewright.core.errors import ConfigError
 
 
-def _spark(catalog: object) -> dict[str, str]:
-    return {k.removeprefix("spark.sql.catalog.lake."): v for k, v in spark_conf(catalog).items()}  # type: ignore[arg-type]
+def _spark(catalog: CatalogProperties) -> dict[str, str]:
+    return {k.removeprefix("spark.sql.catalog.lake."): v for k, v in catalog.spark_conf().items()}
 
 
 def test_glue_for_both() -> None:
@@ -34,14 +25,14 @@ def test_glue_for_both() -> None:
     assert spark["io-impl"] == "org.apache.iceberg.aws.s3.S3FileIO"
     assert (spark["client.region"], spark["glue.id"], spark["warehouse"]) == ("eu-1", "123", "s3://lake/")
     assert "hush" not in spark.values()
-    assert driver_properties(catalog) == {
+    assert catalog.driver_properties() == {
         "aws.accessKeyId": "key",
         "aws.secretAccessKey": "hush",
         "aws.sessionToken": "t",
     }
-    python: dict[str, object] = dict(pyiceberg_properties(catalog))
+    python: dict[str, object] = dict(catalog.pyiceberg_properties())
     assert (python["type"], python["glue.region"], python["glue.max-retries"]) == ("glue", "eu-1", 3)
-    assert sum("iceberg-aws-bundle" in package for package in spark_packages(catalog)) == 1
+    assert sum("iceberg-aws-bundle" in package for package in catalog.spark_packages()) == 1
     assert "hush" not in repr(catalog)
 
 
@@ -50,8 +41,8 @@ def test_keys_for_glue_and_s3_alike() -> None:
     catalog = glue_catalog("lake", {"client.access-key-id": "key", "client.secret-access-key": "hush"})
     spark = _spark(catalog)
     assert (spark["s3.access-key-id"], spark["s3.secret-access-key"]) == ("key", "hush")
-    assert driver_properties(catalog)["aws.secretAccessKey"] == "hush"
-    assert not driver_properties(sql_catalog("lake", {"uri": "sqlite:////c.db", "warehouse": "file:///w"}))
+    assert catalog.driver_properties()["aws.secretAccessKey"] == "hush"
+    assert not sql_catalog("lake", {"uri": "sqlite:////c.db", "warehouse": "file:///w"}).driver_properties()
 
 
 @pytest.mark.parametrize(
@@ -65,7 +56,7 @@ def test_keys_for_glue_and_s3_alike() -> None:
 )
 def test_where_glue_is(properties: dict[str, str], host: str) -> None:
     """The host that an environment must hold."""
-    assert list(hosts(glue_catalog("lake", properties)).values()) == [host]
+    assert list(glue_catalog("lake", properties).hosts.values()) == [host]
 
 
 def test_a_metastore_for_both() -> None:
@@ -80,14 +71,14 @@ def test_a_metastore_for_both() -> None:
             "iceberg.hive.lock-timeout-ms": "9000",
         },
     )
-    spark, python = _spark(catalog), pyiceberg_properties(catalog)
+    spark, python = _spark(catalog), catalog.pyiceberg_properties()
     assert spark["type"] == python["type"] == "hive"
     assert spark["uri"] == python["uri"] == "thrift://a:9083,thrift://b:9084"
     assert spark["io-impl"] == "org.apache.iceberg.aws.s3.S3FileIO"
     assert spark["hadoop.iceberg.engine.hive.lock-enabled"] == "false"
     assert spark["hadoop.iceberg.hive.lock-timeout-ms"] == "9000"
-    assert any("iceberg-aws-bundle" in package for package in spark_packages(catalog))
-    assert hosts(catalog) == {"uri": "a", "uri[1]": "b", "s3.endpoint": "127.0.0.1"}
+    assert any("iceberg-aws-bundle" in package for package in catalog.spark_packages())
+    assert catalog.hosts == {"uri": "a", "uri[1]": "b", "s3.endpoint": "127.0.0.1"}
     bare = hive_catalog("lake", {"uri": "thrift://a:9083"})
     assert "warehouse" not in _spark(bare)
     assert not any("lock-enabled" in key for key in _spark(bare))

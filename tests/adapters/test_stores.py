@@ -12,10 +12,7 @@ from obstore.store import AzureStore, GCSStore, S3Store
 from icewright.adapters.catalogs.rest.client import StorageCredential
 from icewright.adapters.catalogs.rest.credentials import CredentialStore
 from icewright.adapters.catalogs.translate import (
-    pyiceberg_properties,
     rest_catalog,
-    spark_conf,
-    spark_packages,
     sql_catalog,
 )
 from icewright.adapters.files.local import LocalStorage
@@ -39,12 +36,12 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 def test_s3_for_all_three() -> None:
     """The same endpoint, key and region, path style where the endpoint is not Amazon's."""
     catalog = sql_catalog("lake", {"uri": "sqlite:////c.db", "warehouse": "s3://lake/", **S3})
-    conf = {k.removeprefix("spark.sql.catalog.lake."): v for k, v in spark_conf(catalog).items()}
+    conf = {k.removeprefix("spark.sql.catalog.lake."): v for k, v in catalog.spark_conf().items()}
     assert conf["io-impl"] == "org.apache.iceberg.aws.s3.S3FileIO"
     assert conf["s3.path-style-access"] == "true"
     assert (conf["client.region"], conf["s3.secret-access-key"]) == ("eu-1", "hush")
-    assert any("iceberg-aws-bundle" in package for package in spark_packages(catalog))
-    python = pyiceberg_properties(catalog)
+    assert any("iceberg-aws-bundle" in package for package in catalog.spark_packages())
+    python = catalog.pyiceberg_properties()
     assert (python["s3.region"], python["s3.endpoint"]) == ("eu-1", "http://127.0.0.1:9000")
     store = store_of("s3://lake", S3)
     assert isinstance(store, S3Store)
@@ -55,8 +52,8 @@ def test_s3_for_all_three() -> None:
 def test_local_files_need_nothing_more() -> None:
     """No FileIO, no package."""
     catalog = sql_catalog("lake", {"uri": "sqlite:////c.db", "warehouse": "file:///w"})
-    assert not any("io-impl" in key for key in spark_conf(catalog))
-    assert len(spark_packages(catalog)) == 2
+    assert not any("io-impl" in key for key in catalog.spark_conf())
+    assert len(catalog.spark_packages()) == 2
 
 
 @pytest.mark.parametrize(
@@ -74,20 +71,20 @@ def test_local_files_need_nothing_more() -> None:
 def test_google_and_azure(place: str, properties: dict[str, str], file_io: str, package: str) -> None:
     """Their FileIO and package, and a store that opens with the same properties."""
     catalog = sql_catalog("lake", {"uri": "sqlite:////c.db", "warehouse": place, **properties})
-    assert spark_conf(catalog)["spark.sql.catalog.lake.io-impl"] == f"org.apache.iceberg.{file_io}"
-    assert any(package in found for found in spark_packages(catalog))
+    assert catalog.spark_conf()["spark.sql.catalog.lake.io-impl"] == f"org.apache.iceberg.{file_io}"
+    assert any(package in found for found in catalog.spark_packages())
     store = store_of(place.rstrip("/"), properties)
     assert isinstance(store, GCSStore | AzureStore)
     if isinstance(store, AzureStore):
         assert store.config["account_name"] == "acc"
-        assert spark_conf(catalog)["spark.sql.catalog.lake.adls.auth.shared-key.account.key"] == "a2V5"
+        assert catalog.spark_conf()["spark.sql.catalog.lake.adls.auth.shared-key.account.key"] == "a2V5"
 
 
 def test_places_of_two_kinds() -> None:
     """A FileIO that chooses by the path."""
     catalog = sql_catalog("lake", {"uri": "sqlite:////c.db", "warehouse": "s3://lake/"}, ["gs://other/"])
-    assert spark_conf(catalog)["spark.sql.catalog.lake.io-impl"].endswith("ResolvingFileIO")
-    assert len(spark_packages(catalog)) == 4
+    assert catalog.spark_conf()["spark.sql.catalog.lake.io-impl"].endswith("ResolvingFileIO")
+    assert len(catalog.spark_packages()) == 4
 
 
 def test_azure_needs_an_account() -> None:
@@ -116,8 +113,8 @@ def test_azure_needs_an_account() -> None:
 def test_how_rest_servers_are_told_who_asks(given: dict[str, str], python: Any, java: dict[str, str]) -> None:
     """Said once, in either's words; credentials are asked for unless there are some of one's own."""
     catalog = rest_catalog("lake", {"uri": "https://host/api", "warehouse": "prod", **given})
-    assert pyiceberg_properties(catalog).items() >= python.items()
-    conf = {k.removeprefix("spark.sql.catalog.lake."): v for k, v in spark_conf(catalog).items()}
+    assert catalog.pyiceberg_properties().items() >= python.items()
+    conf = {k.removeprefix("spark.sql.catalog.lake."): v for k, v in catalog.spark_conf().items()}
     assert conf.items() >= {**java, "type": "rest", "uri": "https://host/api", "warehouse": "prod"}.items()
     assert conf["header.X-Iceberg-Access-Delegation"] == "vended-credentials"
     assert "hush" not in repr(catalog)

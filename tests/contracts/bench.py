@@ -22,7 +22,7 @@ from pyiceberg.types import LongType, NestedField
 from sqlalchemy.exc import OperationalError
 
 from icewright.adapters.catalogs.sql import SqlCatalog
-from icewright.adapters.catalogs.translate import pyiceberg_properties, sql_catalog
+from icewright.adapters.catalogs.translate import sql_catalog
 from icewright.adapters.files.local import LocalStorage
 from icewright.app.demo.craft import Craft
 from icewright.app.demo.lake import Lake
@@ -95,7 +95,7 @@ class Bench:
 
     def __post_init__(self) -> None:
         self.properties = sql_catalog(self.name, {"uri": self.uri, "warehouse": f"file://{self.warehouse}"})
-        self.client = pyiceberg_properties(self.properties)  # what PyIceberg is given
+        self.client = self.properties.pyiceberg_properties()  # what PyIceberg is given
         self.iceberg: PyIcebergClient = PyIcebergCatalog(self.name, **self.client)
         self.database = sa.create_engine(self.properties.url)
         self.catalog: Any = self.open()

@@ -12,7 +12,7 @@ from pyiceberg.catalog.glue import GlueCatalog as PyIcebergCatalog
 
 from icewright.adapters.catalogs.glue import GlueCatalog, GlueClient
 from icewright.adapters.catalogs.staging import RequestOutcomeUnknown
-from icewright.adapters.catalogs.translate import glue_catalog, pyiceberg_properties
+from icewright.adapters.catalogs.translate import glue_catalog
 from icewright.adapters.files.local import LocalStorage
 from icewright.core.errors import CatalogUnavailable
 from tests.contracts.bench import Bench
@@ -23,7 +23,7 @@ KEYS = {"glue.region": "us-east-1", "glue.access-key-id": "key", "glue.secret-ac
 @cache
 def _shared(uri: str) -> Any:
     """Boto3's client, which it takes long to make."""
-    said = pyiceberg_properties(glue_catalog("lake", {"glue.endpoint": uri, **KEYS}))
+    said = glue_catalog("lake", {"glue.endpoint": uri, **KEYS}).pyiceberg_properties()
     return PyIcebergCatalog("lake", **said).glue
 
 
@@ -61,7 +61,7 @@ class GlueBench(Bench):
     def __post_init__(self) -> None:
         said = {"glue.endpoint": self.uri, "warehouse": f"file://{self.warehouse}", **KEYS}
         self.glue = glue_catalog(self.name, said)
-        self.client = pyiceberg_properties(self.glue)
+        self.client = self.glue.pyiceberg_properties()
         assert requests.post(f"{self.uri}/moto-api/reset", timeout=30).ok  # one server serves all tests
         self.iceberg: Any = PyIcebergCatalog(self.name, _shared(self.uri), **self.client)
         self.catalog = self.open()

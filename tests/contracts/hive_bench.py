@@ -12,7 +12,7 @@ from thrift.transport.TTransport import TTransportException
 
 from icewright.adapters.catalogs.hive import HiveCatalog
 from icewright.adapters.catalogs.hive_client import HiveClient
-from icewright.adapters.catalogs.translate import hive_catalog, pyiceberg_properties
+from icewright.adapters.catalogs.translate import hive_catalog
 from icewright.adapters.files.local import LocalStorage
 from icewright.core.errors import CatalogUnavailable
 from tests.contracts.bench import Bench
@@ -61,7 +61,7 @@ class HiveBench(Bench):
 
     def __post_init__(self) -> None:
         self.hive = hive_catalog(self.name, {"uri": self.uri, "warehouse": f"file://{self.warehouse}"})
-        self.client = pyiceberg_properties(self.hive)
+        self.client = self.hive.pyiceberg_properties()
         self.iceberg: Any = PyIcebergCatalog(self.name, **self.client)
         with self.iceberg._client as hive:  # one metastore serves all tests
             for database in set(hive.get_all_databases()) - {"default"}:

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from pyiceberg.catalog.rest import RestCatalog as PyIcebergCatalog
 
 from icewright.adapters.catalogs.rest import RestCatalog
-from icewright.adapters.catalogs.translate import pyiceberg_properties, rest_catalog
+from icewright.adapters.catalogs.translate import rest_catalog
 from icewright.adapters.files.local import LocalStorage
 from icewright.core.table import TableMetadata, TableRef
 from tests.contracts.bench import Bench
@@ -32,7 +32,7 @@ class RestBench(Bench):
 
     def __post_init__(self) -> None:
         self.rest = rest_catalog(self.name, {"uri": self.address, "warehouse": f"file://{self.warehouse}"})
-        self.client = pyiceberg_properties(self.rest)
+        self.client = self.rest.pyiceberg_properties()
         self.iceberg = PyIcebergCatalog(self.name, **self.client)
         self.database = sa.create_engine(self.uri)
         self.catalog = self.open()

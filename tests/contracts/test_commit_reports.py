@@ -12,7 +12,7 @@ from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType
 
 from icewright.adapters.catalogs.reports import IcebergReports
 from icewright.adapters.catalogs.rest import client
-from icewright.adapters.catalogs.translate import pyiceberg_properties, sql_catalog
+from icewright.adapters.catalogs.translate import sql_catalog
 from icewright.core.errors import CatalogUnavailable, MetadataUnreadable, TableNotFound
 from icewright.ports import NewReports
 from tests.contracts.bench import Bench, by_pyiceberg, file_of
@@ -100,7 +100,7 @@ def test_a_catalog_that_does_not_answer() -> None:
     """Is an error, and shows no password."""
     uri = "postgresql+psycopg://me:hush-4711@127.0.0.1:1/none"
     found = IcebergReports(
-        "lake", pyiceberg_properties(sql_catalog("lake", {"uri": uri, "warehouse": "/w"})), ("a", "b")
+        "lake", sql_catalog("lake", {"uri": uri, "warehouse": "/w"}).pyiceberg_properties(), ("a", "b")
     )
     with pytest.raises(CatalogUnavailable, match=r"lake.a.b") as caught:
         found.since(None)

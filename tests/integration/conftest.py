@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from icewright.adapters.catalogs.translate import SqlCatalogProperties, pyiceberg_properties
+from icewright.adapters.catalogs.translate import SqlCatalogProperties
 from icewright.adapters.engines.spark.pool import SparkPool
 from icewright.app.bootstrap import application, read_config
 from icewright.app.demo.lake import Lake
@@ -28,7 +28,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def lake(catalog_properties: SqlCatalogProperties, spark_pool: SparkPool) -> Iterator[Lake]:
     """The catalog as PyIceberg and Spark see it; take table names from `new_name`."""
-    catalog = SqlCatalog("lake", **pyiceberg_properties(catalog_properties))
+    catalog = SqlCatalog("lake", **catalog_properties.pyiceberg_properties())
     warehouse = catalog_properties.warehouse.removeprefix("file://")
     yield Lake(catalog, spark_pool.session, Path(warehouse), datetime.now(UTC))
     catalog.close()

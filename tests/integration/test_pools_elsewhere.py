@@ -18,7 +18,7 @@ import pytest
 from pyiceberg.table.sorting import NullOrder
 from pyiceberg.transforms import IdentityTransform
 
-from icewright.adapters.catalogs.translate import SqlCatalogProperties, spark_conf, spark_packages
+from icewright.adapters.catalogs.translate import SqlCatalogProperties
 from icewright.adapters.engines.spark.pool import SparkPool, statements
 from icewright.core.errors import Cancelled, EngineUnavailable
 from icewright.core.policy import Operation
@@ -95,13 +95,13 @@ def shell(tmp_path: Path, catalog_properties: SqlCatalogProperties) -> Shell:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, catalog_properties: SqlCatalogProperties) -> Iterator[str]:
     """The address of a Connect server."""
-    with connect_server(tmp_path_factory.mktemp("connect"), spark_packages(catalog_properties)) as address:
+    with connect_server(tmp_path_factory.mktemp("connect"), catalog_properties.spark_packages()) as address:
         yield address
 
 
 def remote_pool(home: Path, properties: SqlCatalogProperties, address: str, *, room: int = 2) -> SparkPool:
     """A pool behind a Connect server."""
-    return SparkPool("far", "", {}, spark_conf(properties), (), None, home, home / "log", room, remote=address)
+    return SparkPool("far", "", {}, properties.spark_conf(), (), None, home, home / "log", room, remote=address)
 
 
 @pytest.fixture
@@ -231,7 +231,7 @@ def test_a_connect_server_without_executors(tmp_path: Path, catalog_properties: 
         with work.attached(), suppress(Cancelled):
             pool.run(statements(["SELECT count(*) FROM range(0, 1000, 1, 4)"]), "job", check)
 
-    packages = spark_packages(catalog_properties)
+    packages = catalog_properties.spark_packages()
     with master_alone(tmp_path) as master, connect_server(tmp_path, packages, master) as address:
         thread = threading.Thread(target=run, args=(remote_pool(tmp_path, catalog_properties, address),), daemon=True)
         thread.start()

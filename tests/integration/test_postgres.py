@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from icewright.adapters.catalogs.translate import pyiceberg_properties, spark_conf, sql_catalog
+from icewright.adapters.catalogs.translate import sql_catalog
 from icewright.adapters.engines.spark.pool import SparkPool
 from icewright.adapters.store.database import open_database
 from icewright.adapters.store.revisions import newest_revision
@@ -41,9 +41,9 @@ def test_a_catalog_in_postgresql(tmp_path: Path, postgres_url: str, spark_pool: 
     file.write_text(_CONFIG.format(url=postgres_url, home=tmp_path))
     properties = sql_catalog("pg", {"uri": postgres_url, "warehouse": f"file://{tmp_path}/warehouse"})
     spark = spark_pool.session()
-    for key, value in spark_conf(properties).items():
+    for key, value in properties.spark_conf().items():
         spark.conf.set(key, value)
-    catalog = SqlCatalog("pg", **pyiceberg_properties(properties))
+    catalog = SqlCatalog("pg", **properties.pyiceberg_properties())
     catalog.create_namespace_if_not_exists("shop")
     rows = pa.table({"id": pa.array([1, 2], pa.int64()), "name": ["a", "b"]})
     table = catalog.create_table("shop.both", rows.schema)

@@ -22,7 +22,7 @@ from icewright.adapters.catalogs.metadata_files import (
     swap_pointer,
 )
 from icewright.adapters.catalogs.staging import RequestOutcomeUnknown, settled
-from icewright.adapters.catalogs.translate.glue import GlueCatalogProperties, pyiceberg_properties
+from icewright.adapters.catalogs.translate.glue import GlueCatalogProperties
 from icewright.core.errors import AccessDenied, CatalogUnavailable, CommitConflict, Refused
 from icewright.core.runs import backoff
 from icewright.core.table import TableMetadata, TableRef
@@ -176,7 +176,7 @@ class GlueClient:
 def _connected(properties: GlueCatalogProperties, *, retries: bool) -> Any:  # noqa: ANN401
     from pyiceberg.catalog.glue import GlueCatalog  # noqa: PLC0415 - takes long to load
 
-    settings: dict[str, Any] = dict(pyiceberg_properties(properties))
+    settings: dict[str, Any] = dict(properties.pyiceberg_properties())
     if not retries:
         settings["glue.max-retries"] = 0
     return GlueCatalog(properties.name, **settings).glue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
 from icewright.adapters.catalogs.staging import MetadataFiles
 from icewright.adapters.catalogs.translate import (
@@ -54,5 +54,4 @@ def open_catalog(
                 from icewright.adapters.catalogs.glue import GlueCatalog
 
             return GlueCatalog(properties, files, clock, allowlist)
-        case _:
-            assert_never(properties)
+    raise TypeError(f"no catalog is opened by {type(properties).__name__}")

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchNamespaceError, TableAlreadyExistsError
 
-from icewright.adapters.catalogs.translate import CatalogProperties, pyiceberg_properties
+from icewright.adapters.catalogs.translate import CatalogProperties
 from icewright.core.errors import CatalogUnavailable, Refused
 from icewright.core.table import TableRef
 
@@ -32,7 +32,7 @@ def register(properties: CatalogProperties, ref: TableRef, metadata_location: st
 def _opened(properties: CatalogProperties, ref: TableRef) -> Iterator[Catalog]:
     """Yield the catalog, which has the namespace; some would make a namespace of any name by the way."""
     try:
-        with load_catalog(properties.name, **pyiceberg_properties(properties)) as catalog:
+        with load_catalog(properties.name, **properties.pyiceberg_properties()) as catalog:
             catalog.load_namespace_properties(ref.namespace)
             yield catalog
     except (TableAlreadyExistsError, NamespaceAlreadyExistsError) as error:

@@ -24,7 +24,7 @@ from requests.exceptions import ReadTimeout, RequestException
 
 from icewright.adapters.catalogs.replies import ListingSize, ReplySize, never_sent, read_within_limits, remedy
 from icewright.adapters.catalogs.staging import RequestOutcomeUnknown
-from icewright.adapters.catalogs.translate.rest import DELEGATION, RestCatalogProperties, pyiceberg_properties
+from icewright.adapters.catalogs.translate.rest import DELEGATION, RestCatalogProperties
 from icewright.core.allowlist import Allowlist, require_hosts
 from icewright.core.errors import CatalogUnavailable, MetadataUnreadable, requires_extra
 from icewright.core.runs import backoff
@@ -242,7 +242,7 @@ class RestClient:
         with self._lock:
             if self._connected is None:
                 client = self._translating_errors(
-                    lambda: _Client(self.properties.name, **pyiceberg_properties(self.properties))
+                    lambda: _Client(self.properties.name, **self.properties.pyiceberg_properties())
                 )
                 require_hosts(self.allowlist, self.properties.name, client.properties)
                 self._connected = client

@@ -8,10 +8,12 @@ without them both clients look where AWS's clients always look.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
 from icewright.adapters.catalogs.translate import storage
+from icewright.adapters.catalogs.translate.base import CatalogProperties, host_of
 from icewright.core.errors import ConfigError
 from icewright.core.paths import is_location
 
@@ -34,25 +36,16 @@ _SYSTEM = {
 
 
 @dataclass(frozen=True, slots=True)
-class GlueCatalogProperties:
-    """A catalog of type `glue`."""
+class GlueCatalogProperties(CatalogProperties):
+    """A catalog of type `glue`; with a blank warehouse each database has the location of its tables."""
 
-    name: str
-    warehouse: str  # a location; blank: each database has the location of its tables
     region: str  # blank: taken from the environment
-    extra: Mapping[str, str] = field(repr=False)
-    locations: tuple[str, ...] = ()
-
-    @property
-    def places(self) -> tuple[str, ...]:
-        """Return the locations of the tables' files, as far as the configuration names them."""
-        return (*((self.warehouse,) if self.warehouse else ()), *self.locations)
 
     @property
     def host(self) -> str:
         """Return Glue's host; partly unknown without a region."""
         if endpoint := self.extra.get("glue.endpoint"):
-            return urlsplit(endpoint).hostname or ""
+            return host_of(endpoint)
         ending = "amazonaws.com.cn" if self.region.startswith("cn-") else "amazonaws.com"
         return f"glue.{self.region}.{ending}" if self.region else f"glue.{ending}"
 
@@ -60,6 +53,36 @@ class GlueCatalogProperties:
     def skip_archive(self) -> bool:
         """Return whether Glue archives no old versions of entries, of which it keeps a limited number."""
         return self.extra.get("glue.skip-archive", "true").lower() == "true"
+
+    @property
+    def catalog_hosts(self) -> dict[str, str]:
+        """Return Glue's host by the setting that names it."""
+        return {"glue.endpoint" if "glue.endpoint" in self.extra else "client.region": self.host}
+
+    def pyiceberg_properties(self) -> dict[str, Any]:
+        """Return the properties that `pyiceberg.catalog.glue.GlueCatalog` takes."""
+        retries = {_RETRIES: int(self.extra[_RETRIES])} if _RETRIES in self.extra else {}
+        return self._with_warehouse({"type": "glue", **storage.pyiceberg_properties(self.extra), **retries})
+
+    def driver_properties(self) -> dict[str, str]:
+        """Return the keys as system properties of Spark's driver: Java's Glue client ignores catalog properties."""
+        found = {
+            name: self.extra.get(f"glue.{key}") or self.extra.get(f"client.{key}") for name, key in _SYSTEM.items()
+        }
+        return {name: value for name, value in found.items() if value}
+
+    @property
+    def _catalog_packages(self) -> tuple[str, ...]:
+        return (storage.ObjectStoreKind.S3.package,)  # which has AWS's other clients too
+
+    def _spark_settings(self) -> dict[str, str]:
+        return self._with_warehouse({"catalog-impl": "org.apache.iceberg.aws.glue.GlueCatalog"})
+
+    def _spark_storage(self) -> dict[str, str]:
+        """Return the settings without the properties that PyIceberg alone knows, and with the region of Glue."""
+        shared = {key: value for key, value in self.extra.items() if not key.startswith("glue.") or key in _JAVA}
+        region = {"client.region": self.region} if self.region else {}
+        return storage.spark_settings(shared, self.places) | region
 
 
 def glue_catalog(name: str, properties: Mapping[str, str], locations: Sequence[str] = ()) -> GlueCatalogProperties:
@@ -84,46 +107,4 @@ def glue_catalog(name: str, properties: Mapping[str, str], locations: Sequence[s
         raise ConfigError(faults)
     extra = {key: value for key, value in properties.items() if key not in _OWN_PROPERTIES}
     region = next((properties[k] for k in ("glue.region", "client.region") if properties.get(k)), "")
-    return GlueCatalogProperties(name, warehouse, region, extra, tuple(locations))
-
-
-def pyiceberg_properties(catalog: GlueCatalogProperties) -> dict[str, str]:
-    """Return what `pyiceberg.catalog.glue.GlueCatalog` takes; one value is a number, whatever its annotations say."""
-    settings: dict[str, object] = {"type": "glue", **storage.pyiceberg_properties(catalog.extra)}
-    if catalog.warehouse:
-        settings["warehouse"] = catalog.warehouse
-    if _RETRIES in catalog.extra:
-        settings[_RETRIES] = int(catalog.extra[_RETRIES])
-    return settings  # type: ignore[return-value]
-
-
-def spark_packages(catalog: GlueCatalogProperties) -> tuple[str, ...]:
-    """Return the Maven coordinates of Iceberg's runtime, AWS's clients and other storage."""
-    return (
-        storage.ICEBERG_RUNTIME,
-        *dict.fromkeys((storage.ObjectStoreKind.S3.package, *storage.spark_packages(catalog.extra, catalog.places))),
-    )
-
-
-def spark_settings(catalog: GlueCatalogProperties) -> dict[str, str]:
-    """Return the catalog as `spark.sql.catalog.NAME.*` has it; for keys and profiles see `driver_properties`."""
-    shared = {key: value for key, value in catalog.extra.items() if not key.startswith("glue.") or key in _JAVA}
-    settings = {
-        "catalog-impl": "org.apache.iceberg.aws.glue.GlueCatalog",
-        "cache-enabled": "false",  # others commit too: a cached table is a stale plan
-        **storage.spark_settings(shared, catalog.places),
-    }
-    if catalog.warehouse:
-        settings["warehouse"] = catalog.warehouse
-    if catalog.region:
-        settings["client.region"] = catalog.region
-    return settings
-
-
-def driver_properties(catalog: GlueCatalogProperties) -> dict[str, str]:
-    """Return the keys as system properties of Spark's driver: Java's Glue client ignores catalog properties."""
-    system_properties = {
-        name: catalog.extra.get(f"glue.{key}") or catalog.extra.get(f"client.{key}") or ""
-        for name, key in _SYSTEM.items()
-    }
-    return {name: value for name, value in system_properties.items() if value}
+    return GlueCatalogProperties(name, warehouse, extra, tuple(locations), region)

@@ -1,4 +1,4 @@
-"""Catalogs of type `hive`: a Hive metastore of version 2.3 or 3, spoken to by Thrift. Pure.
+"""Catalogs of type `hive`: a Hive metastore of version 2.3 to 4, spoken to by Thrift. Pure.
 
 `uri` is `thrift://host:9083`, or several with commas, of which the first that answers is taken. Locks are taken unless
 `engine.hive.lock-enabled` is false, or a table says so.
@@ -7,10 +7,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from icewright.adapters.catalogs.translate import storage
+from icewright.adapters.catalogs.translate.base import CatalogProperties, host_of
 from icewright.core.errors import ConfigError
 from icewright.core.paths import is_location
 
@@ -23,16 +25,12 @@ _OWN_PROPERTIES = frozenset({"uri", "warehouse", LOCK_ENABLED, LOCK_TIMEOUT})
 
 
 @dataclass(frozen=True, slots=True)
-class HiveCatalogProperties:
-    """A catalog of type `hive`."""
+class HiveCatalogProperties(CatalogProperties):
+    """A catalog of type `hive`; with a blank warehouse each database has the location of its tables."""
 
-    name: str
     uris: tuple[str, ...]
-    warehouse: str  # a location; blank: each database has the location of its tables
     locks: bool
     lock_timeout_seconds: float
-    extra: Mapping[str, str] = field(repr=False)
-    locations: tuple[str, ...] = ()
 
     @property
     def uri(self) -> str:
@@ -40,15 +38,23 @@ class HiveCatalogProperties:
         return ",".join(self.uris)
 
     @property
-    def hosts(self) -> dict[str, str]:
+    def catalog_hosts(self) -> dict[str, str]:
         """Return the host of each address, by a name for it."""
-        named = (("uri" if n == 0 else f"uri[{n}]", urlsplit(uri).hostname or "") for n, uri in enumerate(self.uris))
-        return dict(named)
+        return {"uri" if n == 0 else f"uri[{n}]": host_of(uri) for n, uri in enumerate(self.uris)}
 
-    @property
-    def places(self) -> tuple[str, ...]:
-        """Return the locations of the tables' files, as far as the configuration names them."""
-        return (*((self.warehouse,) if self.warehouse else ()), *self.locations)
+    def pyiceberg_properties(self) -> dict[str, Any]:
+        """Return the properties that `pyiceberg.catalog.hive.HiveCatalog` takes."""
+        return self._with_warehouse({"type": "hive", "uri": self.uri, **storage.pyiceberg_properties(self.extra)})
+
+    def _spark_settings(self) -> dict[str, str]:
+        settings = {
+            "type": "hive",
+            "uri": self.uri,
+            f"hadoop.{LOCK_TIMEOUT}": str(int(self.lock_timeout_seconds * 1000)),
+        }
+        if not self.locks:
+            settings[f"hadoop.iceberg.{LOCK_ENABLED}"] = "false"
+        return self._with_warehouse(settings)
 
 
 def hive_catalog(name: str, properties: Mapping[str, str], locations: Sequence[str] = ()) -> HiveCatalogProperties:
@@ -74,7 +80,7 @@ def hive_catalog(name: str, properties: Mapping[str, str], locations: Sequence[s
         raise ConfigError(faults)
     locks = properties.get(LOCK_ENABLED, "true").lower() == "true"
     extra = {key: value for key, value in properties.items() if key not in _OWN_PROPERTIES}
-    return HiveCatalogProperties(name, uris, warehouse, locks, int(timeout) / 1000, extra, tuple(locations))
+    return HiveCatalogProperties(name, warehouse, extra, tuple(locations), uris, locks, int(timeout) / 1000)
 
 
 def _is_thrift(uri: str) -> bool:
@@ -83,30 +89,3 @@ def _is_thrift(uri: str) -> bool:
         return address.scheme == "thrift" and bool(address.hostname) and address.port is not None
     except ValueError:  # a port that is none
         return False
-
-
-def pyiceberg_properties(catalog: HiveCatalogProperties) -> dict[str, str]:
-    """Return the properties that `pyiceberg.catalog.hive.HiveCatalog` takes."""
-    warehouse = {"warehouse": catalog.warehouse} if catalog.warehouse else {}
-    return {"type": "hive", "uri": catalog.uri, **warehouse, **storage.pyiceberg_properties(catalog.extra)}
-
-
-def spark_packages(catalog: HiveCatalogProperties) -> tuple[str, ...]:
-    """Return the Maven coordinates of Iceberg's runtime and the storage; Spark ships the metastore's client."""
-    return (storage.ICEBERG_RUNTIME, *storage.spark_packages(catalog.extra, catalog.places))
-
-
-def spark_settings(catalog: HiveCatalogProperties) -> dict[str, str]:
-    """Return the catalog as `spark.sql.catalog.NAME.*` has it."""
-    settings = {
-        "type": "hive",
-        "uri": catalog.uri,
-        "cache-enabled": "false",  # others commit too: a cached table is a stale plan
-        f"hadoop.{LOCK_TIMEOUT}": str(int(catalog.lock_timeout_seconds * 1000)),
-        **storage.spark_settings(catalog.extra, catalog.places),
-    }
-    if not catalog.locks:
-        settings[f"hadoop.iceberg.{LOCK_ENABLED}"] = "false"
-    if catalog.warehouse:
-        settings["warehouse"] = catalog.warehouse
-    return settings

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 from icewright.adapters.catalogs.translate import storage
+from icewright.adapters.catalogs.translate.base import CatalogProperties, host_of
 from icewright.core.errors import ConfigError
 from icewright.core.paths import is_location
 
@@ -20,23 +22,43 @@ _OWN_PROPERTIES = frozenset({"uri", "api", "ref", "warehouse", "token", "client"
 
 
 @dataclass(frozen=True, slots=True)
-class NessieCatalogProperties:
+class NessieCatalogProperties(CatalogProperties):
     """A catalog of type `nessie`."""
 
-    name: str
     api: str
     iceberg: str
     ref: str
-    warehouse: str
     client: str  # by which Spark commits: "native" or "rest"
-    extra: Mapping[str, str] = field(repr=False)
-    token: str | None = field(default=None, repr=False)
-    locations: tuple[str, ...] = ()
+    token: str | None = field(repr=False)
 
     @property
-    def places(self) -> tuple[str, ...]:
-        """Return the locations of the tables' files."""
-        return (*((self.warehouse,) if is_location(self.warehouse) else ()), *self.locations)
+    def catalog_hosts(self) -> dict[str, str]:
+        """Return the hosts of Nessie's own API and of its REST side."""
+        return {"uri": host_of(self.api), "iceberg": host_of(self.iceberg)}
+
+    def pyiceberg_properties(self) -> dict[str, Any]:
+        """Return what `pyiceberg.catalog.rest.RestCatalog` takes: PyIceberg supports the REST side only."""
+        token = {"token": self.token} if self.token else {}
+        return {"type": "rest", "uri": self._rest_uri, **storage.pyiceberg_properties(self.extra), **token}
+
+    def _spark_settings(self) -> dict[str, str]:
+        """Return the settings of a client: the native one keeps a table's snapshots, the REST side only the newest."""
+        if self.client == "rest":
+            return {"type": "rest", "uri": self._rest_uri, **({"token": self.token} if self.token else {})}
+        bearer = {"authentication.type": "BEARER", "authentication.token": self.token} if self.token else {}
+        return {
+            "catalog-impl": "org.apache.iceberg.nessie.NessieCatalog",
+            "uri": self.api,
+            "ref": self.ref,
+            "warehouse": self.warehouse,
+            "client-api-version": "2",
+            **bearer,
+        }
+
+    @property
+    def _rest_uri(self) -> str:
+        warehouse = "" if is_location(self.warehouse) or not self.warehouse else f"|{self.warehouse}"
+        return f"{self.iceberg}/{quote(self.ref + warehouse, safe='')}"
 
 
 def nessie_catalog(name: str, properties: Mapping[str, str], locations: Sequence[str] = ()) -> NessieCatalogProperties:
@@ -67,42 +89,4 @@ def nessie_catalog(name: str, properties: Mapping[str, str], locations: Sequence
     iceberg = uri if uri.endswith(_REST) else root + _REST
     extra = {k: v for k, v in properties.items() if k not in _OWN_PROPERTIES}
     token, ref = properties.get("token") or None, properties.get("ref") or "main"
-    return NessieCatalogProperties(name, api, iceberg, ref, warehouse, client, extra, token, tuple(locations))
-
-
-def pyiceberg_properties(catalog: NessieCatalogProperties) -> dict[str, str]:
-    """Return the properties of `pyiceberg.catalog.rest.RestCatalog`: PyIceberg supports the REST side only."""
-    settings = {"type": "rest", "uri": _rest_uri(catalog), **storage.pyiceberg_properties(catalog.extra)}
-    return settings | ({"token": catalog.token} if catalog.token else {})
-
-
-def spark_packages(catalog: NessieCatalogProperties) -> tuple[str, ...]:
-    """Return the Maven coordinates of Iceberg's runtime, which includes Nessie's client, and of the storage."""
-    return (storage.ICEBERG_RUNTIME, *storage.spark_packages(catalog.extra, catalog.places))
-
-
-def spark_settings(catalog: NessieCatalogProperties) -> dict[str, str]:
-    """Return the catalog as `spark.sql.catalog.NAME.*` has it.
-
-    The native client keeps the snapshots of a table's metadata file; the REST side leaves only the newest.
-    """
-    files = storage.spark_settings(catalog.extra, catalog.places)
-    if catalog.client == "rest":
-        token = {"token": catalog.token} if catalog.token else {}
-        return {"type": "rest", "uri": _rest_uri(catalog), "cache-enabled": "false", **token, **files}
-    bearer = {"authentication.type": "BEARER", "authentication.token": catalog.token} if catalog.token else {}
-    return {
-        "catalog-impl": "org.apache.iceberg.nessie.NessieCatalog",
-        "uri": catalog.api,
-        "ref": catalog.ref,
-        "warehouse": catalog.warehouse,
-        "client-api-version": "2",
-        "cache-enabled": "false",  # others commit too: a cached table is a stale plan
-        **bearer,
-        **files,
-    }
-
-
-def _rest_uri(catalog: NessieCatalogProperties) -> str:
-    warehouse = "" if is_location(catalog.warehouse) or not catalog.warehouse else f"|{catalog.warehouse}"
-    return f"{catalog.iceberg}/{quote(catalog.ref + warehouse, safe='')}"
+    return NessieCatalogProperties(name, warehouse, extra, tuple(locations), api, iceberg, ref, client, token)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import urlsplit
 
 from icewright.adapters.catalogs.translate import storage
+from icewright.adapters.catalogs.translate.base import CatalogProperties, host_of
 from icewright.core.errors import ConfigError
-from icewright.core.paths import is_location
 
 DELEGATION = "header.X-Iceberg-Access-Delegation"
 _VENDED = "vended-credentials"
@@ -24,26 +25,49 @@ _OWN_PROPERTIES = frozenset({"uri", "warehouse", _AUTH, _USER, _PASSWORD, "ssl.c
 
 
 @dataclass(frozen=True, slots=True)
-class RestCatalogProperties:
-    """A catalog of type `rest`."""
+class RestCatalogProperties(CatalogProperties):
+    """A catalog of type `rest`; its warehouse is a name or a location, as the server wants it, or blank."""
 
-    name: str
     uri: str
-    warehouse: str  # a name or a location, as the server wants it; may be blank
     auth: str  # one of none, basic, oauth2, sigv4
-    extra: Mapping[str, str] = field(repr=False)
-    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
-    locations: tuple[str, ...] = ()
-
-    @property
-    def places(self) -> tuple[str, ...]:
-        """Return the locations of the tables' files, as far as the configuration names them."""
-        return (*((self.warehouse,) if is_location(self.warehouse) else ()), *self.locations)
+    secrets: Mapping[str, str] = field(repr=False)
 
     @property
     def vended(self) -> bool:
         """Return whether the server is asked for credentials per table."""
         return bool(self.extra.get(DELEGATION))
+
+    @property
+    def catalog_hosts(self) -> dict[str, str]:
+        """Return the server's host by the setting that names it."""
+        return {"uri": host_of(self.uri)}
+
+    def pyiceberg_properties(self) -> dict[str, Any]:
+        """Return the properties that `pyiceberg.catalog.rest.RestCatalog` takes."""
+        settings = self._with_warehouse({"type": "rest", "uri": self.uri, **storage.pyiceberg_properties(self.extra)})
+        match self.auth:
+            case "none":
+                settings["auth"] = {"type": "noop"}
+            case "basic":
+                basic = {"username": self.secrets[_USER], "password": self.secrets[_PASSWORD]}
+                settings["auth"] = {"type": "basic", "basic": basic}
+            case "sigv4":
+                settings |= {"rest.sigv4-enabled": "true", "auth": {"type": "noop"}}
+        if "ssl.cabundle" in self.secrets:
+            settings["ssl"] = {"cabundle": self.secrets["ssl.cabundle"]}
+        return settings
+
+    @property
+    def _catalog_packages(self) -> tuple[str, ...]:
+        """Return S3's package for requests that AWS signs, and where nobody knows the storage."""
+        unknown = not storage.stores(self.extra, self.places) and not self.places
+        return (storage.ObjectStoreKind.S3.package,) if unknown or self.auth == "sigv4" else ()
+
+    def _spark_settings(self) -> dict[str, str]:
+        settings = self._with_warehouse({"type": "rest", "uri": self.uri})
+        if self.auth != "oauth2":
+            settings[_AUTH] = self.auth
+        return settings | {k: v for k, v in self.secrets.items() if k in (_USER, _PASSWORD)}
 
 
 def rest_catalog(name: str, properties: Mapping[str, str], locations: Sequence[str] = ()) -> RestCatalogProperties:
@@ -71,57 +95,10 @@ def rest_catalog(name: str, properties: Mapping[str, str], locations: Sequence[s
     if not any(properties.get(key) for key in _OWN_CREDENTIALS):
         extra.setdefault(DELEGATION, _VENDED)
     secrets = {k: properties[k] for k in (_USER, _PASSWORD, "ssl.cabundle") if properties.get(k)}
-    return RestCatalogProperties(name, uri, properties.get("warehouse", ""), auth, extra, secrets, tuple(locations))
+    return RestCatalogProperties(name, properties.get("warehouse", ""), extra, tuple(locations), uri, auth, secrets)
 
 
 def _implied(properties: Mapping[str, str]) -> str:
     if properties.get("rest.sigv4-enabled", "").lower() == "true":
         return "sigv4"
     return "oauth2" if properties.get("credential") or properties.get("token") else "none"
-
-
-def pyiceberg_properties(catalog: RestCatalogProperties) -> dict[str, str]:
-    """Return the properties of `pyiceberg.catalog.rest.RestCatalog`.
-
-    A few values are mappings despite its annotations.
-    """
-    settings: dict[str, object] = {"type": "rest", "uri": catalog.uri, **storage.pyiceberg_properties(catalog.extra)}
-    if catalog.warehouse:
-        settings["warehouse"] = catalog.warehouse
-    match catalog.auth:
-        case "none":
-            settings["auth"] = {"type": "noop"}
-        case "basic":
-            basic = {"username": catalog.secrets[_USER], "password": catalog.secrets[_PASSWORD]}
-            settings["auth"] = {"type": "basic", "basic": basic}
-        case "sigv4":
-            settings |= {"rest.sigv4-enabled": "true", "auth": {"type": "noop"}}
-    if "ssl.cabundle" in catalog.secrets:
-        settings["ssl"] = {"cabundle": catalog.secrets["ssl.cabundle"]}
-    return settings  # type: ignore[return-value]
-
-
-def spark_packages(catalog: RestCatalogProperties) -> tuple[str, ...]:
-    """Return the Maven coordinates of Iceberg's runtime and the storage; S3 is assumed if the storage is unknown."""
-    packages = storage.spark_packages(catalog.extra, catalog.places)
-    storage_unknown = not packages and not catalog.places
-    return (
-        storage.ICEBERG_RUNTIME,
-        *packages,
-        *((storage.ObjectStoreKind.S3.package,) if storage_unknown or catalog.auth == "sigv4" else ()),
-    )
-
-
-def spark_settings(catalog: RestCatalogProperties) -> dict[str, str]:
-    """Return the catalog as `spark.sql.catalog.NAME.*` has it."""
-    settings = {
-        "type": "rest",
-        "uri": catalog.uri,
-        "cache-enabled": "false",  # others commit too: a cached table is a stale plan
-        **storage.spark_settings(catalog.extra, catalog.places),
-    }
-    if catalog.warehouse:
-        settings["warehouse"] = catalog.warehouse
-    if catalog.auth != "oauth2":
-        settings[_AUTH] = catalog.auth
-    return settings | {k: v for k, v in catalog.secrets.items() if k in (_USER, _PASSWORD)}

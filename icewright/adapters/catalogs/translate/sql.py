@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from icewright.adapters.catalogs.translate import storage
+from icewright.adapters.catalogs.translate.base import CatalogProperties
 from icewright.core.addresses import address_fault, postgres_time_limits
 from icewright.core.errors import ConfigError
 
@@ -19,19 +21,44 @@ _OWN_PROPERTIES = frozenset({"uri", "warehouse", "jdbc.user", "jdbc.password"})
 
 
 @dataclass(frozen=True, slots=True)
-class SqlCatalogProperties:
+class SqlCatalogProperties(CatalogProperties):
     """A catalog of type `sql`."""
 
-    name: str
     url: URL
-    warehouse: str
-    extra: Mapping[str, str] = field(repr=False)  # passed on to both, such as s3.endpoint
-    locations: tuple[str, ...] = ()
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Return the locations of the tables' files."""
+        """Return the locations of the tables' files; a warehouse may be a relative path."""
         return (self.warehouse, *self.locations)
+
+    @property
+    def catalog_hosts(self) -> dict[str, str]:
+        """Return the database's host; blank for a file."""
+        return {"uri": self.url.host or ""}
+
+    def pyiceberg_properties(self) -> dict[str, Any]:
+        """Return the properties that `pyiceberg.catalog.sql.SqlCatalog` takes."""
+        uri = self.url.render_as_string(hide_password=False)
+        return {"type": "sql", "uri": uri, "warehouse": self.warehouse, **storage.pyiceberg_properties(self.extra)}
+
+    @property
+    def _catalog_packages(self) -> tuple[str, ...]:
+        return (DRIVERS[self.url.get_backend_name()],)
+
+    def _spark_settings(self) -> dict[str, str]:
+        """Return the settings of Java's JDBC catalog, whose name is part of the rows' keys."""
+        url = self.url
+        settings = {
+            "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
+            "jdbc.schema-version": "V1",
+            "warehouse": self.warehouse,
+        }
+        if url.get_backend_name() == "sqlite":
+            return settings | {"uri": f"jdbc:sqlite:{url.database}?busy_timeout={LOCK_WAIT_SECONDS * 1000}"}
+        port = f":{url.port}" if url.port else ""
+        settings["uri"] = f"jdbc:postgresql://{url.host or 'localhost'}{port}/{url.database}"
+        login = {"jdbc.user": url.username, "jdbc.password": url.password}
+        return settings | {name: str(value) for name, value in login.items() if value}
 
 
 def sql_catalog(name: str, properties: Mapping[str, str], locations: Sequence[str] = ()) -> SqlCatalogProperties:
@@ -64,39 +91,4 @@ def sql_catalog(name: str, properties: Mapping[str, str], locations: Sequence[st
         limits = {option: str(value) for option, value in postgres_time_limits(url.query).items()}
         url = url.set(drivername="postgresql+psycopg").update_query_dict(limits)
     extra = {k: v for k, v in properties.items() if k not in _OWN_PROPERTIES}
-    return SqlCatalogProperties(name, url, properties["warehouse"], extra, tuple(locations))
-
-
-def pyiceberg_properties(catalog: SqlCatalogProperties) -> dict[str, str]:
-    """Return the properties that `pyiceberg.catalog.sql.SqlCatalog` takes."""
-    uri = catalog.url.render_as_string(hide_password=False)
-    files = storage.pyiceberg_properties(catalog.extra)
-    return {"type": "sql", "uri": uri, "warehouse": catalog.warehouse, **files}
-
-
-def spark_packages(catalog: SqlCatalogProperties) -> tuple[str, ...]:
-    """Return the Maven coordinates of Iceberg's runtime, the database's driver and the storage."""
-    driver = DRIVERS[catalog.url.get_backend_name()]
-    return (storage.ICEBERG_RUNTIME, driver, *storage.spark_packages(catalog.extra, catalog.places))
-
-
-def spark_settings(catalog: SqlCatalogProperties) -> dict[str, str]:
-    """Return the catalog as `spark.sql.catalog.NAME.*` has it; the name is part of the rows' keys."""
-    url = catalog.url
-    settings = {
-        "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
-        "jdbc.schema-version": "V1",
-        "warehouse": catalog.warehouse,
-        "cache-enabled": "false",  # others commit too: a cached table is a stale plan
-        **storage.spark_settings(catalog.extra, catalog.places),
-    }
-    if url.get_backend_name() == "sqlite":
-        settings["uri"] = f"jdbc:sqlite:{url.database}?busy_timeout={LOCK_WAIT_SECONDS * 1000}"
-    else:
-        port = f":{url.port}" if url.port else ""
-        settings["uri"] = f"jdbc:postgresql://{url.host or 'localhost'}{port}/{url.database}"
-        if url.username:
-            settings["jdbc.user"] = url.username
-        if url.password:
-            settings["jdbc.password"] = str(url.password)
-    return settings
+    return SqlCatalogProperties(name, properties["warehouse"], extra, tuple(locations), url)
