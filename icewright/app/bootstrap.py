@@ -339,7 +339,7 @@ def _catalog_policies(config: Config, catalogs: Mapping[str, AnyCatalog], ref: T
         return Served()
     catalog = cast("RestCatalog", catalogs[ref.catalog])
     source = config.catalogs[ref.catalog].policies
-    if source == "polaris" or (source == "auto" and catalog.policies.offered()):
+    if source == "polaris" or (source == "auto" and catalog.policies.are_offered()):
         return catalog.policies.of(ref)
     return Served()
 

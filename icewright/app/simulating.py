@@ -278,7 +278,9 @@ def simulate_all(
     if len(policies) > 1 and len(sources) * days >= _LONG and (os.cpu_count() or 1) > 1:
         return _side_by_side(origin, policies, span, slots, progress)
     with _without_garbage_collection():
-        return {name: simulate(sources, p, span, slots, tell=partial(progress, name)) for name, p in policies.items()}
+        return {
+            name: simulate(sources, p, span, slots, on_progress=partial(progress, name)) for name, p in policies.items()
+        }
 
 
 @contextmanager
@@ -325,4 +327,4 @@ def _simulate_one(number: int, origin: Origin, policy: Policy | None, span: Span
             _shares[number] = share
 
     with _without_garbage_collection():
-        return simulate(origin.sources(), policy, span, slots, tell=progress)
+        return simulate(origin.sources(), policy, span, slots, on_progress=progress)

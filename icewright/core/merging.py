@@ -144,7 +144,7 @@ def settles_at(partition: PartitionFacts, metadata: TableMetadata, knobs: Knobs)
     return None if partition.last_write is None else partition.last_write + quiet_time(partition, knobs)
 
 
-def rewritten_in_vain(partition: PartitionFacts, knobs: Knobs, last: LastRun | None, *, settled: bool) -> bool:
+def was_rewritten_in_vain(partition: PartitionFacts, knobs: Knobs, last: LastRun | None, *, settled: bool) -> bool:
     """Return whether the same policy rewrote the partition since its last write: another run would do the same.
 
     A partition that was still written to then may be merged once more when it has settled, by a lower growth.

@@ -54,7 +54,7 @@ def plan_expiry(
     no ref leads to expire when they are older than `older_than`. A held snapshot stays with all its descendants until
     its hold ends. A branch keeps the newest state of each writer, and all that is newer, for `writers.max_age`.
     """
-    if metadata.straight and not holds and _main_alone(metadata):
+    if metadata.is_straight and not holds and _main_alone(metadata):
         plan = _straight(metadata, now, older_than, retain_last)
         if writers is None or not _has_newest_state(metadata, plan, writers):
             return plan

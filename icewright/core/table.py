@@ -168,7 +168,7 @@ class TableMetadata:
         return {s.snapshot_id: s for s in self.snapshots}
 
     @cached_property
-    def straight(self) -> bool:
+    def is_straight(self) -> bool:
         """Return whether each snapshot is the parent of the next and no younger, and the last is the current one."""
         ids = [s.snapshot_id for s in self.snapshots]
         parents = [s.parent_id for s in self.snapshots]

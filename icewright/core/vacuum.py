@@ -209,7 +209,7 @@ def collected_by(properties: Mapping[str, str]) -> str:
     return _COLLECTED_BY.get(properties.get(BY_VACUUM, ""), "")
 
 
-def forbidden_by_user(properties: Mapping[str, str]) -> bool:
+def is_forbidden_by_user(properties: Mapping[str, str]) -> bool:
     """Return whether a user forbade collection, as told from Nessie's own default of `gc.enabled=false`.
 
     Nessie's REST side writes the default beside `created-at`, its native client beside

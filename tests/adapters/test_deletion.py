@@ -289,7 +289,7 @@ def test_each_planned_file_is_looked_at_first() -> None:
     world.files.nameless = {odd}
     world.files.objects |= {DATA[1]: FileStat(8, OLD), DATA[2]: FileStat(8, None), "list": FileStat(9, OLD)}
     files = [*planned(*DATA, odd, "gone", modified=None), *planned("list", kind="manifest list", modified=None)]
-    present, stays = world.deletion.looked_at(files, 3)
+    present, stays = world.deletion.existing(files, 3)
     assert present == (
         replace(files[0], modified=OLD),
         replace(files[2], bytes=8),  # a link, of which size and time are its own
@@ -301,5 +301,5 @@ def test_each_planned_file_is_looked_at_first() -> None:
         odd: "its storage cannot be asked for such a path",
     }
     for kind in ("position deletes", "equality deletes", "deletion vectors"):
-        assert world.deletion.looked_at(planned(DATA[1], kind=kind, modified=None), 3)[0] == ()
-    assert world.deletion.looked_at(planned(DATA[1], kind="statistics", modified=None), 3)[0]
+        assert world.deletion.existing(planned(DATA[1], kind=kind, modified=None), 3)[0] == ()
+    assert world.deletion.existing(planned(DATA[1], kind="statistics", modified=None), 3)[0]

@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 import pytest
 
 import icewright.adapters.metadata.document
-from icewright.adapters.metadata.document import decode, next_location, staged_by_us
+from icewright.adapters.metadata.document import decode, is_staged_by_us, next_location
 from icewright.adapters.metadata.parsing import Lineage, lineage, parse
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.table import TableRef
@@ -142,7 +142,7 @@ def test_our_own_files_are_known_by_their_names(codec: str) -> None:
     """The uuid of each is a valid one of version 4, of its own, and says that Icewright wrote the file."""
     made = packed(properties={"write.metadata.compression-codec": codec})
     names = [next_location(decode(made, PATH), PATH) for _ in range(200)]
-    assert all(staged_by_us(name) for name in names)
+    assert all(is_staged_by_us(name) for name in names)
     uuids = [UUID(name.rpartition("/")[2].partition("-")[2].partition(".")[0]) for name in names]
     assert all(uuid.version == 4 and uuid.variant == "specified in RFC 4122" for uuid in uuids)
     assert len(set(uuids)) == 200
@@ -168,4 +168,4 @@ def test_files_of_other_writers_are_not_taken_for_ours() -> None:
         f"{folder}/{rest}",
         ours.replace("json", "avro"),
     ]
-    assert not [name for name in [*changed, *others, *odd] if staged_by_us(name)]
+    assert not [name for name in [*changed, *others, *odd] if is_staged_by_us(name)]

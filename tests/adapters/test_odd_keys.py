@@ -196,7 +196,7 @@ def test_odd_keys_are_not_deleted(storage: Storage, client: Any) -> None:
     assert storage.stat([*odd, others[0]], 2) == {others[0]: None}
     planned = [FileAction(path, None, "data") for path in (*odd, *others)]
     only_storage: Any = storage
-    present, stays = Deletion(only_storage, Mock(), FixedClock(NOW)).looked_at(planned, 2)
+    present, stays = Deletion(only_storage, Mock(), FixedClock(NOW)).existing(planned, 2)
     assert ([file.path for file in present], [*stays]) == ([others[1]], odd)
     report = storage.delete([*odd, *others], 2)
     assert report.deleted == tuple(others)

@@ -118,7 +118,7 @@ def test_how_rest_servers_are_told_who_asks(given: dict[str, str], python: Any, 
     assert conf.items() >= {**java, "type": "rest", "uri": "https://host/api", "warehouse": "prod"}.items()
     assert conf["header.X-Iceberg-Access-Delegation"] == "vended-credentials"
     assert "hush" not in repr(catalog)
-    assert not rest_catalog("lake", {"uri": "https://host/api", **S3}).vended
+    assert not rest_catalog("lake", {"uri": "https://host/api", **S3}).asks_for_credentials
 
 
 def _lent(clock: FixedClock, renewed: list[TableRef]) -> CredentialStore:

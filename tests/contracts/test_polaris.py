@@ -48,7 +48,7 @@ def catalog(server: Polaris) -> Iterator[RestCatalog]:
 
 def test_policies_are_read_page_by_page_and_not_for_every_question(server: Polaris, catalog: RestCatalog) -> None:
     """By namespace and name as the API has them; asked again after a minute."""
-    assert catalog.policies.offered()
+    assert catalog.policies.are_offered()
     settings = dict(pair for _, rule in catalog.policies.of(REF).rules for pair in rule.items())
     assert settings == {"compact.enabled": False, "rewrite_deletes.enabled": False, "expire_snapshots.enabled": False}
     asked = [line for line in server.seen if "policies" in line]
@@ -87,7 +87,7 @@ def test_a_server_that_does_not_tell(server: Polaris, catalog: RestCatalog, stat
 def test_a_server_without_policies_offers_none(server: Polaris, catalog: RestCatalog) -> None:
     """By what its configuration lists."""
     server.offers = False
-    assert not catalog.policies.offered()
+    assert not catalog.policies.are_offered()
 
 
 CONFIG = """\

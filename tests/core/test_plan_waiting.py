@@ -268,7 +268,7 @@ def test_a_cold_table_beside_hot_ones_in_a_simulation() -> None:
         jobs: list[SimulatedJob] = []
         limits = Limits(1, max_wait=dict.fromkeys(MAX_WAIT, HOUR / 3 if bounded else 99 * DAY))
         span = Span(NOW, NOW + HOUR / 2, every=HOUR / 30)
-        simulate(sources, policy, span, Slots(limits), heard=jobs.append)
+        simulate(sources, policy, span, Slots(limits), on_job=jobs.append)
         cold = [job.begun for job in jobs if job.number == 90 and COMPACT in job.operations]
         begun[bounded] = min(cold, default=span.end)
     assert begun[True] <= NOW + 0.4 * HOUR
@@ -284,6 +284,6 @@ def test_a_budget_waits_for_a_window_in_a_simulation() -> None:
     jobs: list[SimulatedJob] = []
     limits = Limits(1, pools={"default": PoolLimits(1, 0.1)}, max_wait=dict.fromkeys(MAX_WAIT, HOUR / 12))
     span = Span(NOW, NOW + HOUR / 2, every=HOUR / 60)
-    simulate(sources, Policy((rule,), command=settings), span, Slots(limits), heard=jobs.append)
+    simulate(sources, Policy((rule,), command=settings), span, Slots(limits), on_job=jobs.append)
     assert [job.begun >= NOW + HOUR / 3 for job in jobs if job.number == 30 and COMPACT in job.operations] == [True]
     assert len(jobs) > 50

@@ -137,10 +137,10 @@ def test_a_straight_history_is_gone_through_from_its_end(
         main = SnapshotRef(MAIN, RefKind.BRANCH, len(ages), least, age)
         line = metadata(sorted(ages, reverse=True), refs=[main])
     bent = replace(line)
-    vars(bent)["straight"] = False
+    vars(bent)["is_straight"] = False
     now = NOW + timedelta(hours=7) if future else NOW
     known: Any = {"now": now, "older_than": now - timedelta(hours=hours), "retain_last": retain_last}
-    assert line.straight == bool(ages)
+    assert line.is_straight == bool(ages)
     assert plan_expiry(line, **known) == plan_expiry(bent, **known)
 
 

@@ -44,7 +44,7 @@ def ran(
 ) -> tuple[Result, list[SimulatedJob]]:
     """The result, and the jobs in the order of their ends."""
     jobs: list[SimulatedJob] = []
-    return simulate(sources, policy, span(days, every), Slots(limits or Limits()), heard=jobs.append), jobs
+    return simulate(sources, policy, span(days, every), Slots(limits or Limits()), on_job=jobs.append), jobs
 
 
 def source(*writes: Write, name: str = "t") -> Source:

@@ -67,7 +67,7 @@ def test_facts_are_as_written() -> None:
     assert (facts.data_bytes, facts.records, facts.manifest_count) == (30 * MEGABYTE, 30_000, 3)
     metadata = facts.metadata
     assert [s.timestamp for s in metadata.snapshots] == [NOW, NOW + HOUR, NOW + 2 * HOUR]
-    assert (metadata.straight, metadata.last_updated) == (True, NOW + 2 * HOUR)
+    assert (metadata.is_straight, metadata.last_updated) == (True, NOW + 2 * HOUR)
     assert metadata.specs[0].fields[0].transform == "day"
 
 
@@ -75,7 +75,7 @@ def test_a_table_that_was_never_written_is_empty() -> None:
     """It has no snapshot, and nothing is due but the scan for orphans."""
     table = SimulatedTable(REF)
     assert table.facts(SIZES).metadata.current_snapshot is None
-    assert not table.facts(SIZES).metadata.straight
+    assert not table.facts(SIZES).metadata.is_straight
     assert [op for op in Operation if isinstance(verdict(op, table.facts(SIZES), KNOBS, {}, NOW), Due)] == [
         Operation.REMOVE_ORPHANS
     ]
@@ -240,4 +240,4 @@ def test_maintenance_loses_nothing(events: list[Write | Operation]) -> None:
             assert partition.bytes == sum(size * count for size, count in partition.sizes.items())
         assert min(table.dead_files, table.dead_bytes, table.manifests, table.delete_manifests) >= 0
         assert (table.manifests > 0) == (table.files > 0)
-    assert table.facts(SIZES).metadata.straight == bool(table.snapshots)
+    assert table.facts(SIZES).metadata.is_straight == bool(table.snapshots)

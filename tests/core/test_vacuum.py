@@ -23,7 +23,7 @@ from icewright.core.vacuum import (
     Limit,
     Walk,
     check_cutoff,
-    forbidden_by_user,
+    is_forbidden_by_user,
     limit_of,
     parse_duration,
     resolve,
@@ -174,7 +174,7 @@ def test_largest_ages_and_nonsense() -> None:
 )
 def test_nessies_default_is_told_from_what_a_user_said(properties: Mapping[str, str], disabled: bool) -> None:
     """Both its sides write gc.enabled=false beside a property by which they are known."""
-    assert forbidden_by_user(properties) is disabled
+    assert is_forbidden_by_user(properties) is disabled
 
 
 def _content(table: str, version: int, snapshot: int | None = None) -> Content:

@@ -243,7 +243,7 @@ def test_every_writer_finds_its_state_again(
         lost = _walk(line, found, key) != before
         assert not lost or (NOW - before.timestamp >= max_age * DAY and found.lost_writers)
     bent = replace(table)
-    vars(bent)["straight"] = False
+    vars(bent)["is_straight"] = False
     assert plan(bent, WriterStateRule(max_age * DAY), keep=keep).snapshot_ids == found.snapshot_ids
 
 

@@ -16,12 +16,12 @@ from icewright.adapters.catalogs.metadata_files import (
     MetastoreCatalog,
     MetastoreEntry,
     Parameters,
-    divided,
-    flat,
+    database_and_name,
     not_found,
     swap_pointer,
+    tables_by_format,
 )
-from icewright.adapters.catalogs.staging import RequestOutcomeUnknown, settled
+from icewright.adapters.catalogs.staging import RequestOutcomeUnknown, require_landed
 from icewright.adapters.catalogs.translate.glue import GlueCatalogProperties
 from icewright.core.errors import AccessDenied, CatalogUnavailable, CommitConflict, Refused
 from icewright.core.runs import backoff
@@ -212,7 +212,7 @@ class GlueCatalog(MetastoreCatalog):
         """Return the tables of all databases: Iceberg's, and those of other formats."""
         databases = self._client.databases()
         with ThreadPoolExecutor(PARALLEL) as pool:
-            return divided(entry for listed in pool.map(self._listed, databases) for entry in listed)
+            return tables_by_format(entry for listed in pool.map(self._listed, databases) for entry in listed)
 
     def _replace(self, base: TableMetadata, entry: Any, after: TableMetadata, _change: Change) -> None:  # noqa: ANN401
         """Replace the entry if it still has the version that names the file of `base`.
@@ -226,7 +226,7 @@ class GlueCatalog(MetastoreCatalog):
         try:
             self._client.update(base.ref, base.ref.namespace[0], new, str(entry["VersionId"]))
         except RequestOutcomeUnknown as error:
-            settled(base, location, self.load, self.clock, f"Glue lost the commit ({error})", compares=True)
+            require_landed(base, location, self.load, self.clock, f"Glue lost the commit ({error})", compares=True)
 
     def _listed(self, database: str) -> list[MetastoreEntry]:
         return [self._listed_entry(database, table) for table in self._client.tables(database)]
@@ -237,7 +237,7 @@ class GlueCatalog(MetastoreCatalog):
         return MetastoreEntry(ref, table.get("Parameters"), descriptor.get("Location"), serde.get("Parameters"))
 
     def _entry(self, ref: TableRef) -> Mapping[str, Any]:
-        entry = self._client.table(*flat(ref))
+        entry = self._client.table(*database_and_name(ref))
         if entry is None:
             raise not_found(ref)
         return entry

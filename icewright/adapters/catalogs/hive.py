@@ -17,12 +17,12 @@ from icewright.adapters.catalogs.metadata_files import (
     MetastoreCatalog,
     MetastoreEntry,
     Parameters,
-    divided,
-    flat,
+    database_and_name,
     not_found,
     swap_pointer,
+    tables_by_format,
 )
-from icewright.adapters.catalogs.staging import RequestOutcomeUnknown, settled
+from icewright.adapters.catalogs.staging import RequestOutcomeUnknown, require_landed
 from icewright.adapters.catalogs.translate.hive import LOCK_ENABLED, HiveCatalogProperties
 from icewright.core.errors import CommitConflict
 from icewright.core.table import MAIN, TableMetadata, TableRef
@@ -57,7 +57,7 @@ class HiveCatalog(MetastoreCatalog):
         with ThreadPoolExecutor(PARALLEL) as pool:
             names = zip(databases, pool.map(self._names, databases), strict=True)
             batches = [(d, tables[i : i + _BATCH]) for d, tables in names for i in range(0, len(tables), _BATCH)]
-            return divided(entry for listed in pool.map(self._listed, batches) for entry in listed)
+            return tables_by_format(entry for listed in pool.map(self._listed, batches) for entry in listed)
 
     def _replace(self, base: TableMetadata, _entry: Any, after: TableMetadata, change: Change) -> None:  # noqa: ANN401
         """Alter the table under its lock, if it still names the file of `base`.
@@ -81,7 +81,7 @@ class HiveCatalog(MetastoreCatalog):
 
         expected = {"expected_parameter_key": LOCATION, "expected_parameter_value": base.metadata_location}
         context = ttypes.EnvironmentContext(properties={_NO_STATISTICS: "true", **expected})
-        database, name = flat(base.ref)
+        database, name = database_and_name(base.ref)
         try:
             self._client.once(lambda hive: hive.alter_table_with_environment_context(database, name, table, context))
         except ttypes.InvalidOperationException as error:
@@ -93,7 +93,7 @@ class HiveCatalog(MetastoreCatalog):
             self._resolve_commit(base, location, f"the metastore failed ({error_text(error)})", compares=compared)
 
     def _resolve_commit(self, base: TableMetadata, location: str, why: str, *, compares: bool) -> None:
-        settled(base, location, self.load, self.clock, why, compares=compares)
+        require_landed(base, location, self.load, self.clock, why, compares=compares)
 
     @contextmanager
     def _table_lock(self, base: TableMetadata) -> Iterator[Lock | None]:
@@ -101,11 +101,11 @@ class HiveCatalog(MetastoreCatalog):
         if base.properties.get(LOCK_ENABLED, str(self.properties.locks)).lower() != "true":
             yield None
             return
-        with locked(self._client, *flat(base.ref)) as lock:
+        with locked(self._client, *database_and_name(base.ref)) as lock:
             yield lock
 
     def _entry(self, ref: TableRef) -> Any:  # noqa: ANN401 - Thrift's
-        database, name = flat(ref)
+        database, name = database_and_name(ref)
         entry = self._ask(lambda hive: table_of(hive, database, name))
         if entry is None:
             raise not_found(ref)

@@ -73,7 +73,7 @@ class MetastoreEntry:
         return tuple(f for f in dict.fromkeys(folders) if f and _PLACEHOLDER not in f)
 
 
-def divided(entries: Iterable[MetastoreEntry]) -> tuple[list[Pointer], list[Dataset]]:
+def tables_by_format(entries: Iterable[MetastoreEntry]) -> tuple[list[Pointer], list[Dataset]]:
     """Return Iceberg's tables, and the tables of other formats that have a folder.
 
     A table of Iceberg that is being created, and names no metadata yet, counts as one of another format.
@@ -95,7 +95,7 @@ def location_of(parameters: Parameters) -> str | None:
     return parameters.get(LOCATION) or None
 
 
-def flat(ref: TableRef) -> tuple[str, str]:
+def database_and_name(ref: TableRef) -> tuple[str, str]:
     """Return database and name. Raises `TableNotFound` for a nested namespace, which no metastore has."""
     if len(ref.namespace) != 1:
         raise not_found(ref)

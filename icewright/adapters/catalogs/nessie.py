@@ -27,7 +27,7 @@ from icewright.core.errors import (
     TableNotFound,
 )
 from icewright.core.table import TableMetadata, TableRef
-from icewright.core.vacuum import BY_VACUUM, Commit, Content, GcConfig, Key, Reference, forbidden_by_user
+from icewright.core.vacuum import BY_VACUUM, Commit, Content, GcConfig, Key, Reference, is_forbidden_by_user
 from icewright.core.words import count
 from icewright.ports import AddSnapshot, Change, Pointer, RemoveSnapshots, RestoreSnapshots, SetRefs, SetStatistics
 
@@ -109,13 +109,12 @@ class NessieCatalog(MetadataFileCatalog):
         """
         content, _ = self._content(ref)
         stored = self._stored(ref, content.metadata_location)
-        seen_locations = self._served.get(ref)
-        if seen_locations is None or seen_locations[0] is not stored:
-            by_vacuum = "false" if forbidden_by_user(stored.properties) else "true"
+        served = self._served.get(ref)
+        if served is None or served[0] is not stored:
+            by_vacuum = "false" if is_forbidden_by_user(stored.properties) else "true"
             properties = {**stored.properties, "gc.enabled": "false", BY_VACUUM: by_vacuum}
-            seen_locations = (stored, replace(stored, properties=properties))
-            self._served[ref] = seen_locations
-        return seen_locations[1]
+            served = self._served[ref] = stored, replace(stored, properties=properties)
+        return served[1]
 
     def neighbours(self) -> Sequence[Pointer]:
         """Return every table of another branch or tag whose metadata file this branch does not name.

@@ -76,7 +76,7 @@ def table_reply() -> ReplySize:
     return ReplySize(read_limits().metadata)
 
 
-def never_sent(error: Exception) -> bool:
+def was_never_sent(error: Exception) -> bool:
     """Return whether a request failed before anything of it was sent: no address, no connection or no trust."""
     reason = getattr(error.args[0], "reason", None) if isinstance(error, Disconnected) and error.args else None
     return isinstance(reason, ConnectTimeoutError | NewConnectionError) or _UNTRUSTED in str(reason)

@@ -116,7 +116,7 @@ def _id(document: Mapping[str, object], name: str) -> int:
     return value if isinstance(value, int) else 0
 
 
-def settled(
+def require_landed(
     base: TableMetadata,
     location: str,
     load: Callable[[TableRef], TableMetadata],

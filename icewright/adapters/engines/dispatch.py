@@ -14,7 +14,7 @@ from icewright.adapters.engines.checking import Checking
 from icewright.adapters.engines.service.adopting import Adopting
 from icewright.adapters.engines.service.copying import TableCopy
 from icewright.adapters.engines.service.deletion import DeletionResult
-from icewright.adapters.engines.service.doubts import in_time
+from icewright.adapters.engines.service.doubts import require_clocks_agree
 from icewright.adapters.engines.service.drawn_filters import drawn_filters
 from icewright.adapters.engines.service.expire_snapshots import ExpireInService
 from icewright.adapters.engines.service.integrity import of_snapshots
@@ -277,7 +277,9 @@ class Engines:
     def _require_same_time(self, base: TableMetadata, *, deletes: bool = True) -> None:
         """Raise `Refused` before a rule about age acts by a clock that is ahead of the storage's."""
         folder = base.metadata_location.rpartition("/")[0]
-        in_time(base, folder, self.orphans.deletion.clock.now(), self.orphans.storage_time, deletes=deletes)
+        require_clocks_agree(
+            base, folder, self.orphans.deletion.clock.now(), self.orphans.storage_time, deletes=deletes
+        )
 
     def _require_allowed(self, base: TableMetadata) -> None:
         """Raise `Refused` before a step touches a table outside of its catalog's allowlist."""

@@ -131,7 +131,7 @@ def encode_as(document: Document, *, gzipped: bool) -> bytes:
 def next_location(document: Document, current: str) -> str:
     """Return the location of the next metadata file: the next version with a new uuid, unique to this writer.
 
-    The uuid marks the file as Icewright's; see `staged_by_us`.
+    The uuid marks the file as Icewright's; see `is_staged_by_us`.
     """
     editor = Editor(document)
     location = editor.get("location", "").rstrip("/")
@@ -142,7 +142,7 @@ def next_location(document: Document, current: str) -> str:
     return f"{folder}/{number:05d}-{_own_uuid()}{ending}"
 
 
-def staged_by_us(location: str) -> bool:
+def is_staged_by_us(location: str) -> bool:
     """Return whether the name of a metadata file says that Icewright wrote it, and no other writer.
 
     So a file that a crash left before any catalog named it is recognized without a record of it.

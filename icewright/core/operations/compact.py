@@ -94,7 +94,7 @@ def _settled_since(facts: TableFacts, knobs: Knobs, last: LastRun, now: datetime
     replaced = replacement(facts)
     return any(
         partition.candidate_files > 1
-        and not merging.rewritten_in_vain(partition, knobs, last, settled=True)
+        and not merging.was_rewritten_in_vain(partition, knobs, last, settled=True)
         and any(last.finished < at <= now for at in merging.changes_at(partition, facts.metadata, replaced, knobs))
         for partition in admitted(facts, knobs, now)
     )
@@ -129,7 +129,7 @@ def choose(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime)
             rewrite = replace(rewrite, hot=True)
         cost = merging.rewrite_gb_hours(rewrite.files, rewrite.bytes, knobs)
         again = settled and rewrite.cause is not Cause.ASKED
-        if rewrite.cause is not Cause.DELETES and merging.rewritten_in_vain(partition, knobs, last, settled=again):
+        if rewrite.cause is not Cause.DELETES and merging.was_rewritten_in_vain(partition, knobs, last, settled=again):
             stuck.append(partition)
         elif rewrite.value is not None and rewrite.value < knobs[rewriting.MIN_RETURN] * cost:
             unpaid.append((partition, rewrite.value, cost))

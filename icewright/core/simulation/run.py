@@ -45,8 +45,8 @@ def simulate(
     span: Span,
     slots: Slots,
     *,
-    tell: Progress = lambda _share: None,
-    heard: Callable[[SimulatedJob], None] = lambda _job: None,
+    on_progress: Progress = lambda _share: None,
+    on_job: Callable[[SimulatedJob], None] = lambda _job: None,
 ) -> Result:
     """Return the measurements of a policy over a fleet; None is nightly cron. Equal arguments give equal results.
 
@@ -57,6 +57,6 @@ def simulate(
     if policy is None:
         maintainer = Cron(world, slots.limits.total)
     else:
-        maintainer = SimulatedService(world, policy, slots.limits, every=span.every, pools=slots.pools, heard=heard)
-    world.run(maintainer, tell)
+        maintainer = SimulatedService(world, policy, slots.limits, every=span.every, pools=slots.pools, on_job=on_job)
+    world.run(maintainer, on_progress)
     return world.meter.result()

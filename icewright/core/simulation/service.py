@@ -150,9 +150,9 @@ class SimulatedService:
         *,
         every: timedelta,
         pools: Mapping[str, str] | None = None,
-        heard: Callable[[SimulatedJob], None] = lambda _: None,
+        on_job: Callable[[SimulatedJob], None] = lambda _: None,
     ) -> None:
-        self._world, self._limits, self._every, self._heard = world, limits, every, heard
+        self._world, self._limits, self._every, self._on_job = world, limits, every, on_job
         pools = pools or {}
         shared: dict[str, tuple[Knobs, Thresholds]] = {}
         self._known: list[_Known] = []
@@ -302,7 +302,7 @@ class SimulatedService:
         self._known[job.number].held = False
         self._dirty.add(job.number)
         del self._active[job.number]
-        self._heard(SimulatedJob(job.number, job.operations, job.begun, self._world.now, job.gb_hours))
+        self._on_job(SimulatedJob(job.number, job.operations, job.begun, self._world.now, job.gb_hours))
         self._plan_soon()
 
 

@@ -256,7 +256,7 @@ class SimulatedTable:
             sort_order=None,
         )
         if current is not None and current - self.snapshots[0].snapshot_id == len(self.snapshots) - 1:
-            vars(made)["straight"] = True  # known here, as nothing branches: it need not be looked for
+            vars(made)["is_straight"] = True  # known here, as nothing branches: it need not be looked for
         return made
 
 

@@ -71,7 +71,7 @@ class World:
         self.meter.changed(self._readings[number], reading)
         self._readings[number] = reading
 
-    def run(self, maintainer: Maintainer, tell: Progress) -> None:
+    def run(self, maintainer: Maintainer, on_progress: Progress) -> None:
         """Run all events until the end."""
         self._heard = maintainer.written
         length = self.end - self.started
@@ -79,7 +79,7 @@ class World:
 
         def sample() -> None:
             self.meter.sample(self._measured())
-            tell((self.now - self.started) / length)
+            on_progress((self.now - self.started) / length)
             self.at(self.now + step, sample)
 
         self.at(self.started, sample)
@@ -91,7 +91,7 @@ class World:
         self._pass_to(self.end)
         self.meter.waiting = maintainer.waiting
         self.meter.sample(self._measured())
-        tell(1.0)
+        on_progress(1.0)
 
     def _pass_to(self, when: datetime) -> None:
         if when > self.now:

@@ -178,7 +178,9 @@ class RestCatalog:
 
     def connected(self) -> str:
         """Request the server's configuration and return a description. Raises `CatalogUnavailable` with the remedy."""
-        lends = "lends credentials where it can" if self.properties.vended else "is not asked for credentials"
+        lends = (
+            "lends credentials where it can" if self.properties.asks_for_credentials else "is not asked for credentials"
+        )
         return f"answers, auth {self.properties.auth}, {len(self._client.config)} settings, {lends}"
 
     def may_commit(self, ref: TableRef) -> str:
@@ -322,7 +324,7 @@ class RestCatalog:
         self._keep(ref, location, table)
 
     def _keep(self, ref: TableRef, location: str, table: Loaded) -> None:
-        if self.properties.vended:
+        if self.properties.asks_for_credentials:
             self._store_credentials(ref, location, table.config or {}, table.storage_credentials or ())
 
     def _store_credentials(

@@ -22,7 +22,7 @@ from requests import PreparedRequest, Response, Session
 from requests.adapters import HTTPAdapter
 from requests.exceptions import ReadTimeout, RequestException
 
-from icewright.adapters.catalogs.replies import ListingSize, ReplySize, never_sent, read_within_limits, remedy
+from icewright.adapters.catalogs.replies import ListingSize, ReplySize, read_within_limits, remedy, was_never_sent
 from icewright.adapters.catalogs.staging import RequestOutcomeUnknown
 from icewright.adapters.catalogs.translate.rest import DELEGATION, RestCatalogProperties
 from icewright.core.allowlist import Allowlist, require_hosts
@@ -224,7 +224,7 @@ class RestClient:
             url = client.uri.rstrip("/") + path if path.startswith("/") else client.url(path)
             response = client._session.request(method, url, **request)  # noqa: SLF001 - as `offers`
         except (RequestException, OSError) as error:
-            if never_sent(error):
+            if was_never_sent(error):
                 raise self._unreachable(error) from error
             raise RequestOutcomeUnknown(cause(error)) from error
         wait = _retry_after(response.headers.get("Retry-After"), self.clock.now())

@@ -87,7 +87,7 @@ def _removal(base: TableMetadata, change: RemoveSnapshots) -> list[Json]:
     return actions
 
 
-def landed(base: TableMetadata, now: TableMetadata, change: Change) -> bool:
+def has_landed(base: TableMetadata, now: TableMetadata, change: Change) -> bool:
     """Return whether the table shows that a change with a lost response was applied."""
     if now.table_uuid != base.table_uuid:
         return False
@@ -108,7 +108,7 @@ def landed(base: TableMetadata, now: TableMetadata, change: Change) -> bool:
             assert_never(change)
 
 
-def impossible(base: TableMetadata, now: TableMetadata) -> bool:
+def can_never_land(base: TableMetadata, now: TableMetadata) -> bool:
     """Return whether a request that may still be under way must fail: a requirement is broken."""
     return now.table_uuid != base.table_uuid or not set(_heads(base)) <= set(_heads(now))
 

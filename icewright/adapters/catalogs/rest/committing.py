@@ -144,7 +144,7 @@ class Committing:
                     now, _ = self.fetch(base.ref)
                 except (IcewrightError, RequestOutcomeUnknown):
                     return self._outcome_of_lost_response(base, change, f"the server answered {answer.message}")
-                if commits.landed(base, now, change):
+                if commits.has_landed(base, now, change):
                     return now  # the commit landed despite the status
                 self._require_unchanged(base)
                 continue
@@ -183,9 +183,9 @@ class Committing:
                         f"{base.ref}: {why} to the commit, and what became of it cannot be seen: {error}"
                     ) from error
             else:
-                if commits.landed(base, now, change):
+                if commits.has_landed(base, now, change):
                     return now
-                if commits.impossible(base, now):
+                if commits.can_never_land(base, now):
                     raise CommitConflict(f"{base.ref}: {why} to the commit, and another writer committed first")
             self.clock.sleep(backoff(look + 3).total_seconds())
         if isinstance(change, AddSnapshot):  # the server may still be at it, and then the table needs the new files

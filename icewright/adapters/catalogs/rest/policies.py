@@ -60,7 +60,7 @@ class RestPolicies:
     _cache: dict[TableRef, _CachedPolicies] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
-    def offered(self) -> bool:
+    def are_offered(self) -> bool:
         """Return whether the server's configuration offers policies."""
         return self.client.offers(ENDPOINT)
 

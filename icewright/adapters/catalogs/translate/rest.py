@@ -33,7 +33,7 @@ class RestCatalogProperties(CatalogProperties):
     secrets: Mapping[str, str] = field(repr=False)
 
     @property
-    def vended(self) -> bool:
+    def asks_for_credentials(self) -> bool:
         """Return whether the server is asked for credentials per table."""
         return bool(self.extra.get(DELEGATION))
 

@@ -29,7 +29,7 @@ class ContentFile:
 
     @property
     def content(self) -> int:
-        """Return whether it holds data, position deletes or equality deletes."""
+        """Return the spec's number for what the file holds: data, position deletes or equality deletes."""
         return int(self.values.get(134) or DATA)
 
     @property

@@ -87,7 +87,7 @@ class Deletion:
         """Return the `path` of each file of the table, under any of its names, that some job is still to delete."""
         return pl.DataFrame({"path": self.ledger.waiting_paths(ref, table_uuid)}, schema={"path": pl.String})
 
-    def looked_at(
+    def existing(
         self, planned: Sequence[FileAction], concurrency: int
     ) -> tuple[tuple[FileAction, ...], Mapping[str, str]]:
         """Return the files that exist, with their size and time in storage, and why each of the others stays.

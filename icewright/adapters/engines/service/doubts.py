@@ -127,7 +127,7 @@ def _created(metadata: TableMetadata) -> datetime | None:
     return min([*times, metadata.log_since] if metadata.log_since is not None else times)
 
 
-def in_time(
+def require_clocks_agree(
     metadata: TableMetadata,
     folder: str,
     ours: datetime,
@@ -159,7 +159,7 @@ def in_time(
         )
 
 
-def roots_in_time(
+def require_clocks_agree_at(
     metadata: TableMetadata,
     roots: Iterable[str],
     ours: datetime,
@@ -167,13 +167,13 @@ def roots_in_time(
     *,
     deletes: bool = True,
 ) -> None:
-    """Raise `Refused` as `in_time` does, for any of the roots that are there: each may have a storage of its own."""
+    """Apply `require_clocks_agree` to each root that is there, as each may have a storage of its own."""
     for root in roots:
         with suppress(FolderMissing):
-            in_time(metadata, root, ours, storage_time, deletes=deletes)
+            require_clocks_agree(metadata, root, ours, storage_time, deletes=deletes)
 
 
-def no_flood(metadata: TableMetadata, orphans: int, listed: int, most: float, look: str = "") -> None:
+def require_few_orphans(metadata: TableMetadata, orphans: int, listed: int, most: float, look: str = "") -> None:
     """Raise `Refused` when an implausible share of the listed files is called orphan; `look` says how to see them."""
     if listed and orphans / listed > most:
         look = look or (

@@ -77,7 +77,7 @@ class EntryFaults:
     _rows: dict[str, dict[str, Row]] = field(default_factory=lambda: defaultdict(dict), init=False)
     _live_in: dict[tuple[str, str], set[str]] = field(default_factory=lambda: defaultdict(set), init=False)
     _data: dict[str, _Place] = field(default_factory=dict, init=False)  # of data files, by path
-    _told: dict[int, tuple[_Place, str]] = field(default_factory=dict, init=False)  # and manifest, by file and commit
+    _stated: dict[int, tuple[_Place, str]] = field(default_factory=dict, init=False)  # and manifest, by file and commit
     _scoped: list[ContentFile] = field(default_factory=list, init=False)  # deletes of one data file
     _row_ids: list[tuple[int, int, ContentFile]] = field(default_factory=list, init=False)  # first, end
 
@@ -118,7 +118,7 @@ class EntryFaults:
             try:
                 entries, partition = self.read(path)
             except MetadataUnreadable as error:
-                self._found(FileFaultKind.UNREADABLE, "manifest", path, str(error))
+                self._add(FileFaultKind.UNREADABLE, "manifest", path, str(error))
                 continue
             live = [one for one in entries if one.status != DELETED]
             rows = list(self._rows[path].values())
@@ -168,11 +168,11 @@ class EntryFaults:
             return
         if snapshot.sequence_number > (newest := self.metadata.last_sequence_number):
             detail = f"its snapshot has the sequence number {snapshot.sequence_number}, the table's last is {newest}"
-            self._found(FileFaultKind.WRONG_SEQUENCE, "manifest list", path, detail, snapshot_id)
+            self._add(FileFaultKind.WRONG_SEQUENCE, "manifest list", path, detail, snapshot_id)
         try:
             listed = read_list(self.files, path, self.metadata.format_version)
         except MetadataUnreadable as error:
-            self._found(FileFaultKind.UNREADABLE, "manifest list", path, str(error), snapshot_id)
+            self._add(FileFaultKind.UNREADABLE, "manifest list", path, str(error), snapshot_id)
             return
         names = _ALIASES | dict(listed.names)
         rows = [{number: record[name] for number, name in names.items() if name in record} for record in listed.records]
@@ -181,17 +181,17 @@ class EntryFaults:
             self._rows[row[500]].setdefault(repr(row), row)
             if (row.get(515) or 0) > snapshot.sequence_number:
                 detail = f"it has the sequence number {row[515]} in a snapshot of {snapshot.sequence_number}"
-                self._found(FileFaultKind.WRONG_SEQUENCE, "manifest", row[500], detail, snapshot_id)
+                self._add(FileFaultKind.WRONG_SEQUENCE, "manifest", row[500], detail, snapshot_id)
         for manifest, times in Counter(row[500] for row in rows).items():
             if times > 1:
                 detail = f"the manifest list names it {times} times"
-                self._found(FileFaultKind.DUPLICATE, "manifest", manifest, detail, snapshot_id)
+                self._add(FileFaultKind.DUPLICATE, "manifest", manifest, detail, snapshot_id)
         for content, total in enumerate(_TOTALS):
             named = [(row.get(504), row.get(505)) for row in rows if (row.get(517) or 0) == content]
             live, stated = sum((a or 0) + (b or 0) for a, b in named), summary_number(snapshot, total)
             if live < stated and not any(None in counts for counts in named):
                 detail = f"its manifests have {live} of the {stated} files that its snapshot's {total} counts"
-                self._found(FileFaultKind.WRONG_COUNT, "manifest list", path, detail, snapshot_id)
+                self._add(FileFaultKind.WRONG_COUNT, "manifest list", path, detail, snapshot_id)
 
     def read(self, path: str) -> tuple[list[ContentFile], Schema]:
         """Return all entries of a manifest, and the schema of its partition tuples. Raises `MetadataUnreadable`."""
@@ -209,7 +209,7 @@ class EntryFaults:
                 if stated is None and inherited and record[names[0]] == EXISTING:
                     detail = "its entry, of an earlier commit, lacks the sequence number that tells which deletes apply"
                     file = CONTENT_KINDS[int(values.get(134) or DATA)]
-                    self._found(FileFaultKind.WRONG_SEQUENCE, file, str(values[100]), detail, self.concern(path))
+                    self._add(FileFaultKind.WRONG_SEQUENCE, file, str(values[100]), detail, self.concern(path))
                 added = inherited if record[names[0]] == ADDED else record.get(names.get(4, ""))
                 one = ContentFile(
                     path, spec_id, record[names[0]], sequence, values, added, record.get(names.get(1, ""))
@@ -228,38 +228,38 @@ class EntryFaults:
     ) -> None:
         """Compare a manifest list's row with the entries of its manifest."""
 
-        def found(kind: FileFaultKind, detail: str) -> None:
-            self._found(kind, "manifest", path, detail)
+        def add(kind: FileFaultKind, detail: str) -> None:
+            self._add(kind, "manifest", path, detail)
 
         for status, (files_id, rows_id) in _COUNTS.items():
             chosen = [one for one in entries if one.status == status]
             for field_id, count in (files_id, len(chosen)), (rows_id, sum(one.records for one in chosen)):
                 if row.get(field_id) not in (None, count):
-                    found(FileFaultKind.WRONG_COUNT, f"field {field_id} of its list says {row[field_id]}, not {count}")
+                    add(FileFaultKind.WRONG_COUNT, f"field {field_id} of its list says {row[field_id]}, not {count}")
         if row.get(519) is not None and not self._is_encrypted:
-            found(FileFaultKind.UNREADABLE, "its list has a key of it, and the table is not encrypted")
+            add(FileFaultKind.UNREADABLE, "its list has a key of it, and the table is not encrypted")
         for kind, detail in self._wrong_identity(row, entries, partition):
-            found(kind, detail)
+            add(kind, detail)
         for detail in uncovered(partition_fields(partition), row.get(507), {one.partition for one in live}):
-            found(FileFaultKind.WRONG_BOUNDS, detail)
+            add(FileFaultKind.WRONG_BOUNDS, detail)
         least, most = row.get(516) or 0, row.get(515) or 0
         for one in live:
             if not least <= one.sequence <= most:
                 detail = f"its sequence number {one.sequence} is outside its manifest's, {least} to {most}"
-                self._found(FileFaultKind.WRONG_SEQUENCE, one.kind, one.path, detail, self.concern(path))
+                self._add(FileFaultKind.WRONG_SEQUENCE, one.kind, one.path, detail, self.concern(path))
         next_row_id = self.document.get("next-row-id")
         if next_row_id is not None and row.get(520) is not None:
             assigned = row[520] + sum(one.records for one in live if one.values.get(142) is None)
             stated = [one.values[142] + one.records for one in live if one.values.get(142) is not None]
             if (end := max([assigned, *stated])) > next_row_id:
-                found(FileFaultKind.WRONG_ROW_IDS, f"its row ids end at {end}, the table's next one is {next_row_id}")
+                add(FileFaultKind.WRONG_ROW_IDS, f"its row ids end at {end}, the table's next one is {next_row_id}")
 
     def _check_rows(self, path: str, rows: Sequence[Row]) -> None:
         """Compare what manifest lists say of one manifest, which does not change."""
         for number, kind in _LASTING.items():
             if len(values := {row.get(number) or 0 for row in rows}) > 1:
                 low, high = min(values), max(values)
-                self._found(kind, "manifest", path, f"field {number} of it is {low} in one list and {high} in another")
+                self._add(kind, "manifest", path, f"field {number} of it is {low} in one list and {high} in another")
 
     def _wrong_identity(
         self, row: Row, entries: Sequence[ContentFile], partition: Schema
@@ -286,7 +286,7 @@ class EntryFaults:
         for (kind, file, _), times in named.items():
             if times > 1:
                 detail = f"its manifest names it {times} times"
-                self._found(FileFaultKind.DUPLICATE, kind, file, detail, self.concern(path))
+                self._add(FileFaultKind.DUPLICATE, kind, file, detail, self.concern(path))
         for one in live:
             self._live_in[one.kind, one.referenced if one.is_vector else one.path].add(path)
             place = one.sequence, one.spec_id, repr(one.partition)
@@ -297,18 +297,18 @@ class EntryFaults:
                 self._scoped.append(one)
             if one.content != DATA and (version := self.metadata.format_version) < (3 if one.is_vector else 2):
                 detail = f"format version {version} has no {one.kind}"
-                self._found(FileFaultKind.WRONG_CONTENT, one.kind, one.path, detail, self.concern(path))
+                self._add(FileFaultKind.WRONG_CONTENT, one.kind, one.path, detail, self.concern(path))
             if (order := one.values.get(140)) not in (None, 0, *self._orders):
                 detail = f"its entry names the sort order {order}, which the table has not"
-                self._found(FileFaultKind.WRONG_ORDER, one.kind, one.path, detail, self.concern(path))
+                self._add(FileFaultKind.WRONG_ORDER, one.kind, one.path, detail, self.concern(path))
             if one.is_encrypted and not self._is_encrypted:
                 detail = "its entry has a key, and the table is not encrypted"
-                self._found(FileFaultKind.UNREADABLE, one.kind, one.path, detail, self.concern(path))
+                self._add(FileFaultKind.UNREADABLE, one.kind, one.path, detail, self.concern(path))
             if one.content == EQUALITY_DELETES:
                 ids = one.values.get(135) or ()
                 if not ids or any(number not in self.types for number in ids):
                     detail = f"it deletes by columns of the ids {list(ids)}, which no schema has"
-                    self._found(FileFaultKind.WRONG_FIELDS, one.kind, one.path, detail, self.concern(path))
+                    self._add(FileFaultKind.WRONG_FIELDS, one.kind, one.path, detail, self.concern(path))
 
         self._note_row_ids(path, live)
 
@@ -345,14 +345,14 @@ class EntryFaults:
                 continue
             if both := self._snapshots[one.manifest] & self._snapshots[other.manifest]:
                 detail = f"its row ids from {first} on are also those of {other.path}"
-                self._found(FileFaultKind.WRONG_ROW_IDS, one.kind, one.path, detail, tuple(sorted(both)))
+                self._add(FileFaultKind.WRONG_ROW_IDS, one.kind, one.path, detail, tuple(sorted(both)))
 
     def _compare(self, one: ContentFile, place: _Place) -> None:
         """Compare what two manifests say of a file that one commit added: neither number nor partition ever changes."""
         if not one.file_sequence:
             return
         key = hash((one.path, one.values.get(144), one.file_sequence))
-        other, manifest = self._told.setdefault(key, (place, one.manifest))
+        other, manifest = self._stated.setdefault(key, (place, one.manifest))
         for said, other_said, what, kind in (
             (place[0], other[0], "sequence number", FileFaultKind.WRONG_SEQUENCE),
             (place[1:], other[1:], "partition", FileFaultKind.WRONG_PARTITION),
@@ -360,7 +360,7 @@ class EntryFaults:
             if said != other_said:
                 detail = f"its {what} is {said} in {one.manifest} and {other_said} in {manifest}"
                 concerned = tuple(sorted(self._snapshots[one.manifest] | self._snapshots[manifest]))
-                self._found(kind, one.kind, one.path, detail, concerned)
+                self._add(kind, one.kind, one.path, detail, concerned)
 
     def _find_misplaced_deletes(self) -> None:
         """Find deletes of one data file that readers do not apply: older than the file, or of another partition."""
@@ -368,10 +368,10 @@ class EntryFaults:
             sequence, *place = self._data.get(one.referenced, (0,))
             if one.sequence < sequence:
                 detail = f"it has the sequence number {one.sequence}, and its data file {one.referenced} has {sequence}"
-                self._found(FileFaultKind.WRONG_SEQUENCE, one.kind, one.path, detail, self.concern(one.manifest))
+                self._add(FileFaultKind.WRONG_SEQUENCE, one.kind, one.path, detail, self.concern(one.manifest))
             if place and place != [one.spec_id, repr(one.partition)]:
                 detail = f"it is of another partition than its data file {one.referenced}"
-                self._found(FileFaultKind.WRONG_PARTITION, one.kind, one.path, detail, self.concern(one.manifest))
+                self._add(FileFaultKind.WRONG_PARTITION, one.kind, one.path, detail, self.concern(one.manifest))
 
     def _find_duplicates(self) -> None:
         """Find files, and data files with vectors, that two manifests of one snapshot name as live."""
@@ -379,9 +379,9 @@ class EntryFaults:
             for one, other in combinations(sorted(manifests), 2) if len(manifests) > 1 else ():
                 if both := self._snapshots[one] & self._snapshots[other]:
                     detail = f"it is live in {one} and {other}"
-                    self._found(FileFaultKind.DUPLICATE, kind, path, detail, tuple(sorted(both)))
+                    self._add(FileFaultKind.DUPLICATE, kind, path, detail, tuple(sorted(both)))
 
-    def _found(
+    def _add(
         self, kind: FileFaultKind, file: str, path: str, detail: str, snapshot_ids: tuple[int, ...] | None = None
     ) -> None:
         concerned = self.concern(path) if snapshot_ids is None else snapshot_ids

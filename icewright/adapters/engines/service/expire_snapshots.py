@@ -18,7 +18,7 @@ from icewright.adapters.engines.service.deletion import Deletion, DeletionResult
 from icewright.adapters.engines.service.guard import DeletionGuard
 from icewright.adapters.engines.service.listing import strange_metadata_beside
 from icewright.adapters.engines.service.proof import TableProof
-from icewright.adapters.engines.service.successors import without_successor
+from icewright.adapters.engines.service.successors import require_no_successor
 from icewright.adapters.metadata.changes import restoration
 from icewright.core.errors import Cancelled, CommitConflict, InvariantViolated, LeaseLost
 from icewright.core.operations.expire_snapshots import NOTHING
@@ -117,11 +117,11 @@ class ExpireInService:
             self.deletion.files, base, surroundings.former_versions, surroundings.metadata_folders
         )
         read, clock = self.deletion.files.read, self.deletion.clock
-        without_successor(base, strange, read, lambda: catalog.load(base.ref), clock, surroundings.adopted)
+        require_no_successor(base, strange, read, lambda: catalog.load(base.ref), clock, surroundings.adopted)
         unreachable = self.unreachable(base, ids, totals=step.check_totals)
         judgement = self.guard.judge(base, surroundings, unreachable.files, outside=step.outside, automatic=automatic)
         actions = _file_actions(judgement.files)
-        files, replaced = self.deletion.looked_at(actions, step.max_concurrent_deletes)
+        files, replaced = self.deletion.existing(actions, step.max_concurrent_deletes)
         aliases = dict.fromkeys(unreachable.namesakes["path"], _ALIAS)
         judgement = replace(judgement, stays={**judgement.stays, **replaced, **aliases})
         return PlannedExpiry(files, tuple(judgement.notes()), unreachable.compared, tuple(judgement.stays))

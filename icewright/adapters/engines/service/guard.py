@@ -74,7 +74,7 @@ class DeletionGuard:
         """
         spelling, of_store = self.recorded(metadata) if recorded is None else recorded
         if not adopting:
-            self._in_allowed_place(metadata, spelling)
+            self._require_in_allowed_place(metadata, spelling)
             self.require_iceberg_alone(metadata)
             self._sees_all(metadata, spelling, of_store)
         surroundings = self.registry.around(metadata, spelling, of_store)
@@ -85,7 +85,7 @@ class DeletionGuard:
             return other.via not in self.ignoring and not dead
 
         surroundings = replace(surroundings, others=tuple(filter(counts, surroundings.others)))
-        self._registered_once(metadata, surroundings, adopting=adopting)
+        self._require_registered_once(metadata, surroundings, adopting=adopting)
         return surroundings
 
     def require_iceberg_alone(self, metadata: TableMetadata) -> None:
@@ -93,11 +93,11 @@ class DeletionGuard:
         registry = self.registry
         require_iceberg_alone(registry.files, metadata, lambda: registry.registrations.adopted(metadata.table_uuid))
 
-    def in_allowed_place(self, metadata: TableMetadata) -> None:
+    def require_in_allowed_place(self, metadata: TableMetadata) -> None:
         """Raise `Refused` if the table lies outside of `allowed_locations`: its files could not be deleted."""
-        self._in_allowed_place(metadata, self.spelling(metadata.ref))
+        self._require_in_allowed_place(metadata, self.spelling(metadata.ref))
 
-    def _in_allowed_place(self, metadata: TableMetadata, spelling: Spelling) -> None:
+    def _require_in_allowed_place(self, metadata: TableMetadata, spelling: Spelling) -> None:
         if not self._allows(metadata.ref, metadata.location, spelling):
             catalog = metadata.ref.catalog
             raise Refused(
@@ -222,7 +222,7 @@ class DeletionGuard:
         live = files.filter(~files["path"].is_in(free["path"].implode()))
         return dict.fromkeys(live["path"], f"{other} reads them")
 
-    def _registered_once(self, metadata: TableMetadata, surroundings: Surroundings, *, adopting: bool) -> None:
+    def _require_registered_once(self, metadata: TableMetadata, surroundings: Surroundings, *, adopting: bool) -> None:
         for other in surroundings.others:
             uuid = other.registration.table_uuid
             unknown = (other.problem or other.is_dataset) and not uuid
@@ -310,7 +310,8 @@ def _reason_to_keep(
 ) -> tuple[str, list[Other]]:
     """Return why files of a folder stay (blank: they need not), and the tables that may reach some of them.
 
-    The innermost place counts; a place that two tables share belongs to both. `mine` has the confirmed places.
+    The innermost place counts; a place that two tables share belongs to both. `own_index` says of each of the table's
+    places whether files may be deleted there without a person's confirmation.
     """
     holding = own_index.holding(place)
     own = max((len(holder.folder) for holder, _ in holding), default=0)

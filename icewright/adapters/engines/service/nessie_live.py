@@ -25,7 +25,7 @@ from icewright.core.vacuum import (
     Limit,
     Reference,
     Walk,
-    forbidden_by_user,
+    is_forbidden_by_user,
     limit_of,
     walk,
 )
@@ -122,7 +122,7 @@ class NessieLiveSet:
 
     def may_collect(self, head: TableMetadata) -> bool:
         """Return whether neither a user's gc.enabled=false nor a policy keeps everything of the table."""
-        return not forbidden_by_user(head.properties) and self.knobs(head.ref, head)[VACUUM_ENABLED]
+        return not is_forbidden_by_user(head.properties) and self.knobs(head.ref, head)[VACUUM_ENABLED]
 
     def _all_read(self, contents: Iterable[Content]) -> dict[str, IcewrightError]:
         """Read the metadata of versions; return errors by metadata location."""

@@ -12,7 +12,7 @@ from icewright.adapters.engines.service import reachable as sets
 from icewright.adapters.engines.service.deletion import Proved
 from icewright.adapters.engines.service.guard import DeletionGuard
 from icewright.adapters.engines.service.listing import strange_metadata_beside
-from icewright.adapters.engines.service.successors import without_successor
+from icewright.adapters.engines.service.successors import require_no_successor
 from icewright.core.errors import Refused, TableReplaced
 from icewright.core.runs import FileAction
 from icewright.core.table import SnapshotHold, TableMetadata
@@ -54,7 +54,7 @@ class TableProof:
         surroundings = self.guard.around(current, recorded=recorded)
         files = self.guard.registry.files
         strange = strange_metadata_beside(files, current, surroundings.former_versions, surroundings.metadata_folders)
-        without_successor(
+        require_no_successor(
             current, strange, files.read, lambda: self.catalog.load(current.ref), self.clock, surroundings.adopted
         )
         roots = self.guard.roots(current, surroundings)[0] if self.scanned else None

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from icewright.adapters.engines.service import reachable as sets
 from icewright.adapters.engines.service.deletion import Deletion, DeletionResult
-from icewright.adapters.engines.service.doubts import Doubts, no_flood, roots_in_time
+from icewright.adapters.engines.service.doubts import Doubts, require_clocks_agree_at, require_few_orphans
 from icewright.adapters.engines.service.guard import DeletionGuard, Judgement
 from icewright.adapters.engines.service.listing import (
     ORPHAN,
@@ -29,7 +29,12 @@ from icewright.adapters.engines.service.listing import (
 )
 from icewright.adapters.engines.service.proof import Holds, TableProof
 from icewright.adapters.engines.service.registry import Surroundings
-from icewright.adapters.engines.service.successors import Strange, StrangeFiles, no_foreign_table, without_successor
+from icewright.adapters.engines.service.successors import (
+    Strange,
+    StrangeFiles,
+    require_no_foreign_table,
+    require_no_successor,
+)
 from icewright.core.errors import Refused, TableReplaced
 from icewright.core.paths import same_place, split
 from icewright.core.policy import Operation
@@ -69,7 +74,7 @@ class RemoveOrphansInService:
         """Scan the table's places and delete as far as the mode allows. Raises `Refused` on any doubt."""
         base, clock = request.base, self.deletion.clock
         started = clock.now()
-        self.guard.in_allowed_place(base)
+        self.guard.require_in_allowed_place(base)
         scan = self.scan(catalog, base, step, automatic=request.automatic)
         chosen = self._orphans_to_delete(base, scan.orphans, step)
         deleted = DeletionResult(chosen)
@@ -140,7 +145,7 @@ class RemoveOrphansInService:
         doubts = Doubts(base, adopted) if automatic and step.mode != "report" else None
         if doubts is not None and (moved := self.guard.moved(roots, surroundings)):
             raise doubts.moved(moved)
-        roots_in_time(base, roots, clock.now(), self.storage_time, deletes=step.mode != "report")
+        require_clocks_agree_at(base, roots, clock.now(), self.storage_time, deletes=step.mode != "report")
         invalid_names: list[str] = []
         with closing(LocationListing(base, step.older_than, files.canonical)) as listing, WorkerThreads(1) as meanwhile:
             early = meanwhile.submit(self._reached, base, step)
@@ -155,7 +160,7 @@ class RemoveOrphansInService:
                 reached, lambda one, other: same_prefix(one, other, step.equal_schemes, step.equal_authorities)
             )
             if step.prefix_mismatch == "error":
-                no_mismatch(fresh, mismatches)
+                require_same_prefixes(fresh, mismatches)
             former = surroundings.former_versions, surroundings.metadata_folders
             beside = strange_metadata_beside(files, fresh, *former, roots)
             strange = self._identified(catalog, fresh, listing.strange_metadata(reached), beside, adopted)
@@ -171,7 +176,7 @@ class RemoveOrphansInService:
                 orphan_count += judgement.files.height
         if doubts is not None:
             doubts.check_folders(read_again, files.canonical)
-        no_flood(base, orphan_count, listing.files, step.max_delete_ratio)
+        require_few_orphans(base, orphan_count, listing.files, step.max_delete_ratio)
         rows = pl.concat(chunks).sort("path").rows()
         notes += Judgement(_NO_ORPHANS, stays).notes()
         notes += [f"{root} is not scanned: there is no such folder" for root in listing.missing]
@@ -198,8 +203,8 @@ class RemoveOrphansInService:
         """
         read, clock = self.deletion.files.read, self.deletion.clock
         strange, load = [*listed, *beside], lambda: catalog.load(fresh.ref)
-        found = without_successor(fresh, strange, read, load, clock, adopted).among({file.path for file in listed})
-        no_foreign_table(fresh, found)
+        found = require_no_successor(fresh, strange, read, load, clock, adopted).among({file.path for file in listed})
+        require_no_foreign_table(fresh, found)
         return found
 
     def _reached(self, metadata: TableMetadata, step: RemoveOrphans) -> tuple[PathHashes, pl.DataFrame]:
@@ -266,7 +271,7 @@ def same_prefix(one: str, other: str, schemes: Mapping[str, str], authorities: M
     return same_place(split(f"{one}/x"), split(f"{other}/x"), schemes, authorities)
 
 
-def no_mismatch(base: TableMetadata, mismatches: Sequence[tuple[str, str]]) -> None:
+def require_same_prefixes(base: TableMetadata, mismatches: Sequence[tuple[str, str]]) -> None:
     """Raise `Refused` when a listed file and a live one have one path under two schemes or authorities."""
     for one, other in mismatches:
         raise Refused(

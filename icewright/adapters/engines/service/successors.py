@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-from icewright.adapters.metadata.document import staged_by_us
+from icewright.adapters.metadata.document import is_staged_by_us
 from icewright.adapters.metadata.parsing import Lineage, is_document, lineage
 from icewright.core.errors import FileMissing, MetadataUnreadable, Refused
 from icewright.core.paths import key
@@ -130,7 +130,7 @@ def _successors(
         fork = unknown_version and (
             has_descendants or not (base == current or _lost_race(file, candidate, metadata, replaced_by, read))
         )
-        crashed_here = staged_by_us(file.path) and not has_descendants and bool(candidate.log) and base == current
+        crashed_here = is_staged_by_us(file.path) and not has_descendants and bool(candidate.log) and base == current
         snapshots_known = candidate.snapshot_ids <= metadata.by_id.keys()
         older_copy = (
             snapshots_known and candidate.last_updated is not None and candidate.last_updated <= metadata.last_updated
@@ -171,7 +171,7 @@ def _lost_race(
     Files that Icewright staged always count as such.
     """
     rival = replaced_by.get(key(candidate.log[-1]))
-    if rival is None or staged_by_us(file.path):
+    if rival is None or is_staged_by_us(file.path):
         return rival is not None
     if rival == metadata.metadata_location:
         replaced_at: datetime | None = metadata.last_updated
@@ -193,7 +193,7 @@ def _read(path: str, read: Callable[[str], bytes]) -> Lineage | None:
         return None
 
 
-def without_successor(
+def require_no_successor(
     metadata: TableMetadata,
     strange: Iterable[Strange],
     read: Callable[[str], bytes],
@@ -235,7 +235,7 @@ def _may_be_in_flight(files: Sequence[Strange], now: datetime) -> bool:
     return all(file.modified is None or now - file.modified < _COMMIT for file in files)
 
 
-def no_foreign_table(metadata: TableMetadata, identification: StrangeFiles) -> None:
+def require_no_foreign_table(metadata: TableMetadata, identification: StrangeFiles) -> None:
     """Raise `Refused` when a metadata file in the table's places is another table's."""
     for path, uuid in identification.foreign:
         raise Refused(

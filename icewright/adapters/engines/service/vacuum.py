@@ -17,12 +17,12 @@ import polars as pl
 
 from icewright.adapters.engines.service import reachable as sets
 from icewright.adapters.engines.service.deletion import Deletion, DeletionResult, Proved
-from icewright.adapters.engines.service.doubts import Doubts, no_flood, roots_in_time
+from icewright.adapters.engines.service.doubts import Doubts, require_clocks_agree_at, require_few_orphans
 from icewright.adapters.engines.service.guard import DeletionGuard, Judgement
 from icewright.adapters.engines.service.listing import ORPHAN, LocationListing, hashed
 from icewright.adapters.engines.service.nessie_live import NessieLiveSet, NessieReachability
-from icewright.adapters.engines.service.remove_orphans import judge_orphans, kind_of, no_mismatch, same_prefix
-from icewright.adapters.engines.service.successors import identify, no_foreign_table, unreadable
+from icewright.adapters.engines.service.remove_orphans import judge_orphans, kind_of, require_same_prefixes, same_prefix
+from icewright.adapters.engines.service.successors import identify, require_no_foreign_table, unreadable
 from icewright.core.effective import Knobs
 from icewright.core.errors import CommitConflict, InvariantViolated, MetadataUnreadable, Refused
 from icewright.core.operations.expire_snapshots import NOTHING
@@ -161,30 +161,32 @@ class BranchVacuum:
         clock, table, files = self.deletion.clock, work.table, self.deletion.files
         started = clock.now()
         base = self._base(table)
-        self._may_touch(work.survey, table)
+        self._require_collectable(work.survey, table)
         surroundings = self.guard.around(base)
         roots, notes = self.guard.roots(base, surroundings)
         # where REST writes it, the metadata of a table in Nessie tells no more of its age than its last commit
         doubts = Doubts(base, surroundings.adopted, by_age=False) if work.automatic else None
         if doubts is not None and (moved := self.guard.moved(roots, surroundings)):
             raise doubts.moved(moved)
-        roots_in_time(base, roots, started, self.storage_time)
+        require_clocks_agree_at(base, roots, started, self.storage_time)
         with closing(LocationListing(base, started - work.survey.policy.grace, files.canonical)) as listing:
             for root in roots:
                 listing.add_all(root, files.listing(root))
             mark, survey = self._mark_live(work)
-            self._may_touch(survey, table)
-            self._readable(survey, table, mark)
+            self._require_collectable(survey, table)
+            self._require_marked(survey, table, mark)
             named = mark.named
             named.add(hashed(self.deletion.planned(table.ref, table.table_uuid), files.canonical))
             try:
                 strange = identify(base, listing.strange_metadata(named), files.read, surroundings.adopted)
             except MetadataUnreadable as error:
                 raise unreadable(base, error) from error
-            no_foreign_table(base, strange)
+            require_no_foreign_table(base, strange)
             knobs = self.contents.knobs(base.ref, base)
             if knobs[PREFIX_MISMATCH] == "error":
-                no_mismatch(base, listing.mismatches(named, lambda one, other: _same_storage(one, other, knobs)))
+                require_same_prefixes(
+                    base, listing.mismatches(named, lambda one, other: _same_storage(one, other, knobs))
+                )
             live = next((one for one in survey.tables if one.content_id == table.content_id), table)
             read_again = partial(mark.read_again, live, survey, dry_run=work.dry_run)
             names = listing.names_not_listed(mark.named_by(live), read_again)
@@ -199,7 +201,7 @@ class BranchVacuum:
                 for path, size, modified in one.files.select(*ORPHAN).rows()
             )
             scanned = listing.files
-        self._no_flood(work, base, orphans, scanned)
+        self._require_few_orphans(work, base, orphans, scanned)
         notes += [f"{root} is not scanned: there is no such folder" for root in listing.missing]
         notes += [note for one in judgements for note in one.notes()]
         deleted = DeletionResult(orphans)
@@ -215,7 +217,9 @@ class BranchVacuum:
         seconds = (clock.now() - started).total_seconds()
         return self._swept(work, orphans, deleted, scanned, notes, seconds)
 
-    def _no_flood(self, work: VacuumOf, base: TableMetadata, orphans: Sequence[FileAction], scanned: int) -> None:
+    def _require_few_orphans(
+        self, work: VacuumOf, base: TableMetadata, orphans: Sequence[FileAction], scanned: int
+    ) -> None:
         """Raise `Refused` when too many of the files are orphans that no expiry of this vacuum explains."""
         max_ratio = self.contents.knobs(base.ref, base)[MAX_DELETE_RATIO]
         if scanned and len(orphans) / scanned <= max_ratio:
@@ -235,7 +239,7 @@ class BranchVacuum:
             "raise remove_orphans.max_delete_ratio by a rule of the table, and look at "
             f"`icewright vacuum {base.ref.catalog} --dry-run`"
         )
-        no_flood(base, sets.unreached(paths, explained, files.canonical).height, scanned, max_ratio, look)
+        require_few_orphans(base, sets.unreached(paths, explained, files.canonical).height, scanned, max_ratio, look)
 
     def _swept(
         self,
@@ -271,8 +275,8 @@ class BranchVacuum:
         """Return the paths that became live since the mark. Raises when the table may not be touched any more."""
         survey = self._current_survey(work.survey)
         grown = mark.extend(survey, dry_run=False)
-        self._may_touch(survey, work.table)
-        self._readable(survey, work.table, mark)
+        self._require_collectable(survey, work.table)
+        self._require_marked(survey, work.table, mark)
         return grown
 
     def judged(self, table: LiveTable, files: pl.DataFrame) -> Judgement:
@@ -325,7 +329,7 @@ class BranchVacuum:
             raise Refused(f"{table.ref}: {table.problem or 'no version of it can be read'}")
         return replace(max(read, key=lambda m: m.last_updated), ref=table.ref)
 
-    def _may_touch(self, survey: Survey, table: LiveTable) -> None:
+    def _require_collectable(self, survey: Survey, table: LiveTable) -> None:
         """Raise `Refused` when something in the table's places is kept, or cannot be read."""
         for other in survey.tables:
             same_table = other.content_id == table.content_id
@@ -338,7 +342,7 @@ class BranchVacuum:
             if not other.collect and folders_overlap(other.folders, table.folders):
                 raise Refused(f"{other.ref} lies in the same place: {GC_DISABLED}")
 
-    def _readable(self, survey: Survey, table: LiveTable, mark: NessieReachability) -> None:
+    def _require_marked(self, survey: Survey, table: LiveTable, mark: NessieReachability) -> None:
         """Raise the error that stopped the mark of the table, or of another table with files in its places."""
         for other in survey.tables:
             if other.content_id in mark.broken and self._may_have_files_in(other, table):
