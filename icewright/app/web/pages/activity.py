@@ -11,7 +11,7 @@ from starlette.responses import Response
 from icewright.app.web import api
 from icewright.app.web.api.paging import decoded, encoded
 from icewright.app.web.callers import Caller, needs
-from icewright.app.web.pages.render import Fragment, render_fragment, render_page, stream_fragments
+from icewright.app.web.pages.render import render_page, stream_template
 from icewright.app.web.pages.urls import PAGE, ListParams, TimeRange, pager, with_query
 from icewright.app.web.problems import Problem
 from icewright.core.permissions import Action
@@ -43,9 +43,7 @@ def activity(caller: Reader) -> Response:
 @router.get("/live/activity")
 def live(caller: Reader) -> Response:
     """Stream the latest events as they come."""
-    return stream_fragments(
-        caller, lambda: Fragment(render_fragment(caller, "_activity.html", **_context(caller))), _EVERY
-    )
+    return stream_template(caller, "_activity.html", lambda: _context(caller), _EVERY)
 
 
 def _context(caller: Caller) -> dict[str, Any]:

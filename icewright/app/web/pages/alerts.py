@@ -12,7 +12,7 @@ from starlette.responses import Response
 from icewright.app.web import api
 from icewright.app.web.callers import Caller, needs
 from icewright.app.web.pages.forms import Submission, submitted
-from icewright.app.web.pages.render import Fragment, redirect, render_fragment, render_page, stream_fragments
+from icewright.app.web.pages.render import redirect, render_page, stream_template
 from icewright.app.web.pages.urls import ListParams, with_query
 from icewright.app.web.problems import Problem
 from icewright.core.alerts import Severity
@@ -45,9 +45,7 @@ def alerts(caller: Reader) -> Response:
 @router.get("/live/alerts")
 def live(caller: Reader) -> Response:
     """Stream the open alerts as they change."""
-    return stream_fragments(
-        caller, lambda: Fragment(render_fragment(caller, "_alerts.html", **_context(caller))), _EVERY
-    )
+    return stream_template(caller, "_alerts.html", lambda: _context(caller), _EVERY)
 
 
 @router.post("/do/alerts/test")

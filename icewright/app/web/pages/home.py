@@ -12,7 +12,7 @@ from icewright.app.web import api
 from icewright.app.web.api import models
 from icewright.app.web.callers import Caller, needs
 from icewright.app.web.pages import charts
-from icewright.app.web.pages.render import Fragment, render_fragment, render_page, stream_fragments
+from icewright.app.web.pages.render import render_page, stream_template
 from icewright.app.web.pages.urls import ListParams, TimeRange, with_query
 from icewright.core.permissions import Action
 from icewright.ports.views import TableSort
@@ -59,9 +59,7 @@ def home(caller: Reader) -> Response:
 @router.get("/live/overview")
 def live(caller: Reader) -> Response:
     """Stream the overview as it changes."""
-    return stream_fragments(
-        caller, lambda: Fragment(render_fragment(caller, "_home.html", **_context(caller))), _REFRESH_SECONDS
-    )
+    return stream_template(caller, "_home.html", lambda: _context(caller), _REFRESH_SECONDS)
 
 
 def _context(caller: Caller) -> dict[str, Any]:

@@ -13,7 +13,14 @@ from starlette.responses import Response
 from icewright.app.web import api
 from icewright.app.web.api import models
 from icewright.app.web.callers import Caller, needs
-from icewright.app.web.pages.render import Crumb, Fragment, render_fragment, render_page, stream_fragments
+from icewright.app.web.pages.render import (
+    Crumb,
+    Fragment,
+    render_fragment,
+    render_page,
+    stream_fragments,
+    stream_template,
+)
 from icewright.app.web.pages.urls import PAGE, ListParams, TimeRange, pager, table_url, with_query
 from icewright.core.permissions import Action, place_of
 from icewright.core.policy import Operation
@@ -70,9 +77,7 @@ def jobs(caller: Reader) -> Response:
 @router.get("/live/jobs")
 def live_jobs(caller: Reader) -> Response:
     """Stream the first page of jobs as it changes."""
-    return stream_fragments(
-        caller, lambda: Fragment(render_fragment(caller, "_jobs.html", **_list_context(caller))), _LIST_SECONDS
-    )
+    return stream_template(caller, "_jobs.html", lambda: _list_context(caller), _LIST_SECONDS)
 
 
 def _list_context(caller: Caller) -> dict[str, Any]:
@@ -213,9 +218,7 @@ def queue(caller: QueueReader) -> Response:
 @router.get("/live/queue")
 def live_queue(caller: QueueReader) -> Response:
     """Stream the queue as it changes."""
-    return stream_fragments(
-        caller, lambda: Fragment(render_fragment(caller, "_queue.html", **_queue_context(caller))), _QUEUE_SECONDS
-    )
+    return stream_template(caller, "_queue.html", lambda: _queue_context(caller), _QUEUE_SECONDS)
 
 
 def _queue_context(caller: Caller) -> dict[str, Any]:

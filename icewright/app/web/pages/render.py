@@ -272,6 +272,11 @@ def stream_fragments(caller: Caller, render: Callable[[], Fragment], every: floa
     return answer
 
 
+def stream_template(caller: Caller, template: str, context: Callable[[], Mapping[str, Any]], every: float) -> Response:
+    """Return a stream of a template, rendered with what `context` returns every `every` seconds."""
+    return stream_fragments(caller, lambda: Fragment(render_fragment(caller, template, **context())), every)
+
+
 async def _stream(caller: Caller, render: Callable[[], Fragment], every: float) -> AsyncIterator[str]:
     closing: threading.Event = caller.request.app.state.closing
     loop = asyncio.get_running_loop()

@@ -14,7 +14,7 @@ from icewright.app.web import api
 from icewright.app.web.api import models
 from icewright.app.web.callers import Caller, needs
 from icewright.app.web.pages import charts, table_view
-from icewright.app.web.pages.render import Crumb, Fragment, render_fragment, render_page, stream_fragments
+from icewright.app.web.pages.render import Crumb, render_page, stream_template
 from icewright.app.web.pages.urls import ListParams, TimeRange, table_url, with_query
 from icewright.app.web.problems import Problem
 from icewright.core.errors import IcewrightError
@@ -46,9 +46,7 @@ def table(name: str, caller: Reader) -> Response:
 def live(name: str, caller: Reader) -> Response:
     """Stream the state of a table and its health as they change; forms have one key all the time."""
     key = secrets.token_urlsafe(12)
-    return stream_fragments(
-        caller, lambda: Fragment(render_fragment(caller, "_table.html", **_context(name, caller, key)[1])), _SECONDS
-    )
+    return stream_template(caller, "_table.html", lambda: _context(name, caller, key)[1], _SECONDS)
 
 
 def _context(name: str, caller: Caller, key: str) -> tuple[str, dict[str, Any]]:

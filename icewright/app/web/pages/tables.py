@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from icewright.app.web import api
 from icewright.app.web.callers import Caller, needs
-from icewright.app.web.pages.render import Fragment, redirect, render_fragment, render_page, stream_fragments
+from icewright.app.web.pages.render import redirect, render_page, stream_template
 from icewright.app.web.pages.urls import PAGE, Heading, ListParams, pager, table_url, with_query
 from icewright.core.permissions import Action, touches
 from icewright.core.policy import Operation
@@ -53,9 +53,7 @@ def tables(caller: Annotated[Caller, needs(Action.TABLES_READ)]) -> Response:
 @router.get("/live/tables")
 def live(caller: Annotated[Caller, needs(Action.TABLES_READ)]) -> Response:
     """Stream a page of the list of tables as it changes."""
-    return stream_fragments(
-        caller, lambda: Fragment(render_fragment(caller, "_tables.html", **_context(caller))), _SECONDS
-    )
+    return stream_template(caller, "_tables.html", lambda: _context(caller), _SECONDS)
 
 
 def _context(caller: Caller) -> dict[str, Any]:
