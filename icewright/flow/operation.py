@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from functools import partial
 
 from icewright.core import verify
 from icewright.core.branches import on_branch
@@ -31,7 +30,6 @@ from icewright.core.runs import (
     JOB_ID,
     REFUSED,
     TIME_AND_COST,
-    VERIFICATION_FAILED,
     FileAction,
     OperationState,
     Outcome,
@@ -160,9 +158,8 @@ class OperationRunner:
 
     def _pause(self, error: InvariantViolated) -> str:
         """Pause the table, whose files a rollback may need; return a sentence that says whether that worked."""
-        pause = partial(self.runtime.store.tables.pause, self.request.ref, f"{VERIFICATION_FAILED}: {error}")
         try:
-            self.runtime.retry_idempotent(pause)
+            self.runtime.pause_broken(self.request.ref, error)
         except StorageUnavailable as away:
             return f"the table could not be paused: {away}"
         return "the table is paused"

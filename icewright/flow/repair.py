@@ -13,7 +13,6 @@ from icewright.core.errors import CommitConflict, CommitStateUnknown, InvariantV
 from icewright.core.integrity import CheckLevel, FileFault, FileFaultKind, IntegrityReport
 from icewright.core.repair import LISTS, MANIFESTS, RepairKind, RepairPlan
 from icewright.core.restore import tag_before
-from icewright.core.runs import VERIFICATION_FAILED
 from icewright.core.table import SnapshotRef, TableMetadata, TableRef
 from icewright.core.words import count
 from icewright.flow.runtime import Runtime
@@ -164,6 +163,6 @@ def _verify(runtime: Runtime, result: RepairResult) -> None:
     broken = [fault for fault in after.faults if (fault.path, fault.kind) in repaired]
     if broken:
         message = f"{ref}: after the repair {broken[0].path} is still at fault ({broken[0].detail})"
-        runtime.retry_idempotent(lambda: runtime.store.tables.pause(ref, f"{VERIFICATION_FAILED}: {message}"))
+        runtime.pause_broken(ref, message)
         kept = f", and tag {result.tag} has the state before" if result.tag else ""
         raise InvariantViolated(f"{message}; the table is paused{kept}")

@@ -23,7 +23,6 @@ from icewright.core.integrity import CheckLevel
 from icewright.core.operations.expire_snapshots import expiry
 from icewright.core.recovery import PointCosts, points
 from icewright.core.restore import RestorePlan, plan_restore, resolve, total_rows
-from icewright.core.runs import VERIFICATION_FAILED
 from icewright.core.table import MAIN, TableMetadata, TableRef
 from icewright.core.verify import identity_violations, ref_violations
 from icewright.core.words import count
@@ -194,7 +193,7 @@ def _restore(runtime: Runtime, plan: RestorePlan, lease: Lease) -> None:
     broken += [f"{each.kind} {each.name} is not as it was set" for each in plan.refs if each not in after.refs]
     if broken:
         message = f"{ref}: the restore went wrong: {'; '.join(broken)}"
-        runtime.retry_idempotent(lambda: runtime.store.tables.pause(ref, f"{VERIFICATION_FAILED}: {message}"))
+        runtime.pause_broken(ref, message)
         raise InvariantViolated(f"{message}; the table is paused, and tag {plan.tag.name} has the state before")
 
 

@@ -17,6 +17,7 @@ from icewright.core.cost import Experience
 from icewright.core.errors import StorageUnavailable, UsageError
 from icewright.core.layering import Policy, matches_any
 from icewright.core.policy import Operation
+from icewright.core.runs import VERIFICATION_FAILED
 from icewright.core.table import TableRef
 from icewright.ports import Catalog, CatalogSettings, Clock, Engine, Store, TableFiles, Trigger, Vacuum
 
@@ -94,6 +95,10 @@ class Runtime:
         with suppress(StorageUnavailable):  # a failed report must not end the work
             self.store.activity.record(kind, self.clock.now(), ref, **details)
         self.emit(kind, {"table": str(ref), **details})
+
+    def pause_broken(self, ref: TableRef, violation: object) -> None:
+        """Pause a table that a check found broken after a commit; alerts know such a pause by its reason."""
+        self.retry_idempotent(lambda: self.store.tables.pause(ref, f"{VERIFICATION_FAILED}: {violation}"))
 
     def retry_idempotent(self, write: Callable[[], _Result]) -> _Result:
         """Retry a write of the store for `STORE_PATIENCE`, then raise `StorageUnavailable`.

@@ -22,7 +22,6 @@ from icewright.core.errors import (
     UnknownOutcome,
 )
 from icewright.core.policy import ENABLED, ORPHAN_MODE, Operation
-from icewright.core.runs import VERIFICATION_FAILED
 from icewright.core.table import TableMetadata
 from icewright.core.verify import restored_as_it_was, snapshot_of
 from icewright.core.words import count
@@ -182,7 +181,7 @@ def _restore(runtime: Runtime, job: JobRow, removal: Removal, lease: Lease) -> N
     broken += [f"{path} of snapshot {lists[path]} is gone" for path in lists if runtime.files.size(path) is None]
     if broken:
         message = f"{job.ref}: the undo of job {job.job_id} did not restore everything: {'; '.join(broken)}"
-        runtime.retry_idempotent(lambda: runtime.store.tables.pause(job.ref, f"{VERIFICATION_FAILED}: {message}"))
+        runtime.pause_broken(job.ref, message)
         raise InvariantViolated(f"{message}; the table is paused")
 
 

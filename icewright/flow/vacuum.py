@@ -24,7 +24,7 @@ from icewright.core.errors import (
 )
 from icewright.core.layering import Policy, PolicyRule
 from icewright.core.policy import ORPHAN_MODE, TIMEOUT, VACUUM_ENABLED, WINDOWS, Operation
-from icewright.core.runs import VERIFICATION_FAILED, JobState, OperationState, Outcome, failed, job_state
+from icewright.core.runs import JobState, OperationState, Outcome, failed, job_state
 from icewright.core.steps import SWITCHED_OFF
 from icewright.core.table import TableMetadata
 from icewright.core.windows import closed
@@ -359,7 +359,7 @@ def _after_failure(runtime: Runtime, work: VacuumOf, lease: Lease, error: Icewri
     if not isinstance(error, InvariantViolated):
         lease.require_held()
         return
-    runtime.store.tables.pause(work.table.ref, f"{VERIFICATION_FAILED}: {error}")
+    runtime.pause_broken(work.table.ref, error)
 
 
 def _attempt(

@@ -17,9 +17,9 @@ from icewright.adapters.engines.service.deletion import DeletionResult
 from icewright.adapters.engines.service.doubts import require_clocks_agree
 from icewright.adapters.engines.service.drawn_filters import drawn_filters
 from icewright.adapters.engines.service.expire_snapshots import ExpireInService
-from icewright.adapters.engines.service.integrity import of_snapshots
 from icewright.adapters.engines.service.layout_trials import LayoutTrials
 from icewright.adapters.engines.service.proof import TableProof
+from icewright.adapters.engines.service.reachable import of_snapshots
 from icewright.adapters.engines.service.recovery_points import RecoveryPointsInService, point_costs
 from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInService
 from icewright.adapters.engines.service.repair import TableRepair

@@ -7,7 +7,7 @@ after the commit it is proved again, against the metadata of that moment.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -129,7 +129,7 @@ class ExpireInService:
     def unreachable(self, metadata: TableMetadata, ids: set[int], *, totals: bool) -> Unreachable:
         """Return the files that the given snapshots reach and no other snapshot of the table does."""
         files = self.deletion.files
-        expired, retained = _of_snapshots(metadata, ids), _of_snapshots(metadata, metadata.by_id.keys() - ids)
+        expired, retained = (sets.of_snapshots(metadata, chosen) for chosen in (ids, metadata.by_id.keys() - ids))
         retained_manifests = sets.manifests_of(files, retained.snapshots, totals=totals)
         expired_manifests = sets.without(
             sets.manifests_of(files, expired.snapshots), retained_manifests, files.canonical
@@ -221,16 +221,6 @@ class ExpireInService:
 _ALIAS = "a live file elsewhere has the same name and size: it may be this one, under another path"
 _USED = Unused()
 _NO_FILES = PlannedExpiry((), (), None, ())
-
-
-def _of_snapshots(metadata: TableMetadata, ids: Collection[int]) -> TableMetadata:
-    """Return the table as if it had these snapshots alone, with their statistics."""
-    return replace(
-        metadata,
-        snapshots=tuple(s for s in metadata.snapshots if s.snapshot_id in ids),
-        statistics=tuple(s for s in metadata.statistics if s.snapshot_id in ids),
-        partition_statistics=tuple(s for s in metadata.partition_statistics if s.snapshot_id in ids),
-    )
 
 
 def _file_actions(frame: pl.DataFrame) -> tuple[FileAction, ...]:

@@ -321,17 +321,6 @@ def _records(contents: Sequence[ContentFile]) -> dict[str, int]:
     return {one.path: one.records for one in contents if one.content == DATA}
 
 
-def of_snapshots(metadata: TableMetadata, snapshot_ids: frozenset[int]) -> TableMetadata:
-    """Return the metadata with some of its snapshots alone, and their refs and statistics."""
-    return replace(
-        metadata,
-        refs=tuple(ref for ref in metadata.refs if ref.snapshot_id in snapshot_ids),
-        snapshots=tuple(s for s in metadata.snapshots if s.snapshot_id in snapshot_ids),
-        statistics=tuple(s for s in metadata.statistics if s.snapshot_id in snapshot_ids),
-        partition_statistics=tuple(s for s in metadata.partition_statistics if s.snapshot_id in snapshot_ids),
-    )
-
-
 def _read_halving(
     items: Sequence[Item],
     read: Callable[[Sequence[Item]], None],

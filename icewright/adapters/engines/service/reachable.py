@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import fields, replace
 
 import polars as pl
 
@@ -25,6 +25,17 @@ _PREFIX = r"^(?:[A-Za-z][A-Za-z0-9+.-]*:(?://[^/]*)?)?/*"
 def files_frame(rows: Iterable[tuple[str, int | None, str]]) -> pl.DataFrame:
     """Return paths with their bytes (None: unknown) and kinds."""
     return pl.DataFrame(list(rows), schema=FILE, orient="row")
+
+
+def of_snapshots(metadata: TableMetadata, snapshot_ids: Collection[int]) -> TableMetadata:
+    """Return the metadata with some of its snapshots alone, and their refs and statistics."""
+    return replace(
+        metadata,
+        refs=tuple(ref for ref in metadata.refs if ref.snapshot_id in snapshot_ids),
+        snapshots=tuple(s for s in metadata.snapshots if s.snapshot_id in snapshot_ids),
+        statistics=tuple(s for s in metadata.statistics if s.snapshot_id in snapshot_ids),
+        partition_statistics=tuple(s for s in metadata.partition_statistics if s.snapshot_id in snapshot_ids),
+    )
 
 
 def manifests_of(files: TableFiles, snapshots: Sequence[Snapshot], *, totals: bool = False) -> pl.DataFrame:

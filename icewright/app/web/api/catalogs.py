@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from icewright.app.web.api.models.common import RequestBody, Text
+from icewright.app.web.api.models.requests import RequestBody, Text
 from icewright.app.web.callers import Caller, api_router, needs
 from icewright.app.web.problems import Problem, documented
 from icewright.core.permissions import Action, touches

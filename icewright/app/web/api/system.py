@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import Path, Query
 from pydantic import BaseModel, Field
 
-from icewright.app.web.api.models.common import RequestBody, Text
+from icewright.app.web.api.models.requests import RequestBody, Text
 from icewright.app.web.api.paging import Limit
 from icewright.app.web.callers import Caller, api_router, needs
 from icewright.app.web.problems import Problem, documented

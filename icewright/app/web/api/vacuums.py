@@ -9,7 +9,7 @@ from fastapi import Response
 from pydantic import BaseModel, Field
 
 from icewright.app.documents import vacuum_document
-from icewright.app.web.api.models.common import RequestBody
+from icewright.app.web.api.models.requests import RequestBody
 from icewright.app.web.callers import Caller, api_router, needs
 from icewright.app.web.problems import Problem, documented
 from icewright.core.errors import IcewrightError

@@ -1,6 +1,5 @@
 """Request and response bodies of the REST API."""
 
-from icewright.app.web.api.models.common import RequestBody, Settings, Text
 from icewright.app.web.api.models.governing import (
     Audit,
     AuditEntry,
@@ -69,6 +68,7 @@ from icewright.app.web.api.models.recovery import (
     RestoreRequest,
     Result,
 )
+from icewright.app.web.api.models.requests import RequestBody, Settings, Text
 from icewright.app.web.api.models.tables import (
     IgnoredProperty,
     Knob,

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from icewright.app.web.api.models.common import RequestBody, Settings, Text
+from icewright.app.web.api.models.requests import RequestBody, Settings, Text
 from icewright.core.permissions import Role
 from icewright.core.policy import Operation
 from icewright.ports.views import TrendStep

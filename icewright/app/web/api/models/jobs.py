@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from icewright.app.web.api.models.common import RequestBody, Settings, Text
+from icewright.app.web.api.models.requests import RequestBody, Settings, Text
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState
 from icewright.core.selection import TableSelection

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from icewright.app.web.api.models.common import RequestBody, Text
 from icewright.app.web.api.models.jobs import RemovedSnapshot
+from icewright.app.web.api.models.requests import RequestBody, Text
 
 
 class Point(BaseModel):

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from icewright.app.web.api.models.common import RequestBody, Text
+from icewright.app.web.api.models.requests import RequestBody, Text
 from icewright.core.policy import Operation
 from icewright.core.runs import OperationState
 
