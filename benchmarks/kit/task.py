@@ -26,7 +26,7 @@ def _run(
         schema={"type": "struct", "fields": fields},
         older_fields={},
         properties={},
-        lineage=False,
+        has_row_ids=False,
         order=tuple((number, False, False) for number in order),
         zorder=False,
         sort_order_id=0,

@@ -168,13 +168,13 @@ class SettingRegistry:
 def check_names(knob_names: Iterable[str], text: str) -> None:
     """Check a comma-separated list of knobs and wildcards. Raises `ValueError` for an entry that names none."""
     for entry in text.split(","):
-        if not (_PATTERN.fullmatch(entry.strip()) and any(named(entry, name) for name in knob_names)):
+        if not (_PATTERN.fullmatch(entry.strip()) and any(is_listed(entry, name) for name in knob_names)):
             raise ValueError(
                 f"{entry.strip()!r} names no knob: write names and wildcards, such as importance, compact.*"
             )
 
 
-def named(patterns: str, name: str) -> bool:
+def is_listed(patterns: str, name: str) -> bool:
     """Return whether a comma-separated list of knobs and wildcards has the name; an empty list has none."""
     return any(fnmatchcase(name, entry.strip()) for entry in patterns.split(","))
 

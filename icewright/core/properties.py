@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from icewright.core.effective import Ignored, Knobs
-from icewright.core.knob import Knob, ValueKind, named, written
+from icewright.core.knob import Knob, ValueKind, is_listed, written
 from icewright.core.policy import (
     CONFIRM_HOURS,
     DELETE_FILES,
@@ -182,7 +182,8 @@ def from_properties(metadata: TableMetadata, allowance: Allowance) -> Properties
 
 def _opens(patterns: str, knob: Knob[Any]) -> bool:
     """Return whether an allow-list has the knob, by its name or an earlier one."""
-    return named(patterns, knob.name) or any(named(patterns, old) for old, new in RENAMED.items() if new == knob.name)
+    names = (knob.name, *(old for old, new in RENAMED.items() if new == knob.name))
+    return any(is_listed(patterns, name) for name in names)
 
 
 def _cut(text: str) -> str:

@@ -31,7 +31,7 @@ class Expiry:
     lost_writers: tuple[str, ...] = ()  # which writers' newest states expire, as sentences
 
     @property
-    def empty(self) -> bool:
+    def is_empty(self) -> bool:
         """Return whether there is nothing to commit."""
         return not self.snapshot_ids and not self.remove_refs
 

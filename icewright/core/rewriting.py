@@ -59,8 +59,8 @@ MAX_CONCURRENT_GROUPS = _integer(
 GROWTH = _number_knob(
     "compact.growth",
     4,
-    "files are merged into files this many times as large as the largest of them (twice in settled partitions): each "
-    "byte is rewritten at most log(target / arriving size) times to this base",
+    "files are merged into files this many times as large as the largest of them (at most 2.4 times in settled "
+    "partitions): each byte is rewritten at most log(target / arriving size) times to this base",
     minimum=2,
     maximum=100,
 )

@@ -48,7 +48,7 @@ class Folder:
             schema={"type": "struct", "fields": list(self.fields)},
             older_fields={},
             properties={},
-            lineage=False,
+            has_row_ids=False,
             order=(),
             zorder=False,
             sort_order_id=0,

@@ -208,7 +208,7 @@ def test_keys_delete_what_equals_them(tmp_path: Path) -> None:
 @pytest.mark.cases(38)
 def test_rows_keep_their_ids(folder: Folder) -> None:
     """Ids and sequence numbers come from the file where it has them, else from its entry, else there are none."""
-    folder.of(lineage=True)
+    folder.of(has_row_ids=True)
     fresh = folder.write(ROWS[:3])
     moved = folder.write(
         [

@@ -221,7 +221,7 @@ def check(place: Path, seed: int) -> None:
     schema = {"type": "struct", "fields": list(model.fields)}
     sortable = [f["id"] for f in model.fields if isinstance(f["type"], str)] if seed % 4 == 1 else []
     order = tuple((n, bool(model.random.randrange(2)), bool(model.random.randrange(2))) for n in sortable[:2])
-    writer.folder.of(schema=schema, properties=properties, lineage=lineage, order=order)
+    writer.folder.of(schema=schema, properties=properties, has_row_ids=lineage, order=order)
     done = writer.folder.rewrite(*writer.slices, outputs=model.random.randrange(1, 3))
     assert isinstance(done, BinWritten), (seed, done)
     fields = [*model.fields, *([ROW_ID, LAST_UPDATED] if lineage else ())]

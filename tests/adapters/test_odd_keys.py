@@ -81,7 +81,7 @@ def listed(storage: Storage, location: str = "s3://lake/t") -> tuple[list[str], 
 
 
 def as_told(keys: Sequence[str]) -> list[str]:
-    """Keys in the words of `unnamed`."""
+    """Keys as a listing tells of them."""
     return sorted(displayed(f"s3://lake/{key}") for key in keys)
 
 

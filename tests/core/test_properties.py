@@ -114,7 +114,7 @@ def test_never_is_not_now() -> None:
     """Iceberg's largest long as snapshot age keeps every snapshot of today's tables."""
     table = metadata([24 * 365 * 5, 2], properties={"history.expire.max-snapshot-age-ms": str(LONG_MAX)})
     hours = Policy().knobs_for(REF, table)[policy.RETENTION]
-    assert plan_expiry(table, now=NOW, older_than=NOW - timedelta(hours=hours), retain_last=1).empty
+    assert plan_expiry(table, now=NOW, older_than=NOW - timedelta(hours=hours), retain_last=1).is_empty
 
 
 def test_our_property_beats_iceberg_s() -> None:

@@ -97,14 +97,14 @@ def test_main_is_never_outlived() -> None:
 def test_an_outlived_ref_goes_alone() -> None:
     """When a snapshot is kept for another cause, the plan has the ref only, and is not empty."""
     plan = _plan(metadata([50, 1], refs=[_tag("old", 1, max_ref_age=HOUR)]), keep=5)
-    assert (plan.snapshot_ids, plan.remove_refs, plan.empty) == ((), ("old",), False)
+    assert (plan.snapshot_ids, plan.remove_refs, plan.is_empty) == ((), ("old",), False)
 
 
 @pytest.mark.cases(5)
 def test_no_head_is_ever_planned() -> None:
     """What a remaining ref names is not removed, even when every count and age says so."""
     table = metadata([90, 80, 70], refs=[_tag("a", 1), _branch("b", 2, min_snapshots_to_keep=1)])
-    assert _plan(table, hours=0).empty
+    assert _plan(table, hours=0).is_empty
 
 
 @pytest.mark.cases(6)
@@ -155,7 +155,7 @@ def test_only_old_snapshots_and_staged_ones_need_a_reason() -> None:
     outside = (snapshot(5, age=24, parent_id=1), snapshot(6, age=2, parent_id=1))
     table = metadata(snapshots=(*lineage([20]), copy, published, staged, *outside), current_snapshot_id=3)
     plan = _plan(table)
-    assert plan.empty
+    assert plan.is_empty
     assert [pin.snapshot_id for pin in plan.pins] == [4]
 
 
@@ -171,21 +171,21 @@ def test_the_staged_copy_of_a_published_snapshot_goes() -> None:
 @pytest.mark.cases(15, 89)
 def test_a_count_that_covers_all_expires_nothing(keep: int) -> None:
     """With at least as many to keep as there are, there is nothing to commit."""
-    assert _plan(metadata([90, 80, 70]), hours=0, keep=keep).empty
+    assert _plan(metadata([90, 80, 70]), hours=0, keep=keep).is_empty
 
 
 @pytest.mark.cases(17)
 def test_both_age_and_count_must_be_passed() -> None:
     """Three old snapshots stay where five are to be kept; five young ones stay where one is."""
-    assert _plan(metadata([300, 200, 100]), keep=5).empty
-    assert _plan(metadata([5, 4, 3, 2, 1]), keep=1).empty
+    assert _plan(metadata([300, 200, 100]), keep=5).is_empty
+    assert _plan(metadata([5, 4, 3, 2, 1]), keep=1).is_empty
 
 
 @pytest.mark.cases(18)
 def test_an_empty_table_has_nothing_to_expire() -> None:
     """No snapshot, no plan, no error."""
     plan = _plan(metadata([]))
-    assert (plan.empty, plan.pins, plan.next_expiry) == (True, (), None)
+    assert (plan.is_empty, plan.pins, plan.next_expiry) == (True, (), None)
 
 
 def test_the_bound_itself_is_kept() -> None:
@@ -259,7 +259,7 @@ def test_a_name_is_no_cause() -> None:
 def test_an_endless_age_of_a_branch_keeps_all() -> None:
     """The largest age that can be said means for ever, not an error and not now."""
     table = metadata([24 * 365 * 30, 1], refs=[_branch(MAIN, 2, max_snapshot_age=timedelta.max)])
-    assert _plan(table).empty
+    assert _plan(table).is_empty
     assert _plan(table).next_expiry == datetime.max.replace(tzinfo=NOW.tzinfo)
 
 

@@ -94,7 +94,7 @@ def test_the_plan_is_iceberg_s(table: TableMetadata, hours: int, keep: int, max_
     kept, gone = _model(table, older_than, keep, max_ref_age)
     assert set(plan.snapshot_ids) == {s.snapshot_id for s in table.snapshots} - kept
     assert set(plan.remove_refs) == gone
-    assert plan.empty == (not plan.snapshot_ids and not plan.remove_refs)
+    assert plan.is_empty == (not plan.snapshot_ids and not plan.remove_refs)
 
 
 @examples(60)
@@ -123,7 +123,7 @@ def test_a_second_expiry_finds_nothing(
         current_snapshot_id=table.current_snapshot_id,
     )
     again = plan_expiry(after, now=NOW, older_than=older_than, retain_last=keep, max_ref_age=max_ref_age)
-    assert again.empty
+    assert again.is_empty
 
 
 @examples(100)

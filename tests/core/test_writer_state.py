@@ -159,7 +159,7 @@ def test_spark_would_expire_by_the_age_of_a_branch_alone() -> None:
     states: dict[int, Mapping[str, str]] = {2: FLINK}
     assert plan(days([9, 8, 7, 6], states, refs=[main])).snapshot_ids == (1,)
     assert expired_by_iceberg(days([9, 8, 7, 6], states, refs=[main]), NOW).snapshot_ids == (1, 2, 3)
-    assert expired_by_iceberg(days([9, 8, 7, 6], states), NOW).empty
+    assert expired_by_iceberg(days([9, 8, 7, 6], states), NOW).is_empty
     old = days([9, 1], {}, refs=[SnapshotRef("v1", RefKind.TAG, 1)], properties={"history.expire.max-ref-age-ms": "1"})
     assert expired_by_iceberg(old, NOW).remove_refs == ("v1",)
     endless = replace(old, properties={"history.expire.max-ref-age-ms": "9" * 400})

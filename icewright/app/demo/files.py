@@ -70,7 +70,7 @@ def write_file(
 ) -> WrittenFile:
     """Write a Parquet file with field ids, which metadata calls `uri`.
 
-    Its record has the true statistics, and what `about` says besides.
+    Its record has the true statistics, and `extra` besides.
     """
     footers: list[Any] = []
     table = pa.Table.from_pydict(columns, schema=schema_to_pyarrow(schema))

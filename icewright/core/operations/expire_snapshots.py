@@ -123,7 +123,7 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
         return NotDue("no current snapshot")
     plan = expiry(metadata, facts.holds, knobs, now)
     warnings = _reader_warnings(facts, knobs, plan, now)
-    if plan.empty and not unused:
+    if plan.is_empty and not unused:
         return NotDue(NOTHING, plan.next_expiry, (*_retained_notes(plan), *warnings), warnings)
     step = ExpireSnapshots(
         snapshot_ids=plan.snapshot_ids,
@@ -132,7 +132,7 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
         retain_last=knobs[MIN_SNAPSHOTS],
         delete_files=knobs[DELETE_FILES],
         max_concurrent_deletes=knobs[EXPIRE_CONCURRENCY],
-        by_spark=knobs[EXPIRE_ENGINE] == "spark" and not plan.empty,
+        by_spark=knobs[EXPIRE_ENGINE] == "spark" and not plan.is_empty,
         check_totals=knobs[CHECK_TOTALS],
         clean_metadata=knobs[CLEAN_METADATA],
         pins=plan.pins,

@@ -262,7 +262,7 @@ class Conversion:
         made, vectors = self.outputs.made, [delete for delete in removed if delete.is_vector]
         equality = [delete for delete in removed if delete.content == EQUALITY_DELETES]
         positions = [delete for delete in removed if delete.content != EQUALITY_DELETES]
-        kind = "dvs" if self.outputs.vectors else "position-delete-files"
+        kind = "dvs" if self.outputs.writes_vectors else "position-delete-files"
         counts = {
             "added-delete-files": len(made),
             f"added-{kind}": len(made),

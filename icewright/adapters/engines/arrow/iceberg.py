@@ -91,7 +91,7 @@ class IcebergTable:
         return str(self._table.location())
 
     @cached_property
-    def lineage(self) -> bool:
+    def has_row_ids(self) -> bool:
         """Return whether rows have ids (format version 3)."""
         return bool(self._java.has_lineage(self._table))
 
@@ -252,9 +252,9 @@ class IcebergTable:
         deletes = response_json.get("delete-files", ())
         delete_files = [_delete_file(entry) for entry in deletes]  # each once: many data files share them
         entries = [task["data-file"] for task in response_json["file-scan-tasks"]]
-        numbers = (
-            [int(task.file().dataSequenceNumber()) for task in _iterate(tasks)] if self.lineage else [0] * len(entries)
-        )
+        numbers = [0] * len(entries)
+        if self.has_row_ids:
+            numbers = [int(task.file().dataSequenceNumber()) for task in _iterate(tasks)]
         output = int(group.outputSpecId())
         unsupported = next(
             (reason for entry in (*entries, *deletes) if (reason := _unsupported_reason(entry, output)) is not None),

@@ -36,7 +36,7 @@ class Leaf:
     mode: str
 
     @property
-    def bounded(self) -> bool:
+    def has_bounds(self) -> bool:
         """Return whether Iceberg stores lower and upper bounds for the column."""
         return self.mode not in ("none", "counts")
 
@@ -152,7 +152,7 @@ def entry_metrics(
         values[leaf.id] = sum(chunk.num_values for chunk in chunks)
         if all(chunk.statistics is not None and chunk.statistics.has_null_count for chunk in chunks):
             nulls[leaf.id] = sum(chunk.statistics.null_count for chunk in chunks)
-        low, high = _bounds(leaf, chunks, long_bounds.get(leaf.id)) if leaf.bounded else (None, None)
+        low, high = _bounds(leaf, chunks, long_bounds.get(leaf.id)) if leaf.has_bounds else (None, None)
         if low is not None:
             lower[leaf.id] = low
         if high is not None:

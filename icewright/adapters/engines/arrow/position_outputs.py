@@ -68,14 +68,14 @@ class PositionOutputs:
     _for: frozenset[tuple[str, frozenset[str]]] = field(default=frozenset(), init=False)
 
     @property
-    def vectors(self) -> bool:
-        """Return whether the table has deletion vectors."""
+    def writes_vectors(self) -> bool:
+        """Return whether the table takes deletion vectors."""
         return self.base.format_version >= FORMAT_V3
 
     @property
     def kind(self) -> str:
         """Return what is written, for people."""
-        return "deletion vectors" if self.vectors else "position delete files"
+        return "deletion vectors" if self.writes_vectors else "position delete files"
 
     @property
     def count(self) -> int:
@@ -89,11 +89,11 @@ class PositionOutputs:
         keys = {}
         for path, applying in self._applying(marked, deletes).items():
             # more position deletes of v2 beside the new ones only name rows twice; a vector is the only one of its file
-            seen = frozenset(f"{d.path} {d.offset}" for d in applying) if self.vectors else frozenset[str]()
+            seen = frozenset(f"{d.path} {d.offset}" for d in applying) if self.writes_vectors else frozenset[str]()
             keys[path, seen] = applying
         fresh = {key: applying for key, applying in keys.items() if key not in self._merged}
         cache = None
-        if not self.vectors:
+        if not self.writes_vectors:
             cache = Deletes(self.layout, self.opener, [file_slice(marked[path]) for path, _ in fresh])
         for (path, seen), applying in fresh.items():
             self.check()
@@ -105,7 +105,7 @@ class PositionOutputs:
         self.replaced = tuple(now[d.path, d.offset] for one in chosen for d in one.replaced)
         if wanted.keys() != self._for:
             self.discard()
-            self.made = tuple(self._vectors(chosen) if self.vectors else self._position_deletes(chosen))
+            self.made = tuple(self._vectors(chosen) if self.writes_vectors else self._position_deletes(chosen))
             self._for = frozenset(wanted)
             self.rows = sum(one.new_rows for one in chosen)
 
@@ -137,7 +137,7 @@ class PositionOutputs:
         vectors = [delete for delete in applying if delete.is_vector]
         before = positions_by(self.layout, self.opener, file, vectors or applying, cache)
         new = matched - before
-        if not self.vectors:
+        if not self.writes_vectors:
             return _Marked(file, new, len(new), ())
         # Iceberg's writers, too, leave position deletes of several files: a vector stands in front of them
         replaced = tuple(delete for delete in applying if delete.only_file is not None)

@@ -41,7 +41,7 @@ class BatchScan:
     schema: pa.Schema = field(init=False)
 
     def __post_init__(self) -> None:
-        lineage = (ROW_ID, LAST_UPDATED) if self.layout.lineage else ()
+        lineage = (ROW_ID, LAST_UPDATED) if self.layout.has_row_ids else ()
         self.fields = (*self.layout.schema["fields"], *lineage)
         self.schema = arrow_schema(self.fields)
         self._deletes = Deletes(self.layout, self.opener, self.bin.slices)
@@ -89,7 +89,7 @@ class BatchScan:
         equality: Sequence[EqualityDeletes],
     ) -> pa.RecordBatch:
         length = len(columns[0])
-        if self.layout.lineage:
+        if self.layout.has_row_ids:
             self._inherit_lineage(file_slice, columns, start)
         batch = pa.RecordBatch.from_arrays(columns[: len(self.fields)], schema=self.schema)
         by_position = position_mask(positions, start, length)

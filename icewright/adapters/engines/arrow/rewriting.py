@@ -271,7 +271,7 @@ class ArrowRewrite:
             schema=schema,
             older_fields=table.older_fields() if by_keys else {},
             properties=table.properties,
-            lineage=table.lineage,
+            has_row_ids=table.has_row_ids,
             order=order,
             zorder=zorder,
             sort_order_id=table_order[0] if table_order and table_order[1] == order and not zorder else 0,

@@ -82,7 +82,7 @@ class SmallTable:
         return self.base.location
 
     @property
-    def lineage(self) -> bool:
+    def has_row_ids(self) -> bool:
         """Return False: rows of format v2 have no ids."""
         return False
 
@@ -386,7 +386,7 @@ def small_table(
     if unsupported_feature(base, listed, has_jvm=has_jvm) is not None:
         return None
     data, deletes = (manifest_reader(files, base, listed, content) for content in ManifestContent)
-    if data is None or not data.writer.says(REQUIRED_FIELDS):
+    if data is None or not data.writer.has_fields(REQUIRED_FIELDS):
         return None
     if not same_partitions(data, deletes):
         return None

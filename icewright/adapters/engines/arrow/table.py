@@ -42,7 +42,7 @@ class RewriteTable(Protocol):
         """Return the table's location, without a slash at the end."""
 
     @property
-    def lineage(self) -> bool:
+    def has_row_ids(self) -> bool:
         """Return whether rows have ids (format version 3)."""
 
     @property

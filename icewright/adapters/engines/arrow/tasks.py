@@ -74,7 +74,7 @@ class Layout:
     schema: Mapping[str, Any]  # the spec's JSON
     older_fields: Mapping[int, Mapping[str, Any]]  # by id: dropped top-level columns that equality deletes still name
     properties: Mapping[str, str]
-    lineage: bool  # format v3: rows keep their row ids
+    has_row_ids: bool  # format v3: rows keep their row ids
     order: tuple[SortField, ...]  # of the written rows; for a z-order only the ids count
     zorder: bool
     sort_order_id: int  # the table's sort order id where the rows have that order, else 0

@@ -246,7 +246,7 @@ class _File:
             if leaf.kind in ("float", "double") and leaf.mode != "none":
                 count = pc.sum(pc.is_nan(_leaf_column(table, leaf))).as_py() or 0
                 self._nans[leaf.id] = self._nans.get(leaf.id, 0) + count
-            if leaf.kind in ("string", "binary") and leaf.bounded:
+            if leaf.kind in ("string", "binary") and leaf.has_bounds:
                 self._add_long_bounds(leaf, _leaf_column(table, leaf))
 
     def _add_long_bounds(self, leaf: Leaf, column: pa.ChunkedArray) -> None:

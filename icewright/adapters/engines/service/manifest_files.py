@@ -267,7 +267,7 @@ class ManifestWriter:
         """Return the encoding of partition tuples: with one encoding, equal bytes mean the same partition."""
         return shape_of(partition_schema(self._shape.data_file))
 
-    def says(self, field_ids: Collection[int]) -> bool:
+    def has_fields(self, field_ids: Collection[int]) -> bool:
         """Return whether the written manifests have all of these fields of a data file."""
         return set(field_ids) <= self._names.keys()
 

@@ -122,7 +122,7 @@ def _own_entries(files: TableFiles, snapshot: Snapshot) -> pl.DataFrame:
 
 
 def left_behind(files: TableFiles, now: TableMetadata, since: datetime) -> Sequence[FileAction]:
-    """Return files written since `started` that the table's metadata does not reach.
+    """Return files written since then that the table's metadata does not reach.
 
     These are outputs of a failed rewrite, and perhaps of a writer that has yet to commit: a record, not a list to
     delete.
