@@ -17,9 +17,7 @@ from contextlib import contextmanager
 from functools import partial
 
 INTERRUPTED = 130  # Typer's exit code for Ctrl-C, about which it prints nothing
-STOP_SECONDS = (
-    10.0  # for all but a service's running jobs: ending cancelled ones, closing requests, pools and the store
-)
+STOP_SECONDS = 10.0  # for all but a service's running jobs: cancelled ones, requests, pools and the store
 _WAKE, _WAKE_SECONDS = signal.SIGURG, 0.1  # a signal that does nothing but interrupt the call that a thread waits in
 requested = threading.Event()  # set: the command must end, and its jobs too
 
