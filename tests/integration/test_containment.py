@@ -237,6 +237,13 @@ def hung_mount(workspace: Workspace, settings: str) -> None:
     os.mkfifo(workspace.home / "fifo")
 
 
+def hung_read(workspace: Workspace) -> int | None:
+    """Open the other end of a read that hangs, which hangs until this is closed; return None while nobody reads."""
+    with suppress(OSError):
+        return os.open(workspace.home / "fifo", os.O_WRONLY | os.O_NONBLOCK)
+    return None
+
+
 @pytest.mark.cases(115)
 def test_reads_that_hang_in_a_job_and_in_an_evaluation_cost_their_tables_alone(workspace: Workspace) -> None:
     """Both end by their time-outs, and say where they hang; the one slot then does the work of the healthy table."""
@@ -261,11 +268,12 @@ def test_a_read_that_hangs_in_a_job_is_ended_by_hand(workspace: Workspace, end: 
     workspace.make(partial(metrics, commits=20, rows_per_file=2))
     hung_mount(workspace, "execute.timeout_seconds: 600")
     with serving(workspace, "job /ops/metrics/") as store:
-        until(lambda: bool(store.jobs.list(METRICS)) and store.jobs.list(METRICS)[-1].state is JobState.RUNNING)
+        read = until(partial(hung_read, workspace))
         job = store.jobs.list(METRICS)[-1]
         if end == "cancel":
             assert store.jobs.request_cancel(job.job_id, datetime.now(UTC))
             until(lambda: store.jobs.list(METRICS)[-1].state is JobState.CANCELLED)
+    os.close(read)
     store = workspace.store()
     job = store.jobs.list(METRICS)[-1]
     store.engine.dispose()
@@ -291,12 +299,7 @@ def test_a_cycle_that_is_interrupted(workspace: Workspace, monkeypatch: pytest.M
     workspace.path.write_text(f"{workspace.path.read_text('utf-8')}limits: {{per_worker: 1}}\n", "utf-8")
     cycle, store = started(workspace, "job /ops/", "cycle"), workspace.store()
 
-    def reading() -> int | None:
-        with suppress(OSError):  # nobody reads yet
-            return os.open(workspace.home / "fifo", os.O_WRONLY | os.O_NONBLOCK)
-        return None
-
-    read = until(reading)
+    read = until(partial(hung_read, workspace))
     cycle.send_signal(signal.SIGINT)
     if not hangs:
         until(partial(has_taken_sigint, cycle.pid))
