@@ -115,7 +115,8 @@ def test_a_table_that_once_lay_in_the_place(adopted: set[str], now: dict[str, An
     around = guard.around(own)
     if now is None:
         del proving.world.pond.tables[other.ref]
-        proving.files.contents[moved.metadata_location] = version("guest")
+        last = json.loads(version("guest")) | {"location": moved.location, "last-updated-ms": 1}
+        proving.files.contents[moved.metadata_location] = json.dumps(last).encode()
         around = guard.around(own)
     else:
         proving.world.pond.put(replace(moved, **now))
