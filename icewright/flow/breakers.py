@@ -96,10 +96,12 @@ def record_wait(runtime: Runtime, work: WorkState, ref: TableRef) -> None:
 
 def record_failure(runtime: Runtime, resource: str, subject: str, error: str) -> Breaker:
     """Count a failure of a resource; a blank `subject` says that the resource itself failed, which opens it."""
-    last = next((b for b in runtime.store.breakers.list() if b.resource == resource), None)
-    now = runtime.clock.now()
-    breaker = after_failure(last, resource, subject, error, now, random.random())  # noqa: S311 - jitter
-    runtime.store.breakers.record(breaker)
+    recorded = False
+    while not recorded:
+        last = next((b for b in runtime.store.breakers.list() if b.resource == resource), None)
+        now = runtime.clock.now()
+        breaker = after_failure(last, resource, subject, error, now, random.random())  # noqa: S311 - jitter
+        recorded = runtime.store.breakers.record(breaker, last)
     if breaker.state(now) is BreakerState.OPEN and (last is None or last.state(now) is BreakerState.CLOSED):
         runtime.store.activity.record("breaker_opened", now, resource=resource, error=error)
         runtime.emit("breaker_opened", {"resource": resource, "error": error})

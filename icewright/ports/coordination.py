@@ -72,8 +72,11 @@ class Breakers(Protocol):
     def list(self) -> Sequence[Breaker]:
         """Return the breakers of all resources that have failed since their last success, by resource."""
 
-    def record(self, breaker: Breaker) -> None:
-        """Insert or replace the breaker of a resource. May be repeated."""
+    def record(self, breaker: Breaker, last: Breaker | None) -> bool:
+        """Insert or replace the breaker of a resource. Return False when it is not as it was `last` read any more.
+
+        The failure then has to be counted again, by what the breaker is now: threads and processes fail together.
+        """
 
     def claim_probe(self, resource: str, now: datetime, until: datetime) -> bool:
         """Claim the one probe of a resource whose `retry_at` has come. Return False when another one runs.

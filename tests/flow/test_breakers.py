@@ -24,6 +24,7 @@ from icewright.core.runs import JobState
 from icewright.core.table import TableRef
 from icewright.core.verdicts import Evaluation
 from icewright.flow.alert import Alerting, alert_due
+from icewright.flow.breakers import record_failure
 from icewright.flow.detect import DetectionLanes, claim_due
 from icewright.flow.evaluate import Evaluator, evaluate_due
 from icewright.flow.execute import JobResult, execute_taken
@@ -32,6 +33,7 @@ from icewright.flow.runtime import Scope
 from icewright.ports import StepRequest, deadlines
 from icewright.ports.deadlines import CatalogCalls
 from icewright.testing import REF
+from icewright.testing.contracts.cases import concurrently
 from tests.flow.bench import COMPACT, EXPIRE, Bench, detect_due
 from tests.waiting import until
 
@@ -162,6 +164,14 @@ def test_a_pool_that_is_away_stops_its_own_work_alone(bench: Bench) -> None:
     serve(bench)
     assert {name for name, operation in bench.asked if operation is COMPACT} == {f"t{n}" for n in range(5)}
     assert bench.store.breakers.list() == []
+
+
+def test_tables_that_fail_at_the_same_moment_are_counted_each(bench: Bench) -> None:
+    """Evaluations fail together where their storage is away: none of them is counted over another one."""
+    runtime = bench.runtime()
+    for resource in (f"storage s3://{number}" for number in range(5)):
+        concurrently(3, lambda number, resource=resource: record_failure(runtime, resource, f"t{number}", "503"))  # type: ignore[misc]
+    assert [breaker.failures for breaker in bench.store.breakers.list()] == [3] * 5
 
 
 def test_one_job_probes_at_a_time(bench: Bench) -> None:

@@ -152,11 +152,16 @@ class SqlBreakers(Breakers):
         columns = [BREAKERS.c[name] for name in Breaker.__dataclass_fields__]
         return [Breaker(*row) for row in self.db.rows(sa.select(*columns).order_by(BREAKERS.c.resource))]
 
-    def record(self, breaker: Breaker) -> None:
+    def record(self, breaker: Breaker, last: Breaker | None) -> bool:
         values = {name: getattr(breaker, name) for name in Breaker.__dataclass_fields__}
         with self.db.begin() as connection:
-            insert = dialect_insert(connection, BREAKERS).values(**values)
-            connection.execute(insert.on_conflict_do_update(index_elements=["resource"], set_=values))
+            if last is None:
+                insert = dialect_insert(connection, BREAKERS).values(**values)
+                insert = insert.on_conflict_do_nothing(index_elements=["resource"])
+                return connection.execute(insert.returning(BREAKERS.c.resource)).first() is not None
+            changing = ("resource", "failures", "retry_at", "probe_until")  # one of them with each failure and probe
+            unchanged = (BREAKERS.c[name].is_not_distinct_from(getattr(last, name)) for name in changing)
+            return connection.execute(sa.update(BREAKERS).where(*unchanged).values(**values)).rowcount == 1
 
     def claim_probe(self, resource: str, now: datetime, until: datetime) -> bool:
         free = BREAKERS.c.probe_until.is_(None) | _has_come(BREAKERS.c.probe_until, now)

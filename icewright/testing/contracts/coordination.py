@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from icewright.core.breakers import Breaker
@@ -134,8 +136,7 @@ class BreakersTests(StoreSuite):
     def test_one_process_probes_a_resource_that_failed(self, store: Store) -> None:
         """A probe is claimed once its time has come, by one process, until the claim ends or the breaker closes."""
         breaker = Breaker("catalog lake", 3, str(OTHER), "it does not answer", NOW, NOW + MINUTE)
-        store.breakers.record(breaker)
-        store.breakers.record(breaker)
+        assert store.breakers.record(breaker, None)
         assert store.breakers.list() == [breaker]
         assert not store.breakers.claim_probe("catalog lake", NOW, NOW + MINUTE), "too early"
         late = NOW + 2 * MINUTE
@@ -148,6 +149,18 @@ class BreakersTests(StoreSuite):
         assert not store.breakers.claim_probe("catalog lake", set_back, set_back + MINUTE)
         assert store.breakers.close("catalog lake")
         assert not store.breakers.close("catalog lake")
+        assert store.breakers.list() == []
+
+    def test_failures_that_are_counted_at_the_same_time_are_all_counted(self, store: Store) -> None:
+        """A breaker is replaced by who has read it as it is, so that no failure is counted over another one."""
+        first = Breaker("catalog lake", 1, str(OTHER), "it does not answer", NOW, NOW + MINUTE)
+        second, late = replace(first, failures=2, error="refused"), NOW + 2 * MINUTE
+        assert concurrently(5, lambda _: store.breakers.record(first, None)).count(True) == 1
+        assert concurrently(5, lambda _: store.breakers.record(second, first)).count(True) == 1
+        assert store.breakers.claim_probe("catalog lake", late, late + MINUTE)
+        assert not store.breakers.record(first, second), "it is probed now"
+        assert store.breakers.close("catalog lake")
+        assert not store.breakers.record(first, second), "it has answered"
         assert store.breakers.list() == []
 
 
