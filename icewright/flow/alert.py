@@ -92,7 +92,7 @@ def _alert_inputs(
 ) -> AlertInputs:
     catalogs, alerted = sorted(runtime.scopes), {(alert.rule, alert.ref) for alert in open_alerts}
 
-    def told(rule: AlertRule, found: Sequence[tuple[TableRef, str]]) -> Mapping[TableRef, str]:
+    def alertable(rule: AlertRule, found: Sequence[tuple[TableRef, str]]) -> Mapping[TableRef, str]:
         """Return what is found of maintained tables, and of others while an alert about it is open: it is not over."""
         return {ref: why for ref, why in found if (rule, ref) in alerted or _maintained(runtime, ref)}
 
@@ -105,9 +105,9 @@ def _alert_inputs(
         tables=[replace(table, maintained=_maintained(runtime, table.ref)) for table in tables],
         failures=runtime.store.alerts.failures(catalogs),
         faults=dict(runtime.store.alerts.faults(catalogs)),
-        unsupported=told(AlertRule.UNMAINTAINABLE, runtime.store.alerts.unsupported(catalogs)),
-        blocked=told(AlertRule.TABLE_BLOCKED, runtime.store.alerts.blocked(catalogs)),
-        warned=told(AlertRule.READER_UNPINNED, runtime.store.alerts.warned(catalogs)),
+        unsupported=alertable(AlertRule.UNMAINTAINABLE, runtime.store.alerts.unsupported(catalogs)),
+        blocked=alertable(AlertRule.TABLE_BLOCKED, runtime.store.alerts.blocked(catalogs)),
+        warned=alertable(AlertRule.READER_UNPINNED, runtime.store.alerts.warned(catalogs)),
         catalogs=[
             CatalogInputs(row.name, runtime.scopes[row.name].interval, row.detected_at, row.failures, row.error)
             for row in rows

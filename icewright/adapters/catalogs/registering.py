@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchNamespaceError, TableAlreadyExistsError
 
+from icewright.adapters.catalogs.rest.client import load_bounded_catalog
 from icewright.adapters.catalogs.translate import CatalogProperties
 from icewright.core.errors import CatalogUnavailable, Refused
 from icewright.core.table import TableRef
@@ -32,7 +33,7 @@ def register(properties: CatalogProperties, ref: TableRef, metadata_location: st
 def _opened(properties: CatalogProperties, ref: TableRef) -> Iterator[Catalog]:
     """Yield the catalog, which has the namespace; some would make a namespace of any name by the way."""
     try:
-        with load_catalog(properties.name, **properties.pyiceberg_properties()) as catalog:
+        with load_bounded_catalog(properties.name, properties.pyiceberg_properties()) as catalog:
             catalog.load_namespace_properties(ref.namespace)
             yield catalog
     except (TableAlreadyExistsError, NamespaceAlreadyExistsError) as error:

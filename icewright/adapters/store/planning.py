@@ -61,7 +61,7 @@ _DUE_TABLES = (
 )
 
 # An evaluation that is recorded after one that began later leaves the newest time as it is, but ends its claim.
-_MARKS = (sa.case((mark.is_not(None), TABLES.c.id)) for mark in _columns_of(TABLES, "paused held_by evaluating_by"))
+_MARKS = [sa.case((mark.is_not(None), TABLES.c.id)) for mark in _columns_of(TABLES, "paused held_by evaluating_by")]
 
 _PLANNED_FROM = (
     sa.select(sa.func.count(), *map(sa.func.sum, _MARKS), sa.func.max(TABLES.c.evaluated_at)).where(~TABLES.c.dropped),

@@ -137,8 +137,8 @@ def choose(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime)
                 changes.append(spared)
         else:
             due.append(rewrite)
-    told, revisit = merging.reported_reads(facts, knobs), min(changes, default=None)
-    return Choice(partitions, tuple(due), tuple(hot), tuple(stuck), tuple(unpaid), told, revisit)
+    reads, revisit = merging.reported_reads(facts, knobs), min(changes, default=None)
+    return Choice(partitions, tuple(due), tuple(hot), tuple(stuck), tuple(unpaid), reads, revisit)
 
 
 def _may_be_due(partition: PartitionFacts, knobs: Knobs) -> bool:

@@ -76,7 +76,7 @@ class DeletionGuard:
         if not adopting:
             self._require_in_allowed_place(metadata, spelling)
             self.require_iceberg_alone(metadata)
-            self._sees_all(metadata, spelling, of_store)
+            self._require_all_visible(metadata, spelling, of_store)
         surroundings = self.registry.around(metadata, spelling, of_store)
 
         def counts(other: Other) -> bool:
@@ -106,7 +106,7 @@ class DeletionGuard:
                 "outside_allowed_locations",
             )
 
-    def _sees_all(self, metadata: TableMetadata, spelling: Spelling, recorded: RecordedTables) -> None:
+    def _require_all_visible(self, metadata: TableMetadata, spelling: Spelling, recorded: RecordedTables) -> None:
         """Raise `Refused` when another service has a catalog that this process cannot ask, and could share places."""
         for name, places in recorded.elsewhere:
             if self.registry.may_meet(name, places, metadata, spelling, recorded.registered):

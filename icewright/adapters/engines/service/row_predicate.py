@@ -90,12 +90,12 @@ class RowPredicate:
         first = RowPredicate.of(text, schemas)
         used = {field["name"]: field for field in first.fields}
         others: dict[str, RowPredicate] = {}
-        kept = {field["id"] for field in schemas[0]["fields"]}
+        current = {field["id"] for field in schemas[0]["fields"]}
         for schema in schemas[1:]:
             older = [
                 _completed(field, now)
                 for field in schema["fields"]
-                if (now := used.get(field["name"])) and (field["id"] not in kept or field["id"] == now["id"])
+                if (now := used.get(field["name"])) and (field["id"] not in current or field["id"] == now["id"])
             ]
             named = index_by_name(_schema([field for field in older if _schema([field]) is not None]) or Schema())
             dropped = {name: number for name, number in named.items() if first.columns.get(name, number) != number}
