@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from icewright.adapters.catalogs.opening import open_catalog
-from icewright.adapters.catalogs.staging import MetadataFiles, ObjectStoreFiles
+from icewright.adapters.catalogs.staging import MetadataFiles, NamedFiles
 from icewright.adapters.catalogs.translate import (
     CatalogProperties,
     catalog_properties,
@@ -42,6 +42,7 @@ from icewright.core.errors import ConfigError, StorageUnavailable
 from icewright.core.events.directory import CatalogEntry, Directory
 from icewright.core.layering import Policy
 from icewright.core.paths import is_location, local_path
+from icewright.core.places import Spelling
 from icewright.core.polaris import Served
 from icewright.core.table import TableRef
 from icewright.flow.alert import Alerting
@@ -55,11 +56,10 @@ if TYPE_CHECKING:
     from icewright.adapters.catalogs.opening import AnyCatalog
     from icewright.adapters.catalogs.rest import RestCatalog
     from icewright.adapters.engines.dispatch import Engines
-    from icewright.adapters.files.storage import CredentialSource
     from icewright.adapters.files.tables import IcebergFiles
-    from icewright.ports import Storage
 
 T = TypeVar("T")
+_SPELLING = Spelling()
 
 
 class _OnDemand(Generic[T]):
@@ -121,33 +121,29 @@ class Application:
         yield "commits", commits
 
 
-def _files(config: Config, credentials: Callable[[str], VendedCredentials | None]) -> IcebergFiles:
-    from icewright.adapters.files.cache import Cache  # noqa: PLC0415 - Arrow and Polars take long to load
+def _files(config: Config, credentials: Callable[[str, str], VendedCredentials | None]) -> IcebergFiles:
+    from icewright.adapters.files.buckets import Buckets  # noqa: PLC0415 - Arrow and Polars take long to load
+    from icewright.adapters.files.cache import Cache  # noqa: PLC0415
     from icewright.adapters.files.local import LocalStorage  # noqa: PLC0415
     from icewright.adapters.files.manifests import ENTRY, ManifestReader  # noqa: PLC0415
     from icewright.adapters.files.storage import Storages  # noqa: PLC0415
     from icewright.adapters.files.tables import IcebergFiles  # noqa: PLC0415
 
+    entries = config.catalogs.items()
     storage = Storages(
         LocalStorage(),
-        partial(_open_bucket, config),
+        Buckets({n: entry.allowed_locations for n, entry in entries}, {n: entry.properties for n, entry in entries}),
         credentials,
         lambda path: is_allowed(config.catalogs.values(), path),
     )
     return IcebergFiles(storage, ManifestReader(storage, Cache(config.cache_folder, config.cache_bytes, ENTRY)))
 
 
-def _metadata_files(entry: CatalogConfig, files: MetadataFiles) -> MetadataFiles:
+def _metadata_files(entry: CatalogConfig, files: MetadataFiles) -> NamedFiles:
     """Return the files as the catalog sees them: without local ones where all of its places are in object stores."""
     places = entry.table_places
     in_object_stores = bool(places) and all(is_location(p) and local_path(p) is None for p in places)
-    return ObjectStoreFiles(files, entry.name) if in_object_stores else files
-
-
-def _open_bucket(config: Config, root: str, vended: CredentialSource | None = None) -> Storage:
-    from icewright.adapters.files.objects import bucket_storage  # noqa: PLC0415 - obstore and Arrow take long to load
-
-    return bucket_storage(_stores(config))(root, vended)
+    return NamedFiles(files, entry.name, remote=in_object_stores)
 
 
 def _reports(config: Config) -> dict[str, CommitReports]:
@@ -213,7 +209,7 @@ def application(
     shared = SharedClock(lambda: server_time(store.engine))
     test_clock, clock = clock, clock or shared
     catalogs: dict[str, AnyCatalog] = {}
-    on_demand = _OnDemand(lambda: _files(config, lambda path: _vended_credentials(catalogs, path)))
+    on_demand = _OnDemand(lambda: _files(config, partial(_vended_credentials, config, catalogs)))
     files = cast("IcebergFiles", on_demand)
     # a test that sets the clock also sets the age of files
     storage_time = (lambda path: files.time(path)) if test_clock is None else lambda _: test_clock.now()  # noqa: PLW0108 - loads
@@ -320,11 +316,6 @@ def java_of(config: Config) -> Path:
     return java_home(config.java_home, config.cache_folder)
 
 
-def _stores(config: Config) -> list[tuple[str, Mapping[str, str]]]:
-    """Return which catalog's properties open which place."""
-    return [(p, c.properties) for c in config.catalogs.values() for p in c.allowed_locations]
-
-
 def _any_table(catalog: RestCatalog) -> TableRef | None:
     return next((pointer.ref for pointer in catalog.pointers()), None)
 
@@ -344,12 +335,22 @@ def _catalog_policies(config: Config, catalogs: Mapping[str, AnyCatalog], ref: T
     return Served()
 
 
-def _vended_credentials(catalogs: Mapping[str, AnyCatalog], path: str) -> VendedCredentials | None:
-    """Return the credentials that a REST catalog vends for a file."""
+def _vended_credentials(
+    config: Config, catalogs: Mapping[str, AnyCatalog], path: str, named_by: str
+) -> VendedCredentials | None:
+    """Return the credentials that a REST catalog vends for a file: those of the catalog that named it, if it vends any.
+
+    A catalog that declares the file's place opens it by its own properties, whatever others vend.
+    """
     from icewright.adapters.catalogs.rest import RestCatalog  # noqa: PLC0415 - PyIceberg takes long to load
 
-    rest_catalogs = (catalog for catalog in catalogs.values() if isinstance(catalog, RestCatalog))
-    return next((grant for catalog in rest_catalogs if (grant := catalog.grant(path)) is not None), None)
+    rest = {name: catalog for name, catalog in catalogs.items() if isinstance(catalog, RestCatalog)}
+    first = [rest.pop(named_by)] if named_by in rest else []
+    if (own := next((one.grant(path) for one in first), None)) is not None:
+        return own
+    lent = next((grant for catalog in rest.values() if (grant := catalog.grant(path)) is not None), None)
+    declared = config.catalogs[named_by].allowed_locations if lent is not None and named_by in config.catalogs else ()
+    return None if any(_SPELLING.place(path).within(_SPELLING.place(place)) for place in declared) else lent
 
 
 def _pool(config: Config, pool: PoolConfig) -> SparkPool:

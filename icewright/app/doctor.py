@@ -10,6 +10,7 @@ from icewright.core.errors import IcewrightError, UsageError
 from icewright.core.paths import split
 from icewright.core.words import count
 from icewright.ports import Catalog
+from icewright.ports.work import naming
 
 _NO_LOCATION = (
     "none, as the warehouse is a name and not a location: no file will be deleted; name the locations of its tables "
@@ -45,7 +46,7 @@ def examine(app: Application) -> Iterator[Check]:
         if not locations:
             yield Check(f"catalog {name}: allowed_locations", ok=False, result=_NO_LOCATION.format(name=name))
         for location in locations:
-            yield _check(f"storage {location}", lambda location=location: _writable(app, location))  # type: ignore[misc]
+            yield _check(f"storage {location}", lambda name=name, location=location: _writable(app, name, location))  # type: ignore[misc]
     for name, pool in app.pools.items():
         used = [c.name for c in app.config.catalogs.values() if c.pool == name]
         if used and failed.issuperset(used):
@@ -100,8 +101,9 @@ def _engine(why_not_arrow: str | None, remote: str | None) -> str:
     return "by Arrow, as the executors have all that it needs"
 
 
-def _writable(app: Application, location: str) -> str:
+def _writable(app: Application, name: str, location: str) -> str:
     if split(location).scheme in ("", "file") and app.runtime.files.stat([location], 1)[location] is None:
         raise UsageError("there is no such folder; correct the catalog's warehouse, or make it")
-    app.runtime.files.time(location)  # which writes and deletes a small file, as maintenance does
+    with naming(name):
+        app.runtime.files.time(location)  # which writes and deletes a small file, as maintenance does
     return "can be written to and deleted from"

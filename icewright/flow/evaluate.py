@@ -35,7 +35,7 @@ from icewright.flow.runtime import Runtime
 from icewright.ports import TableRow
 from icewright.ports.memory import ROOM
 from icewright.ports.rows import unseen_snapshots
-from icewright.ports.work import WAITS_AFTER, SupervisedWork, WorkState, progress
+from icewright.ports.work import WAITS_AFTER, SupervisedWork, WorkState, naming, progress
 
 MAX_CONCURRENT = 4  # tables that one process reads at the same time
 MAX_WAITING = 8  # more that wait for an answer of a catalog or of storage
@@ -86,7 +86,8 @@ def _evaluate(
         sharing = tuple(store.tables.sharing(ref, metadata.location))
         history, pool = store.runs.history(ref, metadata.table_uuid), runtime.calibration(ref.catalog)
     unseen = unseen_snapshots(metadata, None if registration is None else registration.seen)
-    facts = replace(facts, outside=runtime.files.outside(metadata, unseen), sharing=sharing)
+    with naming(ref.catalog):
+        facts = replace(facts, outside=runtime.files.outside(metadata, unseen), sharing=sharing)
     return evaluate(facts, knobs, history, now, pool)
 
 

@@ -34,7 +34,7 @@ from icewright.flow.lease import Lease, NoLease
 from icewright.flow.operation import OperationRunner, Request, Stop, load
 from icewright.flow.runtime import Runtime
 from icewright.ports import MANUAL, JobRow, RunRow
-from icewright.ports.work import WorkState
+from icewright.ports.work import WorkState, naming
 
 HANGS_AFTER = 5.0  # seconds without progress, after which a thread is said to hang
 
@@ -275,7 +275,8 @@ def _run_operation(request: Request, operation: Operation, measuring: Measuring)
     rewrote = operation in REWRITES and outcome.state is OperationState.COMMITTED and stop is None
     finished = runtime.clock.now()
     if rewrote and facts_before is not None and facts_after is not None:
-        impact = measuring.of(runner.last_step, facts_before, facts_after)
+        with naming(request.ref.catalog):
+            impact = measuring.of(runner.last_step, facts_before, facts_after)
         before, after = {**before, **impact.before}, {**after, **impact.after}
         outcome = replace(outcome, notes=(*outcome.notes, *impact.notes))
     run = RunRow(job_id, outcome, started, finished, location, knobs.fingerprint, before, after)

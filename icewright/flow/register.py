@@ -13,6 +13,7 @@ from icewright.core.table import TableMetadata, TableRef
 from icewright.core.words import count
 from icewright.flow.runtime import Runtime
 from icewright.ports import Catalog, Pointer, Registering, Registration
+from icewright.ports.work import naming
 
 _SPELLING = Spelling()
 
@@ -26,6 +27,11 @@ def register(
     Raises `Refused` where a catalog names the table or its name already, the newest file is not certain, or a file that
     the current snapshot needs is at fault.
     """
+    with naming(ref.catalog):
+        return _register(runtime, ref, place, dry_run=dry_run, replace_lost=replace_lost)
+
+
+def _register(runtime: Runtime, ref: TableRef, place: str, *, dry_run: bool, replace_lost: bool) -> RegisterResult:
     taker, catalog, place = taking(runtime, ref), runtime.catalog(ref), named_place(place)
     lost = _lost(runtime, ref, place)
     metadata = _found(runtime, catalog, ref, place)

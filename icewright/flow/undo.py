@@ -39,6 +39,7 @@ from icewright.flow.undoable import (
     under_current_name,
 )
 from icewright.ports import JobRow, LedgerState, Removal, RestoreSnapshots
+from icewright.ports.work import naming
 
 _COMMIT_ATTEMPTS = 8  # of a commit, against other writers
 
@@ -75,7 +76,8 @@ def undo(runtime: Runtime, job_id: str, *, dry_run: bool = False) -> UndoResult:
     it removed cannot return: then nothing is changed.
     """
     job = under_current_name(runtime, ended_job(runtime, job_id))
-    back = restorable(runtime, job)
+    with naming(job.ref.catalog):
+        back = restorable(runtime, job)
     if dry_run or back.already:
         return UndoResult(job, dry_run, back)
     with _undo_job(runtime, job) as undo_job:

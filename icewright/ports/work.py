@@ -146,6 +146,7 @@ def _current_frames() -> Mapping[int, FrameType]:
 
 class _Current(threading.local):
     work: SupervisedWork | None = None
+    catalog: str = ""
 
 
 _current = _Current()
@@ -156,6 +157,22 @@ def current_work() -> SupervisedWork | None:
     return _current.work
 
 
+@contextmanager
+def naming(catalog: str) -> Iterator[None]:
+    """Make the catalog the one that names the paths on which the current thread works in the block."""
+    previous = _current.catalog
+    _current.catalog = catalog
+    try:
+        yield
+    finally:
+        _current.catalog = previous
+
+
+def naming_catalog() -> str:
+    """Return the catalog that names the paths on which the current thread works; blank where that is not known."""
+    return _current.catalog
+
+
 def progress() -> None:
     """Mark progress of the current thread's work, and raise `LeaseLost` when the work was abandoned."""
     if (work := _current.work) is not None:
@@ -164,17 +181,23 @@ def progress() -> None:
 
 
 class WorkerThreads(ThreadPoolExecutor):
-    """A pool of threads that belong to the work of the thread that makes the pool; an error ends what has not begun."""
+    """A pool of threads that belong to the work of the thread that makes the pool, and work on paths of its catalog.
+
+    An error ends what has not begun.
+    """
 
     def __init__(self, max_workers: int, thread_name_prefix: str = "") -> None:
-        super().__init__(max_workers, thread_name_prefix, initializer=_attach_to, initargs=(_current.work,))
+        super().__init__(
+            max_workers, thread_name_prefix, initializer=_attach_to, initargs=(_current.work, _current.catalog)
+        )
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Wait for the threads, without what they have not begun when the block raised an error."""
         self.shutdown(cancel_futures=kind is not None)
 
 
-def _attach_to(work: SupervisedWork | None) -> None:
+def _attach_to(work: SupervisedWork | None, catalog: str) -> None:
+    _current.catalog = catalog
     if work is not None:
         work._attach()  # noqa: SLF001 - of this module
 

@@ -19,8 +19,9 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
+from icewright.adapters.files.buckets import Buckets
 from icewright.adapters.files.local import LocalStorage
-from icewright.adapters.files.objects import bucket_storage
+from icewright.adapters.files.objects import open_bucket
 from icewright.adapters.files.storage import Storages
 from icewright.app.bootstrap import application, read_config
 from icewright.core.errors import AccessDenied, FaultOwner, MetadataUnreadable, StorageUnavailable, UnsupportedTable
@@ -63,7 +64,7 @@ def properties(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 @pytest.fixture
 def storage(properties: Mapping[str, str]) -> Storages:
     """All storages, S3 by the server."""
-    return Storages(LocalStorage(), bucket_storage([("s3://lake/", properties)]))
+    return Storages(LocalStorage(), Buckets({"lake": ["s3://lake/"]}, {"lake": properties}))
 
 
 def listed(storage: Storage, location: str) -> dict[str, dict[str, Any]]:
@@ -292,7 +293,7 @@ def refusing_store(status: int, code: str = "") -> Iterator[tuple[Storage, list[
         thread.start()
         keys = {"s3.access-key-id": "key", "s3.secret-access-key": "hush", "s3.region": "us-east-1"}
         endpoint = {"s3.endpoint": f"http://127.0.0.1:{server.server_port}", **keys}
-        yield bucket_storage([("s3://lake/", endpoint)])("s3://lake", None), asked
+        yield open_bucket("s3://lake", endpoint), asked
         server.shutdown()
         thread.join()
 

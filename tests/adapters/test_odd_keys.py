@@ -21,7 +21,7 @@ from icewright.adapters.engines.service.deletion import Deletion
 from icewright.adapters.files import object_listing
 from icewright.adapters.files.inventory import read_inventory
 from icewright.adapters.files.local import LocalStorage
-from icewright.adapters.files.objects import bucket_storage
+from icewright.adapters.files.objects import open_bucket
 from icewright.adapters.files.storage import UNNAMEABLE, displayed
 from icewright.core.errors import AccessDenied, StorageUnavailable
 from icewright.core.runs import FileAction
@@ -63,7 +63,7 @@ def client(properties: Mapping[str, str]) -> Iterator[Any]:
 @pytest.fixture
 def storage(properties: Mapping[str, str]) -> Storage:
     """The bucket."""
-    return bucket_storage([("s3://lake/", properties)])("s3://lake", None)
+    return open_bucket("s3://lake", properties)
 
 
 def put(client: Any, *keys: str, content: bytes = b"x") -> None:
@@ -181,7 +181,7 @@ def test_credentials_that_are_lent(properties: Mapping[str, str], client: Any) -
     put(client, "t/a", "t//x", "t/z")
     lent = {**properties, "s3.session-token": "token"}
     endpoint = {key: properties[key] for key in ("s3.endpoint", "s3.region")}
-    storage = bucket_storage([("s3://lake/", endpoint)])("s3://lake", lambda: VendedCredentials("s3://lake", lent))
+    storage = open_bucket("s3://lake", endpoint, lambda: VendedCredentials("s3://lake", lent))
     assert listed(storage) == (["t/a", "t/z"], ["s3://lake/t//x"])
 
 
@@ -253,13 +253,13 @@ Opened = Callable[[int], Storage]
 def s3_at(port: int) -> Storage:
     """A bucket of S3."""
     keys = {"s3.access-key-id": "key", "s3.secret-access-key": "hush", "s3.region": "us-east-1"}
-    return bucket_storage([("s3://lake/", {"s3.endpoint": f"http://127.0.0.1:{port}", **keys})])("s3://lake", None)
+    return open_bucket("s3://lake", {"s3.endpoint": f"http://127.0.0.1:{port}", **keys})
 
 
 def gcs_at(port: int) -> Storage:
     """A bucket of Google's."""
     given = {"gcs.service.host": f"http://127.0.0.1:{port}", "gcs.oauth2.token": "hush"}
-    return bucket_storage([("gs://lake/", given)])("gs://lake", None)
+    return open_bucket("gs://lake", given)
 
 
 @pytest.mark.cases(108)

@@ -13,7 +13,7 @@ import pytest
 import zstandard
 from obstore.store import MemoryStore
 
-from icewright.adapters.catalogs.staging import ObjectStoreFiles
+from icewright.adapters.catalogs.staging import NamedFiles
 from icewright.adapters.files import avro
 from icewright.adapters.files.local import LocalStorage
 from icewright.adapters.files.manifest_lists import read_lists
@@ -175,6 +175,6 @@ def test_metadata_in_an_object_store_names_no_local_file(tmp_path: Path, local: 
 def test_a_catalog_of_object_stores_reads_no_local_metadata(tmp_path: Path) -> None:
     """The error names the catalog's setting that would allow the place."""
     (tmp_path / "m.json").write_text(json.dumps({}), encoding="utf-8")
-    files = ObjectStoreFiles(STORAGE, "lake")
+    files = NamedFiles(STORAGE, "lake", remote=True)
     with pytest.raises(MetadataUnreadable, match=r"catalogs\.lake\.allowed_locations"):
         files.read(f"file://{tmp_path}/m.json")

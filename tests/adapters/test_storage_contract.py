@@ -13,8 +13,8 @@ import obstore
 import pytest
 
 from icewright.adapters.files import objects
+from icewright.adapters.files.buckets import Buckets
 from icewright.adapters.files.local import LocalStorage
-from icewright.adapters.files.objects import bucket_storage
 from icewright.adapters.files.storage import Storages
 from icewright.core.errors import AccessDenied, FileMissing, Refused, StorageUnavailable
 from icewright.ports import DeleteReport, FileStat
@@ -55,8 +55,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """Each storage in turn."""
     if request.param == "local":
         (tmp_path / "t").mkdir()
-        return Place(Storages(LocalStorage(), bucket_storage([])), f"file://{tmp_path}/t")
-    storage = Storages(LocalStorage(), bucket_storage([("s3://lake/", request.getfixturevalue("s3"))]))
+        return Place(Storages(LocalStorage(), Buckets()), f"file://{tmp_path}/t")
+    storage = Storages(LocalStorage(), Buckets({"lake": ["s3://lake/"]}, {"lake": request.getfixturevalue("s3")}))
     return Place(storage, f"s3://lake/{tmp_path.name}/t")
 
 
@@ -120,7 +120,7 @@ def test_the_clock_of_the_storage(place: Place) -> None:
 @pytest.mark.cases(112)
 def test_the_clock_outside_of_the_fence(place: Place) -> None:
     """Nothing is written where nothing may be."""
-    fenced = Storages(place.storage.local, place.storage.bucket, allows=lambda _: False)
+    fenced = Storages(place.storage.local, place.storage.buckets, allows=lambda _: False)
     place.write("x")
     with pytest.raises(Refused, match="environment"):
         fenced.time(place.location)

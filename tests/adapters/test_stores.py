@@ -15,12 +15,14 @@ from icewright.adapters.catalogs.translate import (
     rest_catalog,
     sql_catalog,
 )
+from icewright.adapters.files.buckets import Buckets
 from icewright.adapters.files.local import LocalStorage
-from icewright.adapters.files.objects import bucket_storage, store_of
+from icewright.adapters.files.objects import store_of
 from icewright.adapters.files.storage import Storages
 from icewright.core.errors import Refused, UnsupportedTable
 from icewright.core.table import TableRef
 from icewright.ports import VendedCredentials
+from icewright.ports.work import WorkerThreads, naming
 from icewright.testing import FixedClock
 
 S3 = {
@@ -138,7 +140,9 @@ def test_what_is_lent_is_renewed_in_time() -> None:
     clock, renewed = FixedClock(NOW), list[TableRef]()
     lent = _lent(clock, renewed)
     assert lent.grant("s3://lake/sales/orders_archive/x") is None
-    storages = Storages(LocalStorage(), bucket_storage([("s3://lake/", S3)]), lent.grant)
+    storages = Storages(
+        LocalStorage(), Buckets({"lake": ["s3://lake/"]}, {"lake": S3}), lambda path, _: lent.grant(path)
+    )
     path = "s3://lake/sales/orders/data/x"
     assert storages.of(path) is storages.of("s3://lake/sales/orders/metadata/y")
     assert storages.of(path) is not storages.of("s3://lake/other")
@@ -150,6 +154,53 @@ def test_what_is_lent_is_renewed_in_time() -> None:
     assert asked()["expires_at"] > clock.now()
     assert renewed == [REF, REF]
     assert "key1" not in repr(lent.grant(path))
+
+
+_AT_X, _AT_Y = {"s3.endpoint": "http://x:9000"}, {"s3.endpoint": "http://y:9000"}
+_AMAZON = {"s3.endpoint": "https://s3.eu-west-1.amazonaws.com", "s3.access-key-id": "key"}
+
+
+@pytest.mark.parametrize(
+    ("places", "properties", "path", "named_by", "owner"),
+    [
+        (("s3://lake/", "s3://lake/"), (_AT_X, _AT_X), "s3://lake/t/f", "b", "a"),  # one store, opened in one way
+        (("s3://lake/", "s3a://lake/b"), ({}, _AMAZON), "s3://lake/b/t/f", "", "b"),  # the innermost place
+        (("s3://lake/", "s3://lake/b"), ({}, _AMAZON), "s3://lake/b/t/f", "a", "b"),
+        (("s3://lake/", "s3://lake/b"), ({}, _AMAZON), "s3://lake/bb/f", "b", "a"),
+        (("s3://lake/", "s3://lake/"), ({}, _AMAZON), "s3://lake/t/f", "b", "b"),
+        (("s3://lake/", "s3://lake/"), (_AT_X, _AT_Y), "s3://lake/t/f", "a", "a"),  # two stores: who named it
+        (("s3://lake/", "s3://lake/"), (_AT_X, _AT_Y), "s3n://lake/t/f", "b", "b"),
+        (("s3://lake/", "s3://lake/b"), (_AT_X, _AT_Y), "s3://lake/b/t/f", "a", "a"),
+        (("s3://lake/a", "s3://lake/b"), (_AT_X, _AT_Y), "s3://lake/a/t/f", "b", "b"),
+        (("s3://lake/a", "s3://lake/b"), (_AT_X, _AT_Y), "s3://lake/b/t/f", "", "b"),  # one of them has the place
+        (("s3://lake/a", "gs://lake/"), (_AT_X, {}), "gs://lake/t/f", "", "b"),  # another kind of storage
+        (("s3://lake/a", "s3://lake/b"), (_AT_X, _AT_Y), "s3://pond/t/f", "b", "b"),  # declared by none
+    ],
+)
+def test_whose_properties_open_a_bucket(
+    places: tuple[str, str], properties: tuple[dict[str, str], ...], path: str, named_by: str, owner: str
+) -> None:
+    """Those of the catalog that has the place, and of the one that named the path where there are several stores."""
+    buckets = Buckets({"a": places[:1], "b": places[1:]}, dict(zip("ab", properties, strict=True)))
+    with naming(named_by), WorkerThreads(1) as pool:
+        assert pool.submit(buckets.owner, "/".join(path.split("/")[:3]), path).result() == owner
+
+
+@pytest.mark.parametrize("path", ["s3://lake/t/f", "s3://lake/a/t/f"])
+def test_a_bucket_of_several_stores_is_not_guessed(path: str) -> None:
+    """Where nobody knows who named the path, nothing is opened, looked at or deleted."""
+    buckets = Buckets({"a": ["s3://lake/a"], "b": ["s3://lake/a"]}, {"a": _AT_X, "b": _AT_Y})
+    storages = Storages(LocalStorage(), buckets)
+    with pytest.raises(UnsupportedTable, match="catalogs a, b have a bucket of this name"):
+        storages.of(path)
+    assert storages.stat([path], 1) == {}
+    assert storages.delete([path], 1).failures.keys() == {path}
+    endpoints = []
+    for catalog in ("a", "b"):
+        with naming(catalog):
+            opened: Any = storages.of(path)
+            endpoints.append(opened.store.config["endpoint"])
+    assert endpoints == ["http://x:9000", "http://y:9000"]
 
 
 def test_a_grant_is_no_secret_in_print() -> None:
@@ -165,7 +216,7 @@ def test_the_fence_holds(tmp_path: Path) -> None:
     (outside / "precious").write_text("x")
     (inside / "link").symlink_to(outside)
     storages = Storages(
-        LocalStorage(), bucket_storage([]), allows=lambda path: path.removeprefix("file://").startswith(f"{inside}/")
+        LocalStorage(), Buckets(), allows=lambda path: path.removeprefix("file://").startswith(f"{inside}/")
     )
     with pytest.raises(Refused, match="environment"):
         storages.write(f"{outside}/new", b"x")

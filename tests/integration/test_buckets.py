@@ -230,3 +230,65 @@ def test_an_expiry_across_buckets(buckets: Buckets) -> None:
     assert len(before) - len(buckets.keys("stage")) == 2
     assert all(file.bytes for file in done.files)
     assert buckets.catalog.load_table("sales.spread").scan().to_arrow().num_rows == 10
+
+
+TWO_STORES = """\
+state: sqlite:///{home}/icewright.db
+catalogs:
+  lake: {{type: sql, enabled: true, properties: {{uri: "sqlite:///{home}/lake.db", warehouse: "s3://lake/wh"{lake}}}}}
+  pond: {{type: sql, enabled: true, properties: {{uri: "sqlite:///{home}/pond.db", warehouse: "s3://lake/wh"{pond}}}}}
+cache: {{folder: "{home}/cache"}}
+policy:
+  - set: {{deletion.delay_hours: 0, expire_snapshots.retention_hours: 1, expire_snapshots.min_snapshots_to_keep: 1,
+           rewrite_manifests.min_manifests: 2}}
+"""
+
+
+def _keys(server: Mapping[str, str]) -> set[str]:
+    """Every key of the bucket `lake`."""
+    return {entry["Key"] for entry in _client(server).list_objects_v2(Bucket="lake").get("Contents", ())}
+
+
+def test_one_name_of_a_bucket_in_two_stores(tmp_path: Path, server: Mapping[str, str]) -> None:
+    """Each table is read, rewritten and expired in the store of its own catalog, though all paths begin alike."""
+    with s3_server() as other:
+        said = {n: "".join(f', {k}: "{v}"' for k, v in s.items()) for n, s in (("lake", server), ("pond", other))}
+        file = tmp_path / "icewright.yaml"
+        file.write_text(TWO_STORES.format(home=tmp_path, **said), encoding="utf-8")
+        config = read_config(file)
+        stores = {"lake": server, "pond": other}
+        before, tables = {}, {}
+        for name, place in (("lake", server), ("pond", other)):
+            catalog = load_catalog(name, **pyiceberg_catalog_properties(config.catalogs[name]))
+            catalog.create_namespace("sales")
+            tables[name] = catalog.create_table(("sales", "orders"), ROWS.schema)
+            _written(tables[name])
+            tables[name].append(ROWS)
+            before[name] = _keys(place)
+        clock = Later()
+        clock.ahead = Later.ahead.__class__(days=10)
+        with application(config, kind="manual", clock=clock) as app:
+            detect(app.runtime, ["lake", "pond"])
+            for name in ("pond", "lake"):
+                ref = TableRef(name, ("sales",), "orders")
+                operations = (Operation.REWRITE_MANIFESTS, Operation.EXPIRE_SNAPSHOTS)
+                outcomes = execute(app.runtime, Request(ref, operations, manual=True)).outcomes
+                assert [one.state for one in outcomes] == [OperationState.COMMITTED] * 2, outcomes
+        for name, place in stores.items():
+            assert tables[name].refresh().scan().to_arrow().num_rows == 20
+            assert len(tables[name].metadata.snapshots) == 1
+            named = {p.removeprefix("s3://lake/") for p in _files_of(tables[name])}
+            assert named <= _keys(place), "all that the table names lies in its own store"
+            gone = before[name] - _keys(place)
+            assert len([key for key in gone if key.endswith(".parquet")]) == 2, gone
+            other_tables = set().union(*(before[n] for n in stores if n != name))
+            assert not other_tables & _keys(place), "nothing of the other one"
+
+
+def _files_of(table: Table) -> set[str]:
+    """The paths that the current snapshot names, and its metadata file."""
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    manifests = snapshot.manifests(table.io)
+    paths = {table.metadata_location, snapshot.manifest_list, *(m.manifest_path for m in manifests)}
+    return paths | {entry.data_file.file_path for m in manifests for entry in m.fetch_manifest_entry(table.io)}

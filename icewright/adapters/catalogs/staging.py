@@ -17,6 +17,7 @@ from icewright.core.paths import local_path
 from icewright.core.runs import backoff
 from icewright.core.table import TableMetadata, TableRef
 from icewright.ports import Change, Clock, FileStat, RestoreSnapshots
+from icewright.ports.work import naming
 
 _IDS = ("current-schema-id", "default-spec-id", "default-sort-order-id")
 _MAX_LOADS = 3  # at the table after a lost reply
@@ -43,30 +44,35 @@ class MetadataFiles(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ObjectStoreFiles:
-    """The files of a catalog whose places are all in object stores. Local paths raise `MetadataUnreadable`."""
+class NamedFiles:
+    """The files whose paths a catalog names. Where it is `remote`, local paths raise `MetadataUnreadable`."""
 
     files: MetadataFiles
     catalog: str
+    remote: bool = False  # whether all of its places are in object stores
 
     def read(self, path: str, /) -> bytes:
         """Return the content of a file."""
-        return self.files.read(self._remote(path))
+        with naming(self.catalog):
+            return self.files.read(self._allowed(path))
 
     def stat(self, paths: Sequence[str], concurrency: int, /) -> Mapping[str, FileStat | None]:
         """Return the size and time of each file, None where there is none."""
-        return self.files.stat([self._remote(path) for path in paths], concurrency)
+        with naming(self.catalog):
+            return self.files.stat([self._allowed(path) for path in paths], concurrency)
 
     def write(self, path: str, content: bytes, /) -> None:
         """Write a new file; an existing file is never overwritten."""
-        self.files.write(self._remote(path), content)
+        with naming(self.catalog):
+            self.files.write(self._allowed(path), content)
 
     def delete(self, paths: Sequence[str], concurrency: int, /) -> object:
         """Delete files; missing ones count as deleted."""
-        return self.files.delete([self._remote(path) for path in paths], concurrency)
+        with naming(self.catalog):
+            return self.files.delete([self._allowed(path) for path in paths], concurrency)
 
-    def _remote(self, path: str) -> str:
-        if local_path(path) is not None:
+    def _allowed(self, path: str) -> str:
+        if self.remote and local_path(path) is not None:
             raise MetadataUnreadable(
                 f"{path} is a local file, but all places of catalog {self.catalog} are in object stores: correct the "
                 f"table's metadata location, or add the place to catalogs.{self.catalog}.allowed_locations"

@@ -64,6 +64,7 @@ from icewright.ports import (
     StepRequest,
     Unfinished,
 )
+from icewright.ports.work import naming
 
 RESUME_CONCURRENCY = 16
 
@@ -84,6 +85,10 @@ class Engines:
 
     def run(self, request: StepRequest) -> Outcome:
         """Run the step, or with `dry_run` return what it would do."""
+        with naming(request.base.ref.catalog):
+            return self._run(request)
+
+    def _run(self, request: StepRequest) -> Outcome:
         self._require_allowed(request.base)
         if not isinstance(request.step, (RemoveOrphans, CheckFiles)):  # one's guard looks when it scans, one only reads
             self.expire.guard.require_iceberg_alone(request.base)
@@ -121,6 +126,10 @@ class Engines:
 
     def resume(self, unfinished: Unfinished, *, outside: bool = True) -> Outcome:
         """Finish planned deletions of any operation, after the same proof."""
+        with naming(unfinished.ref.catalog):
+            return self._resume(unfinished, outside=outside)
+
+    def _resume(self, unfinished: Unfinished, *, outside: bool) -> Outcome:
         if vacuum := self.vacuums.get(unfinished.ref.catalog):
             apart = replace(vacuum, contents=replace(vacuum.contents))  # a vacuum may go on meanwhile
             return apart.resume(unfinished, vacuum.deletion.clock.now())
@@ -172,7 +181,8 @@ class Engines:
     def adoptable(self, ref: TableRef) -> Adoptable:
         """Return the places that a person may declare to be the table's own."""
         guard = self.vacuums[ref.catalog].guard if ref.catalog in self.vacuums else self.expire.guard
-        return Adopting(guard).adoptable(self.catalogs[ref.catalog].load(ref))
+        with naming(ref.catalog):
+            return Adopting(guard).adoptable(self.catalogs[ref.catalog].load(ref))
 
     def check(self, ref: TableRef, level: CheckLevel, snapshot_ids: frozenset[int] | None = None) -> IntegrityReport:
         """Check that the files of all snapshots, or of those named, exist and are what their entries say, by level."""
@@ -180,7 +190,8 @@ class Engines:
         metadata = catalog.load(ref)
         if snapshot_ids is not None:
             metadata = of_snapshots(metadata, snapshot_ids)
-        return self._checking.report(metadata, level, catalog.load)
+        with naming(ref.catalog):
+            return self._checking.report(metadata, level, catalog.load)
 
     def check_files(self, metadata: TableMetadata, level: CheckLevel) -> IntegrityReport:
         """Check the files of a table that no catalog may name."""
@@ -193,20 +204,23 @@ class Engines:
     def repair(self, request: RepairRequest) -> RepairPlan:
         """Repair what is provably right, or return what that would be."""
         self._require_allowed(request.base)
-        self.expire.guard.require_iceberg_alone(request.base)
         deletion, catalog = self.orphans.deletion, self.catalogs[request.base.ref.catalog]
-        return TableRepair(deletion.files, deletion.clock, catalog, request).run()
+        with naming(request.base.ref.catalog):
+            self.expire.guard.require_iceberg_alone(request.base)
+            return TableRepair(deletion.files, deletion.clock, catalog, request).run()
 
     def point_costs(self, metadata: TableMetadata, kept: AbstractSet[int], gone: AbstractSet[int]) -> PointCosts:
         """Return the bytes that stay for the snapshots of recovery points alone."""
-        return point_costs(self.orphans.deletion.files, metadata, kept, gone)
+        with naming(metadata.ref.catalog):
+            return point_costs(self.orphans.deletion.files, metadata, kept, gone)
 
     def copy(self, request: CopyRequest) -> CopyResult:
         """Copy a table to another place, or return what that would copy."""
         self._require_allowed(request.base)
         if request.snapshot_id is not None:
             request = replace(request, base=of_snapshots(request.base, frozenset({request.snapshot_id})))
-        return TableCopy(self.orphans.deletion.files, request).run()
+        with naming(""):  # the copy is nobody's so far, and may be meant for another catalog
+            return TableCopy(self.orphans.deletion.files, request).run()
 
     def find_rows(self, ref: TableRef, predicate: str) -> RowSearchReport:
         """Read every file that may hold rows of a table for those that match a predicate."""
@@ -222,15 +236,18 @@ class Engines:
         def roots(metadata: TableMetadata) -> tuple[list[str], list[str]]:
             return guard.roots(metadata, guard.around(metadata))
 
-        return RowSearch(deletion.files, self.catalogs[ref.catalog], predicate, roots, waiting).run(ref)
+        with naming(ref.catalog):
+            return RowSearch(deletion.files, self.catalogs[ref.catalog], predicate, roots, waiting).run(ref)
 
     def try_layouts(self, ref: TableRef, filters: Sequence[str]) -> LayoutReport:
         """Return what filters would read in other layouts of a table's rows."""
-        return LayoutTrials(self.orphans.deletion.files, self._current(ref), filters).run()
+        with naming(ref.catalog):
+            return LayoutTrials(self.orphans.deletion.files, self._current(ref), filters).run()
 
     def draw_filters(self, ref: TableRef, templates: Mapping[str, float], now: datetime) -> Sequence[str]:
         """Return filters over a table's rows by templates, as often as queries have each."""
-        return drawn_filters(self.orphans.deletion.files, self._current(ref), templates, now)
+        with naming(ref.catalog):
+            return drawn_filters(self.orphans.deletion.files, self._current(ref), templates, now)
 
     def _current(self, ref: TableRef) -> TableMetadata:
         """Return a table with its current snapshot alone."""

@@ -28,7 +28,7 @@ from icewright.core.errors import (
     UnsupportedTable,
 )
 from icewright.core.paths import split
-from icewright.ports import DeleteReport, FileStat, SizeLimit, Storage, ignore
+from icewright.ports import DeleteReport, FileStat, SizeLimit, ignore
 from icewright.ports.work import WorkerThreads, progress
 
 if TYPE_CHECKING:
@@ -180,19 +180,9 @@ def _sas(vended: Mapping[str, str], account: str) -> str:
     return (named or [vended.get("adls.sas-token", "")])[0]
 
 
-def bucket_storage(
-    places: Sequence[tuple[str, Mapping[str, str]]],
-) -> Callable[[str, CredentialSource | None], Storage]:
-    """Return a function that opens a bucket's storage by the properties of the catalog that the bucket belongs to.
-
-    `places` are locations with the properties of their catalog; what a catalog lends for the files comes on top.
-    """
-
-    def opened(root: str, vended: CredentialSource | None = None) -> Storage:
-        own = [properties for place, properties in places if split(place).authority == split(root).authority]
-        return ObjectStorage(root, store_of(root, own[0] if own else {}, vended))
-
-    return opened
+def open_bucket(root: str, properties: Mapping[str, str], vended: CredentialSource | None = None) -> ObjectStorage:
+    """Return the Storage of `scheme://bucket`; what a catalog vends for its files comes on top of the properties."""
+    return ObjectStorage(root, store_of(root, properties, vended))
 
 
 @dataclass(frozen=True)

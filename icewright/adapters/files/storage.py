@@ -9,10 +9,11 @@ from uuid import uuid4
 
 import pyarrow as pa
 
+from icewright.adapters.files.buckets import Buckets
 from icewright.core.errors import MetadataUnreadable, Refused, StorageUnavailable, UnsupportedTable
 from icewright.core.paths import local_path, split
 from icewright.ports import DeleteReport, FileStat, SizeLimit, Storage, VendedCredentials, ignore
-from icewright.ports.work import progress
+from icewright.ports.work import naming_catalog, progress
 
 _PART = 16 << 20  # bytes of a file that are in memory while it is copied
 _NOT_ALLOWED = "outside of the environment that the catalogs declare"
@@ -71,22 +72,24 @@ class Storages:
     """
 
     local: Storage
-    # opens the store of `scheme://bucket`; raises `UnsupportedTable`
-    bucket: Callable[[str, CredentialSource | None], Storage]
-    credentials: Callable[[str], VendedCredentials | None] = lambda _: None  # that a catalog vends for a path
+    buckets: Buckets
+    # that a catalog vends for a path which another one named
+    credentials: Callable[[str, str], VendedCredentials | None] = lambda _path, _catalog: None
     allows: Callable[[str], bool] = lambda _: True  # whether a file may be written or deleted at all
-    _open: dict[tuple[str, str], Storage] = field(default_factory=dict, init=False)
+    _open: dict[tuple[str, ...], Storage] = field(default_factory=dict, init=False)
 
     def of(self, path: str) -> Storage:
-        """Return the storage of one path."""
+        """Return the storage of one path. Raises `UnsupportedTable`."""
         if local_path(path) is not None:
             return self.local
         place = split(path)
         root = f"{place.scheme}://{place.authority}"
-        vended = self.credentials(path)
-        opened = (root, "" if vended is None else vended.prefix)
+        named_by, owner = naming_catalog(), self.buckets.owner(root, path)
+        vended = self.credentials(path, named_by)
+        opened = (root, owner) if vended is None else (root, owner, named_by, vended.prefix)
         if opened not in self._open:
-            self._open[opened] = self.bucket(root, None if vended is None else lambda: self.credentials(path))
+            source = None if vended is None else lambda: self.credentials(path, named_by)
+            self._open[opened] = self.buckets.opened(root, owner, source)
         return self._open[opened]
 
     def read(self, path: str, limit: SizeLimit | None = None) -> bytes:

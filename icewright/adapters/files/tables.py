@@ -26,6 +26,7 @@ from icewright.core.steps import ConvertEqualityDeletes, ExpireRows, RewriteData
 from icewright.core.table import ManifestFile, Snapshot, TableFacts, TableMetadata, Thresholds
 from icewright.ports import AvroFile, DeleteReport, FileStat, SizeLimit, Storage, ignore
 from icewright.ports.memory import ROOM
+from icewright.ports.work import naming
 
 _ROOT = 2  # slashes of the topmost folder of a store
 _MAX_FOLDERS = 200  # folders stored for a table; of more folders, their parents are stored
@@ -145,12 +146,15 @@ class IcebergFiles:
         key = (metadata.metadata_location, metadata.table_uuid, metadata.current_snapshot_id, thresholds)
         facts = self._facts.get(key)
         if facts is None or facts.metadata is not metadata:
-            facts = self._counted(metadata, thresholds)
+            with naming(metadata.ref.catalog):
+                facts = self._counted(metadata, thresholds)
             self._facts.put(key, facts)
         return facts
 
     def history(self, metadata: TableMetadata) -> TableHistory:
-        return read_history(self.storage.read(metadata.metadata_location), metadata.metadata_location)
+        with naming(metadata.ref.catalog):
+            content = self.storage.read(metadata.metadata_location)
+        return read_history(content, metadata.metadata_location)
 
     def _counted(self, metadata: TableMetadata, thresholds: Thresholds) -> TableFacts:
         snapshot = metadata.current_snapshot
@@ -169,11 +173,13 @@ class IcebergFiles:
         snapshot = metadata.current_snapshot
         if snapshot is None:
             return ()
-        return rewrite_candidates(metadata, self.entries(self.manifests(snapshot)), step)
+        with naming(metadata.ref.catalog):
+            return rewrite_candidates(metadata, self.entries(self.manifests(snapshot)), step)
 
     def aged(self, metadata: TableMetadata, step: ExpireRows) -> tuple[FileAction, ...]:
         snapshot = metadata.current_snapshot
-        return () if snapshot is None else aged(self.reader, metadata, self.manifests(snapshot), step)
+        with naming(metadata.ref.catalog):
+            return () if snapshot is None else aged(self.reader, metadata, self.manifests(snapshot), step)
 
     def avro(self, path: str) -> AvroFile:
         one = container(self.storage, path)

@@ -20,6 +20,7 @@ from icewright.core.errors import FileMissing, IcewrightError, Refused
 from icewright.core.places import Index, Place, Spelling
 from icewright.core.table import TableMetadata, TableRef
 from icewright.core.words import count
+from icewright.ports.work import naming
 
 _EXAMPLES = 3  # files that a note names
 
@@ -206,13 +207,14 @@ class DeletionGuard:
             return dict.fromkeys(files["path"], reason)
         try:
             metadata = self.registry.metadata_of(other)
-            newer = self._newer_version(metadata)
+            newer = self._newer_version(metadata, other.via)
             if newer and other.pointer is not None:  # it may be the next commit, and have landed by now
                 metadata = self.registry.metadata_of(other)
-                newer = self._newer_version(metadata)
+                newer = self._newer_version(metadata, other.via)
             if newer:
                 return dict.fromkeys(files["path"], f"{newer} is a newer version of {other}, and may read them")
-            free = sets.unreached(files, sets.reached(self.registry.files, metadata), self.registry.files.canonical)
+            with naming(other.via):
+                free = sets.unreached(files, sets.reached(self.registry.files, metadata), self.registry.files.canonical)
         except FileMissing:
             if other.pointer is None and self._is_deleted(other, own):
                 return {}
@@ -261,21 +263,23 @@ class DeletionGuard:
         places = (current.location, *current.write_paths, current.metadata_location.rpartition("/")[0])
         return not any(one.may_meet(self._place(place, surroundings)) for one in own_places for place in places)
 
-    def _newer_version(self, last: TableMetadata) -> str:
+    def _newer_version(self, last: TableMetadata, via: str) -> str:
         """Return a version that another table came to after the one that its catalog names, or named last; or a blank.
 
         A catalog that answers from a cache names an older one, and who took an unnamed table over writes newer ones.
         """
         registry = self.registry
-        strange = strange_metadata_beside(registry.files, last)
-        adopted = registry.registrations.adopted(last.table_uuid) if strange else frozenset[str]()
-        return next((one.path for one in identify(last, strange, registry.files.read, adopted).successors), "")
+        with naming(via):
+            strange = strange_metadata_beside(registry.files, last)
+            adopted = registry.registrations.adopted(last.table_uuid) if strange else frozenset[str]()
+            return next((one.path for one in identify(last, strange, registry.files.read, adopted).successors), "")
 
     def _is_deleted(self, other: Other, own: TableMetadata) -> bool:
         """Return whether no version of an unnamed table is left: an unseen catalog may name it, and write new ones."""
         files, last = self.registry.files, other.registration.metadata_location
         uuid = other.registration.table_uuid
-        return not is_version(files, last, uuid) and not has_versions(files, last, uuid, own)
+        with naming(other.via):
+            return not is_version(files, last, uuid) and not has_versions(files, last, uuid, own)
 
     def _remedy(self, metadata: TableMetadata, other: Other) -> str:
         if other.pointer is None:

@@ -32,7 +32,7 @@ from icewright.core.table import TableMetadata, TableRef
 from icewright.ports import Catalog, Clock, Dataset, ListsDatasets, Pointer, Registration, Registrations, TableFiles
 from icewright.ports.deadlines import CatalogCalls
 from icewright.ports.rows import table_folder, unseen_snapshots
-from icewright.ports.work import WorkerThreads
+from icewright.ports.work import WorkerThreads, naming
 
 _READERS = 8
 _UNREADABLE_FOR = timedelta(minutes=5)  # how long a table that could not be read is not read again
@@ -161,7 +161,7 @@ class TableRegistry:
         own_key = (metadata.ref, metadata.table_uuid)
         # an earlier table may have had the file name
         if keys.get((metadata.ref, metadata.metadata_location)) != own_key:
-            read.append(self._read(metadata, registered))
+            read.append(self._read(metadata, metadata.ref.catalog, registered))
         merged: dict[tuple[TableRef, str], Registration] = {}
         for one in read:
             merged[one.key] = one.on_top_of(merged.get(one.key, registered.get(one.key)))
@@ -191,7 +191,8 @@ class TableRegistry:
         """Return the newest metadata of another table. Passes on the errors of reading it."""
         if other.pointer is None:
             location = other.registration.metadata_location
-            return parse(other.registration.ref, location, self.files.read(location))
+            with naming(other.via):
+                return parse(other.registration.ref, location, self.files.read(location))
         load = partial(_load, other.pointer, self.catalogs[other.via])
         current = self.calls.read(other.pointer.ref, load, self.calls.limits[other.via])
         if other.registration.table_uuid not in ("", current.table_uuid):
@@ -293,11 +294,14 @@ class TableRegistry:
         other_places = [self.place(folder, spelling) for folder in other_folders]
         return not declared or any(a.may_meet(b) for a in own_places for b in other_places)
 
-    def _read(self, metadata: TableMetadata, registered: Mapping[tuple[TableRef, str], Registration]) -> Registration:
+    def _read(
+        self, metadata: TableMetadata, via: str, registered: Mapping[tuple[TableRef, str], Registration]
+    ) -> Registration:
         """Return a table's registration by its metadata, with the folders of files that its new snapshots need."""
         last = registered.get((metadata.ref, metadata.table_uuid))
         unseen = unseen_snapshots(metadata, None if last is None else last.seen)
-        return Registration.of(metadata, self.files.outside(metadata, unseen))
+        with naming(via):
+            return Registration.of(metadata, self.files.outside(metadata, unseen))
 
     def _read_all(
         self,
@@ -320,7 +324,7 @@ class TableRegistry:
             if failures[storage] >= _READERS:  # the place is away, and to wait for each of its tables takes hours
                 return StorageUnavailable(f"{pointer.ref} was not read, as {storage} does not answer for other tables")
             try:  # one that hangs must not hold up the deletions of all other tables
-                reading = lambda: self._read(_load(pointer, catalog), registered)  # noqa: E731
+                reading = lambda: self._read(_load(pointer, catalog), catalog.name, registered)  # noqa: E731
                 one = self.calls.read(pointer.ref, reading, _READ_LIMIT)
             except _UNREADABLE as error:
                 failures[storage] = failures[storage] + 1 if isinstance(error, StorageUnavailable) else 0
