@@ -171,7 +171,7 @@ def _archiving(config: Config, store: SqlStore) -> Iterator[Archiving | None]:
 
     def opened() -> Archive:
         from icewright.adapters.archive import IcebergArchive  # noqa: PLC0415 - PyIceberg takes long to load
-        from icewright.adapters.catalogs.rest.client import load_bounded_catalog  # noqa: PLC0415
+        from icewright.adapters.catalogs.bounded import load_bounded_catalog  # noqa: PLC0415
 
         load = partial(load_bounded_catalog, entry.name, pyiceberg_catalog_properties(entry))
         return IcebergArchive(entry.name, load, tuple(section.namespace.split(".")))

@@ -20,8 +20,8 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import DayTransform, IdentityTransform
 
 from icewright.adapters.archive import IcebergArchive
+from icewright.adapters.catalogs.bounded import load_bounded_catalog
 from icewright.adapters.catalogs.rest import client
-from icewright.adapters.catalogs.rest.client import load_bounded_catalog
 from icewright.adapters.catalogs.translate import sql_catalog
 from icewright.core.errors import (
     CatalogUnavailable,

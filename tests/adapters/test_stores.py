@@ -107,7 +107,7 @@ def test_azure_needs_an_account() -> None:
         ),
         (
             {"rest.sigv4-enabled": "true", "rest.signing-name": "s3tables"},
-            {"rest.sigv4-enabled": "true"},
+            {"rest.sigv4-enabled": "true", "rest.sigv4.max-retries": "0"},
             {"rest.auth.type": "sigv4", "rest.signing-name": "s3tables"},
         ),
     ],

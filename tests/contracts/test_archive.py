@@ -17,7 +17,7 @@ import pytest
 import sqlalchemy as sa
 
 from icewright.adapters.archive import IcebergArchive
-from icewright.adapters.catalogs.rest.client import load_bounded_catalog
+from icewright.adapters.catalogs.bounded import load_bounded_catalog
 from icewright.adapters.clock import SystemClock
 from icewright.adapters.store.archive import SqlOldHistory
 from icewright.adapters.store.database import open_database, upgrade

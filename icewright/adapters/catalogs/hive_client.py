@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -77,7 +77,7 @@ class HiveClient:
         """Connect to the first address that accepts; return the connection and its client."""
         refused = []
         for uri in self.properties.uris:
-            connection = _connection(uri, self.properties)
+            connection = bounded_connection(uri, self.properties.extra)
             try:
                 return connection, connection.__enter__()
             except (TException, OSError) as error:
@@ -86,16 +86,19 @@ class HiveClient:
         raise CatalogUnavailable(f"{self.where} does not answer: {'; '.join(refused)}; is the metastore up?")
 
 
-def _connection(uri: str, properties: HiveCatalogProperties) -> Any:  # noqa: ANN401 - PyIceberg's
+def bounded_connection(uri: str, properties: Mapping[str, str]) -> Any:  # noqa: ANN401 - PyIceberg's
+    """Return PyIceberg's client of one address, whose waits end; by the properties that PyIceberg takes."""
     from pyiceberg.catalog.hive import HIVE_KERBEROS_SERVICE_NAME, _HiveClient  # noqa: PLC0415 - takes long to load
 
-    extra = properties.extra
-    kerberos = extra.get(KERBEROS, "false").lower() == "true"
-    connection = _HiveClient(uri, extra.get("ugi"), kerberos, extra.get(HIVE_KERBEROS_SERVICE_NAME, "hive"))
-    transport: Any = connection._transport  # noqa: SLF001 - no property says how long to wait
-    socket = transport.transport if kerberos else transport._TBufferedTransport__trans  # noqa: SLF001
-    socket.setTimeout(SECONDS * 1000)
-    return connection
+    class BoundedClient(_HiveClient):
+        def _init_thrift_transport(self) -> Any:  # noqa: ANN401 - Thrift's
+            transport: Any = super()._init_thrift_transport()  # no property says how long to wait
+            socket = transport.transport if self._kerberos_auth else transport._TBufferedTransport__trans  # noqa: SLF001
+            socket.setTimeout(SECONDS * 1000)
+            return transport
+
+    kerberos, service = properties.get(KERBEROS, "false").lower() == "true", HIVE_KERBEROS_SERVICE_NAME
+    return BoundedClient(uri, properties.get("ugi"), kerberos, properties.get(service, "hive"))
 
 
 def table_of(hive: Any, database: str, name: str) -> Any:  # noqa: ANN401 - Thrift's

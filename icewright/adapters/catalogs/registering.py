@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchNamespaceError, TableAlreadyExistsError
 
-from icewright.adapters.catalogs.rest.client import load_bounded_catalog
+from icewright.adapters.catalogs.bounded import load_bounded_catalog
 from icewright.adapters.catalogs.translate import CatalogProperties
 from icewright.core.errors import CatalogUnavailable, Refused
 from icewright.core.table import TableRef

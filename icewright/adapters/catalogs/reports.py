@@ -11,7 +11,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import ancestors_of
 from pyiceberg.types import StringType
 
-from icewright.adapters.catalogs.rest.client import load_bounded_catalog
+from icewright.adapters.catalogs.bounded import load_bounded_catalog
 from icewright.core.errors import CatalogUnavailable, IcewrightError, MetadataUnreadable, TableNotFound
 from icewright.ports import NewReports
 

@@ -18,6 +18,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, InvalidatePoolError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as NoConnection
 
+from icewright.adapters.postgresql import limit_waits, wait_without_limit
 from icewright.adapters.store import revisions
 from icewright.adapters.store.change_tokens import ChangeTokens
 from icewright.adapters.store.schema import JOBS
@@ -69,7 +70,7 @@ def _url(address: str) -> URL:
 def _postgresql(url: URL) -> sa.Engine:
     limits, url = postgres_time_limits(url.query), url.set(drivername="postgresql+psycopg")
     # the driver begins no transaction: SQLAlchemy does, below
-    engine = sa.create_engine(url, connect_args=limits, isolation_level="AUTOCOMMIT")
+    engine = limit_waits(sa.create_engine(url, connect_args=limits, isolation_level="AUTOCOMMIT"))
 
     @sa.event.listens_for(engine, "checkout")
     def _checked_out(connection: Any, record: Any, _proxy: Any) -> None:  # noqa: ANN401 - the driver's own objects
@@ -163,6 +164,7 @@ def _upgrade_once(engine: sa.Engine) -> None:
 
     with engine.connect() as connection, _without_foreign_keys(connection), connection.begin():
         if engine.dialect.name == "postgresql":
+            wait_without_limit(connection)  # for what rewrites large tables
             connection.exec_driver_sql("SET LOCAL lock_timeout = '5s'")
             # one at a time, of no table too
             connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})")

@@ -15,10 +15,9 @@ from urllib.parse import quote
 
 import msgspec
 from pydantic import ValidationError
-from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.rest import RestCatalog as PyIcebergRestCatalog
 from pyiceberg.exceptions import RESTError
-from requests import PreparedRequest, Response, Session
+from requests import Session
 from requests.adapters import HTTPAdapter
 from requests.exceptions import ReadTimeout, RequestException
 
@@ -62,34 +61,30 @@ class RestResponse:
             return f"{self.status}"
 
 
-class _TimeoutAdapter(HTTPAdapter):
-    """An HTTPAdapter that gives every request a default timeout."""
-
-    def send(self, request: PreparedRequest, *args: Any, **kwargs: Any) -> Response:
-        """Send a request, with the default timeout unless it has its own."""
-        kwargs["timeout"] = kwargs.get("timeout") or _SECONDS
-        return super().send(request, *args, **kwargs)
-
-
-class _BoundedCatalog(PyIcebergRestCatalog):
+class BoundedRestCatalog(PyIcebergRestCatalog):
     """PyIceberg's client whose sessions end their requests."""
 
     def _create_legacy_oauth2_auth_manager(self, session: Session) -> Any:  # noqa: ANN401 - PyIceberg's
-        """Mount the adapter with time-outs before the session makes its first request."""
-        _mount_adapters(session)
-        session.hooks["response"] = [partial(read_within_limits, catalog=self.name)]
+        """Limit the session before it makes its first request."""
+        self._limit(session)
         return super()._create_legacy_oauth2_auth_manager(session)
 
     def _create_session(self) -> Session:
         with requires_extra("glue", "rest.sigv4-enabled"):
             session = super()._create_session()
-        if self.properties.get("rest.sigv4-enabled") != "true":  # which mounts an adapter that signs
-            _mount_adapters(session)
-        session.hooks["response"] = [partial(read_within_limits, catalog=self.name)]
+        self._limit(session)
         return session
 
+    def _limit(self, session: Session) -> None:
+        """Limit the time of requests, and the size of replies, of a session."""
+        adapter = HTTPAdapter(pool_connections=PARALLEL, pool_maxsize=2 * PARALLEL)
+        session.mount("http://", adapter)
+        session.mount("https://", adapter)
+        session.request = partial(session.request, timeout=_SECONDS)  # type: ignore[method-assign]
+        session.hooks["response"] = [partial(read_within_limits, catalog=self.name)]
 
-class _Client(_BoundedCatalog):
+
+class _Client(BoundedRestCatalog):
     """The same for requests of ours, as loading and committing is."""
 
     def _create_session(self) -> Session:
@@ -97,16 +92,6 @@ class _Client(_BoundedCatalog):
         if not self.properties.get(DELEGATION):
             session.headers.pop("X-Iceberg-Access-Delegation", None)
         return session
-
-
-def load_bounded_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
-    """Return PyIceberg's catalog; its own client of a REST server would wait for ever for a response."""
-    return _BoundedCatalog(name, **properties) if properties["type"] == "rest" else load_catalog(name, **properties)
-
-
-def _mount_adapters(session: Session) -> None:
-    for scheme in ("http://", "https://"):
-        session.mount(scheme, _TimeoutAdapter(pool_connections=PARALLEL, pool_maxsize=2 * PARALLEL))
 
 
 @dataclass

@@ -20,6 +20,7 @@ _VENDED = "vended-credentials"
 _OWN_CREDENTIALS = ("s3.access-key-id", "client.access-key-id", "gcs.oauth2.token", "adls.account-key")
 _AUTH = "rest.auth.type"
 _AUTH_TYPES = ("none", "basic", "oauth2", "sigv4")
+_SIGV4_RETRIES = "rest.sigv4.max-retries"  # of requests that end without a reply: ten, after each other, by default
 _USER, _PASSWORD = "rest.auth.basic.username", "rest.auth.basic.password"
 _OWN_PROPERTIES = frozenset({"uri", "warehouse", _AUTH, _USER, _PASSWORD, "ssl.cabundle"})
 
@@ -52,7 +53,7 @@ class RestCatalogProperties(CatalogProperties):
                 basic = {"username": self.secrets[_USER], "password": self.secrets[_PASSWORD]}
                 settings["auth"] = {"type": "basic", "basic": basic}
             case "sigv4":
-                settings |= {"rest.sigv4-enabled": "true", "auth": {"type": "noop"}}
+                settings = {_SIGV4_RETRIES: "0"} | settings | {"rest.sigv4-enabled": "true", "auth": {"type": "noop"}}
         if "ssl.cabundle" in self.secrets:
             settings["ssl"] = {"cabundle": self.secrets["ssl.cabundle"]}
         return settings
