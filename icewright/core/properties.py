@@ -11,6 +11,7 @@ from typing import Any
 
 from icewright.core.effective import Ignored, Knobs
 from icewright.core.knob import Knob, ValueKind, is_listed, written
+from icewright.core.numbers import positive_number
 from icewright.core.policy import (
     CONFIRM_HOURS,
     DELETE_FILES,
@@ -83,13 +84,6 @@ _HARMLESS, _AT_MOST, _AT_LEAST = (
     frozenset(knob.name for knob in knobs) for knobs in ((*_COMPACTION, *_SNAPSHOTS, *_OTHERS), _NO_MORE, _NO_LESS)
 )
 _SHOWN = 100  # characters of a value that is ignored
-_DIGITS = 25  # of the largest number that a property may say before it simply means "as much as possible"
-
-
-def positive_number(text: str) -> int:
-    """Return a whole number above 0, else 0; more digits than any such number has mean the largest."""
-    digits = text.strip().lstrip("0") if text.strip().isdecimal() else ""
-    return 10**_DIGITS if len(digits) > _DIGITS else int(digits or "0")
 
 
 def by_property(knob: Knob[Any]) -> str:

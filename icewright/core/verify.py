@@ -10,6 +10,7 @@ from icewright.core.ancestry import ancestors
 from icewright.core.branches import on_branch
 from icewright.core.steps import ExpireSnapshots
 from icewright.core.table import Snapshot, TableFacts, TableMetadata
+from icewright.core.writer_state import stated_number, summary_number
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -106,7 +107,7 @@ def rewrite_violations(before: TableFacts, after: TableMetadata, branch: str | N
     for snapshot in of_branch:
         if snapshot.snapshot_id in earlier_snapshots or snapshot.operation != "replace":
             continue
-        added, removed = _count(snapshot.summary, "added-records"), _count(snapshot.summary, "deleted-records")
+        added, removed = (summary_number(snapshot, f"{what}-records") for what in ("added", "deleted"))
         total += removed - added
         if removed < added:
             broken.append(f"snapshot {snapshot.snapshot_id} wrote {added} records for {removed}")
@@ -123,16 +124,13 @@ def _inexact(facts: TableFacts) -> bool:
 
 
 def _deletes_since(before: TableFacts, after: TableMetadata) -> bool:
-    """Return whether a writer committed deletes meanwhile, which the rewrite may have applied."""
+    """Return whether a writer may have committed deletes meanwhile, which the rewrite may have applied."""
+    name = "added-delete-files"
     return any(
-        _count(s.summary, "added-delete-files")
+        name in s.summary and stated_number(s, name) != 0
         for s in after.snapshots
         if s.snapshot_id not in before.metadata.by_id and s.operation != "replace"
     )
-
-
-def _count(summary: Mapping[str, str], key: str) -> int:
-    return int(summary.get(key, "0"))
 
 
 def snapshot_of(raw: Mapping[str, Any]) -> Snapshot:

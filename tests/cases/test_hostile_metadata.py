@@ -17,8 +17,13 @@ from typing import Any
 import fastavro
 import pytest
 
+from icewright.core.policy import Operation
+from icewright.core.retention import expired_by_iceberg
+from icewright.core.runs import OperationState
+from icewright.flow.execute import execute
+from icewright.flow.operation import Request
 from icewright.flow.reconcile import Reconciler
-from tests.cases.workspace import Workspace, edit, ref
+from tests.cases.workspace import BY_PART, EXPIRE, MANIFESTS, ORPHANS, Workspace, edit, ref
 
 MAX_PEAK_MIB = 1280  # 1,000 to 1,050 are seen; the bombs inflate to 4,096
 # getrusage would give the peak of the parent, which the child is forked from
@@ -136,3 +141,36 @@ def test_a_table_whose_reader_is_killed_cannot_kill_it_for_ever(workspace: Works
     assert ends == [-signal.SIGKILL, -signal.SIGKILL, 3], done.stdout.decode()  # 3: a table is unreadable
     assert killer.error == "unreadable: its evaluation ended a process 2 times"
     assert (healthy.error, healthy.health is not None) == (None, True)
+
+
+_LONG = "9" * 5000  # digits: Python reads no number of so many
+_COUNTS = ("records", "data-files", "files-size", "delete-files", "position-deletes", "equality-deletes")
+
+
+def test_numbers_of_thousands_of_digits(workspace: Workspace) -> None:
+    """In properties they mean as much as possible, and in summaries nothing: every operation runs to its end."""
+
+    def lengthen(document: dict[str, Any]) -> None:
+        names = ("write.metadata.previous-versions-max", "history.expire.min-snapshots-to-keep")
+        document["properties"] |= dict.fromkeys((*names, "commit.manifest.target-size-bytes"), _LONG)
+        for snapshot in document["snapshots"]:
+            snapshot["summary"] |= {"operation": "append"} | {
+                f"{what}-{name}": _LONG for what in ("added", "deleted", "total") for name in _COUNTS
+            }
+
+    craft = workspace.craft(spec=BY_PART)
+    workspace.commits(craft, (400, 300, 200, 100), replacing=False)
+    workspace.publish(craft, lengthen)
+    before = workspace.read()["main"]
+    level = {"check__level": "rows", "execute__check_totals": False}
+    looking = (Operation.COMPUTE_STATISTICS, Operation.CHECK)
+    for operation in (*looking, MANIFESTS, *looking, EXPIRE):
+        done = workspace.run(operation, **level)
+        assert done.state is OperationState.COMMITTED, done
+        if operation is MANIFESTS:
+            edit(workspace.metadata_file(), lengthen)
+    runtime = workspace.runtime({"remove_orphans.mode": "delete", "remove_orphans.enabled": True})
+    (orphans,) = execute(runtime, Request(ref("sales.orders"), (ORPHANS,))).outcomes
+    assert "unexpected" not in orphans.summary + orphans.reason, orphans
+    assert expired_by_iceberg(workspace.metadata(), workspace.clock.now()).snapshot_ids == ()
+    assert workspace.read()["main"] == before

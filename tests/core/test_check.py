@@ -100,3 +100,11 @@ def test_spark_reads_many_rows(settings: Mapping[str, Any], mb: int, by_spark: b
     new = {"level": 3.0, "sequence_number": 4.0}
     assert isinstance(found, Due)
     assert step(verdict(last(**new), settings, mb=mb)).by_spark is (settings.get("engine") == "spark" and by_spark)
+
+
+@pytest.mark.parametrize(("stated", "by_spark"), [("1", False), ("2" * 12, True), ("x", False), ("9" * 5_000, False)])
+def test_bytes_that_a_summary_states(stated: str, by_spark: bool) -> None:
+    """What is no size of a file counts as all that the table has."""
+    newest = replace(OF.snapshots[-1], summary={"operation": "append", "added-files-size": stated})
+    grown = replace(OF, snapshots=(*OF.snapshots[:-1], newest))
+    assert step(verdict(last(level=3.0), {"level": "rows"}, grown)).by_spark is by_spark

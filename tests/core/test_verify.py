@@ -134,7 +134,7 @@ def test_totals_that_one_side_leaves_out() -> None:
     assert total_violations(snapshot(1, summary={}), snapshot(2, summary=TOTALS)) == []
 
 
-def _rewritten(*rewrites: tuple[int, int], deletes: int = 0) -> TableMetadata:
+def _rewritten(*rewrites: tuple[int, int], deletes: int | str = 0) -> TableMetadata:
     """The default table, after a writer's commit and rewrites that each took and wrote so many records."""
     base = metadata()
     summary = {"operation": "delete", "added-delete-files": str(deletes)}
@@ -159,6 +159,8 @@ DANGLING_EQUALITY = partition(dangling_equality_deletes=1)
         (PLAIN, _rewritten((100, 101)), "wrote 101 records for 100"),
         (PLAIN, _rewritten((100, 99)), "lost 1 of 100 records"),
         (PLAIN, _rewritten((100, 99), deletes=1), None),
+        (PLAIN, _rewritten((100, 99), deletes="many"), None),
+        (PLAIN, _rewritten((100, 99), deletes="9" * 5_000), None),
         (POSITIONS, _rewritten((100, 90)), None),
         (POSITIONS, _rewritten((100, 89)), "lost 11 records, deletes name 10"),
         (POSITIONS, _rewritten((100, 101)), "wrote 101 records for 100"),

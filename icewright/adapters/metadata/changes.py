@@ -17,6 +17,7 @@ import msgspec
 from icewright.adapters.metadata.document import OF_SNAPSHOT, Document, Editor, decode
 from icewright.adapters.metadata.parsing import time_of
 from icewright.core.errors import Refused
+from icewright.core.numbers import whole_number
 from icewright.core.table import FORMAT_V3, MAIN, SnapshotRef
 from icewright.ports import AddSnapshot, Change, RemoveSnapshots, RestoreSnapshots, SetRefs, SetStatistics
 
@@ -205,8 +206,8 @@ def changed(document: Document, location: str, change: Change, now: datetime) ->
             _set_statistics(new, change)
         case _:
             assert_never(change)
-    log_length = str(new.get("properties", {}).get("write.metadata.previous-versions-max", ""))
-    limit = int(log_length) if log_length.isdecimal() else METADATA_LOG
+    named = whole_number(str(new.get("properties", {}).get("write.metadata.previous-versions-max", "")))
+    limit = METADATA_LOG if named is None else named
     updated = new.get("last-updated-ms", 0)
     log = [*new.get("metadata-log", []), {"metadata-file": location, "timestamp-ms": updated}]
     new.set("metadata-log", log[-max(1, limit) :])

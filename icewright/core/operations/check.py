@@ -18,6 +18,7 @@ from icewright.core.policy import CHECK_ENGINE, CHECK_EVERY, CHECK_FULL, CHECK_L
 from icewright.core.runs import LastRun
 from icewright.core.steps import CheckFiles, Due, NotDue, Verdict, Work
 from icewright.core.table import TableFacts
+from icewright.core.writer_state import stated_number
 
 IN_SERVICE_BYTES = 10 * 1024 * MEGABYTE  # rows of more are read by Spark
 _BENEFIT_MB = 50.0  # of knowing in time, which nothing measures
@@ -73,5 +74,5 @@ def _bytes_to_read(facts: TableFacts, since: int | None) -> int:
     if since is None:
         return facts.data_bytes
     newer = [snapshot for snapshot in facts.metadata.snapshots if snapshot.sequence_number > since]
-    sizes = [snapshot.summary.get("added-files-size", "0") for snapshot in newer]
-    return sum(map(int, sizes)) if all(size.isdecimal() for size in sizes) else facts.data_bytes
+    sizes = [stated_number(s, "added-files-size") for s in newer if "added-files-size" in s.summary]
+    return facts.data_bytes if None in sizes else sum(filter(None, sizes))

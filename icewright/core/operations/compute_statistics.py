@@ -9,6 +9,7 @@ from icewright.core.ancestry import newer_than
 from icewright.core.cost import statistics_gb_hours
 from icewright.core.effective import Knobs
 from icewright.core.kernel import countable_columns
+from icewright.core.numbers import whole_number
 from icewright.core.policy import (
     MEGABYTE,
     STATISTICS,
@@ -21,6 +22,7 @@ from icewright.core.rewriting import TASK_MEMORY
 from icewright.core.runs import LastRun
 from icewright.core.steps import Blocked, ComputeStatistics, Due, NotDue, Verdict, Work
 from icewright.core.table import Snapshot, TableFacts
+from icewright.core.writer_state import stated_number
 
 UNCHANGING = "replace"  # the operation of a snapshot that has the rows of its parent
 ADDING = "append"  # of one that has these and new ones
@@ -90,8 +92,8 @@ def _columns(facts: TableFacts, named: str | None) -> tuple[str, ...] | Blocked:
 def _changed(newer: Collection[Snapshot]) -> int | None:
     """Return how many rows the snapshots added and deleted at most; None where a summary does not say."""
     changing = [snapshot for snapshot in newer if snapshot.operation != UNCHANGING]
-    counts = [snapshot.summary.get(name, "0") for snapshot in changing for name in _CHANGES]
-    total = sum(map(int, counts)) if all(text.isdecimal() for text in counts) else 0
+    counts = [whole_number(snapshot.summary.get(name, "0")) for snapshot in changing for name in _CHANGES]
+    total = 0 if None in counts else sum(filter(None, counts))
     return total or (None if changing else 0)
 
 
@@ -105,5 +107,5 @@ def _to_read(facts: TableFacts, newer: tuple[Snapshot, ...] | None) -> tuple[int
 
 def _sum(snapshots: Collection[Snapshot], name: str, otherwise: int) -> int:
     """Return the sum of a number in the summaries of snapshots; another number where one of them lacks it."""
-    texts = [snapshot.summary.get(name, "") for snapshot in snapshots]
-    return sum(map(int, texts)) if all(text.isdecimal() for text in texts) else otherwise
+    numbers = [stated_number(snapshot, name) for snapshot in snapshots]
+    return otherwise if None in numbers else sum(filter(None, numbers))

@@ -30,11 +30,13 @@ from icewright.core.errors import (
     TableReplaced,
     UnsupportedTable,
 )
+from icewright.core.numbers import whole_number
 from icewright.core.policy import Operation
 from icewright.core.runs import JOB_ID, FileAction, Outcome, backoff, committed, skipped
 from icewright.core.steps import ConvertEqualityDeletes
 from icewright.core.table import FORMAT_V3, ManifestContent, ManifestFile, Snapshot, TableMetadata, columns
 from icewright.core.words import count
+from icewright.core.writer_state import stated_number
 from icewright.ports import Catalog, Clock, StepRequest, TableFiles
 from icewright.ports.work import progress
 
@@ -250,8 +252,8 @@ class Conversion:
 
     @property
     def _manifest_bytes(self) -> int:
-        text = self.base.properties.get("commit.manifest.target-size-bytes", "")
-        return int(text) if text.isdecimal() else _MANIFEST_BYTES
+        target = whole_number(self.base.properties.get("commit.manifest.target-size-bytes", ""))
+        return _MANIFEST_BYTES if target is None else target
 
     def _check(self) -> None:
         self.request.check()
@@ -279,8 +281,8 @@ class Conversion:
         }
         totals = {}
         for name in ("delete-files", "position-deletes", "equality-deletes", "files-size"):
-            if (before := current.summary.get(f"total-{name}", "")).isdecimal():
-                after = int(before) + counts.get(f"added-{name}", 0) - counts[f"removed-{name}"]
+            if (before := stated_number(current, f"total-{name}")) is not None:
+                after = before + counts.get(f"added-{name}", 0) - counts[f"removed-{name}"]
                 totals[f"total-{name}"] = max(0, after)  # below 0 it was wrong before
         kept = {name: text for name, text in current.summary.items() if name in ("total-records", "total-data-files")}
         return (

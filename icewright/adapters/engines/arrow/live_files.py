@@ -18,6 +18,7 @@ from icewright.adapters.engines.service.manifest_files import (
 )
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.table import ManifestContent, ManifestFile, Snapshot
+from icewright.core.writer_state import stated_number
 from icewright.ports import TableFiles
 
 _PATH, _FORMAT, _RECORDS, _BYTES, _KEY_METADATA, _SPLITS, _CONTENT = 100, 101, 103, 104, 131, 132, 134
@@ -172,9 +173,9 @@ def rewrite_summary(
     changes |= {name: -count for name, count in deletes.items()}
     totals = {
         name: str(total)
-        for name, value in current.summary.items()
-        if name.startswith("total-") and value.isdecimal()
-        if (total := int(value) + changes.get(name.removeprefix("total-"), 0)) >= 0  # a negative total was wrong before
+        for name in current.summary
+        if name.startswith("total-") and (before := stated_number(current, name)) is not None
+        if (total := before + changes.get(name.removeprefix("total-"), 0)) >= 0  # a negative total was wrong before
     }
     counts = {
         "added-data-files": len(added),

@@ -41,7 +41,7 @@ from icewright.adapters.engines.service.manifest_files import DATA
 from icewright.adapters.engines.service.row_predicate import RowPredicate
 from icewright.adapters.engines.service.row_search import constants_of, reading_layout, slice_of
 from icewright.core.layout import LayoutReport, LayoutTrial, RowLayout, layout_candidates
-from icewright.core.properties import positive_number
+from icewright.core.numbers import positive_number
 from icewright.core.table import TableMetadata
 from icewright.ports import TableFiles
 

@@ -13,6 +13,7 @@ from icewright.core.partitions import PartitionKey, partition_key, partition_nam
 from icewright.core.paths import metadata_folder
 from icewright.core.runs import FileAction, PartitionChange
 from icewright.core.table import Snapshot, TableMetadata
+from icewright.core.writer_state import summary_number
 from icewright.ports import TableFiles
 
 _APPLICATION = "app-id"  # in the summary of every snapshot that Spark makes
@@ -60,13 +61,13 @@ class Effect:
 
     def count(self, name: str) -> int:
         """Return the sum of a summary field over the commits."""
-        return sum(int(s.summary.get(name, "0")) for s in self.snapshots)
+        return sum(summary_number(s, name) for s in self.snapshots)
 
     @property
     def bins(self) -> int:
         """Return the number of partitions that the commits changed: Iceberg plans a file group for each."""
         rewrites = [s for s in self.snapshots if "deleted-data-files" in s.summary]  # else dangling deletes alone
-        return sum(int(s.summary.get("changed-partition-count", "0")) for s in rewrites)
+        return sum(summary_number(s, "changed-partition-count") for s in rewrites)
 
 
 def effect(
