@@ -11,6 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
+
+from py4j import java_gateway as py4j_gateway
+from py4j.protocol import get_return_value
 
 from icewright.adapters.engines.spark.java import java_home
 from tests.rest import CACHE
@@ -72,5 +76,9 @@ def flink(database: Path, warehouse: Path, savepoints: Path) -> Iterator[Flink]:
         "warehouse": f"file://{warehouse}",
     }
     catalog = ", ".join(f"'{key}'='{value}'" for key, value in options.items())
-    with java_gateway(java_home(os.environ.get("JAVA_HOME"), CACHE), jars, "-Xmx768m", *opened) as (gateway, _):
+    with (
+        # PySpark, once started, reads errors of every gateway of the process by its own JVM.
+        patch.object(py4j_gateway, "get_return_value", get_return_value),
+        java_gateway(java_home(os.environ.get("JAVA_HOME"), CACHE), jars, "-Xmx768m", *opened) as (gateway, _),
+    ):
         yield Flink(gateway.jvm, catalog, savepoints)
