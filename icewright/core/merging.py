@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from icewright.core import rewriting
-from icewright.core.cost import OPEN_COST_MB, READ_MB_PER_GB_HOUR, REWRITES, expected_files, spark_gb_hours
+from icewright.core.cost import (
+    OPEN_COST_MB,
+    READ_MB_PER_GB_HOUR,
+    REWRITES,
+    RewriteSpeed,
+    expected_files,
+    spark_gb_hours,
+)
 from icewright.core.effective import Knobs
 from icewright.core.hotness import Replacement, history_span, is_rate_known, is_whole_table, last_written, quiet_time
 from icewright.core.runs import LastRun
@@ -25,6 +32,7 @@ FINAL_GROWTH = 2.4  # least growth of a last merge: to the target, or in a parti
 _SETTLED_TABLE = timedelta(days=7)  # without a write, after which a table that is one partition has settled
 _SAME_SIZE_RATIO = 0.75  # files are of one size if the largest is at most a third larger than their average
 _SPARED = 3  # times as much as was written since is taken away: then a partition is none of those that are overwritten
+_MOST_SHORT = 100.0  # times its value that a merge may need, beyond which only a daily look tells
 _REQUESTS_PER_FILE = 2  # to open a Parquet file: its footer and its first row group
 
 
@@ -50,7 +58,8 @@ def worthwhile_merge(
     Merged files last for `lasts` at most.
 
     Larger files that are taken along are written again for each time that smaller ones arrive. They wait until they
-    are so many that their own readers pay for it.
+    are so many that their own readers pay for it, or until nobody has written for so long that the merge would have
+    paid by now: a partition that has been left for a time is taken to be left for as long again.
     """
 
     def pays(larger: Merge, smaller: Merge) -> bool:
@@ -61,7 +70,14 @@ def worthwhile_merge(
 
     sizes = facts.thresholds.of(partition.data_bytes)
     growth = min(FINAL_GROWTH, knobs[rewriting.GROWTH]) if settled else knobs[rewriting.GROWTH]
-    return best_merge(partition, sizes, growth, knobs[rewriting.MIN_INPUT_FILES], pays)
+    merge = best_merge(partition, sizes, growth, knobs[rewriting.MIN_INPUT_FILES], pays)
+    if merge is not None or not settled or partition.last_write is None:
+        return merge
+    merge = best_merge(partition, sizes, 1.0, knobs[rewriting.MIN_INPUT_FILES], pays)
+    if merge is None:
+        return None
+    missed = merge_value(merge, partition, facts, knobs, now - partition.last_write, now, settled=True)
+    return merge if missed >= knobs[rewriting.MIN_RETURN] * _speed(knobs).gb_hours(merge.files, merge.bytes) else None
 
 
 def best_merge(
@@ -184,14 +200,6 @@ def spared_from(partition: PartitionFacts, replaced: Replacement | None, knobs: 
     )
 
 
-def changes_at(
-    partition: PartitionFacts, metadata: TableMetadata, replaced: Replacement | None, knobs: Knobs
-) -> Sequence[datetime]:
-    """Return when time alone may make a merge of the partition due: when it settles, and when writers spare it."""
-    times = (settles_at(partition, metadata, knobs), spared_from(partition, replaced, knobs))
-    return [at for at in times if at is not None]
-
-
 def merge_value(
     merge: Merge,
     partition: PartitionFacts,
@@ -246,8 +254,23 @@ def unpaid(value: float, cost: float, knobs: Knobs) -> str:
 
 def rewrite_gb_hours(files: int, size: int, knobs: Knobs) -> float:
     """Return the GB-hours that a rewrite of so many files and bytes adds to a call that runs anyway."""
-    speed = REWRITES[Kernel.SPARK if knobs[rewriting.KERNEL] == Kernel.SPARK else Kernel.ARROW]
+    speed = _speed(knobs)
     return spark_gb_hours(speed.seconds(files, size) - speed.call)
+
+
+def _speed(knobs: Knobs) -> RewriteSpeed:
+    return REWRITES[Kernel.SPARK if knobs[rewriting.KERNEL] == Kernel.SPARK else Kernel.ARROW]
+
+
+def pays_from(value: float, cost: float, knobs: Knobs, written: datetime | None, now: datetime) -> datetime | None:
+    """Return when to value a merge again that does not pay yet: the longer its writer is silent, the more it is worth.
+
+    `written` is the last write before that silence; None where time alone adds nothing.
+    """
+    if written is None or value <= 0:
+        return None
+    short = min(knobs[rewriting.MIN_RETURN] * cost / value - 1, _MOST_SHORT)
+    return now + max(timedelta(minutes=knobs[rewriting.HOT_MINUTES]), (now - written) * short)
 
 
 def _until_next(

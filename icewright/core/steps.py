@@ -225,6 +225,7 @@ class Due:
     per_file: float = 0.0  # what each of them is of the benefit
     factors: Factors = Factors()  # are in the numbers already
     value: float | None = None  # GB-hours that readers are spared; None where an operation is worth any cost
+    grows_from: datetime | None = None  # since when its value grows with time alone; None: it does not
     postponed: NotDue | None = None  # why it does not begin by itself yet; a manual request begins it all the same
     warnings: tuple[str, ...] = ()  # of what it will take from others, for an alert
 

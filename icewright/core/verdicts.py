@@ -14,7 +14,7 @@ from icewright.core.effective import Ignored, Knobs, Origin
 from icewright.core.errors import IcewrightError
 from icewright.core.health import HealthPart, health_parts, overall
 from icewright.core.kernel import written_order
-from icewright.core.merging import unpaid
+from icewright.core.merging import pays_from, unpaid
 from icewright.core.operations import (
     check,
     compact,
@@ -189,7 +189,7 @@ def verdict(
         return found
     recent = last.recent if last is not None else ()
     predicted = calibrated(found, learned(found, recent, pool.get(operation, Experience())))
-    return predicted if manual else _worth(predicted, knobs)
+    return predicted if manual else _worth(predicted, knobs, now)
 
 
 def _at_any_cost(knobs: Knobs) -> Knobs:
@@ -197,13 +197,14 @@ def _at_any_cost(knobs: Knobs) -> Knobs:
     return replace(knobs, origins={**knobs.origins, MIN_RETURN.name: (Origin("command", "manual", 0.0),)})
 
 
-def _worth(found: Due, knobs: Knobs) -> Due | NotDue:
+def _worth(found: Due, knobs: Knobs, now: datetime) -> Due | NotDue:
     """Return the verdict itself, or why it waits: it is postponed, or spares readers less than it costs."""
     if found.postponed is not None:
         return found.postponed
     if found.value is None or found.value >= knobs[MIN_RETURN] * found.cost:
         return found
-    return NotDue(f"does not pay yet: {unpaid(found.value, found.cost, knobs)}; {found.why}")
+    pays = pays_from(found.value, found.cost, knobs, found.grows_from, now)
+    return NotDue(f"does not pay yet: {unpaid(found.value, found.cost, knobs)}; {found.why}", pays)
 
 
 def due(evaluation: Evaluation) -> dict[Operation, Due]:

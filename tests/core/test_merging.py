@@ -342,3 +342,47 @@ def test_a_writer_that_has_stopped_is_no_stream(
     assert "does not pay yet" in early.reason
     assert "of work, and value.min_return asks for 4 times as much" in early.reason
     assert isinstance(compact.evaluate(facts(loaded, of=table), Knobs(), None, NOW), Due)
+
+
+@pytest.mark.parametrize(
+    ("files", "mb", "load", "hours"), [(400, 0.02, 0.1, 1), (8, 0.02, 0.1, 3), (40, 8, 0, 6), (6, 40, 0, 29)]
+)
+def test_a_load_that_has_ended_is_looked_at_until_it_pays(files: int, mb: float, load: float, hours: float) -> None:
+    """Not a day later: no commit tells that its files last, so verdicts say when to look again, at most hourly."""
+    snapshots = tuple(snapshot(n, age=(400 - n) / 3600) for n in range(1, 401))
+    begin = NOW - timedelta(hours=load)
+    whole = partition(files=files, mb=mb, last_write=NOW, first_write=begin, writes=files if load else 1)
+    loaded = facts(whole, of=metadata(snapshots=snapshots))
+    at, looks = NOW + timedelta(minutes=1), 0
+    while isinstance(found := verdict(Operation.COMPACT, loaded, Knobs(), {}, at), NotDue):
+        assert "does not pay yet" in found.reason
+        assert found.revisit is not None
+        assert found.revisit - at >= timedelta(hours=1)
+        at, looks = found.revisit, looks + 1
+    assert isinstance(found, Due)
+    assert 1 <= looks <= 5
+    assert at - NOW <= timedelta(hours=hours, minutes=2)
+
+
+@pytest.mark.cases(130)
+@pytest.mark.parametrize("ran", [None, 1], ids=["never run", "left by the last run"])
+@pytest.mark.parametrize(
+    ("mb", "quiet", "due"),
+    [
+        ([0.05] * 4 + [0.2], 12, False),
+        ([0.05] * 4 + [0.2], 15, True),  # 0.6 days, in which readers would have been spared four times the call
+        ([1.0] * 4 + [350], 8 * 24, False),
+        ([1.0] * 4 + [350], 9 * 24, True),
+        ([0.05] * 3 + [0.2], 10_000, False),  # fewer than compact.min_input_files
+    ],
+)
+def test_small_files_beside_a_larger_one_are_merged_when_their_silence_pays(
+    mb: Sequence[float], quiet: float, due: bool, ran: float | None
+) -> None:
+    """The larger file would not grow enough while others may arrive; a partition that was left is likely to stay so."""
+    written = NOW - timedelta(hours=quiet)
+    one = replace(of_sizes(*mb), values=("eu",), first_write=written, last_write=written, writes=4)
+    found = facts(one, of=metadata(specs=(spec(region="identity"),)))
+    finished = written + timedelta(hours=ran or 0)
+    last = LastRun(Operation.COMPACT, finished, OperationState.COMMITTED, found.metadata.metadata_location)
+    assert isinstance(compact.evaluate(found, Knobs(), last if ran else None, NOW), Due) is due

@@ -49,6 +49,7 @@ class PartitionRewrite:
     below: int | None = None  # bytes; only smaller files are taken. None: as the cause says
     value: float | None = None  # GB-hours that readers are spared; None: worth any cost
     hot: bool = False  # a writer that only appends is still writing to it
+    grows_from: datetime | None = None  # when the silence began with which its value grows; None: it does not
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class Choice:
     stuck: tuple[PartitionFacts, ...]  # whose previous rewrite had no effect
     unpaid: tuple[tuple[PartitionFacts, float, float], ...]  # with value and cost in GB-hours
     reads: str  # by which merges are valued, as verdicts tell them
-    revisit: datetime | None  # when the first partition settles that is still written to, or is spared by writers
+    revisit: datetime | None  # when the first partition settles, is spared by writers, or may pay by its silence
 
     def by(self, *causes: Cause) -> tuple[PartitionRewrite, ...]:
         """Return the rewrites for one of these causes."""
@@ -77,27 +78,18 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
         return NotDue("no current snapshot")
     if facts.delete_files and not knobs[rewriting.APPLY_DELETES]:
         return NotDue("compaction skipped: delete manifests present and apply_deletes is disabled")
-    if last is not None and last.leaves_nothing(facts.metadata, knobs) and not _settled_since(facts, knobs, last, now):
-        return NotDue(f"{NOTHING}: the last run left the table as it is")
     choice = choose(facts, knobs, last, now)
     if not choice.due:
         return NotDue("; ".join([NOTHING, *_left_out(facts, choice, knobs)]), choice.revisit)
+    if last is not None and last.leaves_nothing(facts.metadata, knobs):
+        left = {rewrite.partition.key for rewrite in choose(facts, knobs, last, last.finished).due}
+        if all(rewrite.partition.key in left for rewrite in choice.due):  # time has made nothing else due since
+            return NotDue(f"{NOTHING}: the last run left the table as it is", choice.revisit)
     strategy = knobs[rewriting.STRATEGY]
     order = written_order(knobs, facts.metadata.sort_order)
     if strategy != "binpack" and order is None:
         return Blocked(f"strategy {strategy} needs compact.sort_order, or a sort order on the table")
     return _due(facts, knobs, choice, order)
-
-
-def _settled_since(facts: TableFacts, knobs: Knobs, last: LastRun, now: datetime) -> bool:
-    """Return whether a partition has settled since the last run, so that its last merge may be due."""
-    replaced = replacement(facts)
-    return any(
-        partition.candidate_files > 1
-        and not merging.was_rewritten_in_vain(partition, knobs, last, settled=True)
-        and any(last.finished < at <= now for at in merging.changes_at(partition, facts.metadata, replaced, knobs))
-        for partition in admitted(facts, knobs, now)
-    )
 
 
 def choose(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime) -> Choice:
@@ -133,8 +125,9 @@ def choose(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime)
             stuck.append(partition)
         elif rewrite.value is not None and rewrite.value < knobs[rewriting.MIN_RETURN] * cost:
             unpaid.append((partition, rewrite.value, cost))
-            if (spared := merging.spared_from(partition, replaced, knobs)) is not None and spared > now:
-                changes.append(spared)
+            spared = merging.spared_from(partition, replaced, knobs)
+            pays = merging.pays_from(rewrite.value, cost, knobs, rewrite.grows_from, now)
+            changes += [at for at in (spared, pays) if at is not None and at > now]
         else:
             due.append(rewrite)
     reads, revisit = merging.reported_reads(facts, knobs), min(changes, default=None)
@@ -164,7 +157,10 @@ def _rewrite(
     if merge is None:
         return None
     value = merging.merge_value(merge, partition, facts, knobs, lasts, now, settled=settled)
-    return PartitionRewrite(Cause.SIZE, partition, merge.files, merge.bytes, merge.saved, merge.below, value)
+    silence = None if settled or merge.final else partition.last_write
+    return PartitionRewrite(
+        Cause.SIZE, partition, merge.files, merge.bytes, merge.saved, merge.below, value, grows_from=silence
+    )
 
 
 def _deletes_due(partition: PartitionFacts, knobs: Knobs) -> bool:
@@ -297,6 +293,7 @@ def _verdict(
         files=saved + delete_files,
         per_file=OPEN_COST_MB,
         value=sum(values) if len(values) == len(choice.due) else None,
+        grows_from=max((r.grows_from for r in choice.due if r.grows_from is not None), default=None),
     )
 
 
