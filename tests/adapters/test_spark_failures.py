@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -11,6 +13,8 @@ from pyspark.errors import PySparkException
 from icewright.adapters.engines.arrow.executors import environment_mismatch
 from icewright.adapters.engines.spark.pool import SparkPool, StatementFailed, StepResult
 from icewright.core.errors import EngineUnavailable
+from icewright.ports.work import SupervisedWork
+from tests.waiting import until
 
 UNAVAILABLE = """\
 <_MultiThreadedRendezvous of RPC that terminated with:
@@ -47,6 +51,35 @@ def test_a_server_that_goes_behind_an_address_that_answers(
 
     with pytest.raises(error, match=told):
         pool.run(work, "job", lambda: None)
+
+
+def test_a_job_that_was_given_up_holds_no_slot(tmp_path: Path) -> None:
+    """Its thread hangs in a server that never answers; the next job waits until then, and begins."""
+    pool = SparkPool("far", "", {}, {}, (), None, tmp_path, tmp_path / "log", 1, remote="sc://x", look_seconds=0.01)
+    pool._application = MagicMock()
+    hung, answer, waits = SupervisedWork("hangs"), threading.Event(), threading.Event()
+
+    def hang(_session: object) -> StepResult:
+        answer.wait()
+        return StepResult(())
+
+    def run_hung() -> None:
+        with hung.attached():
+            pool.run(hang, "hangs", lambda: None)
+
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(run_hung)
+        try:
+            until(lambda: pool._placed)
+            second = threads.submit(pool.run, lambda _session: StepResult(()), "next", waits.set)
+            assert waits.wait(60)
+            assert not second.done()
+            hung.abandon()
+            second.result(60)
+        finally:
+            answer.set()
+        first.result(60)
+    assert not pool._placed
 
 
 def test_a_server_that_is_away_is_no_server_without_python() -> None:

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from pyiceberg.table.sorting import NullOrder
 from pyiceberg.transforms import IdentityTransform
 
 from icewright.adapters.catalogs.translate import SqlCatalogProperties
+from icewright.adapters.engines.spark import connect
 from icewright.adapters.engines.spark.pool import SparkPool, statements
 from icewright.core.errors import Cancelled, EngineUnavailable
 from icewright.core.policy import Operation
@@ -32,6 +34,7 @@ from tests.integration.javacore import JavaTable
 from tests.integration.tables import create
 from tests.integration.working import KNOBS, ROWS, SECONDS_TO_FINISH, make, make_slow, on_pool, running, settled
 from tests.servers.loopback import free_port
+from tests.servers.relay import relay
 from tests.waiting import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.external]
@@ -239,6 +242,23 @@ def test_a_connect_server_without_executors(tmp_path: Path, catalog_properties: 
         cancelled.append(Cancelled("enough"))
         thread.join(30)
         assert not thread.is_alive()
+
+
+@pytest.mark.nightly
+def test_a_connection_that_falls_silent(
+    tmp_path: Path, catalog_properties: SqlCatalogProperties, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client makes another one, and fetches the result of the statement that went on."""
+    monkeypatch.setattr(connect, "_CHANNEL", {**connect._CHANNEL, "keepalive_time_ms": 10_000})  # gRPC's least
+    statement = "SELECT java_method('java.lang.Thread', 'sleep', 5000L) FROM range(1)"
+    with relay(int(server.rpartition(":")[2])) as between:
+        pool = remote_pool(tmp_path, catalog_properties, f"sc://127.0.0.1:{between.port}")
+        with ThreadPoolExecutor(1) as threads:
+            job = threads.submit(pool.run, statements([statement]), "job", lambda: None)
+            until(lambda: pool._application and pool._application.job_tasks("job-0"))
+            between.swallow()
+            assert list(job.result(300).rows[0].values()) == ["null"]
+        pool.stop()
 
 
 def test_a_dead_address(tmp_path: Path, catalog_properties: SqlCatalogProperties) -> None:

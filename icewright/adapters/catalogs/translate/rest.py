@@ -21,6 +21,8 @@ _OWN_CREDENTIALS = ("s3.access-key-id", "client.access-key-id", "gcs.oauth2.toke
 _AUTH = "rest.auth.type"
 _AUTH_TYPES = ("none", "basic", "oauth2", "sigv4")
 _SIGV4_RETRIES = "rest.sigv4.max-retries"  # of requests that end without a reply: ten, after each other, by default
+# as for requests of ours; Java's client waits for ever for a reply by default
+_JAVA_TIME_OUTS = {"rest.client.connection-timeout-ms": "10000", "rest.client.socket-timeout-ms": "90000"}
 _USER, _PASSWORD = "rest.auth.basic.username", "rest.auth.basic.password"
 _OWN_PROPERTIES = frozenset({"uri", "warehouse", _AUTH, _USER, _PASSWORD, "ssl.cabundle"})
 
@@ -65,7 +67,7 @@ class RestCatalogProperties(CatalogProperties):
         return (storage.ObjectStoreKind.S3.package,) if unknown or self.auth == "sigv4" else ()
 
     def _spark_settings(self) -> dict[str, str]:
-        settings = self._with_warehouse({"type": "rest", "uri": self.uri})
+        settings = self._with_warehouse({"type": "rest", "uri": self.uri, **_JAVA_TIME_OUTS})
         if self.auth != "oauth2":
             settings[_AUTH] = self.auth
         return settings | {k: v for k, v in self.secrets.items() if k in (_USER, _PASSWORD)}

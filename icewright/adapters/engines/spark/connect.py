@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 
 _DEFAULT_PORT = 15002
 _SECONDS_TO_ANSWER = 5.0
+# of gRPC: a connection to which nothing comes back while a statement runs is asked for a sign of life
+_CHANNEL: Mapping[str, int] = {
+    "keepalive_time_ms": 310_000,  # gRPC's servers end connections that ask more often than each five minutes
+    "keepalive_timeout_ms": 20_000,
+    "http2.max_pings_without_data": 0,  # no limit: it is two by default
+}
 
 
 class ConnectApplication:
@@ -119,12 +125,14 @@ class ConnectApplication:
 
     def _opened(self) -> Any:  # noqa: ANN401 - the remote twin of SparkSession
         with requires_extra("connect", f"pool {self._name}: Spark Connect", EngineUnavailable):
+            from pyspark.sql.connect.client import DefaultChannelBuilder
             from pyspark.sql.connect.client.retries import DefaultPolicy
             from pyspark.sql.connect.session import SparkSession as RemoteSession
         from pyspark.errors import PySparkException
 
         try:
-            session = RemoteSession.builder.remote(self._remote).create()
+            channel = DefaultChannelBuilder(self._remote, [(f"grpc.{key}", value) for key, value in _CHANNEL.items()])
+            session = RemoteSession.builder.channelBuilder(channel).create()
             session.client.set_retry_policies([DefaultPolicy(max_retries=3, max_backoff=2000)])
             for key, value in self._conf.items():
                 session.conf.set(key, value)

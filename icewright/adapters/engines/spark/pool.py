@@ -20,7 +20,7 @@ from icewright.adapters.engines.spark.java import java_home
 from icewright.adapters.engines.spark.reservation import Charge, Reservation
 from icewright.core.errors import Cancelled, EngineUnavailable, IcewrightError, LeaseLost, requires_extra
 from icewright.core.predicates import quoted
-from icewright.ports.work import current_work
+from icewright.ports.work import SupervisedWork, current_work
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
@@ -177,9 +177,8 @@ class SparkPool:
     _no_arrow: dict[str, str | None] = field(default_factory=dict, init=False)  # by application
     _calls: Iterator[int] = field(default_factory=itertools.count, init=False)
     _waiting_since: dict[int, float] = field(default_factory=dict, init=False)  # jobs that wait for room, since when
-
-    def __post_init__(self) -> None:
-        self._room = threading.BoundedSemaphore(self.max_concurrent)
+    _room: threading.Condition = field(default_factory=threading.Condition, init=False)
+    _placed: dict[int, SupervisedWork | None] = field(default_factory=dict, init=False)  # by the job's thread
 
     @property
     def started(self) -> bool:
@@ -285,14 +284,27 @@ class SparkPool:
         me = threading.get_ident()
         self._waiting_since[me] = time.monotonic()
         try:
-            while not self._room.acquire(timeout=self.look_seconds):
+            while not self._has_taken_place(me):
                 check()
         finally:
             del self._waiting_since[me]
         try:
             yield
         finally:
-            self._room.release()
+            with self._room:
+                del self._placed[me]
+                self._room.notify()
+
+    def _has_taken_place(self, me: int) -> bool:
+        """Return whether there is a slot within `look_seconds`; a job that was given up while it hung holds none."""
+        with self._room:
+            if not self._room.wait_for(self._has_room, self.look_seconds):
+                return False
+            self._placed[me] = current_work()
+            return True
+
+    def _has_room(self) -> bool:
+        return sum(work is None or not work.abandoned for work in self._placed.values()) < self.max_concurrent
 
     def load(self) -> Mapping[str, float] | None:
         """Return the application's load: cores, active and pending tasks, the longest wait of a job, and idle GB-hours.
