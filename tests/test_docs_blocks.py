@@ -46,6 +46,7 @@ ELSEWHERE: Mapping[str, str] = {
     "icewright alerts --test": "tests/cli/test_alerts.py",
     "icewright acknowledge": "tests/cli/test_alerts.py",
     "icewright advise lake.web.visits --recorded": "tests/cli/test_filters.py",
+    "icewright advise lake.web.visits --filters filters.yaml --measure": "tests/integration/test_layouts.py",
     "icewright doctor": "tests/integration/test_metastores.py",
     "icewright init": "tests/cli/test_init.py",
     "icewright serve": "tests/web/test_server.py",

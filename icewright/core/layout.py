@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import combinations, permutations
 from typing import Any
 
+from icewright.core.numbers import positive_number
 from icewright.core.predicates import quoted
 from icewright.core.table import TableRef
 
 _SORT_COLUMNS, _TOGETHER = 4, 3  # that filters use most: alone, and two at a time
+_MEASURED = 3  # layouts on Spark: each is a rewrite of the sample
+MEASURED_ON = "icewright_layouts"  # the branch of a sample on which Spark tries layouts
+_TARGET, _DEFAULT_TARGET = "write.target-file-size-bytes", 512 << 20
 _WORTH_IT = 0.9  # of the bytes that are read today: a smaller saving is within the error of a sample
 
 
@@ -32,6 +36,19 @@ class RowLayout:
         """Return the value of `compact.strategy`."""
         return "zorder" if self.zorder else "sort"
 
+    @property
+    def order(self) -> str:
+        """Return the value of `compact.sort_order`."""
+        return ", ".join(name if name.isidentifier() else quoted(name) for name in self.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What Spark read and how long it took for one run of all filters over a sample of the table's files."""
+
+    bytes_read: int  # of the whole table, by the share of the sample's rows that came out of the scans
+    seconds: float  # on the sample
+
 
 @dataclass(frozen=True, slots=True)
 class LayoutTrial:
@@ -39,6 +56,7 @@ class LayoutTrial:
 
     layout: RowLayout | None
     bytes_read: int
+    measured: Measurement | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +68,20 @@ class LayoutReport:
     table_bytes: int
     sampled_rows: int
     trials: tuple[LayoutTrial, ...]  # the files as they are first
+    measuring: str = ""  # what was measured, at what cost; blank for nothing
+
+    @property
+    def measured(self) -> LayoutReport | None:
+        """Return the trials that were measured, with the bytes that Spark read; None where none was."""
+        trials = tuple(replace(t, bytes_read=t.measured.bytes_read) for t in self.trials if t.measured is not None)
+        return replace(self, trials=trials) if trials else None
+
+    @property
+    def promising(self) -> tuple[RowLayout, ...]:
+        """Return the layouts worth measuring: those by which the filters should read clearly less, the best first."""
+        clear = (trial for trial in self.trials[1:] if trial.bytes_read < _WORTH_IT * self.current.bytes_read)
+        best = sorted(clear, key=lambda trial: trial.bytes_read)[:_MEASURED]
+        return tuple(trial.layout for trial in best if trial.layout is not None)
 
     @property
     def current(self) -> LayoutTrial:
@@ -78,14 +110,35 @@ class LayoutReport:
         layout = self.best.layout
         if layout is None:
             return {}
-        columns = (name if name.isidentifier() else quoted(name) for name in layout.columns)
-        return {"compact.strategy": layout.strategy, "compact.sort_order": ", ".join(columns)}
+        return {"compact.strategy": layout.strategy, "compact.sort_order": layout.order}
 
     @property
     def runs_to_pay(self) -> int | None:
         """Return after how many runs of all filters the rewrite has saved the bytes that it reads and writes."""
         saved = self.current.bytes_read - self.best.bytes_read
         return math.ceil(2 * self.table_bytes / saved) if saved > 0 else None
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """Return the report as JSON; settings and runs are by what was measured, where something was."""
+        best = self.measured or self
+        return {
+            "table": str(self.ref),
+            "filters": self.filters,
+            "table_bytes": self.table_bytes,
+            "sampled_rows": self.sampled_rows,
+            "trials": [
+                {
+                    "layout": str(trial.layout) if trial.layout else None,
+                    "bytes_read": trial.bytes_read,
+                    "measured": asdict(trial.measured) if trial.measured else None,
+                }
+                for trial in self.trials
+            ],
+            "measuring": self.measuring,
+            "settings": best.settings,
+            "runs_to_pay": best.runs_to_pay,
+        }
 
 
 class LayoutVerdict(StrEnum):
@@ -94,6 +147,7 @@ class LayoutVerdict(StrEnum):
     APPLY = "apply"
     KEEP = "keep"  # the files as they are, or the layout that was applied
     TAKE_BACK = "take_back"
+    MEASURE = "measure"  # of a dry run: Spark tries the layout first, and what it reads decides
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +184,12 @@ class LayoutRule:
         chosen: str,
         now: datetime,
     ) -> LayoutDecision:
-        """Apply what pays in time, and take back what the filters do not use.
+        """Apply what pays in time, by what was measured where something was, and take back what filters do not use.
 
         `tried`: all settings that were ever applied, none of which is applied again; `chosen`: what a person says of
         the order of rows, blank for nothing.
         """
+        found = report.measured or report
         verdict, reason = LayoutVerdict.KEEP, f"the filters read {report.share:.0%} of all bytes"
         if applied is not None:
             reason += f", {applied.read_before:.0%} before {applied.at:%Y-%m-%d}"
@@ -147,16 +202,17 @@ class LayoutRule:
             reason += f"; judged from {applied.at + self.watch:%Y-%m-%d} on"
         elif applied is not None and report.share > _WORTH_IT * applied.read_before:
             verdict, reason = LayoutVerdict.TAKE_BACK, f"the layout does not help: {reason}"
-        elif report.runs_to_pay is None or report.settings == (applied and applied.settings):
-            reason += "; no other layout is clearly better"
-        elif report.settings in tried:
-            reason += f"; {report.best.layout} was applied before and is not again: a person may set it"
+        elif found.runs_to_pay is None or found.settings == (applied and applied.settings):
+            reason += "; no other layout is clearly better" + (", as Spark measured" if found is not report else "")
+        elif found.settings in tried:
+            reason += f"; {found.best.layout} was applied before and is not again: a person may set it"
         elif not self.runs_per_day:
             reason += "; nobody knows how often they run: push scan events, or give --runs-per-day"
         else:
-            days = report.runs_to_pay / self.runs_per_day
+            days = found.runs_to_pay / self.runs_per_day
             verdict = LayoutVerdict.APPLY if days <= self.pay_within_days else verdict
-            then = f"{report.best.bytes_read / report.most_bytes:.0%} by {report.best.layout}"
+            reason += "" if found is report else f"; Spark read {found.share:.0%} of a sample"
+            then = f"{found.best.bytes_read / found.most_bytes:.0%} by {found.best.layout}"
             reason += f", {then}, which pays in {days:.1f} days; allowed are {self.pay_within_days:g}"
         return LayoutDecision(verdict, reason)
 
@@ -170,3 +226,8 @@ def layout_candidates(columns: Sequence[str]) -> tuple[RowLayout, ...]:
         *(RowLayout(pair, zorder=True) for pair in combinations(together, 2)),
         *([RowLayout(tuple(together), zorder=True)] if len(together) == _TOGETHER else []),
     )
+
+
+def target_file_size(properties: Mapping[str, str]) -> float:
+    """Return the bytes at which writers of the table aim, as Iceberg reads its properties."""
+    return positive_number(properties.get(_TARGET, "")) or _DEFAULT_TARGET

@@ -95,6 +95,16 @@ LAYOUT_WATCH = _number_knob(
     unit="days",
     maximum=3650,
 )
+LAYOUT_MEASURE = _flag(
+    "layout.measure",
+    "whether a layout is applied only once Spark has read less by it, on a branch of a sample of the table's files",
+)
+LAYOUT_SAMPLE = _integer(
+    "layout.sample_mb", 256, "bytes of the files on that branch; each layout writes them once", unit="MB", maximum=10**6
+)
+LAYOUT_GB_HOURS = _number_knob(
+    "layout.measure_gb_hours", 0.5, "GB-hours of Spark after which no further layout is measured", maximum=10**6
+)
 LAYOUT_READ: Knob[float | None] = _knob(
     "layout.read_before",
     ValueKind.NUMBER,

@@ -7,23 +7,47 @@ One version of the rule has them all, so that no crash parts a layout from its r
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from itertools import takewhile
 from typing import Any
 
+from icewright.core.ancestry import ancestors
 from icewright.core.effective import Knobs
-from icewright.core.errors import CommitConflict, Refused, UsageError
+from icewright.core.errors import CommitConflict, CommitStateUnknown, Refused, UsageError
 from icewright.core.filters import filter_columns
 from icewright.core.layering import parse_settings
-from icewright.core.layout import AppliedLayout, LayoutDecision, LayoutReport, LayoutRule, LayoutVerdict
-from icewright.core.policy import Operation
-from icewright.core.rewriting import LAYOUT_APPLY, LAYOUT_PAYS, LAYOUT_READ, LAYOUT_WATCH, SORT_ORDER, STRATEGY
+from icewright.core.layout import (
+    MEASURED_ON,
+    AppliedLayout,
+    LayoutDecision,
+    LayoutReport,
+    LayoutRule,
+    LayoutVerdict,
+)
+from icewright.core.policy import MEGABYTE, Operation
+from icewright.core.rewriting import (
+    LAYOUT_APPLY,
+    LAYOUT_GB_HOURS,
+    LAYOUT_MEASURE,
+    LAYOUT_PAYS,
+    LAYOUT_READ,
+    LAYOUT_SAMPLE,
+    LAYOUT_WATCH,
+    SORT_ORDER,
+    STRATEGY,
+)
+from icewright.core.runs import JOB_ID
 from icewright.core.table import TableMetadata, TableRef
 from icewright.flow.runtime import Runtime
+from icewright.flow.table_job import table_job
+from icewright.ports import MeasureRequest, SetRefs
 from icewright.ports.views import RuleVersion
 
+MEASURE = "layouts"  # option of a job that measures: the branch
 LAYOUT_CHANGED = "layout_changed"  # kind of the event that tells people of a change
 _KNOBS = (STRATEGY, SORT_ORDER)
+_COMMIT_ATTEMPTS = 8
 _BY = ", by icewright advise"  # end of the author of versions that are ours
 
 
@@ -51,10 +75,17 @@ def apply_layout(
     rule = LayoutRule(runs_per_day, knobs[LAYOUT_PAYS], timedelta(days=knobs[LAYOUT_WATCH]))
     now = runtime.clock.now()
     decision = rule.decide(report, applied, tried, chosen, now)
+    if decision.verdict is LayoutVerdict.APPLY and knobs[LAYOUT_MEASURE]:
+        parse_settings(str(ref), report.settings, policy.guardrails)  # before anything is measured in vain
+        if dry_run:
+            reason = f"{decision.reason}; Spark would try it first, on a branch of a sample"
+            return report, LayoutDecision(LayoutVerdict.MEASURE, reason)
+        report = measure_layouts(runtime, report, filters)
+        decision = rule.decide(report, applied, tried, chosen, now)
     newest, version = (versions[0].settings, versions[0].version) if versions else ({}, 0)
     settings = {name: value for name, value in newest.items() if name not in (*_order(newest), LAYOUT_READ.name)}
     if decision.verdict is LayoutVerdict.APPLY:
-        layout = {**report.settings, LAYOUT_READ.name: round(report.share, 4)}
+        layout = {**(report.measured or report).settings, LAYOUT_READ.name: round(report.share, 4)}
         settings |= parse_settings(str(ref), layout, policy.guardrails)
     if dry_run or decision.verdict is LayoutVerdict.KEEP:
         return report, decision
@@ -64,6 +95,49 @@ def apply_layout(
         )
     runtime.record_event(LAYOUT_CHANGED, ref, {"summary": decision.reason, **_order(settings)})
     return report, decision
+
+
+def measure_layouts(runtime: Runtime, report: LayoutReport, filters: Sequence[str]) -> LayoutReport:
+    """Let Spark write the promising layouts on a branch of a sample, and run the filters over each.
+
+    The branch goes at the end; one that a crash left goes before, with the next expiry after a day at the latest.
+    Raises what `Engine.measure_layouts` does, and `Refused` where another job works on the table or the branch is not
+    Icewright's.
+    """
+    ref = report.ref
+    if not report.promising:
+        return replace(report, measuring="nothing, as no layout promises to be clearly better")
+    metadata = runtime.catalog(ref).load(ref)
+    knobs = runtime.policy().knobs_for(ref, metadata)
+    with table_job(runtime, ref, metadata.table_uuid, {MEASURE: MEASURED_ON}, "measuring of layouts") as job:
+        size, most, check = knobs[LAYOUT_SAMPLE] * MEGABYTE, knobs[LAYOUT_GB_HOURS], job.lease.check
+        request = MeasureRequest(report, filters, job.job_id, size, most, check)
+
+        def attempt() -> LayoutReport:
+            _drop_branch(runtime, ref)
+            return runtime.engine.measure_layouts(request)
+
+        try:
+            measured = runtime.retry(attempt, CommitConflict, attempts=_COMMIT_ATTEMPTS)
+        finally:
+            job.lease.require_held()  # who has the table now settles what is left
+            runtime.retry(
+                lambda: _drop_branch(runtime, ref), (CommitConflict, CommitStateUnknown), attempts=_COMMIT_ATTEMPTS
+            )
+        job.summary, job.result = f"measured {measured.measuring}", measured.document
+        return measured
+
+
+def _drop_branch(runtime: Runtime, ref: TableRef) -> None:
+    """Drop the branch on which layouts are measured, if there is one. Raises `Refused` for another one of its name."""
+    base = runtime.catalog(ref).load(ref)
+    branch = next((one for one in base.refs if one.name == MEASURED_ON), None)
+    if branch is None:
+        return
+    head, main = base.by_id[branch.snapshot_id], ancestors(base, base.current_snapshot_id or 0)
+    if JOB_ID not in head.summary and head not in main:
+        raise Refused(f"{ref}: layouts are measured on the branch {MEASURED_ON}, and this one is not Icewright's")
+    runtime.catalog(ref).commit(base, SetRefs((), frozenset({MEASURED_ON})))
 
 
 def recorded_filters(runtime: Runtime, ref: TableRef) -> tuple[Sequence[str], float]:

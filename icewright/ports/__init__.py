@@ -4,7 +4,17 @@ from icewright.ports.access import AccessStore, AuditLog, IdempotencyKeys
 from icewright.ports.alerts import AlertStore, Notifier, PendingDelivery, QueueBacklog
 from icewright.ports.archive import Archive, Batch, OldHistory
 from icewright.ports.coordination import Breakers, CatalogSchedule, FleetPauses, Leases, ProcessRegistry
-from icewright.ports.engine import Adoptable, CopyRequest, Engine, Intent, Probe, RepairRequest, StepRequest, Unfinished
+from icewright.ports.engine import (
+    Adoptable,
+    CopyRequest,
+    Engine,
+    Intent,
+    MeasureRequest,
+    Probe,
+    RepairRequest,
+    StepRequest,
+    Unfinished,
+)
 from icewright.ports.events import ActivityLog, CommitReports, EventInbox, NewReports, Receipt
 from icewright.ports.jobs import JOB_LEASE, JobQueue, PlanningState, RunHistory
 from icewright.ports.lake import (

@@ -121,6 +121,18 @@ class CopyRequest:
     check: Callable[[], None] = field(default=lambda: None)  # raises `LeaseLost` or `Cancelled`; called before writes
 
 
+@dataclass(frozen=True, slots=True)
+class MeasureRequest:
+    """A request to write layouts on a branch of a sample of a table's files, and to run filters over each."""
+
+    report: LayoutReport  # with what is predicted
+    filters: Sequence[str]
+    job_id: str
+    sample_bytes: int
+    max_gb_hours: float
+    check: Callable[[], None] = field(default=lambda: None)  # raises `LeaseLost` or `Cancelled`; called often
+
+
 class Engine(Protocol):
     """Runs the steps of operations on tables.
 
@@ -191,6 +203,14 @@ class Engine(Protocol):
         """Return what filters would read if a table's rows were laid out in other ways, by a sample; change nothing.
 
         Raises `UsageError` for a text that is no filter over the table's columns, and the errors of loading the table.
+        """
+
+    def measure_layouts(self, request: MeasureRequest) -> LayoutReport:
+        """Return the report with what Spark read, and how long it took, in the promising layouts and as the files are.
+
+        The layouts are written on the branch `core.layout.MEASURED_ON`, which the caller removes, before and after.
+        Raises `Refused` where nothing can be measured or the GB-hours are used up before, `CommitConflict` when the
+        table changes before there is a branch, `EngineUnavailable`, and the errors of statements.
         """
 
     def probe(self, probe: Probe) -> Sequence[float]:

@@ -36,7 +36,8 @@ class TableRow:
 
 
 ABANDONED_AFTER = timedelta(days=1)  # a catalog whose listing is overdue for longer is configured in no process
-WITHOUT_OPERATIONS = ("undo", "restore", "repair", "erase", "copy")  # options of jobs that name what no operation does
+# options of jobs that name what no operation does
+WITHOUT_OPERATIONS = ("undo", "restore", "repair", "erase", "copy", "layouts")
 MANUAL = "manual"  # the kind of trigger of jobs that a person or another system asked for
 
 

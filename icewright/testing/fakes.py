@@ -19,7 +19,7 @@ from icewright.core.recovery import PointCosts
 from icewright.core.repair import RepairPlan, Unrepaired
 from icewright.core.runs import Outcome, committed
 from icewright.core.verify import snapshot_of
-from icewright.ports.engine import Adoptable, CopyRequest, Probe, RepairRequest, StepRequest, Unfinished
+from icewright.ports.engine import Adoptable, CopyRequest, MeasureRequest, Probe, RepairRequest, StepRequest, Unfinished
 from icewright.ports.lake import (
     AddSnapshot,
     Change,
@@ -260,6 +260,10 @@ class FunctionEngine:
     def try_layouts(self, ref: table.TableRef, filters: Sequence[str]) -> LayoutReport:
         """Find that the files are best as they are."""
         return LayoutReport(ref, len(filters), 0, 0, (LayoutTrial(None, 0),))
+
+    def measure_layouts(self, request: MeasureRequest) -> LayoutReport:
+        """Measure nothing, and leave the predictions."""
+        return request.report
 
     def probe(self, probe: Probe) -> Sequence[float]:
         """Claim that each snapshot is read in half of the time of the one before."""

@@ -33,6 +33,7 @@ __all__ = ["ground", "workspace"]
 
 ROWS, FILES = 4_000, 8
 TARGET = "write.target-file-size-bytes"
+UNMEASURED = {"layout.apply": True, "layout.measure": False}
 FILTERS = ("customer = 'c017'", "customer in ('c003', 'c090') and id < 900", "day >= '2026-03-01' and id > 3000")
 
 
@@ -170,8 +171,8 @@ def test_candidates_grow_with_the_columns_that_filters_use(columns: str, layouts
 
 def applied(workspace: Workspace, *, dry_run: bool = False, often: float = 100, **knobs: object) -> LayoutDecision:
     """What is decided where the policy allows it, for queries that run often."""
-    said = {"layout.apply": True, **{name.replace("__", "."): value for name, value in knobs.items()}}
-    runtime = workspace.runtime(said)
+    said = {name.replace("__", "."): value for name, value in knobs.items()}
+    runtime = workspace.runtime({**UNMEASURED, **said})
     return apply_layout(runtime, ref(NAME), FILTERS[:1], often, dry_run=dry_run)[1]
 
 
@@ -248,11 +249,11 @@ def test_an_order_that_a_person_chose_is_left(where: str, workspace: Workspace) 
     assert "that stays as it is" in found.reason
 
 
-@pytest.mark.parametrize("dry_run", [True, False])
-def test_no_layout_passes_a_guardrail(workspace: Workspace, *, dry_run: bool) -> None:
+@pytest.mark.parametrize(("dry_run", "measure"), [(True, True), (True, False), (False, False)])
+def test_no_layout_passes_a_guardrail(workspace: Workspace, *, dry_run: bool, measure: bool) -> None:
     """What the guardrails of the configuration do not allow is refused, by the dry run too."""
     spread(workspace)
-    runtime = workspace.runtime({"layout.apply": True})
+    runtime = workspace.runtime({**UNMEASURED, "layout.measure": measure})
     policy = replace(runtime.policy(), guardrails=(parse_guardrail("", "compact.strategy in binpack"),))
     with pytest.raises(ConfigError, match="passes the guardrail"):
         apply_layout(replace(runtime, policy=lambda: policy), ref(NAME), FILTERS[:1], 100, dry_run=dry_run)
@@ -284,7 +285,7 @@ def test_a_crash_leaves_a_layout_with_its_record_or_none(workspace: Workspace) -
     def kill(*_: object) -> None:
         raise Killed
 
-    dying = replace(workspace.runtime({"layout.apply": True}), emit=kill)
+    dying = replace(workspace.runtime(UNMEASURED), emit=kill)
     with pytest.raises(Killed):
         apply_layout(dying, ref(NAME), FILTERS[:1], 100)
     assert rule(workspace)["layout.read_before"] == 1.0

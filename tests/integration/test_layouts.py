@@ -8,10 +8,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from icewright.core.errors import Refused
+from icewright.core.integrity import CheckLevel
 from icewright.core.layout import LayoutDecision, LayoutVerdict
 from icewright.core.policy import Operation
 from icewright.core.runs import OperationState
 from icewright.core.steps import Due, NotDue
+from icewright.flow.detect import detect
 from icewright.flow.layout import apply_layout
 from icewright.testing import FixedClock
 from tests.integration.bench import Bench
@@ -136,18 +139,36 @@ def test_sorted_small_files_are_merged_in_order(bench: Bench, new_name: Callable
 
 
 def test_an_applied_layout_is_written_watched_and_taken_back(bench: Bench, new_name: Callable[[str], str]) -> None:
-    """Compaction writes what the filters asked for, they read a tenth of it, and other queries end it."""
+    """Spark reads a quarter on a branch, compaction writes what it had there, and other queries end it."""
     name = new_name("advised")
-    fill(bench, made(bench, name, {"write.target-file-size-bytes": "60000"}), 6000, files=8)
+    quoted = made(bench, name, {"write.target-file-size-bytes": "60000", "format-version": "3"})
+    fill(bench, quoted, 6000, files=8)
     backdate_all(bench, name, 50, 40)
 
-    def decided(filters: str, days: float = 0) -> LayoutDecision:
-        """What is done about the layout after so many days."""
-        runtime = bench.with_knobs({"layout.apply": True})
+    def decided(filters: str, days: float = 0, hours: float = 0.5) -> LayoutDecision:
+        """What is done about the layout after so many days, with so many GB-hours."""
+        runtime = bench.with_knobs({"layout.apply": True, "layout.measure_gb_hours": hours})
         later = replace(runtime, clock=FixedClock(datetime.now(UTC) + timedelta(days=days)))
         return apply_layout(later, bench.ref(name), [filters], 50)[1]
 
-    assert decided("x = 17").verdict is LayoutVerdict.APPLY
+    detect(bench.runtime, ["lake"])
+    sums = "count(*), sum(hash(id, x)), sum(hash(id, _row_id))"
+    rows = bench.sql(f"SELECT {sums} FROM {quoted}")  # noqa: S608 - quoted
+    with pytest.raises(Refused, match=r"no layout was measured, .*layout.measure_gb_hours is 0$"):
+        decided("x = 17", hours=0)
+    before, first = bench.metadata(name), decided("x = 17")
+    assert first.verdict is LayoutVerdict.APPLY
+    assert "Spark read 100% of a sample, 25% by sort by x" in first.reason
+    (job, *_) = bench.runtime.store.jobs.list(bench.ref(name))
+    as_it_is, by_x = (trial["measured"] for trial in (bench.runtime.store.jobs.result(job.job_id) or {})["trials"])
+    assert as_it_is["bytes_read"] > 3 * by_x["bytes_read"] > 0 < by_x["seconds"]
+    after = bench.metadata(name)
+    assert (after.refs, after.current_snapshot_id) == (before.refs, before.current_snapshot_id)
+    assert bench.runtime.engine.check(bench.ref(name), CheckLevel.ENTRIES).faults == ()
+    written = [s for s in after.snapshots if s.snapshot_id not in before.by_id]
+    assert [(s.operation, s.summary["total-records"]) for s in written] == [("delete", "6000"), ("replace", "6000")]
+    versions = (f"SELECT {sums} FROM {quoted} VERSION AS OF {s.snapshot_id}" for s in written)  # noqa: S608 - quoted
+    assert list(map(bench.sql, versions)) == [rows, rows]
     assert "no compaction" in decided("x = 17", 8).reason
     compacted(bench, name, SMALL)
     watched = decided("x = 17", 6)

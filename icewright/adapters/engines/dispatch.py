@@ -17,6 +17,7 @@ from icewright.adapters.engines.service.deletion import DeletionResult
 from icewright.adapters.engines.service.doubts import require_clocks_agree
 from icewright.adapters.engines.service.drawn_filters import drawn_filters
 from icewright.adapters.engines.service.expire_snapshots import ExpireInService
+from icewright.adapters.engines.service.layout_sample import LayoutSample
 from icewright.adapters.engines.service.layout_trials import LayoutTrials
 from icewright.adapters.engines.service.proof import TableProof
 from icewright.adapters.engines.service.reachable import of_snapshots
@@ -27,6 +28,7 @@ from icewright.adapters.engines.service.rewrite_manifests import RewriteManifest
 from icewright.adapters.engines.service.row_search import RowSearch, Waiting
 from icewright.adapters.engines.service.vacuum import BranchVacuum
 from icewright.adapters.engines.spark.engine import SparkEngine
+from icewright.adapters.engines.spark.layout_measuring import LayoutMeasuring, require_measurable
 from icewright.core import cost
 from icewright.core.allowlist import Allowlist, require_inside
 from icewright.core.copying import CopyResult
@@ -57,6 +59,7 @@ from icewright.ports import (
     Adoptable,
     Catalog,
     CopyRequest,
+    MeasureRequest,
     Probe,
     RemoveSnapshots,
     RepairRequest,
@@ -243,6 +246,20 @@ class Engines:
         """Return what filters would read in other layouts of a table's rows."""
         with naming(ref.catalog):
             return LayoutTrials(self.orphans.deletion.files, self._current(ref), filters).run()
+
+    def measure_layouts(self, request: MeasureRequest) -> LayoutReport:
+        """Return the report with what Spark read in the promising layouts, on a branch of a sample."""
+        ref, deletion = request.report.ref, self.orphans.deletion
+        if ref.catalog in self.vacuums:
+            raise Refused(f"{ref}: no layout is measured: tables have no branches of their own where the catalog has")
+        catalog, pool = self.catalogs[ref.catalog], self.spark.pools[ref.catalog]
+        base = catalog.load(ref)
+        self._require_allowed(base)
+        self.expire.guard.require_iceberg_alone(base)
+        require_measurable(pool, base)
+        sample = LayoutSample(deletion.files, deletion.clock, catalog, base, request.job_id)
+        made = sample.commit(request.sample_bytes)
+        return LayoutMeasuring(pool, deletion.clock, catalog, request, made).run()
 
     def draw_filters(self, ref: TableRef, templates: Mapping[str, float], now: datetime) -> Sequence[str]:
         """Return filters over a table's rows by templates, as often as queries have each."""

@@ -16,7 +16,7 @@ from icewright.core.errors import UsageError
 from icewright.core.words import count
 
 if TYPE_CHECKING:
-    from icewright.core.layout import LayoutDecision, LayoutReport
+    from icewright.core.layout import LayoutDecision, LayoutReport, LayoutTrial
 
 
 @app.command()
@@ -32,6 +32,9 @@ def advise(
     ] = None,
     recorded: Annotated[
         bool, typer.Option("--recorded", help="Try layouts for the filters in scan reports of the last 30 days.")
+    ] = False,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Let Spark try the best of them, on a branch of a sample of the files.")
     ] = False,
     apply: Annotated[
         bool,
@@ -50,19 +53,19 @@ def advise(
     """Say what no maintenance fixes: writers and partitions to change.
 
     Each line has what was seen, the remedy, and what comes of it. With `--filters`, say in which order of rows the
-    queries of a table would read the fewest bytes, by a sample. Nothing is changed but by `--apply`.
+    queries of a table would read the fewest bytes, by a sample. No setting is changed but by `--apply`.
     """
-    if (dry_run or runs_per_day is not None) and not apply:
-        raise UsageError("--dry-run and --runs-per-day go with --apply")
+    if ((dry_run or runs_per_day is not None) and not apply) or (measure and apply):
+        raise UsageError("--dry-run and --runs-per-day go with --apply, which measures by itself, without --measure")
     layouts = recorded or filters is not None
-    if (apply and not layouts) or (layouts and table is None) or (recorded and filters is not None):
+    if ((apply or measure) and not layouts) or (layouts and table is None) or (recorded and filters is not None):
         raise UsageError("layouts: name a table, and either --filters FILE of its queries or --recorded")
     if table is None or not layouts:
         output.show(backend().advise(table), as_json, _show_advice)
         return
     if remote_backend() is not None:  # whose tables and permissions are not those of the configuration here
         raise UsageError("--server: layouts are tried and applied where Icewright is configured: leave out --server")
-    from icewright.flow.layout import apply_layout, recorded_filters
+    from icewright.flow.layout import apply_layout, measure_layouts, recorded_filters
 
     texts, decision = () if filters is None else _read_filters(filters), None
     with open_application() as opened:
@@ -74,6 +77,7 @@ def advise(
             report, decision = apply_layout(runtime, ref, texts, runs_per_day, dry_run=dry_run)
         else:
             report = runtime.engine.try_layouts(ref, texts)
+            report = measure_layouts(runtime, report, texts) if measure else report
     _show_tried(report, decision, dry_run=dry_run, as_json=as_json)
 
 
@@ -105,7 +109,7 @@ def _show_tried(report: LayoutReport, decision: LayoutDecision | None, *, dry_ru
     """Print what was tried, and what was decided where that was asked for."""
     if as_json:
         decided = {} if decision is None else {"verdict": str(decision.verdict), "reason": decision.reason}
-        output.print_json(_document(report) | decided)
+        output.print_json(report.document | decided)
     else:
         _show_layouts(report)
         if decision is not None:
@@ -113,33 +117,33 @@ def _show_tried(report: LayoutReport, decision: LayoutDecision | None, *, dry_ru
             echo(f"[bold]{'would ' if dry_run else ''}{verb}[/]: {escape(decision.reason)}")
 
 
-def _document(report: LayoutReport) -> dict[str, Any]:
-    trials = [
-        {"layout": str(trial.layout) if trial.layout else None, "bytes_read": trial.bytes_read}
-        for trial in report.trials
-    ]
-    return {
-        "table": str(report.ref),
-        "filters": report.filters,
-        "table_bytes": report.table_bytes,
-        "sampled_rows": report.sampled_rows,
-        "trials": trials,
-        "settings": report.settings,
-        "runs_to_pay": report.runs_to_pay,
-    }
-
-
 def _show_layouts(report: LayoutReport) -> None:
     """Print what the filters would read in each layout, the best first, and the settings of the best."""
     sample = f"{count(report.filters, 'filter')} on {size(report.table_bytes)}, {report.sampled_rows:,} rows sampled"
     echo(f"[bold]{escape(str(report.ref))}[/]: {sample}")
     lines = [
-        (str(trial.layout or "as it is"), size(trial.bytes_read), f"{trial.bytes_read / report.most_bytes:.0%}")
+        (
+            str(trial.layout or "as it is"),
+            size(trial.bytes_read),
+            f"{trial.bytes_read / report.most_bytes:.0%}",
+            *(_measured(trial) if report.measuring else ()),
+        )
         for trial in sorted(report.trials, key=lambda trial: trial.bytes_read)
     ]
-    output.rows("Layouts", (output.Column("rows"), output.Column("read by all filters"), "of reading all"), lines)
+    columns = (output.Column("rows"), output.Column("read by all filters"), "of reading all")
+    measured = (output.Column("Spark read"), "took") if report.measuring else ()
+    output.rows("Layouts", (*columns, *measured), lines)
+    if report.measuring:
+        echo(f"measured: {report.measuring}")
+    report = report.measured or report
     if not report.settings:
         echo("no layout is clearly better than the files as they are")
         return
     echo(f"set {escape(', '.join(f'{name}={value}' for name, value in report.settings.items()))}")
     echo(f"the rewrite pays after {count(report.runs_to_pay or 0, 'run')} of all filters")
+
+
+def _measured(trial: LayoutTrial) -> tuple[str, str]:
+    if trial.measured is None:
+        return "", ""
+    return size(trial.measured.bytes_read), f"{trial.measured.seconds:.1f} s"

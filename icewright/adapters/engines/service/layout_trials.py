@@ -40,14 +40,12 @@ from icewright.adapters.engines.service.entry_faults import EntryFaults
 from icewright.adapters.engines.service.manifest_files import DATA
 from icewright.adapters.engines.service.row_predicate import RowPredicate
 from icewright.adapters.engines.service.row_search import constants_of, reading_layout, slice_of
-from icewright.core.layout import LayoutReport, LayoutTrial, RowLayout, layout_candidates
-from icewright.core.numbers import positive_number
+from icewright.core.layout import LayoutReport, LayoutTrial, RowLayout, layout_candidates, target_file_size
 from icewright.core.table import TableMetadata
 from icewright.ports import TableFiles
 
 _SAMPLE_ROWS = 200_000
 _ROWS_OF_A_FILE = 20  # of the sample, at the least: fewer say nothing about bounds
-_TARGET, _DEFAULT_TARGET = "write.target-file-size-bytes", 512 << 20
 _BYTES, _LOWER, _UPPER = 104, 125, 128
 
 
@@ -133,7 +131,7 @@ class LayoutTrials:
 
     def _cut(self, rows: pl.DataFrame, layout: RowLayout) -> pl.DataFrame:
         """Return the bounds of the files into which a rewrite in this layout would cut the rows."""
-        target = positive_number(self.metadata.properties.get(_TARGET, "")) or _DEFAULT_TARGET
+        target = target_file_size(self.metadata.properties)
         parts = []
         for part in rows.partition_by("partition of"):
             size = self._total * part.height / rows.height

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import uuid4
 
@@ -22,7 +22,7 @@ _CONTENT, _FIRST_ROW_ID = 517, 520  # of a manifest list's row
 
 @dataclass
 class Replacing:
-    """The next snapshot of main, on top of exactly `base`, whose `current` snapshot lists the manifests `listed`."""
+    """The next snapshot of a branch, on top of exactly `base`; its `current` snapshot lists the manifests `listed`."""
 
     files: TableFiles
     clock: Clock
@@ -30,6 +30,7 @@ class Replacing:
     base: TableMetadata
     current: Snapshot
     listed: Sequence[ManifestFile]
+    branch: str = MAIN
     written: list[WrittenManifest] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
@@ -52,15 +53,32 @@ class Replacing:
             self.files.delete([self._list, *(manifest.path for manifest in self.written)], 1)
             raise
 
-    def write(self, writer: ManifestWriter, entries: Sequence[Entry], target_bytes: int, each: float) -> None:
-        """Write manifests of about `target_bytes` for entries of about `each` bytes."""
+    def write(
+        self,
+        writer: ManifestWriter,
+        entries: Sequence[Entry],
+        target_bytes: int,
+        each: float,
+        first_row_id: int | None = None,
+    ) -> None:
+        """Write manifests of about `target_bytes` for entries of about `each` bytes.
+
+        `first_row_id`: any that the table has given out, without which readers pass over the row ids of entries.
+        """
         per_file = max(1, int(target_bytes / max(1.0, each)))
-        self.written += writer.write(self.files, self._folder, entries, -(-len(entries) // per_file))
+        for one in writer.write(self.files, self._folder, entries, -(-len(entries) // per_file)):
+            self.written.append(replace(one, row={**one.row, _FIRST_ROW_ID: first_row_id}))
 
     def lacks_row_ids(self) -> bool:
         """Return whether the table's manifests of data have no row ids yet, which the next commit in v3 has to give."""
-        rows = (row for row in self._rows.records if self._rows.value(row, _CONTENT) == ManifestContent.DATA)
-        return any(self._rows.value(row, _FIRST_ROW_ID) is None for row in rows)
+        ids, rows = self.first_row_ids(), self._rows
+        data = (row for row in rows.records if rows.value(row, _CONTENT) == ManifestContent.DATA)
+        return any(ids[rows.value(row, lists.PATH)] is None for row in data)
+
+    def first_row_ids(self) -> Mapping[str, int | None]:
+        """Return by manifest the id of the first row whose entry does not state it; None where there are no ids."""
+        rows = self._rows
+        return {rows.value(row, lists.PATH): rows.value(row, _FIRST_ROW_ID) for row in rows.records}
 
     def commit(self, dropped: Collection[str], summary: Mapping[str, str], operation: str = "replace") -> TableMetadata:
         """Commit a snapshot in which the new manifests replace the dropped ones.
@@ -88,12 +106,12 @@ class Replacing:
             snapshot["sequence-number"] = sequence
         self.files.write(self._list, content)
         try:
-            after = self.catalog.commit(base, AddSnapshot(snapshot, MAIN))
+            after = self.catalog.commit(base, AddSnapshot(snapshot, self.branch))
         except IcewrightError:
             raise
         except Exception as error:  # of ours or of a library, perhaps after the commit: the files may be in use
             raise CommitStateUnknown(f"{base.ref}: unexpected {type(error).__name__} at the commit: {error}") from error
-        violations = identity_violations(base, after) + ref_violations(base, after, [MAIN])
+        violations = identity_violations(base, after) + ref_violations(base, after, [self.branch])
         if violations:
             raise InvariantViolated(f"{base.ref}: replacing manifests broke the table: {'; '.join(violations)}")
         return after

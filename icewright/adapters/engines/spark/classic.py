@@ -215,6 +215,11 @@ class ClassicApplication:
         milliseconds = sum(stage.executorRunTime() for stage in self._stages(tag))
         return cost.gb_hours(milliseconds / 1000, self._memory_of_a_core())
 
+    def rows_read(self, tag: str) -> int:
+        """Return the rows that came out of scans, without those of files and row groups that Iceberg skipped."""
+        self._scala.listenerBus().waitUntilEmpty()  # the figures of the last tasks are on their way
+        return sum(stage.inputRecords() for stage in self._stages(tag))
+
     def memory_gb(self) -> float | None:
         """Return the memory that the driver and the executors of now reserve, with what is beside their heap."""
         from py4j.protocol import Py4JError  # noqa: PLC0415

@@ -90,6 +90,9 @@ class ConnectApplication:
     def gb_hours(self, tag: str) -> None:
         """Return None: a Connect server does not report the run time of tasks."""
 
+    def rows_read(self, tag: str) -> None:
+        """Return None: a Connect server does not report what tasks read."""
+
     def memory_gb(self) -> None:
         """Return None: a Connect server does not report what it reserves."""
 

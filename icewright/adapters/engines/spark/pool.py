@@ -57,6 +57,9 @@ class SparkApplication(Protocol):
     def gb_hours(self, tag: str) -> float | None:
         """Return the memory that tagged tasks held times their run time; None if unknown."""
 
+    def rows_read(self, tag: str) -> int | None:
+        """Return the rows that came out of the scans of tagged tasks; None if unknown."""
+
     def memory_gb(self) -> float | None:
         """Return the memory that driver and executors reserve now; None if unknown."""
 
@@ -139,6 +142,7 @@ class StepResult:
     rows: tuple[Mapping[str, Any], ...]
     charge: Charge | None = None  # what the application reserved for the job; None: Spark does not report it
     used_gb_hours: float | None = None  # that tasks used of it
+    rows_read: int | None = None  # by scans, where that was asked for and Spark reports it
     trouble: str | None = None  # why tasks failed, when files could not be rewritten
     notes: tuple[str, ...] = ()
 
@@ -202,8 +206,8 @@ class SparkPool:
         """Return a session that belongs to no job. Raises `EngineUnavailable`."""
         return self.application().session
 
-    def run(self, work: Work, tag: str, check: Callable[[], None]) -> StepResult:
-        """Run the work in a job's session; return its result and cost.
+    def run(self, work: Work, tag: str, check: Callable[[], None], *, count_rows: bool = False) -> StepResult:
+        """Run the work in a job's session; return its result and cost, with `count_rows` also the rows that it read.
 
         Waits for a slot while `max_concurrent` jobs run. `check` is polled: once it raises `Cancelled` or `LeaseLost`,
         the Spark jobs are cancelled and the same error is raised. Raises `StatementFailed` too, and `EngineUnavailable`
@@ -225,7 +229,8 @@ class SparkPool:
                         failed = any(row.get(_FAILED) for row in answer.rows)
                         trouble = answer.trouble or (application.trouble(tag) if failed else None)
                         used = application.gb_hours(tag)
-                        return replace(answer, charge=charged(), used_gb_hours=used, trouble=trouble)
+                        rows = application.rows_read(tag) if count_rows else None
+                        return replace(answer, charge=charged(), used_gb_hours=used, rows_read=rows, trouble=trouble)
                 except (PySparkException, Py4JError, OSError) as error:
                     if is_away(str(error)) or not application.alive():
                         raise EngineUnavailable(f"Spark died while it worked: {telling(str(error))}") from error

@@ -1,0 +1,122 @@
+"""A sample of a table's data files as the head of a branch, where layouts are measured; main stays as it is.
+
+No file is copied: the branch names files that main has, so that its first rewrite alone writes data.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import timedelta
+
+from icewright.adapters.engines.service.content_file import ContentFile
+from icewright.adapters.engines.service.entry_faults import EntryFaults
+from icewright.adapters.engines.service.manifest_files import DATA, Entry, ManifestWriter, read_manifest
+from icewright.adapters.engines.service.reachable import of_snapshots
+from icewright.adapters.engines.service.replacing import Replacing
+from icewright.core.errors import Refused
+from icewright.core.layout import MEASURED_ON
+from icewright.core.policy import MEGABYTE
+from icewright.core.runs import JOB_ID
+from icewright.core.table import ManifestContent, ManifestFile, RefKind, SnapshotRef, TableMetadata
+from icewright.core.words import byte_size
+from icewright.ports import Catalog, Clock, SetRefs, TableFiles
+
+_KEPT = timedelta(days=1)  # after which any engine's expiry drops the branch, should nobody else do so
+_ROW_ID, _ONE_MANIFEST = 142, 1 << 62
+
+
+@dataclass(frozen=True)
+class SampleBranch:
+    """What a branch has of a table."""
+
+    table: TableMetadata  # as the commit of the sample left it
+    snapshot_id: int
+    files: int
+    bytes: int
+    records: int
+    share: float  # of the bytes of all data files
+
+
+@dataclass
+class LayoutSample:
+    """The commits that make the branch, on top of exactly `base`."""
+
+    files: TableFiles
+    clock: Clock
+    catalog: Catalog
+    base: TableMetadata
+    job_id: str
+
+    def commit(self, limit: int) -> SampleBranch:
+        """Make the branch of data files of `limit` bytes together, chosen at random, and of all deletes.
+
+        Raises `Refused` where no file can be chosen, and `CommitConflict` when the table has changed since `base`.
+        """
+        head = self.base.current_snapshot
+        if head is None:
+            raise Refused(f"{self.base.ref} has no rows on which layouts could be measured")
+        chosen, total = self._chosen(limit)
+        branch = SnapshotRef(MEASURED_ON, RefKind.BRANCH, head.snapshot_id, max_ref_age=_KEPT)
+        base = self.catalog.commit(self.base, SetRefs((branch,)))
+        replacing = Replacing(
+            self.files, self.clock, self.catalog, base, head, self.files.manifests(head), branch=MEASURED_ON
+        )
+        row_ids = replacing.first_row_ids()
+        data = [manifest for manifest in replacing.listed if manifest.content is ManifestContent.DATA]
+        sizes = [(one.bytes, one.records) for ones in chosen.values() for one in ones]
+        size, records = sum(each for each, _ in sizes), sum(each for _, each in sizes)
+        totals = {"total-data-files": len(sizes), "total-records": records, "total-files-size": size}
+        stated = {name: value for name, value in head.summary.items() if name.startswith("total-")}
+        with replacing.undone_unless_committed():
+            for manifest in data:
+                if manifest.path in chosen:
+                    paths = {one.path for one in chosen[manifest.path]}
+                    writer, entries = _entries_of(self.files, base, manifest, paths, row_ids[manifest.path])
+                    replacing.write(writer, entries, _ONE_MANIFEST, 1, row_ids[manifest.path])
+            summary = {**stated, **{name: str(value) for name, value in totals.items()}, JOB_ID: self.job_id}
+            after = replacing.commit({manifest.path for manifest in data}, summary, "delete")
+        return SampleBranch(after, replacing.snapshot_id, len(sizes), size, records, size / total)
+
+    def _chosen(self, limit: int) -> tuple[dict[str, list[ContentFile]], int]:
+        """Return files of the table's spec that together have `limit` bytes at most, by manifest, and the bytes of all.
+
+        Raises `Refused` where there are none.
+        """
+        head = of_snapshots(self.base, frozenset({self.base.current_snapshot_id or 0}))
+        data = [one for one in EntryFaults(self.files, head).content_files() if one.content == DATA]
+        usable = [
+            one
+            for one in data
+            if one.format == "PARQUET" and not one.is_encrypted and one.spec_id == self.base.default_spec_id
+        ]
+        chosen, size = defaultdict[str, list[ContentFile]](list), 0
+        for one in random.Random(4).sample(usable, len(usable)):  # noqa: S311 - no secret
+            if size + one.bytes <= limit:
+                chosen[one.manifest].append(one)
+                size += one.bytes
+        if not chosen:
+            raise Refused(
+                f"{self.base.ref}: no layout is measured, as none of its {len(data)} data files is Parquet of the "
+                f"current partition spec and of {byte_size(limit)} at most (layout.sample_mb {limit / MEGABYTE:g})"
+            )
+        return chosen, sum(one.bytes for one in data)
+
+
+def _entries_of(
+    files: TableFiles, base: TableMetadata, manifest: ManifestFile, paths: Collection[str], first_row_id: int | None
+) -> tuple[ManifestWriter, list[Entry]]:
+    """Return the entries of these files with the row ids that their manifest gives them, and a writer for them."""
+    source = read_manifest(files, manifest.path)
+    writer, chosen = ManifestWriter(source, base, manifest.spec_id), []
+    entries = writer.entries(manifest, source)
+    for entry, values in zip(entries, writer.data_files(entries), strict=True):
+        one = entry
+        if first_row_id is not None and values.get(_ROW_ID) is None:
+            one = writer.changed(entry, {**values, _ROW_ID: first_row_id})
+            first_row_id += entry.records
+        if values[100] in paths:
+            chosen.append(one)
+    return writer, chosen

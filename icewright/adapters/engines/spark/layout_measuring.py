@@ -1,0 +1,152 @@
+"""Layouts measured: a sample is written in each on a branch, and Spark runs the filters over it.
+
+The rows that come out of its scans say what Spark reads: Iceberg skips files by their bounds, row groups by bounds,
+dictionaries and Bloom filters, and no pages. Bytes would say the same, but Iceberg's own storage clients do not count
+them for Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from icewright.adapters.engines.arrow.iceberg import IcebergTable
+from icewright.adapters.engines.arrow.rewriting import ArrowRewrite
+from icewright.adapters.engines.failures import statement_failure
+from icewright.adapters.engines.service.layout_sample import SampleBranch
+from icewright.adapters.engines.service.row_predicate import RowPredicate
+from icewright.adapters.engines.spark.pool import SparkPool, StatementFailed, StepResult, Work
+from icewright.adapters.engines.spark.sql_filters import condition
+from icewright.core.branches import on_branch
+from icewright.core.errors import Refused
+from icewright.core.layout import MEASURED_ON, LayoutReport, Measurement, RowLayout, target_file_size
+from icewright.core.policy import MEGABYTE
+from icewright.core.predicates import column_names, quoted
+from icewright.core.rewriting import TASK_MEMORY
+from icewright.core.steps import Kernel, RewriteDataFiles
+from icewright.core.table import TableMetadata
+from icewright.core.words import byte_size, count, decimal
+from icewright.ports import Catalog, Clock, MeasureRequest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LEAST_FILE = 64 << 10  # bytes: a smaller one is all footer
+_MOST_FILTERS = 50  # that run: each takes Spark a tenth of a second, however little it reads
+
+
+def require_measurable(pool: SparkPool, metadata: TableMetadata) -> None:
+    """Raise `Refused` where Spark cannot measure layouts, and `EngineUnavailable`."""
+    pool.application()
+    against = f"through Spark Connect nobody knows what is read ({pool.remote})" if pool.remote else pool.no_arrow()
+    if against is not None:
+        raise Refused(f"{metadata.ref}: no layout is measured: {against}")
+
+
+@dataclass
+class LayoutMeasuring:
+    """Measurements on the sample of one table."""
+
+    pool: SparkPool
+    clock: Clock
+    catalog: Catalog
+    request: MeasureRequest
+    sample: SampleBranch
+    _spent: float = field(default=0.0, init=False)  # GB-hours
+
+    def run(self) -> LayoutReport:
+        """Write the promising layouts, the best first, and measure each while GB-hours are left."""
+        report = self.request.report
+        queries = self._queries()
+        self._timed(self.sample.snapshot_id, queries[:1])  # Spark loads and compiles what all queries need
+        measured: dict[RowLayout | None, Measurement] = {None: self._measured(self.sample.snapshot_id, queries)}
+        for layout in report.promising:
+            if self._spent < self.request.max_gb_hours:
+                measured[layout] = self._measured(self._written(layout), queries)
+        if len(measured) == 1:
+            raise Refused(
+                f"{report.ref}: no layout was measured, as the files as they are took {decimal(self._spent)} GB-hours; "
+                f"layout.measure_gb_hours is {self.request.max_gb_hours:g}"
+            )
+        trials = tuple(replace(trial, measured=measured.get(trial.layout)) for trial in report.trials)
+        said = (
+            f"{count(len(queries), 'filter')} on {count(self.sample.files, 'file')} of {byte_size(self.sample.bytes)}, "
+            f"{decimal(self._spent)} GB-hours"
+        )
+        return replace(report, trials=trials, measuring=said)
+
+    def _queries(self) -> Sequence[str]:
+        """Return the conditions of the filters, of as many of them as run; from first to last."""
+        schema, filters = self.sample.table.schema, self.request.filters
+        names, step = column_names(schema), -(-len(filters) // _MOST_FILTERS)
+        predicates = (RowPredicate.of(text, [schema], "--filters") for text in filters[::step])
+        return [condition(predicate.bound, names) for predicate in predicates]
+
+    def _written(self, layout: RowLayout) -> int:
+        """Write the sample in a layout, on top of those before; return the snapshot."""
+        table, request = self.sample.table, self.request
+        size = max(_LEAST_FILE, round(target_file_size(table.properties) * self.sample.share))
+        options = {
+            "target-file-size-bytes": size,
+            "min-file-size-bytes": size * 3 // 4,
+            "max-file-size-bytes": size * 9 // 5,
+            "max-file-group-size-bytes": max(10_240 * MEGABYTE, self.sample.bytes),
+            "rewrite-all": "true",
+        }
+        step = RewriteDataFiles(
+            where=None,
+            user_where=None,
+            strategy="sort",
+            sort_order=f"zorder({layout.order})" if layout.zorder else layout.order,
+            options={name: str(value) for name, value in options.items()},
+            partitions=(),
+            by_deletes=False,
+            files=self.sample.files,
+            bytes=self.sample.bytes,
+            kernel=Kernel.ARROW,
+            may_fall_back=False,
+            memory_bytes=TASK_MEMORY.default * MEGABYTE,
+            branch=MEASURED_ON,
+        )
+
+        def rewrite(session: SparkSession) -> StepResult:
+            iceberg = IcebergTable(session, table.ref, None, MEASURED_ON)
+            done = ArrowRewrite(session, iceberg, step, request.job_id, request.check, lambda _: None).run()
+            if trouble := (*done.unsupported, *done.failures, *done.conflicts):
+                raise Refused(f"{table.ref}: {layout} cannot be measured: {trouble[0]}")
+            return StepResult(())
+
+        self._run(rewrite)
+        return on_branch(self.catalog.load(table.ref), MEASURED_ON).current_snapshot_id or 0
+
+    def _measured(self, snapshot_id: int, queries: Sequence[str]) -> Measurement:
+        """Return what the filters read of a snapshot, as much as all filters would of all of the table."""
+        report, sample = self.request.report, self.sample
+        answer, seconds = self._timed(snapshot_id, queries)
+        share = (answer.rows_read or 0) / max(1, sample.records) / len(queries)
+        return Measurement(round(share * report.most_bytes), round(seconds * report.filters / len(queries), 3))
+
+    def _timed(self, snapshot_id: int, queries: Sequence[str]) -> tuple[StepResult, float]:
+        table = ".".join(map(quoted, self.sample.table.ref.parts))
+        seconds = 0.0
+
+        def read(session: SparkSession) -> StepResult:
+            nonlocal seconds
+            since = self.clock.now()
+            for query in queries:
+                text = f"SELECT * FROM {table} VERSION AS OF {snapshot_id} WHERE {query}"  # noqa: S608 - rendered from its parse
+                session.sql(text).write.format("noop").mode("overwrite").save()
+            seconds = (self.clock.now() - since).total_seconds()
+            return StepResult(())
+
+        return self._run(read, count_rows=True), seconds
+
+    def _run(self, work: Work, *, count_rows: bool = False) -> StepResult:
+        request = self.request
+        try:
+            answer = self.pool.run(work, f"icewright-{request.job_id}", request.check, count_rows=count_rows)
+        except StatementFailed as error:
+            raise statement_failure(str(request.report.ref), str(error)) from error
+        self._spent += answer.charge.gb_hours if answer.charge is not None else 0.0
+        return answer
