@@ -391,8 +391,11 @@ def test_what_is_no_iceberg_table(bench: HiveBench) -> None:
     bench.create("sales", "orders")
     with bench.iceberg._client as hive:
         table = hive.get_table("sales", "orders")
-        for name, parameters in {"csv": {}, "unborn": {"table_type": "ICEBERG"}, "of_spark": {}}.items():
+        insert_only = {"transactional": "true", "transactional_properties": "insert_only"}
+        tables = {"csv": {}, "unborn": {"table_type": "ICEBERG"}, "insert_only": insert_only, "of_spark": {}}
+        for name, parameters in tables.items():
             table.tableName, table.parameters = name, parameters
+            table.tableType = "MANAGED_TABLE" if name == "insert_only" else "EXTERNAL_TABLE"
             table.sd.location = f"file://{bench.warehouse}/{name}"
             if name == "of_spark":  # which writes the folder where the metastore does not look
                 table.sd.location += "-__PLACEHOLDER__"
@@ -404,9 +407,9 @@ def test_what_is_no_iceberg_table(bench: HiveBench) -> None:
     found = {(d.ref.name, key(folder)) for d in datasets for folder in d.locations}
     assert found == {
         (name, f"{bench.warehouse}/{folder}")
-        for name, folder in {"csv": "csv", "unborn": "unborn", "of_spark": "delta"}.items()
+        for name, folder in ({name: name for name in tables} | {"of_spark": "delta"}).items()
     }
-    for name in ("csv", "unborn"):
+    for name in ("csv", "unborn", "insert_only"):
         with pytest.raises(TableNotFound, match=name):
             bench.catalog.load(bench.ref("sales", name))
 

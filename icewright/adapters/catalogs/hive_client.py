@@ -105,14 +105,25 @@ def table_of(hive: Any, database: str, name: str) -> Any:  # noqa: ANN401 - Thri
     """Return a table by the call that metastores from Hive 2.3 to 4 know; Hive 4 has dropped `get_table`."""
     from hive_metastore.ttypes import GetTableRequest  # noqa: PLC0415 - takes long to load
 
-    return hive.get_table_req(GetTableRequest(dbName=database, tblName=name)).table
+    return hive.get_table_req(GetTableRequest(dbName=database, tblName=name, capabilities=_capabilities())).table
 
 
 def tables_of(hive: Any, database: str, names: list[str]) -> Any:  # noqa: ANN401 - Thrift's
     """Return those tables of a database that exist, by a call that metastores from Hive 2.3 to 4 know."""
     from hive_metastore.ttypes import GetTablesRequest  # noqa: PLC0415 - takes long to load
 
-    return hive.get_table_objects_by_name_req(GetTablesRequest(dbName=database, tblNames=names)).tables
+    request = GetTablesRequest(dbName=database, tblNames=names, capabilities=_capabilities())
+    return hive.get_table_objects_by_name_req(request).tables
+
+
+def _capabilities() -> Any:  # noqa: ANN401 - Thrift's
+    """Return what a client must know to be told of insert-only tables; here their folders alone matter.
+
+    Without it a metastore answers no request about tables among which there is one.
+    """
+    from hive_metastore.ttypes import ClientCapabilities, ClientCapability  # noqa: PLC0415 - takes long to load
+
+    return ClientCapabilities([ClientCapability.INSERT_ONLY_TABLES])
 
 
 def error_text(error: Exception) -> str:
