@@ -14,8 +14,9 @@ from icewright.core.effective import Ignored, Knobs
 from icewright.core.partitions import partition_name
 from icewright.core.policy import KNOBS, Operation
 from icewright.core.runs import REFUSED, History, LastRun, OperationState
+from icewright.core.sizes import FileHistogram
 from icewright.core.steps import VERDICT_NAMES, Due, NotDue, Verdict, why
-from icewright.core.table import FileHistogram, TableFacts
+from icewright.core.table import TableFacts
 from icewright.core.verdicts import Evaluation
 
 SHOWN_PARTITIONS = 20

@@ -1,4 +1,4 @@
-"""Size classes of data files, by which merges are planned."""
+"""Sizes of data files: classes by which merges are planned, and histograms for people."""
 
 from __future__ import annotations
 
@@ -18,3 +18,20 @@ class SizeClass:
         """Return the size in bytes at which the next class begins."""
         limit: int = 2 ** self.largest.bit_length()
         return limit
+
+
+@dataclass(frozen=True, slots=True)
+class FileHistogram:
+    """How many files there are of each size: bucket i counts files below `LIMITS[i]` bytes."""
+
+    counts: tuple[int, ...]
+
+    LIMITS_MB = (1, 8, 32, 64, 128, 256, 512, 1024)
+
+    def __add__(self, other: FileHistogram) -> FileHistogram:
+        return FileHistogram(tuple(a + b for a, b in zip(self.counts, other.counts, strict=True)))
+
+    @classmethod
+    def empty(cls) -> FileHistogram:
+        """Return a histogram that counts no file."""
+        return cls((0,) * (len(cls.LIMITS_MB) + 1))

@@ -13,7 +13,7 @@ from typing import Any
 
 from icewright.core.errors import UsageError
 from icewright.core.places import Spelling
-from icewright.core.sizes import SizeClass
+from icewright.core.sizes import FileHistogram, SizeClass
 
 _PLAIN = re.compile(r"[^.`\s]+")
 _PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
@@ -185,6 +185,21 @@ class TableMetadata:
         return tuple(path for place, path in outside.items() if not place.may_lie_in(here))
 
     @property
+    def roots(self) -> tuple[str, ...]:
+        """Return the location and the write paths outside of it, in which the table's files are looked for."""
+        return (self.location, *self.write_paths)
+
+    @property
+    def metadata_folder(self) -> str:
+        """Return the folder of the current metadata file, without a slash at its end."""
+        return self.metadata_location.rpartition("/")[0]
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """Return all folders that are the table's own now: its metadata may lie elsewhere than its properties say."""
+        return (*self.roots, self.metadata_folder)
+
+    @property
     def current_snapshot(self) -> Snapshot | None:
         """Return the snapshot that a plain read of the table sees."""
         if self.snapshots and self.snapshots[-1].snapshot_id == self.current_snapshot_id:
@@ -241,23 +256,6 @@ class ManifestFile:
     def live_files(self) -> int:
         """Return the number of entries that are not deleted."""
         return self.added_files + self.existing_files
-
-
-@dataclass(frozen=True, slots=True)
-class FileHistogram:
-    """How many files there are of each size: bucket i counts files below `LIMITS[i]` bytes."""
-
-    counts: tuple[int, ...]
-
-    LIMITS_MB = (1, 8, 32, 64, 128, 256, 512, 1024)
-
-    def __add__(self, other: FileHistogram) -> FileHistogram:
-        return FileHistogram(tuple(a + b for a, b in zip(self.counts, other.counts, strict=True)))
-
-    @classmethod
-    def empty(cls) -> FileHistogram:
-        """Return a histogram that counts no file."""
-        return cls((0,) * (len(cls.LIMITS_MB) + 1))
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,9 +35,8 @@ def _register(runtime: Runtime, ref: TableRef, place: str, *, dry_run: bool, rep
     taker, catalog, place = taking(runtime, ref), runtime.catalog(ref), named_place(place)
     lost = _lost(runtime, ref, place)
     metadata = _found(runtime, catalog, ref, place)
-    folder = metadata.metadata_location.rpartition("/")[0]
-    places = [_SPELLING.place(place) for place in (metadata.location, *metadata.write_paths)]
-    if not any(_SPELLING.place(folder).may_lie_in(place) for place in places):
+    folder = _SPELLING.place(metadata.metadata_folder)
+    if not any(folder.may_lie_in(_SPELLING.place(root)) for root in metadata.roots):
         raise Refused(
             f"{metadata.metadata_location} is of a table at {metadata.location}: its files were moved without their "
             "paths; put them back there, or copy the table by `icewright copy`"

@@ -254,14 +254,12 @@ class Registration:
     @classmethod
     def of(cls, metadata: TableMetadata, folders: Sequence[str]) -> Registration:
         """Return the registration of a table that has just been read."""
-        folder = metadata.metadata_location.rpartition("/")[0]
-        at = _SPELLING.place(folder)
-        places = (metadata.location, *metadata.write_paths)
+        at, places = _SPELLING.place(metadata.metadata_folder), metadata.roots
         # the table was moved, and its metadata was not
         if not any(at.may_lie_in(_SPELLING.place(place)) for place in places):
             places = (*places, table_folder(metadata.metadata_location))
         if at not in {_SPELLING.place(f"{place}/metadata") for place in places}:
-            places = (*places, f"{folder}/")
+            places = (*places, f"{metadata.metadata_folder}/")
         unique = tuple(dict.fromkeys(places))
         updated = metadata.last_updated
         return cls(metadata.ref, metadata.table_uuid, metadata.metadata_location, unique, tuple(folders), seen=updated)

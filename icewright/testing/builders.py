@@ -12,6 +12,7 @@ from icewright.core.effective import Knobs
 from icewright.core.layering import Policy, parse_settings
 from icewright.core.policy import MEGABYTE
 from icewright.core.simulation.scenario import policy_failures, read_policy_tests
+from icewright.core.sizes import FileHistogram
 from icewright.core.verdicts import thresholds
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -112,10 +113,10 @@ def knobs(settings: Mapping[str, object] | None = None, /, **named: object) -> K
     return Policy(command=checked).knobs_for(REF, None)
 
 
-def histogram(files: int, file_bytes: float) -> table.FileHistogram:
+def histogram(files: int, file_bytes: float) -> FileHistogram:
     """Return the histogram of `files` files of one size."""
-    bucket = sum(file_bytes >= limit * MEGABYTE for limit in table.FileHistogram.LIMITS_MB)
-    return table.FileHistogram(tuple(files * (i == bucket) for i in range(len(table.FileHistogram.LIMITS_MB) + 1)))
+    bucket = sum(file_bytes >= limit * MEGABYTE for limit in FileHistogram.LIMITS_MB)
+    return FileHistogram(tuple(files * (i == bucket) for i in range(len(FileHistogram.LIMITS_MB) + 1)))
 
 
 def partition(

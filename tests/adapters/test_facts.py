@@ -22,8 +22,8 @@ from icewright.adapters.files.local import LocalStorage
 from icewright.adapters.files.manifests import ENTRY, ManifestReader
 from icewright.core.partitions import partition_name, partition_text, partition_values
 from icewright.core.predicates import partitions_predicate
+from icewright.core.sizes import FileHistogram
 from icewright.core.table import (
-    FileHistogram,
     PartitionFacts,
     PartitionField,
     PartitionSpec,

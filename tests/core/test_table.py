@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icewright.core.errors import UsageError
-from icewright.core.table import FileHistogram, ManifestContent, ManifestFile, TableRef
+from icewright.core.sizes import FileHistogram
+from icewright.core.table import ManifestContent, ManifestFile, TableRef
 from icewright.testing import NOW, REF, facts, histogram, lineage, manifests, metadata, partition, spec
 
 

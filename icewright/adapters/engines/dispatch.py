@@ -310,9 +310,8 @@ class Engines:
 
     def _require_same_time(self, base: TableMetadata, *, deletes: bool = True) -> None:
         """Raise `Refused` before a rule about age acts by a clock that is ahead of the storage's."""
-        folder = base.metadata_location.rpartition("/")[0]
         require_clocks_agree(
-            base, folder, self.orphans.deletion.clock.now(), self.orphans.storage_time, deletes=deletes
+            base, base.metadata_folder, self.orphans.deletion.clock.now(), self.orphans.storage_time, deletes=deletes
         )
 
     def _require_allowed(self, base: TableMetadata) -> None:

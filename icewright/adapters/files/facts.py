@@ -13,11 +13,10 @@ from icewright.adapters.files.manifests import DATA, DELETED, EQUALITY_DELETES, 
 from icewright.core.partitions import PartitionKey, partition_key, partition_text
 from icewright.core.policy import MEGABYTE
 from icewright.core.runs import FileAction
-from icewright.core.sizes import SizeClass
+from icewright.core.sizes import FileHistogram, SizeClass
 from icewright.core.steps import ConvertEqualityDeletes, RewriteDataFiles, RewritePositionDeletes
 from icewright.core.table import (
     FORMAT_V3,
-    FileHistogram,
     ManifestContent,
     ManifestFacts,
     ManifestFile,

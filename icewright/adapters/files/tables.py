@@ -45,7 +45,7 @@ def outside_folders(paths: pl.Series, metadata: TableMetadata, canonical: Callab
     """
     folders = _located(paths, metadata).str.extract(r"^(.*)/[^/]*$").drop_nulls().unique().sort()
     real = {folder: canonical(folder) for folder in folders}
-    own = [canonical(place).rstrip("/") + "/" for place in (metadata.location, *metadata.write_paths)]
+    own = [canonical(place).rstrip("/") + "/" for place in metadata.roots]
     # nearly all files are spelt as the places are
     beyond = [
         folder
@@ -197,13 +197,13 @@ class IcebergFiles:
         folders_of_files = dict.fromkeys(outside_folders(pl.Series(paths, dtype=pl.String), metadata, self.canonical))
         fresh: list[ManifestFile] = []
         for manifest in manifests:
-            cached = self._outside.get((manifest.path, metadata.location, *metadata.write_paths))
+            cached = self._outside.get((manifest.path, *metadata.roots))
             fresh += [manifest] if cached is None else []
             folders_of_files |= dict.fromkeys(cached or ())
         for manifest in fresh:
             live = [frame["path"] for frame in self.reader.live_files([manifest])]
             folders = outside_folders(pl.concat(live), metadata, self.canonical) if live else ()
-            self._outside.put((manifest.path, metadata.location, *metadata.write_paths), folders)
+            self._outside.put((manifest.path, *metadata.roots), folders)
             folders_of_files |= dict.fromkeys(folders)
         return tuple(folders_of_files)
 

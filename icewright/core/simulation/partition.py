@@ -10,9 +10,9 @@ from typing import Any
 from icewright.core.cost import expected_files
 from icewright.core.partitions import PartitionKey
 from icewright.core.simulation.writes import Write
-from icewright.core.sizes import SizeClass
+from icewright.core.sizes import FileHistogram, SizeClass
 from icewright.core.steps import RewriteDataFiles
-from icewright.core.table import FileHistogram, PartitionFacts, Thresholds
+from icewright.core.table import PartitionFacts, Thresholds
 
 _NO_HISTOGRAM = FileHistogram.empty()  # it is for people to look at: no verdict reads it
 

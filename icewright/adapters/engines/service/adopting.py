@@ -37,7 +37,7 @@ class Adopting:
         strange = {file.path: file for file in (*self._strange(metadata), *beside)}
         files, unreadable = self._identified(metadata, list(strange.values()), adopted)
         self._require_no_live_owner(metadata, files, surroundings)
-        roots = [metadata.location, *metadata.write_paths]
+        roots = metadata.roots
         places = [self.guard.registry.place(root, surroundings.spelling) for root in roots]
         former = [
             other
@@ -64,7 +64,7 @@ class Adopting:
     def _strange(self, metadata: TableMetadata) -> list[Strange]:
         named = {key(path) for path in (metadata.metadata_location, *metadata.metadata_log)}
         strange: list[Strange] = []
-        for root in (metadata.location, *metadata.write_paths):
+        for root in metadata.roots:
             with suppress(FolderMissing):  # of a table all of whose files lie elsewhere
                 for batch in self.guard.registry.files.listing(root):
                     frame = metadata_files(pl.DataFrame(pl.from_arrow(batch)))

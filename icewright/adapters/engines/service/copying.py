@@ -116,7 +116,7 @@ class TableCopy:
         base, place = self.request.base, self._relocation.place
         canonical = self.files.canonical
         wanted = _SPELLING.place(canonical(place))
-        roots = base.location, *base.write_paths
+        roots = base.roots
         meeting = [root for root in roots if _SPELLING.place(canonical(root)).may_meet(wanted)]
         if meeting:
             raise Refused(f"{base.ref}: {place} and the table's own place {meeting[0]} meet: name another place")

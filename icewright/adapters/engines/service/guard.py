@@ -253,15 +253,15 @@ class DeletionGuard:
 
     def has_left(self, metadata: TableMetadata, other: Other, surroundings: Surroundings) -> bool:
         """Return whether another live table had a place in this table's places, and has none there any more."""
-        own_places = [self._place(folder, surroundings) for folder in (metadata.location, *metadata.write_paths)]
+        own_places = [self._place(folder, surroundings) for folder in metadata.roots]
         if not any(one.may_meet(place) for one in own_places for place in other.places):
             return False
         try:
             current = self.registry.metadata_of(other)
         except IcewrightError:  # unreadable: assume that it still has its place
             return False
-        places = (current.location, *current.write_paths, current.metadata_location.rpartition("/")[0])
-        return not any(one.may_meet(self._place(place, surroundings)) for one in own_places for place in places)
+        places = [self._place(folder, surroundings) for folder in current.folders]
+        return not any(one.may_meet(place) for one in own_places for place in places)
 
     def _newer_version(self, last: TableMetadata, via: str) -> str:
         """Return a version that another table came to after the one that its catalog names, or named last; or a blank.

@@ -136,7 +136,7 @@ class IntegrityCheck:
     def _list_places(self) -> pl.DataFrame:
         """List the table's location and write paths; only hashes of paths stay, with the bytes of the files."""
         listed = _NO_FILES.clone()
-        for place in (self.metadata.location, *self.metadata.write_paths):
+        for place in self.metadata.roots:
             try:
                 for batch in self.files.listing(place):
                     frame = self._hashed(pl.DataFrame(pl.from_arrow(batch)))

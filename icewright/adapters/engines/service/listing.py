@@ -254,7 +254,7 @@ def strange_metadata_beside(
     named_keys = {key(path) for path in named}
     number = _version(metadata.metadata_log[0] if metadata.metadata_log else metadata.metadata_location)
     written: dict[str, datetime | None] = {}
-    current_folder = _SPELLING.place(metadata.metadata_location.rpartition("/")[0])
+    current_folder = _SPELLING.place(metadata.metadata_folder)
     scanned_places = [_SPELLING.place(folder) for folder in scanned]
     for place, folder in (known | left).items():
         if any(place.within(one) for one in scanned_places):

@@ -283,7 +283,7 @@ class TableRegistry:
         They lie in the places that the configuration declares, and where they were ever seen. A catalog that declares
         none may have them anywhere.
         """
-        own_folders = [metadata.location, *metadata.write_paths, metadata.metadata_location.rpartition("/")[0]]
+        own_folders = [*metadata.folders]
         other_folders = list(declared)
         for one in registered.values():
             if one.is_of(metadata.ref, metadata.table_uuid):

@@ -87,7 +87,7 @@ class TableRepair:
             if fault.kind is FileFaultKind.MISSING and fault.file != LISTS
         }
         names, found = [name for name in missing if _UUID.search(name)], {}
-        for place in (self.request.base.location, *self.request.base.write_paths) if names else ():
+        for place in self.request.base.roots if names else ():
             try:
                 for batch in self.files.listing(place):
                     frame = pl.DataFrame(pl.from_arrow(batch)).select(
@@ -102,9 +102,8 @@ class TableRepair:
     def _is_own(self, path: str) -> bool:
         """Return whether a file lies in the table's places: whoever wrote its metadata may have named any other."""
         base, canonical = self.request.base, self.files.canonical
-        roots = base.location, *base.write_paths, base.metadata_location.rpartition("/")[0]
         folder = _SPELLING.place(canonical(path.rpartition("/")[0]))
-        return any(folder.within(_SPELLING.place(canonical(root))) for root in roots)
+        return any(folder.within(_SPELLING.place(canonical(root))) for root in base.folders)
 
     def _leave(self, faults: Sequence[FileFault], reason: str) -> None:
         self._unrepaired += [Unrepaired(fault, reason) for fault in faults]

@@ -11,7 +11,7 @@ from icewright.app.web.api import models
 from icewright.app.web.pages import charts
 from icewright.core.health import WEIGHTS
 from icewright.core.policy import KNOBS, Operation
-from icewright.core.table import FileHistogram
+from icewright.core.sizes import FileHistogram
 from icewright.ports.views import WaitingItem
 
 _LETTER, _MARK = 2.1, 4.0  # width of a letter and of a mark on a phone, in percent of the line
