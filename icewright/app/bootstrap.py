@@ -38,7 +38,7 @@ from icewright.app.entries import CatalogConfig, PoolConfig, allowlist_faults, i
 from icewright.app.identity import holder, is_dead, user
 from icewright.app.lineage import with_lineage
 from icewright.app.tracing import with_tracing
-from icewright.core.errors import ConfigError, StorageUnavailable
+from icewright.core.errors import ConfigError, PackagesMissing, StorageUnavailable, requires_extra
 from icewright.core.events.directory import CatalogEntry, Directory
 from icewright.core.layering import Policy
 from icewright.core.paths import is_location, local_path
@@ -71,7 +71,8 @@ class _OnDemand(Generic[T]):
     def __call__(self) -> T:
         with self._lock:
             if self._built is None:
-                self._built = self._build()
+                with requires_extra("engine", "reading tables", PackagesMissing):
+                    self._built = self._build()
             return self._built
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute of the adapter

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
+from icewright.core.errors import requires_extra
+
 INTERRUPTED = 130  # Typer's exit code for Ctrl-C, about which it prints nothing
 STOP_SECONDS = 10.0  # for all but a service's running jobs: cancelled ones, requests, pools and the store
 _WAKE, _WAKE_SECONDS = signal.SIGURG, 0.1  # a signal that does nothing but interrupt the call that a thread waits in
@@ -73,7 +75,8 @@ def interruptible(at_end: Callable[[], None]) -> Iterator[None]:
 @contextmanager
 def stop_requests() -> Iterator[Callable[[], object]]:
     """Yield a function that waits for SIGTERM, SIGINT or SIGHUP; a second one ends the process at once."""
-    import polars as pl  # noqa: F401, PLC0415 - loaded later, it would interrupt the threads of jobs by Ctrl-C
+    with requires_extra("engine", "a service or worker"):
+        import polars as pl  # noqa: F401, PLC0415 - loaded later, it would interrupt the threads of jobs by Ctrl-C
 
     with _hearing((signal.SIGTERM, signal.SIGINT, signal.SIGHUP), lambda _: None) as (wait, _):
         yield wait

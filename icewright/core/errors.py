@@ -225,6 +225,10 @@ class CommitStateUnknown(UnknownOutcome):
     owner = FaultOwner.CATALOG
 
 
+class PackagesMissing(UsageError):
+    """The packages that read tables are not installed, which says nothing of any table."""
+
+
 @contextmanager
 def requires_extra(extra: str, what: str, kind: type[IcewrightError] = UsageError) -> Iterator[None]:
     """Raise an error that names the extra to install when a package is missing in the block."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -14,11 +14,17 @@ from queue import Empty, SimpleQueue
 
 from icewright.core.branches import chosen_branches, on_branch
 from icewright.core.breakers import FIRST_WAIT, OPEN_AFTER, PROBE_LIMIT, BreakerState, is_shared_fault, storage_place
-from icewright.core.describe import MaintenanceStatus, table_status
 from icewright.core.effective import Knobs
-from icewright.core.errors import MemoryBusy, MetadataUnreadable, StorageHangs, StoreUnavailable, TableNotFound
+from icewright.core.errors import (
+    MemoryBusy,
+    MetadataUnreadable,
+    PackagesMissing,
+    StorageHangs,
+    StoreUnavailable,
+    TableNotFound,
+)
 from icewright.core.layering import Policy
-from icewright.core.policy import ENABLED, EVALUATE_TIMEOUT, Operation
+from icewright.core.policy import EVALUATE_TIMEOUT
 from icewright.core.rewriting import PRIOR_READS
 from icewright.core.table import TableFacts, TableMetadata, TableRef
 from icewright.core.verdicts import Evaluation, evaluate, thresholds
@@ -32,7 +38,6 @@ from icewright.flow.breakers import (
     record_wait,
 )
 from icewright.flow.runtime import Runtime
-from icewright.ports import TableRow
 from icewright.ports.memory import ROOM
 from icewright.ports.rows import unseen_snapshots
 from icewright.ports.work import WAITS_AFTER, SupervisedWork, WorkState, naming, progress
@@ -97,8 +102,8 @@ def evaluate_and_record(
     """Evaluate a table and record the result; for an unreadable table record the reason and return None.
 
     Facts that were `measured` before are used where the table has not moved since. A table that waits for memory longer
-    than `patience`, in seconds, is put off, and None is returned. Raises `StoreUnavailable`: that says nothing of the
-    table.
+    than `patience`, in seconds, is put off, and None is returned. Raises `StoreUnavailable` and
+    `PackagesMissing`: they say nothing of the table.
     """
     policy = runtime.policy()
     try:
@@ -110,7 +115,7 @@ def evaluate_and_record(
     except TableNotFound:  # dropped or renamed since it was listed; the next detection sees that
         runtime.store.tables.clear_due_work([ref], now + RETRY_MISSING)
         return None
-    except StoreUnavailable:
+    except (StoreUnavailable, PackagesMissing):
         raise
     except Exception as error:  # noqa: BLE001 - a table that nothing can read ends no other table's evaluation
         progress()  # raises in a thread that was given up
@@ -150,19 +155,6 @@ def _reevaluate_sharing(runtime: Runtime, facts: TableFacts, now: datetime) -> N
     before = runtime.store.tables.get(facts.ref)
     if before is None or before.location != facts.metadata.location:
         runtime.store.tables.schedule_evaluation(facts.sharing, now)
-
-
-def maintained(
-    runtime: Runtime, row: TableRow, metadata: TableMetadata | None = None
-) -> Mapping[Operation, MaintenanceStatus]:
-    """Return the maintenance status of each operation, by its last run, its catalog's `enabled` and the settings.
-
-    Without metadata, table properties and policies of the catalog are not considered.
-    """
-    scope, knobs = runtime.scopes.get(row.ref.catalog), runtime.policy().knobs_for(row.ref, metadata)
-    switched_on = scope is not None and scope.enabled
-    enabled = {op: switched_on and knobs[ENABLED[op]] for op in Operation}
-    return table_status(runtime.store.runs.history(row.ref, row.table_uuid or ""), enabled)
 
 
 def evaluate_due(runtime: Runtime, catalogs: Sequence[str]) -> list[TableRef]:

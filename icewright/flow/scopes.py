@@ -1,4 +1,4 @@
-"""The scopes of catalogs: what the configuration says, and what was set in its place by the API or on a page."""
+"""The scopes of catalogs, as configured or set by the API or on a page, and what they leave of a table's operations."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from icewright.core.describe import MaintenanceStatus, table_status
 from icewright.core.errors import StorageUnavailable
-from icewright.flow.runtime import Scope
-from icewright.ports import CatalogSchedule, CatalogSettings, Clock
+from icewright.core.policy import ENABLED, Operation
+from icewright.core.table import TableMetadata
+from icewright.flow.runtime import Runtime, Scope
+from icewright.ports import CatalogSchedule, CatalogSettings, Clock, TableRow
 
 _FRESH = timedelta(seconds=5)  # for which the settings are read once
 
@@ -63,3 +66,16 @@ def with_settings(configured: Scope, settings: CatalogSettings | None) -> Scope:
         configured=configured,
         settings=settings,
     )
+
+
+def maintained(
+    runtime: Runtime, row: TableRow, metadata: TableMetadata | None = None
+) -> Mapping[Operation, MaintenanceStatus]:
+    """Return the maintenance status of each operation, by its last run, its catalog's `enabled` and the settings.
+
+    Without metadata, table properties and policies of the catalog are not considered.
+    """
+    scope, knobs = runtime.scopes.get(row.ref.catalog), runtime.policy().knobs_for(row.ref, metadata)
+    switched_on = scope is not None and scope.enabled
+    enabled = {op: switched_on and knobs[ENABLED[op]] for op in Operation}
+    return table_status(runtime.store.runs.history(row.ref, row.table_uuid or ""), enabled)

@@ -47,9 +47,10 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The programs of a fresh environment: the versions of uv.lock, and the wheel, without any extra."""
+    """The programs of a fresh environment: the versions of uv.lock, and the wheel, with the engine for tables."""
     home = tmp_path_factory.mktemp("fresh") / "venv"
-    asked = ("sync", "--frozen", "--no-dev", "--no-install-project", "--python", sys.executable, "--quiet")
+    asked = ["sync", "--frozen", "--no-dev", "--no-install-project", "--extra=engine", "--quiet"]
+    asked += ["--python", sys.executable]
     try:
         run(uv(), *asked, "--offline", UV_PROJECT_ENVIRONMENT=str(home))
     except AssertionError:  # the cache does not have all of it

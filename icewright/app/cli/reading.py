@@ -27,7 +27,7 @@ from icewright.app.cli.base import (
     parse_operations,
     select_catalogs,
 )
-from icewright.core.errors import IcewrightError, UsageError
+from icewright.core.errors import IcewrightError, PackagesMissing, UsageError
 from icewright.core.integrity import CheckLevel
 from icewright.core.words import count
 
@@ -86,7 +86,8 @@ def tables(
 def health(table: Table, as_json: Json = False) -> None:
     """Evaluate one table now: health, facts and verdicts."""
     from icewright.core.describe import evaluation_document
-    from icewright.flow.evaluate import evaluate_now, maintained
+    from icewright.flow.evaluate import evaluate_now
+    from icewright.flow.scopes import maintained
 
     with open_application() as opened:
         row = known_table(opened, table)
@@ -165,6 +166,8 @@ def _check_table(runtime: Runtime, ref: TableRef, level: CheckLevel) -> dict[str
     """Return what a check finds; a table that cannot be read hides no fault of another."""
     try:
         found = {**asdict(runtime.engine.check(ref, level)), "error": None}
+    except PackagesMissing:
+        raise
     except IcewrightError as error:
         return {
             "table": str(ref),

@@ -26,7 +26,7 @@ from icewright.app.cli.base import (
     token_app,
     write_file,
 )
-from icewright.core.errors import ConfigError, IcewrightError, UsageError, requires_extra
+from icewright.core.errors import ConfigError, IcewrightError, PackagesMissing, UsageError, requires_extra
 from icewright.core.permissions import Action, Role
 from icewright.core.words import count
 
@@ -187,6 +187,8 @@ catalogs:
     output.echo(f"[green]wrote[/] {output.escape(file)}")
     try:
         reading.explain()
+    except PackagesMissing:
+        raise
     except IcewrightError as error:
         output.error(error)
         output.note(f"Correct {file}, then `icewright doctor` checks it again.")

@@ -22,8 +22,8 @@ from icewright.core.policy import MAX_PIN_AGE, Operation
 from icewright.core.readers import unpinned_reads
 from icewright.core.retention import kept_writer_states
 from icewright.core.table import SnapshotHold, TableMetadata, split_name
-from icewright.flow.evaluate import maintained
 from icewright.flow.runtime import Runtime
+from icewright.flow.scopes import maintained
 from icewright.ports import SnapshotPin, TableRow
 from icewright.ports.views import STATES, After, TableItem, TableQuery, TableSort
 
