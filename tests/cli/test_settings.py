@@ -229,6 +229,7 @@ WRONG = {
     "an operation for a table": (("run", "compact"), "compact is an operation, not a table: name it as --op compact"),
     "no catalog": (("explain", "ops.metrics"), "; did you mean lake.ops.metrics?"),
     "no answer": (("give-up", "4711"), "no answer came: confirm with --yes"),
+    "no answer to vacuum": (("vacuum", "lake"), "no answer came: confirm with --yes"),
     "--server without scheme": (("--server", "localhost:1", "tables"), "write one such as http://127.0.0.1:8765"),
     "history of nothing": (("history", "lake.ops.metrix"), "the catalog has no such table"),
 }

@@ -19,7 +19,7 @@ def test_vacuum_prints_one_document(workspace: Workspace) -> None:
     dry = workspace("vacuum", "lake", "--dry-run", "--json")
     assert dry.code == 0, dry.err
     assert workspace.files() == before
-    said = workspace("vacuum", "lake", "--json").json
+    said = workspace("vacuum", "lake", "--yes", "--json").json
     assert said["deleted_files_count"] == dry.json["deleted_files_count"] == len(before - workspace.files()) > 0
     assert {"num_tables", "num_total_snapshots", "num_table_expiry", "num_expired_snapshots"} <= said["metrics"].keys()
     assert {"num_access_denied", "num_not_found", "num_partial_failures", "commit_scan_time"} <= said["metrics"].keys()
@@ -29,7 +29,7 @@ def test_vacuum_prints_one_document(workspace: Workspace) -> None:
 def test_vacuum_of_an_unknown_catalog(workspace: Workspace) -> None:
     """Exit code 2, and the catalogs that there are."""
     workspace.make(partial(uploads, old=3, young=2))
-    said = workspace("vacuum", "sea")
+    said = workspace("vacuum", "sea", "--yes")
     assert said.code == 2
     assert "there is: lake" in said.err
 
@@ -37,7 +37,7 @@ def test_vacuum_of_an_unknown_catalog(workspace: Workspace) -> None:
 def test_vacuum_for_people(workspace: Workspace) -> None:
     """The table of the answer."""
     workspace.make(partial(uploads, old=3, young=2))
-    said = workspace("vacuum", "lake")
+    said = workspace("vacuum", "lake", "--yes")
     assert said.code == 0, said.err
     assert "deleted_files_count" in said.out
 
@@ -47,8 +47,8 @@ def test_vacuum_leaves_a_table_for_which_it_is_switched_off(workspace: Workspace
     workspace.make(partial(uploads, old=3, young=2))
     workspace.write("policy: [{match: lake.ops.*, set: {vacuum.enabled: false, deletion.delay_hours: 0}}]\n")
     before = workspace.files()
-    for how in (["--dry-run"], []):
-        said = workspace("vacuum", "lake", "--json", *how)
+    for how in ("--dry-run", "--yes"):
+        said = workspace("vacuum", "lake", "--json", how)
         assert said.code == 0, said.err
         (job,) = said.json["jobs"]
         assert (job["state"], job["operations"], job["summary"]) == ("skipped", [], "vacuum.enabled is false")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from datetime import timedelta
@@ -154,12 +153,11 @@ def vacuum(
 ) -> None:
     """Expire and delete what no table of a catalog needs.
 
-    Old snapshots of all tables expire, and files that nothing reaches are deleted. On a terminal the command asks
-    for confirmation first.
+    Old snapshots of all tables expire, and files that nothing reaches are deleted. The command asks for
+    confirmation first.
     """
     if not dry_run:
-        question = f"Expire snapshots and delete files of all tables of {catalog}?"
-        confirm(question, yes=yes or not sys.stdin.isatty())
+        confirm(f"Expire snapshots and delete files of all tables of {catalog}?", yes=yes)
     document = backend().vacuum(catalog, dry_run=dry_run)
     output.show(document, as_json, views.show_vacuum)
     leave({"failed": 1, "partial": 3}.get(document["state"], 0))
@@ -183,9 +181,8 @@ def give_up(job: Job, yes: Yes = False, as_json: Json = False) -> None:
     """
     confirm("Only the removal of orphans can delete these files afterwards; go on?", yes=yes)
     document = backend().give_up(job)
-    print_document(
-        document, as_json, f"{count(document['files'], 'file')} of job {document['job_id']} kept where they are"
-    )
+    kept = f"{count(document['files'], 'file')} of job {document['job_id']} kept where they are"
+    print_document(document, as_json, kept if document["files"] else f"no file of job {document['job_id']} waits")
 
 
 @app.command()

@@ -27,7 +27,7 @@ WholeCatalog = Annotated[
 ]
 AllTables = Annotated[bool, typer.Option("--all", help="All tables.")]
 Everything = Annotated[bool, typer.Option("--everything", help="The whole fleet, by one switch: no job begins at all.")]
-_REASON = "by hand"
+_REASON = "manually"
 
 
 @app.command()

@@ -86,6 +86,8 @@ def restore(
             ref = known_table(opened, table).ref
             result = restore_beside(opened.runtime, ref, to, TableRef.parse(name), dry_run=dry_run)
         output.show(result.document, as_json, show_copied)
+        if not (dry_run or as_json):
+            output.echo(f"  registered as {output.escape(name)}")
         return
     _restore_in_place(table, namespace, to, dry_run=dry_run, ask=ask, as_json=as_json)
 

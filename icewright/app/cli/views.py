@@ -126,9 +126,8 @@ def show_cycle(document: Mapping[str, Any]) -> None:
 def show_job(document: Mapping[str, Any], *, files: bool) -> None:
     """Print the operations of a job that has just run, or of a dry run with the files that it would delete."""
     dry_run, job_id = document["dry_run"], document["job_id"]
-    title = f"{document['table']}: " + (
-        "dry run, nothing was changed" if dry_run else f"{document['state']}  job {job_id or '-'}"
-    )
+    done = f"{document['state']}  job {job_id}" if job_id else document["state"]
+    title = f"{document['table']}: {'dry run, nothing was changed' if dry_run else done}"
     if not document["operations"]:
         echo(f"{escape(title)}: {escape(document.get('reason') or document['summary'])}")
         return

@@ -117,7 +117,7 @@ class BulkRequest(RequestBody):
 class BulkPauseRequest(BulkRequest):
     """A request to pause many tables, with the reason."""
 
-    reason: Annotated[Text, Field(min_length=1)] = "by hand"
+    reason: Annotated[Text, Field(min_length=1)] = "manually"
 
 
 class BulkRunRequest(BulkRequest):
@@ -141,7 +141,7 @@ class Bulk(BaseModel):
 class FleetPauseRequest(RequestBody):
     """A request to pause everything, with the reason."""
 
-    reason: Annotated[Text, Field(min_length=1)] = "by hand"
+    reason: Annotated[Text, Field(min_length=1)] = "manually"
     cancel_running: bool = Field(False, description="ask running jobs to stop; without it they finish")
 
 

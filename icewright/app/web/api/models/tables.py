@@ -175,4 +175,4 @@ class PinRequest(RequestBody):
 class PauseRequest(RequestBody):
     """A request to pause a table, with the reason."""
 
-    reason: Annotated[Text, Field(min_length=1)] = "by hand"
+    reason: Annotated[Text, Field(min_length=1)] = "manually"
