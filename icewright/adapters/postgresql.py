@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL that give up a server of which nothing comes any more."""
+"""Connections to PostgreSQL that give up a server of which nothing comes, or which takes no writes any more."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from typing import Any
 
 import sqlalchemy as sa
 
+_READ_ONLY = "25006"  # of a server that was the primary, whose connections stay: the address may lead to another by now
 SECONDS = 60.0  # without a byte from the server while a statement runs, which waits for a lock for 30 at most
 
 
-def limit_waits(engine: sa.Engine) -> sa.Engine:
+def give_up_lost_servers(engine: sa.Engine) -> sa.Engine:
     """Return the engine, whose statements on PostgreSQL fail once nothing comes from the server for `SECONDS`.
 
     The limits of libpq hold until a connection is made, and where no kernel confirms its bytes. A proxy that has lost
-    the server, and a server that is frozen, take all bytes and answer nothing.
+    the server, and a server that is frozen, take all bytes and answer nothing. After a write that a read-only server
+    refuses, all connections are replaced.
     """
     if engine.dialect.name == "postgresql":
         from psycopg import Connection, OperationalError  # noqa: PLC0415 - takes long to load
@@ -40,6 +42,11 @@ def limit_waits(engine: sa.Engine) -> sa.Engine:
                         wanted = gen.send(ready)
                 except StopIteration as end:
                     return end.value
+
+        @sa.event.listens_for(engine, "handle_error")
+        def _failed(context: sa.engine.ExceptionContext) -> None:
+            if getattr(context.original_exception, "sqlstate", None) == _READ_ONLY:
+                context.is_disconnect = True  # of the whole pool
 
         @sa.event.listens_for(engine, "do_connect")
         def _connect(_dialect: Any, _record: Any, args: Any, parameters: Any) -> Any:  # noqa: ANN401

@@ -1,4 +1,4 @@
-"""Servers that take all and say nothing: each call ends, and the next one is asked of a connection of its own."""
+"""Servers that take all and say nothing, or take no writes: each call ends, and the next has another connection."""
 
 from __future__ import annotations
 
@@ -56,6 +56,25 @@ def test_a_state_store_that_falls_silent(far: tuple[str, Relay]) -> None:
         answer(write_while_it_falls_silent)
     assert answer(partial(database.rows, sa.text("SELECT 1"))) == [(1,)]
     answer(partial(database.write, sa.text("CREATE TABLE beside (id int)")))
+    engine.dispose()
+
+
+@pytest.mark.external
+def test_a_server_that_takes_no_writes_any_more(postgres_url: str) -> None:
+    """After a failover all connections to the former primary are given up, as the address leads to another."""
+    engine = open_database(new_database(postgres_url))
+    database = Database(engine)
+    write = sa.text("CREATE TABLE written (id int)")
+    with engine.connect() as one, engine.connect() as other:
+        for connection in (one, other):
+            connection.execute(sa.text("SET default_transaction_read_only = on"))
+            connection.commit()
+    with pytest.raises(StoreUnavailable, match="read-only"):
+        database.write(write)
+    with engine.connect() as one, engine.connect() as other:
+        for connection in (one, other):
+            assert connection.execute(sa.text("SHOW transaction_read_only")).scalar() == "off"
+    database.write(write)
     engine.dispose()
 
 

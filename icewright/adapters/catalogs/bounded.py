@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pyiceberg.catalog import Catalog, load_catalog
 
 from icewright.adapters.catalogs.rest.client import BoundedRestCatalog
-from icewright.adapters.postgresql import limit_waits
+from icewright.adapters.postgresql import give_up_lost_servers
 
 
 def load_bounded_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
@@ -28,7 +28,7 @@ def _sql_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
 
     class BoundedSqlCatalog(SqlCatalog):
         def _init_catalog(self) -> None:
-            limit_waits(self.engine)
+            give_up_lost_servers(self.engine)
             super()._init_catalog()
 
     return BoundedSqlCatalog(name, **properties)

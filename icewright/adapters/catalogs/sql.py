@@ -15,7 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from icewright.adapters.catalogs.metadata_files import MetadataFileCatalog
 from icewright.adapters.catalogs.staging import write_metadata
 from icewright.adapters.catalogs.translate import SqlCatalogProperties
-from icewright.adapters.postgresql import limit_waits
+from icewright.adapters.postgresql import give_up_lost_servers
 from icewright.core.allowlist import require_inside
 from icewright.core.errors import CatalogUnavailable, CommitConflict, CommitStateUnknown, TableNotFound
 from icewright.core.table import TableMetadata, TableRef
@@ -48,7 +48,7 @@ class SqlCatalog(MetadataFileCatalog):
     _listed: Mapping[str, Pointer] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        self._engine = limit_waits(sa.create_engine(self.properties.url, pool_pre_ping=True))
+        self._engine = give_up_lost_servers(sa.create_engine(self.properties.url, pool_pre_ping=True))
 
     def close(self) -> None:
         """Close the connections to the database."""

@@ -18,7 +18,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, InvalidatePoolError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as NoConnection
 
-from icewright.adapters.postgresql import limit_waits, wait_without_limit
+from icewright.adapters.postgresql import give_up_lost_servers, wait_without_limit
 from icewright.adapters.store import revisions
 from icewright.adapters.store.change_tokens import ChangeTokens
 from icewright.adapters.store.schema import JOBS
@@ -70,7 +70,7 @@ def _url(address: str) -> URL:
 def _postgresql(url: URL) -> sa.Engine:
     limits, url = postgres_time_limits(url.query), url.set(drivername="postgresql+psycopg")
     # the driver begins no transaction: SQLAlchemy does, below
-    engine = limit_waits(sa.create_engine(url, connect_args=limits, isolation_level="AUTOCOMMIT"))
+    engine = give_up_lost_servers(sa.create_engine(url, connect_args=limits, isolation_level="AUTOCOMMIT"))
 
     @sa.event.listens_for(engine, "checkout")
     def _checked_out(connection: Any, record: Any, _proxy: Any) -> None:  # noqa: ANN401 - the driver's own objects
