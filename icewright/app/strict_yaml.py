@@ -64,4 +64,4 @@ def read_lines(path: Path) -> Iterator[str]:
         with path.open(encoding="utf-8") as lines:
             yield from lines
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError([f"{path}: cannot be read: {error}"]) from error
+        raise ConfigError([f"{path}: cannot be read: {getattr(error, 'strerror', error)}"]) from error

@@ -171,6 +171,17 @@ def test_a_revoked_token(workspace: Workspace) -> None:
     assert workspace("token", "revoke", token).code == 2
 
 
+def test_a_token_for_nothing(workspace: Workspace) -> None:
+    """A scope without a known table is pointed out, as it may be misspelt; it may also be of tables to come."""
+    workspace.make(HISTORY)
+    workspace("tables")
+    said = workspace("token", "create", "--role", "viewer", "--scope", "lake.ops", "--scope", "lake.opps")
+    assert (said.code, [line for line in said.err.splitlines() if "no table" in line]) == (
+        0,
+        ["--scope lake.opps: no table is known there"],
+    )
+
+
 def test_a_token_is_revoked_without_the_secrets_of_catalogs(workspace: Workspace) -> None:
     """In an emergency the state store is enough."""
     token = workspace("token", "create", "--role", "viewer", "--json").json["id"]
@@ -229,6 +240,7 @@ WRONG = {
     "an operation for a table": (("run", "compact"), "compact is an operation, not a table: name it as --op compact"),
     "no catalog": (("explain", "ops.metrics"), "; did you mean lake.ops.metrics?"),
     "no answer": (("give-up", "4711"), "no answer came: confirm with --yes"),
+    "no file of tests": (("config", "test", "nowhere.yaml"), "nowhere.yaml: cannot be read: No such file or directory"),
     "no answer to vacuum": (("vacuum", "lake"), "no answer came: confirm with --yes"),
     "--server without scheme": (("--server", "localhost:1", "tables"), "write one such as http://127.0.0.1:8765"),
     "history of nothing": (("history", "lake.ops.metrix"), "the catalog has no such table"),

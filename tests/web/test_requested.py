@@ -309,7 +309,8 @@ def test_commands_let_the_service_erase_copy_and_register(
         proof, place = tmp_path / "proof.json", f"file://{workspace.home}/copy"
         erase = ("erase", TABLE, "--where", GONE)
         assert "run expire_snapshots" in said(*erase, "--dry-run", code=1)
-        assert "run expire_snapshots" in said(*erase, "--dry-run", "--by", "2100-01-01", "--certificate", str(proof))
+        found = said(*erase, "--dry-run", "--by", "2100-01-01", "--certificate", str(proof))
+        assert ("run expire_snapshots" in found, f"{proof}: not written, as files have" in found) == (True, True)
         assert not proof.exists()
         assert "no matching row" in said(*erase, "--yes", "--certificate", str(proof))
         certificate = json.loads(proof.read_text())

@@ -86,7 +86,7 @@ def _read_filters(path: Path) -> Sequence[str]:
     try:
         lines = map(str.strip, path.read_text(encoding="utf-8").splitlines())
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--filters {path}: {error}") from error
+        raise UsageError(f"--filters {path}: cannot be read: {getattr(error, 'strerror', error)}") from error
     texts = [line for line in lines if line and not line.startswith("#")]
     if not texts:
         raise UsageError(f"--filters {path}: it has no filter")

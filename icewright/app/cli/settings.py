@@ -226,10 +226,11 @@ def token_create(
 ) -> None:
     """Create a token and print it; it is stored hashed and cannot be shown again."""
     from icewright.app.tokens import new_token
-    from icewright.core.permissions import grant
+    from icewright.core.permissions import grant, place_of
 
     with open_application(without_catalogs=True) as opened:
         runtime, new_grant = opened.runtime, grant(role, scope or ())
+        places = [place_of(row.ref) for row in runtime.store.tables.list() if not row.dropped]
         actor = runtime.trigger.actor
         text, row = new_token([new_grant], name.strip() or f"{role} by {actor}", actor, runtime.clock.now(), days)
         runtime.store.access.add_token(row)
@@ -247,6 +248,8 @@ def token_create(
     else:
         typer.echo(text)
         output.note(f"{row.name}: {_grants(row.grants)}, until {output.moment(row.expires)} UTC")
+    for empty in (one for one in scope or () if not any(map(grant(role, [one]).holds, places))):
+        output.note(f"--scope {empty}: no table is known there")
 
 
 @token_app.command("list")

@@ -108,7 +108,7 @@ class RestPolicies:
 
     def _page(self, answer: RestResponse) -> _Page:
         if answer.status != _OK:
-            raise CatalogUnavailable(f"{self.client.where} did not tell policies: {answer.message}")
+            raise CatalogUnavailable(f"{self.client.where} did not return its policies: {answer.message}")
         try:
             return _PAGES.decode(answer.body)
         except msgspec.MsgspecError as error:

@@ -97,8 +97,8 @@ def _located(frame: pl.DataFrame, owner: str) -> pl.DataFrame:
     unclear = unlike.filter(~path.str.contains(_IN_A_STORE if in_store else _ROOTED))
     if unclear.height:
         raise MetadataUnreadable(
-            f"{owner} and its like name {unclear['path'][0]}, which each reader looks for in another place: nothing is "
-            "deleted before the table's writer names files by scheme, bucket and path"
+            f"{owner} names {unclear['path'][0]}, which readers look for in different places: nothing is deleted "
+            "until the table's writer names files by scheme, bucket and path"
         )
     return frame
 
