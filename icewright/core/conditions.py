@@ -29,7 +29,6 @@ class TableInputs:
     health: int | None = None  # None: not known
     overdue_since: datetime | None = None  # since when something is due and nothing succeeded
     windows: str | None = None
-    maintained: bool = True  # its catalog is enabled, and it is in scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +159,7 @@ def _verification_failed(inputs: AlertInputs, _parameters: Mapping[str, int], _n
 def _unhealthy(inputs: AlertInputs, parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
     below, lasting = parameters["below"], timedelta(hours=parameters["hours"])
     for table in inputs.tables:
-        if table.maintained and table.health is not None and table.health < below:
+        if table.health is not None and table.health < below:
             message = f"health is {table.health} of 100, below {below} for {parameters['hours']} h or longer"
             yield Condition(AlertRule.TABLE_UNHEALTHY, str(table.ref), message, table.ref, lasting)
 
@@ -169,7 +168,7 @@ def _stale(inputs: AlertInputs, parameters: Mapping[str, int], now: datetime) ->
     limit = timedelta(hours=parameters["hours"])
     for table in inputs.tables:
         since = table.overdue_since
-        if since is None or not table.maintained or table.paused is not None or now - since < limit:
+        if since is None or table.paused is not None or now - since < limit:
             continue
         if _allowed_for(limit, table.windows, since, now):
             message = f"something is due, and nothing succeeded since {since:%Y-%m-%d %H:%M} UTC"
@@ -185,7 +184,7 @@ def _allowed_for(limit: timedelta, windows: str | None, since: datetime, now: da
 
 def _unmaintainable(inputs: AlertInputs, _parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
     for table in inputs.tables:
-        if table.maintained and table.error is not None and not is_shared_fault(table.error):
+        if table.error is not None and not is_shared_fault(table.error):
             message = f"the table cannot be read: {table.error}"
             yield Condition(AlertRule.UNMAINTAINABLE, str(table.ref), message, table.ref)
     for ref, reason in (inputs.unsupported or {}).items():

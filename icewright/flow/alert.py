@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any
@@ -13,6 +13,7 @@ from icewright.core.alerts import (
     AlertChange,
     AlertRule,
     Begin,
+    Condition,
     Raise,
     Resolve,
     RuleTerms,
@@ -32,7 +33,6 @@ from icewright.core.conditions import (
 )
 from icewright.core.errors import RetryableError
 from icewright.core.runs import later
-from icewright.core.table import TableRef
 from icewright.flow.runtime import Runtime
 from icewright.ports import CatalogRow, Notifier, PendingDelivery, ProcessRow
 
@@ -40,6 +40,9 @@ LEASE = timedelta(minutes=2)  # on the alert loop, so that one process judges at
 CLAIM = timedelta(minutes=5)  # after which another process may send what this one has not
 FIRST_RETRY, MOST_BACKOFF = timedelta(minutes=1), timedelta(hours=1)
 _HEALTH_RULES = (AlertRule.TABLE_UNHEALTHY, AlertRule.STALE)
+_OF_MAINTAINED_TABLES = frozenset(
+    {*_HEALTH_RULES, AlertRule.UNMAINTAINABLE, AlertRule.TABLE_BLOCKED, AlertRule.READER_UNPINNED}
+)
 
 
 @dataclass(frozen=True)
@@ -73,9 +76,9 @@ def alert_due(runtime: Runtime, alerting: Alerting) -> int:
 def judge(runtime: Runtime, rules: Mapping[AlertRule, RuleTerms], now: datetime) -> tuple[AlertChange, ...]:
     """Return the changes to the open alerts by the present state of the store."""
     rows, open_alerts = runtime.store.catalogs.list(), runtime.store.alerts.unresolved()
-    inputs = _alert_inputs(runtime, rules, rows, open_alerts, now)
+    inputs, alerted = _alert_inputs(runtime, rules, rows, open_alerts, now), {alert.key for alert in open_alerts}
     return evaluate(
-        conditions(inputs, rules, now),
+        (found for found in conditions(inputs, rules, now) if found.key in alerted or _matters(runtime, found)),
         open_alerts,
         rules,
         now,
@@ -90,24 +93,19 @@ def _alert_inputs(
     open_alerts: Sequence[Alert],
     now: datetime,
 ) -> AlertInputs:
-    catalogs, alerted = sorted(runtime.scopes), {(alert.rule, alert.ref) for alert in open_alerts}
-
-    def alertable(rule: AlertRule, found: Sequence[tuple[TableRef, str]]) -> Mapping[TableRef, str]:
-        """Return what is found of maintained tables, and of others while an alert about it is open: it is not over."""
-        return {ref: why for ref, why in found if (rule, ref) in alerted or _maintained(runtime, ref)}
-
+    catalogs = sorted(runtime.scopes)
     below = rules[AlertRule.TABLE_UNHEALTHY].parameters["below"]
     overdue = now - timedelta(hours=rules[AlertRule.STALE].parameters["hours"])
-    enabled = [name for name in catalogs if runtime.scopes[name].enabled]
-    tables = runtime.store.alerts.table_inputs(catalogs, enabled, below, overdue)
+    alerted = {alert.catalog for alert in open_alerts if alert.rule in _HEALTH_RULES}
+    judged = [name for name in catalogs if runtime.scopes[name].enabled or name in alerted]
     waiting, processes = runtime.store.alerts.backlog(), runtime.store.processes.list()
     return AlertInputs(
-        tables=[replace(table, maintained=_maintained(runtime, table.ref)) for table in tables],
+        tables=runtime.store.alerts.table_inputs(catalogs, judged, below, overdue),
         failures=runtime.store.alerts.failures(catalogs),
         faults=dict(runtime.store.alerts.faults(catalogs)),
-        unsupported=alertable(AlertRule.UNMAINTAINABLE, runtime.store.alerts.unsupported(catalogs)),
-        blocked=alertable(AlertRule.TABLE_BLOCKED, runtime.store.alerts.blocked(catalogs)),
-        warned=alertable(AlertRule.READER_UNPINNED, runtime.store.alerts.warned(catalogs)),
+        unsupported=dict(runtime.store.alerts.unsupported(catalogs)),
+        blocked=dict(runtime.store.alerts.blocked(catalogs)),
+        warned=dict(runtime.store.alerts.warned(catalogs)),
         catalogs=[
             CatalogInputs(row.name, runtime.scopes[row.name].interval, row.detected_at, row.failures, row.error)
             for row in rows
@@ -133,9 +131,12 @@ def _serving_since(runtime: Runtime, processes: Sequence[ProcessRow]) -> datetim
     return next((row.started for row in processes if row.holder == me and row.kind == "service"), None)
 
 
-def _maintained(runtime: Runtime, ref: TableRef) -> bool:
-    scope = runtime.scopes[ref.catalog]
-    return scope.enabled and scope.holds(ref)
+def _matters(runtime: Runtime, found: Condition) -> bool:
+    """Return whether to tell of a condition: what is wrong with a table that is not maintained begins no alert."""
+    if found.rule not in _OF_MAINTAINED_TABLES or found.ref is None:
+        return True
+    scope = runtime.scopes[found.ref.catalog]
+    return scope.enabled and scope.holds(found.ref)
 
 
 def _spending(runtime: Runtime, now: datetime) -> list[Spending]:

@@ -153,7 +153,7 @@ def test_a_table_that_cannot_be_read(bench: Bench) -> None:
 
 @pytest.mark.parametrize("scope", [Scope(), Scope(enabled=True, tables="others-*")])
 def test_tables_that_are_not_maintained(bench: Bench, scope: Scope) -> None:
-    """Nobody is told that what is out of scope, or in a catalog that is off, is unwell."""
+    """Nobody is told that what is out of scope, or in a catalog that is off, is unwell, nor that it is well again."""
     bench.rot(bench.table())
     bench.cycle(dry_run=True)
     bench.scopes["lake"] = scope
@@ -163,6 +163,15 @@ def test_tables_that_are_not_maintained(bench: Bench, scope: Scope) -> None:
     }
     look(bench, slack := Channel(), rules=rules)
     assert slack.titles == []
+    bench.files.broken[bench.table("unread")] = MetadataUnreadable("m1 is gone")
+    del bench.scopes["lake"]
+    bench.cycle(dry_run=True)
+    look(bench, slack, rules=rules)
+    told = slack.titles.copy()
+    assert len(told) == 2, told
+    bench.scopes["lake"] = scope
+    look(bench, slack, rules=rules)
+    assert slack.titles == told
 
 
 def test_a_budget(bench: Bench) -> None:
