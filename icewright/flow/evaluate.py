@@ -82,7 +82,7 @@ def evaluate_table(runtime: Runtime, ref: TableRef, now: datetime) -> Evaluation
 def _evaluate(
     runtime: Runtime, policy: Policy, ref: TableRef, now: datetime, measured: TableFacts | None = None
 ) -> Evaluation:
-    metadata = runtime.catalog(ref).load(ref)
+    metadata = runtime.catalog(ref).load(ref) if measured is None else measured.metadata
     facts, knobs = measure(runtime, policy, metadata, measured)
     store = runtime.store
     with store.reading_together():
@@ -101,9 +101,9 @@ def evaluate_and_record(
 ) -> Evaluation | None:
     """Evaluate a table and record the result; for an unreadable table record the reason and return None.
 
-    Facts that were `measured` before are used where the table has not moved since. A table that waits for memory longer
-    than `patience`, in seconds, is put off, and None is returned. Raises `StoreUnavailable` and
-    `PackagesMissing`: they say nothing of the table.
+    Facts that were just `measured` need no second look: where the table has moved since, the next detection sees it. A
+    table that waits for memory longer than `patience`, in seconds, is put off, and None is returned. Raises
+    `StoreUnavailable` and `PackagesMissing`: they say nothing of the table.
     """
     policy = runtime.policy()
     try:

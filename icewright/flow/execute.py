@@ -94,7 +94,7 @@ def execute(runtime: Runtime, request: Request) -> JobResult:
     if job_id is None:
         return no_job(JobState.SKIPPED, "another job holds the table")
     with Lease(runtime, job_id, timedelta(seconds=knobs[TIMEOUT])).heartbeat() as lease:
-        return _run_job(runtime, request, job_id, knobs, lease)
+        return _run_job(runtime, request, metadata, job_id, knobs, lease)
 
 
 def execute_within(runtime: Runtime, request: Request, job_id: str, lease: Lease) -> JobResult:
@@ -145,7 +145,7 @@ def _execute_taken(runtime: Runtime, job: JobRow, lease: Lease) -> JobResult:
         return _end_unstarted(runtime, job, JobState.CANCELLED, reason)
     if (reason := _blocked(runtime, request, knobs)) is not None:
         return _end_unstarted(runtime, job, JobState.CANCELLED, reason)
-    return _run_job(runtime, request, job.job_id, knobs, lease)
+    return _run_job(runtime, request, metadata, job.job_id, knobs, lease)
 
 
 def _set_limits(lease: Lease, knobs: Knobs, closing: datetime | None = None) -> None:
@@ -208,14 +208,16 @@ def defer(
     return outcomes
 
 
-def _run_job(runtime: Runtime, request: Request, job_id: str, knobs: Knobs, lease: Lease) -> JobResult:
+def _run_job(
+    runtime: Runtime, request: Request, found: TableMetadata, job_id: str, knobs: Knobs, lease: Lease
+) -> JobResult:
     bounded = not request.manual and knobs[WINDOWS_END] == "cancel"
     _set_limits(lease, knobs, closes(knobs[WINDOWS], runtime.clock.now()) if bounded else None)
     runtime.record_event("job_started", request.ref, {"job_id": job_id, "operations": request.operations})
     outcomes: list[Outcome] = []
     state: JobState | None = None
     reason, fault = "", None
-    measuring = Measuring(runtime, job_id, lease, knobs)
+    measuring = Measuring(runtime, job_id, lease, knobs, found)
     try:
         for operation in request.operations:
             outcome = _run_operation(request, operation, measuring)
@@ -260,7 +262,8 @@ def _run_operation(request: Request, operation: Operation, measuring: Measuring)
     started = runtime.clock.now()
     details: dict[str, Any] = {"job_id": job_id, "operation": operation}
     runtime.record_event("operation_started", request.ref, details)
-    runner = OperationRunner(runtime, request, operation, job_id, lease, knobs)
+    runner = OperationRunner(runtime, request, operation, job_id, lease, knobs, measuring.found)
+    measuring.found = None
     stop: Stop | None = None
     try:
         outcome = runner.run()
@@ -314,7 +317,7 @@ def _finish(runtime: Runtime, job_id: str, result: JobResult, measured: TableFac
     """End the job, and pause the table after too many failures.
 
     The table is evaluated first, while the job holds it: so own commits are no change, and no plan is made from facts
-    of before the job. Facts that the job has measured are read again only where the table has moved since.
+    of before the job. What the job has measured after its last operation is not read again.
     """
     evaluation, fault = None, result.fault or job_fault(result.outcomes)
     try:

@@ -96,6 +96,7 @@ class OperationRunner:
     job_id: str
     lease: Lease
     knobs: Knobs
+    found: TableMetadata | None = None  # the table right before, for the first attempt: loading may take long
     done: list[Outcome] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     last_step: Step | None = None
@@ -228,7 +229,7 @@ class OperationRunner:
 
     def _attempt(self) -> Outcome:
         request, runtime, now = self.request, self.runtime, self.runtime.clock.now()
-        metadata = load(runtime, request)
+        metadata, self.found = self.found or load(runtime, request), None
         facts, knobs = measure(runtime, runtime.policy(), metadata)
         with runtime.store.reading_together():
             facts = with_readers(runtime, facts)

@@ -22,6 +22,7 @@ from icewright.core.errors import Refused
 from icewright.core.paths import local_path
 from icewright.core.runs import JobState, OperationState
 from icewright.core.steps import ExpireSnapshots
+from icewright.core.table import TableMetadata, TableRef
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
 from icewright.flow.reconcile import reconcile_interrupted
@@ -339,10 +340,13 @@ def _rows(table: Table, ref: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_an_expiry_asks_the_store_no_more_often_than_it_has_to(
+def test_an_expiry_asks_store_and_catalog_no_more_often_than_it_has_to(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each transaction is a round trip to the store, or a lock of its file: what is read at one moment shares one."""
+    """Each transaction is a round trip to the store, or a lock of its file: what is read at one moment shares one.
+
+    The table is loaded for the plan, to prove the deletions, and after these.
+    """
     workspace.table()
     workspace.table("sales.other")
     workspace.detect()
@@ -354,7 +358,17 @@ def test_an_expiry_asks_the_store_no_more_often_than_it_has_to(
         return real(engine)
 
     monkeypatch.setattr(database, "_transaction", counted)
+    catalog, loaded = runtime.catalogs["lake"], list[TableRef]()
+    load = catalog.load
+
+    def noted(one: TableRef) -> TableMetadata:
+        loaded.append(one)
+        return load(one)
+
+    monkeypatch.setattr(catalog, "load", noted)
     for name, transactions in ((NAME, 27), ("sales.other", 25)):  # the first reads both tables
         begun.clear()
+        loaded.clear()
         assert execute(runtime, Request(ref(name), (EXPIRE,), manual=True)).state is JobState.SUCCEEDED
         assert len(begun) <= transactions
+        assert loaded.count(ref(name)) == 3
