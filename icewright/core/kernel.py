@@ -75,10 +75,14 @@ NO_IDS = ArrowLimit(
     "files with field ids, or a name mapping",
     "there are files without field ids, and no name mapping (schema.name-mapping.default)",
 )
+KEY_COLUMN = ArrowLimit(
+    "equality deletes by columns of the table, not of type fixed",
+    "equality deletes name column {}, which is of type fixed or inside another: not all readers find the same rows",
+)
 FOREIGN_TYPE = ArrowLimit("columns of the table's types, or of ones that Iceberg widens", "a file has a column of {}")
 LIMITS = (
     *(_FORMAT, _OTHER_FORMATS, _ENCRYPTED, _TYPE, _CODEC, _LEVEL, _PROPERTY, _TABLE_ORDER, _ORDER),
-    *(_UNKNOWN_COLUMN, _INNER_COLUMN, OLDER_SPEC, PARTITION_VALUE, NO_IDS, FOREIGN_TYPE),
+    *(_UNKNOWN_COLUMN, _INNER_COLUMN, OLDER_SPEC, PARTITION_VALUE, NO_IDS, KEY_COLUMN, FOREIGN_TYPE),
 )
 
 

@@ -178,8 +178,8 @@ def test_a_deletion_vector_is_read_from_its_place(folder: Folder) -> None:
 @pytest.mark.cases(20, 24, 25, 26)
 def test_keys_delete_what_equals_them(tmp_path: Path) -> None:
     """Null equals null and NaN equals NaN, zero is not minus zero; each set of columns counts for itself."""
-    value, place = column(3, "value", "double"), column(4, "place", POINT)
-    folder = Folder(tmp_path, [ID, value, place])
+    value = column(3, "value", "double")
+    folder = Folder(tmp_path, [ID, value])
     dropped = column(8, "gone", "string")
     rows: list[dict[str, Any]] = [
         {"id": 1, "value": 0.0},
@@ -188,10 +188,9 @@ def test_keys_delete_what_equals_them(tmp_path: Path) -> None:
         {"id": 4, "value": None},
         {"id": None, "value": 1.0},
         {"id": 6, "value": 6.0, "gone": "yes"},
-        {"id": 7, "value": 7.0, "place": {"x": 1, "y": 2}},
-        {"id": 8, "value": 8.0, "place": {"x": 1, "y": 3}},
+        {"id": 8, "value": 8.0},
     ]
-    path = folder.write(rows, [ID, value, place, dropped])
+    path = folder.write(rows, [ID, value, dropped])
     folder.of(older_fields={8: dropped})
     found = folder.rows(
         folder.file_slice(
@@ -199,10 +198,35 @@ def test_keys_delete_what_equals_them(tmp_path: Path) -> None:
             folder.keys([value], [3], {"value": -0.0}, {"value": math.nan}, {"value": None}),
             folder.keys([ID], [1], {"id": None}, {"id": 60}),
             folder.keys([dropped], [8], {"gone": "yes"}),
-            folder.keys([place], [12], {"place": {"x": 9, "y": 2}}),
         )
     )
     assert [row["id"] for row in found] == [1, 8]
+
+
+@pytest.mark.cases(22, 25)
+@pytest.mark.parametrize(
+    ("field", "number", "value"),
+    [(column(3, "p", POINT), 12, {"x": 1, "y": 2}), (column(3, "f", "fixed[2]"), 3, b"ab")],
+)
+def test_keys_that_readers_do_not_find_are_left_to_spark(
+    field: Mapping[str, Any], number: int, value: Any, tmp_path: Path
+) -> None:
+    """Iceberg's reader keeps the last fixed value of a file alone, and loses values in structs of the same hash."""
+    folder = Folder(tmp_path, [ID, field])
+    path = folder.write([{"id": 1, field["name"]: value}])
+    left = folder.rewrite(folder.file_slice(path, folder.keys([field], [number], {field["name"]: value})))
+    assert isinstance(left, BinFailed)
+    assert (left.unsupported, f"column {number}, which is" in left.error) == (True, True)
+
+
+def test_names_are_not_mapped_in_equality_deletes(folder: Folder, tmp_path: Path) -> None:
+    """Iceberg's reader takes columns without ids by their place: such deletes are left to Spark."""
+    pq.write_table(pa.table({"name": ["a"]}), tmp_path / "keys.parquet")
+    folder.of(properties={"schema.name-mapping.default": '[{"field-id": 2, "names": ["name"]}]'})
+    keys = DeleteFile(DeleteKind.EQUALITY, str(tmp_path / "keys.parquet"), equality_ids=(2,))
+    left = folder.rewrite(folder.file_slice(folder.write([{"id": 1, "name": "a"}]), keys))
+    assert isinstance(left, BinFailed)
+    assert (left.unsupported, "without field ids" in left.error) == (True, True)
 
 
 @pytest.mark.cases(38)

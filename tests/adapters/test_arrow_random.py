@@ -94,7 +94,7 @@ class Writer:
     def keys(self) -> None:
         """Delete, by an equality delete file, what equals some rows in up to two columns, or equals no row."""
         model, random = self.model, self.random
-        primitive = [f for f in model.fields if isinstance(f["type"], str)]
+        primitive = [f for f in model.fields if isinstance(f["type"], str) and not f["type"].startswith("fixed")]
         chosen = random.sample(primitive, min(len(primitive), random.randrange(3)))
         if not chosen or not self.live:
             return

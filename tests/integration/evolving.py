@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from random import Random
 from typing import Any
 
-from pyiceberg.schema import prune_columns
 from pyiceberg.types import (
     BinaryType,
     BooleanType,
@@ -21,7 +20,6 @@ from pyiceberg.types import (
     ListType,
     LongType,
     MapType,
-    NestedField,
     PrimitiveType,
     StringType,
     StructType,
@@ -83,15 +81,6 @@ def value(kind: IcebergType, random: Random, *, required: bool = False) -> Any:
     return random.choice(_VALUES[type(kind)])
 
 
-def _key_names(fields: Iterable[NestedField], prefix: str = "") -> Iterator[str]:
-    """Simple columns, also those inside structs."""
-    for field in fields:
-        if isinstance(field.field_type, StructType):
-            yield from _key_names(field.field_type.fields, f"{prefix}{field.name}.")
-        elif isinstance(field.field_type, PrimitiveType):
-            yield f"{prefix}{field.name}"
-
-
 class Evolving:
     """A table and its writers; each step takes a number by which it chooses, and says whether it did anything."""
 
@@ -141,17 +130,15 @@ class Evolving:
         return True
 
     def equality(self, pick: int) -> bool:
-        """Rows and, for the older ones of their partition, their keys in one or two columns of any type and depth."""
+        """Rows and, for the older ones of their partition, their keys in one or two columns of any type."""
         columns, java = self._columns(pick), JavaTable.load(self.bench, self.name)
         schema = java.loaded().schema()
-        names = list(_key_names(schema.fields))
-        chosen = sorted({names[pick % len(names)], names[pick // 7 % len(names)]})
-        pruned = prune_columns(schema, {schema.find_field(key).field_id for key in chosen}, select_full_types=False)
+        fields = [field for field in schema.fields if isinstance(field.field_type, PrimitiveType)]
+        chosen = {fields[pick % len(fields)].name, fields[pick // 7 % len(fields)].name}
         random = Random(pick)
-        values = {field.name: [value(field.field_type, random) for _ in range(3)] for field in pruned.fields}
-        keys = {key: values[key.partition(".")[0]] for key in chosen}
+        keys = {key: [value(schema.find_field(key).field_type, random) for _ in range(3)] for key in sorted(chosen)}
         keys["part"] = columns["part"]  # by which the file is placed
-        java.row_delta([java.data(columns)], [java.equality_deletes(keys, chosen)])
+        java.row_delta([java.data(columns)], [java.equality_deletes(keys, sorted(chosen))])
         return True
 
     def vectors(self, pick: int) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from pyiceberg.schema import Schema, prune_columns
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from icewright.app.demo.files import WrittenFile, write_file
@@ -82,17 +82,13 @@ class JavaTable:
         return self._placed(self.java.DataFiles.builder(self.table.spec()), file, columns).build()
 
     def equality_deletes(self, columns: Mapping[str, Sequence[Any]], keys: Sequence[str]) -> Any:
-        """A file that deletes the older rows of the partition whose keys are equal to those of these rows.
-
-        A key inside a struct is named with dots, and its values are structs of it alone.
-        """
+        """A file that deletes the older rows of the partition whose keys are equal to those of these rows."""
         schema = self._schema()
-        key_ids = [schema.find_field(key).field_id for key in keys]
-        chosen = prune_columns(schema, set(key_ids), select_full_types=False)
-        file = _written(self._path(), {key.partition(".")[0]: columns[key] for key in keys}, chosen, _EQUALITY)
+        chosen = Schema(*(schema.find_field(key) for key in keys))
+        file = _written(self._path(), {key: columns[key] for key in keys}, chosen, _EQUALITY)
         ids = self.spark._sc._gateway.new_array(self.spark._jvm.int, len(keys))
-        for number, key_id in enumerate(key_ids):
-            ids[number] = key_id
+        for number, field in enumerate(chosen.fields):
+            ids[number] = field.field_id
         builder = self.java.FileMetadata.deleteFileBuilder(self.table.spec()).ofEqualityDeletes(ids)
         return self._placed(builder, file, columns).build()
 
@@ -140,7 +136,9 @@ class JavaTable:
 
     def _placed(self, builder: Any, file: WrittenFile, columns: Mapping[str, Sequence[Any]]) -> Any:
         builder.withPath(f"file://{file.path}").withFormat("PARQUET").withFileSizeInBytes(file.size)
-        builder.withRecordCount(file.rows)
+        stored = self.table.io().newInputFile(f"file://{file.path}")
+        metrics = self.java.parquet.ParquetUtil.fileMetrics(stored, self.java.MetricsConfig.forTable(self.table))
+        builder.withMetrics(metrics)
         spec = self.table.spec()
         if spec.isPartitioned():
             names = {field.field_id: field.name for field in self._schema().fields}

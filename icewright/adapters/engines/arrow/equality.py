@@ -15,30 +15,25 @@ from icewright.adapters.engines.arrow.opening import Opener
 from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow, field_id, resolved, with_ids
 from icewright.adapters.engines.arrow.tasks import Layout
 from icewright.adapters.engines.arrow.types import Field, arrow_type, storage_array
+from icewright.core.kernel import KEY_COLUMN
 
 _BATCH_ROWS = 1 << 17
 _FLOAT_BITS = 32
 _MEMORY_SHARE = 4  # of the task's memory, for the index; sorting it takes as much again
 _BYTES_OF_A_KEY = 16  # beside its values: hash, delete file and prefix count
-
-KeyColumn = tuple[Field, tuple[str, ...], Field]  # a top-level field, the names down to the key field, the key field
+_MISJUDGED = ("float", "double", "uuid")  # of whose bounds Iceberg's readers think wrongly
 
 
 @dataclass(frozen=True)
 class EqualityIndex:
     """The keys of delete files on the same columns, sorted by hash; each file is read and hashed once."""
 
-    key_columns: tuple[KeyColumn, ...]
+    columns: tuple[Field, ...]
     keys: pl.DataFrame
     hashes: pl.Series  # ascending
     file_numbers: pl.Series  # of the delete file of each key
     numbers: Mapping[str, int]  # by path of the delete file
     seed: int
-
-    @property
-    def columns(self) -> tuple[Field, ...]:
-        """Return the top-level columns that hold the keys, dropped columns included."""
-        return top_columns(self.key_columns)
 
     def applied(self, paths: Iterable[str]) -> EqualityDeletes:
         """Return the deletes of the delete files that apply to a data file."""
@@ -63,7 +58,7 @@ class EqualityDeletes:
         index = self.index
         if not self.counts[-1]:
             return pl.Series(dtype=pl.UInt32)
-        rows, first = find_keys(columns, index.key_columns, index.keys, index.hashes, index.seed)
+        rows, first = find_keys(columns, index.columns, index.keys, index.hashes, index.seed)
         last = index.hashes.search_sorted(index.hashes.gather(first), side="right")
         return rows.filter(self.counts.gather(last) > self.counts.gather(first))
 
@@ -74,11 +69,10 @@ def read_equality_index(layout: Layout, opener: Opener, ids: Sequence[int], path
     Raises `UnsupportedByArrow` when their keys do not fit into the memory of a task.
     """
     key_columns = key_columns_of(layout, ids)
-    empty = [pa.nulls(0, arrow_type(_projected(*column)["type"])) for column in key_columns]
-    frames = [key_frame(empty, key_columns)]
+    frames = [_key_frame([pa.nulls(0, arrow_type(column["type"])) for column in key_columns], key_columns)]
     file_numbers, size = [pl.Series(dtype=pl.UInt32)], 0.0
     for number, path in enumerate(paths):
-        for frame in read_keys(layout, opener, key_columns, path):
+        for frame in read_keys(opener, key_columns, path):
             frames.append(frame)
             file_numbers.append(pl.repeat(number, frame.height, dtype=pl.UInt32, eager=True))
             size += frame.estimated_size() + _BYTES_OF_A_KEY * frame.height
@@ -89,31 +83,41 @@ def read_equality_index(layout: Layout, opener: Opener, ids: Sequence[int], path
     return _sorted_index(key_columns, pl.concat(frames), pl.concat(file_numbers), numbers)
 
 
-def key_columns_of(layout: Layout, ids: Sequence[int]) -> tuple[KeyColumn, ...]:
-    """Return the columns of the keys by their field ids. Raises `UnsupportedByArrow` for one that is not known."""
-    return tuple(_field_path(layout, number) for number in ids)
+def key_columns_of(layout: Layout, ids: Sequence[int]) -> tuple[Field, ...]:
+    """Return the columns of the keys by their field ids, dropped columns included.
+
+    Raises `UnsupportedByArrow` for those by which Iceberg's reader does not find all rows: of several fixed values it
+    keeps the last one for all, and of two values in structs one goes where their hashes are equal.
+    """
+    fields = (*layout.older_fields.values(), *layout.schema["fields"])
+    found = {f["id"]: f for f in fields if isinstance(f["type"], str) and not f["type"].startswith("fixed")}
+    if others := [number for number in ids if number not in found]:
+        raise UnsupportedByArrow(KEY_COLUMN(str(others[0])))
+    return tuple(found[number] for number in ids)
 
 
-def top_columns(key_columns: Sequence[KeyColumn]) -> tuple[Field, ...]:
-    """Return the top-level columns that hold the keys, each once."""
-    return tuple({top["id"]: top for top, _, _ in key_columns}.values())
+def misjudged_keys(fields: Iterable[Field]) -> frozenset[int]:
+    """Return the ids of columns by whose bounds Iceberg's readers may pass over the delete of a key that a row has.
+
+    Bounds of floats say nothing of NaN, and those of uuids are compared as signed numbers.
+    """
+    return frozenset(field["id"] for field in fields if field["type"] in _MISJUDGED)
 
 
-def read_keys(layout: Layout, opener: Opener, key_columns: Sequence[KeyColumn], path: str) -> Iterator[pl.DataFrame]:
+def read_keys(opener: Opener, key_columns: Sequence[Field], path: str) -> Iterator[pl.DataFrame]:
     """Yield the keys of a delete file, in batches. Raises `UnsupportedByArrow` when it lacks a column of them."""
-    projected = [_projected(*column) for column in key_columns]
-    top_ids = {top["id"] for top, _, _ in key_columns}
+    wanted_ids = {column["id"] for column in key_columns}
     with opener.parquet(path) as source:
-        schema = with_ids(source.schema_arrow, layout.properties.get("schema.name-mapping.default"))
-        fields = [field for field in schema if field_id(field) in top_ids]
-        if len(fields) < len(top_ids):
+        schema = with_ids(source.schema_arrow, None)  # readers map no names in delete files
+        fields = [field for field in schema if field_id(field) in wanted_ids]
+        if len(fields) < len(wanted_ids):
             raise UnsupportedByArrow(f"equality delete file {path} lacks a column of its keys")
         for batch in source.iter_batches(_BATCH_ROWS, columns=[f.name for f in fields], use_threads=False):
-            yield key_frame(resolved(batch, fields, projected, {}), key_columns)
+            yield _key_frame(resolved(batch, fields, key_columns, {}), key_columns)
 
 
 def _sorted_index(
-    key_columns: tuple[KeyColumn, ...], keys: pl.DataFrame, file_numbers: pl.Series, numbers: Mapping[str, int]
+    key_columns: tuple[Field, ...], keys: pl.DataFrame, file_numbers: pl.Series, numbers: Mapping[str, int]
 ) -> EqualityIndex:
     """Return the index, by the first seed for which no two different keys have the same hash."""
     seed = 0
@@ -129,7 +133,7 @@ def _sorted_index(
 
 def find_keys(
     columns: Mapping[int, pa.Array],
-    key_columns: tuple[KeyColumn, ...],
+    key_columns: tuple[Field, ...],
     keys: pl.DataFrame,
     hashes: pl.Series,
     seed: int,
@@ -138,7 +142,7 @@ def find_keys(
 
     `columns` are by field id. `keys` are sorted by their hashes, and those of one hash are equal.
     """
-    frame = key_frame([columns[top["id"]] for top, _, _ in key_columns], key_columns)
+    frame = _key_frame([columns[column["id"]] for column in key_columns], key_columns)
     wanted = frame.hash_rows(seed)
     first = hashes.search_sorted(wanted, side="left").clip(0, len(hashes) - 1)
     rows = (hashes.gather(first) == wanted).arg_true()
@@ -153,48 +157,10 @@ def equal_rows(left: pl.DataFrame, right: pl.DataFrame) -> pl.Series:
     return reduce(lambda matches, equal: matches & equal, columns)
 
 
-def _field_path(layout: Layout, number: int) -> KeyColumn:
-    """Return the key field of this id in the current schema, else among dropped columns."""
-    for top in (*layout.schema["fields"], *layout.older_fields.values()):
-        if (positions := _path_to(top, number)) is not None:
-            return top, *positions
-    raise UnsupportedByArrow(f"an equality delete names column {number}, which is inside another and was dropped")
-
-
-def _path_to(field: Field, number: int, path: tuple[str, ...] = ()) -> tuple[tuple[str, ...], Field] | None:
-    if field["id"] == number:
-        return path, field
-    kind = field["type"]
-    if isinstance(kind, Mapping) and kind["type"] == "struct":
-        for child in kind["fields"]:
-            if (positions := _path_to(child, number, (*path, child["name"]))) is not None:
-                return positions
-    return None
-
-
-def _projected(top: Field, path: Sequence[str], leaf: Field) -> Field:
-    """Return the column reduced to the path to the key field, as delete files have it."""
-    if not path:
-        return top
-    name, *inner_path = path
-    child = next(field for field in top["type"]["fields"] if field["name"] == name)
-    inner = _projected(child, inner_path, leaf)
-    return {**top, "required": False, "type": {"type": "struct", "fields": [inner]}}
-
-
-def key_frame(columns: Sequence[pa.Array], key_columns: Sequence[KeyColumn]) -> pl.DataFrame:
-    """Return the key columns as values that are equal exactly where Iceberg's Java reader calls them equal.
-
-    It compares structs: one that is null is not one whose key field is null. So each struct around a key is a column.
-    """
-    arrays: dict[str, pa.Array] = {}
-    for array, (top, path, leaf) in zip(columns, key_columns, strict=True):
-        inside, name = array, str(top["id"])
-        for step in path:
-            arrays[f"{name} is null"] = pc.is_null(inside)
-            inside, name = pc.struct_field(inside, step), f"{name}.{step}"  # null where its struct is
-        arrays[str(leaf["id"])] = _comparable(inside)
-    return pl.DataFrame(pl.from_arrow(pa.table(arrays)))
+def _key_frame(arrays: Sequence[pa.Array], key_columns: Sequence[Field]) -> pl.DataFrame:
+    """Return the key columns as values that are equal exactly where Iceberg's Java reader calls them equal."""
+    columns = {str(c["id"]): _comparable(array) for c, array in zip(key_columns, arrays, strict=True)}
+    return pl.DataFrame(pl.from_arrow(pa.table(columns)))
 
 
 def _comparable(array: pa.Array) -> pa.Array:

@@ -9,7 +9,7 @@ from functools import cached_property
 import polars as pl
 import pyarrow as pa
 
-from icewright.adapters.engines.arrow.equality import KeyColumn, find_keys, key_columns_of, read_keys, top_columns
+from icewright.adapters.engines.arrow.equality import find_keys, key_columns_of, read_keys
 from icewright.adapters.engines.arrow.opening import Opener
 from icewright.adapters.engines.arrow.tasks import Layout
 from icewright.adapters.engines.arrow.types import Field
@@ -28,16 +28,11 @@ Bounds = Mapping[int, tuple[bytes | None, bytes | None, int | None]]  # lower an
 class KeySequences:
     """Distinct keys on the same columns, sorted by hash, each with the greatest sequence number of its deletes."""
 
-    key_columns: tuple[KeyColumn, ...]
+    columns: tuple[Field, ...]
     keys: pl.DataFrame
     hashes: pl.Series  # ascending, each once
     sequences: pl.Series
     seed: int
-
-    @property
-    def columns(self) -> tuple[Field, ...]:
-        """Return the top-level columns that hold the keys, dropped columns included."""
-        return top_columns(self.key_columns)
 
     @cached_property
     def newest(self) -> int:
@@ -49,23 +44,21 @@ class KeySequences:
 
         `columns` are by field id. Null equals null, NaN equals NaN, and zero is not minus zero, as in Iceberg's reader.
         """
-        rows, at = find_keys(columns, self.key_columns, self.keys, self.hashes, self.seed)
+        rows, at = find_keys(columns, self.columns, self.keys, self.hashes, self.seed)
         return rows.filter(self.sequences.gather(at) > sequence)
 
     def may_match(self, sequence: int, bounds: Bounds) -> bool:
         """Return whether a file of this sequence number and these bounds may hold a row that a delete names."""
         return self.newest > sequence and all(
-            self._may_hold(leaf, bounds.get(leaf["id"], (None, None, None)))
-            for _, path, leaf in self.key_columns
-            if not path
+            self._may_hold(column, bounds.get(column["id"], (None, None, None))) for column in self.columns
         )
 
-    def _may_hold(self, leaf: Field, bounds: tuple[bytes | None, bytes | None, int | None]) -> bool:
+    def _may_hold(self, column: Field, bounds: tuple[bytes | None, bytes | None, int | None]) -> bool:
         lower, upper, nulls = bounds
-        sizes = _BOUND_BYTES.get(leaf["type"], ()) if isinstance(leaf["type"], str) else ()
+        sizes = _BOUND_BYTES.get(column["type"], ())
         if lower is None or upper is None or len(lower) not in sizes or len(upper) not in sizes:
             return True
-        values, has_null = self._values[str(leaf["id"])]
+        values, has_null = self._values[str(column["id"])]
         first, last = (int.from_bytes(bound, "little", signed=True) for bound in (lower, upper))
         between = values.search_sorted(first, side="left") < values.search_sorted(last, side="right")
         return bool(between) or (has_null and nulls != 0)
@@ -91,7 +84,7 @@ def read_key_sequences(
     frames: list[pl.DataFrame] = []
     most, size = layout.memory_bytes // _MEMORY_SHARE, 0.0
     for path, sequence in deletes:
-        for keys in read_keys(layout, opener, key_columns, path):
+        for keys in read_keys(opener, key_columns, path):
             frames.append(keys.with_columns(pl.lit(sequence, pl.Int64).alias(_SEQUENCE)))
             size += _size(frames[-1])
             if size > most:
@@ -114,7 +107,7 @@ def _newest(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
     return keys.group_by([name for name in keys.columns if name != _SEQUENCE]).agg(pl.col(_SEQUENCE).max())
 
 
-def _sorted(key_columns: tuple[KeyColumn, ...], newest: pl.DataFrame) -> KeySequences:
+def _sorted(key_columns: tuple[Field, ...], newest: pl.DataFrame) -> KeySequences:
     """Return the keys by the first seed for which no two have the same hash."""
     keys, sequences, seed = newest.drop(_SEQUENCE), newest[_SEQUENCE], 0
     while (hashes := keys.hash_rows(seed)).n_unique() < len(hashes):

@@ -10,6 +10,7 @@ import polars as pl
 from pyroaring import BitMap64
 
 from icewright.adapters.engines.arrow.deletes import Deletes, bitmap
+from icewright.adapters.engines.arrow.equality import misjudged_keys
 from icewright.adapters.engines.arrow.key_sequences import KeySequences, read_key_sequences
 from icewright.adapters.engines.arrow.live_deletes import LiveData, LiveDelete, Partition
 from icewright.adapters.engines.arrow.opening import Opener
@@ -32,6 +33,10 @@ class PositionScan:
     check: Callable[[], None]
     matched: dict[str, BitMap64] = field(default_factory=dict, init=False)
     _seen: set[str] = field(default_factory=set, init=False)
+    _misjudged: frozenset[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._misjudged = misjudged_keys((*self.layout.schema["fields"], *self.layout.older_fields.values()))
 
     def scan(self, data: Sequence[LiveData]) -> None:
         """Read the data files that were not there before. Raises `UnsupportedByArrow`, `UnreadableFile`."""
@@ -52,6 +57,10 @@ class PositionScan:
         older = [file for file in data if file.sequence < newest]
         if unread := [file for file in older if not file.is_plain_parquet]:
             raise UnsupportedByArrow(f"{unread[0].path}, to which they apply, is encrypted or not Parquet")
+        for number in self._misjudged.intersection(ids):
+            if bounded := [file for file in older if file.bounds[number][0] is not None]:
+                reason = f"by its bounds of column {number} readers may pass over the delete of a key that it has"
+                raise UnsupportedByArrow(f"{bounded[0].path}, to which they apply: {reason}")
         if not older:
             return
         for keys in read_key_sequences(self.layout, self.opener, ids, ((d.path, d.sequence) for d in deletes)):
@@ -64,7 +73,7 @@ class PositionScan:
         rows = BatchScan(self.layout, self.opener, Bin(0, (file_slice(file),), constants(self.base, file), "", 1))
         start = 0
         for batch in rows.scan_columns(keys.columns):
-            by_id = {top["id"]: column for top, column in zip(keys.columns, batch, strict=True)}
+            by_id = {key["id"]: column for key, column in zip(keys.columns, batch, strict=True)}
             deleted = keys.deleted_rows(by_id, file.sequence)
             if not deleted.is_empty():
                 self.matched.setdefault(file.path, BitMap64()).update(bitmap(deleted.cast(pl.UInt64) + start))

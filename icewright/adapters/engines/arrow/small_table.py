@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote_plus
 
+from icewright.adapters.engines.arrow.equality import misjudged_keys
 from icewright.adapters.engines.arrow.live_deletes import other_columns
 from icewright.adapters.engines.arrow.live_files import (
     REQUIRED_FIELDS,
@@ -28,7 +29,7 @@ from icewright.adapters.engines.arrow.small_table_limits import manifest_reader,
 from icewright.adapters.engines.arrow.table import FileGroup, FilesChanged, RewrittenGroup
 from icewright.adapters.engines.arrow.tasks import SortField, sort_fields
 from icewright.adapters.engines.arrow.types import single_value
-from icewright.adapters.engines.service.manifest_files import DATA, EQUALITY_DELETES, POSITION_DELETES, Entry
+from icewright.adapters.engines.service.manifest_files import DATA, EQUALITY_DELETES, Entry
 from icewright.adapters.engines.service.replacing import Replacing
 from icewright.core.ancestry import ancestors
 from icewright.core.errors import (
@@ -333,13 +334,14 @@ class SmallTable:
         """Return whether all files are unencrypted Parquet data in partition folders, or deletes that are known here.
 
         Equality deletes are left to the JVM, if there is one, where they are not to go with the data that they apply
-        to: Iceberg's own commit then drops those that are older than all data.
+        to: Iceberg's own commit then drops those that are older than all data. So are those that readers may pass over.
         """
-        by_keys = self.drop_dangling or not self.has_jvm
         data, deletes = self._live_data(self.listed), self._live_deletes(self.listed)
-        return all(
-            file.is_plain_parquet and file.content == DATA and self._partition_folder(file) for file in data
-        ) and all(file.is_plain_parquet and (file.content == POSITION_DELETES or by_keys) for file in deletes)
+        key_ids = {number for file in deletes if file.delete for number in file.delete.equality_ids}
+        by_keys = not key_ids or self.drop_dangling or not self.has_jvm
+        misjudged = misjudged_keys((*self.schema["fields"], *self.older_fields().values())) if key_ids else frozenset()
+        plain = all(file.is_plain_parquet for file in (*data, *deletes)) and by_keys and not key_ids & misjudged
+        return plain and all(file.content == DATA and self._partition_folder(file) for file in data)
 
     def _partition_folder(self, file: ListedFile) -> str | None:
         """Return the folder for new files of a file's partition; None when its path has no partition folders."""
