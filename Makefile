@@ -46,8 +46,9 @@ lint: install ## style, types, walls and prose
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m tools.prose
 
-docs: install ## write the reference pages anew from the code
+docs: install ## write the reference pages, and the types of the client's documents, anew from the code
 	$(BIN)/python -m tools.reference docs/reference
+	$(BIN)/python -m tools.client_types
 
 site: install ## build the documentation into build/site
 	$(BIN)/mkdocs build --strict

@@ -1,17 +1,47 @@
-"""HTTP client of the REST API, used by programs and by the command line; documents are plain dicts."""
+"""HTTP client of the REST API, used by programs and by the command line; `client_types` has its documents."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 from urllib.parse import quote
 
 import httpx2
 
 from icewright.core.errors import IcewrightError, StorageUnavailable, UsageError
 from icewright.core.runs import TRANSITIONS, JobState
+
+if TYPE_CHECKING:
+    from icewright.client_types import (
+        Bulk,
+        Copy,
+        File,
+        Fleet,
+        GivenUp,
+        Job,
+        JobDetail,
+        Knobs,
+        Me,
+        Overview,
+        Plan,
+        Points,
+        Policies,
+        ProcessModel,
+        Queue,
+        Registered,
+        Repair,
+        Restore,
+        Rule,
+        Snapshots,
+        Started,
+        Table,
+        TableDetail,
+        Undone,
+        VacuumAnswer,
+        WaitingFiles,
+    )
 
 Document = dict[str, Any]
 Order = Literal["asc", "desc"]
@@ -45,11 +75,11 @@ class Client:
 
     # -- reads
 
-    def me(self) -> Document:
+    def me(self) -> Me:
         """Return the caller's name, grants and actions."""
         return self._get("/me")
 
-    def overview(self) -> Document:
+    def overview(self) -> Overview:
         """Return the counts and sums of the overview."""
         return self._get("/overview")
 
@@ -64,28 +94,28 @@ class Client:
         health_below: int | None = None,
         sort: str = "name",
         order: Order = "asc",
-    ) -> Iterator[Document]:
+    ) -> Iterator[Table]:
         """Yield all tables that match the filters, page by page."""
         of = {"catalog": catalog, "namespace": namespace, "search": search, "state": state, "due": due}
         return self._pages("/tables", {**of, "health_below": health_below, "sort": sort, "order": order})
 
-    def table(self, name: str) -> Document:
+    def table(self, name: str) -> TableDetail:
         """Return a table with health, facts, verdicts and pins."""
         return self._get(f"/tables/{_segment(name)}")
 
-    def knobs(self, name: str) -> Document:
+    def knobs(self, name: str) -> Knobs:
         """Return every knob of a table with the level that set it."""
         return self._get(f"/tables/{_segment(name)}/knobs")
 
-    def snapshots(self, name: str) -> Document:
+    def snapshots(self, name: str) -> Snapshots:
         """Return snapshots and refs of a table."""
         return self._get(f"/tables/{_segment(name)}/snapshots")
 
-    def plan(self, catalog: str | None = None) -> Document:
+    def plan(self, catalog: str | None = None) -> Plan:
         """Return jobs that would start now, and deferred operations."""
         return self._get("/plan", catalog=catalog, limit=500)
 
-    def queue(self) -> Document:
+    def queue(self) -> Queue:
         """Return open jobs, and due operations without a job."""
         return self._get("/queue")
 
@@ -100,26 +130,26 @@ class Client:
         search: str | None = None,
         since: datetime | None = None,
         limit: int = 50,
-    ) -> Sequence[Document]:
+    ) -> Sequence[Job]:
         """Return the newest jobs that match the filters; those created since a time, at most `limit`."""
         of = {"table": table, "catalog": catalog, "state": state, "operation": operation, "trigger": trigger}
         since_ = None if since is None else since.isoformat()
         pages = self._pages("/jobs", {**of, "search": search, "since": since_}, min(limit, 500))
         return [job for job, _ in zip(pages, range(limit), strict=False)]
 
-    def job(self, job_id: str) -> Document:
+    def job(self, job_id: str) -> JobDetail:
         """Return one job with its runs."""
         return self._get(f"/jobs/{_segment(job_id)}")
 
-    def files(self, job_id: str) -> Iterator[Document]:
+    def files(self, job_id: str) -> Iterator[File]:
         """Yield the files of a job in the deletion ledger."""
         return self._pages(f"/jobs/{_segment(job_id)}/files", {})
 
-    def deletions(self, *, table: str | None = None, catalog: str | None = None) -> Iterator[Document]:
+    def deletions(self, *, table: str | None = None, catalog: str | None = None) -> Iterator[WaitingFiles]:
         """Yield planned deletions by job and operation."""
         return self._pages("/deletions", {"table": table, "catalog": catalog})
 
-    def policies(self) -> Document:
+    def policies(self) -> Policies:
         """Return the policy rules and the guardrails."""
         return self._get("/policies")
 
@@ -134,13 +164,13 @@ class Client:
         dry_run: bool = False,
         force: bool = False,
         key: str | None = None,
-    ) -> Document:
+    ) -> Started:
         """Start operations on a table; the same `key` starts the same job once."""
         body = {"operations": list(operations), "set": dict(knobs or {}), "dry_run": dry_run, "force": force}
         headers = {"Idempotency-Key": key} if key else {}
         return self._document("POST", f"/tables/{_segment(table)}/jobs", json=body, headers=headers)
 
-    def follow(self, job_id: str, every: float = 1.0) -> Document:
+    def follow(self, job_id: str, every: float = 1.0) -> JobDetail:
         """Poll a job every `every` seconds until it ends, and return it."""
         while True:
             job = self.job(job_id)
@@ -148,39 +178,41 @@ class Client:
                 return job
             time.sleep(every)
 
-    def cancel(self, job_id: str) -> Document:
+    def cancel(self, job_id: str) -> Job:
         """Request cancellation of a job, and return it."""
         return self._document("POST", f"/jobs/{_segment(job_id)}/cancel")
 
-    def undo(self, job_id: str, *, dry_run: bool = False) -> Document:
+    def undo(self, job_id: str, *, dry_run: bool = False) -> Undone:
         """Undo a job, or report what an undo would restore."""
         return self._document("POST", f"/jobs/{_segment(job_id)}/undo", json={"dry_run": dry_run})
 
-    def points(self, table: str, *, costs: bool = False) -> Document:
+    def points(self, table: str, *, costs: bool = False) -> Points:
         """Return the recovery points of a table, and what they cost where asked for."""
         return self._get(f"/tables/{_segment(table)}/points", costs=costs)
 
-    def restore(self, table: str, to: str, *, dry_run: bool = False, expected: str | None = None) -> Document:
+    def restore(self, table: str, to: str, *, dry_run: bool = False, expected: str | None = None) -> Restore:
         """Queue a restore of a table, or report what it would change; `expected` is the current snapshot."""
         body = {"to": to, "dry_run": dry_run, "expected_snapshot_id": expected}
         return self._document("POST", f"/tables/{_segment(table)}/restore", json=body)
 
-    def repair(self, table: str, *, drop_lost: bool = False, approved_rows: int = 0, dry_run: bool = False) -> Document:
+    def repair(
+        self, table: str, *, drop_lost: bool = False, approved_rows: int = 0, dry_run: bool = False
+    ) -> Repair | Started:
         """Queue a repair of a table, or report what it would do; main loses `approved_rows` rows at most."""
         body = {"drop_lost": drop_lost, "approved_rows": approved_rows, "dry_run": dry_run}
         return self._document("POST", f"/tables/{_segment(table)}/repair", json=body)
 
-    def erase(self, table: str, where: str, *, dry_run: bool = False) -> Document:
+    def erase(self, table: str, where: str, *, dry_run: bool = False) -> Started:
         """Queue an erasure of rows, or a search for them; `result` returns what the job found."""
         return self._document("POST", f"/tables/{_segment(table)}/erase", json={"where": where, "dry_run": dry_run})
 
-    def copy(self, table: str, to: str, *, dry_run: bool = False) -> Document:
+    def copy(self, table: str, to: str, *, dry_run: bool = False) -> Copy | Started:
         """Queue a copy of a table to another place, or report what would be copied."""
         return self._document("POST", f"/tables/{_segment(table)}/copy", json={"to": to, "dry_run": dry_run})
 
     def register(
         self, catalog: str, name: str, place: str, *, replace_lost: bool = False, dry_run: bool = False
-    ) -> Document:
+    ) -> Registered:
         """Register a table from its files alone, or report what would be registered."""
         body = {"name": name, "place": place, "replace_lost": replace_lost, "dry_run": dry_run}
         return self._document("POST", f"/catalogs/{_segment(catalog)}/register", json=body)
@@ -193,11 +225,11 @@ class Client:
         """Return the signed certificate of an erasure."""
         return self._get(f"/jobs/{_segment(job_id)}/certificate")
 
-    def vacuum(self, catalog: str, *, dry_run: bool = False) -> Document:
+    def vacuum(self, catalog: str, *, dry_run: bool = False) -> VacuumAnswer:
         """Start a vacuum of a catalog, or report what it would do."""
         return self._document("POST", f"/catalogs/{_segment(catalog)}/vacuum", json={"dry_run": dry_run})
 
-    def give_up(self, job_id: str) -> Document:
+    def give_up(self, job_id: str) -> GivenUp:
         """Drop the planned deletions of a job; its files stay."""
         return self._document("POST", f"/jobs/{_segment(job_id)}/give-up")
 
@@ -209,36 +241,36 @@ class Client:
         """Resume automatic maintenance of a table."""
         self._request("POST", f"/tables/{_segment(table)}/resume")
 
-    def bulk(self, action: str, selection: Mapping[str, Any], expected: int | None = None) -> Document:
+    def bulk(self, action: str, selection: Mapping[str, Any], expected: int | None = None) -> Bulk:
         """Pause, resume, cancel or run the tables of a selection; without `expected` only count them."""
         return self._document("POST", f"/tables/{action}", json={**selection, "expected": expected})
 
-    def fleet(self) -> Document:
+    def fleet(self) -> Fleet:
         """Return whether everything is paused."""
         return self._get("/fleet")
 
-    def pause_fleet(self, reason: str, *, cancel_running: bool = False) -> Document:
+    def pause_fleet(self, reason: str, *, cancel_running: bool = False) -> Fleet:
         """Pause everything: no job begins until `resume_fleet`."""
         return self._document("POST", "/fleet/pause", json={"reason": reason, "cancel_running": cancel_running})
 
-    def resume_fleet(self) -> Document:
+    def resume_fleet(self) -> Fleet:
         """End the pause of everything."""
         return self._document("POST", "/fleet/resume")
 
-    def processes(self) -> Sequence[Document]:
+    def processes(self) -> Sequence[ProcessModel]:
         """Return the services and workers, including those without heartbeat."""
-        return cast("Sequence[Document]", self._get("/processes"))
+        return self._get("/processes")
 
     def drain(self, process: str) -> Document:
         """Ask a process to take no more jobs, and to end when its jobs have."""
         return self._document("POST", f"/processes/{_segment(process)}/drain")
 
-    def rule(self, scope: str) -> Document | None:
+    def rule(self, scope: str) -> Rule | None:
         """Return the newest version of a stored rule; None when there is none."""
         versions = self._get(f"/policies/{_segment(scope)}/versions")["items"]
-        return cast(Document, versions[0]) if versions else None
+        return versions[0] if versions else None
 
-    def set_rule(self, scope: str, settings: Mapping[str, Any], version: int | None = None) -> Document:
+    def set_rule(self, scope: str, settings: Mapping[str, Any], version: int | None = None) -> Rule:
         """Replace the stored rule of a scope; a `version` other than the newest is a conflict."""
         return self._document("PUT", f"/policies/{_segment(scope)}", json={"set": dict(settings), "version": version})
 
@@ -248,10 +280,10 @@ class Client:
 
     # -- transport
 
-    def _get(self, path: str, **params: Any) -> Document:
+    def _get(self, path: str, **params: Any) -> Any:  # noqa: ANN401 - JSON, typed by each method
         return self._document("GET", path, params={k: v for k, v in params.items() if v is not None})
 
-    def _pages(self, path: str, params: Mapping[str, Any], limit: int = 200) -> Iterator[Document]:
+    def _pages(self, path: str, params: Mapping[str, Any], limit: int = 200) -> Iterator[Any]:
         cursor: str | None = None
         while True:
             page = self._get(path, **params, limit=limit, cursor=cursor)
@@ -260,8 +292,8 @@ class Client:
             if cursor is None:
                 return
 
-    def _document(self, method: str, path: str, **options: Any) -> Document:
-        return cast(Document, self._request(method, path, **options).json())
+    def _document(self, method: str, path: str, **options: Any) -> Any:  # noqa: ANN401 - likewise
+        return self._request(method, path, **options).json()
 
     def _request(self, method: str, path: str, **options: Any) -> httpx2.Response:
         try:

@@ -12,6 +12,8 @@ from icewright.app import sections
 from icewright.core import cost, kernel
 from icewright.core.policy import Operation
 from icewright.core.simulation import work
+from tools.client_types import MODULE
+from tools.client_types import text as client_types
 from tools.reference import pages
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -39,6 +41,11 @@ def test_reference_pages_are_as_the_code_makes_them() -> None:
     """Knobs, metrics, errors and commands are in the reference as the code has them; `make docs` writes the pages."""
     made = pages()
     assert {name: (DOCS / "reference" / name).read_text(encoding="utf-8") for name in made} == made
+
+
+def test_the_client_has_the_types_of_the_api() -> None:
+    """As OpenAPI describes its answers; `make docs` writes them."""
+    assert MODULE.read_text(encoding="utf-8") == client_types()
 
 
 @pytest.mark.parametrize("prefix", SECTIONS)

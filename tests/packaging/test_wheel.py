@@ -71,6 +71,7 @@ def test_distributions_are_complete(built: Path) -> None:
     (wheel,), (source,) = built.glob("*.whl"), built.glob("*.tar.gz")
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert packed == {name for name in DATA if not of_python(name)}
+    assert "icewright/py.typed" in packed  # else no type checker of a user reads our annotations
     with tarfile.open(source) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "tests/conftest.py", "docs/index.md"} <= names

@@ -51,10 +51,10 @@ def test_client(served: Served, address: str) -> None:
         assert client.start(NAME, ["compact"], key="k") == started
         (job,) = served.bench.store.jobs.dequeue("w", ["lake"], served.bench.clock.now(), 1)
         execute_taken(served.runtime, job)
-        assert client.follow(started["job_id"])["state"] == "succeeded"
-        assert [j["job_id"] for j in client.jobs(NAME)] == [started["job_id"]]
+        assert (started["job_id"], client.follow(job.job_id)["state"]) == (job.job_id, "succeeded")
+        assert [j["job_id"] for j in client.jobs(NAME)] == [job.job_id]
         with pytest.raises(UsageError, match="does not run"):
-            client.cancel(started["job_id"])
+            client.cancel(job.job_id)
         with pytest.raises(UsageError, match="no table"):
             client.table("lake.sales.none")
     with Client(address, "wrong") as client, pytest.raises(Refusal, match="ICEWRIGHT_TOKEN"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from icewright.app.cli.backend import Document, JobFilter, RunRequest, TableFilter, removed_settings
 from icewright.app.cli.base import parse_since
@@ -16,7 +16,6 @@ from icewright.core.layering import parse_settings
 from icewright.core.policy import Operation
 from icewright.core.selection import TableSelection
 
-T = TypeVar("T")
 _UNLIMITED = 1_000_000  # tables that are listed where no limit is given
 _EXPLAINED = ("table", "paused", "error", "health", "verdicts", "ignored_properties")
 _RUN = ("operation", "state", "reason", "summary", "metrics", "notes", "statements", "partitions")
@@ -31,9 +30,9 @@ class RemoteBackend:
     def _client(self) -> Client:
         return Client(self._url, server_token())
 
-    def _ask(self, question: Callable[[Client], T]) -> T:
+    def _ask(self, question: Callable[[Client], Mapping[str, Any]]) -> Document:
         with self._client() as client:
-            return question(client)
+            return dict(question(client))
 
     def tables(self, criteria: TableFilter) -> Document:
         order: Literal["asc", "desc"] = "asc" if criteria.sort in ("name", "health") else "desc"
@@ -52,7 +51,7 @@ class RemoteBackend:
     def explain(self, table: str | None, namespace: str | None) -> list[Document]:
         with self._client() as client:
             names = [table] if table is not None else [t["table"] for t in client.tables(namespace=namespace)]
-            return [{name: t[name] for name in _EXPLAINED} for t in map(client.table, names)]
+            return [_part(t, _EXPLAINED) for t in map(client.table, names)]
 
     def advise(self, table: str | None) -> list[Document]:
         with self._client() as client:
@@ -65,12 +64,13 @@ class RemoteBackend:
     def run(self, request: RunRequest) -> Document:
         settings = parse_settings("--set", request.settings)
         with self._client() as client:
-            document = client.start(
+            started = client.start(
                 request.table, request.operations, settings, dry_run=request.dry_run, force=request.force
             )
+            document: Document = {**started}
             if document["job_id"] is not None:
                 job = client.follow(document["job_id"])
-                runs = [{name: run[name] for name in _RUN} for run in job["runs"]]
+                runs = [_part(run, _RUN) for run in job["runs"]]
                 document |= {"state": job["state"], "summary": job["summary"], "operations": runs}
         return document
 
@@ -81,13 +81,15 @@ class RemoteBackend:
                 criteria.table, state=criteria.states, operation=criteria.operation, limit=criteria.limit
             )
         return [
-            job for job in jobs if since is None or datetime.fromisoformat(job["started"] or job["created"]) >= since
+            {**job}
+            for job in jobs
+            if since is None or datetime.fromisoformat(job["started"] or job["created"]) >= since
         ]
 
     def show(self, job: str) -> Document:
         with self._client() as client:
             document = client.job(job)
-            return document | {"files": list(client.files(document["job_id"]))}
+            return {**document, "files": list(client.files(document["job_id"]))}
 
     def cancel(self, job: str) -> Document:
         return self._ask(lambda client: client.cancel(job))
@@ -123,7 +125,7 @@ class RemoteBackend:
             jobs = [client.follow(job_id) for job_id in started["jobs"]]
         finished = [
             {"table": job["table"], "job_id": job["job_id"], "state": job["state"], "dry_run": False}
-            | {"summary": job["summary"], "operations": [{name: run[name] for name in _RUN} for run in job["runs"]]}
+            | {"summary": job["summary"], "operations": [_part(run, _RUN) for run in job["runs"]]}
             for job in jobs
         ]
         refused = [
@@ -159,10 +161,11 @@ class RemoteBackend:
 
     def unset_rule(self, scope: str, knobs: Sequence[str]) -> Mapping[str, Any]:
         with self._client() as client:
-            old = client.rule(scope) or {"settings": {}, "version": 0}
-            removed = removed_settings(scope, old["settings"], knobs)
-            if remaining := {name: value for name, value in old["settings"].items() if name not in removed}:
-                client.set_rule(scope, remaining, old["version"])
+            old = client.rule(scope)
+            settings = old["settings"] if old else {}
+            removed = removed_settings(scope, settings, knobs)
+            if remaining := {name: value for name, value in settings.items() if name not in removed}:
+                client.set_rule(scope, remaining, old["version"] if old else 0)
             else:
                 client.delete_rule(scope)
         return removed
@@ -174,12 +177,14 @@ class RemoteBackend:
         """Return what a restore would change, or the restore with the state of its job."""
         with self._client() as client:
             document = client.restore(table, to, dry_run=dry_run, expected=expected)
-            return document | _follow_job(client, document["job_id"])
+            return {**document, **_follow_job(client, document["job_id"])}
 
     def repair(self, table: str, *, drop_lost: bool, dry_run: bool, approved_rows: int = 0) -> Document:
         """Return what a repair would do, or the state of its job."""
         with self._client() as client:
-            document = client.repair(table, drop_lost=drop_lost, dry_run=dry_run, approved_rows=approved_rows)
+            document: Document = {
+                **client.repair(table, drop_lost=drop_lost, dry_run=dry_run, approved_rows=approved_rows)
+            }
             if dry_run and document.get("job_id") is not None:  # of many files a job finds it out
                 return _result(client, document["job_id"])
             return document | _follow_job(client, document.get("job_id"))
@@ -187,12 +192,12 @@ class RemoteBackend:
     def erase(self, table: str, where: str, *, dry_run: bool) -> Document:
         """Return what an erasure found, ran and left, or what a search found."""
         with self._client() as client:
-            return _result(client, client.erase(table, where, dry_run=dry_run)["job_id"])
+            return _result(client, client.erase(table, where, dry_run=dry_run)["job_id"] or "")
 
     def copy(self, table: str, to: str, *, dry_run: bool) -> Document:
         """Return what was copied, or would be."""
         with self._client() as client:
-            document = client.copy(table, to, dry_run=dry_run)
+            document: Document = {**client.copy(table, to, dry_run=dry_run)}
             return document if dry_run else _result(client, document["job_id"])
 
     def certificate(self, job_id: str) -> Document:
@@ -211,7 +216,8 @@ class RemoteBackend:
         return self._ask(lambda client: client.vacuum(catalog, dry_run=dry_run))
 
     def deletions(self, table: str | None, catalog: str | None) -> list[Document]:
-        return self._ask(lambda client: list(client.deletions(table=table, catalog=catalog)))
+        with self._client() as client:
+            return [{**waiting} for waiting in client.deletions(table=table, catalog=catalog)]
 
     def give_up(self, job: str) -> Document:
         return self._ask(lambda client: client.give_up(job))
@@ -231,6 +237,10 @@ def _result(client: Client, job_id: str) -> Document:
     if job["state"] != "succeeded":
         raise Refused(f"job {job_id} is {job['state']}: {job['summary']}")
     return client.result(job_id) | {"job_id": job_id}
+
+
+def _part(document: Mapping[str, Any], names: Sequence[str]) -> Document:
+    return {name: document[name] for name in names}
 
 
 def _selected(selection: TableSelection) -> Document:
