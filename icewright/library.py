@@ -30,6 +30,7 @@ from icewright.flow.detect import detect
 from icewright.flow.erase import ErasureResult, erase
 from icewright.flow.evaluate import evaluate_now
 from icewright.flow.execute import execute
+from icewright.flow.layout import measure_layouts
 from icewright.flow.operation import Request
 from icewright.flow.reconcile import reconcile_interrupted
 from icewright.flow.repair import RepairResult, repair
@@ -230,12 +231,16 @@ class TableHandle:
         """
         return Rows(Advice, advise(evaluate_now(self._app.runtime, self.ref).facts))
 
-    def try_layouts(self, filters: Sequence[str]) -> LayoutReport:
-        """Return what queries with these filters would read if the rows were laid out in other ways; change nothing.
+    def try_layouts(self, filters: Sequence[str], *, measure: bool = False) -> LayoutReport:
+        """Return what queries with these filters would read if the rows were laid out in other ways; change no setting.
 
-        Raises `UsageError` for a text that is no filter over the table's columns, and the errors of loading the table.
+        With `measure` Spark tries the best of them on a branch of a sample, as `icewright advise --measure` does.
+        Raises `UsageError` for a text that is no filter over the table's columns, the errors of loading the table, and
+        `Refused` where nothing can be measured.
         """
-        return self._app.runtime.engine.try_layouts(self.ref, filters)
+        runtime = self._runtime(dry_run=not measure)
+        report = runtime.engine.try_layouts(self.ref, filters)
+        return measure_layouts(runtime, report, filters) if measure else report
 
     def check(self, level: str = CheckLevel.EXISTS) -> IntegrityReport:
         """Check that every file of all snapshots exists and, by level, is what its entry says; change nothing.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
@@ -31,6 +31,8 @@ _SUPPORTED_PROPERTIES = (  # by name or by the beginning of the name
     *("bloom-filter-enabled.column.", "bloom-filter-fpp.column.", "bloom-filter-ndv.column."),
     *("row-group-size-track-uncompressed", "shred-variants", "variant-inference-buffer-size"),
 )
+_BLOOM_FILTER = f"{_PARQUET}bloom-filter-enabled.column."
+_FILTERED = frozenset(("int", "long", "string", "date", "time", "timestamp", "timestamptz", "uuid"))  # by equality
 _ZORDER = "zorder("
 _UNCOUNTED = ("variant", "geometry", "geography", "unknown")  # types without serialization of values, or equality
 EQUAL = "Arrow supports all that the table uses"
@@ -88,11 +90,15 @@ LIMITS = (
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """The engine of each partition with the reasons; `refused` where the setting asks for the impossible."""
+    """The engine of each partition with the reasons; `refused` where the setting asks for the impossible.
+
+    `properties` are those of the table's kind that the policy sets for what Arrow writes.
+    """
 
     by_partition: Mapping[PartitionKey, Kernel]
     why: tuple[str, ...]
     refused: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, partitions: Iterable[PartitionFacts]) -> Kernel:
         """Return the one engine for partitions that are rewritten together."""
@@ -117,7 +123,8 @@ def kernels(facts: TableFacts, partitions: Sequence[PartitionFacts], knobs: Knob
     chosen = {key: Kernel.ARROW if reason is None else Kernel.SPARK for key, reason in reasons.items()}
     arrow = EQUAL if setting == "auto" else "compact.engine says so"
     why = [f"kernel arrow: {arrow}"] if None in reasons.values() else []
-    return Kernels(chosen, (*why, *(f"kernel spark: {reason}" for reason in spark_reasons)))
+    properties = bloom_properties(facts.metadata.schema, knobs[rewriting.BLOOM_FILTERS])
+    return Kernels(chosen, (*why, *(f"kernel spark: {reason}" for reason in spark_reasons)), properties=properties)
 
 
 def output_spec(facts: TableFacts, knobs: Knobs) -> int:
@@ -133,6 +140,14 @@ def written_order(knobs: Knobs, table_order: str | None) -> str | None:
         return None
     zorder = knobs[rewriting.STRATEGY] == "zorder" and not order.lower().startswith(_ZORDER)
     return f"zorder({order})" if zorder else order
+
+
+def bloom_properties(schema: Mapping[str, Any], names: str | None) -> Mapping[str, str]:
+    """Return the table properties of Bloom filters of these columns, separated by commas, that can have one."""
+    chosen = {name.strip() for name in (names or "").split(",")}
+    fields = (field for field in schema.get("fields", ()) if isinstance(field["type"], str))
+    known = (str(field["name"]) for field in fields if field["type"] in _FILTERED)
+    return {f"{_BLOOM_FILTER}{name}": "true" for name in known if name in chosen}
 
 
 def countable_columns(schema: Mapping[str, Any]) -> tuple[str, ...]:

@@ -75,9 +75,15 @@ KERNEL = _choice(
 _TASK_MEMORY = "memory of a task that rewrites as Arrow; what needs more is left to Spark's own path"
 TASK_MEMORY = _integer("compact.task_memory_mb", 512, _TASK_MEMORY, unit="MB", minimum=256, maximum=10**6)
 SORT_ORDER = _text("compact.sort_order", "columns to sort or z-order by; unset: the table's sort order")
+BLOOM_FILTERS = _text(
+    "compact.bloom_filters",
+    "columns whose Bloom filters rewritten files have, separated by commas, beside those of the table's properties; "
+    "where Arrow rewrites",
+)
 LAYOUT_APPLY = _flag(
     "layout.apply",
-    "whether `icewright advise --apply` sets compact.strategy and compact.sort_order, where nobody else does",
+    "whether `icewright advise --apply` sets compact.strategy, compact.sort_order and compact.bloom_filters, where "
+    "nobody else does",
     default=False,
 )
 LAYOUT_PAYS = _number_knob(

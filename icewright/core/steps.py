@@ -68,6 +68,7 @@ class RewriteDataFiles:
     memory_bytes: int = 0  # of a task of the Arrow kernel
     branch: str | None = None  # None: main
     counting: Counting = Counting()
+    properties: Mapping[str, str] = field(default_factory=dict)  # before the table's own, where Arrow writes
 
 
 @dataclass(frozen=True, slots=True)

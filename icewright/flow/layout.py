@@ -1,6 +1,6 @@
 """Layouts of rows applied by rule: where a policy allows it, what the filters of queries show is set and watched.
 
-A layout is three settings of the table's stored rule: two by which compaction writes, and what the filters read before.
+A layout is some settings of the table's stored rule: those by which compaction writes, and what filters read before.
 One version of the rule has them all, so that no crash parts a layout from its record.
 """
 
@@ -27,6 +27,7 @@ from icewright.core.layout import (
 )
 from icewright.core.policy import MEGABYTE, Operation
 from icewright.core.rewriting import (
+    BLOOM_FILTERS,
     LAYOUT_APPLY,
     LAYOUT_GB_HOURS,
     LAYOUT_MEASURE,
@@ -46,7 +47,7 @@ from icewright.ports.views import RuleVersion
 
 MEASURE = "layouts"  # option of a job that measures: the branch
 LAYOUT_CHANGED = "layout_changed"  # kind of the event that tells people of a change
-_KNOBS = (STRATEGY, SORT_ORDER)
+_KNOBS = (STRATEGY, SORT_ORDER, BLOOM_FILTERS)
 _COMMIT_ATTEMPTS = 8
 _BY = ", by icewright advise"  # end of the author of versions that are ours
 

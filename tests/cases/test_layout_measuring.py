@@ -13,7 +13,14 @@ from pyiceberg.table import Table
 from icewright.adapters.engines.service.layout_sample import LayoutSample, SampleBranch
 from icewright.core.errors import CommitConflict, Refused
 from icewright.core.integrity import CheckLevel
-from icewright.core.layout import MEASURED_ON, LayoutDecision, LayoutReport, LayoutVerdict, Measurement, RowLayout
+from icewright.core.layout import (
+    MEASURED_ON,
+    LayoutDecision,
+    LayoutReport,
+    LayoutVerdict,
+    Measurement,
+    RowLayout,
+)
 from icewright.core.runs import JobState
 from icewright.core.steps import Due
 from icewright.core.table import TableMetadata

@@ -80,6 +80,8 @@ def test_a_layout_reads_what_was_predicted_once_it_is_written(workspace: Workspa
     assert by_layout[layout] == pytest.approx(planned(written, FILTERS), rel=0.1)
     assert report.best.bytes_read <= by_layout[layout] < report.current.bytes_read
     assert report.settings["compact.strategy"] in {"sort", "zorder"}
+    pair = trials(workspace, "id = 1 and customer = 'c017'").trials[-1].layout
+    assert pair == RowLayout(("id", "customer"), zorder=True), "in one order in each process, else it is applied anew"
     assert report.runs_to_pay == -(-2 * report.table_bytes // (report.current.bytes_read - report.best.bytes_read))
 
 

@@ -17,6 +17,7 @@ from icewright.core.runs import LastRun, OperationState
 from icewright.core.steps import Blocked, Due, NotDue, RewriteDataFiles, Verdict
 from icewright.core.table import PartitionFacts, TableFacts
 from icewright.testing import NOW, facts, knobs, metadata, partition, spec
+from icewright.testing.builders import SCHEMA
 
 REGIONS = metadata(specs=(spec(region="identity"),))
 
@@ -214,6 +215,23 @@ def test_strategies(named: Mapping[str, object], table_order: str | None, strate
     """Sorting takes the policy's order, else the table's; z-order is a sort order to Spark."""
     _, (step,) = _due(facts(partition(), of=metadata(sort_order=table_order)), knobs(named))
     assert (step.strategy, step.sort_order) == (strategy, order)
+
+
+@pytest.mark.parametrize(
+    ("named", "columns"),
+    [(None, []), ("region, id", ["id", "region"]), ("id,nobody,ratio,flag", ["id"])],
+)
+def test_bloom_filters_of_a_policy(named: str | None, columns: list[str]) -> None:
+    """Columns that the table has and that filters can tell apart; of another one the whole step would go to Spark."""
+    fields = [
+        *SCHEMA["fields"],
+        *({"id": n, "name": name, "type": kind, "required": False} for n, (name, kind) in enumerate(
+            [("ratio", "double"), ("flag", "boolean"), ("inner", {"type": "struct", "fields": []})], 7
+        )),
+    ]  # fmt: skip
+    table = facts(partition(), of=metadata(schema={**SCHEMA, "fields": fields}))
+    _, (step,) = _due(table, knobs({"compact.bloom_filters": named}))
+    assert step.properties == {f"write.parquet.bloom-filter-enabled.column.{name}": "true" for name in columns}
 
 
 @pytest.mark.parametrize("strategy", ["sort", "zorder"])

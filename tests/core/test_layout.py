@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from icewright.core.layout import AppliedLayout, LayoutReport, LayoutRule, LayoutTrial, LayoutVerdict, RowLayout
+from icewright.core.layout import (
+    AppliedLayout,
+    LayoutReport,
+    LayoutRule,
+    LayoutTrial,
+    LayoutVerdict,
+    Measurement,
+    RowLayout,
+)
 from icewright.core.table import TableRef
 from icewright.testing import NOW
 
 BEST = RowLayout(("host",))
 SORTED = {"compact.strategy": "sort", "compact.sort_order": "host"}
 OTHER = {"compact.strategy": "sort", "compact.sort_order": "day"}
-APPLY, KEEP, TAKE_BACK = LayoutVerdict
+APPLY, KEEP, TAKE_BACK, _ = LayoutVerdict
+TABLE = TableRef("lake", ("sales",), "visits")
 
 
 def applied(settings: Mapping[str, Any] = SORTED, *, before: float = 0.8, days: float = 8, written: bool = True) -> Any:
@@ -37,6 +47,23 @@ def applied(settings: Mapping[str, Any] = SORTED, *, before: float = 0.8, days: 
         pytest.param(750, 90, {"applied": applied(days=6)}, KEEP, "judged from", id="watched"),
         pytest.param(750, 90, {"applied": applied(written=False)}, KEEP, "no compaction", id="not-written-yet"),
         pytest.param(300, 90, {"applied": applied()}, KEEP, "no other layout", id="partly-written"),
+        pytest.param(
+            800,
+            100,
+            {"measured": (900, 400)},
+            APPLY,
+            "80% of all bytes; Spark read 90% of a sample, 40% by sort by host, which pays in 4.0 days",
+            id="measured",
+        ),
+        pytest.param(800, 100, {"measured": (900, 880)}, KEEP, "is clearly better, as Spark measured", id="no-better"),
+        pytest.param(
+            750,
+            90,
+            {"applied": applied(), "measured": (900, 90)},
+            TAKE_BACK,
+            "read 75% of all bytes",
+            id="watched-as-before",
+        ),
         pytest.param(300, 30, {"applied": applied(OTHER)}, APPLY, "30% of all bytes", id="other-queries"),
         pytest.param(
             100, 90, {"applied": applied(), "chosen": "an order"}, TAKE_BACK, "an order: that", id="overruled"
@@ -47,15 +74,33 @@ def test_what_is_done_about_a_layout(
     reads: int, best: int, known: Mapping[str, Any], verdict: LayoutVerdict, words: str
 ) -> None:
     """A layout is applied that pays in time, and taken back when it does not help or a person has chosen another."""
-    trials = (LayoutTrial(None, reads), LayoutTrial(BEST, best))
-    report = LayoutReport(TableRef("lake", ("sales",), "visits"), 1, 1000, 50, trials)
+    figures = tuple(Measurement(read, 1.0) for read in known.get("measured", ())) or (None, None)
+    trials = (LayoutTrial(None, reads, figures[0]), LayoutTrial(BEST, best, figures[1]))
+    report = LayoutReport(TABLE, 1, 1000, 50, trials)
     rule = LayoutRule(known.get("runs", 1), 10, timedelta(days=7))
     found = rule.decide(report, known.get("applied"), known.get("tried", ()), known.get("chosen", ""), NOW)
     assert (found.verdict, words in found.reason) == (verdict, True), found
 
 
+@pytest.mark.parametrize(("read", "filtered"), [(40, True), (46, False)])
+def test_bloom_filters_have_to_pay(read: int, filtered: bool) -> None:
+    """They take time and room: of two layouts that read about the same, the one without is set."""
+    plain = RowLayout(("day",))
+    with_blooms = replace(plain, blooms=("customer", "id"))
+    trials = [
+        LayoutTrial(layout, predicted, Measurement(found, 1.0))
+        for layout, predicted, found in [(None, 100, 100), (plain, 60, 50), (with_blooms, 60, read)]
+    ]
+    report = LayoutReport(TABLE, 1, 100, 1000, tuple(trials))
+    assert report.promising == (plain, with_blooms)
+    best = report.measured or report
+    assert (best.settings.get("compact.bloom_filters") == "customer, id") is filtered
+    assert best.settings["compact.sort_order"] == "day"
+    assert report.settings == {"compact.strategy": "sort", "compact.sort_order": "day"}
+
+
 def test_names_of_columns_are_quoted_where_they_have_to_be() -> None:
     """The order is text that Spark parses."""
     trials = (LayoutTrial(None, 9), LayoutTrial(RowLayout(("host", "a, b.c")), 1))
-    report = LayoutReport(TableRef("lake", ("sales",), "visits"), 1, 9, 9, trials)
+    report = LayoutReport(TABLE, 1, 9, 9, trials)
     assert report.settings["compact.sort_order"] == "host, `a, b.c`"

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 
 import pytest
 
 from icewright.core.errors import Refused
 from icewright.core.integrity import CheckLevel
-from icewright.core.layout import LayoutDecision, LayoutVerdict
+from icewright.core.layout import LayoutDecision, LayoutReport, LayoutTrial, LayoutVerdict
 from icewright.core.policy import Operation
 from icewright.core.runs import OperationState
 from icewright.core.steps import Due, NotDue
 from icewright.flow.detect import detect
-from icewright.flow.layout import apply_layout
+from icewright.flow.layout import apply_layout, measure_layouts
 from icewright.testing import FixedClock
 from tests.integration.bench import Bench
 from tests.integration.compacting import at_rest, compacted
@@ -138,8 +139,14 @@ def test_sorted_small_files_are_merged_in_order(bench: Bench, new_name: Callable
     assert isinstance(again, NotDue)
 
 
+def measured(report: LayoutReport) -> Sequence[LayoutTrial]:
+    """The trials that Spark ran, with what it read."""
+    assert report.measured is not None
+    return report.measured.trials
+
+
 def test_an_applied_layout_is_written_watched_and_taken_back(bench: Bench, new_name: Callable[[str], str]) -> None:
-    """Spark reads a quarter on a branch, compaction writes what it had there, and other queries end it."""
+    """Spark reads a quarter on a branch, and less by Bloom filters; compaction writes it, and other queries end it."""
     name = new_name("advised")
     quoted = made(bench, name, {"write.target-file-size-bytes": "60000", "format-version": "3"})
     fill(bench, quoted, 6000, files=8)
@@ -169,6 +176,13 @@ def test_an_applied_layout_is_written_watched_and_taken_back(bench: Bench, new_n
     assert [(s.operation, s.summary["total-records"]) for s in written] == [("delete", "6000"), ("replace", "6000")]
     versions = (f"SELECT {sums} FROM {quoted} VERSION AS OF {s.snapshot_id}" for s in written)  # noqa: S608 - quoted
     assert list(map(bench.sql, versions)) == [rows, rows]
+    either = (f"x = 17 or said = 'common-{sha256(b'543').hexdigest()}'",)  # neither order of rows serves both
+    report = measure_layouts(bench.runtime, bench.runtime.engine.try_layouts(bench.ref(name), either), either)
+    assert [(str(trial.layout), round(trial.bytes_read / report.table_bytes, 2)) for trial in measured(report)] == [
+        ("None", 1.0),
+        ("z-order by x, said", 0.75),
+        ("z-order by x, said, Bloom filters of x, said", 0.5),
+    ]
     assert "no compaction" in decided("x = 17", 8).reason
     compacted(bench, name, SMALL)
     watched = decided("x = 17", 6)

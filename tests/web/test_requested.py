@@ -17,11 +17,14 @@ from fastapi.testclient import TestClient
 from icewright.adapters.files.local import LocalStorage
 from icewright.app.web.api import recovery
 from icewright.core.copying import MARKER
+from icewright.core.layout import MEASURED_ON, LayoutReport, LayoutTrial, Measurement, RowLayout
 from icewright.flow import lease
 from icewright.flow.erase import signature
+from icewright.flow.layout import MEASURE
 from icewright.flow.lease import Lease
 from icewright.flow.reconcile import reconcile_interrupted
 from icewright.flow.requested import run_taken
+from icewright.flow.table_job import table_job
 from icewright.ports import LeaseStatus, SnapshotPin
 from tests.cases.conftest import ground, workspace
 from tests.cases.test_repair import grown
@@ -255,6 +258,28 @@ def test_a_large_repair_is_planned_by_a_worker(
     shown = client.get(done.url, headers=BROWSER).text
     assert "main lost 1 row" in shown
     assert "/do/repair" not in shown
+
+
+def test_measured_layouts_are_on_the_page_of_their_job(workspace: Workspace, client: TestClient) -> None:
+    """Each layout has what was predicted beside what Spark read, and the settings of the best are named."""
+    runtime = workspace.app.runtime
+    metadata = workspace.metadata()
+    trials = (
+        LayoutTrial(None, 100, Measurement(90, 2.5)),
+        LayoutTrial(RowLayout(("day",)), 50, Measurement(30, 1.5)),
+        LayoutTrial(RowLayout(("id",)), 60),
+    )
+    report = LayoutReport(metadata.ref, 3, 100, 7, trials, "3 filters on 2 files")
+    with table_job(runtime, metadata.ref, metadata.table_uuid, {MEASURE: MEASURED_ON}, "measuring") as job:
+        job.summary, job.result = "measured", report.document
+    shown = client.get(f"/jobs/{job.job_id}", headers=BROWSER).text
+    rows = [" ".join(re.sub(r"<[^>]+>", " ", row).split()) for row in re.findall(r"<tr><th scope=.row.*?</tr>", shown)]
+    assert rows == [
+        "sort by day 50 B 30 B 1.5 s",
+        "sort by id 60 B \N{EN DASH} \N{EN DASH}",
+        "as they are 100 B 90 B 2.5 s",
+    ]
+    assert "compact.sort_order: day" in shown
 
 
 def test_the_pages_ask_before_they_erase_copy_and_register(

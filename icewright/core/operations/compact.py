@@ -273,6 +273,7 @@ def _step(
         may_fall_back=knobs[rewriting.KERNEL] == "auto",
         memory_bytes=knobs[rewriting.TASK_MEMORY] * MEGABYTE,
         counting=counting(facts, knobs),
+        properties=engines.properties,
     )
 
 

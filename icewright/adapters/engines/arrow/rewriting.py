@@ -270,7 +270,7 @@ class ArrowRewrite:
         return Layout(
             schema=schema,
             older_fields=table.older_fields() if by_keys else {},
-            properties=table.properties,
+            properties={**table.properties, **self.step.properties},
             has_row_ids=table.has_row_ids,
             order=order,
             zorder=zorder,

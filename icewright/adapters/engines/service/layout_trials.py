@@ -59,7 +59,7 @@ class LayoutTrials:
 
     def run(self) -> LayoutReport:
         """Return the bytes that the filters read in each layout. Raises `UsageError` for what is no filter."""
-        used = Counter(name for predicate in self._predicates for name in self._columns.keys() & predicate.columns)
+        used = Counter(name for predicate in self._predicates for name in self._columns if name in predicate.columns)
         rows = self.sample if len(used) else pl.DataFrame()
         trials = [LayoutTrial(None, self._bytes_read(self._as_they_are))]
         trials += [

@@ -7,8 +7,10 @@ them for Spark.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from icewright.adapters.engines.arrow.iceberg import IcebergTable
@@ -17,10 +19,11 @@ from icewright.adapters.engines.failures import statement_failure
 from icewright.adapters.engines.service.layout_sample import SampleBranch
 from icewright.adapters.engines.service.row_predicate import RowPredicate
 from icewright.adapters.engines.spark.pool import SparkPool, StatementFailed, StepResult, Work
-from icewright.adapters.engines.spark.sql_filters import condition
+from icewright.adapters.engines.spark.sql_filters import condition, equal_columns
 from icewright.core.branches import on_branch
 from icewright.core.errors import Refused
-from icewright.core.layout import MEASURED_ON, LayoutReport, Measurement, RowLayout, target_file_size
+from icewright.core.kernel import bloom_properties
+from icewright.core.layout import MEASURED_ON, LayoutReport, LayoutTrial, Measurement, RowLayout, target_file_size
 from icewright.core.policy import MEGABYTE
 from icewright.core.predicates import column_names, quoted
 from icewright.core.rewriting import TASK_MEMORY
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LEAST_FILE = 64 << 10  # bytes: a smaller one is all footer
+_MOST_BLOOMS = 3
 _MOST_FILTERS = 50  # that run: each takes Spark a tenth of a second, however little it reads
 
 
@@ -61,7 +65,7 @@ class LayoutMeasuring:
         queries = self._queries()
         self._timed(self.sample.snapshot_id, queries[:1])  # Spark loads and compiles what all queries need
         measured: dict[RowLayout | None, Measurement] = {None: self._measured(self.sample.snapshot_id, queries)}
-        for layout in report.promising:
+        for layout in (*report.promising, *self._with_blooms()):
             if self._spent < self.request.max_gb_hours:
                 measured[layout] = self._measured(self._written(layout), queries)
         if len(measured) == 1:
@@ -69,24 +73,48 @@ class LayoutMeasuring:
                 f"{report.ref}: no layout was measured, as the files as they are took {decimal(self._spent)} GB-hours; "
                 f"layout.measure_gb_hours is {self.request.max_gb_hours:g}"
             )
-        trials = tuple(replace(trial, measured=measured.get(trial.layout)) for trial in report.trials)
+        trials = [replace(trial, measured=measured.get(trial.layout)) for trial in report.trials]
+        predicted = {trial.layout: trial.bytes_read for trial in trials}  # Bloom filters are left out of predictions
+        trials += [
+            LayoutTrial(layout, predicted[replace(layout, blooms=())], found)
+            for layout, found in measured.items()
+            if layout is not None and layout.blooms
+        ]
         said = (
             f"{count(len(queries), 'filter')} on {count(self.sample.files, 'file')} of {byte_size(self.sample.bytes)}, "
             f"{decimal(self._spent)} GB-hours"
         )
-        return replace(report, trials=trials, measuring=said)
+        return replace(report, trials=tuple(trials), measuring=said)
 
     def _queries(self) -> Sequence[str]:
         """Return the conditions of the filters, of as many of them as run; from first to last."""
+        names = column_names(self.sample.table.schema)
+        return [condition(predicate.bound, names) for predicate in self._predicates]
+
+    @cached_property
+    def _predicates(self) -> Sequence[RowPredicate]:
         schema, filters = self.sample.table.schema, self.request.filters
-        names, step = column_names(schema), -(-len(filters) // _MOST_FILTERS)
-        predicates = (RowPredicate.of(text, [schema], "--filters") for text in filters[::step])
-        return [condition(predicate.bound, names) for predicate in predicates]
+        step = -(-len(filters) // _MOST_FILTERS)
+        return [RowPredicate.of(text, [schema], "--filters") for text in filters[::step]]
+
+    def _with_blooms(self) -> Iterator[RowLayout]:
+        """Yield the promising layouts with Bloom filters of columns that filters compare for equality.
+
+        The first column of a sort needs none.
+        """
+        used = Counter(name for predicate in self._predicates for name in equal_columns(predicate.bound))
+        usable = [name for name, _ in used.most_common() if bloom_properties(self.sample.table.schema, name)]
+        for layout in self.request.report.promising:
+            blooms = [name for name in usable if layout.zorder or name != layout.columns[0]][:_MOST_BLOOMS]
+            if blooms:
+                yield replace(layout, blooms=tuple(blooms))
 
     def _written(self, layout: RowLayout) -> int:
         """Write the sample in a layout, on top of those before; return the snapshot."""
         table, request = self.sample.table, self.request
         size = max(_LEAST_FILE, round(target_file_size(table.properties) * self.sample.share))
+        rows = max(1, self.sample.records * size // self.sample.bytes)  # of a file: by default a filter has a megabyte
+        blooms = bloom_properties(table.schema, ", ".join(layout.blooms))
         options = {
             "target-file-size-bytes": size,
             "min-file-size-bytes": size * 3 // 4,
@@ -108,6 +136,7 @@ class LayoutMeasuring:
             may_fall_back=False,
             memory_bytes=TASK_MEMORY.default * MEGABYTE,
             branch=MEASURED_ON,
+            properties={**blooms, **{name.replace("-enabled.", "-ndv.", 1): str(rows) for name in blooms}},
         )
 
         def rewrite(session: SparkSession) -> StepResult:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC
 from typing import Any
 
@@ -73,6 +73,16 @@ def condition(expression: BooleanExpression, names: Names) -> str:
     if (call := _CALLS.get(type(expression))) is not None:
         return call.format(column, values)
     return f"{column} {_OPERATORS[type(expression)]} {values}".rstrip()
+
+
+def equal_columns(expression: BooleanExpression) -> Iterator[str]:
+    """Yield the columns that a bound expression compares for equality, each as often as it does."""
+    match expression:
+        case And(left=left, right=right) | Or(left=left, right=right):
+            yield from equal_columns(left)
+            yield from equal_columns(right)
+        case BoundEqualTo(term=term) | BoundIn(term=term):
+            yield term.ref().field.name
 
 
 def _literal(stored: Any, kind: IcebergType) -> str:  # noqa: ANN401 - of the column
