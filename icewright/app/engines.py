@@ -32,6 +32,7 @@ from icewright.core.layering import Policy
 from icewright.core.places import Spelling
 from icewright.core.policy import EQUAL_AUTHORITIES, EQUAL_SCHEMES
 from icewright.core.table import TableRef
+from icewright.flow.reconcile import FORGET_AFTER
 from icewright.ports import Clock, ProcessRow
 from icewright.ports.deadlines import CatalogCalls
 
@@ -56,7 +57,7 @@ def build_engines(
     calls = CatalogCalls({name: entry.scope.timeout for name, entry in config.catalogs.items()})
     aliases = {alias for entry in config.catalogs.values() for alias in entry.aliases}
     state, together, deadly = store.registrations, store.reading_together, store.tables.deadly
-    elsewhere = lambda: _catalogs_elsewhere(store.processes.list(), {*catalogs, *aliases})  # noqa: E731
+    elsewhere = lambda: _catalogs_elsewhere(store.processes.list(), {*catalogs, *aliases}, clock.now())  # noqa: E731
     registry = TableRegistry(
         catalogs, files, state, clock, calls, places, aliases, failing, together, deadly, elsewhere
     )
@@ -104,12 +105,16 @@ def _vacuums(
     return vacuums
 
 
-def _catalogs_elsewhere(processes: Sequence[ProcessRow], own: Container[str]) -> list[tuple[str, Sequence[str]]]:
+def _catalogs_elsewhere(
+    processes: Sequence[ProcessRow], own: Container[str], now: datetime
+) -> list[tuple[str, Sequence[str]]]:
     """Return the catalogs that other services have and this process does not, with the places of their tables.
 
-    A service that fell silent still counts, until it is forgotten: its tables are read and written all the same.
+    A service that fell silent still counts for a while: it may come back, and its tables are read and written all the
+    same. After that nobody need be there to forget it, as where only `cycle` is left.
     """
-    places = [one for process in processes for one in process.details.get("places", {}).items()]
+    counted = [process for process in processes if now - process.heartbeat <= FORGET_AFTER]
+    places = [one for process in counted for one in process.details.get("places", {}).items()]
     return [(name, folders) for name, folders in places if name not in own]
 
 

@@ -128,12 +128,17 @@ def test_a_catalog_that_another_service_has_alone(workspace: Workspace, when: st
         other = workspace.icebergs["pond"].create_table("sales.borrower", ROWS.schema)
         other.add_files(lent)
         before = reads(other)
-        alone.clock.advance(hours=25)
+        alone.clock.advance(hours=2)
+        service._heartbeat()
+        alone.clock.advance(hours=23)
         done = reconcile_interrupted(alone.app.runtime) if when == "while files wait" else maintained(alone)
         assert "a catalog pond, which is not configured here" in str(done), done
         assert reads(other) == before
         workspace.unregister("sales.borrower", "pond")
-        alone.app.runtime.store.processes.deregister([workspace.app.runtime.trigger.holder])
+        if when == "while files wait":
+            alone.app.runtime.store.processes.deregister([workspace.app.runtime.trigger.holder])
+        else:
+            alone.clock.advance(hours=2)  # that service was killed, and nobody is there to deregister it
         done = reconcile_interrupted(alone.app.runtime) if when == "while files wait" else maintained(alone)
         assert "deleted 0" not in str(done[0]), done
         with pytest.raises(FileNotFoundError):
