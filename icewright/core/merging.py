@@ -30,6 +30,7 @@ from icewright.core.words import decimal, figure
 
 FINAL_GROWTH = 2.4  # least growth of a last merge: to the target, or in a partition that has settled
 _SETTLED_TABLE = timedelta(days=7)  # without a write, after which a table that is one partition has settled
+_LARGER_TARGET = 1.15  # times the target, where outputs would else be one more and too small to be left alone
 _SAME_SIZE_RATIO = 0.75  # files are of one size if the largest is at most a third larger than their average
 _SPARED = 3  # times as much as was written since is taken away: then a partition is none of those that are overwritten
 _MOST_SHORT = 100.0  # times its value that a merge may need, beyond which only a daily look tells
@@ -44,6 +45,7 @@ class Merge:
     bytes: int  # of the files as they are, dead rows included
     below: int  # bytes; smaller files are taken
     saved: int  # files fewer after the merge
+    target: int  # bytes of the files that it writes
     final: bool  # the outputs are large enough to be left alone for good
 
 
@@ -116,10 +118,10 @@ def _merge_of_classes(
     files = size = 0
     for number, size_class in enumerate(classes, 1):
         files, size = files + size_class.files, size + size_class.bytes
-        if files < 2 or not (files >= least_files or size > sizes.target_bytes):  # noqa: PLR2004 - no merge of one
-            continue
         below = sizes.min_bytes if number == len(classes) else min(size_class.limit, sizes.min_bytes)
         merge = _merge(files, size, below, live, sizes)
+        if files < 2 or not (files >= least_files or size > merge.target):  # noqa: PLR2004 - no merge of one
+            continue
         needed = min(FINAL_GROWTH, growth) if merge.final else growth
         if merge.saved > 0 and int(size * live) >= needed * live * size_class.largest * (files - merge.saved):
             best = merge if best is None or pays(merge, best) else best
@@ -127,10 +129,15 @@ def _merge_of_classes(
 
 
 def _merge(files: int, size: int, below: int, live: float, sizes: Thresholds) -> Merge:
-    """Return the merge of so many files and bytes, with the files that it is expected to write."""
-    written = int(size * live)
-    outputs = expected_files(written, sizes.target_bytes, sizes.min_bytes, sizes.max_bytes)
-    return Merge(files, size, below, files - outputs, final=written >= sizes.min_bytes * outputs)
+    """Return the merge of so many files and bytes, with the files that it is expected to write.
+
+    Its target is larger where they are one fewer by that, and large enough to be left alone.
+    """
+    written, target, larger = int(size * live), sizes.target_bytes, int(_LARGER_TARGET * sizes.target_bytes)
+    outputs, fewer = (expected_files(written, each, sizes.min_bytes, sizes.max_bytes) for each in (target, larger))
+    if larger < sizes.max_bytes and sizes.min_bytes * fewer <= written < sizes.min_bytes * outputs:
+        outputs, target = fewer, larger
+    return Merge(files, size, below, files - outputs, target, final=written >= sizes.min_bytes * outputs)
 
 
 def _after(merge: Merge, classes: Sequence[SizeClass], live: float, sizes: Thresholds) -> tuple[SizeClass, ...]:

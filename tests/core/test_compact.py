@@ -60,7 +60,8 @@ def test_many_small_files_are_due() -> None:
         (4, 1, False),
         (5, 1, True),
         (2, 300, False),
-        (3, 200, False),  # would become two of 300 MB: not 2.4 times as large
+        (3, 200, True),  # become one of 600 MB
+        (3, 220, False),  # would become two of 330 MB: not 2.4 times as large
         (4, 140, True),  # more than one target's worth, though fewer than five
         (3, 150, False),
         (100, 512, False),

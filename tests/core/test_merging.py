@@ -57,7 +57,9 @@ def _any(_larger: Merge, _smaller: Merge) -> bool:
         ([1] * 4, None),  # fewer than compact.min_input_files
         ([1] * 5 + [100], 5),  # the large file would not become four times as large
         ([1] * 5 + [4] * 5, 10),  # 25 MB of files of at most 4
-        ([200] * 3, None),  # two files of 300 MB
+        ([200] * 3, 3),  # one file of 600 MB
+        ([193] * 3, None),  # Iceberg takes fewer than five only where they have more than its target
+        ([220] * 3, None),  # two files of 330 MB: one of 660 would be too large
         ([200] * 5, 5),  # two files of 500 MB are large enough for good
         ([300, 300], None),  # 600 MB rewritten to save one open
         ([130] * 4, 4),
@@ -80,7 +82,10 @@ def test_a_second_pass_finds_nothing(mb: list[float], growth: float, deleted: fl
     if merge is None:
         return
     written = int(merge.bytes * (1 - before.deleted_ratio))
-    count = expected_files(written, SIZES.target_bytes, SIZES.min_bytes, SIZES.max_bytes)
+    count = expected_files(written, merge.target, SIZES.min_bytes, SIZES.max_bytes)
+    assert count == merge.files - merge.saved
+    assert merge.final is (SIZES.min_bytes * count <= written)
+    assert written <= 1.265 * SIZES.target_bytes * count
     kept = [one for one in mb if int(one * MEGABYTE) >= merge.below]
     assert best_merge(of_sizes(*kept, *[written / count / MEGABYTE] * count), SIZES, growth, 5, _any) is None
 
@@ -96,10 +101,25 @@ def test_bytes_are_rewritten_a_few_times(mb: float, at_once: int) -> None:
         files += [mb] * at_once
         if merge := best_merge(of_sizes(*files), SIZES, GROWTH, 5, _any):
             rewritten += merge.bytes / MEGABYTE
-            count = expected_files(merge.bytes, SIZES.target_bytes, SIZES.min_bytes, SIZES.max_bytes)
+            count = merge.files - merge.saved
             kept = [one for one in files if int(one * MEGABYTE) >= merge.below]
             files = [*kept, *[merge.bytes / MEGABYTE / count] * count]
     assert rewritten <= sum(files) * (log(512 / mb, GROWTH) + 1)
+
+
+@pytest.mark.parametrize(("ratio", "larger"), [(1.8, True), (1.16, True), (1.15, False)])
+def test_one_file_a_little_larger_than_the_target_spares_two_small_ones(ratio: float, larger: bool) -> None:
+    """Its call has the larger target, by which Iceberg plans it, unless that is the policy's largest file or more."""
+    partitions = [partition("eu", files=5, mb=115.5), partition("us", files=9, mb=100)]
+    policy = knobs({"compact.max_file_size_ratio": ratio})
+    found = facts(*partitions, of=metadata(specs=(spec(region="identity"),)), by=policy)
+    verdict = compact.evaluate(found, policy, None, NOW)
+    assert isinstance(verdict, Due)
+    steps = [step for step in verdict.work.steps if isinstance(step, RewriteDataFiles)]
+    targets = {key[1]: int(step.options["target-file-size-bytes"]) for step in steps for key in step.partitions}
+    target = 512 * MEGABYTE
+    assert targets == {("us",): target, ("eu",): int(1.15 * target) if larger else target}
+    assert {step.options["max-file-size-bytes"] for step in steps} == {str(int(ratio * target))}
 
 
 @pytest.mark.cases(129)

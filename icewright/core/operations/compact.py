@@ -46,6 +46,7 @@ class PartitionRewrite:
     files: int
     bytes: int
     saved: int  # data files fewer afterwards
+    target: int  # bytes of the files that it writes
     below: int | None = None  # bytes; only smaller files are taken. None: as the cause says
     value: float | None = None  # GB-hours that readers are spared; None: worth any cost
     hot: bool = False  # a writer that only appends is still writing to it
@@ -152,15 +153,15 @@ def _rewrite(
         (Cause.DELETES, _deletes_due(partition, knobs)),
     )
     if cause := next((cause for cause, due in causes if due and partition.data_files), None):
-        return PartitionRewrite(cause, partition, partition.data_files, partition.data_bytes, saved)
+        target = facts.thresholds.of(partition.data_bytes).target_bytes
+        return PartitionRewrite(cause, partition, partition.data_files, partition.data_bytes, saved, target)
     merge = merging.worthwhile_merge(partition, facts, knobs, lasts, now, settled=settled)
     if merge is None:
         return None
     value = merging.merge_value(merge, partition, facts, knobs, lasts, now, settled=settled)
     silence = None if settled or merge.final else partition.last_write
-    return PartitionRewrite(
-        Cause.SIZE, partition, merge.files, merge.bytes, merge.saved, merge.below, value, grows_from=silence
-    )
+    found = (merge.files, merge.bytes, merge.saved, merge.target, merge.below, value)
+    return PartitionRewrite(Cause.SIZE, partition, *found, grows_from=silence)
 
 
 def _deletes_due(partition: PartitionFacts, knobs: Knobs) -> bool:
@@ -200,7 +201,7 @@ def _due(facts: TableFacts, knobs: Knobs, choice: Choice, order: str | None) -> 
     notes = [*_left_out(facts, choice, knobs), *engines.why, *option_notes(knobs)]
     steps: list[RewriteDataFiles] = []
     inexpressible = 0
-    groups = _groups(facts, choice, engines)
+    groups = _groups(choice, engines)
     max_bytes = knobs[rewriting.MAX_CALL_SIZE] * MEGABYTE
     for batch in _batches(groups, max_bytes):
         where = partitions_predicate(facts.metadata, [rewrite.partition for rewrite in batch])
@@ -226,12 +227,11 @@ def _due(facts: TableFacts, knobs: Knobs, choice: Choice, order: str | None) -> 
     return _verdict(facts, knobs, choice, tuple(steps), notes)
 
 
-def _groups(facts: TableFacts, choice: Choice, engines: Kernels) -> _Groups:
+def _groups(choice: Choice, engines: Kernels) -> _Groups:
     """Return the rewrites that one call can do, by what they have in common, the weakest cause first."""
     groups: _Groups = {}
     for rewrite in choice.due:
-        target = facts.thresholds.of(rewrite.partition.data_bytes).target_bytes
-        key = (rewrite.cause, target, rewrite.below or 0, engines.by_partition[rewrite.partition.key])
+        key = (rewrite.cause, rewrite.target, rewrite.below or 0, engines.by_partition[rewrite.partition.key])
         groups.setdefault(key, []).append(rewrite)
     weakest_first = [*reversed(Cause)]
     return dict(sorted(groups.items(), key=lambda item: (weakest_first.index(item[0][0]), *item[0][1:])))
@@ -354,13 +354,14 @@ def _options(facts: TableFacts, knobs: Knobs, batch: Sequence[PartitionRewrite])
     """Return the procedure's options, named as Spark's documentation does."""
     cause = batch[0].cause
     sizes = facts.thresholds.of(max(rewrite.partition.data_bytes for rewrite in batch))
+    target = max(rewrite.target for rewrite in batch)
     if cause is Cause.DELETES:
-        sizes = sizes.scaled(_target_for_live_rows(sizes.target_bytes, batch))
+        sizes = sizes.scaled(target := _target_for_live_rows(target, batch))
     below = max(rewrite.below or sizes.min_bytes for rewrite in batch)
     rewritten = sum(rewrite.bytes for rewrite in batch)
     partial = knobs[rewriting.PARTIAL_PROGRESS] and rewritten >= knobs[rewriting.PARTIAL_FROM] * MEGABYTE
     options = {
-        "target-file-size-bytes": sizes.target_bytes,
+        "target-file-size-bytes": target,
         "min-file-size-bytes": min(below, sizes.min_bytes),
         "max-file-size-bytes": sizes.max_bytes,
         "min-input-files": knobs[rewriting.MIN_INPUT_FILES],
