@@ -56,7 +56,6 @@ SIGNED = CATALOG.format("rest", "uri: 'http://127.0.0.1:1', rest.sigv4-enabled: 
         ("boto3,botocore", "glue", "tables", SIGNED),
         ("mcp", "mcp", "mcp", None),
         (ENGINE, "engine", "worker", None),
-        (ENGINE, "engine", "check", None),
     ],
 )
 def test_a_missing_extra_is_named(
@@ -86,13 +85,16 @@ def test_what_needs_no_extra_works_without_any(workspace: Workspace) -> None:
     """Commands that read no table want the packages of the base install alone; verdicts and checks, the engine too."""
     workspace.make(partial(clicks, commits=2, rows_per_file=2))
 
-    def run(missing: str, commands: str) -> subprocess.CompletedProcess[str]:
+    def run(missing: str, commands: str, answers: str = "") -> subprocess.CompletedProcess[str]:
         arguments = [sys.executable, "-c", PROGRAM.format(EACH_COMMAND), missing, commands, str(workspace.path)]
-        return subprocess.run(arguments, capture_output=True, text=True, check=False, cwd=workspace.home)
+        return subprocess.run(arguments, input=answers, capture_output=True, text=True, check=False, cwd=workspace.home)
 
-    base = run(f"{ENGINE},{OF_OTHER_EXTRAS}", "--help,config check,tables,history,status,deletions,alerts,explain")
-    assert base.returncode == 2, base.stdout + base.stderr
-    assert base.stderr.count("pip install 'icewright[engine]'") == 1  # once, not for each table
+    nothing = f"{ENGINE},{OF_OTHER_EXTRAS}"
+    base = run(nothing, "--help,config check,tables,history,status,deletions,alerts,explain")
+    place = f"sql\nlake\nsqlite:///{workspace.home}/catalog.db\nfile://{workspace.home}/warehouse\n"
+    for done in (base, run(nothing, "check"), run(nothing, "init --file new.yaml", place)):
+        assert done.returncode == 2, done.stdout + done.stderr
+        assert done.stderr.count("pip install 'icewright[engine]'") == 1  # once, not for each table
     assert "lake.web.clicks" in base.stdout
     (row,) = workspace.store().tables.list()
     assert row.error is None  # the table can be read where the packages are
