@@ -39,7 +39,10 @@ def _opened(properties: CatalogProperties, ref: TableRef) -> Iterator[Catalog]:
     except (TableAlreadyExistsError, NamespaceAlreadyExistsError) as error:
         raise Refused(f"{ref} exists already: name another table") from error
     except NoSuchNamespaceError as error:
-        raise Refused(f"{ref}: there is no such namespace: create it") from error
+        namespace = ".".join((ref.catalog, *ref.namespace))
+        raise Refused(
+            f"{ref}: there is no such namespace: create it, as by CREATE NAMESPACE {namespace} in Spark"
+        ) from error
     except Exception as error:  # PyIceberg lets through what its catalogs and file systems raise
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise CatalogUnavailable(f"{ref} could not be registered: {lines[0]}", ref.catalog) from error
