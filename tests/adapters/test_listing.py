@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from icewright.adapters.engines.service import listing as module
 from icewright.adapters.engines.service.listing import LocationListing, PathHashes
 from icewright.adapters.files.storage import listed
+from icewright.core.paths import key
 from icewright.testing import metadata
 from tests.examples import examples
 
@@ -29,7 +30,7 @@ def orphans(paths: Sequence[str], reached: Iterable[str], root: str = "file:///w
             listing.add(root, listed(part, [1] * len(part), [OLD] * len(part)))
         named = PathHashes.of([pl.DataFrame({"path": list(reached)}, schema={"path": pl.String})], str)
         found = [path for chunk in listing.orphans(named) for path in chunk["path"]]
-        assert listing.files == len(paths)
+        assert listing.files == len(set(map(key, paths)))
     return found
 
 
@@ -53,6 +54,14 @@ def test_many_files_go_to_disk(in_memory: int, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(module, "_IN_MEMORY", in_memory)
     paths = [f"file:///w/t/data/{n}.parquet" for n in range(200)]
     assert orphans(paths, paths[::2]) == paths[1::2]
+
+
+@pytest.mark.parametrize("again", [1, 4])  # within a batch, and in a later one
+def test_what_a_store_lists_twice(again: int) -> None:
+    """Each file is one orphan, or none, and counts once."""
+    paths = [f"file:///w/t/data/{n}.parquet" for n in range(8)]
+    twice = [path for i in range(0, 8, again) for path in (*paths[i : i + again], *paths[i : i + again])]
+    assert orphans(twice, paths[::2]) == paths[1::2]
 
 
 def test_nothing_listed_nothing_reached() -> None:

@@ -255,10 +255,11 @@ class Engines:
         catalog, pool = self.catalogs[ref.catalog], self.spark.pools[ref.catalog]
         base = catalog.load(ref)
         self._require_allowed(base)
-        self.expire.guard.require_iceberg_alone(base)
-        require_measurable(pool, base)
-        sample = LayoutSample(deletion.files, deletion.clock, catalog, base, request.job_id)
-        made = sample.commit(request.sample_bytes)
+        with naming(ref.catalog):
+            self.expire.guard.require_iceberg_alone(base)
+            require_measurable(pool, base)
+            sample = LayoutSample(deletion.files, deletion.clock, catalog, base, request.job_id)
+            made = sample.commit(request.sample_bytes)
         return LayoutMeasuring(pool, deletion.clock, catalog, request, made).run()
 
     def draw_filters(self, ref: TableRef, templates: Mapping[str, float], now: datetime) -> Sequence[str]:

@@ -188,9 +188,15 @@ class LocationListing:
         return pl.concat([part.select(file_name()) for part in parts]).to_series().unique()
 
     def orphans(self, reached: PathHashes) -> Iterator[pl.DataFrame]:
-        """Yield the old files that neither table nor link leads to, with the columns of `ORPHAN`, chunk by chunk."""
+        """Yield the old files that neither table nor link leads to, with the columns of `ORPHAN`, chunk by chunk.
+
+        A path that the store has listed twice counts once, as does one of two whose hashes are the same.
+        """
         if self._writer is None:
             return
+        listed = pl.concat(self._named.hashes)
+        repeated = self.files - listed.n_unique()
+        self.files -= repeated
         linked = hashed(pl.DataFrame({"path": self._linked}, schema={"path": pl.String}), self.canonical)
         orphans = pl.DataFrame({"hash": pl.concat(self._old)}).join(reached.frame(), on="hash", how="anti")
         orphans = orphans.join(linked, on="hash", how="anti")
@@ -199,8 +205,11 @@ class LocationListing:
         self._spool.seek(0)
         with pa.ipc.open_stream(self._spool) as reader:
             for batch in reader:
-                frame = pl.DataFrame(pl.from_arrow(batch))
-                yield frame.join(orphans, on="hash", how="semi").select(*ORPHAN)
+                found = pl.DataFrame(pl.from_arrow(batch)).join(orphans, on="hash", how="semi")
+                if repeated:
+                    found = found.unique("hash", maintain_order=True)
+                    orphans = orphans.join(found, on="hash", how="anti")
+                yield found.select(*ORPHAN)
 
     def close(self) -> None:
         """Delete the temporary file of candidates."""
