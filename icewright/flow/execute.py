@@ -230,7 +230,7 @@ def _run_job(
             unstarted = request.operations[len(outcomes) :]
             outcomes += defer(runtime, request.ref, unstarted, job_id, knobs.fingerprint, reason)
     except StorageUnavailable as error:  # the store is away
-        fault = error.owner
+        reason, fault = f"stopped: {error}", error.owner
         raise
     except Exception as error:  # a bug is a failure, so that the job does not begin again at once for ever
         state, reason = JobState.FAILED, f"unexpected {type(error).__name__}: {error}"

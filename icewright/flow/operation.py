@@ -23,6 +23,7 @@ from icewright.core.errors import (
     Refused,
     RetryableError,
     StorageUnavailable,
+    StoreUnavailable,
     TableReplaced,
 )
 from icewright.core.policy import COMMIT_RETRIES, RETRIES, TIMEOUT, Operation
@@ -143,7 +144,8 @@ class OperationRunner:
     def _failure(self, error: Exception) -> Outcome:
         """Return the outcome of an error: deferred where something that tables share is at fault, else failed.
 
-        Raises `LeaseLost` when another process owns the table by now, as the error is then none of the table's.
+        Raises `LeaseLost` when another process owns the table by now, as the error is then none of the table's, and
+        `StoreUnavailable` where nothing was committed: the job begins again as soon as the store answers.
         """
         try:
             self.lease.require_held()
@@ -153,6 +155,8 @@ class OperationRunner:
             return failed(self.operation, f"unexpected {type(error).__name__}: {error}", fault=FaultOwner.ICEWRIGHT)
         if error.owner not in SHARED or self.request.dry_run:
             return failed(self.operation, str(error), fault=error.owner)
+        if isinstance(error, StoreUnavailable) and not self._has_committed():
+            raise error
         with suppress(StorageUnavailable):  # the breaker is not worth more than the outcome
             record_fault(self.runtime, error, self.request.ref)
         return deferred(self.operation, f"{UNAVAILABLE}: {error}", error.owner)
@@ -165,10 +169,13 @@ class OperationRunner:
             return f"the table could not be paused: {away}"
         return "the table is paused"
 
+    def _has_committed(self) -> bool:
+        return any(outcome.state is OperationState.COMMITTED for outcome in self.done)
+
     def _stop_error(self, error: Cancelled | LeaseLost) -> Exception:
         """Return the exception that ends the job and reports committed work; a stopped operation counts as tried."""
         reason = f"stopped: {error}"
-        if any(outcome.state is OperationState.COMMITTED for outcome in self.done):
+        if self._has_committed():
             return Stop(self._merge(failed(self.operation, reason)), error)
         if isinstance(error, LeaseLost):
             return error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import NoReturn
 
 import pytest
 
@@ -15,7 +16,7 @@ from icewright.core.runs import JobState
 from icewright.core.table import TableRef
 from icewright.flow.evaluate import Evaluator, evaluate_due
 from icewright.flow.queue import Planning
-from icewright.ports import FleetPause, RunRow
+from icewright.ports import FleetPause, RunRow, StepRequest
 from icewright.ports.rows import Registration
 from tests.flow.bench import EXPIRE, Bench, detect_due, job_states
 
@@ -60,8 +61,9 @@ def test_a_store_that_fails_after_a_job_keeps_no_table_unevaluated(bench: Bench)
     assert (row.error, row.due_since, row.evaluated_location) == (None, None, bench.catalog.load(ref).metadata_location)
 
 
-def test_a_job_that_the_store_does_not_let_begin_is_planned_again_at_once(bench: Bench) -> None:
-    """It blames no table, and holds none until its lease is over."""
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_job_during_which_the_store_is_away_is_planned_again_at_once(bench: Bench, *, begun: bool) -> None:
+    """Before its operation begins, or within: it blames no table, and holds none until its lease is over."""
     bench.table()
     runtime, ended = bench.runtime(), threading.Event()
     detect_due(runtime)
@@ -73,10 +75,17 @@ def test_a_job_that_the_store_does_not_let_begin_is_planned_again_at_once(bench:
         def get(self) -> FleetPause | None:
             raise StoreUnavailable("away")
 
-    bench.store.fleet, there = Away(bench.store.db), bench.store.fleet
+    def fail(_request: StepRequest) -> NoReturn:
+        raise StoreUnavailable("away")
+
+    there = bench.store.fleet, bench.engine.function
+    if begun:
+        bench.engine.function = fail
+    else:
+        bench.store.fleet = Away(bench.store.db)
     assert Worker(runtime, 1, ended.set).take() == 1
     assert ended.wait(60)
-    bench.store.fleet = there
+    bench.store.fleet, bench.engine.function = there
     (job,) = bench.store.jobs.list()
     assert (job.state, job.summary, bench.events("job_crashed")) == (JobState.INTERRUPTED, "stopped: away", [])
     assert bench.store.jobs.count_consecutive(job.ref, JobState.INTERRUPTED) == 0
