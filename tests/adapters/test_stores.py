@@ -118,6 +118,7 @@ def test_how_rest_servers_are_told_who_asks(given: dict[str, str], python: Any, 
     assert catalog.pyiceberg_properties().items() >= python.items()
     conf = {k.removeprefix("spark.sql.catalog.lake."): v for k, v in catalog.spark_conf().items()}
     assert conf["rest.client.socket-timeout-ms"] == "90000"
+    assert conf["rest-metrics-reporting-enabled"] == "false"
     assert conf.items() >= {**java, "type": "rest", "uri": "https://host/api", "warehouse": "prod"}.items()
     assert conf["header.X-Iceberg-Access-Delegation"] == "vended-credentials"
     assert "hush" not in repr(catalog)

@@ -48,6 +48,7 @@ class CatalogProperties(ABC):
         prefix = f"spark.sql.catalog.{self.name}"
         settings = {
             "cache-enabled": "false",  # others commit too: a cached table is a stale plan
+            "rest-metrics-reporting-enabled": "false",  # scans of ours are no queries, by which we would judge
             **self._spark_settings(),
             **self._spark_storage(),
         }

@@ -68,8 +68,9 @@ class LayoutSample:
         data = [manifest for manifest in replacing.listed if manifest.content is ManifestContent.DATA]
         sizes = [(one.bytes, one.records) for ones in chosen.values() for one in ones]
         size, records = sum(each for each, _ in sizes), sum(each for _, each in sizes)
-        totals = {"total-data-files": len(sizes), "total-records": records, "total-files-size": size}
+        totals = {"total-data-files": len(sizes), "total-records": records}
         stated = {name: value for name, value in head.summary.items() if name.startswith("total-")}
+        stated.pop("total-files-size", None)  # that of deletes is in it, which nobody has counted here
         with replacing.undone_unless_committed():
             for manifest in data:
                 if manifest.path in chosen:
