@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import takewhile
 from typing import Any
 
@@ -48,7 +48,8 @@ from icewright.ports.views import RuleVersion
 MEASURE = "layouts"  # option of a job that measures: the branch
 LAYOUT_CHANGED = "layout_changed"  # kind of the event that tells people of a change
 _KNOBS = (STRATEGY, SORT_ORDER, BLOOM_FILTERS)
-_COMMIT_ATTEMPTS = 8
+LAYOUT_MEASURED = "layout_measured"  # and of a measuring that changes nothing
+_COMMIT_ATTEMPTS, _EVENTS = 8, 100
 _BY = ", by icewright advise"  # end of the author of versions that are ours
 
 
@@ -75,14 +76,19 @@ def apply_layout(
     chosen = _chosen(metadata, knobs, f"{'.'.join(ref.parts)} (store)" if applied is not None else "")
     rule = LayoutRule(runs_per_day, knobs[LAYOUT_PAYS], timedelta(days=knobs[LAYOUT_WATCH]))
     now = runtime.clock.now()
-    decision = rule.decide(report, applied, tried, chosen, now)
+
+    def decide(report: LayoutReport) -> LayoutDecision:
+        return rule.decide(report, applied, tried, chosen, now)
+
+    decision = decide(report)
     if decision.verdict is LayoutVerdict.APPLY and knobs[LAYOUT_MEASURE]:
         parse_settings(str(ref), report.settings, policy.guardrails)  # before anything is measured in vain
-        if dry_run:
-            reason = f"{decision.reason}; Spark would try it first, on a branch of a sample"
-            return report, LayoutDecision(LayoutVerdict.MEASURE, reason)
+        if (waits := _before_measuring(runtime, ref, decision, now, rule.watch, dry_run=dry_run)) is not None:
+            return report, waits
         report = measure_layouts(runtime, report, filters)
-        decision = rule.decide(report, applied, tried, chosen, now)
+        decision = decide(report)
+        if decision.verdict is not LayoutVerdict.APPLY:
+            runtime.record_event(LAYOUT_MEASURED, ref, {"summary": decision.reason})
     newest, version = (versions[0].settings, versions[0].version) if versions else ({}, 0)
     settings = {name: value for name, value in newest.items() if name not in (*_order(newest), LAYOUT_READ.name)}
     if decision.verdict is LayoutVerdict.APPLY:
@@ -96,6 +102,22 @@ def apply_layout(
         )
     runtime.record_event(LAYOUT_CHANGED, ref, {"summary": decision.reason, **_order(settings)})
     return report, decision
+
+
+def _before_measuring(
+    runtime: Runtime, ref: TableRef, predicted: LayoutDecision, now: datetime, pause: timedelta, *, dry_run: bool
+) -> LayoutDecision | None:
+    """Return why Spark tries no layout now: it did lately, and in vain, or this is a dry run. None where it tries."""
+    found = runtime.store.views.list_activity(
+        LAYOUT_MEASURED, None, None, _EVENTS, search=ref.name, since=now - pause
+    ).items
+    if (last := next((event["at"] for event in found if event["ref"] == ref), None)) is not None:
+        said = f"Spark read no less on {last:%Y-%m-%d}, and tries again from {last + pause:%Y-%m-%d} on"
+        return LayoutDecision(LayoutVerdict.KEEP, f"{predicted.reason}; {said}")
+    if dry_run:
+        reason = f"{predicted.reason}; Spark would try it first, on a branch of a sample"
+        return LayoutDecision(LayoutVerdict.MEASURE, reason)
+    return None
 
 
 def measure_layouts(runtime: Runtime, report: LayoutReport, filters: Sequence[str]) -> LayoutReport:

@@ -148,9 +148,16 @@ def test_what_spark_measures_decides(workspace: Workspace, share: float, verdict
     assert ("no other layout is clearly better, as Spark measured" in found.reason) is (verdict is LayoutVerdict.KEEP)
     assert bool(rule(workspace)) is (verdict is LayoutVerdict.APPLY)
     assert (branch(workspace), len(loaded(workspace).snapshots)) == ([], 9)
-    (job, *_) = workspace.app.runtime.store.jobs.list(ref(NAME))
+    if verdict is LayoutVerdict.KEEP:
+        again = decided(workspace, 0.2)
+        assert (again.verdict, "tries again from" in again.reason) == (LayoutVerdict.KEEP, True)
+        assert len(loaded(workspace).snapshots) == 9, "nothing is written day after day"
+    (job,) = workspace.app.runtime.store.jobs.list(ref(NAME))
     assert (job.state, job.work, job.summary) == (JobState.SUCCEEDED, "layouts", "measured all")
     assert (workspace.app.runtime.store.jobs.result(job.job_id) or {})["trials"][0]["measured"]["seconds"] == 0.1
+    workspace.clock.time += timedelta(days=8)
+    if verdict is LayoutVerdict.KEEP:
+        assert decided(workspace, 0.2).verdict is LayoutVerdict.APPLY, "filters may have changed"
 
 
 def test_the_branch_goes_whatever_happens(workspace: Workspace) -> None:

@@ -22,7 +22,7 @@ _EVERY = 1.0  # seconds
 _KINDS = (
     "scan_started", "scan_finished", "job_started", "operation_started", "progress", "operation_finished",
     "job_finished", "paused", "reconciled", "settled",  # by an earlier release
-    "vacuumed", "archived", "layout_changed", "catalog_failed", "reports_failed",
+    "vacuumed", "archived", "layout_changed", "layout_measured", "catalog_failed", "reports_failed",
 )  # fmt: skip
 _OWN = ("operation", "state", "summary", "metrics")  # shown apart from other details, or by the API alone
 _BAD = ("catalog_failed", "reports_failed", "paused")
