@@ -95,6 +95,16 @@ class CatalogTests:
         assert [s.snapshot_id for s in after.snapshots] == [*(s.snapshot_id for s in base.snapshots), 4711]
         assert after.last_sequence_number == base.last_sequence_number + 1
 
+    def test_a_snapshot_of_a_branch_leaves_main_alone(self, catalog: Catalog, make_table: MakeTable) -> None:
+        """It becomes the head of the branch, which keeps its own age, and main does not move."""
+        base = make_table("sales.orders", 2)
+        branch = SnapshotRef("tried", RefKind.BRANCH, base.snapshots[0].snapshot_id, max_ref_age=timedelta(days=1))
+        made = catalog.commit(base, SetRefs((branch,)))
+        catalog.commit(made, replace(addition(made), branch="tried"))
+        after = catalog.load(base.ref)
+        assert set(after.refs) == {*base.refs, replace(branch, snapshot_id=4711)}
+        assert (after.current_snapshot_id, 4711 in after.by_id) == (base.current_snapshot_id, True)
+
     def test_the_metadata_log_ends_with_the_replaced_file(self, catalog: Catalog, make_table: MakeTable) -> None:
         """Each commit writes a new metadata file, and logs the one that it replaced."""
         base = make_table("sales.orders", 2)
