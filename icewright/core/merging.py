@@ -11,17 +11,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from icewright.core import rewriting
+from icewright.core import policy, rewriting
 from icewright.core.cost import (
+    DELETE_FILE_BYTES,
     OPEN_COST_MB,
     READ_MB_PER_GB_HOUR,
     REWRITES,
     RewriteSpeed,
     expected_files,
+    spark_cost,
     spark_gb_hours,
 )
 from icewright.core.effective import Knobs
 from icewright.core.hotness import Replacement, history_span, is_rate_known, is_whole_table, last_written, quiet_time
+from icewright.core.policy import Operation
 from icewright.core.runs import LastRun
 from icewright.core.sizes import SizeClass
 from icewright.core.steps import Kernel
@@ -267,6 +270,17 @@ def rewrite_gb_hours(files: int, size: int, knobs: Knobs) -> float:
 
 def _speed(knobs: Knobs) -> RewriteSpeed:
     return REWRITES[Kernel.SPARK if knobs[rewriting.KERNEL] == Kernel.SPARK else Kernel.ARROW]
+
+
+def deletes_are_merged_instead(partition: PartitionFacts, knobs: Knobs) -> bool:
+    """Return whether compaction leaves many delete files to `rewrite_deletes`, which mends them for less."""
+    return (
+        knobs[policy.ENABLED[Operation.REWRITE_DELETES]]
+        and partition.max_deletes_of_a_file >= knobs[rewriting.DELETE_FILE_THRESHOLD]
+        and partition.equality_delete_files < knobs[rewriting.DELETE_FILE_THRESHOLD]
+        and partition.mergeable_deletes >= max(2, partition.position_delete_files)
+        and spark_cost(partition.data_bytes) > 2 * spark_cost(partition.position_delete_files * DELETE_FILE_BYTES)
+    )
 
 
 def pays_from(value: float, cost: float, knobs: Knobs, written: datetime | None, now: datetime) -> datetime | None:

@@ -211,7 +211,8 @@ REQUEST_PRICE = _number_knob("value.request_price", 4e-7, "price of a read reque
 MIN_DELETE_FILES = _integer(
     "rewrite_deletes.min_delete_files",
     5,
-    "position delete files that make a partition due; with half as many it goes along",
+    "position delete files that make a partition due, or compact.delete_file_threshold on one data file if fewer; with "
+    "half as many it goes along",
 )
 MIN_EQUALITY_DELETES = _integer(
     "rewrite_deletes.min_equality_delete_files",

@@ -331,6 +331,21 @@ def test_the_cheaper_operation_mends_delete_files() -> None:
     assert isinstance(verdict(Operation.COMPACT, found, only, {}, NOW), Due)
 
 
+@pytest.mark.cases(134)
+@pytest.mark.parametrize(
+    ("deletes", "compacts", "due"), [(9, True, False), (10, True, True), (10, False, False), (40, False, True)]
+)
+def test_deletes_that_compaction_leaves_are_merged_though_the_policy_asks_for_more(
+    deletes: int, compacts: bool, due: bool
+) -> None:
+    """The data would else be rewritten every ten delete files, where the policy wants to merge them but every forty."""
+    wide = partition(files=1000, mb=500, position_delete_files=deletes, max_deletes_of_a_file=deletes, deleted_rows=100)
+    found = facts(replace(wide, mergeable_deletes=deletes), delete_files=deletes, deleted_rows=100)
+    policy = knobs({"rewrite_deletes.min_delete_files": 40, "compact.enabled": compacts})
+    assert not isinstance(verdict(Operation.COMPACT, found, policy, {}, NOW), Due)
+    assert isinstance(verdict(Operation.REWRITE_DELETES, found, policy, {}, NOW), Due) is due
+
+
 @pytest.mark.cases(136)
 def test_expiry_goes_in_batches() -> None:
     """A few expired snapshots wait for more, for a day at most; a person who asks for it need not wait."""

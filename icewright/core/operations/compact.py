@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from icewright.core import merging, policy, rewriting
-from icewright.core.cost import DELETE_FILE_BYTES, OPEN_COST_MB, REWRITES, compaction_benefit, spark_cost
+from icewright.core import merging, rewriting
+from icewright.core.cost import OPEN_COST_MB, REWRITES, compaction_benefit
 from icewright.core.effective import Knobs
 from icewright.core.health import files_to_save
 from icewright.core.hotness import hot_until, is_append_stream, replacement
@@ -171,19 +171,8 @@ def _deletes_due(partition: PartitionFacts, knobs: Knobs) -> bool:
     ratio = max(partition.deleted_ratio, partition.max_delete_ratio_of_a_file)
     if ratio >= knobs[rewriting.DELETE_RATIO_THRESHOLD]:
         return True
-    return partition.max_deletes_of_a_file >= knobs[rewriting.DELETE_FILE_THRESHOLD] and not _merging_deletes_mends(
-        partition, knobs
-    )
-
-
-def _merging_deletes_mends(partition: PartitionFacts, knobs: Knobs) -> bool:
-    """Return whether `rewrite_deletes` leaves each data file few delete files, for less than the data would take."""
-    return (
-        knobs[policy.ENABLED[Operation.REWRITE_DELETES]]
-        and partition.equality_delete_files < knobs[rewriting.DELETE_FILE_THRESHOLD]
-        and partition.mergeable_deletes >= max(knobs[rewriting.MIN_DELETE_FILES], partition.position_delete_files)
-        and spark_cost(partition.data_bytes) > 2 * spark_cost(partition.position_delete_files * DELETE_FILE_BYTES)
-    )
+    many = partition.max_deletes_of_a_file >= knobs[rewriting.DELETE_FILE_THRESHOLD]
+    return many and not merging.deletes_are_merged_instead(partition, knobs)
 
 
 def _order_due(partition: PartitionFacts, facts: TableFacts, knobs: Knobs) -> bool:

@@ -7,7 +7,8 @@ from datetime import datetime
 
 from icewright.core.cost import OPEN_COST_MB, conversion_gb_hours, spark_cost
 from icewright.core.effective import Knobs
-from icewright.core.policy import MEGABYTE, Operation
+from icewright.core.merging import deletes_are_merged_instead
+from icewright.core.policy import ENABLED, MEGABYTE, Operation
 from icewright.core.predicates import partitions_predicate
 from icewright.core.rewriting import DANGLING, MIN_DELETE_FILES, MIN_EQUALITY_DELETES, TASK_MEMORY
 from icewright.core.runs import LastRun
@@ -21,18 +22,23 @@ _FEWEST_TO_MERGE = 2
 def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime) -> Verdict:  # noqa: ARG001
     """Return Due when a partition has many delete files of one kind, or position deletes that apply to nothing.
 
+    As many as would make compaction due are merged though the policy asks for more, as that costs less.
     Partitions with half as many position deletes are taken along: a call of their own soon after costs more than that.
     """
     if facts.metadata.current_snapshot is None:
         return NotDue("no current snapshot")
     if last is not None and last.leaves_nothing(facts.metadata, knobs):
         return NotDue("the last run left the table as it is")
-    least, also_dangling = knobs[MIN_DELETE_FILES], knobs[DANGLING]
+    least, also_dangling, compacts = knobs[MIN_DELETE_FILES], knobs[DANGLING], knobs[ENABLED[Operation.COMPACT]]
     with_deletes = [p for p in facts.partitions if p.position_delete_files or p.dangling_position_deletes]
 
     def having(deletes: float) -> Sequence[PartitionFacts]:
         return [
-            p for p in with_deletes if p.mergeable_deletes >= deletes or (also_dangling and p.dangling_position_deletes)
+            p
+            for p in with_deletes
+            if p.mergeable_deletes >= deletes
+            or (also_dangling and p.dangling_position_deletes)
+            or (compacts and deletes_are_merged_instead(p, knobs))
         ]
 
     merged = having(min(least, max(_FEWEST_TO_MERGE, least / 2))) if having(least) else ()
