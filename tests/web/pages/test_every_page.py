@@ -22,6 +22,11 @@ TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 RUN = "asked => axe.run({exclude: ['tbody tr:nth-child(n + 4)']}, asked).then(r => r.violations)"
 COLOURS = ["color-contrast", "link-in-text-block"]  # what another theme changes
 WIDER = "document.documentElement.scrollWidth - innerWidth"
+COVERED = """() => {
+  const facts = [...document.querySelector(".facts").children], boxes = facts.map(fact => fact.getBoundingClientRect());
+  return facts.filter((_, n) => boxes.slice(0, n).some(one =>
+    one.right > boxes[n].left && one.left < boxes[n].right && one.bottom > boxes[n].top)).map(fact => fact.innerText);
+}"""
 # fields whose bottoms are on a line and whose labels are not
 CROOKED = """() => {
   const fields = [...document.querySelectorAll(".filters > label:not(.check), .filters > fieldset")];
@@ -103,6 +108,18 @@ def test_a_phone_shows_where_one_is_and_breaks_long_words(site: Site, desk: Open
     for path in (f"/jobs/{job_id}", "/jobs", "/activity"):
         window.page.goto(path)
         assert window.page.evaluate(WIDER) <= 0, path
+
+
+def test_a_long_name_covers_no_other_fact(site: Site, desk: Opener) -> None:
+    """The facts of a job stand beside or below each other, on a phone too."""
+    job_id = site.running(CLICKS)
+    site.finish(job_id)
+    for phone in (False, True):
+        page = desk(site.local, phone=phone).page
+        page.goto(f"/jobs/{job_id}")
+        page.locator(".facts a").first.evaluate(f"link => link.textContent = 'lake.{'customer_session_' * 5}'")
+        assert page.evaluate(COVERED) == []
+        assert page.evaluate(WIDER) <= 0
 
 
 def test_pages_for_strangers(site: Site, desk: Opener) -> None:
