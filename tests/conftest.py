@@ -10,6 +10,7 @@ import shutil
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,13 +53,25 @@ settings.register_profile("fast", max_examples=25)  # where a test does not ask 
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Fix the width of printed tables, share compiled modules, and let contract suites show what differs."""
+    """Fix the width of tables, share compiled modules, collect garbage seldom, let contract suites show differences."""
+    gc.set_threshold(20_000, 20, 20)  # by the usual ones collections take a twentieth of the fast tests' time
     os.environ["COLUMNS"] = "200"  # printed tables leave no column out, wherever the tests run
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
     pytest.register_assert_rewrite("icewright.testing.contracts")
     if config.getoption("markexpr") == FAST:
         settings.load_profile("fast")
+
+
+@cache
+def _group(file: str) -> str:
+    """Return the group of a file, which xdist asks for twice a test; a file on its own is one."""
+    text = (ROOT / file).read_text(encoding="utf-8")
+    if "mark.spark" in text and "own_spark" not in text:
+        return "spark"
+    if SERVERS.search(text):
+        return "servers"
+    return next((group for folder, group in GROUPS.items() if file.startswith(folder)), file)
 
 
 class Groups(LoadScopeScheduling):  # type: ignore[misc] # xdist has no types
@@ -69,13 +82,7 @@ class Groups(LoadScopeScheduling):  # type: ignore[misc] # xdist has no types
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        text = (ROOT / file).read_text(encoding="utf-8")
-        if "mark.spark" in text and "own_spark" not in text:
-            return "spark"
-        if SERVERS.search(text):
-            return "servers"
-        return next((group for folder, group in GROUPS.items() if file.startswith(folder)), file)
+        return _group(nodeid.partition("::")[0])
 
     def _assign_work_unit(self, node: Any) -> None:
         first = next(scope for start in FIRST for scope in self.workqueue if scope.startswith(start))
@@ -118,8 +125,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Modules and tests stay to the end: the garbage collector need not look through them in every test."""
-    gc.freeze()
+    """Keep the settings of whoever runs the tests out of them, and modules and tests out of garbage collections."""
+    for name in [name for name in os.environ if name.startswith("ICEWRIGHT_")]:
+        del os.environ[name]  # only now, as modules of tests read them
+    gc.freeze()  # what stays to the end need not be looked through in every test
     atexit.register(gc.unfreeze)  # DuckDB counts what is left of it
 
 
@@ -131,13 +140,6 @@ def _unsynced(connection: Any, record: Any, _proxy: Any) -> None:
         (_, _, file), *_ = connection.execute("pragma database_list")
         if Path(file).is_file():  # on a device the disk's answer is what a test looks for
             connection.execute("pragma synchronous = off")
-
-
-@pytest.fixture(autouse=True)
-def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep the settings of whoever runs the tests out of them."""
-    for name in [name for name in os.environ if name.startswith("ICEWRIGHT_")]:
-        monkeypatch.delenv(name)
 
 
 @pytest.fixture(scope="session")

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ast
+import gc
 import re
 import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parent.parent
 MODULES = sorted(
@@ -27,6 +31,18 @@ def _tree(module: Path) -> ast.Module:
 @cache
 def _nodes(module: Path) -> tuple[ast.AST, ...]:
     return tuple(ast.walk(_tree(module)))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _parsed() -> Iterator[None]:
+    """Parse all modules without the garbage collector, which would look through a million nodes again and again."""
+    gc.disable()
+    for module in MODULES:
+        _nodes(module)
+    gc.enable()
+    yield
+    _nodes.cache_clear()
+    _tree.cache_clear()
 
 
 def _imported(node: ast.AST) -> list[str]:

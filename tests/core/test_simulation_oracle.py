@@ -51,11 +51,12 @@ def test_the_default_costs_no_more_than_cron_and_at_most_half_more_than_the_leas
 
 
 @pytest.mark.parametrize("name", [*FLEETS, "cdc", "gdpr", "unpartitioned"])
-@pytest.mark.parametrize("policy", [None, Policy(command={"compact.min_input_files": 2, "value.min_return": 0.0})])
-def test_no_policy_costs_less_than_the_oracle(name: str, policy: Policy | None) -> None:
+def test_no_policy_costs_less_than_the_oracle(name: str) -> None:
     """The bound holds for cron and for an eager policy, with deletes, dropped partitions and late files."""
     sources, span = fleet(name, 4, 1, BEGIN), Span(BEGIN, BEGIN + timedelta(days=1))
-    assert least_gb_hours(sources, span) <= simulate(sources, policy, span, Slots(Limits())).total_gb_hours
+    eager = Policy(command={"compact.min_input_files": 2, "value.min_return": 0.0})
+    costs = [simulate(sources, policy, span, Slots(Limits())).total_gb_hours for policy in (None, eager)]
+    assert least_gb_hours(sources, span) <= min(costs)
 
 
 commits = st.lists(

@@ -14,6 +14,7 @@ from mcp import ClientSession, StdioServerParameters, stdio_client
 from icewright.app.demo.tables import metrics
 from tests.cli.workspace import Workspace
 
+pytestmark = pytest.mark.external  # of the module: `make test-fast` does not import the protocol's library
 LOOKING = {"tables", "health", "explain", "plan", "history", "job", "dry_run"}
 METRICS = "lake.ops.metrics"
 
@@ -38,7 +39,6 @@ async def asked(client: ClientSession, tool: str, **arguments: Any) -> Any:
     return answer.structured_content
 
 
-@pytest.mark.external
 def test_an_agent_looks(workspace: Workspace) -> None:
     """Tables, health, verdicts, plan, dry run and history come as the commands say them; there is no tool that acts."""
     workspace.make(partial(metrics, commits=20, rows_per_file=2))
@@ -71,7 +71,6 @@ def test_an_agent_looks(workspace: Workspace) -> None:
     session(workspace, talk)
 
 
-@pytest.mark.external
 def test_an_agent_acts_where_it_may(workspace: Workspace) -> None:
     """With --allow-changes it may run an operation, and the history tells of it."""
     workspace.make(partial(metrics, commits=20, rows_per_file=2))
