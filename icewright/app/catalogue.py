@@ -276,7 +276,7 @@ _DECLARED = (
         _G,
         ("channel",),
         "what a channel has not taken yet: alerts, and their ends",
-        lambda state: (((channel,), count) for channel, count in state.measures.untold.items()),
+        lambda state: (((channel,), count) for channel, count in state.measures.undelivered.items()),
     ),
     Declared("icewright_processes", _G, ("kind",), "services and workers that are alive", _processes),
     Declared(

@@ -81,7 +81,7 @@ def is_allowed(catalogs: Iterable[CatalogConfig], path: str) -> bool:
     if all(environment.locations is None for environment in declared):
         return True
     places = tuple(p for c in entries if c.environment is None for p in c.allowed_locations)
-    return any(environment.holds(path) for environment in (*declared, Allowlist(locations=places)))
+    return any(environment.contains(path) for environment in (*declared, Allowlist(locations=places)))
 
 
 def open_to_others(server: ServerSection, events: EventsSection, auth: AuthSection | None) -> Iterator[str]:

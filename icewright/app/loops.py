@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from icewright.core.errors import IcewrightError, StoreUnavailable
-from icewright.core.runs import later
+from icewright.core.runs import retry_delay
 from icewright.flow.runtime import Listener
 from icewright.ports import Clock
 from icewright.ports.work import SupervisedWork
@@ -48,7 +48,7 @@ class Loop:
         self.failures, self.last, self.error = self.failures + 1, now, f"{type(error).__name__}: {error}"
         self.store_failed = isinstance(error, StoreUnavailable)
         most = MOST_BACKOFF_OF_STORE if self.store_failed else MOST_BACKOFF
-        self.retry_after = later(self.failures, self.pause, most)
+        self.retry_after = retry_delay(self.failures, self.pause, most)
 
     def record_success(self, now: datetime) -> None:
         """Record that a round succeeded."""

@@ -41,4 +41,4 @@ def token_id(text: str) -> str | None:
 def proven(row: TokenRow | None, text: str, now: datetime) -> TokenRow | None:
     """Return the row when the text is its token and is still valid; the comparison takes constant time."""
     matches = hmac.compare_digest(digest(text), row.digest if row is not None else digest(""))
-    return row if row is not None and matches and row.holds(now) else None
+    return row if row is not None and matches and row.is_valid(now) else None

@@ -19,7 +19,7 @@ from icewright.core.breakers import UNAVAILABLE
 from icewright.core.errors import Cancelled, IcewrightError, LeaseLost, StoreUnavailable
 from icewright.core.policy import TIMEOUT
 from icewright.core.table import TableRef
-from icewright.flow.breakers import failing_resources, record_wait, waits_for
+from icewright.flow.breakers import awaited_resource, failing_resources, record_wait
 from icewright.flow.execute import end_abandoned_job, end_without_store
 from icewright.flow.lease import Lease
 from icewright.flow.requested import run_taken
@@ -167,7 +167,7 @@ class Worker:
     def _record_wait(self, run: RunningJob) -> None:
         """Note whether a job waits, and count a wait for its catalog or storage once for the breaker of that."""
         state = run.state if run.lease.work.idle_seconds() >= WAITS_AFTER else None
-        waited, run.waits = run.waits, state is not None and state.waits
+        waited, run.waits = run.waits, state is not None and state.is_waiting
         if state is not None and run.waits and not waited:
             record_wait(self._runtime, state, run.job.ref)
 
@@ -176,7 +176,7 @@ class Worker:
         if (state := run.state).idle_seconds < UNANSWERED.total_seconds():
             return None
         try:
-            resource, failing = waits_for(self._runtime, state, run.job.ref), failing_resources(self._runtime)
+            resource, failing = awaited_resource(self._runtime, state, run.job.ref), failing_resources(self._runtime)
         except IcewrightError:  # the store is away for a moment
             return None
         return Cancelled(f"{UNAVAILABLE}: {resource} does not answer") if resource in failing else None

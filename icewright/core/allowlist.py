@@ -24,13 +24,13 @@ class Allowlist:
         """Return whether the allowlist has the host."""
         return self.hosts is None or any(fnmatchcase(host.lower(), pattern.lower()) for pattern in self.hosts)
 
-    def holds(self, path: str) -> bool:
+    def contains(self, path: str) -> bool:
         """Return whether the path lies in one of the locations once each `..` is resolved."""
         return self.locations is None or any(_within(path, place) for place in self.locations)
 
     def outside(self, paths: Iterable[str]) -> list[str]:
         """Return the paths that lie in none of the locations."""
-        return [path for path in paths if not self.holds(path)]
+        return [path for path in paths if not self.contains(path)]
 
 
 class _Table(Protocol):

@@ -107,7 +107,7 @@ class ErasureStep:
             datetime.fromisoformat(until) if isinstance(until, str) else until,
         )
 
-    def late(self, by: datetime) -> bool:
+    def is_late(self, by: datetime) -> bool:
         """Return whether the rows stay after this time unless a person does something."""
         if self.operation is None and self.place is not RowPlace.WAITING_DELETION:
             return True

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar, cast
 _QUOTED = re.compile(r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`(?:[^`]|``)*`""")
 TABLE = "{table}"  # placeholder of the table in the query
 T = TypeVar("T")
-YEARS_HOURS = 24 * 366 * 20  # the longest time that a knob may say: far beyond it arithmetic on times would overflow
+MAX_HOURS = 24 * 366 * 20  # the longest time that a knob may say: far beyond it arithmetic on times overflows
 UNSET = "unset"  # in place of a value: the knob has none
 _PATTERN = re.compile(r"[a-z_.*?]+")
 
@@ -131,7 +131,7 @@ class SettingRegistry:
 
     def __init__(self) -> None:
         self.knobs: dict[str, Knob[Any]] = {}
-        self._longest = {"hours": YEARS_HOURS, "minutes": YEARS_HOURS * 60, "seconds": YEARS_HOURS * 3600}
+        self._longest = {"hours": MAX_HOURS, "minutes": MAX_HOURS * 60, "seconds": MAX_HOURS * 3600}
 
     def knob(self, name: str, kind: ValueKind, default: T, text: str, **more: Any) -> Knob[T]:
         """Declare a knob of any kind."""

@@ -106,7 +106,7 @@ class Grant:
     role: Role
     scopes: tuple[Place, ...] = ()
 
-    def holds(self, place: Place) -> bool:
+    def covers(self, place: Place) -> bool:
         """Return whether the place is one of the grant's."""
         return not self.scopes or any(covers(scope, place) for scope in self.scopes)
 
@@ -129,7 +129,7 @@ class Principal:
 
     def may(self, action: Action, place: Place = ()) -> bool:
         """Return whether the principal may do the action in the scope; without a scope: everywhere."""
-        return any(grant.holds(place) for grant in self._for(action))
+        return any(grant.covers(place) for grant in self._for(action))
 
     def may_somewhere(self, action: Action) -> bool:
         """Return whether the principal may do the action in any scope."""
@@ -141,7 +141,7 @@ class Principal:
             not grant.scopes or any(within(pattern, scope) for scope in grant.scopes) for grant in self._for(action)
         )
 
-    def sight(self, action: Action) -> VisibilityFilter:
+    def visibility(self, action: Action) -> VisibilityFilter:
         """Return the scopes in which the principal may do the action."""
         grants = self._for(action)
         if any(not grant.scopes for grant in grants):
@@ -174,14 +174,14 @@ def covers(scope: Place, place: Place) -> bool:
     return bool(place) and matches(scope, place[: len(scope)])
 
 
-def sees(sight: VisibilityFilter, place: Place) -> bool:
+def sees(visibility: VisibilityFilter, place: Place) -> bool:
     """Return whether the scope is visible to the principal."""
-    return sight is None or any(covers(scope, place) for scope in sight)
+    return visibility is None or any(covers(scope, place) for scope in visibility)
 
 
-def touches(sight: VisibilityFilter, catalog: str) -> bool:
+def touches(visibility: VisibilityFilter, catalog: str) -> bool:
     """Return whether anything of the catalog can be in sight."""
-    return sight is None or any(matches(scope[:1], (catalog,)) for scope in sight)
+    return visibility is None or any(matches(scope[:1], (catalog,)) for scope in visibility)
 
 
 def within(pattern: Place, scope: Place) -> bool:
@@ -194,10 +194,11 @@ def within(pattern: Place, scope: Place) -> bool:
     return all(_holds(outer, inner) for outer, inner in zip(scope, pattern, strict=False))
 
 
-def overlaps(pattern: Place, sight: VisibilityFilter) -> bool:
+def overlaps(pattern: Place, visibility: VisibilityFilter) -> bool:
     """Return whether a rule of this pattern can reach anything in sight."""
-    return sight is None or any(
-        all(matches((a,), (b,)) or matches((b,), (a,)) for a, b in zip(pattern, scope, strict=False)) for scope in sight
+    return visibility is None or any(
+        all(matches((a,), (b,)) or matches((b,), (a,)) for a, b in zip(pattern, scope, strict=False))
+        for scope in visibility
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from icewright.core import rewriting
 from icewright.core.cadence import Cadence
-from icewright.core.knob import YEARS_HOURS, Knob, SettingRegistry, ValueKind, check_names, checked_probe
+from icewright.core.knob import MAX_HOURS, Knob, SettingRegistry, ValueKind, check_names, checked_probe
 from icewright.core.operation import ON_POOL as ON_POOL  # noqa: PLC0414 - settings and operations are imported together
 from icewright.core.operation import ORDERS as ORDERS  # noqa: PLC0414
 from icewright.core.operation import Operation as Operation  # noqa: PLC0414
@@ -101,7 +101,7 @@ ROWS_DAYS: Knob[int | None] = _knob(
     "rows older than this by the column are deleted, counted in whole days (UTC)",
     unit="days",
     minimum=1,
-    maximum=YEARS_HOURS // 24,
+    maximum=MAX_HOURS // 24,
 )
 
 _DECLARED.knobs.update(rewriting.DECLARED.knobs)  # in the order in which people read them
@@ -144,7 +144,7 @@ RETENTION = _number_knob(
     "snapshots younger than this are kept",
     unit="hours",
     minimum=1,
-    maximum=YEARS_HOURS,
+    maximum=MAX_HOURS,
 )
 MIN_SNAPSHOTS = _integer(
     "expire_snapshots.min_snapshots_to_keep", 5, "snapshots kept whatever their age", maximum=10**9
@@ -156,7 +156,7 @@ MAX_REF_AGE: Knob[float | None] = _knob(
     "tags and branches older than this are removed; unset: kept",
     unit="hours",
     minimum=1,
-    maximum=YEARS_HOURS,
+    maximum=MAX_HOURS,
 )
 READER_PINS = _mapping(
     "expire_snapshots.reader_pins",
@@ -216,12 +216,12 @@ ORPHAN_EVERY: Knob[int | str] = _knob(
     "time between two scans; auto: 1 to 90 days, by what the scans find",
     unit="hours",
     minimum=1,
-    maximum=YEARS_HOURS,
+    maximum=MAX_HOURS,
     also="auto",
     also_range=(24, 90 * 24),
 )
 _YOUNG = "younger files are kept: a writer may be about to commit them"
-ORPHAN_AGE = _integer("remove_orphans.older_than_hours", 72, _YOUNG, unit="hours", minimum=24, maximum=YEARS_HOURS)
+ORPHAN_AGE = _integer("remove_orphans.older_than_hours", 72, _YOUNG, unit="hours", minimum=24, maximum=MAX_HOURS)
 ORPHAN_MODE = _choice(
     "remove_orphans.mode",
     "report",
@@ -261,7 +261,7 @@ CHECK_LEVEL = _choice(
     "how deep a table's files are checked; each level includes those before it",
 )
 CHECK_EVERY = _number_knob(
-    "check.every_hours", 24, "time between two checks", unit="hours", minimum=1, maximum=YEARS_HOURS
+    "check.every_hours", 24, "time between two checks", unit="hours", minimum=1, maximum=MAX_HOURS
 )
 CHECK_FULL = _integer(
     "check.full_days",
@@ -270,7 +270,7 @@ CHECK_FULL = _integer(
     "looks whether all files are there; 0: each check reads all",
     unit="days",
     minimum=0,
-    maximum=YEARS_HOURS // 24,
+    maximum=MAX_HOURS // 24,
 )
 CHECK_ENGINE = _choice(
     "check.engine",
@@ -291,7 +291,7 @@ VACUUM_CUTOFF = _text(
     check=check_cutoff,
 )
 _GRACE = "younger files stay in the vacuum of a Nessie catalog that has no newFilesGracePeriod"
-VACUUM_GRACE = _integer("vacuum.grace_hours", 24, _GRACE, unit="hours", minimum=24, maximum=YEARS_HOURS)
+VACUUM_GRACE = _integer("vacuum.grace_hours", 24, _GRACE, unit="hours", minimum=24, maximum=MAX_HOURS)
 VACUUM_ENABLED = _flag("vacuum.enabled", "whether vacuum of a catalog may touch the table at all")
 PROPERTIES_ALLOW = _text(
     "properties.allow",

@@ -184,15 +184,16 @@ class LastRun:
 
         A run that left files behind, because the commit of a file group was lost, is not complete.
         """
-        well = self.state in (OperationState.COMMITTED, OperationState.SKIPPED) and not self.metrics.get("files_left")
+        complete = self.state in (OperationState.COMMITTED, OperationState.SKIPPED)
+        complete = complete and not self.metrics.get("files_left")
         same_policy = self.policy in ("", knobs.fingerprint)
-        return well and same_policy and self.metadata_location == metadata.metadata_location
+        return complete and same_policy and self.metadata_location == metadata.metadata_location
 
     def on_branch(self, branch: str) -> LastRun:
         """Return the run as one of a branch other than main."""
         return replace(self, rewritten=self.rewritten_on.get(branch, {}))
 
-    def as_asked(self) -> LastRun:
+    def for_manual_request(self) -> LastRun:
         """Return the run for a manual request: the learned metrics stay, the cooldown does not count."""
         return LastRun(self.operation, self.finished, self.state, recent=self.recent)
 
@@ -288,7 +289,7 @@ def backoff(attempt: int) -> timedelta:
     return timedelta(milliseconds=min(5000, 50 * 2 ** (attempt - 1)))
 
 
-def later(failures: int, interval: timedelta, most: timedelta) -> timedelta:
+def retry_delay(failures: int, interval: timedelta, most: timedelta) -> timedelta:
     """Return how long to wait after so many failures in a row: the interval, doubled with each, at most `most`."""
     doubled: timedelta = interval * 2 ** min(failures - 1, 20)
     return max(interval, min(most, doubled))

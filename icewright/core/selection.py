@@ -33,7 +33,7 @@ class TableSelection:
         """Return whether the selection is a single table's name."""
         return len(self.names) == 1 and not _is_wild(self.names[0])
 
-    def holds(self, ref: TableRef) -> bool:
+    def contains(self, ref: TableRef) -> bool:
         """Return whether the table is selected."""
         if self.names:
             return any(_selects(name, ref) for name in self.names)

@@ -29,7 +29,7 @@ class Window:
     end: time
     zone: tzinfo = UTC
 
-    def holds(self, now: datetime) -> bool:
+    def is_open(self, now: datetime) -> bool:
         """Return whether the time lies within, the hours that began yesterday included."""
         return any(begin <= now < end for begin, end in self.spans(now))
 
@@ -67,7 +67,7 @@ def parse_windows(text: str) -> tuple[Window, ...]:
 def opens(text: str | None, now: datetime) -> datetime | None:
     """Return when the next window begins; None when one is open now or none is set."""
     windows = parse_windows(text) if text else ()
-    if not windows or any(window.holds(now) for window in windows):
+    if not windows or any(window.is_open(now) for window in windows):
         return None
     return min(window.next_begin(now) for window in windows)
 

@@ -19,7 +19,7 @@ def adopt(runtime: Runtime, ref: TableRef, *, dry_run: bool = False, shown: Adop
         adoptable = adoptable.among(shown)
     if not dry_run:
         runtime.store.registrations.adopt(
-            adoptable.table_uuid, adoptable.what, runtime.trigger.actor, runtime.clock.now()
+            adoptable.table_uuid, adoptable.everything, runtime.trigger.actor, runtime.clock.now()
         )
-        runtime.store.activity.record("adopted", runtime.clock.now(), ref, what=list(adoptable.what))
+        runtime.store.activity.record("adopted", runtime.clock.now(), ref, what=list(adoptable.everything))
     return adoptable

@@ -32,7 +32,7 @@ from icewright.core.conditions import (
     conditions,
 )
 from icewright.core.errors import RetryableError
-from icewright.core.runs import later
+from icewright.core.runs import retry_delay
 from icewright.flow.runtime import Runtime
 from icewright.ports import CatalogRow, Notifier, PendingDelivery, ProcessRow
 
@@ -136,7 +136,7 @@ def _matters(runtime: Runtime, found: Condition) -> bool:
     if found.rule not in _OF_MAINTAINED_TABLES or found.ref is None:
         return True
     scope = runtime.scopes[found.ref.catalog]
-    return scope.enabled and scope.holds(found.ref)
+    return scope.enabled and scope.contains(found.ref)
 
 
 def _spending(runtime: Runtime, now: datetime) -> list[Spending]:
@@ -252,7 +252,7 @@ def _deliver_to_channel(
             unsent = [delivery for later_group in messages[position:] for delivery in later_group]
             failures = max(delivery.failures for delivery in unsent) + 1
             now = runtime.clock.now()
-            runtime.store.alerts.schedule_redelivery(unsent, now + later(failures, FIRST_RETRY, MOST_BACKOFF))
+            runtime.store.alerts.schedule_redelivery(unsent, now + retry_delay(failures, FIRST_RETRY, MOST_BACKOFF))
             runtime.emit("alert_delivery_failed", {"channel": name, "failures": failures, "error": str(error)})
             return delivered
         alerting.unwritten.update(map(_delivery_key, group))

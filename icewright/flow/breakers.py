@@ -78,7 +78,7 @@ def hangs_in_storage(site: CallSite | None) -> bool:
     return site is not None and site.module.startswith(_STORAGE_CALLS)
 
 
-def waits_for(runtime: Runtime, work: WorkState, ref: TableRef) -> str | None:
+def awaited_resource(runtime: Runtime, work: WorkState, ref: TableRef) -> str | None:
     """Return the catalog or storage place whose answer the work on a table waits for; None for other work."""
     error = hanging_call("", work.site)
     if not isinstance(error, CatalogUnavailable) and not hangs_in_storage(work.site):

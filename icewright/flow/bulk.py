@@ -64,7 +64,7 @@ def selected_tables(
 
     Raises `UsageError` for a name or pattern that selects none of them.
     """
-    rows = [row for row in runtime.store.tables.list() if not row.dropped and selection.holds(row.ref)]
+    rows = [row for row in runtime.store.tables.list() if not row.dropped and selection.contains(row.ref)]
     rows = [row for row in rows if visible(row.ref)]
     if unmatched := selection.without_match([row.ref for row in rows]):
         raise UsageError(f"{unmatched[0]}: no such table is known here; `icewright tables` lists them")

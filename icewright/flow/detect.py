@@ -14,7 +14,7 @@ from typing import Any
 
 from icewright.core.breakers import is_own_limit
 from icewright.core.errors import CatalogUnavailable, IcewrightError, StoreUnavailable
-from icewright.core.runs import later
+from icewright.core.runs import retry_delay
 from icewright.flow.breakers import record_failure, record_success
 from icewright.flow.runtime import Runtime
 from icewright.ports import CatalogRow, Pointer
@@ -115,13 +115,15 @@ def _detect_catalog(runtime: Runtime, name: str, calls: CatalogCalls) -> Detecte
     except IcewrightError as error:
         now = runtime.clock.now()
         failures = next((row.failures for row in runtime.store.catalogs.list() if row.name == name), 0)
-        runtime.store.catalogs.record_failure(name, str(error), now + later(failures + 1, scope.interval, MAX_BACKOFF))
+        runtime.store.catalogs.record_failure(
+            name, str(error), now + retry_delay(failures + 1, scope.interval, MAX_BACKOFF)
+        )
         runtime.store.activity.record("catalog_failed", now, catalog=name, error=str(error))
         runtime.emit("catalog_failed", {"catalog": name, "error": str(error)})
         if not is_own_limit(error):
             record_failure(runtime, f"catalog {name}", "", str(error))
         return Detected(0, 0, ((name, str(error)),))
-    return Detected(sum(scope.holds(pointer.ref) for pointer in pointers), moved, ())
+    return Detected(sum(scope.contains(pointer.ref) for pointer in pointers), moved, ())
 
 
 def _record_scan(runtime: Runtime, name: str, detected: Detected, began: datetime) -> None:
@@ -169,7 +171,7 @@ def _apply_policy(runtime: Runtime, name: str) -> None:
         applied_configuration == configured or applied_configuration in _configurations_of_others(runtime, name)
     ):
         return
-    rows = [row for row in runtime.store.tables.list(name) if not row.dropped and scope.holds(row.ref)]
+    rows = [row for row in runtime.store.tables.list(name) if not row.dropped and scope.contains(row.ref)]
     changed = [
         row.ref  # one that has no time to be looked at was out of scope until now
         for row in rows

@@ -313,7 +313,7 @@ class Evaluator:
         """Let others take the places of evaluations that wait; put off those that would wait for a failing catalog."""
         begun = [one for one in self._running.values() if one.began is not None and not one.result.done()]
         states = [(one, one.work.state(str(one.ref))) for one in begun if one.work.idle_seconds() >= WAITS_AFTER]
-        waiting = [(one, state) for one, state in states if state.waits]
+        waiting = [(one, state) for one, state in states if state.is_waiting]
         for one, state in waiting:
             if not one.waited:
                 one.waited = True
@@ -362,7 +362,7 @@ class Evaluator:
         rows = tables.claim_evaluations(self._catalogs, holder, now, now + CLAIM, limit, runtime.process_has_ended)
         if not rows:
             return None
-        in_scope = [row.ref for row in rows if runtime.scopes[row.ref.catalog].holds(row.ref)]
+        in_scope = [row.ref for row in rows if runtime.scopes[row.ref.catalog].contains(row.ref)]
         tables.clear_due_work(list({row.ref for row in rows} - set(in_scope)), None)
         places = {row.ref: storage_place(location_of(row) or "") for row in rows}
         self._probing = {ref: resource for ref, resource in self._probing.items() if ref in self._running}

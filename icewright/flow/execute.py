@@ -170,7 +170,7 @@ def _out_of_bounds(runtime: Runtime, request: Request) -> str | None:
         return None
     if not scope.enabled:
         return f"catalog {catalog} is not enabled any more"
-    return None if scope.holds(request.ref) else f"the table is not in the scope of catalog {catalog} any more"
+    return None if scope.contains(request.ref) else f"the table is not in the scope of catalog {catalog} any more"
 
 
 def _unavailable(runtime: Runtime, request: Request) -> str | None:

@@ -244,7 +244,7 @@ class OperationRunner:
             pool, manual = runtime.calibration(request.ref.catalog), request.manual
         self.facts_before = self.facts_before or facts
         if manual:
-            history = {operation: last.as_asked() for operation, last in history.items()}
+            history = {operation: last.for_manual_request() for operation, last in history.items()}
         judgement = verdict(self.operation, facts, knobs, history, now, manual=manual, pool=pool)
         if not isinstance(judgement, Due):
             self.notes = list(judgement.notes) if isinstance(judgement, NotDue) else []

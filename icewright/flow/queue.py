@@ -45,7 +45,7 @@ def plan_now(
     candidates = [
         _with_catalog_settings(runtime, candidate, without, running_refs, pause)
         for candidate in runtime.store.planning.candidates(catalogs)
-        if runtime.scopes[candidate.ref.catalog].holds(candidate.ref)
+        if runtime.scopes[candidate.ref.catalog].contains(candidate.ref)
     ]
     return make_plan(_without_unavailable(runtime, candidates, failing, now), _limits(runtime), now, usage)
 

@@ -41,13 +41,13 @@ def end_interrupted(runtime: Runtime) -> list[str]:
     done: list[str] = []
     for job in runtime.store.jobs.end_interrupted(runtime.clock.now(), runtime.process_has_ended):
         done.append(f"{job.ref}: job {job.job_id} was interrupted")
-        if _was_in_each_death(runtime, job.ref):
+        if _is_in_every_crash(runtime, job.ref):
             pause_after_failures(runtime, job.ref, JobState.INTERRUPTED, MAX_INTERRUPTED, "were interrupted")
     return done
 
 
-def _was_in_each_death(runtime: Runtime, ref: TableRef) -> bool:
-    """Return whether every process that ended without a word ran a job of the table, since the first that it lost.
+def _is_in_every_crash(runtime: Runtime, ref: TableRef) -> bool:
+    """Return whether every process that crashed since the table's first lost job ran a job of the table.
 
     Otherwise something else ends processes: a machine that goes, or memory that others use up.
     """
@@ -167,5 +167,5 @@ def _orphans_stay(runtime: Runtime, unfinished: Unfinished, knobs: Knobs) -> str
     job, scope = runtime.store.jobs.get(unfinished.job_id), runtime.scopes[unfinished.ref.catalog]
     if job is not None and job.trigger == MANUAL:
         return ""
-    removed = knobs[ENABLED[Operation.REMOVE_ORPHANS]] and scope.enabled and scope.holds(unfinished.ref)
+    removed = knobs[ENABLED[Operation.REMOVE_ORPHANS]] and scope.enabled and scope.contains(unfinished.ref)
     return "" if removed else "orphans of the table are not removed any more"

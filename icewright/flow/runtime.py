@@ -37,7 +37,7 @@ class Scope:
     settings: CatalogSettings | None = None  # which are in the place of what the configuration says
     configured: Scope | None = None  # as the configuration says, where there are settings
 
-    def holds(self, ref: TableRef) -> bool:
+    def contains(self, ref: TableRef) -> bool:
         """Return whether the table is in scope."""
         if not self.namespaces and not self.tables:  # fast path: called for ten thousand tables a minute
             return True

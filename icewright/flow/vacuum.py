@@ -194,7 +194,7 @@ def _vacuum_tables(runtime: Runtime, catalog: str, *, dry_run: bool) -> VacuumRe
     scope = runtime.scopes[catalog]
     counts, jobs = Counts(), []
     for row in runtime.store.tables.list(catalog):
-        if row.dropped or not scope.holds(row.ref):
+        if row.dropped or not scope.contains(row.ref):
             continue
         counts.num_tables += 1
         try:
@@ -253,7 +253,7 @@ def _vacuum_branches(runtime: Runtime, catalog: str, vacuum: Vacuum, *, dry_run:
     jobs = [
         _vacuum_table(runtime, vacuum, VacuumOf(table, survey, "dry-run", dry_run, automatic), counts)
         for table in survey.tables
-        if runtime.scopes[catalog].holds(table.ref)
+        if runtime.scopes[catalog].contains(table.ref)
     ]
     result = _result(catalog, counts, jobs, dry_run=dry_run)
     if instant is not None and not dry_run and not counts.num_partial_failures:

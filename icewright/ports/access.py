@@ -24,7 +24,7 @@ class TokenRow:
     revoked: datetime | None = None
     used: datetime | None = None  # to the minute
 
-    def holds(self, now: datetime) -> bool:
+    def is_valid(self, now: datetime) -> bool:
         """Return whether the token is neither expired nor revoked."""
         return self.revoked is None and (self.expires is None or now < self.expires)
 
@@ -59,8 +59,8 @@ class AuditRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
-    """The state of a request with an Idempotency-Key."""
+class ClaimedRequest:
+    """A request that has claimed an Idempotency-Key: its body, and its response once there is one."""
 
     body: str  # digest
     answer: Mapping[str, Any] | None  # None while the first request runs
@@ -104,7 +104,7 @@ class AuditLog(Protocol):
         """Append entries, all or none; durable when the call returns. Not to be repeated: each call adds them."""
 
     def entries(
-        self, sight: VisibilityFilter, before: int | None, limit: int, **equal: str | bool
+        self, visibility: VisibilityFilter, before: int | None, limit: int, **equal: str | bool
     ) -> Sequence[AuditRow]:
         """Return entries, newest first, of ids below `before`, whose columns have the values of `equal`."""
 
@@ -112,7 +112,7 @@ class AuditLog(Protocol):
 class IdempotencyKeys(Protocol):
     """Requests with an Idempotency-Key, each of which is carried out once. Keys are remembered for a day."""
 
-    def begin(self, request_id: str, body: str, now: datetime) -> Answered | None:
+    def begin(self, request_id: str, body: str, now: datetime) -> ClaimedRequest | None:
         """Claim a key for a request with this digest of its body: None when the caller is to carry it out.
 
         Otherwise returns the state of the first request with this key. A claim that was neither ended nor answered

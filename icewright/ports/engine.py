@@ -72,7 +72,7 @@ class Adoptable:
     places: tuple[str, ...]  # the location and write paths that no person has confirmed
 
     @property
-    def what(self) -> tuple[str, ...]:
+    def everything(self) -> tuple[str, ...]:
         """Return all uuids, files and places, in the form in which the store records adoptions."""
         return (*self.tables, *map(key, self.files), *self.places)
 

@@ -44,7 +44,7 @@ class Measures:
     overdue: Mapping[str, Distribution] = field(default_factory=dict)  # seconds due without a success, by catalog
     queue: Mapping[str, QueueMeasure] = field(default_factory=dict)  # by operation
     alerts: Mapping[tuple[str, str], int] = field(default_factory=dict)  # open, by rule and severity
-    untold: Mapping[str, int] = field(default_factory=dict)  # pending deliveries, by channel
+    undelivered: Mapping[str, int] = field(default_factory=dict)  # pending deliveries, by channel
     totals: Mapping[Total, float] = field(default_factory=dict)
 
     def without(self, catalogs: Container[str]) -> Measures:

@@ -229,26 +229,28 @@ class Views(Protocol):
     """Lists for people, page by page. A cursor `after` of another list raises `UsageError`."""
 
     def list_tables(
-        self, query: TableQuery, sight: VisibilityFilter, after: After | None, limit: int
+        self, query: TableQuery, visibility: VisibilityFilter, after: After | None, limit: int
     ) -> Page[TableItem]:
         """Return a page of tables; dropped ones only where their state is asked for."""
 
     def table_item(self, ref: TableRef) -> TableItem | None:
         """Return one table as lists show it, or None."""
 
-    def list_jobs(self, query: JobQuery, sight: VisibilityFilter, after: After | None, limit: int) -> Page[JobItem]:
+    def list_jobs(
+        self, query: JobQuery, visibility: VisibilityFilter, after: After | None, limit: int
+    ) -> Page[JobItem]:
         """Return a page of jobs that match the query, newest first."""
 
     def list_runs(
-        self, query: RunQuery, sight: VisibilityFilter, after: After | None, limit: int
+        self, query: RunQuery, visibility: VisibilityFilter, after: After | None, limit: int
     ) -> Page[Mapping[str, Any]]:
         """Return a page of the operations of jobs, newest first."""
 
-    def list_queue(self, sight: VisibilityFilter, limit: int) -> Sequence[JobItem]:
+    def list_queue(self, visibility: VisibilityFilter, limit: int) -> Sequence[JobItem]:
         """Return the jobs that run, then those that wait for a worker, best first."""
 
     def list_waiting(
-        self, sight: VisibilityFilter, after: After | None, limit: int, ref: TableRef | None = None
+        self, visibility: VisibilityFilter, after: After | None, limit: int, ref: TableRef | None = None
     ) -> Page[WaitingItem]:
         """Return due operations that no job has, by their place in the queue; of one table, or of all."""
 
@@ -256,7 +258,7 @@ class Views(Protocol):
         """Return a page of the files of a job in the ledger."""
 
     def list_deletions(
-        self, query: DeletionQuery, sight: VisibilityFilter, after: After | None, limit: int
+        self, query: DeletionQuery, visibility: VisibilityFilter, after: After | None, limit: int
     ) -> Page[WaitingDeletions]:
         """Return a page of the files that wait to be deleted, those of the oldest job first."""
 
@@ -266,7 +268,7 @@ class Views(Protocol):
     def list_activity(
         self,
         kind: str | None,
-        sight: VisibilityFilter,
+        visibility: VisibilityFilter,
         after: After | None,
         limit: int,
         *,
@@ -278,10 +280,12 @@ class Views(Protocol):
         `search` is a part of the table's name or namespace.
         """
 
-    def overview(self, sight: VisibilityFilter, since: datetime) -> FleetOverview:
+    def overview(self, visibility: VisibilityFilter, since: datetime) -> FleetOverview:
         """Return the overview; what was spent and saved counts from `since` on."""
 
-    def trend(self, sight: VisibilityFilter, since: datetime, step: TrendStep, query: RunQuery) -> Sequence[TrendPoint]:
+    def trend(
+        self, visibility: VisibilityFilter, since: datetime, step: TrendStep, query: RunQuery
+    ) -> Sequence[TrendPoint]:
         """Return what runs of a table, catalog or all cost and removed since then, by step and pool, oldest first.
 
         Steps without a run have no point.

@@ -55,7 +55,7 @@ class WorkState:
     abandoned: bool
 
     @property
-    def waits(self) -> bool:
+    def is_waiting(self) -> bool:
         """Return whether the work waits for an answer of a catalog or of storage, and so leaves its slot to others.
 
         So does work for which Spark has run no task for a while, as with a cluster that has no executor to give.

@@ -19,7 +19,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField
 
 from icewright.adapters.catalogs.metadata_files import MetadataCache
-from icewright.adapters.metadata.changes import changed
+from icewright.adapters.metadata.changes import apply_change
 from icewright.adapters.metadata.document import decode, encode, next_location
 from icewright.adapters.metadata.parsing import parse
 from icewright.core.errors import MetadataUnreadable
@@ -61,7 +61,9 @@ def test_what_is_not_understood_survives() -> None:
     """After an expiry every field but those that it concerns is as it was, of the kept snapshots too."""
     before = document()
     gone = before["snapshots"][0]["snapshot-id"]
-    new = changed(decode(json.dumps(before).encode(), "m0"), "m0", RemoveSnapshots(frozenset({gone}), frozenset()), NOW)
+    new = apply_change(
+        decode(json.dumps(before).encode(), "m0"), "m0", RemoveSnapshots(frozenset({gone}), frozenset()), NOW
+    )
     after = json.loads(encode(new))
     assert after["snapshots"] == before["snapshots"][1:]
     assert after["statistics"] == []
@@ -75,7 +77,9 @@ def test_a_new_snapshot() -> None:
     """It is the last, the head of main, and main keeps what else it says."""
     before = document()
     added = {"snapshot-id": 5, "timestamp-ms": 1_800_000_000_000, "sequence-number": 9, "manifest-list": "x"}
-    after = json.loads(encode(changed(decode(json.dumps(before).encode(), "m"), "m", AddSnapshot(added, "main"), NOW)))
+    after = json.loads(
+        encode(apply_change(decode(json.dumps(before).encode(), "m"), "m", AddSnapshot(added, "main"), NOW))
+    )
     assert after["snapshots"] == [*before["snapshots"], added]
     assert after["refs"] == {"main": {"type": "branch", "snapshot-id": 5, "of-the-future": 1}}
     assert (after["current-snapshot-id"], after["last-sequence-number"]) == (5, 9)
@@ -149,7 +153,7 @@ ref = TableRef("lake", ("sales",), "orders")
 base = parsing.parse(ref, path, open(path, "rb").read())
 change = RemoveSnapshots(frozenset(s.snapshot_id for s in base.snapshots[:int(sys.argv[2])]), frozenset())
 fields = document.decode(open(path, "rb").read(), path)
-new = changes.changed(fields, path, change, datetime.now(UTC))
+new = changes.apply_change(fields, path, change, datetime.now(UTC))
 content = document.encode(new)
 del fields, new
 after = parsing.parse(ref, path, content)

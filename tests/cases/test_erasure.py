@@ -95,7 +95,7 @@ def test_rows_are_found_in_every_place_that_keeps_them(workspace: Workspace) -> 
     assert manifests.count((RowPlace.BOUNDS,)) == 1
     assert [step.place for step in result.steps] == [place for place in RowPlace if place != RowPlace.LIVE]
     now = workspace.clock.now()
-    late = [step.place for step in result.steps if step.late(now + timedelta(hours=30))]
+    late = [step.place for step in result.steps if step.is_late(now + timedelta(hours=30))]
     assert late == [RowPlace.BRANCH, RowPlace.TAG, RowPlace.RECOVERY_POINT]
     assert workspace.files() == files
     with pytest.raises(Refused, match="no certificate"):

@@ -45,7 +45,7 @@ def test_defaults(read: Read) -> None:
     config = read(LAKE)
     lake = config.catalogs["lake"]
     assert not lake.scope.enabled
-    assert lake.scope.holds(TableRef("lake", ("any", "where"), "t"))
+    assert lake.scope.contains(TableRef("lake", ("any", "where"), "t"))
     assert (lake.pool, lake.allowed_locations) == ("default", ("file:///data/",))
     assert (config.limits.total, config.limits.max_jobs) == (4, 100)
     assert dict(config.limits.per_operation) == dict(zip(Operation, (2, 2, 2, 2, 1, 4, 4, 1, 1), strict=True))
@@ -150,8 +150,8 @@ def test_presets_and_guardrails(read: Read) -> None:
 def test_wildcards_of_a_scope(read: Read, scope: str, inside: list[str], outside: list[str]) -> None:
     """`*` and `?` are wildcards, everything else stands for itself; blank means all."""
     found = read(LAKE.replace("type: sql", f"type: sql, scope: {scope}")).catalogs["lake"].scope
-    assert all(found.holds(TableRef.parse(f"lake.{name}")) for name in inside)
-    assert not any(found.holds(TableRef.parse(f"lake.{name}")) for name in outside)
+    assert all(found.contains(TableRef.parse(f"lake.{name}")) for name in inside)
+    assert not any(found.contains(TableRef.parse(f"lake.{name}")) for name in outside)
 
 
 def test_everything_that_may_be_said(read: Read) -> None:
@@ -232,9 +232,9 @@ def test_an_archive(read: Read) -> None:
     assert (config.archive.namespace, config.archive.after_days) == ("icewright", 30)
     scope = config.catalogs["lake"].scope
     names = [("shop", "apples"), ("shop", "pears"), ("icewright", "runs"), ("icewright2", "runs")]
-    assert [scope.holds(TableRef("lake", (space,), name)) for space, name in names] == [True, False, True, False]
+    assert [scope.contains(TableRef("lake", (space,), name)) for space, name in names] == [True, False, True, False]
     nested = read(LAKE, "archive: {catalog: lake, namespace: ops.history, after_days: 7}\n").catalogs["lake"].scope
-    assert nested.holds(TableRef("lake", ("ops", "history"), "runs"))
+    assert nested.contains(TableRef("lake", ("ops", "history"), "runs"))
 
 
 def test_alerts(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:

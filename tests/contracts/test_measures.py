@@ -136,7 +136,7 @@ def test_alerts(store: SqlStore) -> None:
     store.alerts.record_changes(changes, ["slack"], NOW)
     found = measured(store)
     assert found.alerts == {("catalog_unreachable", "critical"): 2}
-    assert found.untold == {"slack": 2}
+    assert found.undelivered == {"slack": 2}
 
 
 def test_sums_outlive_the_history(store: SqlStore) -> None:

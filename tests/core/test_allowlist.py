@@ -29,7 +29,7 @@ LAKE = Allowlist(
 )
 def test_inside(path: str) -> None:
     """A location holds a path however scheme, Azure's host and slashes are spelt."""
-    assert LAKE.holds(path)
+    assert LAKE.contains(path)
 
 
 @pytest.mark.parametrize(
@@ -53,14 +53,14 @@ def test_inside(path: str) -> None:
 )
 def test_outside(path: str) -> None:
     """Another bucket, container, account or host, a sibling, a way up and another scheme lie outside."""
-    assert not LAKE.holds(path)
+    assert not LAKE.contains(path)
     assert LAKE.outside([path]) == [path]
 
 
 def test_a_location_is_taken_as_it_is_spelt() -> None:
     """A folder whose name begins alike is another one, and only a local file's host may be left out."""
-    assert not Allowlist(None, ("s3://qa/lakeX/",)).holds("s3://qa/lake/t")
-    assert not Allowlist(None, ("hdfs:///data",)).holds("hdfs://localhost/data/t")
+    assert not Allowlist(None, ("s3://qa/lakeX/",)).contains("s3://qa/lake/t")
+    assert not Allowlist(None, ("hdfs:///data",)).contains("hdfs://localhost/data/t")
 
 
 def test_hosts() -> None:
@@ -68,9 +68,9 @@ def test_hosts() -> None:
     assert LAKE.knows_host("Catalog.QA.internal")
     assert not LAKE.knows_host("catalog.prod.example")
     assert Allowlist().knows_host("anything")
-    assert Allowlist().holds("s3://anything/")
+    assert Allowlist().contains("s3://anything/")
     assert not Allowlist((), ()).knows_host("anything")
-    assert not Allowlist((), ()).holds("s3://anything/")
+    assert not Allowlist((), ()).contains("s3://anything/")
 
 
 def test_a_table_outside_is_refused() -> None:

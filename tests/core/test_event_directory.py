@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from icewright.core.errors import BadEvent
-from icewright.core.events.directory import CatalogEntry, Directory, holds
+from icewright.core.events.directory import CatalogEntry, Directory, folder_contains
 from icewright.core.events.model import CommitReported, Event, Message, MetadataChanged, ScanReported, TableTouched
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -72,4 +72,4 @@ def test_a_catalog_that_is_not_there() -> None:
 )
 def test_what_lies_below_a_folder(folder: str, file: str, within: bool) -> None:
     """Whichever way both are spelled; a folder is not its namesake with more letters."""
-    assert holds(folder, file) is within
+    assert folder_contains(folder, file) is within

@@ -58,7 +58,7 @@ def test_every_cell(role: Role, action: Action) -> None:
     for elsewhere in ((), ("lake",), ("lake", "hr"), ("other", "sales")):
         assert not bound.may(action, elsewhere)
     assert principal(role).may(action) is may
-    assert bound.sight(action) == ((("lake", "sales"),) if may else ())
+    assert bound.visibility(action) == ((("lake", "sales"),) if may else ())
 
 
 @pytest.mark.parametrize(
@@ -117,14 +117,14 @@ def test_what_a_rule_within_reaches_is_owned(pattern: list[str], scope: list[str
 
 def test_sights() -> None:
     """What is in sight, and of which catalogs anything is."""
-    sight = (("lake", "sales"), ("d*",))
+    visibility = (("lake", "sales"), ("d*",))
     assert sees(None, ("any",))
     places = (("lake", "sales"), ("lake", "hr"), ("lake",), ("dev", "x"))
-    assert [sees(sight, place) for place in places] == [True, False, False, True]
-    assert [touches(sight, c) for c in ("lake", "dev", "other")] == [True, True, False]
-    assert overlaps((), sight)
-    assert overlaps(("lake",), sight)
-    assert not overlaps(("lake", "hr"), sight)
+    assert [sees(visibility, place) for place in places] == [True, False, False, True]
+    assert [touches(visibility, c) for c in ("lake", "dev", "other")] == [True, True, False]
+    assert overlaps((), visibility)
+    assert overlaps(("lake",), visibility)
+    assert not overlaps(("lake", "hr"), visibility)
 
 
 def test_what_a_job_needs() -> None:

@@ -129,10 +129,10 @@ def test_whatever_is_accepted_as_a_time_can_be_reckoned_with(name: str) -> None:
 @pytest.mark.parametrize(
     ("knob", "number", "expected"),
     [
-        (policy.RETENTION, LONG_MAX / 3_600_000, knob.YEARS_HOURS),
+        (policy.RETENTION, LONG_MAX / 3_600_000, knob.MAX_HOURS),
         (policy.RETENTION, 0.25, 1),
         (policy.RETENTION, 36.5, 36.5),
-        (policy.MAX_REF_AGE, LONG_MAX / 3_600_000, knob.YEARS_HOURS),
+        (policy.MAX_REF_AGE, LONG_MAX / 3_600_000, knob.MAX_HOURS),
         (policy.MIN_SNAPSHOTS, 2**31 - 1, 10**9),
         (policy.MIN_SNAPSHOTS, 0, 1),
         (rewriting.MIN_INPUT_FILES, 4.6, 5),

@@ -96,8 +96,8 @@ def test_of_very_many_faulty_properties_some_are_said() -> None:
 @pytest.mark.parametrize(
     ("name", "knob", "most"),
     [
-        ("history.expire.max-snapshot-age-ms", policy.RETENTION, knob.YEARS_HOURS),
-        ("history.expire.max-ref-age-ms", policy.MAX_REF_AGE, knob.YEARS_HOURS),
+        ("history.expire.max-snapshot-age-ms", policy.RETENTION, knob.MAX_HOURS),
+        ("history.expire.max-ref-age-ms", policy.MAX_REF_AGE, knob.MAX_HOURS),
         ("history.expire.min-snapshots-to-keep", policy.MIN_SNAPSHOTS, 10**9),
         ("write.target-file-size-bytes", rewriting.TARGET_FILE_SIZE, 1_000_000),
         ("commit.manifest.target-size-bytes", rewriting.TARGET_MANIFEST, 10_000),

@@ -94,7 +94,7 @@ def test_a_later_scan_says_when_the_last_was() -> None:
     assert isinstance(many, Due)
     assert few.why == "the last scan was at 2026-11-13 04:00 UTC; mode report"
     assert many.benefit > few.benefit
-    asked = _verdict(_scan(1, files_scanned=9).as_asked())
+    asked = _verdict(_scan(1, files_scanned=9).for_manual_request())
     assert isinstance(asked, Due)
     assert asked.why == "requested manually; mode report"
 
@@ -202,7 +202,7 @@ def test_nothing_younger_than_the_longest_write_is_an_orphan() -> None:
 def test_the_cadence_learns(metrics: dict[str, float], hours: int) -> None:
     """`auto` begins with a week and goes by what scans find, from one day to ninety."""
     scan = replace(_scan(0), recent=(metrics,))
-    for last in (scan, _failed_after(scan), scan.as_asked()):
+    for last in (scan, _failed_after(scan), scan.for_manual_request()):
         assert remove_orphans.cadence(knobs({"remove_orphans.every_hours": "auto"}), last) == hours
         assert remove_orphans.cadence(knobs({"remove_orphans.every_hours": 5}), last) == 5
 

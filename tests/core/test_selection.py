@@ -28,7 +28,7 @@ LOGS = TableRef("pond", ("logs",), "raw")
 )
 def test_a_selection_holds_names_patterns_catalogs_or_all(selection: TableSelection, selected: list[TableRef]) -> None:
     """A plain name is one table; a pattern is matched part by part; a catalog is all that it has."""
-    assert [ref for ref in (ORDERS, DEEP, LOGS) if selection.holds(ref)] == selected
+    assert [ref for ref in (ORDERS, DEEP, LOGS) if selection.contains(ref)] == selected
     assert selection.without_match(selected) == []
     assert selection.without_match([]) == list(selection.names)
 

@@ -40,14 +40,14 @@ def test_what_is_set_decides_which_tables_are_maintained(bench: Bench) -> None:
     ref = bench.table("orders")
     bench.rot(ref)
     runtime = bench.runtime()
-    assert runtime.scopes["lake"].holds(ref)
+    assert runtime.scopes["lake"].contains(ref)
     _set(bench, enabled=False)
     scope = runtime.scopes["lake"]
     assert (scope.enabled, scope.configured and scope.configured.enabled) == (False, True)
     assert not bench.cycle().jobs
     _set(bench, tables="no_*", namespaces="", interval_seconds=7)
     scope = runtime.scopes["lake"]
-    assert (scope.enabled, scope.holds(ref), scope.interval) == (True, False, timedelta(seconds=7))
+    assert (scope.enabled, scope.contains(ref), scope.interval) == (True, False, timedelta(seconds=7))
     assert not bench.cycle().jobs
     _set(bench)
     assert runtime.scopes["lake"] == Scope(enabled=True)

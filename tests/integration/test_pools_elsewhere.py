@@ -238,7 +238,7 @@ def test_a_connect_server_without_executors(tmp_path: Path, catalog_properties: 
     with master_alone(tmp_path) as master, connect_server(tmp_path, packages, master) as address:
         thread = threading.Thread(target=run, args=(remote_pool(tmp_path, catalog_properties, address),), daemon=True)
         thread.start()
-        until(lambda: work.state("").waits or None, "the job leaves its slot", 120)
+        until(lambda: work.state("").is_waiting or None, "the job leaves its slot", 120)
         cancelled.append(Cancelled("enough"))
         thread.join(30)
         assert not thread.is_alive()

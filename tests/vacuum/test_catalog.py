@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from icewright.adapters.catalogs.nessie import NessieCatalog
-from icewright.adapters.catalogs.nessie_client import NessieClient, NotThere
+from icewright.adapters.catalogs.nessie_client import NessieClient, NessieNotFound
 from icewright.core.errors import AccessDenied, CatalogUnavailable, CommitConflict, Refused, TableNotFound
 from icewright.core.policy import Operation
 from icewright.core.runs import OperationState
@@ -165,7 +165,8 @@ def test_a_commit_on_what_is_not_current_is_a_conflict(workspace: NessieWorkspac
 
 
 @pytest.mark.parametrize(
-    ("code", "error"), [(401, CatalogUnavailable), (403, AccessDenied), (404, NotThere), (500, CatalogUnavailable)]
+    ("code", "error"),
+    [(401, CatalogUnavailable), (403, AccessDenied), (404, NessieNotFound), (500, CatalogUnavailable)],
 )
 def test_what_the_server_denies_is_told_from_what_is_not_there(code: int, error: type[Exception]) -> None:
     """Each has its error."""

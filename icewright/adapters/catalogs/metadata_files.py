@@ -120,7 +120,7 @@ class MetadataFileCatalog:
     files: MetadataFiles
     clock: Clock
     allowlist: Allowlist | None = None
-    _memo: MetadataCache = field(default_factory=MetadataCache, init=False)
+    _cache: MetadataCache = field(default_factory=MetadataCache, init=False)
 
     @property
     def name(self) -> str:
@@ -151,7 +151,7 @@ class MetadataFileCatalog:
         stat = self.files.stat([location], 1).get(location)
         # its time tells too: a table that was dropped and made anew may have a v3.metadata.json of the same length
         mark = stat if stat is not None and stat.modified is not None else None
-        return self._memo.parsed(ref, location, mark, self.files.read)
+        return self._cache.parsed(ref, location, mark, self.files.read)
 
 
 class MetastoreCatalog(MetadataFileCatalog, ABC):

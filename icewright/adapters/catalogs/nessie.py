@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, assert_never
 
 from icewright.adapters.catalogs.metadata_files import MetadataFileCatalog
-from icewright.adapters.catalogs.nessie_client import NessieClient, NotThere
+from icewright.adapters.catalogs.nessie_client import NessieClient, NessieNotFound
 from icewright.adapters.catalogs.staging import Staged, write_metadata
 from icewright.adapters.catalogs.translate.nessie import NessieCatalogProperties
 from icewright.adapters.metadata.parsing import parse
@@ -163,14 +163,14 @@ class NessieCatalog(MetadataFileCatalog):
             if keys is None:
                 return self._tables(reference)
             return {content.key: content for content in self._client.contents(f"@{reference.hash}", keys)[0]}
-        except NotThere as error:
+        except NessieNotFound as error:
             raise CatalogUnavailable(f"catalog {self.name}: {reference.name} at {reference.hash}: {error}") from error
 
     def log(self, reference: Reference) -> Iterator[Commit]:
         """Yield the reference's commits, newest first."""
         try:
             yield from self._client.log(reference.hash)
-        except NotThere as error:
+        except NessieNotFound as error:
             raise CatalogUnavailable(f"catalog {self.name}: {reference.name} at {reference.hash}: {error}") from error
 
     def read(self, content: Content) -> TableMetadata:
@@ -203,9 +203,9 @@ class NessieCatalog(MetadataFileCatalog):
             return base
         try:
             self._client.commit(branch, content, _content_ids(new), _message(base, change))
-        except (CommitConflict, AccessDenied, CatalogUnavailable, NotThere) as error:
+        except (CommitConflict, AccessDenied, CatalogUnavailable, NessieNotFound) as error:
             self.files.delete([new.location], 1)  # no commit came to use it
-            if isinstance(error, NotThere):
+            if isinstance(error, NessieNotFound):
                 raise CommitConflict(f"{base.ref}: branch {branch.name} is not there any more ({error})") from error
             raise
         except CommitStateUnknown as error:
@@ -219,7 +219,7 @@ class NessieCatalog(MetadataFileCatalog):
         """
         try:
             now, _ = self._client.contents(branch.name, [content.key])
-        except (CatalogUnavailable, AccessDenied, NotThere):
+        except (CatalogUnavailable, AccessDenied, NessieNotFound):
             raise error from None
         if [c.metadata_location for c in now] != [location]:
             raise error
@@ -227,7 +227,7 @@ class NessieCatalog(MetadataFileCatalog):
     def _content(self, ref: TableRef) -> tuple[Content, str]:
         try:
             contents, hash_ = self._client.contents(self.branch, [(*ref.namespace, ref.name)])
-        except NotThere as error:
+        except NessieNotFound as error:
             raise self._missing_branch(error) from error
         if not contents:
             raise TableNotFound(f"{ref}: branch {self.branch} has no such table; `icewright tables` lists what it has")
@@ -236,10 +236,10 @@ class NessieCatalog(MetadataFileCatalog):
     def _head(self) -> Reference:
         try:
             return self._client.reference(self.branch)
-        except NotThere as error:
+        except NessieNotFound as error:
             raise self._missing_branch(error) from error
 
-    def _missing_branch(self, error: NotThere) -> CatalogUnavailable:
+    def _missing_branch(self, error: NessieNotFound) -> CatalogUnavailable:
         where = f"catalogs.{self.name}.properties.ref"
         return CatalogUnavailable(f"catalog {self.name} has no branch {self.branch} ({error}): correct {where}")
 

@@ -29,7 +29,7 @@ _OUTCOME_UNKNOWN_FROM = 500  # statuses from here on leave the outcome of a comm
 _BUSY = (429, 503)  # the server did not even begin
 
 
-class NotThere(Exception):
+class NessieNotFound(Exception):
     """Raised when the reference or the commit does not exist (any more)."""
 
 
@@ -115,7 +115,7 @@ _DECODERS = {kind: msgspec.json.Decoder(kind) for kind in (_Log, _Entries, _Cont
 
 @dataclass(frozen=True)
 class NessieClient:
-    """Call one Nessie server. Raises `AccessDenied` on 403, `NotThere` on 404, else `CatalogUnavailable`."""
+    """Call one Nessie server. Raises `AccessDenied` on 403, `NessieNotFound` on 404, else `CatalogUnavailable`."""
 
     catalog: str  # for messages
     api: str
@@ -251,7 +251,7 @@ class NessieClient:
         if answer.status_code == _DENIED:
             raise AccessDenied(f"catalog {self.catalog} denies access ({_message(answer)}): correct its rights")
         if answer.status_code == _NOT_FOUND:
-            raise NotThere(_message(answer))
+            raise NessieNotFound(_message(answer))
         raise CatalogUnavailable(f"catalog {self.catalog} at {self.api} answers {_message(answer)}")
 
     def _session(self) -> requests.Session:

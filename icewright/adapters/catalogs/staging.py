@@ -9,7 +9,7 @@ from typing import Protocol
 
 import msgspec
 
-from icewright.adapters.metadata.changes import changed, left_out
+from icewright.adapters.metadata.changes import apply_change, left_out
 from icewright.adapters.metadata.document import decode, encode, next_location
 from icewright.adapters.metadata.parsing import parse
 from icewright.core.errors import CommitConflict, CommitStateUnknown, IcewrightError, MetadataUnreadable
@@ -99,7 +99,7 @@ def write_metadata(files: MetadataFiles, base: TableMetadata, change: Change, no
     Raises `Refused`, `MetadataUnreadable`.
     """
     document = decode(files.read(base.metadata_location), base.metadata_location)
-    new = changed(document, base.metadata_location, change, now)
+    new = apply_change(document, base.metadata_location, change, now)
     if new is document:
         return None
     location = next_location(document, base.metadata_location)

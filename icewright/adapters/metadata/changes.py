@@ -14,7 +14,7 @@ from typing import Any, assert_never
 
 import msgspec
 
-from icewright.adapters.metadata.document import OF_SNAPSHOT, Document, Editor, decode
+from icewright.adapters.metadata.document import SNAPSHOT_KEY, Document, Editor, decode
 from icewright.adapters.metadata.parsing import time_of
 from icewright.core.errors import Refused
 from icewright.core.numbers import whole_number
@@ -33,7 +33,7 @@ METADATA_LOG = 100  # Iceberg's default of write.metadata.previous-versions-max
 class Restored:
     """The result of a restore: whether it changed the metadata, and what it left out."""
 
-    anything: bool
+    changed: bool
     left_out: tuple[str, ...]  # what did not come back and why, as sentences
 
 
@@ -42,7 +42,7 @@ def restoration(content: bytes, location: str, change: RemoveSnapshots) -> Resto
     old = Editor(decode(content, location))
     removed = change.snapshot_ids
     snapshots, statistics, partition_statistics = (
-        tuple(msgspec.json.decode(item) for item in old.items(name) if OF_SNAPSHOT.decode(item).snapshot_id in removed)
+        tuple(msgspec.json.decode(item) for item in old.items(name) if SNAPSHOT_KEY.decode(item).snapshot_id in removed)
         for name in ("snapshots", *_STATISTICS)
     )
     log = old.get("snapshot-log", [])
@@ -67,7 +67,7 @@ def left_out(document: Document, change: RestoreSnapshots) -> str:
         return f"nothing: {error}"
 
 
-def missing(document: Document, change: RestoreSnapshots) -> list[Json]:
+def missing_snapshots(document: Document, change: RestoreSnapshots) -> list[Json]:
     """Return the snapshots to restore that the metadata lacks, in the order of their commits.
 
     Raises `Refused` when the metadata is another table's by now.
@@ -76,7 +76,7 @@ def missing(document: Document, change: RestoreSnapshots) -> list[Json]:
     where, uuid = editor.get("location", ""), editor.get("table-uuid", "")
     if change.table_uuid and uuid.lower() != change.table_uuid.lower():
         raise Refused(f"{where}: it is another table now (uuid {uuid}, not {change.table_uuid})")
-    present = {OF_SNAPSHOT.decode(item).snapshot_id for item in editor.items("snapshots")}
+    present = {SNAPSHOT_KEY.decode(item).snapshot_id for item in editor.items("snapshots")}
     absent = [snapshot for snapshot in change.snapshots if snapshot["snapshot-id"] not in present]
     last = editor.get("last-sequence-number", 0)
     for snapshot in absent:
@@ -85,7 +85,7 @@ def missing(document: Document, change: RestoreSnapshots) -> list[Json]:
     return absent
 
 
-def undefined(document: Document, change: RestoreSnapshots) -> dict[str, list[Json]]:
+def missing_definitions(document: Document, change: RestoreSnapshots) -> dict[str, list[Json]]:
     """Return the partition specs and schemas to restore that the metadata lacks, by the field that holds them.
 
     Raises `Refused` when an id has another meaning by now: the snapshots could not be read by it.
@@ -106,13 +106,13 @@ def undefined(document: Document, change: RestoreSnapshots) -> dict[str, list[Js
 def restore(new: Editor, change: RestoreSnapshots) -> Restored:
     """Restore the missing objects. Raises `Refused` when the snapshots would differ from the removed ones."""
     before = dict(new.document)
-    if absent := missing(new.document, change):
-        for name, items in undefined(new.document, change).items():
+    if absent := missing_snapshots(new.document, change):
+        for name, items in missing_definitions(new.document, change).items():
             new.set(name, [*new.items(name), *_raw(items)])
         new.set("snapshots", _merged(new.items("snapshots"), absent))
-    present = {OF_SNAPSHOT.decode(item).snapshot_id for item in new.items("snapshots")}
+    present = {SNAPSHOT_KEY.decode(item).snapshot_id for item in new.items("snapshots")}
     for name, files in zip(_STATISTICS, (change.statistics, change.partition_statistics), strict=True):
-        present_statistics = {OF_SNAPSHOT.decode(item).snapshot_id for item in new.items(name)}
+        present_statistics = {SNAPSHOT_KEY.decode(item).snapshot_id for item in new.items(name)}
         if absent_files := [file for file in files if file["snapshot-id"] in present - present_statistics]:
             new.set(name, [*_raw(absent_files), *new.items(name)])
     notes = [*_restore_refs(new, change, present), *_restore_history(new, change.history, present)]
@@ -121,12 +121,12 @@ def restore(new: Editor, change: RestoreSnapshots) -> Restored:
 
 def _merged(present: Sequence[msgspec.Raw], restored: Sequence[Json]) -> list[msgspec.Raw]:
     """Merge restored snapshots among the present ones by the order of commits, without reordering either."""
-    pending = [(OF_SNAPSHOT.decode(item).place, item) for item in _raw(restored)]
+    pending = [(SNAPSHOT_KEY.decode(item).commit_order, item) for item in _raw(restored)]
     pending.reverse()
     merged: list[msgspec.Raw] = []
     for item in present:
-        place = OF_SNAPSHOT.decode(item).place
-        while pending and pending[-1][0] <= place:
+        order = SNAPSHOT_KEY.decode(item).commit_order
+        while pending and pending[-1][0] <= order:
             merged.append(pending.pop()[1])
         merged.append(item)
     return [*merged, *(item for _, item in reversed(pending))]
@@ -168,10 +168,10 @@ def _restore_history(new: Editor, history: Sequence[Json], present: AbstractSet[
             new.set("snapshot-log", [*restored, *log])
     if len(restored) == len(removed):
         return []
-    return [f"time travel to before {since(restored or log or [first_retained])}: {_GAP}"]
+    return [f"time travel to before {first_time(restored or log or [first_retained])}: {_GAP}"]
 
 
-def since(log: Sequence[Json]) -> str:
+def first_time(log: Sequence[Json]) -> str:
     """Return the time of the first entry of a snapshot log, in ISO format."""
     return time_of(log[0]["timestamp-ms"]).isoformat(timespec="seconds")
 
@@ -185,7 +185,7 @@ def _raw(items: Iterable[Json]) -> list[msgspec.Raw]:
     return [msgspec.Raw(msgspec.json.encode(item)) for item in items]
 
 
-def changed(document: Document, location: str, change: Change, now: datetime) -> Document:
+def apply_change(document: Document, location: str, change: Change, now: datetime) -> Document:
     """Return the document after a change; `location` is that of `document`, which is not modified.
 
     Returns `document` itself when there is nothing to change. Raises `Refused` when the change is impossible.
@@ -197,7 +197,7 @@ def changed(document: Document, location: str, change: Change, now: datetime) ->
         case AddSnapshot():
             _add_snapshot(new, change)
         case RestoreSnapshots():
-            if not restore(new, change).anything:
+            if not restore(new, change).changed:
                 return document
         case SetRefs():
             if not _set_refs(new, change, now):
@@ -231,7 +231,7 @@ def _remove_snapshots(new: Editor, change: RemoveSnapshots) -> None:
     new.set("refs", refs)
     for name in ("snapshots", "statistics", "partition-statistics"):
         if name in new.document or name == "snapshots":
-            new.set(name, [item for item in new.items(name) if OF_SNAPSHOT.decode(item).snapshot_id not in removed])
+            new.set(name, [item for item in new.items(name) if SNAPSHOT_KEY.decode(item).snapshot_id not in removed])
     for name, key, unused in (("partition-specs", "spec-id", change.specs), ("schemas", "schema-id", change.schemas)):
         if unused:
             new.set(name, [item for item in new.get(name, []) if item.get(key) not in unused])
@@ -265,7 +265,7 @@ def _set_refs(new: Editor, change: SetRefs, now: datetime) -> bool:
     if MAIN in change.removed:
         raise Refused("main cannot be removed")
     current = new.get("current-snapshot-id", None)
-    present = {OF_SNAPSHOT.decode(item).snapshot_id for item in new.items("snapshots")}
+    present = {SNAPSHOT_KEY.decode(item).snapshot_id for item in new.items("snapshots")}
     before = new.get("refs", {MAIN: {"snapshot-id": current, "type": "branch"}} if current in present else {})
     refs = {name: ref for name, ref in before.items() if name not in change.removed}
     for ref in change.refs:
@@ -283,11 +283,11 @@ def _set_refs(new: Editor, change: SetRefs, now: datetime) -> bool:
 
 
 def _set_statistics(new: Editor, change: SetStatistics) -> None:
-    if change.snapshot_id not in {OF_SNAPSHOT.decode(item).snapshot_id for item in new.items("snapshots")}:
+    if change.snapshot_id not in {SNAPSHOT_KEY.decode(item).snapshot_id for item in new.items("snapshots")}:
         raise Refused(f"statistics cannot be set: the table has no snapshot {change.snapshot_id}")
     for name, file in (("statistics", change.statistics), ("partition-statistics", change.partition_statistics)):
         if file is not None:
-            others = [i for i in new.items(name) if OF_SNAPSHOT.decode(i).snapshot_id != change.snapshot_id]
+            others = [i for i in new.items(name) if SNAPSHOT_KEY.decode(i).snapshot_id != change.snapshot_id]
             new.set(name, [*others, dict(file)])
 
 

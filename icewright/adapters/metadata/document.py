@@ -34,21 +34,21 @@ class SpecObject(msgspec.Struct, rename=lambda name: name.replace("_", "-"), fro
     """An object of the spec; fields that it does not name are skipped."""
 
 
-class OfSnapshot(SpecObject, frozen=True, gc=False):
-    """The id and the order of a snapshot, or of an object that belongs to a snapshot."""
+class SnapshotKey(SpecObject, frozen=True, gc=False):
+    """The id of a snapshot, or of an object that belongs to one, and the snapshot's place in the order of commits."""
 
     snapshot_id: int
     sequence_number: int | None = None
     timestamp_ms: int | None = None
 
     @property
-    def place(self) -> tuple[int, int]:
+    def commit_order(self) -> tuple[int, int]:
         """Return the key by which snapshots sort in the order of their commits."""
         return (self.sequence_number or 0, self.timestamp_ms or 0)
 
 
 # made at once: threads that are the first to decode a struct at the same time crash in msgspec
-OF_SNAPSHOT = msgspec.json.Decoder(OfSnapshot)
+SNAPSHOT_KEY = msgspec.json.Decoder(SnapshotKey)
 
 
 def inflate(content: bytes, location: str) -> bytes:

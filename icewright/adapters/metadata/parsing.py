@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from icewright.adapters.metadata.document import Editor, Json, OfSnapshot, SpecObject, decode, inflate, text_of
+from icewright.adapters.metadata.document import Editor, Json, SnapshotKey, SpecObject, decode, inflate, text_of
 from icewright.adapters.read_limits import read_limits
 from icewright.core.errors import MetadataTooLarge, MetadataUnreadable
 from icewright.core.paths import stray_local_file
@@ -302,13 +302,13 @@ class _Lineage(SpecObject, frozen=True, gc=False):
     location: str = ""
     last_updated_ms: int | None = None
     metadata_log: list[_MetadataLogEntry] | None = None
-    snapshots: list[OfSnapshot] | None = None
+    snapshots: list[SnapshotKey] | None = None
     current_snapshot_id: int | None = None
 
 
 class _History(SpecObject, frozen=True, gc=False):
-    snapshots: list[OfSnapshot] | None = None
-    snapshot_log: list[OfSnapshot] | None = None
+    snapshots: list[SnapshotKey] | None = None
+    snapshot_log: list[SnapshotKey] | None = None
 
 
 # made at once: threads that are the first to decode a struct at the same time crash in msgspec

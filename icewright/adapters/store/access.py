@@ -17,7 +17,7 @@ from icewright.core.layering import PolicyRule
 from icewright.core.permissions import Grant, Role, VisibilityFilter
 from icewright.core.policy import RENAMED
 from icewright.ports import AccessStore, AuditLog, IdempotencyKeys, PolicyRules
-from icewright.ports.access import Answered, AuditRow, SessionRow, TokenRow
+from icewright.ports.access import AuditRow, ClaimedRequest, SessionRow, TokenRow
 from icewright.ports.views import RuleVersion
 
 _KEY_LIFETIME = timedelta(days=1)  # how long a key keeps a request from being done twice
@@ -95,13 +95,13 @@ class SqlAudit(AuditLog):
                 connection.execute(sa.delete(AUDIT).where(same, AUDIT.c.id < oldest_kept))
 
     def entries(
-        self, sight: VisibilityFilter, before: int | None, limit: int, **equal: str | bool
+        self, visibility: VisibilityFilter, before: int | None, limit: int, **equal: str | bool
     ) -> Sequence[AuditRow]:
         query = sa.select(AUDIT).where(*(AUDIT.c[name] == value for name, value in equal.items()))
         if before is not None:
             query = query.where(AUDIT.c.id < before)
         with self.db.reading() as connection:
-            readable = visible(connection, sight, AUDIT)
+            readable = visible(connection, visibility, AUDIT)
             rows = connection.execute(query.where(readable).order_by(AUDIT.c.id.desc()).limit(limit)).all()
         return [_entry(row) for row in rows]
 
@@ -112,7 +112,7 @@ class SqlRequests(IdempotencyKeys):
 
     db: Database
 
-    def begin(self, request_id: str, body: str, now: datetime) -> Answered | None:
+    def begin(self, request_id: str, body: str, now: datetime) -> ClaimedRequest | None:
         with self.db.begin() as connection:
             # by a process that ended
             abandoned = REQUESTS.c.answer.is_(None) & (REQUESTS.c.at < now - _LONGEST_REQUEST)
@@ -122,7 +122,7 @@ class SqlRequests(IdempotencyKeys):
             if connection.execute(claim).scalar() is not None:
                 return None
             row = connection.execute(sa.select(REQUESTS).where(REQUESTS.c.id == request_id)).one()
-            return Answered(row.body, row.answer)
+            return ClaimedRequest(row.body, row.answer)
 
     def end(self, request_id: str, answer: Mapping[str, Any] | None) -> None:
         this_request = REQUESTS.c.id == request_id

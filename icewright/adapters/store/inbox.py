@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from icewright.adapters.store.database import Database, dialect_insert
 from icewright.adapters.store.schema import CATALOGS, RECEIVED, SCAN_FILTERS, SCANS, SNAPSHOT_READS, TABLES, Moment
 from icewright.adapters.store.statements import NAMED, chunks, lock_rows, name_columns, namespace_of, of_table, ref_of
-from icewright.core.events.directory import holds
+from icewright.core.events.directory import folder_contains
 from icewright.core.events.model import (
     CommitReported,
     Event,
@@ -129,7 +129,7 @@ def _innermost(
 ) -> Sequence[Any]:
     for folder in folders:  # nearest first
         candidates = by_folder.get(directory_key(folder), {}).values()
-        if rows := [row for row, spelled in candidates if holds(spelled, location)]:
+        if rows := [row for row, spelled in candidates if folder_contains(spelled, location)]:
             return rows
     return []
 
@@ -219,12 +219,12 @@ class _ResolvedEvents:
         match event:
             case TableTouched() | CommitReported():
                 for name in _names(event):
-                    self._schedule_evaluations(self._named[name], ".".join(name), (name[0],))
+                    self._touch(self._named[name], ".".join(name), (name[0],))
             case MetadataChanged(location, catalogs):
                 rows = self._located[location]
                 outdated = [row for row in rows if key(row.evaluated_location or "") != key(location)]
                 if outdated or not rows:
-                    self._schedule_evaluations(outdated, location, catalogs)
+                    self._touch(outdated, location, catalogs)
             case ScanReported(table=table):
                 rows = self._named[table]
                 self.scans += [(row, event) for row in rows]
@@ -233,8 +233,8 @@ class _ResolvedEvents:
             case _:
                 assert_never(event)
 
-    def _schedule_evaluations(self, rows: Sequence[Any], name: str, catalogs: Iterable[str]) -> None:
-        """Evaluate these tables now, or when their cooldown ends; an earlier evaluation stays."""
+    def _touch(self, rows: Sequence[Any], name: str, catalogs: Iterable[str]) -> None:
+        """Note that these tables changed; without any, that the name is unknown, and which catalogs may have it."""
         self.touched |= {row.id: row for row in rows}
         self.moved |= {row.catalog for row in rows}
         if not rows:

@@ -15,7 +15,7 @@ from icewright.adapters.store.database import Database
 from icewright.adapters.store.schema import DELETIONS, INTENDED, JOBS, REMOVALS, TABLES
 from icewright.adapters.store.statements import chunks, namespace_of, of_table, table_row
 from icewright.core.policy import Operation
-from icewright.core.runs import FileAction, JobState, later
+from icewright.core.runs import FileAction, JobState, retry_delay
 from icewright.core.table import TableRef
 from icewright.ports import WAITING, DeletionLedger, Intent, LedgerState, Removal, Unfinished, WaitingDeletions
 
@@ -361,7 +361,7 @@ def _schedule_retry(
     """Schedule the next attempt of failed deletions, later after each failure in a row."""
     failures = sa.select(DELETIONS.c.failures).where(*files).distinct().order_by(DELETIONS.c.failures.desc())
     for count in connection.execute(failures).scalars().all():  # highest count first, so that no file is counted twice
-        retry_at = now + later(count + 1, _FIRST_RETRY, _LAST_RETRY)
+        retry_at = now + retry_delay(count + 1, _FIRST_RETRY, _LAST_RETRY)
         values = {"state": LedgerState.FAILED, "failures": count + 1, "delete_after": retry_at, "reason": reason}
         connection.execute(sa.update(DELETIONS).where(*files, DELETIONS.c.failures == count).values(**values))
 

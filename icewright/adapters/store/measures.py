@@ -47,9 +47,9 @@ _OVERDUE_SINCE = sa.case(  # since when work is due without a success
 )
 
 
-def overview(connection: sa.Connection, sight: VisibilityFilter, since: datetime) -> FleetOverview:
+def overview(connection: sa.Connection, visibility: VisibilityFilter, since: datetime) -> FleetOverview:
     """Return the overview of the tables in sight; what was spent and saved counts from `since` on."""
-    in_view = visible(connection, sight) & ~TABLES.c.dropped
+    in_view = visible(connection, visibility) & ~TABLES.c.dropped
     states, health, unknown, funnel = _table_states(connection, in_view)
     jobs = sa.select(JOBS.c.state, sa.func.count()).join_from(JOBS, TABLES)
     jobs = jobs.where(in_view, JOBS.c.state.in_((JobState.QUEUED, JobState.RUNNING))).group_by(JOBS.c.state)
@@ -69,8 +69,8 @@ def overview(connection: sa.Connection, sight: VisibilityFilter, since: datetime
         unknown=unknown,
         verdicts=verdict_counts,
         jobs=jobs_by_state,
-        spend=_spend(connection, visible(connection, sight), since),
-        saved=_saved(connection, visible(connection, sight), since),
+        spend=_spend(connection, visible(connection, visibility), since),
+        saved=_saved(connection, visible(connection, visibility), since),
     )
 
 
@@ -186,7 +186,9 @@ class SqlMeasures(MeasureReader):
                 due_since=due_since,
                 queue=_queue(connection),
                 alerts=_counts(connection, _open_alerts()),
-                untold={channel: count for (channel,), count in _counts(connection, _pending_deliveries(now)).items()},
+                undelivered={
+                    channel: count for (channel,), count in _counts(connection, _pending_deliveries(now)).items()
+                },
                 totals={Total(*row[:-1]): row[-1] for row in connection.execute(sa.select(TOTALS))},
                 **tables,
             )

@@ -181,15 +181,17 @@ def cursor(values: Sequence[Any]) -> After:
     return tuple(value.isoformat() if isinstance(value, datetime) else value for value in values)
 
 
-def visible(connection: sa.Connection, sight: VisibilityFilter, table: sa.Table = TABLES) -> sa.ColumnElement[bool]:
+def visible(
+    connection: sa.Connection, visibility: VisibilityFilter, table: sa.Table = TABLES
+) -> sa.ColumnElement[bool]:
     """Return the condition of rows that somebody may see; patterns are expanded to the namespaces that exist."""
-    if sight is None:
+    if visibility is None:
         return sa.true()
     places = connection.execute(sa.select(table.c.catalog, table.c.namespace).distinct())
     namespaces = [
         (row.catalog, row.namespace)
         for row in places
         if row.catalog is not None
-        and any(covers(scope, (row.catalog, *namespace_of(row.namespace))) for scope in sight)
+        and any(covers(scope, (row.catalog, *namespace_of(row.namespace))) for scope in visibility)
     ]
     return sa.tuple_(table.c.catalog, table.c.namespace).in_(namespaces) if namespaces else sa.false()

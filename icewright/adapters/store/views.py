@@ -62,11 +62,11 @@ class SqlViews(Views):
     db: Database
 
     def list_tables(
-        self, query: TableQuery, sight: VisibilityFilter, after: After | None, limit: int
+        self, query: TableQuery, visibility: VisibilityFilter, after: After | None, limit: int
     ) -> Page[TableItem]:
         keys = _table_keys(query)
         with self.db.reading() as connection:
-            conditions = sa.and_(visible(connection, sight), *_table_conditions(query))
+            conditions = sa.and_(visible(connection, visibility), *_table_conditions(query))
             total = connection.execute(sa.select(sa.func.count()).select_from(TABLES).where(conditions)).scalar_one()
             page_query = sa.select(TABLES, STATE.label("state")).where(conditions, seek(keys, after))
             rows = connection.execute(page_query.order_by(*order_by(keys)).limit(limit + 1)).all()
@@ -79,7 +79,9 @@ class SqlViews(Views):
             row = connection.execute(sa.select(TABLES, STATE.label("state")).where(*of_table(ref))).first()
             return None if row is None else _item(row, _due(connection, [row.id]).get(row.id, ()))
 
-    def list_jobs(self, query: JobQuery, sight: VisibilityFilter, after: After | None, limit: int) -> Page[JobItem]:
+    def list_jobs(
+        self, query: JobQuery, visibility: VisibilityFilter, after: After | None, limit: int
+    ) -> Page[JobItem]:
         keys = (Key(JOBS.c.created, datetime, descending=True), Key(JOBS.c.job_id, str, descending=True))
         conditions = _in_place(query.ref, query.catalog)
         if query.job_id is not None:
@@ -95,12 +97,12 @@ class SqlViews(Views):
         if query.since:
             conditions.append(JOBS.c.created >= query.since)
         with self.db.reading() as connection:
-            condition = sa.and_(visible(connection, sight), *conditions, seek(keys, after))
+            condition = sa.and_(visible(connection, visibility), *conditions, seek(keys, after))
             rows = connection.execute(_jobs().where(condition).order_by(*order_by(keys)).limit(limit + 1)).all()
         return _page([_job_item(row) for row in rows], rows, ["created", "job_id"], limit)
 
     def list_runs(
-        self, query: RunQuery, sight: VisibilityFilter, after: After | None, limit: int
+        self, query: RunQuery, visibility: VisibilityFilter, after: After | None, limit: int
     ) -> Page[Mapping[str, Any]]:
         keys = (Key(RUNS.c.id, int, descending=True),)
         conditions = _in_place(query.ref, query.catalog)
@@ -113,20 +115,20 @@ class SqlViews(Views):
         undone = RUNS.c.job_id.in_(UNDONE_JOBS) & (RUNS.c.operation == Operation.EXPIRE_SNAPSHOTS)
         runs = sa.select(RUNS, undone.label("undone"), *_NAME).join_from(RUNS, TABLES, RUNS.c.table_id == TABLES.c.id)
         with self.db.reading() as connection:
-            condition = sa.and_(visible(connection, sight), *conditions, seek(keys, after))
+            condition = sa.and_(visible(connection, visibility), *conditions, seek(keys, after))
             rows = connection.execute(runs.where(condition).order_by(*order_by(keys)).limit(limit + 1)).all()
         return _page([{**_columns(row), "ref": ref_of(row)} for row in rows], rows, ["id"], limit)
 
-    def list_queue(self, sight: VisibilityFilter, limit: int) -> Sequence[JobItem]:
+    def list_queue(self, visibility: VisibilityFilter, limit: int) -> Sequence[JobItem]:
         running = sa.case((JOBS.c.state == JobState.RUNNING, 0), else_=1)
         order = (running, JOBS.c.score.desc(), JOBS.c.created, JOBS.c.job_id)
         with self.db.reading() as connection:
-            condition = visible(connection, sight) & JOBS.c.state.in_(_OPEN)
+            condition = visible(connection, visibility) & JOBS.c.state.in_(_OPEN)
             rows = connection.execute(_jobs().where(condition).order_by(*order).limit(limit))
             return [_job_item(row) for row in rows]
 
     def list_waiting(
-        self, sight: VisibilityFilter, after: After | None, limit: int, ref: TableRef | None = None
+        self, visibility: VisibilityFilter, after: After | None, limit: int, ref: TableRef | None = None
     ) -> Page[WaitingItem]:
         keys = (
             Key(VERDICTS.c.position, int, nullable=True),
@@ -136,7 +138,7 @@ class SqlViews(Views):
         due = sa.select(VERDICTS, *_NAME, TABLES.c.due_since).join_from(VERDICTS, TABLES)
         free = (VERDICTS.c.verdict == "due", TABLES.c.held_by.is_(None), ~TABLES.c.dropped, *_in_place(ref, None))
         with self.db.reading() as connection:
-            condition = sa.and_(visible(connection, sight), *free)
+            condition = sa.and_(visible(connection, visibility), *free)
             count = sa.select(sa.func.count()).select_from(VERDICTS.join(TABLES)).where(condition)
             total = connection.execute(count).scalar_one()
             result = connection.execute(
@@ -151,14 +153,14 @@ class SqlViews(Views):
         return self._of_job(DELETIONS, columns, job_id, after, limit)
 
     def list_deletions(
-        self, query: DeletionQuery, sight: VisibilityFilter, after: After | None, limit: int
+        self, query: DeletionQuery, visibility: VisibilityFilter, after: After | None, limit: int
     ) -> Page[WaitingDeletions]:
         keys = (Key(JOBS.c.created, datetime), Key(JOBS.c.job_id, str), Key(PLANNED_BY.element, str))
         conditions = _in_place(query.ref, query.catalog)
         if query.job_id is not None:
             conditions.append(JOBS.c.job_id == query.job_id)
         with self.db.reading() as connection:
-            condition = sa.and_(visible(connection, sight), *conditions, seek(keys, after))
+            condition = sa.and_(visible(connection, visibility), *conditions, seek(keys, after))
             rows = connection.execute(
                 waiting_deletions().where(condition).order_by(*order_by(keys)).limit(limit + 1)
             ).all()
@@ -170,7 +172,7 @@ class SqlViews(Views):
     def list_activity(
         self,
         kind: str | None,
-        sight: VisibilityFilter,
+        visibility: VisibilityFilter,
         after: After | None,
         limit: int,
         *,
@@ -184,19 +186,21 @@ class SqlViews(Views):
         conditions += [] if search is None else [_matches_search(search)]
         conditions += [] if since is None else [EVENTS.c.at >= since]
         with self.db.reading() as connection:
-            condition = sa.and_(visible(connection, sight), *conditions, seek(keys, after))
+            condition = sa.and_(visible(connection, visibility), *conditions, seek(keys, after))
             rows = connection.execute(query.where(condition).order_by(*order_by(keys)).limit(limit + 1)).all()
         items = [{**_columns(row), "ref": ref_of(row) if row.catalog is not None else None} for row in rows]
         return _page(items, rows, ["id"], limit)
 
-    def overview(self, sight: VisibilityFilter, since: datetime) -> FleetOverview:
+    def overview(self, visibility: VisibilityFilter, since: datetime) -> FleetOverview:
         """Return the overview, read in one transaction, so that its numbers belong together."""
         with self.db.reading() as connection:
-            return overview(connection, sight, since)
+            return overview(connection, visibility, since)
 
-    def trend(self, sight: VisibilityFilter, since: datetime, step: TrendStep, query: RunQuery) -> Sequence[TrendPoint]:
+    def trend(
+        self, visibility: VisibilityFilter, since: datetime, step: TrendStep, query: RunQuery
+    ) -> Sequence[TrendPoint]:
         with self.db.reading() as connection:
-            condition = sa.and_(visible(connection, sight), *_in_place(query.ref, query.catalog))
+            condition = sa.and_(visible(connection, visibility), *_in_place(query.ref, query.catalog))
             return trend(connection, condition, since, step)
 
     def _of_job(

@@ -304,7 +304,7 @@ def adopt(table: Table, dry_run: DryRun = False, yes: Yes = False, as_json: Json
         adoptable = adopt_files(opened.runtime, ref, dry_run=True)
         if not as_json:
             _show_adoptable(str(ref), adoptable)
-        if adoptable.what and not dry_run:
+        if adoptable.everything and not dry_run:
             confirm("Does no other table, in any catalog, need any of this?", yes=yes)
         if not dry_run:
             adoptable = adopt_files(opened.runtime, ref, shown=adoptable)
@@ -315,7 +315,7 @@ def adopt(table: Table, dry_run: DryRun = False, yes: Yes = False, as_json: Json
 
 
 def _show_adoptable(table: str, adoptable: Adoptable) -> None:
-    if not adoptable.what:
+    if not adoptable.everything:
         echo(f"nothing stands in the way of {escape(table)}")
         return
     kinds = {"table": adoptable.tables, "file": adoptable.files, "location": adoptable.places}

@@ -60,14 +60,14 @@ def register(
     ask = sys.stdin.isatty() and not (dry_run or yes)
     with ExitStack() as stack:
         if (service := remote_backend()) is not None:
-            go: Callable[..., dict[str, Any]] = partial(service.register, name)
+            register_table: Callable[..., dict[str, Any]] = partial(service.register, name)
         else:
-            go = partial(_register_here, stack.enter_context(open_application()).runtime, name)
-        document = go(place, dry_run=dry_run or ask, replace_lost=replace_lost)
+            register_table = partial(_register_here, stack.enter_context(open_application()).runtime, name)
+        document = register_table(place, dry_run=dry_run or ask, replace_lost=replace_lost)
         if ask:
             _show_registered(document)
             confirm(f"Register {name}?", yes=False)
-            document = go(document["metadata_location"], dry_run=False, replace_lost=replace_lost)
+            document = register_table(document["metadata_location"], dry_run=False, replace_lost=replace_lost)
     output.show(document, as_json, _show_registered)
 
 

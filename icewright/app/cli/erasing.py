@@ -73,7 +73,7 @@ def erase(
     elif certificate is not None:
         write_file("--certificate", certificate, json.dumps(certify(), indent=1, ensure_ascii=False) + "\n")
     steps = map(ErasureStep.of, document["steps"])
-    late = [step for step in steps if by is None or step.late(by.replace(tzinfo=by.tzinfo or UTC))]
+    late = [step for step in steps if by is None or step.is_late(by.replace(tzinfo=by.tzinfo or UTC))]
     leave(1 if late or document["unread"] else 0)
 
 

@@ -248,7 +248,7 @@ def token_create(
     else:
         typer.echo(text)
         output.note(f"{row.name}: {_grants(row.grants)}, until {output.moment(row.expires)} UTC")
-    for empty in (one for one in scope or () if not any(map(grant(role, [one]).holds, places))):
+    for empty in (one for one in scope or () if not any(map(grant(role, [one]).covers, places))):
         output.note(f"--scope {empty}: no table is known there")
 
 
@@ -267,7 +267,7 @@ def token_list(as_json: Json = False) -> None:
             _grants(row.grants),
             row.expires or "never",
             row.used,
-            "" if row.holds(now) else "revoked" if row.revoked else "expired",
+            "" if row.is_valid(now) else "revoked" if row.revoked else "expired",
         )
         for row in tokens
     ]

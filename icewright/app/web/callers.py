@@ -46,7 +46,7 @@ class Caller:
     @property
     def visibility(self) -> VisibilityFilter:
         """Return the filter for the tables that the caller may read."""
-        return self.principal.sight(self.action)
+        return self.principal.visibility(self.action)
 
     def cached_briefly(self, *key: Hashable, work: Callable[[], T]) -> T:
         """Return `work()`, or its result for a caller of the same visibility within the last second."""

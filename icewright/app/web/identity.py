@@ -121,7 +121,7 @@ def _session(request: Request, app: AppState, secret: str, now: datetime) -> Pri
         return None
     if row.token_id is not None:
         token = _token(request, app, row.token_id)
-        if token is None or not token.holds(now):
+        if token is None or not token.is_valid(now):
             return None
     if request.method not in SAFE_METHODS:
         require_same_site(request)

@@ -13,7 +13,7 @@ from icewright.core.words import near
 _SCHEMES = {"s3a": "s3", "s3n": "s3"}
 
 
-def holds(folder: str, file: str) -> bool:
+def folder_contains(folder: str, file: str) -> bool:
     """Return whether the file lies below the folder, whichever way both are spelled."""
     return key(file).startswith(directory_key(folder)) and same_place(split(folder), split(file), _SCHEMES, {})
 
@@ -60,7 +60,9 @@ class Directory:
                     name = self._ours(table, unknown)
                     events += [replace(event, table=name)] if name is not None else []
                 case MetadataChanged(location):
-                    holding = tuple(n for n, k in self.catalogs.items() if any(holds(p, location) for p in k.locations))
+                    holding = tuple(
+                        n for n, k in self.catalogs.items() if any(folder_contains(p, location) for p in k.locations)
+                    )
                     events.append(replace(event, catalogs=holding))
         missing = [f"there is no catalog {name}" for name in dict.fromkeys(unknown)]
         if missing and not message.foreign:

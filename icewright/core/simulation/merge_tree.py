@@ -50,7 +50,7 @@ def least_merging(times: Sequence[float], size: float, *, end: float, calls_unti
     while _sums(len(times) // count, count // together, kept / max(1.0, count * size)) > sums:
         count += together * (1 + count // (8 * together))
     groups = [times[n : n + count : together] for n in range(0, len(times) - count + 1, count)]
-    return _left(groups, count, _spans(groups, count, size, end, calls_until), end)
+    return _least_total(groups, count, _spans(groups, count, size, end, calls_until), end)
 
 
 def _sums(groups: int, commits: int, longest: float) -> float:
@@ -80,8 +80,8 @@ def _spans(
     return spans
 
 
-def _left(groups: Sequence[Sequence[float]], count: int, spans: Sequence[Sequence[float]], end: float) -> float:
-    """Return the least cost of all groups when the files that are left stay until the end."""
+def _least_total(groups: Sequence[Sequence[float]], count: int, spans: Sequence[Sequence[float]], end: float) -> float:
+    """Return the least cost of all groups, where files that no merge takes stay until the end."""
     staying = [OPEN * (end - group[-1]) for group in groups]
     least = [0.0]  # of the newest groups, from none up
     for first in range(len(groups) - 1, -1, -1):

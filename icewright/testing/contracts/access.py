@@ -7,7 +7,7 @@ from datetime import timedelta
 from icewright.core.layering import PolicyRule
 from icewright.core.permissions import Grant, Role
 from icewright.ports import Store
-from icewright.ports.access import Answered, AuditRow, SessionRow, TokenRow
+from icewright.ports.access import AuditRow, ClaimedRequest, SessionRow, TokenRow
 from icewright.testing import NOW
 from icewright.testing.contracts.cases import StoreSuite
 
@@ -40,9 +40,9 @@ class AccessTests(StoreSuite):
     def test_a_request_is_carried_out_once_per_key(self, store: Store) -> None:
         """A key is claimed once; a refused request, and one whose process died, may be sent again."""
         assert store.requests.begin("r", "b", NOW) is None
-        assert store.requests.begin("r", "b", NOW) == Answered("b", None)
+        assert store.requests.begin("r", "b", NOW) == ClaimedRequest("b", None)
         store.requests.end("r", {"job_id": "j"})
-        assert store.requests.begin("r", "c", NOW) == Answered("b", {"job_id": "j"})
+        assert store.requests.begin("r", "c", NOW) == ClaimedRequest("b", {"job_id": "j"})
         store.requests.end("r", None)
         assert store.requests.begin("r", "b", NOW) is None
         assert store.requests.begin("r", "b", NOW + timedelta(minutes=2)) is None

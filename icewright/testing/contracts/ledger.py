@@ -212,8 +212,8 @@ class DeletionLedgerTests(StoreSuite):
                 break
         assert found == jobs == [waiting.job_id for waiting in store.ledger.pending()]
 
-        def listed(query: DeletionQuery, sight: Any = None) -> list[str]:
-            return [waiting.job_id for waiting in store.views.list_deletions(query, sight, None, 10).items]
+        def listed(query: DeletionQuery, visibility: Any = None) -> list[str]:
+            return [waiting.job_id for waiting in store.views.list_deletions(query, visibility, None, 10).items]
 
         assert listed(DeletionQuery(ref=REF)) == [jobs[0], jobs[3]]
         assert listed(DeletionQuery(catalog="pond")) == [jobs[2]]

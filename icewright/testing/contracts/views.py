@@ -133,8 +133,10 @@ class ViewsTests(StoreSuite):
     def _trend_has_the_same_sums(self, store: Store, saved: Savings) -> None:
         """A trend splits the sums by step and pool, for a table, a catalog or all, in sight."""
 
-        def trend(sight: VisibilityFilter, step: TrendStep, days: int, query: RunQuery) -> list[tuple[datetime, int]]:
-            points = store.views.trend(sight, NOW - timedelta(days=days), step, query)
+        def trend(
+            visibility: VisibilityFilter, step: TrendStep, days: int, query: RunQuery
+        ) -> list[tuple[datetime, int]]:
+            points = store.views.trend(visibility, NOW - timedelta(days=days), step, query)
             return [(point.at, point.saved.runs) for point in points]
 
         midnight = NOW.replace(hour=0, minute=0, second=0, microsecond=0)

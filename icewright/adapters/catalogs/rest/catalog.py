@@ -87,7 +87,7 @@ class RestCatalog:
     policies: RestPolicies = field(init=False)
     _client: RestClient = field(init=False)
     _credentials: CredentialStore = field(init=False)
-    _memo: MetadataCache = field(default_factory=MetadataCache, init=False)
+    _cache: MetadataCache = field(default_factory=MetadataCache, init=False)
     _pointer_cache: dict[TableRef, tuple[str, str]] = field(default_factory=dict, init=False)  # ETag of refs, location
     # ETag, location, checksum
     _load_cache: dict[TableRef, tuple[str, str, bytes]] = field(default_factory=dict, init=False)
@@ -144,7 +144,7 @@ class RestCatalog:
     def fetch(self, ref: TableRef) -> tuple[TableMetadata, Loaded | None]:
         """Return the current metadata, and the response body unless the metadata is unchanged since the last call."""
         previous = self._load_cache.get(ref)
-        cached = self._memo.cached(ref, previous[1], previous[2]) if previous is not None else None
+        cached = self._cache.cached(ref, previous[1], previous[2]) if previous is not None else None
         headers = _unless(previous[0]) if previous and cached else None
         if ref in self._unread:
             answer = self._request_table(ref, None, headers)
@@ -162,7 +162,7 @@ class RestCatalog:
 
     def neighbour(self, pointer: Pointer) -> TableMetadata:
         """Return the metadata of a file that the catalog does not name, as `Catalog.neighbour` says."""
-        return self._memo.parsed(pointer.ref, pointer.metadata_location, None, self.files.read)
+        return self._cache.parsed(pointer.ref, pointer.metadata_location, None, self.files.read)
 
     def require_namespace(self, ref: TableRef) -> None:
         """Raise `Refused` when there is no namespace for the table."""
@@ -223,12 +223,12 @@ class RestCatalog:
         table = loaded(ref, answer.body, self._client.where)
         location, content = self._location(ref, table), bytes(table.metadata)
         checksum = hashlib.blake2b(content, digest_size=16).digest()
-        metadata = self._memo.cached(ref, location, checksum)
+        metadata = self._cache.cached(ref, location, checksum)
         if metadata is None:
             if lacks_snapshots(content):  # as the reply to another query does, of a cache that looks at paths alone
                 self._keep(ref, parse(ref, location, content).location, table)
                 content = self.files.read(location)
-            metadata = self._memo.parsed(ref, location, checksum, lambda _: content)
+            metadata = self._cache.parsed(ref, location, checksum, lambda _: content)
         if answer.etag:
             with self._lock:
                 self._load_cache[ref] = (answer.etag, location, checksum)

@@ -18,7 +18,7 @@ from uuid import uuid4
 
 import msgspec
 
-from icewright.adapters.metadata.changes import missing, restore, since, undefined
+from icewright.adapters.metadata.changes import first_time, missing_definitions, missing_snapshots, restore
 from icewright.adapters.metadata.document import Document, Editor
 from icewright.core.errors import Refused
 from icewright.core.table import FORMAT_V3
@@ -64,7 +64,7 @@ def left_out(document: Document, change: RestoreSnapshots) -> str:
     except Refused as error:
         return f"nothing: {error}"
     if change.history and (log := Editor(document).get("snapshot-log", [])) and log[0] not in change.history[:-1]:
-        notes.append(f"time travel to before {since(log)}: REST servers take no history back")
+        notes.append(f"time travel to before {first_time(log)}: REST servers take no history back")
     if snapshots and Editor(document).get("format-version", 1) >= FORMAT_V3:
         notes.append("first-row-id and added-rows of the snapshots: the server gives new ones, and rows keep their ids")
     return "; ".join(notes)
@@ -75,8 +75,8 @@ def _addable(document: Document, change: RestoreSnapshots) -> list[Mapping[str, 
 
     Raises `Refused` if their schemas or specs are missing: the server assigns those ids itself.
     """
-    snapshots = missing(document, change)
-    for name, items in (undefined(document, change) if snapshots else {}).items():
+    snapshots = missing_snapshots(document, change)
+    for name, items in (missing_definitions(document, change) if snapshots else {}).items():
         ids = ", ".join(str(item.get("spec-id", item.get("schema-id"))) for item in items)
         where = Editor(document).get("location", "")
         raise Refused(

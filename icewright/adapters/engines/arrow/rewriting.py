@@ -149,7 +149,7 @@ class ArrowRewrite:
         from pyspark.errors import PySparkException
 
         try:
-            answers = self._answers(layout, groups)
+            answers = self._rewrite_bins(layout, groups)
         except (PySparkException, Py4JError) as error:
             self.check()
             if is_death(str(error)):
@@ -290,8 +290,8 @@ class ArrowRewrite:
         ordering = Ordering.parse(self.step.sort_order)
         return sort_fields(schema, ordering), ordering.zorder
 
-    def _answers(self, layout: Layout, groups: Sequence[FileGroup]) -> list[BinResult]:
-        """Let tasks rewrite the bins of the groups; return what they answer."""
+    def _rewrite_bins(self, layout: Layout, groups: Sequence[FileGroup]) -> list[BinResult]:
+        """Rewrite the bins of the groups in Spark tasks; return the result of each bin."""
         bins, together = list[Bin](), list[SortedGroup]()
         for number, group in enumerate(groups):
             of_group, records = self._bins(group, number), sum(file.records for file in group.files)

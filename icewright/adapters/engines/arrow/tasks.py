@@ -130,7 +130,7 @@ BinResult = BinWritten | BinFailed
 
 
 def result_to_json(result: BinResult) -> str:
-    """Return the result as JSON, in which it may come from a server of others: pickles could run code here."""
+    """Return the result as JSON: a Spark Connect server sends it back, and a pickle could run its code here."""
     return json.dumps({"written": isinstance(result, BinWritten), **asdict(result)})
 
 

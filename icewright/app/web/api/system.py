@@ -207,8 +207,8 @@ def _acknowledge(caller: Caller, alert_id: int, given: Acknowledgement | None, *
 
 def _sees(caller: Caller, alert: Alert) -> bool:
     """Return whether the alert is about a table that the caller sees, or the caller sees everything."""
-    sight = caller.principal.sight(Action.ALERTS_READ)
-    return sight is None or (alert.ref is not None and sees(sight, place_of(alert.ref)))
+    visibility = caller.principal.visibility(Action.ALERTS_READ)
+    return visibility is None or (alert.ref is not None and sees(visibility, place_of(alert.ref)))
 
 
 def _alert(alert: Alert) -> AlertModel:

@@ -37,7 +37,7 @@ class TimelineMark:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class Timeline:
     """A timeline from its first to its last moment."""
 
     first: datetime
@@ -47,7 +47,7 @@ class Line:
     lanes: int
 
 
-def timeline_of(snapshots: models.Snapshots, now: datetime) -> Line | None:
+def timeline_of(snapshots: models.Snapshots, now: datetime) -> Timeline | None:
     """Return the timeline of a table, None without snapshots."""
     if not snapshots.items:
         return None
@@ -78,7 +78,7 @@ def timeline_of(snapshots: models.Snapshots, now: datetime) -> Line | None:
     labels = _assign_lanes(
         [TimelineMark(percent[at], tooltip, kind, label) for at, tooltip, kind, label in named if at in percent]
     )
-    return Line(first, last, dots, labels, 1 + max((mark.lane for mark in labels), default=-1))
+    return Timeline(first, last, dots, labels, 1 + max((mark.lane for mark in labels), default=-1))
 
 
 def _kind(snapshot: models.Snapshot) -> str:
