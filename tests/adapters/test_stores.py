@@ -177,6 +177,9 @@ _AMAZON = {"s3.endpoint": "https://s3.eu-west-1.amazonaws.com", "s3.access-key-i
         (("s3://lake/a", "s3://lake/b"), (_AT_X, _AT_Y), "s3://lake/b/t/f", "", "b"),  # one of them has the place
         (("s3://lake/a", "gs://lake/"), (_AT_X, {}), "gs://lake/t/f", "", "b"),  # another kind of storage
         (("s3://lake/a", "s3://lake/b"), (_AT_X, _AT_Y), "s3://pond/t/f", "b", "b"),  # declared by none
+        (("s3://lake/", "s3://pond/"), (_AT_X, _AT_Y), "s3://lake/t/f", "b", "b"),  # by another store's alone
+        (("s3://lake/", "s3://pond/"), (_AT_X, {}), "s3://lake/t/f", "b", "a"),
+        (("s3://lake/", "s3://pond/"), (_AT_X, {"gcs.service.host": "http://y"}), "s3://lake/t/f", "b", "a"),
     ],
 )
 def test_whose_properties_open_a_bucket(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from icewright.core.errors import UnsupportedTable
-from icewright.core.places import Place, Spelling
+from icewright.core.places import Place, Spelling, StorageRoot
 from icewright.ports import Storage
 from icewright.ports.work import naming_catalog
 
@@ -16,15 +16,14 @@ if TYPE_CHECKING:
     from icewright.adapters.files.storage import CredentialSource
 
 _OF_STORES = ("s3.", "client.", "gcs.", "adls.")  # begins of the properties that open a bucket
-_ADDRESSES = ("s3.endpoint", "gcs.service.host", "adls.account-name", "adls.blob-storage-authority")
-_AMAZON = (".amazonaws.com", ".amazonaws.com.cn")  # by which endpoint ever, no two of its buckets have one name
+_ADDRESSES: Mapping[str, tuple[str, ...]] = {
+    "s3": ("s3.endpoint",),
+    "gs": ("gcs.service.host",),
+    "abfs": ("adls.blob-storage-authority", "adls.account-name"),
+}
+_PROVIDER = "the provider's own"  # by which endpoint ever: no two of its buckets have one name
+_AMAZON = (".amazonaws.com", ".amazonaws.com.cn")
 _SPELLING = Spelling()
-
-
-def _store(properties: Mapping[str, str]) -> tuple[str, ...]:
-    """Return what tells a store from others that have buckets of the same names."""
-    addresses = (urlsplit(properties.get(name, "").rstrip("/").lower()) for name in _ADDRESSES)
-    return tuple("" if (one.hostname or "").endswith(_AMAZON) else one.netloc or one.path for one in addresses)
 
 
 @dataclass(frozen=True)
@@ -33,26 +32,27 @@ class Buckets:
 
     declared: Mapping[str, Sequence[str]] = field(default_factory=dict)
     properties: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
-    _candidates: dict[str, list[tuple[str, Place]]] = field(default_factory=dict, init=False, repr=False)
+    _known: dict[str, _Bucket] = field(default_factory=dict, init=False, repr=False)
 
     def owner(self, root: str, path: str) -> str:
         """Return the catalog by whose properties a path of the bucket `root` is opened; blank for none.
 
-        Of the catalogs that declare a place in the bucket it is the one whose place is closest around the path. Where
-        these mean several stores, it is the one that named the path. Raises `UnsupportedTable` when nobody can tell.
+        Of the catalogs that declare a place in the bucket it is the one whose place is closest around the path, but
+        none that means another store than the catalog that named the path. Raises `UnsupportedTable` when the bucket is
+        one of several stores, and nobody can tell which.
         """
-        named_by = naming_catalog()
-        candidates = self._in_bucket(root)
-        if not candidates:
-            return named_by
-        if len(candidates) == 1:
-            return candidates[0][0]
+        named_by, bucket = naming_catalog(), self._bucket(root)
+        store, candidates = bucket.stores.get(named_by), bucket.places
+        if store is not None:
+            candidates = [one for one in candidates if bucket.stores[one[0]] == store]
+        if len(candidates) <= 1:
+            return candidates[0][0] if candidates else named_by
         place = _SPELLING.place(path)
         around = [one for one in candidates if place.within(one[1])]
-        if len(self._stores(candidates)) > 1:
-            candidates = [one for one in candidates if one[0] == named_by] or around
-            if len(self._stores(candidates)) != 1:
-                names = ", ".join(sorted({name for name, _ in self._in_bucket(root)}))
+        if store is None and len({bucket.stores[name] for name, _ in candidates}) > 1:
+            candidates = around
+            if len({bucket.stores[name] for name, _ in candidates}) != 1:
+                names = ", ".join(sorted({name for name, _ in bucket.places}))
                 raise UnsupportedTable(
                     f"{path}: catalogs {names} have a bucket of this name, each in another store, and which of them "
                     "named the path is not known: give the same endpoint if it is one store, else maintain each with a "
@@ -67,18 +67,35 @@ class Buckets:
 
         return open_bucket(root, self.properties.get(owner, {}), vended)
 
-    def _in_bucket(self, root: str) -> list[tuple[str, Place]]:
-        """Return the catalogs with their places in a bucket; one of them where all open it in the same way."""
-        if root not in self._candidates:
-            bucket = _SPELLING.place(f"{root}/").store
+    def _bucket(self, root: str) -> _Bucket:
+        if root not in self._known:
+            store = _SPELLING.place(f"{root}/").store
             places = [(name, _SPELLING.place(folder)) for name, folders in self.declared.items() for folder in folders]
-            found = [one for one in places if one[1].store == bucket]
-            ways = [self._opening(name) for name, _ in found]
-            self._candidates[root] = found if any(way != ways[0] for way in ways) else found[:1]
-        return self._candidates[root]
+            here = [one for one in places if one[1].store == store]
+            ways = [self._opening(name) for name, _ in here]
+            addresses = {name: _address(given, store) for name, given in self.properties.items()}
+            stores = {name: one for name, one in addresses.items() if one} | {
+                name: addresses[name] or _PROVIDER for name, _ in here
+            }
+            self._known[root] = _Bucket(here if any(way != ways[0] for way in ways) else here[:1], stores)
+        return self._known[root]
 
     def _opening(self, catalog: str) -> Mapping[str, str]:
         return {name: value for name, value in self.properties[catalog].items() if name.startswith(_OF_STORES)}
 
-    def _stores(self, candidates: Sequence[tuple[str, Place]]) -> set[tuple[str, ...]]:
-        return {_store(self.properties[name]) for name, _ in candidates}
+
+@dataclass(frozen=True, slots=True)
+class _Bucket:
+    """A bucket by its name, which several stores may have."""
+
+    places: Sequence[tuple[str, Place]]  # in it, with their catalogs; one of them where all open it in the same way
+    stores: Mapping[str, str]  # that catalogs mean by the name: those with a place in it, and those with an address
+
+
+def _address(properties: Mapping[str, str], store: StorageRoot) -> str:
+    """Return which store the properties mean by a bucket's name; blank when they do not say it."""
+    names = _ADDRESSES.get(store.scheme, ())
+    names = names[:1] if "@" in store.authority else names  # the path says the account
+    given = next((properties[name] for name in names if properties.get(name)), "").rstrip("/").lower()
+    url = urlsplit(given)
+    return _PROVIDER if (url.hostname or "").endswith(_AMAZON) else url.netloc or given
