@@ -142,3 +142,28 @@ def test_the_cost_is_that_of_files_columns_and_bytes() -> None:
     partitions = {"compute_statistics.kinds": "partitions"}
     of_two = (cost(metadata(specs=BY_REGION), partitions, files=files, mb=1) for files in (100_000, 100))
     assert next(of_two) > 10 * next(of_two)
+
+
+@pytest.mark.parametrize(
+    ("merged", "enabled", "least", "most"),
+    [
+        (0, True, 1, 1),
+        (50, True, 0.4, 0.6),
+        (100, True, 0, 0.1),
+        (200, True, 0, 0.1),
+        (201, True, 1, 1),
+        (100, False, 1, 1),
+    ],
+)
+def test_what_compaction_has_counted_is_not_read_again(merged: int, enabled: bool, least: float, most: float) -> None:
+    """Files that it has merged since the last statistics cost nothing, where it counts values: half of them are new."""
+    snapshots = list(history("append", "append", "replace", "replace", **{"added-data-files": "100"}))
+    of_merge = {"deleted-data-files": str(merged), "removed-files-size": str(merged * (1 << 30) // 100)}
+    snapshots[2:] = replace(snapshots[2], summary=of_merge), replace(snapshots[3], summary={})  # the last: of manifests
+    settings = {"compute_statistics.enabled": enabled}
+    costs = []
+    for some in (snapshots[:2], snapshots):
+        found = verdict(table(some, (1,)), settings)
+        assert isinstance(found, Due)
+        costs.append(found.cost)
+    assert least <= costs[1] / costs[0] <= most

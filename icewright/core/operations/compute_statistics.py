@@ -8,7 +8,7 @@ from datetime import datetime
 from icewright.core.ancestry import newer_than
 from icewright.core.cost import statistics_gb_hours
 from icewright.core.effective import Knobs
-from icewright.core.kernel import countable_columns
+from icewright.core.kernel import countable_columns, counting
 from icewright.core.numbers import whole_number
 from icewright.core.policy import (
     MEGABYTE,
@@ -60,11 +60,13 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
             "the columns that queries join and filter by in compute_statistics.columns, or call Spark's "
             "compute_table_stats"
         )
+    counted = _counted(newer, read) if newer and counting(facts, knobs).columns else (0, 0)
+    unread = (max(0, to_count - counted[0]), max(0, read - counted[1]))
     step = ComputeStatistics(current.snapshot_id, columns, partitions, knobs[TASK_MEMORY] * MEGABYTE)
     return Due(
         Work(Operation.COMPUTE_STATISTICS, (step,)),
         benefit=_BENEFIT_MB,
-        cost=statistics_gb_hours(to_count, read, len(columns), facts.data_files if partitions else 0),
+        cost=statistics_gb_hours(*unread, len(columns), facts.data_files if partitions else 0),
         why=_why(newer, changed),
     )
 
@@ -103,6 +105,13 @@ def _to_read(facts: TableFacts, newer: tuple[Snapshot, ...] | None) -> tuple[int
         return facts.data_files, facts.data_bytes
     added = [snapshot for snapshot in newer if snapshot.operation == ADDING]
     return _sum(added, "added-data-files", facts.data_files), _sum(added, "added-files-size", facts.data_bytes)
+
+
+def _counted(newer: Collection[Snapshot], read: int) -> tuple[int, int]:
+    """Return the files, and their bytes, whose values merges have counted: those that mostly read new ones do so."""
+    merges = [s for s in newer if s.operation == UNCHANGING and "deleted-data-files" in s.summary]
+    counting_ones = [s for s in merges if _sum([s], "removed-files-size", 0) <= 2 * read]
+    return _sum(counting_ones, "deleted-data-files", 0), _sum(counting_ones, "removed-files-size", 0)
 
 
 def _sum(snapshots: Collection[Snapshot], name: str, otherwise: int) -> int:
