@@ -317,9 +317,9 @@ def test_each_equality_delete_file_is_read_once(folder: Folder, monkeypatch: pyt
     opened: Counter[str] = Counter()
     parquet = Opener.parquet
 
-    def counting(self: Opener, path: str, *more: int | None) -> object:
+    def counting(self: Opener, path: str, *more: int | None, **options: bool) -> object:
         opened[path] += 1
-        return parquet(self, path, *more)
+        return parquet(self, path, *more, **options)
 
     monkeypatch.setattr(Opener, "parquet", counting)
     deletes = [folder.keys([ID], [1], {"id": number}) for number in range(5)]

@@ -27,6 +27,7 @@ from pyiceberg.types import (
     StringType,
 )
 
+from icewright.adapters.engines.arrow import pages
 from icewright.adapters.engines.arrow.tasks import BinWritten, DeleteFile, DeleteKind, FileSlice
 from icewright.adapters.engines.arrow.types import LAST_UPDATED, ROW_ID, Field, arrow_field, arrow_schema
 from tests.adapters.arrow_tables import Folder
@@ -49,6 +50,12 @@ _PROPERTIES: Sequence[tuple[str, Sequence[str]]] = (
     ("dict-size-bytes", ("1", "2097152")),
     ("row-group-size-bytes", ("64", "1000", "134217728")),
 )
+
+
+@pytest.fixture(autouse=True)
+def codes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let texts of a few rows be read as codes, as are those of many rows with few values."""
+    monkeypatch.setattr(pages, "_ROWS_PER_BYTE", 0)
 
 
 class Writer:

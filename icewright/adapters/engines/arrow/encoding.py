@@ -27,7 +27,7 @@ def dictionary_pays(column: pa.ChunkedArray, limit: int, page_rows: int | None =
     """
     if not len(column) or pa.types.is_nested(column.type):
         return True
-    sample = _sample(column).drop_null()
+    sample = decoded(_sample(column)).drop_null()
     if not len(sample):
         return True
     if isinstance(column.type, pa.BaseExtensionType):
@@ -77,6 +77,7 @@ class RowGroupTarget:
     def rows(self, table: pa.Table, options: Mapping[str, Any]) -> int:
         """Return how many rows like those of the table a row group has; some are encoded to find out."""
         sample = table.slice(0, max(1, _ENCODED_SAMPLE_BYTES * table.num_rows // max(1, table.nbytes)))
+        sample = unified(sample, options["dictionary_pagesize_limit"])
         costs = list(self._costs(sample, options))
         rows = self._next_check(0)
         while True:
@@ -123,13 +124,23 @@ def _page_bytes(chunk: pq.ColumnChunkMetaData) -> int:
 
 
 def coded(batch: pa.RecordBatch, names: AbstractSet[str]) -> pa.RecordBatch:
-    """Return the batch with the named columns as codes and dictionaries."""
-    for index, name in enumerate(batch.schema.names):
-        if name in names:
+    """Return the batch with the named columns as codes and dictionaries, and no others."""
+    for index, field in enumerate(batch.schema):
+        if (field.name in names) != pa.types.is_dictionary(field.type):
             column = batch.column(index)
-            field = batch.schema.field(index).with_type(pa.dictionary(pa.int32(), column.type))
-            batch = batch.set_column(index, field, column.dictionary_encode())
+            column = column.dictionary_encode() if field.name in names else column.dictionary_decode()
+            batch = batch.set_column(index, field.with_type(column.type), column)
     return batch
+
+
+def codes_of(batch: pa.RecordBatch) -> frozenset[str]:
+    """Return the names of the columns that are codes and dictionaries."""
+    return frozenset(field.name for field in batch.schema if pa.types.is_dictionary(field.type))
+
+
+def decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the values of a column that may consist of codes."""
+    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
 
 
 def unified(table: pa.Table, limit: int) -> pa.Table:
@@ -142,9 +153,19 @@ def unified(table: pa.Table, limit: int) -> pa.Table:
     del table
     for index, column in enumerate(columns):
         if pa.types.is_dictionary(column.type) and column.num_chunks:
-            one = column.unify_dictionaries()
+            one = referenced(column.unify_dictionaries())
             if one.chunk(0).dictionary.nbytes > limit:
                 first = column.chunk(0).slice(0, 1).dictionary_decode().dictionary_encode()
                 one = pa.chunked_array([first, *column.slice(1).chunks])
             columns[index] = one
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def referenced(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return codes of one dictionary without the values that no row has, which Arrow takes for bounds beside nulls."""
+    values, codes = column.chunk(0).dictionary, [chunk.indices for chunk in column.chunks]
+    used = pc.unique(pa.chunked_array(codes)).drop_null()
+    if len(used) == len(values):
+        return column
+    values = values.take(used)
+    return pa.chunked_array([pa.DictionaryArray.from_arrays(pc.index_in(c, value_set=used), values) for c in codes])

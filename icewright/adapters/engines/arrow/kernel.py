@@ -32,7 +32,8 @@ def write(layout: Layout, bin_: Bin, attempt: int, rows: Callable[[BatchScan], I
     paths = (f"{bin_.output}-{attempt}-{number:05d}.parquet" for number in itertools.count(1))
     outputs: Outputs | None = None
     try:
-        scan = BatchScan(layout, opener, bin_)
+        # sorting and counting look at values
+        scan = BatchScan(layout, opener, bin_, codes=not layout.order and not layout.counted)
         rows_per_file = math.ceil(sum(file_slice.rows for file_slice in bin_.slices) / bin_.outputs)
         outputs = Outputs(layout, opener, scan.fields, paths, bin_.outputs, max(1, rows_per_file))
         for batch in rows(scan):

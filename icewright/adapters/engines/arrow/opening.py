@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from icewright.adapters.engines.arrow.pages import decoding_bytes
+from icewright.adapters.engines.arrow.pages import decoding_bytes, few_valued_texts
 from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow
 from icewright.adapters.engines.arrow.sizes import groups_within
 from icewright.core.paths import local_path
@@ -65,9 +65,11 @@ class Opener:
 
     @contextmanager
     def parquet(
-        self, path: str, file_bytes: int | None = None, page_memory: int | None = None
+        self, path: str, file_bytes: int | None = None, page_memory: int | None = None, *, codes: bool = False
     ) -> Iterator[OpenParquet]:
         """Open a Parquet file. Raises `UnreadableFile` when `file_bytes` is given and is not its length.
+
+        With `codes`, texts that repeat a lot are read as dictionaries and codes.
 
         Raises `UnsupportedByArrow` before a row is read when its pages would take more than `page_memory` bytes.
         """
@@ -86,6 +88,7 @@ class Opener:
             yield OpenParquet(
                 source,
                 metadata=metadata,
+                read_dictionary=few_valued_texts(metadata) if codes else None,
                 pre_buffer=pre_buffer,
                 buffer_size=0 if pre_buffer or in_memory else buffer_bytes,
                 coerce_int96_timestamp_unit="us",

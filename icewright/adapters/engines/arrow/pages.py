@@ -28,6 +28,7 @@ _VALUES = 1  # the first field of its three structs
 _ROW_GROUPS, _COLUMNS, _METADATA, _SIZES, _UNENCODED = 4, 1, 3, 16, 1
 _FOOTER_BYTES = 1 << 16  # of the largest footer that takes less time than to look up dictionaries
 _TAIL_BYTES = 8  # behind the footer
+_TINY_DICTIONARY_BYTES, _ROWS_PER_BYTE = 1 << 12, 16  # of a compressed dictionary
 
 
 def decoding_bytes(source: pa.NativeFile, metadata: pq.FileMetaData, enough: int) -> int:
@@ -196,6 +197,24 @@ def batch_rows_of(source: pa.NativeFile, metadata: pq.FileMetaData, numbers: Seq
         return known
     found = [_rows_by_dictionary(source, metadata, number, group) for number, group in groups.items()]
     return min(of_group or rows for of_group in found)
+
+
+def few_valued_texts(metadata: pq.FileMetaData) -> list[str]:
+    """Return the columns of texts and binary values whose dictionaries are tiny in all row groups."""
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    paths = ((index, metadata.schema.column(index).path) for index in range(metadata.num_columns))
+    return [
+        path
+        for index, path in paths
+        if "." not in path and all(_has_few_values(group.column(index)) for group in groups)
+    ]
+
+
+def _has_few_values(chunk: pq.ColumnChunkMetaData) -> bool:
+    if not _has_codes(chunk):
+        return False
+    dictionary = chunk.data_page_offset - chunk.dictionary_page_offset
+    return bool(dictionary <= _TINY_DICTIONARY_BYTES and dictionary * _ROWS_PER_BYTE <= chunk.num_values)
 
 
 def constant_rows(columns: int, texts: Iterable[object]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 import polars as pl
@@ -36,6 +37,7 @@ class BatchScan:
     bin: Bin
     read: int = 0  # rows, deleted rows included
     deleted: int = 0
+    codes: bool = False  # whether texts that repeat a lot may stay codes
     tie_seed: int | None = None  # of the ties of rows, by place in the scan; appended as a column when set
     fields: tuple[Field, ...] = field(init=False)
     schema: pa.Schema = field(init=False)
@@ -54,6 +56,9 @@ class BatchScan:
         """Yield all live rows, those of small files together. Raises `UnreadableFile`, which names the file."""
         least, small, size = self.layout.memory_bytes // _SMALL_SHARE, list[pa.RecordBatch](), 0
         for batch in itertools.chain.from_iterable(map(self._live_batches, self.bin.slices)):
+            if small and batch.schema != small[0].schema:  # codes beside values
+                yield _one_batch(small)
+                size = 0
             small.append(batch)
             size += batch.nbytes + _BYTES_OF_A_COLUMN * self._leaves
             if size >= least:
@@ -74,9 +79,11 @@ class BatchScan:
         keys = {column["id"]: column for deletes in equality for column in deletes.index.columns}
         dropped = keys.keys() - {column["id"] for column in self.fields}
         fields = (*self.fields, *(keys[number] for number in dropped))
-        with self.opener.parquet(file_slice.path, file_slice.file_bytes, self._page_memory) as source:
+        codes = {column["id"] for column in self.fields} - keys.keys() if self.codes else frozenset[int]()
+        opened = self.opener.parquet(file_slice.path, file_slice.file_bytes, self._page_memory, codes=bool(codes))
+        with opened as source:
             for batch, file_fields, start in self._file_batches(source, file_slice, fields):
-                columns = self._resolve(file_slice, batch, file_fields, fields)
+                columns = self._resolve(file_slice, batch, file_fields, fields, codes)
                 yield self._live_rows(file_slice, fields, columns, start, positions, equality)
 
     def _live_rows(
@@ -91,7 +98,7 @@ class BatchScan:
         length = len(columns[0])
         if self.layout.has_row_ids:
             self._inherit_lineage(file_slice, columns, start)
-        batch = pa.RecordBatch.from_arrays(columns[: len(self.fields)], schema=self.schema)
+        batch = pa.RecordBatch.from_arrays(columns[: len(self.fields)], schema=self._schema_of(columns))
         by_position = position_mask(positions, start, length)
         columns_by_id = {schema_field["id"]: column for schema_field, column in zip(fields, columns, strict=True)}
         mask = and_masks([by_position, equality_mask(length, columns_by_id, equality)])
@@ -101,6 +108,14 @@ class BatchScan:
         self.read += length
         self.deleted += length - live.num_rows
         return live
+
+    def _schema_of(self, columns: Sequence[pa.Array]) -> pa.Schema:
+        """Return the schema of columns of which some may be codes."""
+        schema = self.schema
+        for index, column in enumerate(columns[: len(schema)] if self.codes else ()):
+            if pa.types.is_dictionary(column.type):
+                schema = schema.set(index, schema.field(index).with_type(column.type))
+        return schema
 
     def _inherit_lineage(self, file_slice: FileSlice, columns: list[pa.Array], start: int) -> None:
         """Fill row ids and sequence numbers that the file inherits from its manifest entry (spec, Row Lineage)."""
@@ -142,10 +157,15 @@ class BatchScan:
             start += batch.num_rows
 
     def _resolve(
-        self, file_slice: FileSlice, batch: pa.RecordBatch, file_fields: list[pa.Field], fields: Sequence[Field]
+        self,
+        file_slice: FileSlice,
+        batch: pa.RecordBatch,
+        file_fields: list[pa.Field],
+        fields: Sequence[Field],
+        codes: AbstractSet[int] = frozenset(),
     ) -> list[pa.Array]:
         try:
-            return resolved(batch, file_fields, fields, self.bin.partition)
+            return resolved(batch, file_fields, fields, self.bin.partition, codes)
         except Unresolvable as error:
             raise UnreadableFile(f"{file_slice.path}: {error}") from error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import pyarrow as pa
@@ -94,11 +95,16 @@ def _mapped_type(kind: pa.DataType, mapping: Sequence[Mapping[str, Any]]) -> pa.
 
 
 def resolved(
-    batch: pa.RecordBatch, file_fields: Sequence[pa.Field], fields: Sequence[Field], constants: Mapping[int, Any]
+    batch: pa.RecordBatch,
+    file_fields: Sequence[pa.Field],
+    fields: Sequence[Field],
+    constants: Mapping[int, Any],
+    codes: AbstractSet[int] = frozenset(),
 ) -> list[pa.Array]:
     """Return the fields' columns from a batch whose columns are `file_fields`.
 
-    `constants` are identity partition values, which take precedence over the file. Raises `Unresolvable`.
+    `constants` are identity partition values, which take precedence over the file. Those that are read as codes stay
+    codes where their ids are among `codes`. Raises `Unresolvable`.
     """
     index_by_id = {field_id(field): index for index, field in enumerate(file_fields)}
     columns = []
@@ -106,7 +112,10 @@ def resolved(
         if field["id"] in constants:
             columns.append(constant(field["type"], constants[field["id"]], batch.num_rows))
         elif (index := index_by_id.get(field["id"])) is not None:
-            columns.append(_project(batch.column(index), file_fields[index], field))
+            array = batch.column(index)
+            stays = pa.types.is_dictionary(array.type) and field["id"] in codes
+            stays = stays and array.type == pa.dictionary(pa.int32(), arrow_type(field["type"]))
+            columns.append(array if stays else _project(array, file_fields[index], field))
         else:
             columns.append(_default_column(field, batch.num_rows))
     return columns

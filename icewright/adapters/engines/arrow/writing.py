@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from icewright.adapters.engines.arrow.encoding import RowGroupTarget, coded, dictionary_pays, unified
+from icewright.adapters.engines.arrow.encoding import RowGroupTarget, coded, codes_of, dictionary_pays, unified
 from icewright.adapters.engines.arrow.metrics import Bounds, Leaf, column_paths, entry_metrics, leaves
 from icewright.adapters.engines.arrow.opening import Opener, first_line
 from icewright.adapters.engines.arrow.reading import offset
@@ -115,6 +115,9 @@ class Outputs:
         if batch.nbytes > most and any(_longest(column) > most for column in batch.columns):
             reason = f"values of more than {most >> 20} MB take more memory than a task has"
             raise UnsupportedByArrow(f"{reason} (compact.task_memory_mb)")
+        if self._file is None and not self._buffered:
+            # where parquet-java counts what pages take before compression, values must too
+            self._coded = codes_of(batch) if self._target.compressed else frozenset()
         batch = coded(batch, self._coded)
         self._buffered.append(batch)
         self._buffered_rows += batch.num_rows
@@ -131,13 +134,13 @@ class Outputs:
 
     def _hold_codes(self) -> bool:
         """Hold texts as codes and one dictionary each from now on, and return whether that makes room in memory."""
+        if self._file is None:
+            self._coded |= self._repeating_texts()
         if not self._coded:
-            self._coded = self._repeating_texts() if self._file is None else frozenset()
-            if not self._coded:
-                return False
-            batches, self._buffered = self._buffered, []
-            while batches:
-                self._buffered.append(coded(batches.pop(0), self._coded))
+            return False
+        batches, self._buffered = self._buffered, []
+        while batches:
+            self._buffered.append(coded(batches.pop(0), self._coded))
         table = unified(self._table(), self._file_options()["dictionary_pagesize_limit"])
         self._buffered, self._buffered_bytes = table.to_batches(), table.get_total_buffer_size()
         return self._buffered_bytes * _CODED_SHARE <= self._group_limit
@@ -305,6 +308,8 @@ def _sketches(layout: Layout, fields: Sequence[Field]) -> list[tuple[str, int, T
 def _longest(array: pa.Array) -> int:
     """Return the bytes of the longest text or binary value, inside of nested columns too."""
     kind = array.type
+    if pa.types.is_dictionary(kind):
+        return _longest(array.dictionary)
     if pa.types.is_struct(kind):
         return max((_longest(array.field(number)) for number in range(kind.num_fields)), default=0)
     if pa.types.is_map(kind):
