@@ -176,6 +176,7 @@ def test_pages_by_role(served: Served, role: Role) -> None:
     assert ("/do/run" in page and "Run now" in page) is (role is not Role.VIEWER)
     assert ("/do/pause" in page) is (role is not Role.VIEWER)
     assert ("Only owners can run" in page) is (role is Role.OPERATOR)
+    assert "recovery_<wbr>points is off unless" in page  # a phone breaks reasons within no word
 
 
 @pytest.mark.parametrize("name", [*HOSTILE, "..", ".", "``", "`a", "\u202ex"])
