@@ -23,7 +23,7 @@ _PRIMITIVES = frozenset(
     )
 )
 _PARAMETERIZED = re.compile(r"(?:decimal\(.*\)|fixed\[\d+\])")
-_CODECS = frozenset(("zstd", "gzip", "snappy", "lz4", "lz4_raw", "brotli", "uncompressed", "none"))
+_CODECS = frozenset(("zstd", "gzip", "snappy", "lz4_raw", "brotli", "uncompressed", "none"))
 _PARQUET = "write.parquet."
 _SUPPORTED_PROPERTIES = (  # by name or by the beginning of the name
     *("compression-codec", "compression-level", "row-group-size-bytes", "row-group-check-", "page-size-bytes"),

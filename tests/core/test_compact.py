@@ -14,7 +14,7 @@ from icewright.core.errors import ConfigError
 from icewright.core.operations import compact
 from icewright.core.policy import MEGABYTE, Operation
 from icewright.core.runs import LastRun, OperationState
-from icewright.core.steps import Blocked, Due, NotDue, RewriteDataFiles, Verdict
+from icewright.core.steps import Blocked, Due, Kernel, NotDue, RewriteDataFiles, Verdict
 from icewright.core.table import PartitionFacts, TableFacts
 from icewright.testing import NOW, facts, knobs, metadata, partition, spec
 from icewright.testing.builders import SCHEMA
@@ -52,6 +52,13 @@ def test_many_small_files_are_due() -> None:
     assert verdict.benefit == pytest.approx(36)
     assert verdict.cost > 0
     assert verdict.why == "10 files of 1 MB on average in 1 partition, target 512 MB"
+
+
+@pytest.mark.parametrize(("codec", "kernel"), [("lz4", Kernel.SPARK), ("LZ4_RAW", Kernel.ARROW)])
+def test_arrow_writes_no_framed_lz4(codec: str, kernel: Kernel) -> None:
+    """Parquet's LZ4 is framed as Hadoop does it; what Arrow calls so is LZ4_RAW, which old readers do not know."""
+    table = facts(partition(files=10), of=metadata(properties={"write.parquet.compression-codec": codec}))
+    assert [step.kernel for step in _due(table)[1]] == [kernel]
 
 
 @pytest.mark.parametrize(
