@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from icewright.core.errors import Refused, UsageError
-from icewright.core.integrity import CheckLevel
+from icewright.core.integrity import CheckLevel, IntegrityReport
 from icewright.core.paths import named_place
 from icewright.core.places import Spelling
 from icewright.core.registering import RegisterResult, newest, version_number
@@ -43,12 +43,7 @@ def _register(runtime: Runtime, ref: TableRef, place: str, *, dry_run: bool, rep
         )
     _require_unknown(runtime, metadata, lost)
     report = runtime.engine.check_files(metadata, CheckLevel.ENTRIES)
-    current = [fault for fault in report.faults if metadata.current_snapshot_id in fault.snapshot_ids]
-    if current:
-        raise Refused(
-            f"{metadata.metadata_location}: {count(len(current), 'file')} of the current snapshot at fault, such as "
-            f"{current[0].path} ({current[0].detail}): name an earlier metadata file"
-        )
+    _require_whole(metadata, report)
     notes = [f"{count(len(report.faults), 'fault')} in earlier snapshots: check the table"] if report.faults else []
     if lost is not None:
         notes.append(f"what was committed since {metadata.last_updated:%Y-%m-%d %H:%M:%S} UTC is not in the table")
@@ -120,6 +115,16 @@ def named_tables(runtime: Runtime) -> Iterator[tuple[Pointer, Sequence[Registrat
         known.setdefault(one.ref, []).append(one)
     for catalog in runtime.catalogs.values():
         yield from ((pointer, known.get(pointer.ref, [])) for pointer in catalog.pointers())
+
+
+def _require_whole(metadata: TableMetadata, report: IntegrityReport) -> None:
+    """Raise `Refused` when a file that the current snapshot needs is at fault."""
+    current = [fault for fault in report.faults if metadata.current_snapshot_id in fault.snapshot_ids]
+    if current:
+        raise Refused(
+            f"{metadata.metadata_location}: {count(len(current), 'file')} of the current snapshot at fault, such as "
+            f"{current[0].path} ({current[0].detail}): name an earlier metadata file"
+        )
 
 
 def _require_unknown(runtime: Runtime, metadata: TableMetadata, lost: str | None) -> None:

@@ -240,6 +240,17 @@ def metadata_files(listed: pl.DataFrame) -> pl.DataFrame:
     return listed.filter(pl.col("path").str.contains(_METADATA_FILE)).select("path", "modified")
 
 
+def _require_current_version(metadata: TableMetadata, listed: Iterable[str]) -> None:
+    """Raise `Refused` when a listing of the metadata folder lacks the current version."""
+    current = metadata.metadata_location
+    if re.search(_METADATA_FILE, current) and key(current) not in map(key, listed):
+        raise Refused(
+            f"{metadata.ref}: {current} is the current version, and the listing of its folder does not have it: the "
+            "listing is not whole, and a newer version may be missing too: nothing is deleted",
+            "incomplete_listing",
+        )
+
+
 def strange_metadata_beside(
     files: TableFiles,
     metadata: TableMetadata,
@@ -279,14 +290,8 @@ def strange_metadata_beside(
             # can be listed, as on a cluster that the table has left, nothing is deleted either
             if place == current_folder:
                 raise
-    current = metadata.metadata_location
-    listed = not any(current_folder.within(one) for one in scanned_places)
-    if listed and re.search(_METADATA_FILE, current) and key(current) not in map(key, written):
-        raise Refused(
-            f"{metadata.ref}: {current} is the current version, and the listing of its folder does not have it: the "
-            "listing is not whole, and a newer version may be missing too: nothing is deleted",
-            "incomplete_listing",
-        )
+    if not any(current_folder.within(one) for one in scanned_places):
+        _require_current_version(metadata, written)
     named_written = [at for path, at in written.items() if key(path) in named_keys and at is not None]
     oldest_written = min(named_written, default=None)
 

@@ -181,10 +181,7 @@ class RemoveOrphansInService:
         notes += Judgement(_NO_ORPHANS, stays).notes()
         notes += [f"{root} is not scanned: there is no such folder" for root in listing.missing]
         notes += [f"{orphan_count - len(rows)} more orphans wait for the next run"] if orphan_count > len(rows) else []
-        notes += [f"{path} is no metadata (empty, or cut); it goes when it is old enough" for path in strange.debris]
-        notes += [f"{path} is no metadata of a table, but JSON of something else" for path in strange.documents]
-        notes += [f"{name} is left alone: no file of a table can have such a name" for name in invalid_names[:_SHOWN]]
-        notes += [f"{len(invalid_names) - _SHOWN} more such names" for _ in invalid_names[_SHOWN : _SHOWN + 1]]
+        notes += _notes_on_names(strange, invalid_names)
         orphans = tuple(FileAction(path, size, kind_of(path), modified) for path, size, modified in rows)
         return OrphanScan(begun, listing.files, orphan_count, orphans, tuple(notes), manifests)
 
@@ -309,3 +306,15 @@ def _summary(orphan_count: int, deleted: DeletionResult, step: RemoveOrphans, *,
         else ""
     )
     return f"{'would remove' if dry_run else 'removed'} {count(removed, 'orphan file')}{waiting}"
+
+
+def _notes_on_names(strange: StrangeFiles, invalid_names: Sequence[str]) -> Iterator[str]:
+    """Yield notes on files that are named like metadata and are none, and on keys that no file of a table can have."""
+    for path in strange.debris:
+        yield f"{path} is no metadata (empty, or cut); it goes when it is old enough"
+    for path in strange.documents:
+        yield f"{path} is no metadata of a table, but JSON of something else"
+    for name in invalid_names[:_SHOWN]:
+        yield f"{name} is left alone: no file of a table can have such a name"
+    if len(invalid_names) > _SHOWN:
+        yield f"{len(invalid_names) - _SHOWN} more such names"
