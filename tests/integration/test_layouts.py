@@ -185,6 +185,8 @@ def test_an_applied_layout_is_written_watched_and_taken_back(bench: Bench, new_n
         ("z-order by x, said", 0.75),
         ("z-order by x, said, Bloom filters of x, said", 0.5),
     ]
+    *_, plain, with_blooms = (s for s in bench.metadata(name).snapshots if s.operation == "replace")
+    assert plain.parent_id == with_blooms.parent_id, "each is written from the sample, into as many files"
     assert "no compaction" in decided("x = 17", 8).reason
     compacted(bench, name, SMALL)
     watched = decided("x = 17", 6)

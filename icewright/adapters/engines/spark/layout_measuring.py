@@ -21,7 +21,7 @@ from icewright.adapters.engines.service.row_predicate import RowPredicate
 from icewright.adapters.engines.spark.pool import SparkPool, StatementFailed, StepResult, Work
 from icewright.adapters.engines.spark.sql_filters import condition, equal_columns
 from icewright.core.branches import on_branch
-from icewright.core.errors import Refused
+from icewright.core.errors import CommitConflict, Refused
 from icewright.core.kernel import bloom_properties
 from icewright.core.layout import MEASURED_ON, LayoutReport, LayoutTrial, Measurement, RowLayout, target_file_size
 from icewright.core.policy import MEGABYTE
@@ -30,14 +30,14 @@ from icewright.core.rewriting import TASK_MEMORY
 from icewright.core.steps import Kernel, RewriteDataFiles
 from icewright.core.table import TableMetadata
 from icewright.core.words import byte_size, count, decimal
-from icewright.ports import Catalog, Clock, MeasureRequest
+from icewright.ports import Catalog, Clock, MeasureRequest, SetRefs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LEAST_FILE = 64 << 10  # bytes: a smaller one is all footer
-_MOST_BLOOMS = 3
-_MOST_FILTERS = 50  # that run: each takes Spark a tenth of a second, however little it reads
+_MOST_BLOOMS, _ATTEMPTS = 3, 8
+_MOST_FILTERS = 50  # that run: each takes Spark a tenth of a second at least
 
 
 def require_measurable(pool: SparkPool, metadata: TableMetadata) -> None:
@@ -87,7 +87,7 @@ class LayoutMeasuring:
         return replace(report, trials=tuple(trials), measuring=said)
 
     def _queries(self) -> Sequence[str]:
-        """Return the conditions of the filters, of as many of them as run; from first to last."""
+        """Return the conditions of the filters that run, which are taken from all of the list."""
         names = column_names(self.sample.table.schema)
         return [condition(predicate.bound, names) for predicate in self._predicates]
 
@@ -110,7 +110,8 @@ class LayoutMeasuring:
                 yield replace(layout, blooms=tuple(blooms))
 
     def _written(self, layout: RowLayout) -> int:
-        """Write the sample in a layout, on top of those before; return the snapshot."""
+        """Write the sample in a layout; return the snapshot."""
+        self._begin_at_sample()
         table, request = self.sample.table, self.request
         size = max(_LEAST_FILE, round(target_file_size(table.properties) * self.sample.share))
         rows = max(1, self.sample.records * size // self.sample.bytes)  # of a file: by default a filter has a megabyte
@@ -148,6 +149,18 @@ class LayoutMeasuring:
 
         self._run(rewrite)
         return on_branch(self.catalog.load(table.ref), MEASURED_ON).current_snapshot_id or 0
+
+    def _begin_at_sample(self) -> None:
+        """Set the branch back: by the bytes of another layout a rewrite would make another number of files."""
+        branch = next(one for one in self.sample.table.refs if one.name == MEASURED_ON)
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                self.catalog.commit(self.catalog.load(self.sample.table.ref), SetRefs((branch,)))
+            except CommitConflict:  # a writer of main was first
+                if attempt == _ATTEMPTS:
+                    raise
+            else:
+                return
 
     def _measured(self, snapshot_id: int, queries: Sequence[str]) -> Measurement:
         """Return what the filters read of a snapshot, as much as all filters would of all of the table."""
