@@ -16,11 +16,11 @@ from datetime import timedelta
 from functools import partial
 
 from icewright.core.breakers import UNAVAILABLE
-from icewright.core.errors import Cancelled, IcewrightError, LeaseLost, StoreUnavailable
+from icewright.core.errors import Cancelled, FaultOwner, IcewrightError, LeaseLost, StoreUnavailable
 from icewright.core.policy import TIMEOUT
 from icewright.core.table import TableRef
 from icewright.flow.breakers import awaited_resource, failing_resources, record_wait
-from icewright.flow.execute import end_abandoned_job, end_without_store
+from icewright.flow.execute import end_abandoned_job, end_interrupted
 from icewright.flow.lease import Lease
 from icewright.flow.requested import run_taken
 from icewright.flow.runtime import Runtime
@@ -78,8 +78,9 @@ class Worker:
         if free <= 0 or self._runtime.stopping():
             return 0
         jobs = self._dequeue(free)
-        for job in jobs:
-            self._start(job)
+        failures = [error for error in map(self._start, jobs) if error is not None]
+        if failures:
+            raise failures[0]
         return len(jobs)
 
     def _dequeue(self, free: int) -> Sequence[JobRow]:
@@ -132,14 +133,15 @@ class Worker:
             runs = [*self._running, *(run for run in self._hanging.values() if run.thread.is_alive())]
         return [run.state for run in runs]
 
-    def _start(self, job: JobRow) -> None:
+    def _start(self, job: JobRow) -> RuntimeError | None:
+        """Start a job in a thread; return why the process may start none, after which the job is due again."""
         with self._lock:
             hanging = self._hanging.get(job.ref)
         if hanging is not None:  # a second thread would hang as well
             reason = Cancelled(f"an earlier job on the table, {hanging.job.job_id}, has not come back")
             with suppress(IcewrightError):  # the store is away: the reconciler ends the job
                 end_abandoned_job(self._runtime, job, reason, hanging.state)
-            return
+            return None
         limit = timedelta(seconds=TIMEOUT.default)  # until the job has read its settings
         run = RunningJob(
             job, Lease(self._runtime, job.job_id, limit, SupervisedWork(f"job {job.job_id}", self._seconds))
@@ -147,7 +149,14 @@ class Worker:
         run.thread = threading.Thread(target=self._run, args=(run,), name=f"job {job.job_id}", daemon=True)
         with self._lock:
             self._running.append(run)
-        run.thread.start()
+        try:
+            run.thread.start()
+        except RuntimeError as error:
+            self._forget(run)
+            with suppress(IcewrightError):  # the store is away: the reconciler ends the job
+                end_interrupted(self._runtime, job, error, FaultOwner.ICEWRIGHT)
+            return error
+        return None
 
     def _run(self, run: RunningJob) -> None:
         details: Mapping[str, object] = {"job_id": run.job.job_id, "table": str(run.job.ref)}
@@ -155,7 +164,7 @@ class Worker:
             run_taken(self._runtime, run.job, run.lease)
         except StoreUnavailable as error:
             with suppress(IcewrightError):  # it is still away: the reconciler ends the job
-                end_without_store(self._runtime, run.job, error)
+                end_interrupted(self._runtime, run.job, error, error.owner)
         except Exception as error:  # noqa: BLE001 - a bug in one job ends no other
             if not run.lease.work.abandoned:
                 message = f"unexpected {type(error).__name__}: {error}"

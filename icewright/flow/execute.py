@@ -346,8 +346,8 @@ def _report_success(runtime: Runtime, result: JobResult, evaluation: Evaluation 
         record_success(runtime, resources(result.ref, location, pool))
 
 
-def end_without_store(runtime: Runtime, job: JobRow, error: StoreUnavailable) -> None:
-    """End a job whose thread has ended as the store did not answer, and evaluate its table again, once the store does.
+def end_interrupted(runtime: Runtime, job: JobRow, error: Exception, fault: FaultOwner) -> None:
+    """End a job that has no thread any more, or got none, and evaluate its table again, once the store answers.
 
     Where that takes longer than a write is retried, the reconciler ends the job.
     """
@@ -355,7 +355,7 @@ def end_without_store(runtime: Runtime, job: JobRow, error: StoreUnavailable) ->
 
     def end() -> None:
         now = runtime.clock.now()
-        runtime.store.jobs.finish(job.job_id, state, summary, now, error.owner)
+        runtime.store.jobs.finish(job.job_id, state, summary, now, fault)
         runtime.store.tables.schedule_evaluation([job.ref], now)
 
     runtime.retry_idempotent(end)

@@ -481,6 +481,36 @@ def test_an_evaluation_that_returns_late_is_not_recorded(bench: Bench, hang: Han
     assert "did not finish within" in str(row.error)
 
 
+def test_jobs_for_which_the_process_has_no_threads_are_due_again_at_once(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They hold no slot and no table, and blame none; the loop fails, and waits for longer each time."""
+    bench.table(), bench.table("other")
+    runtime, ended = bench.runtime(), list[None]()
+    detect_due(runtime)
+    evaluate_due(runtime, ["lake"])
+    planning, worker = Planning(runtime), Worker(runtime, 2, lambda: ended.append(None))
+    assert planning.due() == 2
+
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="new thread"):
+            worker.take()
+    assert (worker.busy, job_states(bench)) == (0, [JobState.INTERRUPTED] * 2)
+    for job in bench.store.jobs.list():
+        assert job.summary == "stopped: can't start new thread"
+        assert bench.store.jobs.count_consecutive(job.ref, JobState.INTERRUPTED) == 0
+    ended.clear()
+    bench.clock.advance(seconds=1)
+    evaluate_due(runtime, ["lake"])
+    assert (planning.due(), worker.take()) == (2, 2)
+    until(lambda: len(ended) == 2)
+    assert sorted(job_states(bench)) == [JobState.INTERRUPTED] * 2 + [JobState.SUCCEEDED] * 2
+
+
 def test_threads_of_a_pool_belong_to_the_work_that_made_the_pool() -> None:
     """They mark its progress, they are barred with it, and they tell where it hangs."""
     work = SupervisedWork("some work")
