@@ -55,7 +55,7 @@ def _until(browser: httpx2.Client, path: str, *words: str) -> str:
     until = time.monotonic() + 60
     while True:
         answer = browser.get(path)
-        if answer.status_code == 200 and all(word in answer.text for word in words):
+        if answer.status_code == 200 and all(word in answer.text.replace("<wbr>", "") for word in words):
             return answer.text
         assert time.monotonic() < until, answer.text
         time.sleep(0.1)
