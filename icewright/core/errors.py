@@ -8,6 +8,7 @@ IcewrightError
 │   ├── ConfigError        one or many faults in configuration or policy                                   icewright
 │   ├── BadEvent           a pushed event cannot be understood                                             icewright
 │   ├── UsageError         a command was called with something that does not exist                         icewright
+│   │   └── PackagesMissing the packages that read tables are not installed                                icewright
 │   ├── TableNotFound      the catalog does not know the table (any more)                                  table
 │   ├── TableReplaced      the table of this name has another uuid now                                     table
 │   ├── MetadataUnreadable a metadata file, manifest list or manifest is missing or broken                 table
