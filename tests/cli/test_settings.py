@@ -59,10 +59,10 @@ def test_explain(workspace: Workspace) -> None:
 def test_pause_and_resume(workspace: Workspace) -> None:
     """A paused table waits; resuming one that is not paused says so."""
     workspace.make(HISTORY)
-    assert workspace("pause", NAME).out == f"{NAME} is paused: by hand\n"
-    assert workspace("tables", "--json").json["tables"][0]["paused"] == "by hand"
+    assert workspace("pause", NAME).out == f"{NAME} is paused: manually\n"
+    assert workspace("tables", "--json").json["tables"][0]["paused"] == "manually"
     waits = workspace("cycle", "--json").json
-    assert (waits["funnel"]["run"], {d["reason"] for d in waits["deferred"]}) == (0, {"paused: by hand"})
+    assert (waits["funnel"]["run"], {d["reason"] for d in waits["deferred"]}) == (0, {"paused: manually"})
     assert workspace("resume", NAME).out == f"{NAME} is maintained again\n"
     assert workspace("resume", NAME).out == f"{NAME} is not paused\n"
     assert workspace("cycle", "--json").json["funnel"]["run"] == 1

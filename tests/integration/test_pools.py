@@ -6,7 +6,6 @@ import fcntl
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -297,7 +296,7 @@ def test_many_tables_at_once(
     before = {name: bench.read(name) for name in names[1:]}
     lost = min(path for _, path in bench.live(names[0]))
     Path(lost.removeprefix("file://")).unlink()
-    monkeypatch.setattr(spark_pool, "_room", threading.BoundedSemaphore(3))
+    monkeypatch.setattr(spark_pool, "max_concurrent", 3)
     runtime = replace(
         bench.with_knobs({**KNOBS, "compact.partial_progress": partial}),
         scopes={"lake": Scope(enabled=True, tables=f"many_{stem}_*")},
