@@ -346,9 +346,9 @@ def _vended_credentials(
     from icewright.adapters.catalogs.rest import RestCatalog  # noqa: PLC0415 - PyIceberg takes long to load
 
     rest = {name: catalog for name, catalog in catalogs.items() if isinstance(catalog, RestCatalog)}
-    first = [rest.pop(named_by)] if named_by in rest else []
-    if (own := next((one.grant(path) for one in first), None)) is not None:
-        return own
+    own = rest.pop(named_by, None)
+    if own is not None and (granted := own.grant(path)) is not None:
+        return granted
     lent = next((grant for catalog in rest.values() if (grant := catalog.grant(path)) is not None), None)
     declared = config.catalogs[named_by].allowed_locations if lent is not None and named_by in config.catalogs else ()
     return None if any(_SPELLING.place(path).within(_SPELLING.place(place)) for place in declared) else lent

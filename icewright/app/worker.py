@@ -20,7 +20,7 @@ from icewright.core.errors import Cancelled, FaultOwner, IcewrightError, LeaseLo
 from icewright.core.policy import TIMEOUT
 from icewright.core.table import TableRef
 from icewright.flow.breakers import awaited_resource, failing_resources, record_wait
-from icewright.flow.execute import end_abandoned_job, end_interrupted
+from icewright.flow.execute import end_abandoned_job, end_interrupted_job
 from icewright.flow.lease import Lease
 from icewright.flow.requested import run_taken
 from icewright.flow.runtime import Runtime
@@ -154,7 +154,7 @@ class Worker:
         except RuntimeError as error:
             self._forget(run)
             with suppress(IcewrightError):  # the store is away: the reconciler ends the job
-                end_interrupted(self._runtime, job, error, FaultOwner.ICEWRIGHT)
+                end_interrupted_job(self._runtime, job, error, FaultOwner.ICEWRIGHT)
             return error
         return None
 
@@ -164,7 +164,7 @@ class Worker:
             run_taken(self._runtime, run.job, run.lease)
         except StoreUnavailable as error:
             with suppress(IcewrightError):  # it is still away: the reconciler ends the job
-                end_interrupted(self._runtime, run.job, error, error.owner)
+                end_interrupted_job(self._runtime, run.job, error, error.owner)
         except Exception as error:  # noqa: BLE001 - a bug in one job ends no other
             if not run.lease.work.abandoned:
                 message = f"unexpected {type(error).__name__}: {error}"

@@ -16,6 +16,12 @@ def whole_number(text: str) -> int | None:
     return 10**_DIGITS if len(digits) > _DIGITS else int(digits or "0")
 
 
+def number_or(default: int, text: str) -> int:
+    """Return a whole number, else the default."""
+    number = whole_number(text)
+    return default if number is None else number
+
+
 def positive_number(text: str) -> int:
     """Return a whole number above 0, else 0."""
     return whole_number(text) or 0

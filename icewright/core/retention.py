@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from itertools import takewhile
 
 from icewright.core.ancestry import ancestors
-from icewright.core.numbers import whole_number
+from icewright.core.numbers import number_or
 from icewright.core.runs import JOB_ID
 from icewright.core.steps import RetainedSnapshot
 from icewright.core.table import MAIN, RefKind, Snapshot, SnapshotHold, SnapshotRef, TableMetadata
@@ -103,13 +103,12 @@ def expired_by_iceberg(metadata: TableMetadata, now: datetime) -> Expiry:
     That is what is past the ages that branches, tags and `history.expire.max-ref-age-ms` set: it knows neither pins
     nor writers' states, and counts rewrites as it does other snapshots.
     """
-    count = whole_number(metadata.properties.get("history.expire.min-snapshots-to-keep", ""))
     ref_age = metadata.properties.get("history.expire.max-ref-age-ms", "")
     return plan_expiry(
         replace(metadata, snapshots=tuple(replace(s, operation=None) for s in metadata.snapshots)),
         now=now,
         older_than=datetime.min.replace(tzinfo=now.tzinfo),
-        retain_last=1 if count is None else count,
+        retain_last=number_or(1, metadata.properties.get("history.expire.min-snapshots-to-keep", "")),
         max_ref_age=timedelta(milliseconds=int(ref_age)) if ref_age.isdecimal() and len(ref_age) < _DIGITS else None,
     )
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from icewright.core.errors import Refused
+from icewright.core.numbers import whole_number
 
 EMPTY = "Default cut-off-policy cannot be empty or null"
 PER_REF = "Please reconfigure the GC policy without PerRefCutoffPolicies and retry."
@@ -194,9 +195,10 @@ def _whole_number(text: str | None) -> int | None:
     """Parse a whole number. Raises `Refused` for other text: nobody knows which retention was meant."""
     if text is None:
         return None
-    if not text.strip().isascii() or not text.strip().isdecimal():
+    number = whole_number(text) if text.strip().isascii() else None
+    if number is None:
         raise Refused(f"a history.expire property says {text!r}, which is not a whole number")
-    return int(text.strip()[:30])
+    return number
 
 
 def gc_enabled(properties: Mapping[str, str]) -> bool:

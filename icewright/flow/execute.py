@@ -346,7 +346,7 @@ def _report_success(runtime: Runtime, result: JobResult, evaluation: Evaluation 
         record_success(runtime, resources(result.ref, location, pool))
 
 
-def end_interrupted(runtime: Runtime, job: JobRow, error: Exception, fault: FaultOwner) -> None:
+def end_interrupted_job(runtime: Runtime, job: JobRow, error: Exception, fault: FaultOwner) -> None:
     """End a job that has no thread any more, or got none, and evaluate its table again, once the store answers.
 
     Where that takes longer than a write is retried, the reconciler ends the job.

@@ -119,3 +119,11 @@ def test_without_extras_it_is_small() -> None:
     }
     sizes = {name: megabytes(one) for name, one in found.items() if name != "icewright"}
     assert sum(sizes.values()) < 120, sorted(sizes.items(), key=lambda one: -one[1])
+
+
+def test_the_engine_is_polars_and_arrow() -> None:
+    """What reads tables takes 360 MB for these two, and all else beside them is 155 MB."""
+    sizes = {name: megabytes(one) for name, one in brought("icewright[engine]").items() if name != "icewright"}
+    engine = sum(sizes.pop(name) for name in ("polars", "polars-runtime-32", "pyarrow"))
+    assert engine < 360
+    assert sum(sizes.values()) < 155, sorted(sizes.items(), key=lambda one: -one[1])

@@ -17,7 +17,7 @@ import msgspec
 from icewright.adapters.metadata.document import SNAPSHOT_KEY, Document, Editor, decode
 from icewright.adapters.metadata.parsing import time_of
 from icewright.core.errors import Refused
-from icewright.core.numbers import whole_number
+from icewright.core.numbers import number_or
 from icewright.core.table import FORMAT_V3, MAIN, SnapshotRef
 from icewright.ports import AddSnapshot, Change, RemoveSnapshots, RestoreSnapshots, SetRefs, SetStatistics
 
@@ -206,8 +206,7 @@ def apply_change(document: Document, location: str, change: Change, now: datetim
             _set_statistics(new, change)
         case _:
             assert_never(change)
-    named = whole_number(str(new.get("properties", {}).get("write.metadata.previous-versions-max", "")))
-    limit = METADATA_LOG if named is None else named
+    limit = number_or(METADATA_LOG, str(new.get("properties", {}).get("write.metadata.previous-versions-max", "")))
     updated = new.get("last-updated-ms", 0)
     log = [*new.get("metadata-log", []), {"metadata-file": location, "timestamp-ms": updated}]
     new.set("metadata-log", log[-max(1, limit) :])

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from icewright.core.cost import OPEN_COST_MB, service_cost, spark_cost
 from icewright.core.effective import Knobs
-from icewright.core.numbers import whole_number
+from icewright.core.numbers import number_or
 from icewright.core.policy import CHECK_TOTALS, MEGABYTE, Operation
 from icewright.core.rewriting import (
     MANIFEST_CACHING,
@@ -79,8 +79,8 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
 
 def _too_large(found: Sequence[ManifestFacts], facts: TableFacts, *, by_spark: bool) -> list[ManifestFacts]:
     """Return the groups with manifests far above the target; none where Spark would aim at a larger size."""
-    target = whole_number(facts.metadata.properties.get("commit.manifest.target-size-bytes", ""))
-    spark_target = SPARK_TARGET_BYTES if target is None else target
+    named = facts.metadata.properties.get("commit.manifest.target-size-bytes", "")
+    spark_target = number_or(SPARK_TARGET_BYTES, named)
     if by_spark and spark_target > facts.thresholds.manifest_target_bytes:
         return []
     return [m for m in found if m.large]

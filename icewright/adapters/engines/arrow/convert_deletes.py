@@ -30,7 +30,7 @@ from icewright.core.errors import (
     TableReplaced,
     UnsupportedTable,
 )
-from icewright.core.numbers import whole_number
+from icewright.core.numbers import number_or
 from icewright.core.policy import Operation
 from icewright.core.runs import JOB_ID, FileAction, Outcome, backoff, committed, skipped
 from icewright.core.steps import ConvertEqualityDeletes
@@ -252,8 +252,7 @@ class Conversion:
 
     @property
     def _manifest_bytes(self) -> int:
-        target = whole_number(self.base.properties.get("commit.manifest.target-size-bytes", ""))
-        return _MANIFEST_BYTES if target is None else target
+        return number_or(_MANIFEST_BYTES, self.base.properties.get("commit.manifest.target-size-bytes", ""))
 
     def _check(self) -> None:
         self.request.check()

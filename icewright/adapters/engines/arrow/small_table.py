@@ -40,7 +40,7 @@ from icewright.core.errors import (
     MetadataUnreadable,
     TableReplaced,
 )
-from icewright.core.numbers import whole_number
+from icewright.core.numbers import number_or
 from icewright.core.ordering import Ordering
 from icewright.core.paths import data_folder
 from icewright.core.runs import JOB_ID
@@ -185,8 +185,7 @@ class SmallTable:
 
     def _int_property(self, name: str, default: int) -> int:
         """Return a table property as integer; the default when it is not set or not a number."""
-        value = whole_number(self.properties.get(name, ""))
-        return default if value is None else value
+        return number_or(default, self.properties.get(name, ""))
 
     def _prepare_commit(
         self, metadata: TableMetadata, groups: Sequence[RewrittenGroup], job_id: str, *, starting_sequence: bool

@@ -17,7 +17,7 @@ import polars as pl
 
 from icewright.adapters.engines.service.reachable import Canonical
 from icewright.core.errors import AccessDenied, FolderMissing, Refused
-from icewright.core.numbers import whole_number
+from icewright.core.numbers import number_or
 from icewright.core.paths import directory_key
 from icewright.core.table import WRITE_PATHS, TableMetadata
 
@@ -120,8 +120,8 @@ def _folders(files: pl.DataFrame) -> pl.Series:
 
 def _created(metadata: TableMetadata) -> datetime | None:
     """Return when the table was made; None when its metadata log does not reach back so far."""
-    longest = whole_number(metadata.properties.get("write.metadata.previous-versions-max", ""))
-    if len(metadata.metadata_log) >= (_LOG_LENGTH if longest is None else longest):
+    longest = number_or(_LOG_LENGTH, metadata.properties.get("write.metadata.previous-versions-max", ""))
+    if len(metadata.metadata_log) >= longest:
         return None
     times = [metadata.last_updated, *(s.timestamp for s in metadata.snapshots)]
     return min([*times, metadata.log_since] if metadata.log_since is not None else times)

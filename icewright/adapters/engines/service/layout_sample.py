@@ -25,7 +25,8 @@ from icewright.core.words import byte_size
 from icewright.ports import Catalog, Clock, SetRefs, TableFiles
 
 _KEPT = timedelta(days=1)  # after which any engine's expiry drops the branch, should nobody else do so
-_ROW_ID, _ONE_MANIFEST = 142, 1 << 62
+_PATH, _ROW_ID = 100, 142  # field ids of data files
+_ONE_MANIFEST = 1 << 62  # bytes: more than any has
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,6 @@ def _entries_of(
         if first_row_id is not None and values.get(_ROW_ID) is None:
             one = writer.changed(entry, {**values, _ROW_ID: first_row_id})
             first_row_id += entry.records
-        if values[100] in paths:
+        if values[_PATH] in paths:
             chosen.append(one)
     return writer, chosen

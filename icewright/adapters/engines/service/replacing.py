@@ -71,9 +71,9 @@ class Replacing:
 
     def lacks_row_ids(self) -> bool:
         """Return whether the table's manifests of data have no row ids yet, which the next commit in v3 has to give."""
-        ids, rows = self.first_row_ids(), self._rows
+        rows = self._rows
         data = (row for row in rows.records if rows.value(row, _CONTENT) == ManifestContent.DATA)
-        return any(ids[rows.value(row, lists.PATH)] is None for row in data)
+        return any(rows.value(row, _FIRST_ROW_ID) is None for row in data)
 
     def first_row_ids(self) -> Mapping[str, int | None]:
         """Return by manifest the id of the first row whose entry does not state it; None where there are no ids."""

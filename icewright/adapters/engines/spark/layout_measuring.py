@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
+
 from icewright.adapters.engines.arrow.iceberg import IcebergTable
 from icewright.adapters.engines.arrow.rewriting import ArrowRewrite
 from icewright.adapters.engines.failures import statement_failure
@@ -153,14 +155,13 @@ class LayoutMeasuring:
     def _begin_at_sample(self) -> None:
         """Set the branch back: by the bytes of another layout a rewrite would make another number of files."""
         branch = next(one for one in self.sample.table.refs if one.name == MEASURED_ON)
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                self.catalog.commit(self.catalog.load(self.sample.table.ref), SetRefs((branch,)))
-            except CommitConflict:  # a writer of main was first
-                if attempt == _ATTEMPTS:
-                    raise
-            else:
-                return
+        retrying = Retrying(
+            retry=retry_if_exception_type(CommitConflict),  # a writer of main was first
+            stop=stop_after_attempt(_ATTEMPTS),
+            sleep=self.clock.sleep,
+            reraise=True,
+        )
+        retrying(lambda: self.catalog.commit(self.catalog.load(self.sample.table.ref), SetRefs((branch,))))
 
     def _measured(self, snapshot_id: int, queries: Sequence[str]) -> Measurement:
         """Return what the filters read of a snapshot, as much as all filters would of all of the table."""
