@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 from zlib import crc32
 
 import pytest
@@ -39,7 +40,8 @@ def fresh(ground: Ground) -> None:
     kept = {"icewright.yaml", "lake.db", "pond.db"}
     for path in ground.home.iterdir():
         if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
+            left = path.rename(ground.home.parent / f"left-{uuid4()}")
+            shutil.rmtree(left, ignore_errors=True)  # a read that was given up may come back late, and write to it
         elif path.name not in kept:
             path.unlink()
     for name in ("lake.db", "pond.db"):
