@@ -58,7 +58,7 @@ class IcebergArchive:
         """Append the rows unless the table has the batch; the commit is conditional on the inspected table state."""
         with self._translating_errors(batch.source):
             table = self._table(batch.source, rows.schema)
-            if _holds(table, batch):
+            if _has_batch(table, batch):
                 return
             files = self._files(table, batch.source, rows)
         self._append(table, batch, files)
@@ -84,14 +84,13 @@ class IcebergArchive:
             table = catalog.load_table(name)
         existing_columns = {column.name for column in table.schema().fields}
         if BATCH not in existing_columns:
-            raise Refused(f"{self._reason(source)} is another application's table: give archive.namespace another name")
+            raise Refused(f"{self._name(source)} is another application's table: give archive.namespace another name")
         if not existing_columns.issuperset(columns.names):
             with table.update_schema() as update:
                 update.union_by_name(_schema(columns))
         return table
 
     def _catalog(self) -> Catalog:
-
         if self._opened is None:
             self._opened = self.load()
         return self._opened
@@ -104,7 +103,7 @@ class IcebergArchive:
         partition_fields = [(schema.find_column_name(f.source_id), f.transform) for f in spec.fields]
         if partition_fields not in ([], [(time, DayTransform())]):
             raise Refused(
-                f"{self._reason(source)} is partitioned by {', '.join(map(str, spec.fields))}: let it be day({time}) "
+                f"{self._name(source)} is partitioned by {', '.join(map(str, spec.fields))}: let it be day({time}) "
                 "or nothing, so that the archive can write to it"
             )
         file_schema = pyarrow_to_schema(rows.schema, name_mapping=schema.name_mapping)
@@ -126,11 +125,11 @@ class IcebergArchive:
             return [file for task in tasks for file in write_file(table.io, table.metadata, iter([task]))]
         except OSError as error:
             _discard(table, tasks)
-            raise StorageUnavailable(f"{self._reason(source)}: its files cannot be written: {_first(error)}") from error
+            raise StorageUnavailable(f"{self._name(source)}: its files cannot be written: {_first(error)}") from error
 
     def _append(self, table: Table, batch: Batch, files: list[DataFile]) -> None:
         """Commit to exactly the inspected table state, without a retry on a newer one."""
-        table_name = self._reason(batch.source)
+        table_name = self._name(batch.source)
         once = {**table.metadata.properties, "commit.retry.num-retries": "0"}
         table.metadata = table.metadata.model_copy(update={"properties": once})
         transaction, paths = table.transaction(), [file.file_path for file in files]
@@ -160,9 +159,9 @@ class IcebergArchive:
         except IcewrightError:
             raise
         except Exception as error:
-            raise CatalogUnavailable(f"{self._reason(source)} cannot be archived to: {_first(error)}") from error
+            raise CatalogUnavailable(f"{self._name(source)} cannot be archived to: {_first(error)}") from error
 
-    def _reason(self, source: str) -> str:
+    def _name(self, source: str) -> str:
         return f"archive table {'.'.join((self.catalog, *self.namespace, source))}"
 
 
@@ -179,7 +178,7 @@ def _delete(table: Table, paths: Sequence[str]) -> None:
             table.io.delete(path)
 
 
-def _holds(table: Table, batch: Batch) -> bool:
+def _has_batch(table: Table, batch: Batch) -> bool:
     """Return whether the table has the batch, by snapshots since the batch was planned, else by its rows.
 
     Snapshots may have expired since: where the sequence numbers have a gap, only the rows decide.
@@ -224,7 +223,6 @@ def _schema(columns: pa.Schema) -> Schema:
 
 
 def _by_day(schema: Schema, source: str) -> PartitionSpec:
-
     time = SOURCES[source]
     return PartitionSpec(PartitionField(schema.find_field(time).field_id, 1000, DayTransform(), f"{time}_day"))
 

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from icewright.adapters.catalogs.opening import open_catalog
@@ -18,7 +17,6 @@ from icewright.adapters.catalogs.translate import (
     catalog_properties,
 )
 from icewright.adapters.clock import SharedClock
-from icewright.adapters.engines.spark.java import java_home
 from icewright.adapters.engines.spark.pool import SparkPool
 from icewright.adapters.notify.apprise_channels import open_channels
 from icewright.adapters.read_limits import ReadLimits, set_read_limits
@@ -310,11 +308,6 @@ def upgrade_store(config: Config) -> str:
 def pyiceberg_catalog_properties(catalog: CatalogConfig) -> dict[str, str]:
     """Return the same catalog for PyIceberg."""
     return _properties(catalog).pyiceberg_properties()
-
-
-def java_of(config: Config) -> Path:
-    """Return the Java home that Spark is started with, for other servers too. Raises `EngineUnavailable`."""
-    return java_home(config.java_home, config.cache_folder)
 
 
 def _any_table(catalog: RestCatalog) -> TableRef | None:

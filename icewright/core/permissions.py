@@ -191,7 +191,7 @@ def within(pattern: Place, scope: Place) -> bool:
     """
     if len(pattern) < len(scope) or len(pattern) == len(scope) >= _AMBIGUOUS:
         return False
-    return all(_holds(outer, inner) for outer, inner in zip(scope, pattern, strict=False))
+    return all(_covers(outer, inner) for outer, inner in zip(scope, pattern, strict=False))
 
 
 def overlaps(pattern: Place, visibility: VisibilityFilter) -> bool:
@@ -202,7 +202,7 @@ def overlaps(pattern: Place, visibility: VisibilityFilter) -> bool:
     )
 
 
-def _holds(outer: str, inner: str) -> bool:
+def _covers(outer: str, inner: str) -> bool:
     """Return whether a wildcard's names are all another's; `?` may not stand for the many that `*` means."""
     return matches((outer,), (inner,)) and not ("?" in outer and "*" in inner)
 
