@@ -10,7 +10,7 @@ from icewright.core.errors import IcewrightError, UsageError
 from icewright.core.paths import split
 from icewright.core.words import count
 from icewright.ports import Catalog
-from icewright.ports.work import naming
+from icewright.ports.work import catalog_context
 
 _NO_LOCATION = (
     "none, as the warehouse is a name and not a location: no file will be deleted; name the locations of its tables "
@@ -104,6 +104,6 @@ def _engine(why_not_arrow: str | None, remote: str | None) -> str:
 def _writable(app: Application, name: str, location: str) -> str:
     if split(location).scheme in ("", "file") and app.runtime.files.stat([location], 1)[location] is None:
         raise UsageError("there is no such folder; correct the catalog's warehouse, or make it")
-    with naming(name):
+    with catalog_context(name):
         app.runtime.files.time(location)  # which writes and deletes a small file, as maintenance does
     return "can be written to and deleted from"

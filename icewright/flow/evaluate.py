@@ -40,7 +40,7 @@ from icewright.flow.breakers import (
 from icewright.flow.runtime import Runtime
 from icewright.ports.memory import ROOM
 from icewright.ports.rows import unseen_snapshots
-from icewright.ports.work import WAITS_AFTER, SupervisedWork, WorkState, naming, progress
+from icewright.ports.work import WAITS_AFTER, SupervisedWork, WorkState, catalog_context, progress
 
 MAX_CONCURRENT = 4  # tables that one process reads at the same time
 MAX_WAITING = 8  # more that wait for an answer of a catalog or of storage
@@ -91,7 +91,7 @@ def _evaluate(
         sharing = tuple(store.tables.sharing(ref, metadata.location))
         history, pool = store.runs.history(ref, metadata.table_uuid), runtime.calibration(ref.catalog)
     unseen = unseen_snapshots(metadata, None if registration is None else registration.seen)
-    with naming(ref.catalog):
+    with catalog_context(ref.catalog):
         facts = replace(facts, outside=runtime.files.outside(metadata, unseen), sharing=sharing)
     return evaluate(facts, knobs, history, now, pool)
 

@@ -34,7 +34,7 @@ from icewright.flow.lease import Lease, NoLease
 from icewright.flow.operation import OperationRunner, Request, Stop, load
 from icewright.flow.runtime import Runtime
 from icewright.ports import MANUAL, JobRow, RunRow
-from icewright.ports.work import WorkState, naming
+from icewright.ports.work import WorkState, catalog_context
 
 HANGS_AFTER = 5.0  # seconds without progress, after which a thread is said to hang
 
@@ -278,7 +278,7 @@ def _run_operation(request: Request, operation: Operation, measuring: Measuring)
     rewrote = operation in REWRITES and outcome.state is OperationState.COMMITTED and stop is None
     finished = runtime.clock.now()
     if rewrote and facts_before is not None and facts_after is not None:
-        with naming(request.ref.catalog):
+        with catalog_context(request.ref.catalog):
             impact = measuring.of(runner.last_step, facts_before, facts_after)
         before, after = {**before, **impact.before}, {**after, **impact.after}
         outcome = replace(outcome, notes=(*outcome.notes, *impact.notes))

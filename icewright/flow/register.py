@@ -13,7 +13,7 @@ from icewright.core.table import TableMetadata, TableRef
 from icewright.core.words import count
 from icewright.flow.runtime import Runtime
 from icewright.ports import Catalog, Pointer, Registering, Registration
-from icewright.ports.work import naming
+from icewright.ports.work import catalog_context
 
 _SPELLING = Spelling()
 
@@ -27,7 +27,7 @@ def register(
     Raises `Refused` where a catalog names the table or its name already, the newest file is not certain, or a file that
     the current snapshot needs is at fault.
     """
-    with naming(ref.catalog):
+    with catalog_context(ref.catalog):
         return _register(runtime, ref, place, dry_run=dry_run, replace_lost=replace_lost)
 
 

@@ -15,7 +15,7 @@ from icewright.core.table import TableRef
 from icewright.flow.evaluate import evaluate_and_record
 from icewright.flow.lease import Lease
 from icewright.flow.runtime import Runtime
-from icewright.ports.work import naming
+from icewright.ports.work import catalog_context
 
 _TIME_LIMIT = timedelta(hours=2)
 
@@ -52,7 +52,7 @@ def running_job(runtime: Runtime, ref: TableRef, job_id: str, what: str, lease: 
     lease.set_limits(_TIME_LIMIT, timedelta(seconds=STALL.default))
     runtime.record_event("job_started", ref, {"job_id": job_id, "operations": ()})
     state, summary = JobState.INTERRUPTED, ""
-    with naming(ref.catalog), lease.heartbeat():
+    with catalog_context(ref.catalog), lease.heartbeat():
         job = TableJob(job_id, lease)
         try:
             yield job

@@ -39,7 +39,7 @@ from icewright.flow.undoable import (
     under_current_name,
 )
 from icewright.ports import JobRow, LedgerState, Removal, RestoreSnapshots
-from icewright.ports.work import naming
+from icewright.ports.work import catalog_context
 
 _COMMIT_ATTEMPTS = 8  # of a commit, against other writers
 
@@ -76,7 +76,7 @@ def undo(runtime: Runtime, job_id: str, *, dry_run: bool = False) -> UndoResult:
     it removed cannot return: then nothing is changed.
     """
     job = under_current_name(runtime, ended_job(runtime, job_id))
-    with naming(job.ref.catalog):
+    with catalog_context(job.ref.catalog):
         back = restorable(runtime, job)
     if dry_run or back.already:
         return UndoResult(job, dry_run, back)

@@ -34,7 +34,7 @@ from icewright.flow.lease import Lease
 from icewright.flow.operation import Request
 from icewright.flow.runtime import Runtime
 from icewright.ports import Pointer, RunRow, Survey, Vacuum, VacuumOf
-from icewright.ports.work import naming
+from icewright.ports.work import catalog_context
 
 VACUUMED = (Operation.EXPIRE_SNAPSHOTS, Operation.REMOVE_ORPHANS)
 _LEASE = timedelta(hours=1)  # on the catalog, renewed with each table
@@ -118,7 +118,7 @@ def vacuum(runtime: Runtime, catalog: str, *, dry_run: bool = False, automatic: 
     """
     if catalog not in runtime.catalogs:
         raise UsageError(f"there is no catalog {catalog}; there is: {', '.join(sorted(runtime.catalogs))}")
-    with naming(catalog), _vacuum_lease(runtime, catalog, dry_run=dry_run):
+    with catalog_context(catalog), _vacuum_lease(runtime, catalog, dry_run=dry_run):
         branched = runtime.vacuums.get(catalog)
         result = (
             _vacuum_tables(runtime, catalog, dry_run=dry_run)

@@ -158,8 +158,8 @@ def current_work() -> SupervisedWork | None:
 
 
 @contextmanager
-def naming(catalog: str) -> Iterator[None]:
-    """Make the catalog the one that names the paths on which the current thread works in the block."""
+def catalog_context(catalog: str) -> Iterator[None]:
+    """Let the current thread open paths with the storage properties of this catalog, which names them, in the block."""
     previous = _current.catalog
     _current.catalog = catalog
     try:
@@ -168,8 +168,8 @@ def naming(catalog: str) -> Iterator[None]:
         _current.catalog = previous
 
 
-def naming_catalog() -> str:
-    """Return the catalog that names the paths on which the current thread works; blank where that is not known."""
+def current_catalog() -> str:
+    """Return the catalog with whose properties the current thread opens paths; blank where that is not known."""
     return _current.catalog
 
 

@@ -22,7 +22,7 @@ from icewright.adapters.files.storage import Storages
 from icewright.core.errors import Refused, UnsupportedTable
 from icewright.core.table import TableRef
 from icewright.ports import VendedCredentials
-from icewright.ports.work import WorkerThreads, naming
+from icewright.ports.work import WorkerThreads, catalog_context
 from icewright.testing import FixedClock
 
 S3 = {
@@ -187,7 +187,7 @@ def test_whose_properties_open_a_bucket(
 ) -> None:
     """Those of the catalog that has the place, and of the one that named the path where there are several stores."""
     buckets = Buckets({"a": places[:1], "b": places[1:]}, dict(zip("ab", properties, strict=True)))
-    with naming(named_by), WorkerThreads(1) as pool:
+    with catalog_context(named_by), WorkerThreads(1) as pool:
         assert pool.submit(buckets.owner, "/".join(path.split("/")[:3]), path).result() == owner
 
 
@@ -202,7 +202,7 @@ def test_a_bucket_of_several_stores_is_not_guessed(path: str) -> None:
     assert storages.delete([path], 1).failures.keys() == {path}
     endpoints = []
     for catalog in ("a", "b"):
-        with naming(catalog):
+        with catalog_context(catalog):
             opened: Any = storages.of(path)
             endpoints.append(opened.store.config["endpoint"])
     assert endpoints == ["http://x:9000", "http://y:9000"]

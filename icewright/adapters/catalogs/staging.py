@@ -17,7 +17,7 @@ from icewright.core.paths import local_path
 from icewright.core.runs import backoff
 from icewright.core.table import TableMetadata, TableRef
 from icewright.ports import Change, Clock, FileStat, RestoreSnapshots
-from icewright.ports.work import naming
+from icewright.ports.work import catalog_context
 
 _IDS = ("current-schema-id", "default-spec-id", "default-sort-order-id")
 _MAX_LOADS = 3  # at the table after a lost reply
@@ -53,22 +53,22 @@ class NamedFiles:
 
     def read(self, path: str, /) -> bytes:
         """Return the content of a file."""
-        with naming(self.catalog):
+        with catalog_context(self.catalog):
             return self.files.read(self._allowed(path))
 
     def stat(self, paths: Sequence[str], concurrency: int, /) -> Mapping[str, FileStat | None]:
         """Return the size and time of each file, None where there is none."""
-        with naming(self.catalog):
+        with catalog_context(self.catalog):
             return self.files.stat([self._allowed(path) for path in paths], concurrency)
 
     def write(self, path: str, content: bytes, /) -> None:
         """Write a new file; an existing file is never overwritten."""
-        with naming(self.catalog):
+        with catalog_context(self.catalog):
             self.files.write(self._allowed(path), content)
 
     def delete(self, paths: Sequence[str], concurrency: int, /) -> object:
         """Delete files; missing ones count as deleted."""
-        with naming(self.catalog):
+        with catalog_context(self.catalog):
             return self.files.delete([self._allowed(path) for path in paths], concurrency)
 
     def _allowed(self, path: str) -> str:

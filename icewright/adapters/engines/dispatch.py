@@ -67,7 +67,7 @@ from icewright.ports import (
     StepRequest,
     Unfinished,
 )
-from icewright.ports.work import naming
+from icewright.ports.work import catalog_context
 
 RESUME_CONCURRENCY = 16
 
@@ -88,7 +88,7 @@ class Engines:
 
     def run(self, request: StepRequest) -> Outcome:
         """Run the step, or with `dry_run` return what it would do."""
-        with naming(request.base.ref.catalog):
+        with catalog_context(request.base.ref.catalog):
             return self._run(request)
 
     def _run(self, request: StepRequest) -> Outcome:
@@ -129,7 +129,7 @@ class Engines:
 
     def resume(self, unfinished: Unfinished, *, outside: bool = True) -> Outcome:
         """Finish planned deletions of any operation, after the same proof."""
-        with naming(unfinished.ref.catalog):
+        with catalog_context(unfinished.ref.catalog):
             return self._resume(unfinished, outside=outside)
 
     def _resume(self, unfinished: Unfinished, *, outside: bool) -> Outcome:
@@ -184,7 +184,7 @@ class Engines:
     def adoptable(self, ref: TableRef) -> Adoptable:
         """Return the places that a person may declare to be the table's own."""
         guard = self.vacuums[ref.catalog].guard if ref.catalog in self.vacuums else self.expire.guard
-        with naming(ref.catalog):
+        with catalog_context(ref.catalog):
             return Adopting(guard).adoptable(self.catalogs[ref.catalog].load(ref))
 
     def check(self, ref: TableRef, level: CheckLevel, snapshot_ids: frozenset[int] | None = None) -> IntegrityReport:
@@ -193,7 +193,7 @@ class Engines:
         metadata = catalog.load(ref)
         if snapshot_ids is not None:
             metadata = of_snapshots(metadata, snapshot_ids)
-        with naming(ref.catalog):
+        with catalog_context(ref.catalog):
             return self._checking.report(metadata, level, catalog.load)
 
     def check_files(self, metadata: TableMetadata, level: CheckLevel) -> IntegrityReport:
@@ -208,13 +208,13 @@ class Engines:
         """Repair what is provably right, or return what that would be."""
         self._require_allowed(request.base)
         deletion, catalog = self.orphans.deletion, self.catalogs[request.base.ref.catalog]
-        with naming(request.base.ref.catalog):
+        with catalog_context(request.base.ref.catalog):
             self.expire.guard.require_iceberg_alone(request.base)
             return TableRepair(deletion.files, deletion.clock, catalog, request).run()
 
     def point_costs(self, metadata: TableMetadata, kept: AbstractSet[int], gone: AbstractSet[int]) -> PointCosts:
         """Return the bytes that stay for the snapshots of recovery points alone."""
-        with naming(metadata.ref.catalog):
+        with catalog_context(metadata.ref.catalog):
             return point_costs(self.orphans.deletion.files, metadata, kept, gone)
 
     def copy(self, request: CopyRequest) -> CopyResult:
@@ -222,7 +222,7 @@ class Engines:
         self._require_allowed(request.base)
         if request.snapshot_id is not None:
             request = replace(request, base=of_snapshots(request.base, frozenset({request.snapshot_id})))
-        with naming(""):  # the copy is nobody's so far, and may be meant for another catalog
+        with catalog_context(""):  # the copy is nobody's so far, and may be meant for another catalog
             return TableCopy(self.orphans.deletion.files, request).run()
 
     def find_rows(self, ref: TableRef, predicate: str) -> RowSearchReport:
@@ -239,12 +239,12 @@ class Engines:
         def roots(metadata: TableMetadata) -> tuple[list[str], list[str]]:
             return guard.roots(metadata, guard.around(metadata))
 
-        with naming(ref.catalog):
+        with catalog_context(ref.catalog):
             return RowSearch(deletion.files, self.catalogs[ref.catalog], predicate, roots, waiting).run(ref)
 
     def try_layouts(self, ref: TableRef, filters: Sequence[str]) -> LayoutReport:
         """Return what filters would read in other layouts of a table's rows."""
-        with naming(ref.catalog):
+        with catalog_context(ref.catalog):
             return LayoutTrials(self.orphans.deletion.files, self._current(ref), filters).run()
 
     def measure_layouts(self, request: MeasureRequest) -> LayoutReport:
@@ -255,7 +255,7 @@ class Engines:
         catalog, pool = self.catalogs[ref.catalog], self.spark.pools[ref.catalog]
         base = catalog.load(ref)
         self._require_allowed(base)
-        with naming(ref.catalog):
+        with catalog_context(ref.catalog):
             self.expire.guard.require_iceberg_alone(base)
             require_measurable(pool, base)
             sample = LayoutSample(deletion.files, deletion.clock, catalog, base, request.job_id)
@@ -264,7 +264,7 @@ class Engines:
 
     def draw_filters(self, ref: TableRef, templates: Mapping[str, float], now: datetime) -> Sequence[str]:
         """Return filters over a table's rows by templates, as often as queries have each."""
-        with naming(ref.catalog):
+        with catalog_context(ref.catalog):
             return drawn_filters(self.orphans.deletion.files, self._current(ref), templates, now)
 
     def _current(self, ref: TableRef) -> TableMetadata:

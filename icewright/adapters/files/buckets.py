@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from icewright.core.errors import UnsupportedTable
 from icewright.core.places import Place, Spelling, StorageRoot
 from icewright.ports import Storage
-from icewright.ports.work import naming_catalog
+from icewright.ports.work import current_catalog
 
 if TYPE_CHECKING:
     from icewright.adapters.files.storage import CredentialSource
@@ -41,7 +41,7 @@ class Buckets:
         none that means another store than the catalog that named the path. Raises `UnsupportedTable` when the bucket is
         one of several stores, and nobody can tell which.
         """
-        named_by, bucket = naming_catalog(), self._bucket(root)
+        named_by, bucket = current_catalog(), self._bucket(root)
         store, candidates = bucket.stores.get(named_by), bucket.places
         if store is not None:
             candidates = [one for one in candidates if bucket.stores[one[0]] == store]

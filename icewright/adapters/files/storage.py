@@ -13,7 +13,7 @@ from icewright.adapters.files.buckets import Buckets
 from icewright.core.errors import MetadataUnreadable, Refused, StorageUnavailable, UnsupportedTable
 from icewright.core.paths import local_path, split
 from icewright.ports import DeleteReport, FileStat, SizeLimit, Storage, VendedCredentials, ignore
-from icewright.ports.work import naming_catalog, progress
+from icewright.ports.work import current_catalog, progress
 
 _PART = 16 << 20  # bytes of a file that are in memory while it is copied
 _NOT_ALLOWED = "outside of the environment that the catalogs declare"
@@ -84,7 +84,7 @@ class Storages:
             return self.local
         place = split(path)
         root = f"{place.scheme}://{place.authority}"
-        named_by, owner = naming_catalog(), self.buckets.owner(root, path)
+        named_by, owner = current_catalog(), self.buckets.owner(root, path)
         vended = self.credentials(path, named_by)
         opened = (root, owner) if vended is None else (root, owner, named_by, vended.prefix)
         if opened not in self._open:

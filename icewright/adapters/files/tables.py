@@ -26,7 +26,7 @@ from icewright.core.steps import ConvertEqualityDeletes, ExpireRows, RewriteData
 from icewright.core.table import ManifestFile, Snapshot, TableFacts, TableMetadata, Thresholds
 from icewright.ports import AvroFile, DeleteReport, FileStat, SizeLimit, Storage, ignore
 from icewright.ports.memory import ROOM
-from icewright.ports.work import naming
+from icewright.ports.work import catalog_context
 
 _ROOT = 2  # slashes of the topmost folder of a store
 _MAX_FOLDERS = 200  # folders stored for a table; of more folders, their parents are stored
@@ -146,13 +146,13 @@ class IcebergFiles:
         key = (metadata.metadata_location, metadata.table_uuid, metadata.current_snapshot_id, thresholds)
         facts = self._facts.get(key)
         if facts is None or facts.metadata is not metadata:
-            with naming(metadata.ref.catalog):
+            with catalog_context(metadata.ref.catalog):
                 facts = self._counted(metadata, thresholds)
             self._facts.put(key, facts)
         return facts
 
     def history(self, metadata: TableMetadata) -> TableHistory:
-        with naming(metadata.ref.catalog):
+        with catalog_context(metadata.ref.catalog):
             content = self.storage.read(metadata.metadata_location)
         return read_history(content, metadata.metadata_location)
 
@@ -173,12 +173,12 @@ class IcebergFiles:
         snapshot = metadata.current_snapshot
         if snapshot is None:
             return ()
-        with naming(metadata.ref.catalog):
+        with catalog_context(metadata.ref.catalog):
             return rewrite_candidates(metadata, self.entries(self.manifests(snapshot)), step)
 
     def aged(self, metadata: TableMetadata, step: ExpireRows) -> tuple[FileAction, ...]:
         snapshot = metadata.current_snapshot
-        with naming(metadata.ref.catalog):
+        with catalog_context(metadata.ref.catalog):
             return () if snapshot is None else aged(self.reader, metadata, self.manifests(snapshot), step)
 
     def avro(self, path: str) -> AvroFile:

@@ -20,7 +20,7 @@ from icewright.core.errors import FileMissing, IcewrightError, Refused
 from icewright.core.places import Index, Place, Spelling
 from icewright.core.table import TableMetadata, TableRef
 from icewright.core.words import count
-from icewright.ports.work import naming
+from icewright.ports.work import catalog_context
 
 _EXAMPLES = 3  # files that a note names
 
@@ -213,7 +213,7 @@ class DeletionGuard:
                 newer = self._newer_version(metadata, other.via)
             if newer:
                 return dict.fromkeys(files["path"], f"{newer} is a newer version of {other}, and may read them")
-            with naming(other.via):
+            with catalog_context(other.via):
                 free = sets.unreached(files, sets.reached(self.registry.files, metadata), self.registry.files.canonical)
         except FileMissing:
             if other.pointer is None and self._is_deleted(other, own):
@@ -269,7 +269,7 @@ class DeletionGuard:
         A catalog that answers from a cache names an older one, and who took an unnamed table over writes newer ones.
         """
         registry = self.registry
-        with naming(via):
+        with catalog_context(via):
             strange = strange_metadata_beside(registry.files, last)
             adopted = registry.registrations.adopted(last.table_uuid) if strange else frozenset[str]()
             return next((one.path for one in identify(last, strange, registry.files.read, adopted).successors), "")
@@ -278,7 +278,7 @@ class DeletionGuard:
         """Return whether no version of an unnamed table is left: an unseen catalog may name it, and write new ones."""
         files, last = self.registry.files, other.registration.metadata_location
         uuid = other.registration.table_uuid
-        with naming(other.via):
+        with catalog_context(other.via):
             return not is_version(files, last, uuid) and not has_versions(files, last, uuid, own)
 
     def _remedy(self, metadata: TableMetadata, other: Other) -> str:

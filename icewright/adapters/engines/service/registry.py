@@ -32,7 +32,7 @@ from icewright.core.table import TableMetadata, TableRef
 from icewright.ports import Catalog, Clock, Dataset, ListsDatasets, Pointer, Registration, Registrations, TableFiles
 from icewright.ports.deadlines import CatalogCalls
 from icewright.ports.rows import table_folder, unseen_snapshots
-from icewright.ports.work import WorkerThreads, naming
+from icewright.ports.work import WorkerThreads, catalog_context
 
 _READERS = 8
 _UNREADABLE_FOR = timedelta(minutes=5)  # how long a table that could not be read is not read again
@@ -191,7 +191,7 @@ class TableRegistry:
         """Return the newest metadata of another table. Passes on the errors of reading it."""
         if other.pointer is None:
             location = other.registration.metadata_location
-            with naming(other.via):
+            with catalog_context(other.via):
                 return parse(other.registration.ref, location, self.files.read(location))
         load = partial(_load, other.pointer, self.catalogs[other.via])
         current = self.calls.read(other.pointer.ref, load, self.calls.limits[other.via])
@@ -300,7 +300,7 @@ class TableRegistry:
         """Return a table's registration by its metadata, with the folders of files that its new snapshots need."""
         last = registered.get((metadata.ref, metadata.table_uuid))
         unseen = unseen_snapshots(metadata, None if last is None else last.seen)
-        with naming(via):
+        with catalog_context(via):
             return Registration.of(metadata, self.files.outside(metadata, unseen))
 
     def _read_all(
