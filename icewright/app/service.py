@@ -31,6 +31,7 @@ from icewright.flow.queue import Planning
 from icewright.flow.reconcile import Reconciler
 from icewright.flow.vacuum import vacuum_due
 from icewright.ports import ProcessRow
+from icewright.ports.deadlines import SharedCall
 from icewright.ports.work import WorkState
 
 _SECRET = re.compile(r"secret|password|token|credential|key|auth", re.IGNORECASE)
@@ -40,6 +41,7 @@ _LATE = timedelta(seconds=20)  # of a heartbeat, after which the store is taken 
 _FAILURES = 3  # of a loop in a row, after which the store is taken not to serve it
 IDLE_SHOWN = timedelta(seconds=60)  # without progress, after which a process reports a job or an evaluation
 _SECOND = timedelta(seconds=1)
+_PROBE_LIMIT = 3 * _SECOND  # of the five after which the Helm chart's probes give up
 _COMMIT_SCAN = timedelta(hours=1)  # of a large repository, which shows no progress
 
 
@@ -92,6 +94,7 @@ class Service:
         self._configuration = configuration_fingerprints(app.config)
         self._draining = self._drained = False
         self._reported_faults: list[str] = []
+        self._faults = SharedCall(self.faults, _PROBE_LIMIT)
         self._started = self._runtime.clock.now()
         self._reconciler = Reconciler(self._runtime)
         self.worker = Worker(self._runtime, slots, self._job_ended) if slots else None
@@ -202,6 +205,13 @@ class Service:
         """Return the faults that keep this process from working; empty while it can work."""
         store_faults = self._app.store_faults() or self._heartbeat_faults() or self._failing_loops()
         return [*store_faults, *self.stuck_loops()]
+
+    def probed_faults(self) -> Sequence[str]:
+        """Return `faults`, or that the store keeps them waiting, before who probes gives up."""
+        try:
+            return self._faults.answer()
+        except TimeoutError:
+            return [f"the state store has not answered within {_PROBE_LIMIT.total_seconds():g} s"]
 
     def _heartbeat_faults(self) -> list[str]:
         """Return why no heartbeat is recorded: a store that is read may be locked, or its disk full."""

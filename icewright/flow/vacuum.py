@@ -5,8 +5,7 @@ A catalog with branches is vacuumed over all branches; any other by expiry and o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from functools import partial
@@ -33,12 +32,11 @@ from icewright.flow.execute import JobResult, execute
 from icewright.flow.lease import Lease
 from icewright.flow.operation import Request
 from icewright.flow.runtime import Runtime
+from icewright.flow.vacuum_lease import RUNNING, renew_vacuum_lease, vacuum_lease
 from icewright.ports import Pointer, RunRow, Survey, Vacuum, VacuumOf
 from icewright.ports.work import catalog_context
 
 VACUUMED = (Operation.EXPIRE_SNAPSHOTS, Operation.REMOVE_ORPHANS)
-_LEASE = timedelta(hours=1)  # on the catalog, renewed with each table
-_RUNNING = "vacuum_running"  # code of the refusal to begin a second vacuum
 _MEGABYTE = 1_048_576
 
 
@@ -114,11 +112,12 @@ class VacuumResult:
 def vacuum(runtime: Runtime, catalog: str, *, dry_run: bool = False, automatic: bool = False) -> VacuumResult:
     """Vacuum one catalog; `automatic`: nobody asked for it.
 
-    Raises `Refused` when its cut-off policy is faulty or another process vacuums it.
+    Raises `Refused` when its cut-off policy is faulty or another process vacuums it, and `LeaseLost` when one began to
+    while this one made no progress.
     """
     if catalog not in runtime.catalogs:
         raise UsageError(f"there is no catalog {catalog}; there is: {', '.join(sorted(runtime.catalogs))}")
-    with catalog_context(catalog), _vacuum_lease(runtime, catalog, dry_run=dry_run):
+    with catalog_context(catalog), vacuum_lease(runtime, catalog, dry_run=dry_run):
         branched = runtime.vacuums.get(catalog)
         result = (
             _vacuum_tables(runtime, catalog, dry_run=dry_run)
@@ -150,7 +149,7 @@ def vacuum_due(runtime: Runtime, catalogs: Sequence[str], *, dry_run: bool = Fal
         try:
             results.append(vacuum(runtime, name, dry_run=dry_run, automatic=True))
         except IcewrightError as error:
-            if isinstance(error, Refused) and error.code == _RUNNING:
+            if isinstance(error, Refused) and error.code == RUNNING:
                 continue
             if isinstance(error, Refused) and not dry_run:
                 runtime.store.catalogs.record_vacuumed(name, now)
@@ -164,28 +163,6 @@ def _unread_catalog(catalog: str, error: str, *, dry_run: bool) -> VacuumResult:
     return VacuumResult(catalog, dry_run, (), Counts(num_partial_failures=1), errors=((catalog, error),))
 
 
-@contextmanager
-def _vacuum_lease(runtime: Runtime, catalog: str, *, dry_run: bool) -> Iterator[None]:
-    """Keep other processes out by a lease, and other threads, which share the marks of what is live, by a lock.
-
-    A dry run changes nothing and needs no lease.
-    """
-    name, lock = f"vacuum {catalog}", runtime.vacuum_locks[catalog]
-    if not lock.acquire(blocking=False):
-        why = f"this process vacuums catalog {catalog}, or finds out what a vacuum would do: let it end"
-        raise Refused(why, _RUNNING)
-    try:
-        if not dry_run and not runtime.try_acquire_lease(name, _LEASE):
-            raise Refused(f"another process vacuums catalog {catalog}: let it end", _RUNNING)
-        try:
-            yield
-        finally:
-            if not dry_run:
-                runtime.store.leases.release(name, runtime.trigger.holder)
-    finally:
-        lock.release()
-
-
 def _vacuum_tables(runtime: Runtime, catalog: str, *, dry_run: bool) -> VacuumResult:
     """Run expiry and orphan removal on every table in scope, past cooldowns and cadence."""
     detected = detect(runtime, [catalog])
@@ -197,6 +174,8 @@ def _vacuum_tables(runtime: Runtime, catalog: str, *, dry_run: bool) -> VacuumRe
         if row.dropped or not scope.contains(row.ref):
             continue
         counts.num_tables += 1
+        if not dry_run:
+            renew_vacuum_lease(runtime, catalog)
         try:
             metadata = runtime.catalog(row.ref).load(row.ref)
             deleting = _with_deletion(runtime, metadata)
@@ -273,6 +252,8 @@ def _record_listing(runtime: Runtime, catalog: str, survey: Survey) -> None:
 def _vacuum_table(runtime: Runtime, branched: Vacuum, work: VacuumOf, counts: Counts) -> JobResult:
     """Vacuum one table as a job and return its result."""
     table = work.table
+    if not work.dry_run:
+        renew_vacuum_lease(runtime, table.ref.catalog)
     if table.problem:  # no job is started, as nothing is changed
         counts.num_partial_failures += 1
         counts.num_access_denied += table.denied
@@ -344,7 +325,7 @@ def _run_operation(
 
     def check() -> None:
         lease.check()
-        runtime.try_acquire_lease(f"vacuum {work.table.ref.catalog}", _LEASE)
+        renew_vacuum_lease(runtime, work.table.ref.catalog)
 
     outcome = _attempt(
         partial(run, replace(work, check=check)), operation, counts, partial(_after_failure, runtime, work, lease)

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from icewright.core.errors import CatalogUnavailable, StorageHangs
 from icewright.core.table import TableRef
@@ -87,11 +87,8 @@ class CatalogCalls:
         work = SupervisedWork(f"ask {key}", self.seconds)
 
         def run() -> None:
-            try:
-                with work.attached():
-                    answer.set_result(call())
-            except BaseException as error:  # noqa: BLE001 - raised again for the caller
-                answer.set_exception(error)
+            with work.attached():
+                _answer(call, answer)
 
         running = _Running(threading.Thread(target=run, name=f"ask {key}", daemon=True), self.seconds(), work)
         running.thread.start()
@@ -117,3 +114,29 @@ class CatalogCalls:
             running.overdue = True
             self._running[key] = running
             raise _Overdue(reason)
+
+
+class SharedCall(Generic[T]):
+    """A call that runs once at a time, whose answer all who ask meanwhile share. Thread-safe."""
+
+    def __init__(self, call: Callable[[], T], limit: timedelta) -> None:
+        self._call, self._limit = call, limit
+        self._lock = threading.Lock()
+        self._answer: Future[T] | None = None
+
+    def answer(self) -> T:
+        """Return the answer, or raise what the call raises; `TimeoutError` when none comes within the limit."""
+        with self._lock:
+            answer = self._answer
+            if answer is None or answer.done():
+                answer = Future()
+                threading.Thread(target=_answer, args=(self._call, answer), name="ask", daemon=True).start()
+                self._answer = answer
+        return answer.result(self._limit.total_seconds())
+
+
+def _answer(call: Callable[[], T], answer: Future[T]) -> None:
+    try:
+        answer.set_result(call())
+    except BaseException as error:  # noqa: BLE001 - raised again for the caller
+        answer.set_exception(error)

@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from icewright.core.errors import CatalogUnavailable, IcewrightError, Refused
+from icewright.core.errors import CatalogUnavailable, IcewrightError, LeaseLost, Refused
 from icewright.core.runs import JobState, Outcome
-from icewright.core.vacuum import CutoffPolicy
+from icewright.core.vacuum import Content, CutoffPolicy
 from icewright.flow.detect import detect
 from icewright.flow.runtime import Scope
 from icewright.flow.vacuum import vacuum, vacuum_due
@@ -136,3 +136,31 @@ def test_one_vacuum_at_a_time_in_a_process(bench: Bench, dry_run: bool) -> None:
     vacuum(runtime, "lake")
     vacuum(runtime, "lake", dry_run=True)
     assert len(branches.surveys) == 2
+
+
+@pytest.mark.parametrize("branched", [False, True], ids=["tables", "branches"])
+def test_a_vacuum_whose_lease_another_process_has_taken_ends(bench: Bench, *, branched: bool) -> None:
+    """As one that made no progress for an hour: it deletes no further file, and goes on with no other table."""
+    refs = [bench.table(name) for name in ("orders", "refunds")]
+
+    def take_lease(_work: object) -> None:
+        bench.store.leases.release("vacuum lake", runtime.trigger.holder)
+        bench.store.leases.acquire("vacuum lake", "elsewhere:1:1", bench.clock.now(), bench.clock.now() + DAY)
+
+    class Overtaken(Branches):
+        def expire(self, work: VacuumOf) -> Outcome:
+            take_lease(work)
+            work.check()
+            raise AssertionError("it would delete")
+
+    tables = tuple(
+        LiveTable(ref, ref.name, (), frozenset({Content(ref.name, ("sales", ref.name), "a.json", 1)})) for ref in refs
+    )
+    runtime = bench.runtime(vacuums={"lake": Overtaken(tables=tables)} if branched else {})
+    detect(runtime, ["lake"])
+    bench.before = take_lease
+    with pytest.raises(LeaseLost, match="another process vacuums catalog lake by now"):
+        vacuum(runtime, "lake")
+    (job,) = bench.store.jobs.list()
+    assert job.state is (JobState.INTERRUPTED if branched else JobState.SUCCEEDED)
+    assert bench.store.leases.acquire("vacuum lake", "third", bench.clock.now(), bench.clock.now()) == "elsewhere:1:1"

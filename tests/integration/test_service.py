@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -144,7 +145,7 @@ def test_it_outlives_its_store(postgres_house: tuple[Workspace, str]) -> None:
 
 @pytest.mark.cases(120)
 def test_a_worker_whose_database_is_away_at_start_and_read_only_later(postgres_house: tuple[Workspace, str]) -> None:
-    """It waits, and says so; its probe tells when the database takes no writes, and when it takes them again."""
+    """It waits, and says so; its probe tells when the database takes no writes or answers nothing, and when it does."""
     workspace, state = postgres_house
     refused(state, connections=False)
     command = [sys.executable, "-m", "icewright", "--config", str(workspace.path), "worker", "--probe-port", "0"]
@@ -162,6 +163,10 @@ def test_a_worker_whose_database_is_away_at_start_and_read_only_later(postgres_h
         assert status(f"{address}/healthz") == 200
         assert worker.poll() is None
         read_only(state, "off")
+        until(lambda: status(f"{address}/readyz") == 200)
+        with locked(state):
+            said = requests.get(f"{address}/readyz", timeout=20).json()  # a statement waits 30 s for a lock
+            assert said["errors"] == ["the state store has not answered within 3 s"]
         until(lambda: status(f"{address}/readyz") == 200)
         worker.terminate()
         assert worker.wait(30) == 0
@@ -216,6 +221,16 @@ def read_only(state: str, on: str) -> None:
         connection.exec_driver_sql(f'ALTER DATABASE "{url.database}" SET default_transaction_read_only = {on}')
         ends = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
         connection.exec_driver_sql(ends, (url.database,))
+    engine.dispose()
+
+
+@contextmanager
+def locked(state: str) -> Iterator[None]:
+    """Nobody reads the schema's revision, as while the database is migrated."""
+    engine = sa.create_engine(state)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("LOCK TABLE alembic_version IN ACCESS EXCLUSIVE MODE")
+        yield
     engine.dispose()
 
 

@@ -184,7 +184,7 @@ def _listening(opened: Application, service: Service, port: int, *, probes_only:
         from icewright.app.web.running import serving
 
     host, settings = opened.config.server.host, Settings.of(opened.config)
-    status = ServiceStatus(service.faults, service.telemetry.exposition, service.stuck_loops)
+    status = ServiceStatus(service.probed_faults, service.telemetry.exposition, service.stuck_loops)
     web_app = create_app(opened, replace(settings, probes_only=probes_only), status)
     with serving(web_app, host, port) as bound_port:
         yield f"http://{host}:{bound_port}"

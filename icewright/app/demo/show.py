@@ -55,7 +55,7 @@ def pages(app: Application) -> Iterator[str]:
         web_app = create_app(
             app,
             Settings.of(app.config),
-            ServiceStatus(service.faults, service.telemetry.exposition, service.stuck_loops),
+            ServiceStatus(service.probed_faults, service.telemetry.exposition, service.stuck_loops),
         )
         try:
             port = stack.enter_context(serving(web_app, HOST, app.config.server.port))
