@@ -28,7 +28,7 @@ test-others: install # a third process has the time that two wait for servers an
 	$(BIN)/pytest --numprocesses=3 $(COVERING:%=--ignore=%)
 
 test-fast: install ## the tests that need neither Spark nor a server
-	$(BIN)/pytest --numprocesses=3 -m "not spark and not external"
+	$(BIN)/pytest -m "not spark and not external"
 
 test-nightly: install ## all tests, also those that take long and the demo's own tables
 	ICEWRIGHT_NIGHTLY=1 $(BIN)/pytest
