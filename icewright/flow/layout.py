@@ -6,6 +6,7 @@ One version of the rule has them all, so that no crash parts a layout from its r
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -132,9 +133,15 @@ def measure_layouts(runtime: Runtime, report: LayoutReport, filters: Sequence[st
         return replace(report, measuring="nothing, as no layout promises to be clearly better")
     metadata = runtime.catalog(ref).load(ref)
     knobs = runtime.policy().knobs_for(ref, metadata)
-    with table_job(runtime, ref, metadata.table_uuid, {MEASURE: MEASURED_ON}, "measuring of layouts") as job:
-        size, most, check = knobs[LAYOUT_SAMPLE] * MEGABYTE, knobs[LAYOUT_GB_HOURS], job.lease.check
-        request = MeasureRequest(report, filters, job.job_id, size, most, check)
+    pool = runtime.scopes[ref.catalog].pool
+    with table_job(runtime, ref, metadata.table_uuid, {MEASURE: MEASURED_ON}, "measuring of layouts", pool) as job:
+        most = min(knobs[LAYOUT_GB_HOURS], _left_today(runtime, ref, pool))
+
+        def charge(gb_hours: float) -> None:
+            runtime.retry_idempotent(lambda: runtime.store.jobs.charge(job.job_id, gb_hours))
+
+        size = knobs[LAYOUT_SAMPLE] * MEGABYTE
+        request = MeasureRequest(report, filters, job.job_id, size, most, charge, job.lease.check)
 
         def attempt() -> LayoutReport:
             _drop_branch(runtime, ref)
@@ -149,6 +156,21 @@ def measure_layouts(runtime: Runtime, report: LayoutReport, filters: Sequence[st
             )
         job.summary, job.result = f"measured {measured.measuring}", measured.document
         return measured
+
+
+def _left_today(runtime: Runtime, ref: TableRef, pool: str) -> float:
+    """Return the GB-hours that the budgets of the pool and the catalog leave today. Raises `Refused` for none."""
+    usage = runtime.store.planning.usage(runtime.clock.now().replace(hour=0, minute=0, second=0, microsecond=0))
+    limits, left = runtime.limits, math.inf
+    for what, name, bounds, spent in (
+        ("pool", pool, limits.pools.get(pool), usage.spent_by_pool),
+        ("catalog", ref.catalog, limits.catalogs.get(ref.catalog), usage.spent_by_catalog),
+    ):
+        if bounds is not None and (budget := bounds.gb_hours_per_day) is not None:
+            left = min(left, budget - spent.get(name, 0.0))
+            if left <= 0:
+                raise Refused(f"{ref}: no layout is measured: {what} {name} has used up its {budget:g} GB-hours today")
+    return left
 
 
 def _drop_branch(runtime: Runtime, ref: TableRef) -> None:

@@ -35,11 +35,11 @@ class TableJob:
 
 @contextmanager
 def table_job(
-    runtime: Runtime, ref: TableRef, table_uuid: str, options: Mapping[str, str], what: str
+    runtime: Runtime, ref: TableRef, table_uuid: str, options: Mapping[str, str], what: str, pool: str = "default"
 ) -> Iterator[TableJob]:
     """Hold the table by a job of its own for the block. Raises `Refused` while another job works on the table."""
     now = runtime.clock.now()
-    job_id = runtime.store.jobs.claim(ref, table_uuid, (), runtime.trigger, now, options=options)
+    job_id = runtime.store.jobs.claim(ref, table_uuid, (), runtime.trigger, now, pool, options)
     if job_id is None:
         raise Refused(f"{ref}: another job works on the table; the {what} is possible when that has ended")
     with running_job(runtime, ref, job_id, what, Lease(runtime, job_id, _TIME_LIMIT)) as job:

@@ -130,6 +130,7 @@ class MeasureRequest:
     job_id: str
     sample_bytes: int
     max_gb_hours: float
+    charge: Callable[[float], None]  # with all GB-hours that it took so far
     check: Callable[[], None] = field(default=lambda: None)  # raises `LeaseLost` or `Cancelled`; called often
 
 

@@ -66,6 +66,9 @@ class JobQueue(Protocol):
         `fault` names who caused a failure or a deferral; None means the table, or nobody.
         """
 
+    def charge(self, job_id: str, gb_hours: float) -> None:
+        """Record what the work of a job without operations took so far, which budgets count. May be repeated."""
+
     def record_result(self, job_id: str, document: Mapping[str, Any]) -> None:
         """Record what a job found or made, as JSON, in place of what was recorded before. May be repeated."""
 

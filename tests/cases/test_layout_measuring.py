@@ -11,6 +11,7 @@ import pytest
 from pyiceberg.table import Table
 
 from icewright.adapters.engines.service.layout_sample import LayoutSample, SampleBranch
+from icewright.core.capacity import CatalogLimits, Limits, PoolLimits
 from icewright.core.errors import CommitConflict, Refused
 from icewright.core.integrity import CheckLevel
 from icewright.core.layout import (
@@ -25,7 +26,7 @@ from icewright.core.runs import JobState
 from icewright.core.steps import Due
 from icewright.core.table import TableMetadata
 from icewright.flow.evaluate import evaluate_table
-from icewright.flow.layout import apply_layout
+from icewright.flow.layout import apply_layout, measure_layouts
 from icewright.ports import MeasureRequest
 from tests.cases.conftest import ground, workspace
 from tests.cases.test_layouts import ROWS, rule, spread
@@ -36,6 +37,7 @@ pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
 __all__ = ["ground", "workspace"]
 
 WHOLE = 1 << 30
+_NO_LIMITS = Limits()
 
 
 def loaded(workspace: Workspace) -> TableMetadata:
@@ -63,6 +65,7 @@ class Measured:
     def measure_layouts(self, request: MeasureRequest) -> LayoutReport:
         """Make the branch of the sample, and measure the same by each layout."""
         sampled(self.workspace, request.sample_bytes, job=request.job_id)
+        request.charge(min(0.25, request.max_gb_hours))
         next(self.happens, lambda: None)()
         report = request.report
         figures: dict[RowLayout | None, float] = {None: 1.0, **dict.fromkeys(report.promising, self.share)}
@@ -78,10 +81,16 @@ class Measured:
         return getattr(self.workspace.app.runtime.engine, name)
 
 
-def decided(workspace: Workspace, share: float, *happens: Callable[[], Any], dry_run: bool = False) -> LayoutDecision:
+def decided(
+    workspace: Workspace,
+    share: float,
+    *happens: Callable[[], Any],
+    dry_run: bool = False,
+    limits: Limits = _NO_LIMITS,
+) -> LayoutDecision:
     """What is decided where Spark reads this share of the bytes by each promising layout."""
     engine: Any = Measured(workspace, share, iter(happens))
-    runtime = replace(workspace.runtime({"layout.apply": True}), engine=engine)
+    runtime = replace(workspace.runtime({"layout.apply": True}), engine=engine, limits=limits)
     return apply_layout(runtime, ref(NAME), ["customer = 'c017'"], 100, dry_run=dry_run)[1]
 
 
@@ -206,3 +215,30 @@ def test_another_s_branch_of_this_name_stays(workspace: Workspace) -> None:
     with pytest.raises(Refused, match="this one is not Icewright's"):
         decided(workspace, 0.2)
     assert (branch(workspace), rule(workspace)) == ([MEASURED_ON], {})
+
+
+def test_measuring_counts_in_the_budgets_of_the_day(workspace: Workspace) -> None:
+    """No more is spent than pool and catalog have left, where nothing is left nothing runs, and what fails counts."""
+    spread(workspace)
+
+    def fail() -> None:
+        raise Refused("no executor answers")
+
+    def decide(limits: Limits, *happens: Callable[[], Any]) -> LayoutDecision:
+        return decided(workspace, 0.95, *happens, limits=limits)
+
+    limits = Limits(pools={"default": PoolLimits(1, 0.3)})
+    with pytest.raises(Refused, match="no executor answers"):
+        decide(limits, fail)
+    with pytest.raises(Refused, match=r"catalog lake has used up its 0\.25 GB-hours today"):
+        decide(Limits(catalogs={"lake": CatalogLimits(gb_hours_per_day=0.25)}))
+    assert len(loaded(workspace).snapshots) == 9, "nothing is made in vain"
+    assert decide(limits).verdict is LayoutVerdict.KEEP
+    midnight = workspace.clock.now().replace(hour=0, minute=0, second=0)
+    assert workspace.app.runtime.store.planning.usage(midnight).spent_by_pool == {"default": pytest.approx(0.3)}
+    with pytest.raises(Refused, match=r"pool default has used up its 0\.3 GB-hours today"):
+        measure_layouts(
+            replace(workspace.runtime(), limits=limits),
+            workspace.app.runtime.engine.try_layouts(ref(NAME), ["customer = 'c017'"]),
+            ["customer = 'c017'"],
+        )

@@ -118,6 +118,9 @@ class SqlJobs(JobQueue):
         with self.db.begin() as connection:
             self._end(connection, job_id, state, summary, now, fault)
 
+    def charge(self, job_id: str, gb_hours: float) -> None:
+        self.db.write(sa.update(JOBS).where(JOBS.c.job_id == job_id).values(spent=gb_hours))
+
     def record_result(self, job_id: str, document: Mapping[str, Any]) -> None:
         plain = json.loads(json.dumps(document, default=datetime.isoformat))
         with self.db.begin() as connection:

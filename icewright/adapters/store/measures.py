@@ -98,14 +98,17 @@ def _table_states(
 
 
 def _spend(connection: sa.Connection, condition: sa.ColumnElement[bool], since: datetime) -> list[Spend]:
-    """Return the GB-hours of runs by day, catalog and pool."""
-    day = sa.func.date(RUNS.c.finished)
-    by = (day, TABLES.c.catalog, JOBS.c.pool)
+    """Return the GB-hours of runs, and of work that is no operation, by day, catalog and pool."""
+    place = (TABLES.c.catalog, JOBS.c.pool)
     runs = RUNS.join(JOBS, RUNS.c.job_id == JOBS.c.job_id).join(TABLES, TABLES.c.id == RUNS.c.table_id)
-    query = sa.select(*by, sa.func.sum(RUNS.c.gb_hours), sa.func.count()).select_from(runs)
-    rows = connection.execute(
-        query.where(condition, RUNS.c.finished >= since, RUNS.c.tried).group_by(*by).order_by(*by)
-    )
+    of_runs = sa.select(RUNS.c.finished, *place, RUNS.c.gb_hours).select_from(runs)
+    of_runs = of_runs.where(condition, RUNS.c.finished >= since, RUNS.c.tried)
+    of_jobs = sa.select(JOBS.c.finished, *place, JOBS.c.spent).join_from(JOBS, TABLES)
+    of_jobs = of_jobs.where(condition, JOBS.c.finished >= since, JOBS.c.spent > 0)
+    each = sa.union_all(of_runs, of_jobs).subquery().c
+    by = (sa.func.date(each.finished), each.catalog, each.pool)
+    query = sa.select(*by, sa.func.sum(each.gb_hours), sa.func.count()).group_by(*by).order_by(*by)
+    rows = connection.execute(query)
     return [Spend(_day(on), catalog, pool, float(spent or 0), count) for on, catalog, pool, spent, count in rows]
 
 

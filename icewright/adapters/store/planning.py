@@ -35,13 +35,18 @@ _ACTIVE = (
     .where(JOBS.c.state.in_(_OPEN))
 )
 
-_SPENT = (
-    sa.select(
-        TABLES.c.catalog, TABLES.c.namespace, JOBS.c.pool, JOBS.c.on_pool, sa.func.sum(RUNS.c.gb_hours).label("spent")
-    )
+_DAY = sa.bindparam("day", type_=Moment)
+_BY_PLACE = (*_columns_of(TABLES, "catalog namespace"), *_columns_of(JOBS, "pool on_pool"))
+_SPENT = (  # by runs of operations, and by other work, all of which is Spark's
+    sa.select(*_BY_PLACE, sa.func.sum(RUNS.c.gb_hours).label("spent"))
     .select_from(RUNS.join(JOBS).join(TABLES, TABLES.c.id == RUNS.c.table_id))
-    .where(RUNS.c.finished >= sa.bindparam("day", type_=Moment), RUNS.c.gb_hours > 0)
-    .group_by(TABLES.c.catalog, TABLES.c.namespace, JOBS.c.pool, JOBS.c.on_pool)
+    .where(RUNS.c.finished >= _DAY, RUNS.c.gb_hours > 0)
+    .group_by(*_BY_PLACE)
+    .union_all(
+        sa.select(*_BY_PLACE[:3], sa.true(), JOBS.c.spent)
+        .join_from(JOBS, TABLES)
+        .where(JOBS.c.finished.is_(None) | (JOBS.c.finished >= _DAY), JOBS.c.spent > 0)
+    )
 )
 
 _DUE = VERDICTS.c.verdict == "due"

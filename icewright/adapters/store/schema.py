@@ -78,6 +78,7 @@ VERDICTS = sa.Table(
 )
 
 INTENDED = sa.text("intent IS NOT NULL")  # of a few jobs at any time
+SPENT = sa.text("spent > 0")
 JOBS = sa.Table(
     "jobs",
     SCHEMA,
@@ -103,10 +104,12 @@ JOBS = sa.Table(
     sa.Column("options", sa.JSON),  # of a manual job: its own settings, and whether cooldowns are ignored
     sa.Column("intent", sa.JSON(none_as_null=True)),  # its commit whose result is not checked yet
     sa.Column("fault", sa.Text),  # whose fault a failure or deferral was; empty: the table's, or none
+    sa.Column("spent", sa.Float, nullable=False, server_default="0"),  # GB-hours of work that is no operation
     sa.Index("ix_jobs_table_id_created", "table_id", "created"),
     sa.Index("ix_jobs_state_priority_score", "state", "priority", "score"),
     sa.Index("ix_jobs_created", "created"),
     sa.Index("ix_jobs_intent", "job_id", sqlite_where=INTENDED),
+    sa.Index("ix_jobs_spent", "finished", sqlite_where=SPENT, postgresql_where=SPENT),
 )
 
 RESULTS = sa.Table(  # what jobs without operations found or made, as JSON

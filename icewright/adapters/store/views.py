@@ -294,7 +294,7 @@ def _job_item(row: Any) -> JobItem:  # noqa: ANN401 - a result row
         row.on_pool,
         row.score,
         row.cost,
-        gb_hours=row.gb_hours or 0.0,
+        gb_hours=(row.gb_hours or 0.0) + row.spent,
         gb_hours_driver=row.gb_hours_driver or 0.0,
         money=row.money,
     )

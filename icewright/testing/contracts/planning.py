@@ -14,6 +14,7 @@ from icewright.core.runs import JobState, OperationState, PartitionChange
 from icewright.core.table import TableRef
 from icewright.core.verdicts import evaluate
 from icewright.ports import Store
+from icewright.ports.views import JobQuery
 from icewright.testing import NOW, REF, facts, knobs, metadata, partition
 from icewright.testing.contracts.cases import (
     COMPACT,
@@ -54,6 +55,24 @@ class PlanningStateTests(StoreSuite):
         waiting = {Active(ref, "default", (COMPACT,), on_pool=True, cost=0.25) for ref in tables if ref != job.ref}
         runs = Active(job.ref, "default", (EXPIRE,), on_pool=False, cost=0.0)
         assert set(actual.active) == {*waiting, runs}
+
+    def test_work_that_is_no_operation_counts_too(self, store: Store) -> None:
+        """What a job was last charged with counts in the day's cost, while it runs and on the day when it ends."""
+        record_tables(store, REF)
+        job_id = store.jobs.claim(REF, "u", (), PLANNER, NOW, "spark")
+        assert job_id is not None
+        for gb_hours in (1.0, 2.0):
+            store.jobs.charge(job_id, gb_hours)
+        midnight = NOW.replace(hour=0)
+        assert store.planning.usage(midnight).spent_by_pool == {"spark": 2.0}
+        store.jobs.finish(job_id, JobState.CANCELLED, "", NOW)
+        usage = store.planning.usage(midnight)
+        assert (usage.spent_by_pool, usage.spent_by_catalog) == ({"spark": 2.0}, {"lake": 2.0})
+        assert store.planning.usage(midnight + timedelta(days=1)).spent_by_pool == {}
+        (spent,) = store.views.overview(None, midnight).spend
+        assert (spent.day, spent.catalog, spent.pool, spent.gb_hours, spent.runs) == (NOW.date(), "lake", "spark", 2, 1)
+        (item,) = store.views.list_jobs(JobQuery(), None, None, 10).items
+        assert item.gb_hours == 2.0
 
     def test_candidates_carry_the_terms_of_the_last_evaluation(self, store: Store) -> None:
         """Candidates have the due verdicts of the last evaluation, its terms, and the reason that blocks them."""

@@ -192,4 +192,5 @@ class LayoutMeasuring:
         except StatementFailed as error:
             raise statement_failure(str(request.report.ref), str(error)) from error
         self._spent += answer.charge.gb_hours if answer.charge is not None else 0.0
+        request.charge(self._spent)
         return answer
