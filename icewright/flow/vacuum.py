@@ -11,6 +11,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from icewright.core.breakers import CLOCK_WENT_BACK
 from icewright.core.errors import (
     AccessDenied,
     Cancelled,
@@ -142,7 +143,9 @@ def vacuum_due(runtime: Runtime, catalogs: Sequence[str], *, dry_run: bool = Fal
     results = []
     for name in catalogs:
         every, ended, now = runtime.scopes[name].vacuum_every, last.get(name), runtime.clock.now()
-        if every is None or not runtime.scopes[name].enabled or (ended is not None and now - ended < every):
+        if every is None or not runtime.scopes[name].enabled:
+            continue
+        if ended is not None and -CLOCK_WENT_BACK <= now - ended < every:
             continue
         if closed(runtime.policy().knobs_of_catalog(name)[WINDOWS], now) is not None:
             continue

@@ -60,7 +60,10 @@ class Leases(Protocol):
     """Named leases, each of one process at a time. Each change is a compare-and-set."""
 
     def acquire(self, name: str, holder: str, now: datetime, until: datetime) -> str:
-        """Acquire or renew a lease. Return the process that holds it now, or a blank when nobody does."""
+        """Acquire or renew a lease. Return the process that holds it now, or a blank when nobody does.
+
+        Another holder's lease that ends later than the requested one, as the clock was set back, ends with that.
+        """
 
     def release(self, name: str, holder: str) -> None:
         """Release a lease of this holder; another holder's is left alone. May be repeated."""
@@ -125,5 +128,6 @@ class ProcessRegistry(Protocol):
     def release_claims(self, dead: Callable[[str], bool], now: datetime) -> None:
         """Release the catalogs and tables that `dead` processes had claimed to read. May be repeated.
 
-        A table counts the death (see `TableState.claim_evaluations`).
+        A table counts the death (see `TableState.claim_evaluations`). Heartbeats from before the clock was set back
+        count as sent now, so that processes that send no more of them are missed.
         """

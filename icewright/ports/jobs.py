@@ -78,7 +78,8 @@ class JobQueue(Protocol):
     def end_interrupted(self, now: datetime, dead: Callable[[str], bool]) -> Sequence[JobRow]:
         """End running jobs whose lease expired or whose holder is `dead`, and return them.
 
-        In the same transaction their tables are released and become due for evaluation.
+        In the same transaction their tables are released and become due for evaluation. A lease from before the clock
+        was set back begins anew.
         """
 
     def request_cancel(self, job_id: str, now: datetime) -> bool:

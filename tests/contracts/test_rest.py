@@ -188,7 +188,8 @@ def test_a_reply_of_referenced_snapshots_alone(
 
 @pytest.mark.cases(113)
 @pytest.mark.parametrize(
-    ("status", "body"), [(500, b"{}"), (504, b""), (None, b""), (200, b"<html>"), (200, b'{"metadata": {}}')]
+    ("status", "body"),
+    [(401, b"{}"), (500, b"{}"), (504, b""), (None, b""), (200, b"<html>"), (200, b'{"metadata": {}}')],
 )
 def test_tables_that_the_server_does_not_load(
     bench: RestBench, catalog: RestCatalog, proxy: Proxy, status: int | None, body: bytes
@@ -221,18 +222,30 @@ def test_a_name_that_no_database_takes(bench: RestBench, catalog: RestCatalog, p
     assert {p.ref for p in catalog.pointers()} == {orders, bench.ref("sales", "or\ufffdders")}
 
 
-def test_a_server_that_loads_no_table(bench: RestBench, catalog: RestCatalog, proxy: Proxy) -> None:
+@pytest.mark.parametrize("status", [401, 500])
+def test_a_server_that_loads_no_table(bench: RestBench, catalog: RestCatalog, proxy: Proxy, status: int) -> None:
     """It is at fault itself, whatever it answers elsewhere, and is not asked for thousands."""
     for number in range(30):
         bench.craft(f"sales.t{number}", 1)
-    proxy.faults.append(Fault("tables/", times=9999, status=500))
-    with pytest.raises(CatalogUnavailable, match="500"):
+    proxy.faults.append(Fault("tables/", times=9999, status=status))
+    with pytest.raises(CatalogUnavailable, match=str(status)):
         catalog.pointers()
-    with pytest.raises(CatalogUnavailable, match="500"):
+    with pytest.raises(CatalogUnavailable, match=str(status)):
         catalog.load(bench.ref("sales", "t1"))
     assert proxy.count(TABLE) < 30 * 5
     proxy.faults.clear()
     assert len(catalog.pointers()) == 30
+
+
+@pytest.mark.cases(113)
+def test_a_server_that_does_not_answer_for_its_settings(catalog: RestCatalog, proxy: Proxy) -> None:
+    """One that is busy or fails may answer later; any other answer is for the configuration to mend."""
+    later, mend = "cannot answer now", "correct uri, warehouse and credential"
+    for status, said in ((429, later), (500, later), (503, later), (200, mend), (401, mend), (404, mend), (501, mend)):
+        proxy.faults.append(Fault("GET /v1/config", status=status, body=b"<html>"))
+        with pytest.raises(CatalogUnavailable, match=said):
+            catalog.pointers()
+    assert catalog.pointers() == []
 
 
 @pytest.mark.cases(77)

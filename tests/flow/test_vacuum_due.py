@@ -52,13 +52,15 @@ def vacuumed(bench: Bench, branches: Branches, *, enabled: bool = True, every: t
 
 
 def test_a_catalog_is_vacuumed_once_in_its_time(bench: Bench) -> None:
-    """At first sight, and again when the time since the last vacuum is over."""
+    """At first sight, again when the time since the last vacuum is over, and when the clock was set back."""
     branches = Branches()
     found = []
     for _ in range(4):
         found.append(vacuumed(bench, branches))
         bench.clock.advance(hours=13)
     assert found == [True, False, True, False]
+    bench.clock.advance(hours=-9 * 24)
+    assert [vacuumed(bench, branches) for _ in range(2)] == [True, False]
 
 
 @pytest.mark.parametrize(

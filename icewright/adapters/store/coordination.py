@@ -44,7 +44,8 @@ class SqlCatalogs(CatalogSchedule):
             insert = dialect_insert(connection, CATALOGS).on_conflict_do_nothing(index_elements=["name"])
             if rows:
                 connection.execute(insert, rows)
-            free = CATALOGS.c.detecting_until.is_(None) | (CATALOGS.c.detecting_until <= now)
+            ends = CATALOGS.c.detecting_until
+            free = ends.is_(None) | (ends <= now) | (ends > until + CLOCK_WENT_BACK)
             due = (CATALOGS.c.detect_at <= now) | (CATALOGS.c.detected_at > now + CLOCK_WENT_BACK)
             due &= CATALOGS.c.name.in_(names) & free
             claim = sa.update(CATALOGS).where(due).values(detecting_by=holder, detecting_until=until)
@@ -130,6 +131,8 @@ class SqlLeases(Leases):
             )
             if connection.execute(upsert.returning(LEASES.c.name)).scalar() is not None:
                 return holder
+            before = (LEASES.c.name == name) & (LEASES.c.until > until)  # the clock was set back; who lives renews it
+            connection.execute(sa.update(LEASES).where(before).values(until=until))
             current = connection.execute(sa.select(LEASES.c.holder).where(LEASES.c.name == name)).scalar()
             return current or ""
 
@@ -221,6 +224,8 @@ class SqlProcesses(ProcessRegistry):
 
     def release_claims(self, dead: Callable[[str], bool], now: datetime) -> None:
         with self.db.begin() as connection:
+            ahead = PROCESSES.c.heartbeat > now + CLOCK_WENT_BACK
+            connection.execute(sa.update(PROCESSES).where(ahead).values(heartbeat=now))
             if ended := _dead_holders(connection, CATALOGS.c.detecting_by, dead):
                 catalogs = sa.update(CATALOGS).where(CATALOGS.c.detecting_by.in_(ended))
                 connection.execute(catalogs.values(detecting_by=None, detecting_until=None))

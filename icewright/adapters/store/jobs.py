@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from icewright.adapters.store.database import Database, dialect_insert
 from icewright.adapters.store.schema import FLEET_PAUSE, JOBS, PINS, PROCESSES, RESULTS, TABLES, Moment
 from icewright.adapters.store.statements import SAME_TABLE, add_totals, of_table, ref_of, table_row
+from icewright.core.breakers import CLOCK_WENT_BACK
 from icewright.core.capacity import Priority
 from icewright.core.errors import FaultOwner
 from icewright.core.plan import PlannedJob
@@ -139,11 +140,13 @@ class SqlJobs(JobQueue):
     def end_interrupted(self, now: datetime, dead: Callable[[str], bool]) -> Sequence[JobRow]:
         running, ended = _jobs().where(JOBS.c.state == JobState.RUNNING), list[JobRow]()
         for job in self.db.rows(running):
-            if now - job.heartbeat <= JOB_LEASE and not dead(job.holder):
-                continue
+            if not dead(job.holder):
+                if job.heartbeat - now > CLOCK_WENT_BACK:  # who lives renews it soon, by the clock that was set back
+                    self.db.write(sa.update(JOBS).where(_with_heartbeat(job)).values(heartbeat=now))
+                if now - job.heartbeat <= JOB_LEASE:
+                    continue
             with self.db.begin() as connection:  # one transaction each, against deadlocks with jobs that end themselves
-                unchanged = (JOBS.c.job_id == job.job_id) & (JOBS.c.heartbeat == job.heartbeat)
-                if connection.execute(running.where(unchanged).with_for_update(of=JOBS)).first() is not None:
+                if connection.execute(running.where(_with_heartbeat(job)).with_for_update(of=JOBS)).first() is not None:
                     self._end(connection, job.job_id, JobState.INTERRUPTED, "its process ended before the job did", now)
                     connection.execute(sa.update(TABLES).where(TABLES.c.id == job.table_id).values(evaluate_at=now))
                     ended.append(job_of(job))
@@ -271,6 +274,11 @@ def _dequeue_statement() -> ReturningUpdate[Any]:
 
 
 _DEQUEUE = _dequeue_statement()
+
+
+def _with_heartbeat(job: Any) -> sa.ColumnElement[bool]:  # noqa: ANN401 - a result row
+    """Return the condition that a job has sent no heartbeat since it was read."""
+    return sa.and_(JOBS.c.job_id == job.job_id, JOBS.c.heartbeat == job.heartbeat)
 
 
 def _jobs() -> sa.Select[Any]:

@@ -45,7 +45,8 @@ _RETRY_SUSPECT, _LONGEST_RETRY = timedelta(minutes=5), timedelta(days=1)
 
 def _due_statement() -> sa.Select[Any]:
     now = sa.bindparam("now", type_=Moment)
-    free = TABLES.c.evaluating_until.is_(None) | (TABLES.c.evaluating_until <= now)
+    ends = TABLES.c.evaluating_until
+    free = ends.is_(None) | (ends <= now) | (ends > sa.bindparam("set_back", type_=Moment))
     # a job evaluates its table itself at its end
     worked = sa.exists().where(JOBS.c.job_id == TABLES.c.held_by, JOBS.c.state == JobState.RUNNING)
     in_catalogs = TABLES.c.catalog.in_(sa.bindparam("catalogs", expanding=True))
@@ -222,7 +223,7 @@ class SqlTables(TableState):
         dead: Callable[[str], bool] = lambda _: False,
     ) -> Sequence[TableRow]:
         with self.db.claiming() as connection:
-            parameters = {"catalogs": catalogs, "now": now, "most": limit}
+            parameters = {"catalogs": catalogs, "now": now, "most": limit, "set_back": until + CLOCK_WENT_BACK}
             rows = connection.execute(_DUE_EVALUATIONS, parameters).all()
             lapsed = {row.evaluating_by for row in rows if row.evaluating_by is not None}
             if ended := [process for process in lapsed if dead(process)]:

@@ -57,6 +57,18 @@ class CatalogScheduleTests(StoreSuite):
         third = store.tables.claim_evaluations(["lake"], "third", NOW + MINUTE, NOW + 2 * MINUTE, 2)
         assert len(third) == (1 if dead else 2)
 
+    def test_claims_end_after_the_clock_was_set_back(self, store: Store) -> None:
+        """No claim lasts that long."""
+        set_back = NOW - 1440 * MINUTE
+        record_tables(store, now=set_back)
+        store.catalogs.claim(["lake"], WORKER, NOW, NOW + MINUTE)
+        assert len(store.tables.claim_evaluations(["lake"], WORKER, NOW, NOW + MINUTE, 9)) == 1
+        store.catalogs.detect_soon(["lake"], set_back)
+        for holder, claimed in (("other", 1), ("third", 0)):
+            assert len(store.catalogs.claim(["lake"], holder, set_back, set_back + MINUTE)) == claimed
+            rows = store.tables.claim_evaluations(["lake"], holder, set_back, set_back + MINUTE, 9)
+            assert len(rows) == claimed
+
     def test_a_table_with_a_running_job_is_not_evaluated(self, store: Store) -> None:
         """Tables with a running job are skipped, as the job evaluates them; those with a queued job are not."""
         record_tables(store, REF)
@@ -106,6 +118,19 @@ class LeasesTests(StoreSuite):
         store.leases.release("plan", holder)
         assert store.leases.acquire("plan", "other", NOW, until) == "other"
         assert store.leases.acquire("plan", holder, until, until + MINUTE) == holder
+
+    def test_a_lease_ends_after_the_clock_was_set_back(self, store: Store) -> None:
+        """It lasts no longer than a new one would, and its holder renews it by the new time."""
+        set_back = NOW - 1440 * MINUTE
+        for now, until, holder, held_by in (
+            (NOW, NOW + MINUTE, "dead", "dead"),
+            (set_back, set_back + MINUTE, "other", "dead"),
+            (set_back + MINUTE, set_back + 2 * MINUTE, "other", "other"),
+            (set_back - MINUTE, set_back, "third", "other"),
+            (set_back, set_back + MINUTE, "other", "other"),
+            (set_back, set_back + MINUTE, "third", "other"),
+        ):
+            assert store.leases.acquire("plan", holder, now, until) == held_by
 
 
 class FleetPausesTests(StoreSuite):
@@ -180,6 +205,14 @@ class ProcessRegistryTests(StoreSuite):
         assert [process.drain_since for process in store.processes.list()] == [NOW]
         assert store.jobs.dequeue(WORKER, ["lake"], NOW, 1) == []
         assert len(store.jobs.dequeue("other:1:1", ["lake"], NOW, 1)) == 1
+
+    def test_heartbeats_from_before_the_clock_was_set_back_count_as_sent_now(self, store: Store) -> None:
+        """A process that sends no more of them is missed two minutes later, not when that time comes again."""
+        set_back = NOW - 1440 * MINUTE
+        for now in (NOW, set_back):
+            store.processes.record_heartbeat(ProcessRow(f"{WORKER}{now:%d}", "worker", now, now, 2, {}))
+        store.processes.release_claims(lambda _: False, set_back + MINUTE)
+        assert {p.heartbeat for p in store.processes.list()} == {set_back, set_back + MINUTE}
 
     def test_the_newest_heartbeat_and_limit_hold(self, store: Store) -> None:
         """The newest heartbeat and pool limit replace earlier ones, and a deregistered process is gone."""

@@ -156,6 +156,17 @@ class JobQueueTests(StoreSuite):
         assert row is not None
         assert (row.held_by, row.evaluate_at) == (None, late + JOB_LEASE + MINUTE)
 
+    def test_leases_from_before_the_clock_was_set_back_begin_anew(self, store: Store) -> None:
+        """A job whose process lives goes on, and one whose process has died unseen frees its table as ever."""
+        names = table_refs(2)
+        record_tables(store, *names)
+        beating, silent = (start_job(store, name) for name in names)
+        set_back = NOW - timedelta(days=1)
+        assert store.jobs.end_interrupted(set_back, lambda _: False) == []
+        late = set_back + JOB_LEASE + MINUTE
+        assert store.jobs.heartbeat(beating, late) is LeaseStatus.HELD
+        assert [job.job_id for job in store.jobs.end_interrupted(late, lambda _: False)] == [silent]
+
     @pytest.mark.parametrize("workers", [2, 16])
     def test_one_of_concurrent_claims_wins(self, store: Store, workers: int) -> None:
         """Of many claims of one table at the same time, one succeeds, round after round."""

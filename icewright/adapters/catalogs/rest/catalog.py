@@ -19,6 +19,7 @@ from icewright.adapters.catalogs.replies import ListingSize, table_reply
 from icewright.adapters.catalogs.rest.client import (
     FAILED,
     PARALLEL,
+    CredentialsRefused,
     Loaded,
     RestClient,
     RestResponse,
@@ -283,6 +284,8 @@ class RestCatalog:
             answer = self._client.ask(self._path(ref), params, headers, table_reply())
         except RequestOutcomeUnknown as error:
             raise MetadataUnreadable(f"{ref}: {self._client.where} does not answer for it: {error}") from error
+        except CredentialsRefused as error:  # for this table, if the server loads others
+            raise MetadataUnreadable(f"{ref}: {error}") from error
         if answer.status in FAILED:
             raise MetadataUnreadable(
                 f"{ref}: {self._client.where} fails to load it: {answer.message}; the log of that server says why"

@@ -16,7 +16,7 @@ from urllib.parse import quote
 import msgspec
 from pydantic import ValidationError
 from pyiceberg.catalog.rest import RestCatalog as PyIcebergRestCatalog
-from pyiceberg.exceptions import RESTError
+from pyiceberg.exceptions import RESTError, ServerError, ServiceUnavailableError, TooManyRequestsError
 from requests import Session
 from requests.adapters import HTTPAdapter
 from requests.exceptions import ReadTimeout, RequestException
@@ -38,7 +38,12 @@ _OK = frozenset({200, 204, 304})
 _RETRYABLE = frozenset({429, 503})  # the server did nothing: the request may be repeated
 FAILED = frozenset({500, 502, 504})
 _TOKEN_EXPIRED = frozenset({401, 419})
+_BUSY = ServerError, ServiceUnavailableError, TooManyRequestsError  # what PyIceberg makes of those that may pass
 _CAUSE = re.compile(r"\[Errno [^\]]*\] [\w ]+|timed out|certificate verify failed|Connection aborted|Name or service")
+
+
+class CredentialsRefused(CatalogUnavailable):
+    """Raised when the server does not accept the credentials, renewed ones neither, for one path at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +193,7 @@ class RestClient:
     def send(self, method: str, path: str, size: ReplySize | None = None, **request: Any) -> RestResponse:
         """Send one request once; an expired token is renewed and the request repeated.
 
-        Raises `RequestOutcomeUnknown`, and `CatalogUnavailable` before anything was sent.
+        Raises `RequestOutcomeUnknown`, `CredentialsRefused`, and `CatalogUnavailable` before anything was sent.
 
         A path that begins with a slash lies below the server's address, any other below the catalog's prefix.
         """
@@ -198,7 +203,7 @@ class RestClient:
         if answer.status in _TOKEN_EXPIRED and self._renewed(client):
             answer = self._send(client, method, path, request)
         if answer.status in _TOKEN_EXPIRED:
-            raise CatalogUnavailable(
+            raise CredentialsRefused(
                 f"{self.where} does not accept the credentials ({answer.message}); correct credential or token in "
                 f"catalogs.{self.properties.name}.properties"
             )
@@ -241,11 +246,14 @@ class RestClient:
                 return call()
         except (RequestException, OSError) as error:
             raise self._unreachable(error) from error
-        except (RESTError, ValidationError, ValueError) as error:
+        except (RESTError, ValidationError, ValueError, NotImplementedError) as error:
             message = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            message = _redacted(message, self._secrets())[:300]
+            if isinstance(error, _BUSY):
+                raise CatalogUnavailable(f"{self.where} cannot answer now: {message}") from error
             raise CatalogUnavailable(
-                f"{self.where} refused the connection: {_redacted(message, self._secrets())[:300]}; correct uri, "
-                f"warehouse and credential in catalogs.{self.properties.name}.properties"
+                f"{self.where} cannot be used: {message}; correct uri, warehouse and credential in "
+                f"catalogs.{self.properties.name}.properties"
             ) from error
 
     def _failing(self, answer: RestResponse) -> CatalogUnavailable:
