@@ -17,6 +17,8 @@ from icewright.ports.work import SupervisedWork, progress
 
 T = TypeVar("T")
 _LOOK_SECONDS = 1.0  # between two questions whether a call is worth its wait
+_ASKED_ANEW = timedelta(seconds=30)  # after which a catalog is asked again beside a call that hangs ...
+_MOST_HUNG = 3  # ... unless so many calls in a row have hung
 _LONGEST_READ = timedelta(minutes=5)  # after which a table that is still being read is not waited for either
 
 
@@ -31,7 +33,12 @@ class _Running:
     thread: threading.Thread
     began: float
     work: SupervisedWork  # of that thread: when it last read a file
+    hung: int = 0  # calls before it that hang
     overdue: bool = False
+
+    def blocks(self, now: float) -> bool:
+        """Return whether it is in vain to ask the catalog anew beside this call, which is overdue."""
+        return self.hung + 1 >= _MOST_HUNG or now - self.began < _ASKED_ANEW.total_seconds()
 
 
 @dataclass
@@ -39,7 +46,7 @@ class CatalogCalls:
     """Calls catalogs in threads, and waits for their answers for a limited time. Thread-safe.
 
     While a call is overdue, further ones of its catalog, or reads of its table, fail at once, so that threads that hang
-    do not pile up.
+    do not pile up. A catalog is asked anew now and then, as it may answer by now, while requests of before never end.
     """
 
     limits: Mapping[str, timedelta]  # by catalog
@@ -80,8 +87,11 @@ class CatalogCalls:
         oldest = self._running.get(key)
         if oldest is not None and not oldest.thread.is_alive():
             oldest = None
+        hung = 0 if oldest is None else oldest.hung
         if oldest is not None and oldest.overdue:
-            raise _Overdue("has not answered an earlier request yet")
+            if isinstance(key, TableRef) or oldest.blocks(self.seconds()):
+                raise _Overdue("has not answered an earlier request yet")
+            oldest, hung = None, hung + 1
         answer: Future[T] = Future()
 
         work = SupervisedWork(f"ask {key}", self.seconds)
@@ -90,7 +100,7 @@ class CatalogCalls:
             with work.attached():
                 _answer(call, answer)
 
-        running = _Running(threading.Thread(target=run, name=f"ask {key}", daemon=True), self.seconds(), work)
+        running = _Running(threading.Thread(target=run, name=f"ask {key}", daemon=True), self.seconds(), work, hung)
         running.thread.start()
         if oldest is None:
             self._running[key] = oldest = running

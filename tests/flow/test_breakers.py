@@ -427,6 +427,23 @@ def test_nobody_waits_for_a_catalog_that_others_know_not_to_answer(freed: thread
         calls.ask("pond", lambda: True)
 
 
+@pytest.mark.cases(114)
+def test_a_catalog_is_asked_anew_beside_requests_that_never_end(freed: threading.Event) -> None:
+    """It may answer by now; only so many threads wait for one that never does."""
+    seconds = [0.0]
+    calls = CatalogCalls({"pond": timedelta(hours=1)}, lambda: seconds[0])
+    for _ in range(2):
+        for said in ("does not answer: refused", "has not answered an earlier request yet"):
+            with pytest.raises(CatalogUnavailable, match=said):
+                calls.ask("pond", lambda: freed.wait(60), lambda: "refused")
+        seconds[0] += 30
+    assert calls.ask("pond", lambda: True)
+    for said in ("does not answer: refused",) * 3 + ("has not answered an earlier request yet",) * 2:
+        seconds[0] += 30
+        with pytest.raises(CatalogUnavailable, match=said):
+            calls.ask("pond", lambda: freed.wait(60), lambda: "refused")
+
+
 @pytest.mark.cases(115)
 def test_a_read_that_hangs_costs_its_table_alone(freed: threading.Event) -> None:
     """The next read of the table fails at once; other tables are read, and the catalog is asked, as before."""
