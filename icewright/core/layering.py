@@ -168,7 +168,9 @@ def parse_pattern(text: str) -> tuple[str, ...]:
     raise UsageError(f"{text!r} names no catalog, namespace or table: write catalog, catalog.namespace or all three")
 
 
-def parse_settings(path: str, raw: object, guardrails: Sequence[Guardrail] = ()) -> dict[str, Any]:
+def parse_settings(
+    path: str, raw: object, guardrails: Sequence[Guardrail] = (), separator: str = "."
+) -> dict[str, Any]:
     """Return the knob settings of a configuration, checked. Raises `ConfigError` with every fault under `path`."""
     if not isinstance(raw, Mapping):
         raise ConfigError([f"{path}: expected knobs and their values, as in {{compact.min_input_files: 5}}"])
@@ -177,15 +179,15 @@ def parse_settings(path: str, raw: object, guardrails: Sequence[Guardrail] = ())
     for name, value in raw.items():
         knob = find_knob(str(name))
         if knob is None:
-            faults.append(f"{path}.{name}: there is no such knob{nearest_knob(str(name))}")
+            faults.append(f"{path}{separator}{name}: there is no such knob{nearest_knob(str(name))}")
             continue
         try:
             settings[knob.name] = knob.parse(value)
         except ValueError as error:
-            faults.append(f"{path}.{name}: {error}")
+            faults.append(f"{path}{separator}{name}: {error}")
             continue
         faults += [
-            f"{path}.{name}: {settings[knob.name]!r} passes the guardrail {g}"
+            f"{path}{separator}{name}: {settings[knob.name]!r} passes the guardrail {g}"
             for g in guardrails
             if g.knob == knob.name and g.hold(settings[knob.name]) != settings[knob.name]
         ]

@@ -113,11 +113,13 @@ class VacuumResult:
 def vacuum(runtime: Runtime, catalog: str, *, dry_run: bool = False, automatic: bool = False) -> VacuumResult:
     """Vacuum one catalog; `automatic`: nobody asked for it.
 
-    Raises `Refused` when its cut-off policy is faulty or another process vacuums it, and `LeaseLost` when one began to
-    while this one made no progress.
+    Raises `Refused` when its cut-off policy is faulty, another process vacuums it or everything is paused, and
+    `LeaseLost` when another vacuum began while this one made no progress.
     """
     if catalog not in runtime.catalogs:
         raise UsageError(f"there is no catalog {catalog}; there is: {', '.join(sorted(runtime.catalogs))}")
+    if not dry_run and (pause := runtime.store.fleet.get()) is not None:
+        raise Refused(f"catalog {catalog} is not vacuumed: {pause}")
     with catalog_context(catalog), vacuum_lease(runtime, catalog, dry_run=dry_run):
         branched = runtime.vacuums.get(catalog)
         result = (
@@ -263,17 +265,15 @@ def _vacuum_table(runtime: Runtime, branched: Vacuum, work: VacuumOf, counts: Co
         counts.num_not_found += table.missing
         return JobResult(table.ref, None, JobState.FAILED, (), work.dry_run, table.problem)
     row, pause = runtime.store.tables.get(table.ref), runtime.store.fleet.get()
-    if pause is not None:
-        return JobResult(table.ref, None, JobState.SKIPPED, (), work.dry_run, str(pause))
-    if row is not None and row.paused:
-        return JobResult(table.ref, None, JobState.SKIPPED, (), work.dry_run, f"paused: {row.paused}")
+    held = str(pause) if pause is not None else f"paused: {row.paused}" if row is not None and row.paused else ""
+    if held:
+        return JobResult(table.ref, None, JobState.SKIPPED, (), work.dry_run, held)
     if work.dry_run:
         outcomes: list[Outcome] = []
         for operation, run in _runs(branched):
             outcomes += [] if _failed(outcomes) else [_attempt(partial(run, work), operation, counts)]
         return JobResult(table.ref, None, job_state(tuple(outcomes)), tuple(outcomes), dry_run=True)
-    now = runtime.clock.now()
-    job_id = runtime.store.jobs.claim(table.ref, table.table_uuid, VACUUMED, runtime.trigger, now)
+    job_id = runtime.store.jobs.claim(table.ref, table.table_uuid, VACUUMED, runtime.trigger, runtime.clock.now())
     if job_id is None:
         return JobResult(table.ref, None, JobState.SKIPPED, (), reason="another job holds the table")
     return _run_job(runtime, branched, replace(work, job_id=job_id), counts)

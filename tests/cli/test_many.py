@@ -22,8 +22,8 @@ def test_tables_are_selected_by_pattern_and_the_fleet_by_one_switch(workspace: W
     assert workspace("cancel", "--catalog", "lake", "--json").json["count"] == 0
     workspace("pause", "--everything", "--reason", "an incident")
     assert "an incident" in workspace("status").out
-    held = workspace("run", name, "--op", "rewrite_manifests", "--force", "--json").json
-    assert (held["state"], "an incident" in held["summary"]) == ("skipped", True)
+    held = workspace("run", name, "--op", "rewrite_manifests", "--force", "--json")
+    assert (held.code, held.json["state"], "an incident" in held.json["summary"]) == (1, "skipped", True)
     assert workspace("cycle", "--json").json["jobs"] == []
     workspace("resume", "--everything")
     (ran,) = workspace("run", pattern, "--op", "rewrite_manifests", "--yes", "--json").json["jobs"]

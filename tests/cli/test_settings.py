@@ -223,9 +223,9 @@ WRONG = {
     "--set without value": ((*RUN, "--set", "order"), "--set order: write knob=value, such as"),
     "--set unknown": (
         (*RUN, "--set", "compact.min_files=2"),
-        "--set.compact.min_files: there is no such knob; did you mean",
+        "--set compact.min_files: there is no such knob; did you mean",
     ),
-    "--set bad value": ((*RUN, "--set", "order=wild"), "--set.order: 'wild' is not one of canonical, seaweedfs"),
+    "--set bad value": ((*RUN, "--set", "order=wild"), "--set order: 'wild' is not one of canonical, seaweedfs"),
     "--set too small": ((*RUN, "--set", "remove_orphans.older_than_hours=1"), "is not a whole number from 24"),
     "no such job": (
         ("show", "4711"),

@@ -160,7 +160,7 @@ WRONG = {
     "days": ((*SMALL, "--days", "9999999"), "Input should be less than or equal to 3660"),
     "every": ((*SMALL, "--every", "999999999999"), "Input should be less than or equal to 10080"),
     "tables": (("simulate", "--tables", "999999999999"), "Input should be less than or equal to 1000000"),
-    "set": ((*SMALL, "--set", "order=wild"), "--set.order: 'wild' is not one of canonical, seaweedfs"),
+    "set": ((*SMALL, "--set", "order=wild"), "--set order: 'wild' is not one of canonical, seaweedfs"),
     "no trace": (("simulate", "no.jsonl"), "no.jsonl: cannot be read: "),
     "picture": ((*SMALL, "--svg", "no/where.svg"), "--svg no/where.svg: cannot be written: No such file"),
     "no tests": (("config", "test", "no.yaml"), "no.yaml: cannot be read: "),

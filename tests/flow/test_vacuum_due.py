@@ -83,6 +83,8 @@ def test_nothing_is_vacuumed_while_everything_is_paused(bench: Bench) -> None:
     """The pause holds for vacuum as for jobs."""
     bench.store.fleet.begin(FleetPause("a migration", "me", bench.clock.now()))
     assert not vacuumed(bench, Branches())
+    with pytest.raises(Refused, match="lake is not vacuumed: everything is paused by me: a migration"):
+        vacuum(bench.runtime(vacuums={"lake": Branches()}), "lake")
     bench.store.fleet.end()
     assert vacuumed(bench, Branches())
 

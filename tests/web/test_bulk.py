@@ -143,7 +143,9 @@ def test_commands_ask_the_count_back(fleet: Served, command: Any) -> None:
     assert "paused 2 tables" in command("pause", "lake.sales.*", answer="y")
     command("resume", "lake.sales.orders", "lake.sales.returns", "--yes")
     assert paused(fleet) == []
-    assert len(command.questions) == 2
+    command("vacuum", "lake", code=1, answer="n")
+    asked = f"Expire snapshots and delete files of all tables of lake ({len(NAMES)} are known)?"
+    assert command.questions[2:] == [asked]
     assert command("pause", "--all", "--yes", "--json")["tables"] == NAMES
     assert "select tables in one way" in command("resume", "--all", "--catalog", "lake", code=2)
     command("resume", "--catalog", "lake", "--yes")

@@ -42,6 +42,7 @@ from icewright.core.errors import UsageError
 from icewright.core.paths import split
 from icewright.core.permissions import Action, place_of
 from icewright.core.runs import REFUSED, JobState
+from icewright.core.selection import TableSelection
 from icewright.core.words import count
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def run(  # noqa: PLR0913, PLR0917 - an option each
     """Run operations on one or many tables now.
 
     A manual run ignores cooldowns and windows, never guardrails or leases. Exit code 1, or 3 where other work was done,
-    also when a safety rule refuses what `--op` names.
+    also when no job can begin, or a safety rule refuses what `--op` names.
     """
     from icewright.core.policy import Operation
 
@@ -136,9 +137,11 @@ def run(  # noqa: PLR0913, PLR0917 - an option each
 
 
 def _state(document: Mapping[str, Any], *, asked: bool) -> str:
-    """Return the state that decides on the exit code: what was asked for and refused by a safety rule is not done."""
+    """Return the state that decides on the exit code: what could not begin, or a safety rule refused, is not done."""
     operations = document.get("operations", ())
     state: str = document["state"]
+    if state == JobState.SKIPPED and not operations:  # everything is paused, or another job holds the table
+        return JobState.FAILED
     if not asked or not any(operation.get("reason", "").startswith(REFUSED) for operation in operations):
         return state
     return {JobState.SKIPPED: JobState.FAILED, JobState.SUCCEEDED: JobState.PARTIAL}.get(JobState(state), state)
@@ -156,8 +159,12 @@ def vacuum(
     Old snapshots of all tables expire, and files that nothing reaches are deleted. The command asks for
     confirmation first.
     """
-    if not dry_run:
-        confirm(f"Expire snapshots and delete files of all tables of {catalog}?", yes=yes)
+    from icewright.core.policy import Operation
+
+    if not (dry_run or yes):
+        removing = (Operation.EXPIRE_SNAPSHOTS, Operation.REMOVE_ORPHANS)
+        known = backend().bulk("run", TableSelection(catalog=catalog), operations=removing)["count"]
+        confirm(f"Expire snapshots and delete files of all tables of {catalog} ({known:,} are known)?", yes=False)
     document = backend().vacuum(catalog, dry_run=dry_run)
     output.show(document, as_json, views.show_vacuum)
     leave({"failed": 1, "partial": 3}.get(document["state"], 0))

@@ -260,11 +260,11 @@ def split_settings(option: str, texts: Sequence[str] | None) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
-def parse_knobs(option: str, texts: Sequence[str] | None, guardrails: Sequence[Guardrail] = ()) -> dict[str, Any]:
-    """Return `knob=value` texts as checked values. Raises `UsageError` for a value outside the guardrails."""
+def parse_knobs(option: str, settings: Mapping[str, str], guardrails: Sequence[Guardrail] = ()) -> dict[str, Any]:
+    """Return knobs of a command line as checked values. Raises `ConfigError`, which names the option."""
     from icewright.core.layering import parse_settings
 
-    return parse_settings(option, split_settings(option, texts), guardrails)
+    return parse_settings(option, settings, guardrails, separator=" ")
 
 
 def parse_operations(option: str, texts: Sequence[str] | None) -> list[Operation]:

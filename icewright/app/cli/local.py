@@ -9,7 +9,7 @@ from typing import Any
 from icewright.app import output
 from icewright.app.bootstrap import Application
 from icewright.app.cli.backend import Document, JobFilter, RunRequest, TableFilter, removed_settings
-from icewright.app.cli.base import known_table, open_application, parse_since, reconcile, select_catalogs
+from icewright.app.cli.base import known_table, open_application, parse_knobs, parse_since, reconcile, select_catalogs
 from icewright.app.doctor import other_names
 from icewright.app.documents import (
     cost_in_money,
@@ -24,7 +24,7 @@ from icewright.app.documents import (
 )
 from icewright.core.describe import evaluation_document, ignored_document, knobs_document
 from icewright.core.errors import CatalogUnavailable, IcewrightError, UsageError
-from icewright.core.layering import parse_pattern, parse_settings
+from icewright.core.layering import parse_pattern
 from icewright.core.policy import Operation
 from icewright.core.selection import TableSelection
 from icewright.core.steps import Due, on_pool
@@ -92,10 +92,10 @@ class LocalBackend:
 
     def run(self, request: RunRequest) -> Document:
         """Reconcile interrupted jobs, run the operations, and return the finished job, or what a dry run found."""
-        command = parse_settings("--set", request.settings)
+        command = parse_knobs("--set", request.settings)
         with output.progress() as listener, open_application(command=command, listener=listener) as app:
             guardrails = app.runtime.policy().guardrails
-            parse_settings("--set", request.settings, guardrails)  # refuses values that a guardrail would replace
+            parse_knobs("--set", request.settings, guardrails)  # refuses values that a guardrail would replace
             if not request.dry_run:
                 reconcile_interrupted(app.runtime)
             row = known_table(app, request.table)
@@ -220,7 +220,7 @@ class LocalBackend:
         """Add knobs to the stored rule of a scope, within the guardrails, and return them parsed."""
         with open_application() as app:
             match = _rule_pattern(app, scope)
-            new = parse_settings("config set", settings, app.runtime.policy().guardrails)
+            new = parse_knobs("config set", settings, app.runtime.policy().guardrails)
             _store_rule(app, match, {**_stored_rule(app, match), **new})
         return new
 

@@ -8,11 +8,10 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from icewright.app.cli.backend import Document, JobFilter, RunRequest, TableFilter, removed_settings
-from icewright.app.cli.base import parse_since
+from icewright.app.cli.base import parse_knobs, parse_since
 from icewright.app.environment import server_token
 from icewright.client import Client
 from icewright.core.errors import Refused
-from icewright.core.layering import parse_settings
 from icewright.core.policy import Operation
 from icewright.core.selection import TableSelection
 
@@ -62,7 +61,7 @@ class RemoteBackend:
         return self._ask(lambda client: client.plan(catalog))
 
     def run(self, request: RunRequest) -> Document:
-        settings = parse_settings("--set", request.settings)
+        settings = parse_knobs("--set", request.settings)
         with self._client() as client:
             started = client.start(
                 request.table, request.operations, settings, dry_run=request.dry_run, force=request.force
@@ -118,7 +117,7 @@ class RemoteBackend:
     def run_many(self, selection: TableSelection, request: RunRequest, counted: Document) -> list[Document]:
         if request.dry_run:
             return [self.run(replace(request, table=table)) for table in counted["tables"]]
-        settings = parse_settings("--set", request.settings)
+        settings = parse_knobs("--set", request.settings)
         body = {"operations": list(request.operations), "set": settings, "force": request.force}
         with self._client() as client:
             started = client.bulk("run", _selected(selection) | body, counted["count"])
@@ -152,7 +151,7 @@ class RemoteBackend:
         return self._ask(lambda client: client.knobs(table))
 
     def set_rule(self, scope: str, settings: Mapping[str, str]) -> Mapping[str, Any]:
-        new = parse_settings("config set", settings)
+        new = parse_knobs("config set", settings)
         with self._client() as client:
             old = client.rule(scope)
             before = old["settings"] if old else {}

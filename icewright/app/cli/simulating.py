@@ -22,6 +22,7 @@ from icewright.app.cli.base import (
     leave,
     open_application,
     parse_knobs,
+    split_settings,
     write_file,
 )
 from icewright.core.errors import UsageError
@@ -96,7 +97,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - each is an option, given by its name
     policy_names = [name for name in compared if name != ORACLE]
     config = _config(policy_names)
     names = policy_names or [CRON, DEFAULT if config is None else CONFIG]
-    policies = named_policies(names, config, parse_knobs("--set", sets))
+    policies = named_policies(names, config, parse_knobs("--set", split_settings("--set", sets)))
     if (trace or table) and (fleet, tables, seed) != (None, None, None):
         raise UsageError("--fleet, --tables and --seed generate a fleet: leave them out where commits are given")
     catalog = next(iter(config.catalogs), "lake") if config is not None else "lake"  # whose rules are to apply
