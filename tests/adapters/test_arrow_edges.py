@@ -9,6 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -423,3 +424,32 @@ def test_texts_that_repeat_no_more_are_written_as_they_are(folder: Folder) -> No
     assert pq.read_table(file["file-path"]).to_pylist() == rows
     last = pq.read_metadata(file["file-path"]).row_group(len(file["split-offsets"]) - 1).column(1)
     assert last.data_page_offset - last.dictionary_page_offset < last.total_compressed_size / 10
+
+
+@pytest.mark.parametrize(
+    ("name", "stored"),
+    [
+        ("a1_é", "a1_é"),
+        ("a.b c-d", "a_x2Eb_x20c_x2Dd"),
+        ("1a²", "_1a_xB2"),
+        ("😀[0]", "_xD83D_xDE00_x5B0_x5D"),
+    ],
+)
+def test_columns_are_named_as_iceberg_names_them(name: str, stored: str, tmp_path: Path) -> None:
+    """Readers by name find a column in all files, and properties and metrics are those of the table's column."""
+    inside = {"type": "struct", "fields": [column(3, name, "double"), column(4, "plain", "long")]}
+    properties = {
+        f"write.metadata.metrics.column.{name}": "counts",
+        f"write.parquet.bloom-filter-enabled.column.{name}": "true",
+    }
+    folder = Folder(tmp_path, [column(1, name, "string"), column(2, "s", inside)])
+    folder.of(properties=properties)
+    path = folder.write([{stored: "x", "s": {stored: float("nan"), "plain": 7}}])
+    (written,) = folder.rewrite(folder.file_slice(path)).files  # type: ignore[union-attr] # else it fails
+    footer = pq.read_metadata(written["file-path"])
+    assert [footer.schema.column(at).path for at in range(3)] == [stored, f"s.{stored}", "s.plain"]
+    ask = "SELECT bloom_filter_offset IS NOT NULL FROM parquet_metadata(?)"
+    assert duckdb.execute(ask, [written["file-path"]]).fetchall() == [(True,), (False,), (False,)]
+    assert written["value-counts"] == {"keys": [1, 3, 4], "values": [1, 1, 1]}
+    assert written["nan-value-counts"] == {"keys": [3], "values": [1]}
+    assert written["lower-bounds"]["keys"] == [4]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from icewright.adapters.engines.arrow.types import LAST_UPDATED, ROW_ID, Field
+from icewright.adapters.engines.arrow.types import LAST_UPDATED, ROW_ID, Field, stored_name
 
 Bounds = tuple[bytes, bytes]  # the lowest and the highest value
 
@@ -42,8 +42,18 @@ class Leaf:
 
     @property
     def path(self) -> str:
-        """Return the dotted Parquet column path."""
+        """Return the dotted path by which properties name the column."""
         return ".".join(self.names)
+
+    @property
+    def stored_names(self) -> tuple[str, ...]:
+        """Return the names of the column in files."""
+        return tuple(stored_name(name) for name in self.names)
+
+    @property
+    def stored_path(self) -> str:
+        """Return the dotted Parquet column path."""
+        return ".".join(self.stored_names)
 
 
 def leaves(fields: Sequence[Field], properties: Mapping[str, str], sorted_by: Sequence[int]) -> list[Leaf]:
@@ -86,7 +96,7 @@ def _primitives(fields: Sequence[Field], prefix: tuple[str, ...] = ()) -> Iterat
 def column_paths(fields: Sequence[Field], prefix: str = "") -> Iterator[tuple[str, int]]:
     """Yield the Parquet path and id of each primitive column, in lists and maps too."""
     for field in fields:
-        yield from _paths_of(field["type"], field["id"], f"{prefix}{field['name']}")
+        yield from _paths_of(field["type"], field["id"], f"{prefix}{stored_name(field['name'])}")
 
 
 def _paths_of(kind: Any, number: int, path: str) -> Iterator[tuple[str, int]]:  # noqa: ANN401 - the spec's JSON
@@ -133,7 +143,7 @@ def entry_metrics(
     `long_bounds` are those of row groups whose values are too long for statistics. Columns inside lists and maps have
     sizes only.
     """
-    by_path = {leaf.path: leaf for leaf in leaves_}
+    by_path = {leaf.stored_path: leaf for leaf in leaves_}
     ids = dict(column_paths(fields))
     sizes: dict[int, int] = {}
     values: dict[int, int] = {}

@@ -11,7 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from icewright.adapters.engines.arrow.types import FIELD_ID, arrow_type, storage_array
+from icewright.adapters.engines.arrow.types import FIELD_ID, arrow_type, storage_array, stored_name
 from icewright.adapters.engines.service.manifest_files import DATA, EQUALITY_DELETES, POSITION_DELETES
 from icewright.core.partitions import EPOCH, DistantTime, partition_values
 from icewright.core.table import FORMAT_V3, PartitionField, TableMetadata, columns
@@ -141,7 +141,7 @@ def _kind(field: PartitionField, source: str) -> str:
 def _partitions(fields: Sequence[tuple[PartitionField, str]], stored: Mapping[int, Sequence[Any]]) -> pa.StructArray:
     children = [_array(kind, stored[field.field_id]) for field, kind in fields]
     described = [
-        pa.field(field.name, child.type, nullable=True, metadata={FIELD_ID: str(field.field_id).encode()})
+        pa.field(stored_name(field.name), child.type, nullable=True, metadata={FIELD_ID: str(field.field_id).encode()})
         for (field, _), child in zip(fields, children, strict=True)
     ]
     return pa.StructArray.from_arrays(children, fields=described)

@@ -34,6 +34,7 @@ _PRIMITIVES: Mapping[str, pa.DataType] = {
     "uuid": pa.uuid(),  # written with the logical type UUID
     "binary": pa.binary(),
 }
+_LAST_UNIT = "\uffff"  # behind it characters take two units
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
 _FIXED = re.compile(r"fixed\[(\d+)\]")
 
@@ -41,7 +42,20 @@ _FIXED = re.compile(r"fixed\[(\d+)\]")
 def arrow_field(field: Field) -> pa.Field:
     """Return the Arrow field with its id. Raises `ValueError` for a type without an Arrow equivalent."""
     kind = arrow_type(field["type"])
-    return pa.field(field["name"], kind, not field["required"], {FIELD_ID: str(field["id"]).encode()})
+    return pa.field(stored_name(field["name"]), kind, not field["required"], {FIELD_ID: str(field["id"]).encode()})
+
+
+def stored_name(name: str) -> str:
+    """Return the name by which files have a column: Iceberg's writers keep of it what Avro allows (AvroSchemaUtil)."""
+    return "".join(_stored(char, is_first=not place) for place, char in enumerate(name))
+
+
+def _stored(char: str, *, is_first: bool) -> str:
+    """Return a character of a name, or the codes that stand for it: of Java's characters, UTF-16 units."""
+    if char <= _LAST_UNIT and (char == "_" or char.isalpha() or char.isdecimal()):
+        return f"_{char}" if is_first and char.isdecimal() else char
+    units = char.encode("utf-16-be")
+    return "".join(f"_x{int.from_bytes(units[at : at + 2]):X}" for at in range(0, len(units), 2))
 
 
 def arrow_schema(fields: Sequence[Field]) -> pa.Schema:

@@ -172,7 +172,7 @@ class Outputs:
         properties = self.layout.properties
         limit = int(parquet_property(properties, "dict-size-bytes"))
         plain = {
-            leaf.path
+            leaf.stored_path
             for leaf in self._leaves
             if properties.get(_DICTIONARY + leaf.path, "true").lower() != "true"
             or not dictionary_pays(_leaf_column(table, leaf), limit, self._target.page_rows)
@@ -339,7 +339,7 @@ def _target(properties: Mapping[str, str]) -> RowGroupTarget:
 
 
 def _leaf_column(table: pa.Table, leaf: Leaf) -> pa.ChunkedArray:
-    name, *inside = leaf.names
+    name, *inside = leaf.stored_names
     column = table.column(name)
     for inner in inside:
         column = pc.struct_field(column, inner)
@@ -362,7 +362,7 @@ def writer_options(properties: Mapping[str, str], leaves_: Sequence[Leaf]) -> di
     codec = _CODECS.get(codec, codec.upper())
     level = parquet_property(properties, "compression-level")
     bloom = {
-        leaf.path: {
+        leaf.stored_path: {
             "fpp": float(properties.get(_FPP + leaf.path, "0.01")),
             "ndv": int(properties.get(_NDV + leaf.path, str(_BLOOM_NDV))),
         }
