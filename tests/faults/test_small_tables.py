@@ -235,8 +235,19 @@ def delete_rolled_back(table: Table, _: Small) -> None:
     table.manage_snapshots().rollback_to_snapshot(table.metadata.snapshots[-2].snapshot_id).commit()
 
 
+def files_added_again(table: Table, _: Small) -> None:
+    """The same files are removed and come back: the delete is older than they are now."""
+    files = [task.file for task in table.scan().plan_files()]
+    with table.transaction() as transaction, transaction.update_snapshot().overwrite() as removal:
+        for file in files:
+            removal.delete_data_file(file)
+    with table.transaction() as transaction, transaction.update_snapshot().fast_append() as addition:
+        for file in files:
+            addition.append_data_file(file)
+
+
 @pytest.mark.cases(121)
-@pytest.mark.parametrize("writer", [deletes_dropped, delete_rolled_back])
+@pytest.mark.parametrize("writer", [deletes_dropped, delete_rolled_back, files_added_again])
 def test_rows_that_are_restored_during_compaction_stay(small: Small, writer: Writer) -> None:
     """Compaction has applied a delete that is undone before its commit: a conflict, and all rows are there."""
     with table_of(small.home) as table:

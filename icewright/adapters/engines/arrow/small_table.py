@@ -192,13 +192,14 @@ class SmallTable:
     ) -> Callable[[], TableMetadata]:
         """Return a function that commits on top of `metadata`. Raises `CommitConflict`."""
         current, listed = self._validated_current(metadata)
-        rewritten_paths = {file_slice.path for group, _ in groups for file_slice in group.files}
+        # one that was removed and added again has a newer number, and older deletes do not apply to it any more
+        rewritten = {(file.path, file.sequence_number) for group, _ in groups for file in group.files}
         live = self._live_data(listed)
-        removed = [file for file in live if file.path in rewritten_paths]
+        removed = [file for file in live if (file.path, file.sequence) in rewritten]
         if len(removed) != sum(len(group.files) for group, _ in groups):
             raise FilesChanged(f"{metadata.ref}: a writer removed files that compaction has rewritten")
         self._check_deletes(metadata, listed, removed, starting_sequence=starting_sequence)
-        remaining = [file for file in live if file.path not in rewritten_paths]
+        remaining = [file for file in live if (file.path, file.sequence) not in rewritten]
         dangling = self._dangling(listed, remaining, starting_sequence=starting_sequence)
         replacing = Replacing(self.files, self.clock, self.catalog, metadata, current, listed)
         snapshot_id, sequence = replacing.snapshot_id, self.planned.sequence_number if starting_sequence else None
