@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from random import Random
@@ -12,8 +13,13 @@ import pyarrow as pa
 import pytest
 
 from icewright.adapters.engines.arrow.key_sequences import Bounds, KeySequences, read_key_sequences
+from icewright.adapters.engines.arrow.live_deletes import LiveData, LiveDelete
 from icewright.adapters.engines.arrow.opening import Opener
+from icewright.adapters.engines.arrow.position_scan import PositionScan
 from icewright.adapters.engines.arrow.types import Field, arrow_type
+from icewright.adapters.engines.service.manifest_files import EQUALITY_DELETES, Entry
+from icewright.core.errors import CommitConflict
+from icewright.testing.builders import metadata
 from tests.adapters.arrow_tables import Folder, column
 
 NUMBER, DAY, TEXT, FLOAT = (column(i, k, k) for i, k in enumerate(("long", "date", "string", "double"), 1))
@@ -111,3 +117,20 @@ def test_rows_that_newer_deletes_name(seed: int, tmp_path: Path) -> None:
         bounds = _bounds(fields, rows, counts=chance.random() < 0.5)
         found = [s.deleted_rows(arrays, sequence).to_list() for s in shares if s.may_match(sequence, bounds)]
         assert {at for share in found for at in share} == expected
+
+
+@pytest.mark.cases(144)
+def test_a_file_that_is_added_again_is_a_conflict(tmp_path: Path) -> None:
+    """Another delete may name its rows then; a file that stays is read once."""
+    folder = Folder(tmp_path, [NUMBER])
+    data, keys = folder.write([{"long": 1}, {"long": 2}]), folder.write([{"long": 2}])
+    entry = Entry(1, 3, 3, b"", 1, b"")
+    size = Path(keys).stat().st_size
+    delete = LiveDelete(entry, "m", (0, b""), keys, size, EQUALITY_DELETES, "PARQUET", False, (1,), None, 0, 0)
+    scan = PositionScan(folder.layout, Opener({}), metadata(), [delete], frozenset(), lambda: None)
+    file = LiveData(data, (0, b""), (), 1, 2, Path(data).stat().st_size, True, {1: (None, None, None)})
+    for _ in range(2):
+        scan.scan([file])
+    assert {path: list(rows) for path, rows in scan.matched.items()} == {data: [1]}
+    with pytest.raises(CommitConflict, match="added it again"):
+        scan.scan([replace(file, sequence=2)])

@@ -77,7 +77,7 @@ def partition_statistics(metadata: TableMetadata, entries: pa.Table) -> pa.Table
 def parquet(table: pa.Table) -> bytes:
     """Return the rows as a Parquet file."""
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd")
+    pq.write_table(table, sink, compression="zstd", store_decimal_as_integer=True)
     content: bytes = sink.getvalue().to_pybytes()
     return content
 

@@ -18,6 +18,7 @@ from icewright.adapters.engines.arrow.reading import BatchScan
 from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow
 from icewright.adapters.engines.arrow.tasks import Bin, FileSlice, Layout
 from icewright.adapters.engines.arrow.types import single_value
+from icewright.core.errors import CommitConflict
 from icewright.core.table import TableMetadata, columns
 
 
@@ -32,14 +33,20 @@ class PositionScan:
     everywhere: frozenset[int]  # specs whose equality deletes apply to all partitions
     check: Callable[[], None]
     matched: dict[str, BitMap64] = field(default_factory=dict, init=False)
-    _seen: set[str] = field(default_factory=set, init=False)
+    _seen: dict[str, int] = field(default_factory=dict, init=False)  # sequence numbers of the files that were read
     _misjudged: frozenset[int] = field(init=False)
 
     def __post_init__(self) -> None:
         self._misjudged = misjudged_keys((*self.layout.schema["fields"], *self.layout.older_fields.values()))
 
     def scan(self, data: Sequence[LiveData]) -> None:
-        """Read the data files that were not there before. Raises `UnsupportedByArrow`, `UnreadableFile`."""
+        """Read the data files that were not there before.
+
+        Raises `UnsupportedByArrow`, `UnreadableFile`, and `CommitConflict` for a file that was removed and added again:
+        it is newer by now than deletes that named its rows.
+        """
+        if again := [file.path for file in data if self._seen.get(file.path, file.sequence) != file.sequence]:
+            raise CommitConflict(f"{self.base.ref}: a writer removed {again[0]} and added it again")
         fresh = [file for file in data if file.path not in self._seen]
         by_partition: dict[Partition, list[LiveData]] = {}
         for file in fresh:
@@ -50,7 +57,7 @@ class PositionScan:
             groups.setdefault((delete.equality_ids, place), []).append(delete)
         for (ids, place), deletes in groups.items():
             self._scan_group(ids, deletes, fresh if place is None else by_partition.get(place, []))
-        self._seen.update(file.path for file in fresh)
+        self._seen.update((file.path, file.sequence) for file in fresh)
 
     def _scan_group(self, ids: Sequence[int], deletes: Sequence[LiveDelete], data: Sequence[LiveData]) -> None:
         newest = max(delete.sequence for delete in deletes)
