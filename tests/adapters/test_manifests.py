@@ -91,11 +91,13 @@ def test_not_partitioned(reader: ManifestReader, tmp_path: Path, writer: str) ->
 
 
 @pytest.mark.parametrize("kind", ["float", "double"])
-def test_nan_is_one_partition(reader: ManifestReader, tmp_path: Path, kind: str) -> None:
-    """Not-a-number is not equal to itself, but a partition all the same."""
-    row = write(Partitioned(tmp_path, (TYPES[kind][0],)), "crafted-v2", [[float("nan")], [1.0], [float("nan")]])
+def test_partitions_of_floats(reader: ManifestReader, tmp_path: Path, kind: str) -> None:
+    """Not-a-number is not equal to itself, but one partition; zeros are equal, but two."""
+    values = [float("nan"), 0.0, -0.0, float("nan"), 0.0, float("-inf")]
+    row = write(Partitioned(tmp_path, (TYPES[kind][0],)), "crafted-v2", [[value] for value in values])
     assert mine(reader, [row]) == theirs([row])
-    assert len(set(reader.entries([ours(row)])["partition"].to_pylist())) == 2
+    texts = ["[NaN]", "[0.0]", "[-0.0]", "[NaN]", "[0.0]", "[-Infinity]"]
+    assert reader.entries([ours(row)])["partition"].to_pylist() == texts
 
 
 def test_doubles_are_exact(reader: ManifestReader, tmp_path: Path) -> None:

@@ -60,10 +60,12 @@ def partition_texts(tuples: pl.Series) -> pl.Series:
     """Return partition tuples (structs, or nothing without partitions) as text, each distinct one converted once."""
     if not isinstance(tuples.dtype, pl.Struct) or not tuples.dtype.fields:
         return pl.Series("partition", ["[]"] * len(tuples), pl.String)
-    frame = pl.DataFrame([tuples.struct.field(f.name).alias(str(i)) for i, f in enumerate(tuples.dtype.fields)])
+    values = pl.DataFrame([tuples.struct.field(f.name).alias(str(i)) for i, f in enumerate(tuples.dtype.fields)])
+    signs = pl.selectors.float().pow(-1).name.prefix("1/")  # of zeros: two partitions, which Polars takes for equal
+    frame = values.with_columns(signs)
     keys = list(frame.columns)
     distinct = frame.unique(maintain_order=True)
-    rows = zip(*map(_values, distinct.get_columns()), strict=True)
+    rows = zip(*map(_values, distinct.select(values.columns).get_columns()), strict=True)
     texts = pl.Series("partition", [partition_text(row) for row in rows], pl.String)
     joined = frame.join(distinct.with_columns(texts), on=keys, how="left", nulls_equal=True, maintain_order="left")
     return joined["partition"]
