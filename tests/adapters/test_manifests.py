@@ -142,7 +142,7 @@ def test_schemas_are_read_together(reader: ManifestReader, tmp_path: Path) -> No
 def test_many_manifests(reader: ManifestReader, tmp_path: Path) -> None:
     """More manifests than are read at once come whole and in order."""
     table = Partitioned(tmp_path, (t.IntegerType(),))
-    rows = [write(table, "crafted-v2" if i % 3 else "crafted-v1", [[i]] * (i % 4 + 1)) for i in range(300)]
+    rows = [write(table, "crafted-v2" if i % 3 else "crafted-v1", [[i]] * (i % 4 + 1)) for i in range(140)]
     assert mine(reader, rows) == theirs(rows)
 
 

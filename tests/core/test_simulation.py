@@ -68,14 +68,14 @@ def test_the_same_again(policy: Policy | None) -> None:
 
 def test_default_against_cron() -> None:
     """By the defaults a mixed fleet has fewer files than cron leaves, for less than half of what cron takes."""
-    sources = fleet("mixed", 100, 0, BEGIN)
+    sources = fleet("mixed", 40, 0, BEGIN)
     (ours, _), (cron, _) = (ran(sources, policy, days=3) for policy in (POLICY, None))
     assert ours.gb_hours < cron.gb_hours / 2
     assert ours.average_files < cron.average_files
     assert ours.average_health is not None
     assert cron.average_health is not None
     assert ours.average_health > cron.average_health
-    assert cron.runs == dict.fromkeys(("compact", "expire_snapshots", "remove_orphans", "rewrite_manifests"), 100 * 3)
+    assert cron.runs == dict.fromkeys(("compact", "expire_snapshots", "remove_orphans", "rewrite_manifests"), 40 * 3)
 
 
 def test_quiet_tables_cost_nothing() -> None:
@@ -220,5 +220,5 @@ def test_presets_differ() -> None:
         "default": POLICY,
         "compliance": Policy(command={"expire_snapshots.retention_hours": 20}),
     }
-    stored = {name: ran(sources, policy, days=4)[0].average_stored_bytes for name, policy in policies.items()}
+    stored = {name: ran(sources, policy, days=2)[0].average_stored_bytes for name, policy in policies.items()}
     assert stored["compliance"] < stored["default"]

@@ -65,8 +65,9 @@ def test_client(served: Served, address: str) -> None:
 
 def test_filters_are_those_of_the_api(served: Served) -> None:
     """Each by its name, so that a misspelt one is an error: the API passes over what it does not know."""
+    paths = served.app().openapi()["paths"]
     for path, call in (("tables", Client.tables), ("jobs", Client.jobs), ("deletions", Client.deletions)):
-        parameters = served.app().openapi()["paths"][f"/api/v1/{path}"]["get"]["parameters"]
+        parameters = paths[f"/api/v1/{path}"]["get"]["parameters"]
         assert {one["name"] for one in parameters} - {"limit", "cursor"} == set(signature(call).parameters) - {
             "self",
             "limit",
