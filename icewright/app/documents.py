@@ -146,7 +146,7 @@ def alert_document(alert: Alert) -> dict[str, Any]:
         "since": alert.since,
         "raised_at": alert.raised_at,
         "resolved_at": alert.resolved_at,
-        "tellings": [asdict(telling) for telling in alert.tellings],
+        "tellings": [asdict(delivery) for delivery in alert.deliveries],
         "acknowledgement": asdict(alert.acknowledgement) if alert.acknowledgement else None,
     }
 

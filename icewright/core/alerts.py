@@ -246,7 +246,7 @@ class Alert:
     raised_at: datetime | None = None
     resolved_at: datetime | None = None
     ref: TableRef | None = None
-    tellings: tuple[Delivery, ...] = ()
+    deliveries: tuple[Delivery, ...] = ()
     acknowledgement: Acknowledgement | None = None
 
     @property

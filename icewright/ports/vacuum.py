@@ -47,7 +47,7 @@ class Branched(Catalog, Protocol):
         Raises as `Catalog.commit` does.
         """
 
-    def put_back(
+    def restore_snapshots(
         self, reference: Reference, content: Content, base: TableMetadata, change: RestoreSnapshots
     ) -> TableMetadata:
         """Commit the undo of an expiry to the branch; return `base` itself when nothing is to be restored."""

@@ -1,4 +1,4 @@
-"""What every store keeps of alerts: one open alert a key, tellings claimed by one process; and what rules look at."""
+"""What every store keeps of alerts: one open alert a key, deliveries claimed by one process; and what rules look at."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_what_went_away_in_time_leaves_nothing(store: SqlStore) -> None:
 
 
 def test_an_alert_takes_its_tellings_with_it(store: SqlStore) -> None:
-    """Whoever prunes old alerts need not know of tellings."""
+    """Whoever prunes old alerts need not know of deliveries."""
     alert = raised(store, SLACK)
     with store.engine.begin() as connection:
         connection.execute(sa.delete(ALERTS).where(ALERTS.c.id == alert.id))

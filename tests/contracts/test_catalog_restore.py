@@ -495,12 +495,12 @@ def test_a_branch_gets_its_snapshots_back_by_one_commit(bench: NessieBench) -> N
         if own:
             after = bench.catalog.commit(bench.catalog.load(base.ref), undo)
         else:
-            after = bench.catalog.put_back(head, content, expired, undo)
+            after = bench.catalog.restore_snapshots(head, content, expired, undo)
         head, content = _head(bench)
         assert content.metadata_location == after.metadata_location
         assert [s.snapshot_id for s in after.snapshots] == [s.snapshot_id for s in base.snapshots]
         assert len(list(bench.catalog.log(head))) == before + 1
-        assert bench.catalog.put_back(head, content, after, undo) is after
+        assert bench.catalog.restore_snapshots(head, content, after, undo) is after
         assert _head(bench)[0] == head
     assert _rows(bench.read(*ORDERS))[base.snapshots[0].snapshot_id] == [0]
 
@@ -514,7 +514,7 @@ def test_a_branch_that_moved_gets_nothing_back(bench: NessieBench) -> None:
     table = bench.read(*ORDERS)
     table.append(table.scan().to_arrow().slice(0, 1))
     with pytest.raises(CommitConflict):
-        bench.catalog.put_back(head, content, base, undo)
+        bench.catalog.restore_snapshots(head, content, base, undo)
 
 
 def _head(bench: NessieBench) -> tuple[Reference, Any]:

@@ -333,7 +333,7 @@ def test_a_store_that_is_away_when_it_was_told(bench: Bench) -> None:
         bench.clock.time += CLAIM
         alert_due(runtime, alerting)
     assert slack.titles == [f"[warning] job_failed: {REF}"]
-    assert bench.store.alerts.list()[0].tellings[0].told_at is not None
+    assert bench.store.alerts.list()[0].deliveries[0].told_at is not None
 
 
 def test_a_storm(bench: Bench) -> None:
@@ -370,7 +370,7 @@ def test_without_channels(bench: Bench) -> None:
     assert look(bench) == 1
     assert look(bench) == 0
     (alert,) = bench.store.alerts.list()
-    assert (alert.ref, alert.tellings) == (REF, ())
+    assert (alert.ref, alert.deliveries) == (REF, ())
     look(bench, slack := Channel())
     assert slack.titles == [f"[warning] job_failed: {REF}"]
 

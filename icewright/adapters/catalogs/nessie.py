@@ -184,7 +184,7 @@ class NessieCatalog(MetadataFileCatalog):
         """Remove snapshots from a table's metadata in one commit to the branch."""
         return self._commit_on(reference, content, base, change)
 
-    def put_back(
+    def restore_snapshots(
         self, reference: Reference, content: Content, base: TableMetadata, change: RestoreSnapshots
     ) -> TableMetadata:
         """Restore snapshots in a table's metadata in one commit to the branch."""
@@ -209,10 +209,12 @@ class NessieCatalog(MetadataFileCatalog):
                 raise CommitConflict(f"{base.ref}: branch {branch.name} is not there any more ({error})") from error
             raise
         except CommitStateUnknown as error:
-            self._settle(branch, content, new.location, error)
+            self._resolve_lost_response(branch, content, new.location, error)
         return new.after
 
-    def _settle(self, branch: Reference, content: Content, location: str, error: CommitStateUnknown) -> None:
+    def _resolve_lost_response(
+        self, branch: Reference, content: Content, location: str, error: CommitStateUnknown
+    ) -> None:
         """Return if the commit of a lost response landed.
 
         Otherwise raises `CommitStateUnknown`, as a later commit may hide this one.

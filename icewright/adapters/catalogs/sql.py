@@ -110,7 +110,7 @@ class SqlCatalog(MetadataFileCatalog):
             with self._engine.begin() as connection:
                 swapped = connection.execute(swing, self._named(base.ref)).rowcount
         except SQLAlchemyError as error:
-            self._settle(base, location, error)
+            self._resolve_lost_response(base, location, error)
             return after
         if swapped != 1:
             self.files.delete([location], 1)  # no commit came to use it
@@ -127,7 +127,7 @@ class SqlCatalog(MetadataFileCatalog):
             raise _conflict(base)
         return base
 
-    def _settle(self, base: TableMetadata, location: str, error: SQLAlchemyError) -> None:
+    def _resolve_lost_response(self, base: TableMetadata, location: str, error: SQLAlchemyError) -> None:
         """Return if the commit of a lost response landed; else raise its outcome."""
         try:
             # waits for a transaction that the server may still be finishing, as the outcome is open until then

@@ -348,7 +348,7 @@ def _alert(row: Any, deliveries: Sequence[Delivery] = ()) -> Alert:  # noqa: ANN
         raised_at=row.raised_at,
         resolved_at=row.resolved_at,
         ref=TableRef(row.catalog, namespace_of(row.namespace), row.name) if row.catalog is not None else None,
-        tellings=tuple(deliveries),
+        deliveries=tuple(deliveries),
         acknowledgement=Acknowledgement(row.acknowledged_by, row.acknowledged_at, row.note, row.silent_until)
         if row.acknowledged_at is not None
         else None,

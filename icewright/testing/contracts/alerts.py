@@ -51,7 +51,7 @@ def claimed(store: Store, *channels: str, now: datetime = NOW) -> Sequence[Pendi
 
 def delivered_to(deliveries: Sequence[PendingDelivery]) -> list[tuple[str, bool]]:
     """Return the channel of each delivery, and whether it reports the end of the alert."""
-    return [(telling.channel, telling.resolved) for telling in deliveries]
+    return [(delivery.channel, delivery.resolved) for delivery in deliveries]
 
 
 def run_job(store: Store, *outcomes: Outcome, state: JobState, ref: TableRef = REF, uuid: str = "u1") -> None:
@@ -140,7 +140,7 @@ class AlertStoreTests(StoreSuite):
             return claimed(store, SLACK, MAIL)
 
         with ThreadPoolExecutor(4) as pool:
-            deliveries = [telling for some in pool.map(run, range(4)) for telling in some]
+            deliveries = [delivery for some in pool.map(run, range(4)) for delivery in some]
         assert sorted(delivered_to(deliveries)) == [(MAIL, False), (SLACK, False)]
 
     def test_a_claim_runs_out(self, store: Store) -> None:
@@ -164,7 +164,7 @@ class AlertStoreTests(StoreSuite):
         assert (again.channel, again.failures) == (SLACK, 1)
         store.alerts.mark_delivered([again], NOW + 2 * MINUTE)
         (alert,) = store.alerts.list()
-        assert [(t.channel, t.resolved, t.failures, t.told_at) for t in alert.tellings] == [
+        assert [(t.channel, t.resolved, t.failures, t.told_at) for t in alert.deliveries] == [
             (MAIL, False, 0, NOW),
             (SLACK, False, 1, NOW + 2 * MINUTE),
         ]
@@ -194,7 +194,7 @@ class AlertStoreTests(StoreSuite):
         for minutes in range(6):
             now = NOW + minutes * MINUTE
             deliveries = claimed(store, SLACK, now=now)
-            heard += [(telling.alert.rule, telling.resolved) for telling in deliveries]
+            heard += [(delivery.alert.rule, delivery.resolved) for delivery in deliveries]
             store.alerts.mark_delivered(deliveries, now)
         down, failed = AlertRule.CATALOG_UNREACHABLE, AlertRule.JOB_FAILED
         assert heard == [(down, False), (failed, False), (failed, True), (failed, False)]
@@ -221,9 +221,9 @@ class AlertStoreTests(StoreSuite):
         (current,) = store.alerts.unresolved()
         assert (current.id > alert.id, current.acknowledgement) == (True, Acknowledgement("ann", NOW, "", NOW + HOUR))
         heard = claimed(store, SLACK, now=NOW + 3 * MINUTE)
-        assert [(telling.alert.id, telling.resolved) for telling in heard] == [(alert.id, True)]
+        assert [(delivery.alert.id, delivery.resolved) for delivery in heard] == [(alert.id, True)]
         store.alerts.mark_delivered(heard, NOW + 3 * MINUTE)
-        assert [telling.alert.id for telling in claimed(store, SLACK, now=NOW + HOUR)] == [current.id]
+        assert [delivery.alert.id for delivery in claimed(store, SLACK, now=NOW + HOUR)] == [current.id]
 
     def test_an_acknowledgement_is_withdrawn(self, store: Store) -> None:
         """The silence ends with it; without a silence it is not that of the next alert; ended alerts have none."""
@@ -252,9 +252,9 @@ class AlertStoreTests(StoreSuite):
             [beginning(replace(FAILED, subject=str(ref), ref=ref)) for ref in refs], [SLACK], NOW
         )
         deliveries = claimed(store, SLACK)
-        assert {telling.alert.ref for telling in deliveries} == set(refs)
+        assert {delivery.alert.ref for delivery in deliveries} == set(refs)
         store.alerts.mark_delivered(deliveries, NOW)
-        store.alerts.record_changes([Resolve(telling.alert) for telling in deliveries], [SLACK], NOW)
+        store.alerts.record_changes([Resolve(delivery.alert) for delivery in deliveries], [SLACK], NOW)
         assert delivered_to(claimed(store, SLACK)) == [(SLACK, True)] * 3000
 
     def test_failures(self, store: Store) -> None:

@@ -129,7 +129,9 @@ def lost_refs(
     ]
 
 
-def put_back(after: TableMetadata, next_row_id: int | None, ref: SnapshotRef, snapshot: Json, now_ms: int) -> Json:
+def restoring_request(
+    after: TableMetadata, next_row_id: int | None, ref: SnapshotRef, snapshot: Json, now_ms: int
+) -> Json:
     """Return the request that restores a lost ref with its snapshot.
 
     Iceberg's servers refuse a snapshot whose sequence number or time is older than the table's, so the restored

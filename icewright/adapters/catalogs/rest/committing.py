@@ -201,7 +201,7 @@ class Committing:
         if not lost:
             return
         for ref, _ in lost:
-            self._put_back(after, ref, document)
+            self._restore_ref(after, ref, document)
         names = ", ".join(ref.name for ref, _ in lost)
         raise CommitConflict(f"{base.ref}: {names} was set on a snapshot that went at that moment; it was put back")
 
@@ -222,7 +222,7 @@ class Committing:
             removed_ids = change.snapshot_ids & (replaced.by_id.keys() - after.by_id.keys())
             for lost, snapshot in commits.lost_refs(replaced, after, change) if removed_ids else ():
                 if lost.name not in planned and snapshot.snapshot_id in removed_ids:
-                    self._put_back(after, lost, document)
+                    self._restore_ref(after, lost, document)
                     names.append(lost.name)
             replaced, document = after, after_document
         return names
@@ -249,7 +249,7 @@ class Committing:
                 "no file is deleted"
             ) from error
 
-    def _put_back(self, after: TableMetadata, ref: SnapshotRef, snapshots: list[commits.Json]) -> None:
+    def _restore_ref(self, after: TableMetadata, ref: SnapshotRef, snapshots: list[commits.Json]) -> None:
         snapshot = next(s for s in snapshots if s["snapshot-id"] == ref.snapshot_id)
         message = "nobody asked"
         for attempt in range(1, _TRIES + 1):
@@ -259,7 +259,7 @@ class Committing:
             next_row_id = Editor(document).get("next-row-id", None) if now.format_version >= FORMAT_V3 else None
             millis = max(int(self.clock.now().timestamp() * 1000), int(now.last_updated.timestamp() * 1000))
             try:
-                got = self._post(after.ref, commits.put_back(now, next_row_id, ref, snapshot, millis))
+                got = self._post(after.ref, commits.restoring_request(now, next_row_id, ref, snapshot, millis))
                 message = got.message
                 if got.status == _OK:
                     return

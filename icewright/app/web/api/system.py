@@ -213,7 +213,7 @@ def _sees(caller: Caller, alert: Alert) -> bool:
 
 def _alert(alert: Alert) -> AlertModel:
     names = ("id", "severity", "subject", "message", "since", "raised_at", "resolved_at")
-    notified = sorted({telling.channel for telling in alert.tellings if not telling.resolved and telling.told_at})
+    notified = sorted({one.channel for one in alert.deliveries if not one.resolved and one.told_at})
     return AlertModel(
         **{name: getattr(alert, name) for name in names},
         rule=str(alert.rule),
