@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -156,6 +159,34 @@ def test_what_is_lent_is_renewed_in_time() -> None:
     assert asked()["expires_at"] > clock.now()
     assert renewed == [REF, REF]
     assert "key1" not in repr(lent.grant(path))
+
+
+def test_a_renewal_that_hangs_costs_its_table_alone() -> None:
+    """Credentials of another table are renewed meanwhile."""
+    clock, hangs, freed = FixedClock(NOW), threading.Event(), threading.Event()
+
+    def renew(ref: TableRef) -> None:
+        if ref == REF and clock.now() > NOW:
+            hangs.set()
+            freed.wait(60)
+        expires = str(int((clock.now() + timedelta(hours=1)).timestamp() * 1000))
+        config = {"s3.access-key-id": "key", "s3.session-token-expires-at-ms": expires}
+        lent.keep(ref, "", {}, {}, (StorageCredential(f"s3://lake/{ref.name}", config),))
+
+    lent = CredentialStore(clock, renew)
+    for name in ("orders", "refunds"):
+        renew(replace(REF, name=name))
+    clock.time += timedelta(hours=2)
+    with ThreadPoolExecutor(2) as pool:
+        pool.submit(lent.grant, "s3://lake/orders/x")
+        try:
+            assert hangs.wait(60)
+            grant = pool.submit(lent.grant, "s3://lake/refunds/x").result(30)
+        finally:
+            freed.set()
+    assert grant is not None
+    assert grant.expires is not None
+    assert grant.expires > clock.now()
 
 
 _AT_X, _AT_Y = {"s3.endpoint": "http://x:9000"}, {"s3.endpoint": "http://y:9000"}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -33,6 +35,7 @@ from tests.contracts.bench import CHANGES, FixedClock, addition, file_of, remova
 from tests.contracts.rest_bench import RestBench
 from tests.faulty_proxy import Fault, Proxy, faulty_proxy
 from tests.servers.loopback import free_port
+from tests.servers.relay import answer
 from tests.servers.rest_server import RestHost
 
 pytestmark = pytest.mark.external
@@ -246,6 +249,25 @@ def test_a_server_that_does_not_answer_for_its_settings(catalog: RestCatalog, pr
         with pytest.raises(CatalogUnavailable, match=said):
             catalog.pointers()
     assert catalog.pointers() == []
+
+
+@pytest.mark.cases(114)
+def test_a_connection_that_hangs_keeps_no_request_from_another(catalog: RestCatalog, proxy: Proxy) -> None:
+    """A server that answers again is asked, though it never answers for its settings what it was asked before."""
+    hangs, freed = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        hangs.set()
+        freed.wait(90)
+
+    proxy.faults.append(Fault("GET /v1/config", act=hang))
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(catalog.pointers)
+        try:
+            assert hangs.wait(60)
+            assert answer(catalog.pointers) == []
+        finally:
+            freed.set()
 
 
 @pytest.mark.cases(77)

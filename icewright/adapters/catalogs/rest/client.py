@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -107,7 +106,6 @@ class RestClient:
     clock: Clock
     allowlist: Allowlist | None = None
     _connected: _Client | None = field(default=None, init=False)
-    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     @property
     def where(self) -> str:
@@ -125,14 +123,9 @@ class RestClient:
 
     def close(self) -> None:
         """Close the HTTP connections to the server, without waiting for a request that hangs."""
-        if not self._lock.acquire(blocking=False):  # held while the server's configuration is requested
-            return
-        try:
-            if self._connected is not None:
-                self._connected.close()
-                self._connected = None
-        finally:
-            self._lock.release()
+        connected, self._connected = self._connected, None
+        if connected is not None:
+            connected.close()
 
     def namespace(self, *levels: str) -> str:
         """Return a namespace as the protocol joins its levels.
@@ -224,19 +217,18 @@ class RestClient:
         """Fetch a new token, if there is a credential to fetch one with; return whether there was."""
         if not self.properties.extra.get("credential"):
             return False
-        with self._lock:
-            self._translating_errors(client._refresh_token)  # noqa: SLF001
+        self._translating_errors(client._refresh_token)  # noqa: SLF001
         return True
 
     def _client(self) -> _Client:
-        with self._lock:
-            if self._connected is None:
-                client = self._translating_errors(
-                    lambda: _Client(self.properties.name, **self.properties.pyiceberg_properties())
-                )
-                require_hosts(self.allowlist, self.properties.name, client.properties)
-                self._connected = client
-            return self._connected
+        client = self._connected
+        if client is None:  # no lock: a request that hangs would keep all others from another connection
+            client = self._translating_errors(
+                lambda: _Client(self.properties.name, **self.properties.pyiceberg_properties())
+            )
+            require_hosts(self.allowlist, self.properties.name, client.properties)
+            self._connected = client
+        return client
 
     def _translating_errors(self, call: Callable[[], Any]) -> Any:  # noqa: ANN401
         """Call PyIceberg and translate its exceptions into `CatalogUnavailable`."""

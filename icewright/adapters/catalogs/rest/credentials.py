@@ -25,7 +25,7 @@ class CredentialStore:
     renew: Callable[[TableRef], None]
     _grants: dict[str, tuple[TableRef, VendedCredentials]] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
-    _renewing: threading.RLock = field(default_factory=threading.RLock, init=False)
+    _renewing: dict[TableRef, threading.RLock] = field(default_factory=dict, init=False)
 
     def keep(
         self,
@@ -56,7 +56,7 @@ class CredentialStore:
         entry = self._lookup(path)
         if entry is None or not self._stale(entry[1]):
             return entry[1] if entry else None
-        with self._renewing:
+        with self._renewing.setdefault(entry[0], threading.RLock()):
             renewed = self._lookup(path)  # another thread may have renewed it meanwhile
             if renewed is not None and self._stale(renewed[1]):
                 self.renew(renewed[0])
