@@ -6,6 +6,7 @@ descriptions of Spark's jobs leads to the trace.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -70,7 +71,10 @@ def with_tracing(section: OpenTelemetrySection | None, runtime: Runtime, emit: L
     try:
         yield listen
     finally:
-        processor.shutdown()  # type: ignore[no-untyped-call]
+        # a receiver that never ends its answer holds it for half a minute
+        ending = threading.Thread(target=processor.shutdown, name="tracing", daemon=True)
+        ending.start()
+        ending.join(_SECONDS)
 
 
 def job_spans(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from functools import partial
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
+from icewright.app import tracing
 from icewright.app.demo.tables import metrics
 from icewright.app.tracing import trace_id
 from tests.cli.workspace import Workspace
@@ -66,3 +69,28 @@ def test_a_receiver_that_fails_harms_nothing(
     assert (said.code, said.json["state"]) == (0, "succeeded")
     assert "Failed to export" in said.err
     assert "hush" not in said.err
+
+
+def test_a_receiver_that_never_ends_its_answer_holds_up_no_command(
+    workspace: Workspace,
+    receiver: str,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The command ends, and leaves the spans behind."""
+    hangs, freed = threading.Event(), threading.Event()
+
+    def hang(_: BatchSpanProcessor) -> None:
+        hangs.set()
+        freed.wait(60)
+        freed.set()
+
+    monkeypatch.setattr(BatchSpanProcessor, "shutdown", hang)
+    monkeypatch.setattr(tracing, "_SECONDS", 0.1)
+    workspace.make(partial(metrics, commits=20, rows_per_file=2))
+    workspace.write(f"opentelemetry: {{url: '{receiver}'}}\n")
+    try:
+        assert workspace("run", "lake.ops.metrics", "--op", "expire_snapshots", "--json").code == 0
+        assert hangs.wait(60)
+        assert not freed.is_set()
+    finally:
+        freed.set()
