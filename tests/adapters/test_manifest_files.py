@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import struct
 from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -180,6 +181,18 @@ def test_nan_is_flagged_and_bounds_nothing(files: IcebergFiles, tmp_path: Path, 
     theirs = construct_partition_summaries(table.spec, table.schema, [Record(value) for value in values])
     assert [s._data for s in copy.partitions or []] == [s._data for s in theirs]
     assert theirs[0].contains_nan
+
+
+@pytest.mark.parametrize("zeros", [[0.0, -0.0], [-0.0, 0.0]])
+@pytest.mark.parametrize(("kind", "code"), [("float", "<f"), ("double", "<d")])
+def test_zeros_are_bounded_in_java_s_order(
+    files: IcebergFiles, tmp_path: Path, kind: str, code: str, zeros: list[float]
+) -> None:
+    """To Java, minus zero is less than zero: bounds the other way round would hold neither."""
+    table = Partitioned(tmp_path, (TYPES[kind][0],))
+    copy = copied(files, tmp_path, [table.crafted(2, [record("file:///t/a", [zero]) for zero in zeros])], 2)
+    (summary,) = copy.partitions or []
+    assert summary._data[2:] == [struct.pack(code, -0.0), struct.pack(code, 0.0)]
 
 
 def test_two_fields_of_one_fixed_type(files: IcebergFiles, tmp_path: Path) -> None:

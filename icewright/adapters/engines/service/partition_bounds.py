@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
@@ -40,7 +41,9 @@ def _comparable(value: Any, kind: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a
 
 
 def _order(kind: Mapping[str, Any]) -> Callable[[Any], Any] | None:
-    """Return how Iceberg's Java library, and with it Spark, orders values: UUIDs as two signed numbers."""
+    """Return how Iceberg's Java library, and with it Spark, orders values: UUIDs as two numbers, -0.0 before 0.0."""
+    if kind["type"] in ("float", "double"):
+        return lambda value: (value, math.copysign(1, value))
     if kind.get("logicalType") != "uuid":
         return None
     return lambda value: tuple(int.from_bytes(half, "big", signed=True) for half in (value[:8], value[8:]))
