@@ -63,8 +63,7 @@ class WriterState:
     @property
     def converted(self) -> int | None:
         """Return the snapshot of another branch up to which the writer has taken over what that branch has."""
-        text = self.snapshot.writer_properties.get(_CONVERTED, "")
-        return int(text) if text.isascii() and text.isdecimal() and len(text) < _DIGITS else None
+        return whole(self.snapshot.writer_properties.get(_CONVERTED, ""))
 
 
 def newest_states(newest_first: Iterable[Snapshot], keys: tuple[str, ...]) -> list[WriterState]:
@@ -112,7 +111,11 @@ def summary_number(snapshot: Snapshot, key: str) -> int:
 
 def stated_number(snapshot: Snapshot, key: str) -> int | None:
     """Return a number of a snapshot's summary; None where its writer wrote none, or something else."""
-    text = snapshot.summary.get(key, "")
+    return whole(snapshot.summary.get(key, ""))
+
+
+def whole(text: str) -> int | None:
+    """Return the number that a text of a summary is; None where it is something else."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < _DIGITS else None
 
 

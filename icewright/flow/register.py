@@ -141,5 +141,5 @@ def _require_unknown(runtime: Runtime, metadata: TableMetadata, lost: str | None
         if same or _SPELLING.place(at).may_lie_in(here):
             raise Refused(
                 f"{metadata.location} is the place of {pointer.ref}: of two names of a table each deletes what the "
-                "other needs"
+                f"other needs; `icewright copy {pointer.ref}` makes a table of its own"
             )

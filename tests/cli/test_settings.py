@@ -97,6 +97,8 @@ def test_config_set_and_explain(workspace: Workspace) -> None:
     assert (knobs["importance"]["value"], knobs["importance"]["level"]) == ("high", "table")
     assert (knobs["compact.hot_minutes"]["level"], knobs["compact.hot_minutes"]["unit"]) == ("default", "minutes")
     assert "lake (store)" in workspace("config", "explain", NAME).out
+    assert workspace("config", "set", NAME, "importance=high").err == ""
+    assert workspace("config", "set", "lake.opps.*", "importance=high").err == "lake.opps.*: no table is known there\n"
 
 
 def test_guardrails_hold_what_is_set_later(workspace: Workspace) -> None:

@@ -238,6 +238,7 @@ def test_the_queue_says_what_waits_and_what_comes_next(fleet: Served) -> None:
     assert re.search(r"frees storage worth [\d.]+ .B of reads, for [\d.<]+ GB-hours", waiting)
     assert re.search(rf'with the next pass</td><th[^>]*><a class="cell" href="{table_url(NAMES[1])}"', following)
     assert table_url(NAMES[2]) not in following
+    assert f"the next {following.count('href=')} of" in following
 
 
 def test_pages_change_many_tables_after_a_count(fleet: Served) -> None:

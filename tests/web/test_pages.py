@@ -408,6 +408,12 @@ def test_sentences(text: str, said: str) -> None:
 def test_numbers_and_times() -> None:
     """With as many digits as are worth reading, and the whole of it at hand."""
     assert formats.number(1234567) == "1\u202f234\u202f567"
+    assert [formats.stated(x) for x in ("1234567", "9" * 5000, "many", None)] == [
+        formats.number(1234567),
+        "9" * 5000,
+        "many",
+        "\u2013",
+    ]
     assert [formats.gb_hours(x) for x in (None, 0, 0.000015, 1.5, 1234)] == [
         "\u2013",
         "0",

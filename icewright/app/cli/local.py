@@ -24,7 +24,7 @@ from icewright.app.documents import (
 )
 from icewright.core.describe import evaluation_document, ignored_document, knobs_document
 from icewright.core.errors import CatalogUnavailable, IcewrightError, UsageError
-from icewright.core.layering import parse_pattern
+from icewright.core.layering import matches, parse_pattern
 from icewright.core.policy import Operation
 from icewright.core.selection import TableSelection
 from icewright.core.steps import Due, on_pool
@@ -222,6 +222,9 @@ class LocalBackend:
             match = _rule_pattern(app, scope)
             new = parse_knobs("config set", settings, app.runtime.policy().guardrails)
             _store_rule(app, match, {**_stored_rule(app, match), **new})
+            known = (row.ref.parts[: len(match)] for row in app.runtime.store.tables.list() if not row.dropped)
+            if match[1:] and not any(matches(match, parts) for parts in known):
+                output.note(f"{scope}: no table is known there")
         return new
 
     def unset_rule(self, scope: str, knobs: Sequence[str]) -> Mapping[str, Any]:

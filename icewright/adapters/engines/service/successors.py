@@ -222,9 +222,9 @@ def require_no_successor(
         successors = list(identified(load(), successors).successors)
     if successors:
         raise Refused(
-            f"{metadata.ref}: {successors[0].path} is a newer version of the table that this catalog does not know: "
-            "a writer uses it through another catalog, and nothing is expired or deleted here. Drop the entry here "
-            f"(without purging), or, if that version is dead, say so by `icewright adopt {metadata.ref}`",
+            f"{metadata.ref}: a writer uses the table through another catalog, and nothing is expired or deleted here: "
+            f"{successors[0].path} is a newer version that this catalog does not know. Drop the entry here (without "
+            f"purging), or, if that version is dead, say so by `icewright adopt {metadata.ref}`",
             "successor",
         )
     return identification
@@ -239,8 +239,8 @@ def require_no_foreign_table(metadata: TableMetadata, identification: StrangeFil
     """Raise `Refused` when a metadata file in the table's places is another table's."""
     for path, uuid in identification.foreign:
         raise Refused(
-            f"{metadata.ref}: {path} is metadata of another table (uuid {uuid}): two tables share the location, "
-            f"nothing is deleted. If that one is gone for good, `icewright adopt {metadata.ref}` takes all",
+            f"{metadata.ref}: two tables share the location, and nothing is deleted: {path} is metadata of another "
+            f"table (uuid {uuid}). If that one is gone for good, `icewright adopt {metadata.ref}` takes all",
             "foreign_metadata",
         )
 

@@ -9,6 +9,7 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from icewright.core.words import decimal, figure
+from icewright.core.writer_state import whole
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _KILO = 1024
@@ -62,6 +63,12 @@ def number(count: float | None, digits: int = 0) -> str:
     if count is None:
         return "\u2013"
     return f"{count:,.{digits}f}".replace(",", "\u202f").replace("-", "\u2212")
+
+
+def stated(text: str | None) -> str:
+    """Format a number of a snapshot's summary; what else its writer wrote stays as it is."""
+    found = None if text is None else whole(text)
+    return number(found) if found is not None or text is None else text
 
 
 def gb_hours(count: float | None) -> str:

@@ -229,10 +229,11 @@ def _queue_context(caller: Caller) -> dict[str, Any]:
         waiting.setdefault(item.table, []).append(item)
     tables = replace(caller, action=Action.TABLES_READ)
     states: Any = [state for state in STATES if state not in _NOT_EVALUATED]
-    following = api.tables.tables(tables, state=states, sort=TableSort.NEXT, limit=_NEXT).items
+    following = api.tables.tables(tables, state=states, sort=TableSort.NEXT, limit=_NEXT)
     return {
         "queue": queue,
         "waiting": waiting,
-        "following": [table for table in following if table.evaluate_at is not None],
+        "following": [table for table in following.items if table.evaluate_at is not None],
+        "evaluated": following.total,
         "pager": pager(QUEUE_PATH, {}, params, len(queue.waiting), queue.next, queue.total),
     }

@@ -152,7 +152,7 @@ def templates() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    names = ("tone", "word", "size", "number", "gb_hours", "span", "clock", "value", "breakable", "sentence")
+    names = ("tone", "word", "size", "number", "stated", "gb_hours", "span", "clock", "value", "breakable", "sentence")
     environment.filters |= {name: getattr(formats, name) for name in names}
     environment.globals |= {"number": formats.number, "size": formats.size}
     environment.globals |= {
