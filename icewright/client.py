@@ -206,6 +206,11 @@ class Client:
         """Queue an erasure of rows, or a search for them; `result` returns what the job found."""
         return self._document("POST", f"/tables/{_segment(table)}/erase", json={"where": where, "dry_run": dry_run})
 
+    def layouts(self, table: str, filters: Sequence[str] = (), *, dry_run: bool = False) -> Started:
+        """Queue trials of layouts for filters, or for those of scan reports; `result` returns what the job found."""
+        body = {"filters": list(filters), "dry_run": dry_run}
+        return self._document("POST", f"/tables/{_segment(table)}/layouts", json=body)
+
     def copy(self, table: str, to: str, *, dry_run: bool = False) -> Copy | Started:
         """Queue a copy of a table to another place, or report what would be copied."""
         return self._document("POST", f"/tables/{_segment(table)}/copy", json={"to": to, "dry_run": dry_run})

@@ -30,9 +30,17 @@ def queue_manual_job(
 
 
 def queue_requested(
-    runtime: Runtime, row: TableRow, options: Mapping[str, Any], operations: Sequence[Operation] = ()
+    runtime: Runtime,
+    row: TableRow,
+    options: Mapping[str, Any],
+    operations: Sequence[Operation] = (),
+    *,
+    on_pool: bool = False,
 ) -> str | None:
-    """Queue operations, or what the options name (`flow.requested`); return the job's id, or None as above."""
+    """Queue operations, or what the options name (`flow.requested`); return the job's id, or None as above.
+
+    `on_pool`: that is Spark's work.
+    """
     ordered = tuple(op for op in Operation if op in operations)
     job = PlannedJob(
         ref=row.ref,
@@ -43,7 +51,7 @@ def queue_requested(
         cost=0.0,
         why="requested manually",
         pool=runtime.scopes[row.ref.catalog].pool,
-        on_pool=any(op in ON_POOL for op in ordered),
+        on_pool=on_pool or any(op in ON_POOL for op in ordered),
         priority=Priority.MANUAL,
     )
     return runtime.store.jobs.enqueue(job, replace(runtime.trigger, kind=MANUAL), runtime.clock.now(), options)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import takewhile
@@ -41,12 +42,16 @@ from icewright.core.rewriting import (
 )
 from icewright.core.runs import JOB_ID
 from icewright.core.table import TableMetadata, TableRef
+from icewright.core.words import count
+from icewright.flow.operation import Request, load
 from icewright.flow.runtime import Runtime
-from icewright.flow.table_job import table_job
-from icewright.ports import MeasureRequest, SetRefs
+from icewright.flow.table_job import TableJob, table_job
+from icewright.ports import JobRow, MeasureRequest, SetRefs
 from icewright.ports.views import RuleVersion
 
-MEASURE = "layouts"  # option of a job that measures: the branch
+LAYOUTS = "layouts"  # option of a job that tries layouts: the branch on which it measures
+FILTERS = "filters"  # the filters of queries; none: those of scan reports
+PREDICT_ONLY = "predict_only"  # and whether nothing is measured
 LAYOUT_CHANGED = "layout_changed"  # kind of the event that tells people of a change
 _KNOBS = (STRATEGY, SORT_ORDER, BLOOM_FILTERS)
 LAYOUT_MEASURED = "layout_measured"  # and of a measuring that changes nothing
@@ -121,12 +126,31 @@ def _before_measuring(
     return None
 
 
-def measure_layouts(runtime: Runtime, report: LayoutReport, filters: Sequence[str]) -> LayoutReport:
+def carry_out_taken(runtime: Runtime, job: JobRow, running: TableJob) -> str:
+    """Try layouts for a queued job, and measure them unless only predictions were asked for; return what was tried."""
+    load(runtime, Request(job.ref, (), job.table_uuid))  # raises when the table was replaced
+    filters = job.options[FILTERS] or recorded_filters(runtime, job.ref)[0]
+    try:
+        report = runtime.engine.try_layouts(job.ref, filters)
+    except UsageError as error:  # whoever sees the job need not see the filters, which may name a person
+        raise UsageError(f"{job.ref}: a filter cannot be read, or names no column of the table") from error
+    predict_only = job.options[PREDICT_ONLY]
+    if not predict_only:
+        report = measure_layouts(runtime, report, filters, running)
+    running.result = report.document
+    tried = f"{count(len(report.trials) - 1, 'layout')} for {count(report.filters, 'filter')}"
+    return f"predicted {tried}" if predict_only else f"predicted {tried}; measured {report.measuring}"
+
+
+def measure_layouts(
+    runtime: Runtime, report: LayoutReport, filters: Sequence[str], running: TableJob | None = None
+) -> LayoutReport:
     """Let Spark write the promising layouts on a branch of a sample, and run the filters over each.
 
-    The branch goes at the end; one that a crash left goes before, with the next expiry after a day at the latest.
-    Raises what `Engine.measure_layouts` does, and `Refused` where another job works on the table or the branch is not
-    Icewright's.
+    `running` is the job that holds the table; without it the measuring is a job of its own. The branch goes at the end;
+    one that a crash left goes before, with the next expiry after a day at the latest. Raises what
+    `Engine.measure_layouts` does, and `Refused` where another job works on the table, a budget of the day is used up,
+    or the branch is not Icewright's.
     """
     ref = report.ref
     if not report.promising:
@@ -134,7 +158,8 @@ def measure_layouts(runtime: Runtime, report: LayoutReport, filters: Sequence[st
     metadata = runtime.catalog(ref).load(ref)
     knobs = runtime.policy().knobs_for(ref, metadata)
     pool = runtime.scopes[ref.catalog].pool
-    with table_job(runtime, ref, metadata.table_uuid, {MEASURE: MEASURED_ON}, "measuring of layouts", pool) as job:
+    own = table_job(runtime, ref, metadata.table_uuid, {LAYOUTS: MEASURED_ON}, "measuring of layouts", pool)
+    with own if running is None else nullcontext(running) as job:
         most = min(knobs[LAYOUT_GB_HOURS], _left_today(runtime, ref, pool))
 
         def charge(gb_hours: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from icewright.core.errors import IcewrightError
-from icewright.flow import copy, erase, repair, restore
+from icewright.flow import copy, erase, layout, repair, restore
 from icewright.flow.execute import execute_taken
 from icewright.flow.lease import Lease
 from icewright.flow.runtime import Runtime
@@ -17,6 +17,7 @@ _KINDS = {  # by `JobRow.work`
     repair.REPAIR: repair.carry_out_taken,
     erase.ERASE: erase.carry_out_taken,
     copy.COPY: copy.carry_out_taken,
+    layout.LAYOUTS: layout.carry_out_taken,
 }
 
 

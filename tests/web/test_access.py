@@ -39,6 +39,7 @@ BODIES: Mapping[tuple[str, str], Any] = {
     ("post", "/tables/{name}/restore"): {"to": "main", "dry_run": True},
     ("post", "/tables/{name}/repair"): {"dry_run": True},
     ("post", "/tables/{name}/erase"): {"where": "id = 1"},
+    ("post", "/tables/{name}/layouts"): {"filters": ["id = 1"]},
     ("post", "/tables/{name}/copy"): {"to": "s3://elsewhere/orders"},
     ("post", "/catalogs/{catalog}/register"): {"name": "sales.orders", "place": "s3://lake/none", "dry_run": True},
     ("put", "/tables/{name}/pins/{reader}"): {"snapshot_id": 1},
@@ -115,6 +116,20 @@ def test_every_route_has_its_permission(served: Served) -> None:
     client = served.client(served.app(access=REQUIRED))
     for method, path, _ in found:
         assert call(client, method, path, {}, "x").status_code == 401, (method, path)
+
+
+@pytest.mark.parametrize("role", Role)
+def test_filters_are_for_those_who_may_try_layouts(served: Served, role: Role) -> None:
+    """They may name a person: neither the job nor its page shows them to others."""
+    client, jobs, now = served.client(served.app(access=REQUIRED)), served.bench.store.jobs, served.bench.clock.now()
+    options = {"layouts": "branch", "filters": ["name = 'ann'"], "predict_only": True}
+    job = jobs.claim(TableRef.parse("lake.sales.orders"), "u", (), served.bench.runtime().trigger, now, options=options)
+    assert job is not None
+    jobs.finish(job, JobState.SUCCEEDED, "", now)
+    headers = bearer(served, role, *(("lake",) if role is Role.OWNER else ()))
+    found = client.get(f"{API}/jobs/{job}", headers=headers).json()["options"]
+    may = role in PERMISSIONS[Action.JOBS_RUN].roles
+    assert (found["filters"], found["predict_only"]) == (["name = 'ann'"] if may else [], True)
 
 
 @pytest.mark.parametrize("role", Role)

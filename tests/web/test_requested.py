@@ -20,13 +20,15 @@ from icewright.core.copying import MARKER
 from icewright.core.layout import MEASURED_ON, LayoutReport, LayoutTrial, Measurement, RowLayout
 from icewright.flow import lease
 from icewright.flow.erase import signature
-from icewright.flow.layout import MEASURE
+from icewright.flow.layout import LAYOUTS
 from icewright.flow.lease import Lease
 from icewright.flow.reconcile import reconcile_interrupted
 from icewright.flow.requested import run_taken
 from icewright.flow.table_job import table_job
 from icewright.ports import LeaseStatus, SnapshotPin
 from tests.cases.conftest import ground, workspace
+from tests.cases.test_layout_measuring import Measured
+from tests.cases.test_layouts import spread
 from tests.cases.test_repair import grown
 from tests.cases.workspace import NAME, Workspace, ref
 from tests.faults.interceptors import Call, tapped
@@ -260,6 +262,52 @@ def test_a_large_repair_is_planned_by_a_worker(
     assert "/do/repair" not in shown
 
 
+def test_layouts_are_predicted_and_then_measured(
+    workspace: Workspace, serve: Callable[[], TestClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The prediction makes nothing; its page leads to the measuring, whose cost is the job's, and whose branch goes."""
+    spread(workspace)
+    workspace.detect()
+    known(workspace)
+    client, runtime = serve(), workspace.app.runtime
+
+    without_spark = Measured(workspace, 0.2, iter(())).measure_layouts
+    monkeypatch.setattr(runtime.engine, "measure_layouts", without_spark, raising=False)
+    before = workspace.metadata()
+    csrf = {"csrf": token_of(client, PAGE), "table": TABLE}
+    queued = client.post("/do/layouts", data={**csrf, "filters": "customer = 'c017'\r\n\r\n"}, headers=BROWSER)
+    assert "The prediction waits for a worker" in queued.text
+    worked(workspace)
+    page = client.get(queued.url, headers=BROWSER).text
+    assert "predicted for 1 filter" in page
+    assert workspace.metadata() == before
+    (form,) = re.findall(r'<form[^>]*action="/do/layouts".*?</form>', page, re.DOTALL)
+    fields = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', html.unescape(form)))
+    done = client.post("/do/layouts", data=fields, headers=BROWSER)
+    (waiting,) = runtime.store.jobs.queued(["lake"])
+    assert client.get(f"{API}/jobs/{waiting.job_id}").json()["on_pool"], "it waits for a place in Spark's pool"
+    worked(workspace)
+    job = client.get(f"{API}/jobs/{waiting.job_id}").json()
+    assert (job["state"], job["work"], job["gb_hours"]) == ("succeeded", "layouts", 0.25)
+    assert job["options"]["filters"] == ["customer = 'c017'"]
+    assert "measured: all" in client.get(done.url, headers=BROWSER).text
+    after = workspace.metadata()
+    assert (len(after.snapshots), after.refs) == (len(before.snapshots) + 1, before.refs)
+    found = client.get(f"{API}/jobs/{waiting.job_id}/result").json()["document"]
+    assert found["settings"] == {"compact.strategy": "sort", "compact.sort_order": "customer"}
+
+
+def test_filters_that_cannot_be_tried_fail_their_job(workspace: Workspace, client: TestClient) -> None:
+    """What they say stays with those who may ask by them; without any there have to be scan reports."""
+    for filters, words in (
+        (["email = 'ann'"], "names no column"),
+        (["part ~ 'ann'"], "cannot be read"),
+        ([], "scan report"),
+    ):
+        wrong = ended(workspace, client, client.post(f"{URL}/layouts", json={"filters": filters}))
+        assert (wrong["state"], words in wrong["summary"], "'ann'" in wrong["summary"]) == ("failed", True, False)
+
+
 def test_measured_layouts_are_on_the_page_of_their_job(workspace: Workspace, client: TestClient) -> None:
     """Each layout has what was predicted beside what Spark read, and the settings of the best are named."""
     runtime = workspace.app.runtime
@@ -270,7 +318,7 @@ def test_measured_layouts_are_on_the_page_of_their_job(workspace: Workspace, cli
         LayoutTrial(RowLayout(("id",)), 60),
     )
     report = LayoutReport(metadata.ref, 3, 100, 7, trials, "3 filters on 2 files")
-    with table_job(runtime, metadata.ref, metadata.table_uuid, {MEASURE: MEASURED_ON}, "measuring") as job:
+    with table_job(runtime, metadata.ref, metadata.table_uuid, {LAYOUTS: MEASURED_ON}, "measuring") as job:
         job.summary, job.result = "measured", report.document
     shown = client.get(f"/jobs/{job.job_id}", headers=BROWSER).text
     rows = [" ".join(re.sub(r"<[^>]+>", " ", row).split()) for row in re.findall(r"<tr><th scope=.row.*?</tr>", shown)]

@@ -17,6 +17,7 @@ from icewright.core.permissions import Action, place_of, sees
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState, OperationState
 from icewright.flow.erase import ERASE
+from icewright.flow.layout import FILTERS
 from icewright.flow.queue import plan_now
 from icewright.flow.undo import give_up as give_up_deletions
 from icewright.flow.undo import undo as undo_job
@@ -172,10 +173,14 @@ def plan(
 
 
 def _options(row: JobRow, caller: Caller) -> dict[str, Any]:
-    """Return a job's options; the predicate of an erasure, which may name a person, for those who may erase."""
-    if ERASE in row.options and not caller.principal.may(Action.TABLES_ERASE, place_of(row.ref)):
-        return {**row.options, ERASE: ""}
-    return dict(row.options)
+    """Return a job's options; predicates, which may name a person, for those alone who may ask by them."""
+    hidden = {ERASE: (Action.TABLES_ERASE, ""), FILTERS: (Action.JOBS_RUN, [])}
+    return {
+        name: hidden[name][1]
+        if name in hidden and not caller.principal.may(hidden[name][0], place_of(row.ref))
+        else value
+        for name, value in row.options.items()
+    }
 
 
 def _listed(caller: Caller, query: JobQuery, after: After | None, limit: int) -> models.Jobs:

@@ -1,4 +1,4 @@
-"""Routes of recovery points, registrations, and of restores, repairs, erasures and copies: jobs of workers."""
+"""Routes of recovery points and registrations, and of jobs of workers: restores, repairs, erasures, copies, layouts."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from icewright.app.web.api.triggers import require_queued, require_startable
 from icewright.app.web.callers import Caller, api_router, needs
 from icewright.app.web.problems import Problem, documented
 from icewright.core.errors import UsageError
+from icewright.core.layout import MEASURED_ON
 from icewright.core.permissions import Action, place_of
 from icewright.core.repair import files_named
 from icewright.core.table import TableRef
@@ -22,6 +23,7 @@ from icewright.flow.bulk import queue_requested
 from icewright.flow.copy import COPY, copy_table
 from icewright.flow.erase import ERASE, job_options
 from icewright.flow.erase import certificate as signed
+from icewright.flow.layout import FILTERS, LAYOUTS, PREDICT_ONLY
 from icewright.flow.register import register as register_table
 from icewright.flow.repair import APPROVED_ROWS, PLAN_ONLY, REPAIR
 from icewright.flow.repair import repair as repair_table
@@ -133,6 +135,15 @@ def copy(
     return _queued(caller, row, {COPY: body.to}, dry_run=False)
 
 
+@router.post("/{name:segment}/layouts", summary="Try layouts", status_code=202, responses=documented(404, 409))
+def layouts(
+    name: str, body: models.LayoutsRequest, caller: Annotated[Caller, needs(Action.JOBS_RUN)]
+) -> models.Started:
+    """Queue a job that predicts what filters would read in each layout, and lets Spark measure the best on a branch."""
+    options = {LAYOUTS: MEASURED_ON, FILTERS: body.filters, PREDICT_ONLY: body.dry_run}
+    return _queued(caller, caller.table(name), options, dry_run=body.dry_run, on_pool=not body.dry_run)
+
+
 @catalogs.post("/{catalog:segment}/register", summary="Register a table from its files", responses=documented(404, 409))
 def register(
     catalog: str, body: models.RegisterRequest, caller: Annotated[Caller, needs(Action.TABLES_COPY)]
@@ -182,10 +193,12 @@ def _result(caller: Caller, job_id: str) -> tuple[JobRow, dict[str, Any]]:
     return job, dict(document)
 
 
-def _queued(caller: Caller, row: TableRow, options: Mapping[str, Any], *, dry_run: bool) -> models.Started:
+def _queued(
+    caller: Caller, row: TableRow, options: Mapping[str, Any], *, dry_run: bool, on_pool: bool = False
+) -> models.Started:
     """Queue the work that the options name (`flow.requested`), and record who asked for it."""
     require_startable(caller, row, dry_run=False)
-    job_id = require_queued(caller, row, queue_requested(caller.runtime, row, options))
+    job_id = require_queued(caller, row, queue_requested(caller.runtime, row, options, on_pool=on_pool))
     caller.audit(str(row.ref), place_of(row.ref), what=next(iter(options)), job_id=job_id, **options)
     return models.Started(
         table=str(row.ref),

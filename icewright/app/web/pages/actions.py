@@ -165,6 +165,23 @@ def copy(submission: Annotated[Submission, submitted(Action.TABLES_COPY)]) -> Re
     return render_page(caller, "copy.html", copy=result, back=back, crumbs=crumbs)
 
 
+@router.post("/layouts")
+def layouts(submission: Annotated[Submission, submitted(Action.JOBS_RUN)]) -> Response:
+    """Queue predictions for filters, or once confirmed the measuring; the job's page shows what was found."""
+    table, form, caller = _table(submission), submission.form, submission.caller
+    back, dry_run = table_url(table), form.one("how") != "confirmed"
+    filters = [line.strip() for text in form.all("filters") for line in text.splitlines() if line.strip()]
+    try:
+        body = models.LayoutsRequest(filters=filters, dry_run=dry_run)
+        result = api.recovery.layouts(table, body, caller)
+    except ValidationError:
+        return redirect(back, "Write a filter a line, 1,000 of 1,000 characters at most.", "warn")
+    except Problem as problem:
+        return _redirect_or_raise(problem, back)
+    what = "prediction" if dry_run else "measuring"
+    return redirect(f"/jobs/{result.job_id}", f"The {what} waits for a worker; this page will show what it finds.")
+
+
 @router.post("/register")
 def register(submission: Annotated[Submission, submitted(Action.TABLES_COPY)]) -> Response:
     """Show which metadata file would be registered, or register it once confirmed."""

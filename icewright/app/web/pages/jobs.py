@@ -148,6 +148,7 @@ def _context(caller: Caller, job_id: str) -> dict[str, Any]:
         "may_undo": _is_undoable(detail) and caller.principal.may(Action.JOBS_UNDO, place_of(ref)),
         "open": is_open,
         "result": None if is_open else _result(caller, detail, ref),
+        "may_run": caller.principal.may(Action.JOBS_RUN, place_of(ref)),
         "may_repair": caller.principal.may(Action.TABLES_RESTORE, place_of(ref)),
     }
 

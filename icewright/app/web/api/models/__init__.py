@@ -58,6 +58,7 @@ from icewright.app.web.api.models.recovery import (
     Copy,
     CopyRequest,
     EraseRequest,
+    LayoutsRequest,
     Point,
     Points,
     Registered,

@@ -187,7 +187,7 @@ class Job(BaseModel):
     table: str
     state: JobState
     operations: list[Operation]
-    work: str | None = Field(description="of a job without operations: undo, restore, repair, erase or copy")
+    work: str | None = Field(description="of a job without operations: undo, restore, repair, erase, copy or layouts")
     trigger: str
     actor: str
     created: datetime
@@ -246,7 +246,8 @@ class JobDetail(Job):
 
     options: dict[str, Any] = Field(
         description="options of a manual job; `undo`: the job that it undid; `restore`: the snapshot it returns to; "
-        "`repair`: whether main goes on without lost files; `erase`: the predicate; `copy`: the place"
+        "`repair`: whether main goes on without lost files; `erase`: the predicate; `copy`: the place; "
+        "`filters`: those for which layouts are tried, for who may start it"
     )
     has_result: bool = Field(description="what it found or made can be read at `/jobs/{job_id}/result`")
     runs: list[Run]

@@ -96,6 +96,13 @@ class CopyRequest(RequestBody):
     dry_run: bool = Field(False, description="report what would be copied, and copy nothing")
 
 
+class LayoutsRequest(RequestBody):
+    """A request to try layouts of a table's rows for the filters of its queries."""
+
+    filters: list[Text] = Field([], max_length=1000, description="as in `host = 'h7'`; none: those of scan reports")
+    dry_run: bool = Field(False, description="predict what they would read, and measure nothing")
+
+
 class Copy(BaseModel):
     """What a copy would copy."""
 
