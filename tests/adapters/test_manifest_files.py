@@ -19,6 +19,7 @@ from pyiceberg.typedef import Record, TableVersion
 
 from icewright.adapters.engines.service.manifest_files import ManifestWriter, read_manifest
 from icewright.adapters.engines.service.manifest_list_files import manifest_list, read_list
+from icewright.adapters.engines.service.partition_bounds import uncovered
 from icewright.adapters.files.tables import IcebergFiles
 from icewright.core.errors import IcewrightError
 from icewright.core.table import PartitionSpec, Snapshot
@@ -192,7 +193,12 @@ def test_zeros_are_bounded_in_java_s_order(
     table = Partitioned(tmp_path, (TYPES[kind][0],))
     copy = copied(files, tmp_path, [table.crafted(2, [record("file:///t/a", [zero]) for zero in zeros])], 2)
     (summary,) = copy.partitions or []
-    assert summary._data[2:] == [struct.pack(code, -0.0), struct.pack(code, 0.0)]
+    less, more = summary._data[2:]
+    assert (less, more) == (struct.pack(code, -0.0), struct.pack(code, 0.0))
+    field, tuples = {"name": "f", "type": {"type": kind}}, [(zero,) for zero in zeros]
+    for lower, upper, faults in ((less, more, 0), (more, less, 1), (less, less, 1), (more, more, 1)):
+        listed = {"contains_null": False, "contains_nan": False, "lower_bound": lower, "upper_bound": upper}
+        assert len(list(uncovered([field], [listed], tuples))) == faults
 
 
 def test_two_fields_of_one_fixed_type(files: IcebergFiles, tmp_path: Path) -> None:

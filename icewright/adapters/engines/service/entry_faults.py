@@ -240,7 +240,8 @@ class EntryFaults:
             add(FileFaultKind.UNREADABLE, "its list has a key of it, and the table is not encrypted")
         for kind, detail in self._wrong_identity(row, entries, partition):
             add(kind, detail)
-        for detail in uncovered(partition_fields(partition), row.get(507), {one.partition for one in live}):
+        partitions = {repr(one.partition): one.partition for one in live}.values()  # -0.0 and 0.0 are two
+        for detail in uncovered(partition_fields(partition), row.get(507), partitions):
             add(FileFaultKind.WRONG_BOUNDS, detail)
         least, most = row.get(516) or 0, row.get(515) or 0
         for one in live:

@@ -40,13 +40,13 @@ def _comparable(value: Any, kind: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a
     return value
 
 
-def _order(kind: Mapping[str, Any]) -> Callable[[Any], Any] | None:
+def _order(kind: Mapping[str, Any]) -> Callable[[Any], Any]:
     """Return how Iceberg's Java library, and with it Spark, orders values: UUIDs as two numbers, -0.0 before 0.0."""
     if kind["type"] in ("float", "double"):
         return lambda value: (value, math.copysign(1, value))
-    if kind.get("logicalType") != "uuid":
-        return None
-    return lambda value: tuple(int.from_bytes(half, "big", signed=True) for half in (value[:8], value[8:]))
+    if kind.get("logicalType") == "uuid":
+        return lambda value: tuple(int.from_bytes(half, "big", signed=True) for half in (value[:8], value[8:]))
+    return lambda value: value
 
 
 def _single_value(value: Any, kind: Mapping[str, Any]) -> bytes:  # noqa: ANN401 - any Avro value
@@ -112,7 +112,8 @@ def uncovered(
         if kind.get("logicalType") == "uuid":
             continue
         (low, least), (high, most) = [tuple(bound_value(type_name, value) for value in pair) for pair in bounds]
-        if low > least or high < most:
+        order = _order(kind)
+        if order(low) > order(least) or order(high) < order(most):
             yield f"its list says that {name} is from {low!r} to {high!r}, and it is from {least!r} to {most!r}"
 
 
