@@ -18,11 +18,13 @@ from typing import Any
 
 import pytest
 import typer
+import yaml
 from pyiceberg.catalog.sql import SqlCatalog
 
 from icewright import Icewright
 from icewright.app.bootstrap import pyiceberg_catalog_properties, read_config
 from icewright.app.cli import app
+from icewright.app.config import SECTIONS
 from icewright.app.demo.tables import clicks, ledger, metrics
 from tests.cli.test_pins import checkpoint
 from tests.cli.workspace import Workspace
@@ -223,6 +225,31 @@ def test_the_blocks_of_a_page_run(
         if name.startswith("test_"):
             test()
     assert not workspace.spark_started
+
+
+CONFIGURATIONS = [
+    block
+    for block in BLOCKS
+    if block.language == "yaml" and set(re.findall(r"^(\w+):", block.text, re.MULTILINE)).intersection(SECTIONS)
+]
+
+
+@pytest.mark.parametrize("block", CONFIGURATIONS, ids=lambda block: f"{block.page}:{block.line}")
+def test_configurations_have_no_fault(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block that is a part of a configuration is taken as one where what it leaves out and its secrets are there."""
+    monkeypatch.setenv("SECRET", "json://alerts.example.com/0123456789")  # is a channel, a token and a password
+    (tmp_path / "manifest.json").write_text('{"nodes": {}}', encoding="utf-8")
+    text = re.sub(r"\$\{(env|file):[^}]*\}", "${env:SECRET}", block.text)
+    text = text.replace("/srv/shop/target", str(tmp_path)).replace(
+        "{...}", "{uri: 'sqlite:////c.db', warehouse: 'file:///w'}"
+    )
+    given = yaml.safe_load(text)
+    sql = {"type": "sql", "properties": {"uri": "sqlite:////data/catalog.db", "warehouse": "file:///data"}}
+    path = tmp_path / "icewright.yaml"
+    path.write_text(
+        yaml.safe_dump({"state": "sqlite:///state.db", "catalogs": {"lake": sql}, **given}), encoding="utf-8"
+    )
+    read_config(path)
 
 
 def test_blocks_name_their_language() -> None:

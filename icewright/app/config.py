@@ -60,7 +60,7 @@ from icewright.flow.runtime import Scope
 
 _VACUUM_HOURS = 24  # between two vacuums of a Nessie catalog, by default
 _REFERENCE = re.compile(r"\$\{(env|file):([^}]+)\}")
-_SECTIONS = (
+SECTIONS = (
     *("state", "catalogs", "pools", "detect", "limits", "policy", "guardrails", "cache", "reading", "ledger"),
     *("archive", "alerts", "log", "server", "events", "auth"),
     *("policy_from", "openlineage", "opentelemetry"),
@@ -110,7 +110,7 @@ def load_config(path: Path, checks: Checks, *, without_catalogs: bool = False) -
     """
     raw = read_yaml(path)
     if not isinstance(raw, dict):
-        raise ConfigError([f"{path}: expected a mapping with the keys {', '.join(_SECTIONS)}"])
+        raise ConfigError([f"{path}: expected a mapping with the keys {', '.join(SECTIONS)}"])
     if without_catalogs:
         raw = {key: value for key, value in raw.items() if key in _OF_STATE}
     return _Reader(path, checks, without_catalogs=without_catalogs).config(raw)
@@ -127,8 +127,8 @@ class _Reader:
     def config(self, raw: dict[str, Any]) -> Config:
         raw = self._resolved("", raw)
         for key in raw:
-            if key not in _SECTIONS:
-                self.faults.append(f"{key}: there is no such key{near(str(key), _SECTIONS)}")
+            if key not in SECTIONS:
+                self.faults.append(f"{key}: there is no such key{near(str(key), SECTIONS)}")
         pools = self._pools(raw.get("pools"))
         detect = self._section("detect", DetectSection, raw.get("detect") or {}) or DetectSection.model_validate({})
         catalogs = self._catalogs(raw.get("catalogs"), pools, detect)
