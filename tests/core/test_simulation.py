@@ -130,6 +130,15 @@ def test_a_trickle_is_compacted_and_rests() -> None:
     assert result.average_files < 40
 
 
+def test_a_job_puts_nothing_off() -> None:
+    """What is due when a job of the table ends begins as soon as its cooldown is over, not after another hour."""
+    writes = (Write(BEGIN + n * HOUR / 6, 10, 2 * MEGABYTE, 1000) for n in range(144))
+    result, jobs = ran([source(*writes)], days=1)
+    compactions = [job.begun for job in jobs if Operation.COMPACT in job.operations]
+    assert result.runs[Operation.REWRITE_MANIFESTS] >= 4
+    assert all(later - earlier < 1.1 * HOUR for earlier, later in pairwise(compactions))
+
+
 def test_hot_partitions_wait() -> None:
     """A day's partition is left to a writer that deletes rows, and compacted when it has cooled."""
     day = (BEGIN.date(),)

@@ -30,7 +30,7 @@ from icewright.core.simulation.world import World
 from icewright.core.simulation.writes import Source, Write
 from icewright.core.verdicts import thresholds
 
-_MOST_MOMENTS = 1000  # for jobs; of more commits, those of one interval share a moment
+_MOST_MOMENTS = 2000  # for jobs; of more commits, those of one interval share a moment
 _LEAST_SUMS = 100_000  # of the search of trees, for each table
 _LARGEST_OUTPUT = 1.265  # times the target: a merge's own may be 1.15 times as large, and Iceberg lets a file exceed it
 _SIZES = thresholds(Knobs())

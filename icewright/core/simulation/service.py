@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,6 +10,7 @@ from datetime import date, datetime, timedelta
 from functools import partial
 from heapq import heappop, heappush
 from operator import itemgetter
+from typing import Any
 
 from icewright.core.capacity import Active, Candidate, DueOperation, Limits, Usage
 from icewright.core.cost import service_cost
@@ -41,63 +42,60 @@ class SimulatedQueue:
         self._limits = limits
         self._alike: dict[tuple[str, str, Operation, object], list[tuple[float, int]]] = {}
         self._overdue_at: list[tuple[datetime, int]] = []
-        self._gone: set[int] = set()
+        self._places: dict[int, list[tuple[list[Any], Any]]] = {}  # of tables: the lists with their entries
 
     @property
     def waiting(self) -> bool:
         """Return whether any table might begin a job."""
         return any(self._alike.values())
 
-    def fill(self, due: Mapping[int, Candidate], now: datetime) -> list[tuple[int, datetime]]:
-        """Rebuild the queue from what is due; return the tables in cooldown, each with the end of its cooldown."""
+    def clear(self) -> None:
+        """Remove all tables."""
         self._alike.clear()
         self._overdue_at.clear()
-        self._gone.clear()
-        cooling = []
-        for number, candidate in due.items():
-            if not self.add(number, candidate, now):
-                cools = [w.cooled for w in candidate.due_operations.values() if w.cooled is not None and w.cooled > now]
-                cooling += [(number, min(cools))] if len(cools) == len(candidate.due_operations) else []
-        return cooling
+        self._places.clear()
 
-    def add(self, number: int, candidate: Candidate, now: datetime) -> bool:
-        """Add a table unless all its operations are in cooldown or its window is closed; return whether it was added.
+    def add(self, number: int, candidate: Candidate, now: datetime) -> datetime | None:
+        """Add a table unless its window is closed, or all its operations are in cooldown: until when is returned then.
 
         What becomes overdue before its window opens is put before the plan all the same, as budgets are left to it.
         """
         due_operations = {op: w for op, w in candidate.due_operations.items() if w.cooled is None or now >= w.cooled}
         if not due_operations:
-            return False
+            return min(w.cooled for w in candidate.due_operations.values() if w.cooled is not None)
+        self.remove(number)
         longest = max(w.waited(now) for w in due_operations.values())
-        insort(self._overdue_at, (now - longest + self._limits.max_wait[candidate.importance], number))
+        self._put(number, self._overdue_at, (now - longest + self._limits.max_wait[candidate.importance], number))
         if opens(candidate.windows, now) is not None:
-            return False
+            return None
         points = max(score(w, candidate.importance, w.waited(now), candidate.heat) for w in due_operations.values())
         first = next(op for op in ORDERS[candidate.order] if op in due_operations)
         wanted = (candidate.order, *((op, w.on_pool) for op, w in due_operations.items()))
         key = (candidate.ref.catalog, candidate.pool, first, wanted)
-        insort(self._alike.setdefault(key, []), (points, -number))
-        return True
+        self._put(number, self._alike.setdefault(key, []), (points, -number))
+        return None
+
+    def _put(self, number: int, entries: list[Any], entry: Any) -> None:  # noqa: ANN401 - by time or by points
+        insort(entries, entry)
+        self._places.setdefault(number, []).append((entries, entry))
 
     def best(self, free: int, busy: Mapping[Operation, int], now: datetime) -> Collection[int]:
         """Return enough waiting tables for the plan to choose as it would among all."""
         if free <= 0:
             return ()
         overdue = self._overdue_at[: bisect_right(self._overdue_at, now, key=itemgetter(0))]
-        found = {number for _, number in overdue if number not in self._gone}
+        found = {number for _, number in overdue}
         limits = self._limits.per_operation
         for (_, _, first, _), waiting in self._alike.items():
             if busy.get(first, 0) >= limits.get(first, self._limits.total):
                 continue  # the order in a table is kept: nothing of it may begin
-            while waiting and -waiting[-1][1] in self._gone:
-                waiting.pop()
-            alive = waiting if self._all else waiting[-free:]
-            found.update(-number for _, number in alive if -number not in self._gone)
+            found.update(-number for _, number in (waiting if self._all else waiting[-free:]))
         return found
 
-    def started(self, number: int) -> None:
-        """Remove a table from the queue, as its job began."""
-        self._gone.add(number)
+    def remove(self, number: int) -> None:
+        """Remove a table, if it is there."""
+        for entries, entry in self._places.pop(number, ()):
+            del entries[bisect_left(entries, entry)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +164,7 @@ class SimulatedService:
         self._queue = SimulatedQueue(limits)
         self._active: dict[int, Active] = {}
         self._spent = _Spent()
+        self._passes_at = world.now
         self._planned: datetime | None = None
         self._plan_waits = False
 
@@ -199,8 +198,12 @@ class SimulatedService:
                 self._dirty.add(number)
             else:
                 self._look(number, known)
-        self._order()
-        world.at(world.now + self._every, self._pass)
+        self._passes_at = world.now + self._every
+        world.at(self._passes_at, self._pass)
+        self._queue.clear()
+        for number in self._due:
+            self._enqueue(number)
+        self._plan()
 
     def _look(self, number: int, known: _Known) -> None:
         world = self._world
@@ -219,17 +222,16 @@ class SimulatedService:
 
     # -- planning
 
-    def _order(self) -> None:
-        """Rebuild the queue; tables in cooldown join when it ends."""
-        world, until = self._world, self._world.now + self._every
-        for number, cools in self._queue.fill(self._due, world.now):
-            if cools < until:
-                world.at(cools, partial(self._end_cooldown, number, self._due[number]))
-        self._plan()
+    def _enqueue(self, number: int) -> None:
+        """Put a table with due work into the queue; one in cooldown joins when that ends."""
+        candidate = self._due[number]
+        cools = self._queue.add(number, candidate, self._world.now)
+        if cools is not None and cools < self._passes_at:
+            self._world.at(cools, partial(self._end_cooldown, number, candidate))
 
     def _end_cooldown(self, number: int, candidate: Candidate) -> None:
         if self._due.get(number) is candidate:
-            self._queue.add(number, candidate, self._world.now)
+            self._enqueue(number)
             self._plan_soon()
 
     def _plan(self) -> None:
@@ -257,7 +259,7 @@ class SimulatedService:
         known = self._known[number]
         known.held = True
         self._due.pop(number)
-        self._queue.started(number)
+        self._queue.remove(number)
         self._active[number] = job.active()
         steps = _steps((op, known.dues[op]) for op in job.operations)
         self._next(_Running(number, job.operations, self._world.now, steps))
@@ -298,11 +300,15 @@ class SimulatedService:
         self._next(job)
 
     def _end(self, job: _Running) -> None:
-        """End the job; the table is evaluated again, so that our own commits count as no change."""
-        self._known[job.number].held = False
-        self._dirty.add(job.number)
-        del self._active[job.number]
-        self._on_job(SimulatedJob(job.number, job.operations, job.begun, self._world.now, job.gb_hours))
+        """End the job; the table is evaluated at once, so that our own commits count as no change."""
+        number, known = job.number, self._known[job.number]
+        known.held = False
+        del self._active[number]
+        self._dirty.discard(number)
+        self._look(number, known)
+        if number in self._due:
+            self._enqueue(number)
+        self._on_job(SimulatedJob(number, job.operations, job.begun, self._world.now, job.gb_hours))
         self._plan_soon()
 
 
