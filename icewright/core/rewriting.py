@@ -121,7 +121,9 @@ LAYOUT_READ: Knob[float | None] = _knob(
 )
 APPLY_DELETES = _flag("compact.apply_deletes", "whether tables with delete files are compacted, the deletes applied")
 DELETE_FILE_THRESHOLD = _integer(
-    "compact.delete_file_threshold", 10, "delete files on one data file that make its partition worth rewriting"
+    "compact.delete_file_threshold",
+    10,
+    "delete files on one data file that make its partition worth rewriting: all of it, where rewrite_deletes is off",
 )
 DELETE_RATIO_THRESHOLD = _number_knob(
     "compact.delete_ratio_threshold", 0.3, "share of deleted rows that makes a partition worth rewriting", maximum=1

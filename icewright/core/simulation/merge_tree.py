@@ -38,10 +38,12 @@ BYTE = _SECOND / MEGABYTE / max(speed.mb_per_second for speed in REWRITES.values
 _PAIR = 20  # sums that take as long as what is done once for each span
 
 
-def least_merging(times: Sequence[float], size: float, *, end: float, calls_until: float, sums: int) -> float:
+def least_merging(
+    times: Sequence[float], size: float, *, end: float, call: float, calls_until: float, sums: int
+) -> float:
     """Return the least GB-hours of equal files that writers add at these times, in order, and that are read to the end.
 
-    Jobs cost a call until `calls_until`; after it they run with another partition's. `sums` bounds the work: with more
+    Jobs cost a `call` until `calls_until`, and after it run with another partition's. `sums` bounds the work: with more
     files, classes of them are searched, and the bound is lower.
     """
     kept = OPEN * (end - times[0]) / BYTE if times else 0.0  # bytes that nobody rewrites
@@ -50,7 +52,7 @@ def least_merging(times: Sequence[float], size: float, *, end: float, calls_unti
     while _sums(len(times) // count, count // together, kept / max(1.0, count * size)) > sums:
         count += together * (1 + count // (8 * together))
     groups = [times[n : n + count : together] for n in range(0, len(times) - count + 1, count)]
-    return _least_total(groups, count, _spans(groups, count, size, end, calls_until), end)
+    return _least_total(groups, count, _spans(groups, count, size, end, call, calls_until), end)
 
 
 def _sums(groups: int, commits: int, longest: float) -> float:
@@ -59,24 +61,24 @@ def _sums(groups: int, commits: int, longest: float) -> float:
 
 
 def _spans(
-    groups: Sequence[Sequence[float]], count: int, size: float, end: float, calls_until: float
+    groups: Sequence[Sequence[float]], count: int, size: float, end: float, call: float, calls_until: float
 ) -> Sequence[Sequence[float]]:
     """Return by its first group and its length what each span costs until its last group has been merged with it."""
     byte_cost = max(BYTE * size * count, 1e-300)  # of a group
     spans: list[list[float]] = [[] for _ in groups]
     child = [0.0] * len(groups)  # from a group on: keep its span until now, and rewrite it and all later ones
     for last, newest in enumerate(groups):
-        call = CALL if newest[-1] < calls_until else 0.0
+        paid = call if newest[-1] < calls_until else 0.0
         longest = int(OPEN * (end - newest[0]) / byte_cost)
         inputs = count * FILE
-        spans[last].append(inputs + call + byte_cost)
+        spans[last].append(inputs + paid + byte_cost)
         for first in range(last - 1, -1, -1):
             waited = OPEN * min(map(sub, newest, groups[first]))
             child[first] = waited + FILE + inputs
             inputs += count * (waited + FILE)
             merged = map(add, spans[first][:longest], child[first:last])
             inputs = min(inputs, min(merged, default=inputs))
-            spans[first].append(inputs + call + byte_cost * (last - first + 1))
+            spans[first].append(inputs + paid + byte_cost * (last - first + 1))
     return spans
 
 

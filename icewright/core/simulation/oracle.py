@@ -10,7 +10,8 @@ The bound rests on four facts about any sequence of jobs:
 So no schedule costs less than the cheapest set of moments for jobs, found by dynamic programming over the commits of a
 table (Wagner and Whitin, "Dynamic version of the economic lot size model", 1958), and each file is rewritten at the
 next of them or never. That leaves out that merged files are small files themselves at first, to open or to merge again:
-`merge_tree` reckons with it, for files without deletes and outputs of any size. The greater of the two bounds counts.
+`merge_tree` reckons with it, for data files and outputs of any size. Delete files are added as in the first bound: of
+each call the merges of data pay one share, and the deletes the other. The greater of the two bounds counts.
 Expiry, evaluation, manifests, orphans, durations and waiting for slots cost the oracle nothing.
 """
 
@@ -31,6 +32,7 @@ from icewright.core.simulation.writes import Source, Write
 from icewright.core.verdicts import thresholds
 
 _MOST_MOMENTS = 2000  # for jobs; of more commits, those of one interval share a moment
+_SHARE = 0.25  # of a call that merges of data pay where there are delete files: any share gives a bound
 _LEAST_SUMS = 100_000  # of the search of trees, for each table
 _LARGEST_OUTPUT = 1.265  # times the target: a merge's own may be 1.15 times as large, and Iceberg lets a file exceed it
 _SIZES = thresholds(Knobs())
@@ -120,7 +122,7 @@ class _Moment:
         return sum(OPEN * (g.files * end - g.arrived) for (_, _, end), g in self.groups.items())
 
 
-def least_gb_hours(sources: Sequence[Source], span: Span, *, most_sums: int = 40_000_000) -> float:
+def least_gb_hours(sources: Sequence[Source], span: Span, *, most_sums: int = 80_000_000) -> float:
     """Return a lower bound of the GB-hours of work and readers over a fleet.
 
     Each table is read `PRIOR_READS` times a day. What was written before the begin is there as a night of cron
@@ -131,7 +133,7 @@ def least_gb_hours(sources: Sequence[Source], span: Span, *, most_sums: int = 40
     least = 0.0
     for source, table in zip(sources, world.tables, strict=True):
         arrivals = [arrival for arrival in _arrivals(source, table, span) if arrival.files]
-        least += max(_least(_moments(arrivals)), _least_of_trees(arrivals, sums))
+        least += max(_least(_moments(arrivals), CALL), _least_of_both(arrivals, sums))
     return least
 
 
@@ -162,7 +164,14 @@ def _arrivals(source: Source, table: SimulatedTable, span: Span) -> Iterator[_Ar
         yield _Arrival(at, write.delete_files, 0, segment)
 
 
-def _least_of_trees(arrivals: Sequence[_Arrival], sums: int) -> float:
+def _least_of_both(arrivals: Sequence[_Arrival], sums: int) -> float:
+    """Return the least GB-hours of the data files alone and of the delete files alone, which share each job's call."""
+    deletes = [arrival for arrival in arrivals if not arrival.size]
+    call = CALL * _SHARE if deletes else CALL
+    return _least_of_trees(arrivals, sums, call) + _least(_moments(deletes), CALL - call)
+
+
+def _least_of_trees(arrivals: Sequence[_Arrival], sums: int, call: float) -> float:
     """Return the least GB-hours of the data files of each partition alone; a job's call is paid by the newest one."""
     segments: dict[int, list[_Arrival]] = {}
     for arrival in arrivals:
@@ -176,7 +185,9 @@ def _least_of_trees(arrivals: Sequence[_Arrival], sums: int) -> float:
         size = sizes[len(sizes) // 4]  # larger files count as so large, and smaller ones are left out
         times = [arrival.at for arrival in found if arrival.size >= size for _ in range(arrival.files)]
         share = sums // len(segments)
-        least += least_merging(times, size * segment.oldest_alive, end=segment.end, calls_until=calls_until, sums=share)
+        least += least_merging(
+            times, size * segment.oldest_alive, end=segment.end, call=call, calls_until=calls_until, sums=share
+        )
     return least
 
 
@@ -191,8 +202,8 @@ def _moments(arrivals: Sequence[_Arrival]) -> Sequence[_Moment]:
     return list(moments.values())
 
 
-def _least(moments: Sequence[_Moment]) -> float:
-    """Return the least GB-hours of one table over all sets of moments at which jobs run."""
+def _least(moments: Sequence[_Moment], call: float) -> float:
+    """Return the least GB-hours of one table over all sets of moments at which jobs run, each for a `call`."""
     until = [0.0]  # by how many moments have passed: what they cost at the least, the last one with a job
     for number, job in enumerate(moments):
         best, since = float("inf"), 0.0
@@ -201,7 +212,7 @@ def _least(moments: Sequence[_Moment]) -> float:
             if since >= best:
                 break
             best = min(best, until[before] + since)
-        until.append(CALL + best)
+        until.append(call + best)
     left = 0.0
     best = until[-1]
     for before in range(len(moments) - 1, -1, -1):

@@ -50,7 +50,7 @@ class SimulatedQueue:
         return any(self._alike.values())
 
     def clear(self) -> None:
-        """Remove all tables."""
+        """Remove all tables from the queue."""
         self._alike.clear()
         self._overdue_at.clear()
         self._places.clear()
@@ -93,7 +93,7 @@ class SimulatedQueue:
         return found
 
     def remove(self, number: int) -> None:
-        """Remove a table, if it is there."""
+        """Remove a table from the queue, if it is there."""
         for entries, entry in self._places.pop(number, ()):
             del entries[bisect_left(entries, entry)]
 
