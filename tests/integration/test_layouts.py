@@ -17,6 +17,7 @@ from icewright.core.runs import OperationState
 from icewright.core.steps import Due, NotDue
 from icewright.flow.detect import detect
 from icewright.flow.layout import apply_layout, measure_layouts
+from icewright.ports.views import JobQuery
 from icewright.testing import FixedClock
 from tests.integration.bench import Bench
 from tests.integration.compacting import at_rest, compacted
@@ -170,6 +171,8 @@ def test_an_applied_layout_is_written_watched_and_taken_back(bench: Bench, new_n
     assert "Spark read 100% of a sample, 25% by sort by x" in first.reason
     (job, *_) = bench.runtime.store.jobs.list(bench.ref(name))
     as_it_is, by_x = (trial["measured"] for trial in (bench.runtime.store.jobs.result(job.job_id) or {})["trials"])
+    (item,) = bench.runtime.store.views.list_jobs(JobQuery(job_id=job.job_id), None, None, 1).items
+    assert 0 < item.gb_hours < 0.5
     assert as_it_is["bytes_read"] > 3 * by_x["bytes_read"] > 0 < by_x["seconds"]
     after = bench.metadata(name)
     assert (after.refs, after.current_snapshot_id) == (before.refs, before.current_snapshot_id)
