@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field, fields, replace
 from datetime import timedelta
@@ -17,7 +17,7 @@ from icewright.adapters.engines.service.proof import TableProof
 from icewright.core.errors import IcewrightError, LeaseLost, Refused, TableReplaced
 from icewright.core.runs import FileAction
 from icewright.core.table import ManifestContent, ManifestFile, Snapshot, SnapshotHold, TableMetadata
-from icewright.ports import Registration
+from icewright.ports import FileStat, Registration
 from icewright.testing.builders import LOCATION, NOW, lineage, metadata
 from tests.adapters.test_guard import MetadataFiles, guarded, version
 from tests.adapters.test_registry import World, guest
@@ -35,6 +35,17 @@ class TableFiles(MetadataFiles):
     looked_at: list[str] = field(default_factory=list)
     listed: int = 0  # how often manifest lists were read
     lost: IcewrightError | None = None  # why none can be read
+    unlisted: set[str] = field(default_factory=set)  # that the store has, and leaves out of its listings
+
+    def listing(self, folder: str) -> Iterator[pa.RecordBatch]:
+        """Yield the files below a folder but those."""
+        for batch in super().listing(folder):
+            yield from () if self.unlisted & {*batch["path"].to_pylist()} else (batch,)
+
+    def stat(self, paths: Sequence[str], concurrency: int) -> Mapping[str, FileStat | None]:
+        """Return what is there."""
+        assert concurrency
+        return {path: FileStat(1, NOW) if path in self.contents else None for path in paths}
 
     def manifest_lists(self, snapshots: Sequence[Snapshot], *, totals: bool = False) -> pa.Table:
         """Return one manifest of each snapshot."""
@@ -218,6 +229,23 @@ def test_a_listing_without_the_current_version(name: str) -> None:
     else:
         with pytest.raises(Refused, match=rf"{name} is the current version.*\[incomplete_listing\]"):
             proving.free()
+
+
+@pytest.mark.parametrize("name", ["00000-a.metadata.json", "snap-1.avro", "m1.avro"])
+def test_a_listing_that_lost_a_page(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With it perhaps a newer version: what the table has there is not listed, and there all the same."""
+    folder, own = f"{LOCATION}/metadata", metadata(metadata_log=(f"{LOCATION}/metadata/00000-a.metadata.json",))
+    first, last = own.snapshots
+    monkeypatch.setitem(MANIFESTS, first.snapshot_id, f"{folder}/m1.avro")
+    monkeypatch.setitem(CONTENT, f"{folder}/m1.avro", [])
+    proving = Proving(own=replace(own, snapshots=(replace(first, manifest_list=f"{folder}/snap-1.avro"), last)))
+    files, path = proving.files, f"{folder}/{name}"
+    free = proving.free()  # what is not there at all, as after a rule of the bucket, is not missing in the listing
+    files.contents[path] = b""
+    assert proving.free() == free
+    files.unlisted.add(path)
+    with pytest.raises(Refused, match=rf"{name} is there, and the listing of its .* nothing is deleted \[incomplete_l"):
+        proving.free()
 
 
 def test_an_orphan_in_a_place_that_another_table_shares() -> None:

@@ -25,7 +25,7 @@ from icewright.core.errors import (
 from icewright.core.paths import directory_key
 from icewright.core.places import Spelling
 from icewright.core.table import Snapshot, TableMetadata, TableRef
-from icewright.ports import Catalog, Dataset, Pointer, Registration, TableFiles, deadlines
+from icewright.ports import Catalog, Dataset, FileStat, Pointer, Registration, TableFiles, deadlines
 from icewright.ports.deadlines import CatalogCalls
 from icewright.ports.work import WorkerThreads
 from icewright.testing import FixedClock, MemoryCatalog
@@ -52,7 +52,7 @@ class Links:
         """Return it of many."""
         return {folder: self.canonical(folder) for folder in folders}
 
-    def stat(self, paths: Sequence[str], concurrency: int) -> Mapping[str, None]:
+    def stat(self, paths: Sequence[str], concurrency: int) -> Mapping[str, FileStat | None]:
         """Return that none of them exists."""
         assert concurrency
         return dict.fromkeys(paths)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from urllib.request import urlopen
 
 import obstore
 import pyarrow as pa
@@ -109,6 +111,36 @@ def test_a_commit_during_a_slow_listing(s3: Mapping[str, str], table: Table, tmp
     assert late.removeprefix("s3://lake/") in left
     assert not lost & left
     assert table.refresh().scan().to_arrow().num_rows == 20
+
+
+@pytest.mark.cases(79)
+def test_a_page_that_a_listing_lost(s3: Mapping[str, str], table: Table, tmp_path: Path) -> None:
+    """With it the metadata of a table that no catalog names, whose files then look orphan: a live file is lost too."""
+    data = f"{table.location()}/data".removeprefix("s3://lake/")
+    guest, file = f"{data}/0-guest/metadata/00000-a.metadata.json", f"{data}/zz-of-guest.parquet"
+    first = min(table.inspect.files()["file_path"].to_pylist()).removeprefix("s3://lake/")
+    metadata = bytes(obstore.get(store(s3), table.metadata_location.removeprefix("s3://lake/")).bytes())
+    obstore.put(store(s3), guest, metadata.replace(str(table.metadata.table_uuid).encode(), b"another"))
+    obstore.put(store(s3), file, b"x")
+    page: list[str] = []
+
+    def shortened(line: str, _headers: Mapping[str, str]) -> Fault | None:
+        if "list-type=2" not in line:
+            return None
+        with urlopen(s3["s3.endpoint"] + line.split()[1]) as reply:  # noqa: S310 - loopback
+            content = reply.read()
+        for key in page:
+            content = re.sub(rb"<Contents><Key>%b</Key>.*?</Contents>" % re.escape(key.encode()), b"", content)
+        return Fault("", status=200, body=content)
+
+    with faulty_proxy(s3["s3.endpoint"]) as gate:
+        gate.guard = shortened
+        properties = {"uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": "s3://lake/warehouse", **s3}
+        later = FixedClock(datetime.now(UTC) + timedelta(days=9))
+        for lost, code in (([], "[foreign_metadata]"), ([guest, first], "[incomplete_listing]")):
+            page[:] = lost
+            assert code in _removed(tmp_path, "sql", {**properties, "s3.endpoint": gate.address}, later).summary
+    assert file in _left(s3)
 
 
 def test_lent_credentials_end_meanwhile(s3: Mapping[str, str], table: Table, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import IO
@@ -18,7 +18,7 @@ from typing import IO
 import polars as pl
 import pyarrow as pa
 
-from icewright.adapters.engines.service.reachable import Canonical, file_name, with_key
+from icewright.adapters.engines.service.reachable import Canonical, file_name, unreached, with_key
 from icewright.adapters.engines.service.successors import Strange
 from icewright.adapters.metadata.parsing import lineage
 from icewright.core.errors import (
@@ -29,8 +29,8 @@ from icewright.core.errors import (
     Refused,
     UnsupportedTable,
 )
-from icewright.core.paths import key, metadata_folder
-from icewright.core.places import Spelling
+from icewright.core.paths import key, local_path, metadata_folder
+from icewright.core.places import Place, Spelling
 from icewright.core.table import TableMetadata
 from icewright.ports import TableFiles
 
@@ -45,6 +45,7 @@ _SPELLING = Spelling()
 _IN_MEMORY = 32 << 20  # bytes of candidates before they go to disk
 _PREFIX = r"^((?:[A-Za-z][A-Za-z0-9+.-]*:(?://[^/]*)?)?)"
 _METADATA_FILE = r"\.metadata\.json(?:\.gz)?$"
+_STATS = 16  # concurrent requests for files that a listing lacks
 _NUMBERED = re.compile(r"v?([0-9]{1,18})[-.].*")
 _VERSION_HINT = "version-hint.text"
 _NO_TIME = datetime(1970, 1, 1, tzinfo=UTC)  # what storage says, or something before it, that knows no time of a file
@@ -113,6 +114,7 @@ class LocationListing:
     older_than: datetime
     canonical: Canonical
     files: int = 0
+    roots: list[str] = field(default_factory=list)  # that are listed
     missing: list[str] = field(default_factory=list)  # roots that do not exist
     _named: PathHashes = field(default_factory=PathHashes)
     _old: list[pl.Series] = field(default_factory=list)
@@ -123,6 +125,7 @@ class LocationListing:
 
     def add_all(self, root: str, batches: Iterable[pa.RecordBatch]) -> None:
         """Add all files below `root`, which need not exist: data and metadata may have folders of their own."""
+        self.roots.append(root)
         try:
             for batch in batches:
                 self.add(root, batch)
@@ -175,17 +178,26 @@ class LocationListing:
         strange = pl.concat(self._metadata_files).join(reached.frame(), on="hash", how="anti")
         return [Strange(*row) for row in strange.select("path", "modified").rows()]
 
-    def names_not_listed(self, reached: PathHashes, read: Callable[[], Iterable[pl.DataFrame]]) -> pl.Series:
+    def names_not_listed(
+        self, reached: PathHashes, read: Callable[[], Iterable[pl.DataFrame]], files: TableFiles | None
+    ) -> pl.Series:
         """Return the names, without folders and in lower case, of the files that the table reaches but were not listed.
 
         They may lie here all the same: a mount, a gateway or a file system that ignores case has two paths for a file.
-        `read` reads the paths again, for which there is no need where all were listed.
+        `read` reads the paths again, for which there is no need where all were listed. Raises `Refused` when a bucket
+        of `files` (None: the listing is no store's) has an old one of them in a listed place.
         """
         listed = self._named.frame().select("hash").unique()
         if reached.frame().join(listed, on="hash", how="anti").is_empty():
             return pl.Series(dtype=pl.String)
-        parts = [hashed(chunk.select("path"), self.canonical).join(listed, on="hash", how="anti") for chunk in read()]
-        return pl.concat([part.select(file_name()) for part in parts]).to_series().unique()
+        places = [_SPELLING.place(root) for root in self.roots if local_path(root) is None]
+        names = []
+        for chunk in read():
+            unlisted = hashed(chunk.select("path"), self.canonical).join(listed, on="hash", how="anti")
+            names.append(unlisted.select(file_name()))
+            if files is not None and places:
+                require_whole(files, self.metadata, _within(places, unlisted["path"])["path"], self.older_than)
+        return pl.concat(names).to_series().unique()
 
     def orphans(self, reached: PathHashes) -> Iterator[pl.DataFrame]:
         """Yield the old files that neither table nor link leads to, with the columns of `ORPHAN`, chunk by chunk.
@@ -240,15 +252,40 @@ def metadata_files(listed: pl.DataFrame) -> pl.DataFrame:
     return listed.filter(pl.col("path").str.contains(_METADATA_FILE)).select("path", "modified")
 
 
-def _require_current_version(metadata: TableMetadata, listed: Iterable[str]) -> None:
-    """Raise `Refused` when a listing of the metadata folder lacks the current version."""
-    current = metadata.metadata_location
-    if re.search(_METADATA_FILE, current) and key(current) not in map(key, listed):
+def require_whole(
+    files: TableFiles, metadata: TableMetadata, unlisted: Iterable[str], before: datetime | None = None
+) -> None:
+    """Raise `Refused` when a listing lacks the current version, or what is there all the same and was `before` it.
+
+    It has lost a page then, and with it perhaps a newer version, or another table.
+    """
+    current, stats = metadata.metadata_location, files.stat(sorted(unlisted), _STATS)
+    there = {path for path, stat in stats.items() if stat and (before is None or (stat.modified or before) < before)}
+    required = {current} & stats.keys() if re.search(_METADATA_FILE, current) else set()
+    for path in sorted(required | there):
         raise Refused(
-            f"{metadata.ref}: {current} is the current version, and the listing of its folder does not have it: the "
-            "listing is not whole, and a newer version may be missing too: nothing is deleted",
+            f"{metadata.ref}: {path} is {'the current version' if path == current else 'there'}, and the listing of "
+            "its folder does not have it: the listing is not whole, and a newer version may be missing too: nothing is "
+            "deleted",
             "incomplete_listing",
         )
+
+
+def _within(places: Sequence[Place], paths: Iterable[str]) -> pl.DataFrame:
+    """Return the `path` of the files that lie in one of the places."""
+    by_folder: dict[str, list[str]] = {}
+    for path in paths:
+        by_folder.setdefault(path.rpartition("/")[0], []).append(path)
+    inside = (own for folder, own in by_folder.items() if any(_SPELLING.place(folder).within(one) for one in places))
+    return pl.DataFrame({"path": [path for own in inside for path in own]}, schema={"path": pl.String})
+
+
+def _noting_versions(batches: Iterable[pa.RecordBatch], written: dict[str, datetime | None]) -> Iterator[pl.DataFrame]:
+    """Yield listed files, and add to `written` when each of them that is named as metadata files are was written."""
+    for batch in batches:
+        frame = pl.DataFrame(pl.from_arrow(batch))
+        written.update(metadata_files(frame).rows())
+        yield frame
 
 
 def strange_metadata_beside(
@@ -257,15 +294,17 @@ def strange_metadata_beside(
     former_versions: Iterable[str] = (),
     former_folders: Iterable[str] = (),
     scanned: Iterable[str] = (),
+    manifests: Iterable[str] = (),
 ) -> list[Strange]:
     """Return metadata files in the table's metadata folders that its log does not name and somebody may own.
 
     `former_versions` are the last ones of earlier names, wherever they lie: who dropped a name may have another for it.
     `former_folders` are those that the table has left, in which another catalog may still commit to it. Folders in
     those that the caller has `scanned` are left out.
+    `manifests` are those of the table, where the caller knows them: what was lost of a listing is told by them too.
     Files older than the oldest version in the log are skipped, by their number or, where a catalog counts anew, by
     their time, unless two files have its number: then the table may have been forked there. Raises `Refused` when a
-    listing lacks the current version.
+    listing is not whole.
     """
     named = (metadata.metadata_location, *metadata.metadata_log)
     folders = {metadata_folder(metadata.location, metadata.properties), *(path.rpartition("/")[0] for path in named)}
@@ -274,14 +313,17 @@ def strange_metadata_beside(
     named_keys = {key(path) for path in named}
     number = _version(metadata.metadata_log[0] if metadata.metadata_log else metadata.metadata_location)
     written: dict[str, datetime | None] = {}
+    unlisted: list[str] = []
+    lists = [snapshot.manifest_list for snapshot in metadata.snapshots if snapshot.manifest_list]
+    known_files = [*named, *lists, *manifests]
     current_folder = _SPELLING.place(metadata.metadata_folder)
     scanned_places = [_SPELLING.place(folder) for folder in scanned]
     for place, folder in (known | left).items():
         if any(place.within(one) for one in scanned_places):
             continue
         try:
-            for batch in files.listing(folder):
-                written |= dict(metadata_files(pl.DataFrame(pl.from_arrow(batch))).rows())
+            listed = _noting_versions(files.listing(folder), written)
+            unlisted.extend(unreached(_within([place], known_files), listed, files.canonical)["path"])
         except AccessDenied:
             if place not in left:  # else: most likely storage that the table has moved out of
                 raise
@@ -290,8 +332,7 @@ def strange_metadata_beside(
             # can be listed, as on a cluster that the table has left, nothing is deleted either
             if place == current_folder:
                 raise
-    if not any(current_folder.within(one) for one in scanned_places):
-        _require_current_version(metadata, written)
+    require_whole(files, metadata, unlisted)
     named_written = [at for path, at in written.items() if key(path) in named_keys and at is not None]
     oldest_written = min(named_written, default=None)
 

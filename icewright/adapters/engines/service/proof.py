@@ -39,6 +39,7 @@ class TableProof:
     check: Callable[[], None] = lambda: None  # raises `LeaseLost` or `Cancelled`
     compared: pl.DataFrame | None = None  # manifests that are known to name none of the files
     _at: TableMetadata | None = None  # up to which `_free` was proved
+    _manifests: pl.DataFrame | None = None  # of `_at`
     _free: pl.DataFrame | None = None  # the planned files that no metadata so far reaches
 
     def prove(self, planned: Sequence[FileAction]) -> Proved:
@@ -53,12 +54,16 @@ class TableProof:
             recorded = self.guard.recorded(current)
         surroundings = self.guard.around(current, recorded=recorded)
         files = self.guard.registry.files
-        strange = strange_metadata_beside(files, current, surroundings.former_versions, surroundings.metadata_folders)
+        manifests = self._manifests
+        if manifests is None or current != self._at:
+            self._manifests = manifests = sets.manifests_of(files, current.snapshots)
+        former = surroundings.former_versions, surroundings.metadata_folders
+        strange = strange_metadata_beside(files, current, *former, manifests=manifests["path"])
         require_no_successor(
             current, strange, files.read, lambda: self.catalog.load(current.ref), self.clock, surroundings.adopted
         )
         roots = self.guard.roots(current, surroundings)[0] if self.scanned else None
-        free = self._unreached(current)
+        free = self._unreached(current, manifests)
         free = free.filter(pl.col("path").is_in([file.path for file in planned]))
         judgement = self.guard.judge(current, surroundings, free, own=roots, outside=self.outside and not self.scanned)
         deletable = set(judgement.files["path"])
@@ -67,13 +72,12 @@ class TableProof:
         }
         return Proved(frozenset(deletable), stays)
 
-    def _unreached(self, current: TableMetadata) -> pl.DataFrame:
+    def _unreached(self, current: TableMetadata, manifests: pl.DataFrame) -> pl.DataFrame:
         """Return the planned files that the table does not reach. A manifest never changes: each is compared once."""
         files, unreached = self.guard.registry.files, self._free
         if unreached is None:
             unreached = pl.DataFrame({"path": [file.path for file in self.planned]}, schema={"path": pl.String})
         if current != self._at:  # a server may keep the name of the file
-            manifests = sets.manifests_of(files, current.snapshots)
             unreached = sets.unreached(
                 unreached, sets.reached(files, current, manifests, self.compared), files.canonical
             )

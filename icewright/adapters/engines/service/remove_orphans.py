@@ -167,7 +167,7 @@ class RemoveOrphansInService:
             notes += [f"files under {one} stay: the table names them under {other}" for one, other in mismatches]
             orphan_count, chunks, stays = 0, [_NO_ORPHANS], dict[str, str]()
             read_again = partial(sets.reached, files, fresh, manifests)
-            names = listing.names_not_listed(reached, read_again)
+            names = listing.names_not_listed(reached, read_again, None if step.inventory else files)
             for judgement in judge_orphans(self.guard, base, surroundings, listing.orphans(reached), names, roots):
                 stays |= judgement.stays
                 if doubts is not None:

@@ -189,7 +189,7 @@ class BranchVacuum:
                 )
             live = next((one for one in survey.tables if one.content_id == table.content_id), table)
             read_again = partial(mark.read_again, live, survey, dry_run=work.dry_run)
-            names = listing.names_not_listed(mark.named_by(live), read_again)
+            names = listing.names_not_listed(mark.named_by(live), read_again, files)
             judgements = list(judge_orphans(self.guard, base, surroundings, listing.orphans(named), names, roots))
             if doubts is not None:
                 for one in judgements:
