@@ -57,6 +57,7 @@ _AZURE_SETTINGS = {
 }
 _RETRY: Any = {"max_retries": 8, "retry_timeout": timedelta(seconds=120)}
 _ERRORS = (BaseError, ValueError)  # ValueError: a key that obstore cannot say, such as one with an empty part
+_PANIC = "PanicException"  # no `Exception`: obstore meets so a reply about a key that was not asked for
 _DENIED = re.compile(r"status code: 403\b")  # denied listings have no error class
 _CREDENTIALS_REFUSED = re.compile(  # or the time in a signature: no word about one table
     r"status code: 401\b|<Code>(?:AuthenticationFailed|ExpiredToken|InvalidAccessKeyId|InvalidToken|"
@@ -303,7 +304,9 @@ class ObjectStorage:
             obstore.delete(self.store, [self._key(p) for p in paths])
         except FileNotFoundError:
             return {} if len(paths) == 1 else self._one_by_one(paths)
-        except _ERRORS as error:
+        except BaseException as error:
+            if not isinstance(error, _ERRORS) and type(error).__name__ != _PANIC:
+                raise
             return {paths[0]: _error_message(error)} if len(paths) == 1 else self._one_by_one(paths)
         return {}
 
@@ -383,7 +386,7 @@ def _fault(path: str) -> str | None:
     )
 
 
-def _error_message(error: Exception) -> str:
+def _error_message(error: BaseException) -> str:
     """Return the first line of the store's error message, with why there was no connection."""
     text = str(error).strip()
     why = _NO_CONNECTION.search(text)
