@@ -227,7 +227,7 @@ def test_a_bucket_of_several_stores_is_not_guessed(path: str) -> None:
     """Where nobody knows who named the path, nothing is opened, looked at or deleted."""
     buckets = Buckets({"a": ["s3://lake/a"], "b": ["s3://lake/a"]}, {"a": _AT_X, "b": _AT_Y})
     storages = Storages(LocalStorage(), buckets)
-    with pytest.raises(UnsupportedTable, match="catalogs a, b have a bucket of this name"):
+    with pytest.raises(UnsupportedTable, match=r"catalogs a, b have a bucket of this name.* allowed_locations of one"):
         storages.of(path)
     assert storages.stat([path], 1) == {}
     assert storages.delete([path], 1).failures.keys() == {path}

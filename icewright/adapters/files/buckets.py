@@ -55,8 +55,8 @@ class Buckets:
                 names = ", ".join(sorted({name for name, _ in bucket.places}))
                 raise UnsupportedTable(
                     f"{path}: catalogs {names} have a bucket of this name, each in another store, and which of them "
-                    "named the path is not known: give the same endpoint if it is one store, else maintain each with a "
-                    "configuration and a state store of its own"
+                    "named the path is not known: give the same endpoint if it is one store, else let the place lie in "
+                    "the allowed_locations of one of them alone"
                 )
         return max(candidates, key=lambda one: (len(one[1].folder) if one in around else 0, one[0] == named_by))[0]
 
