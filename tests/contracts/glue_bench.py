@@ -37,6 +37,7 @@ class LosingGlue(GlueClient):
 
     def update(self, *request: Any) -> None:
         """Nobody hears what became of it."""
+        self.sent = True
         if self.landing:
             super().update(*request)
         self.afterwards()
@@ -44,12 +45,11 @@ class LosingGlue(GlueClient):
 
     def table(self, database: str, name: str) -> Mapping[str, Any] | None:
         """An answer, as long as somebody gives one."""
-        if self.dead and self.asked:
+        if self.dead and self.sent:
             raise CatalogUnavailable("made up")
-        self.asked = True
         return super().table(database, name)
 
-    asked = False  # before the commit
+    sent = False
 
 
 @dataclass

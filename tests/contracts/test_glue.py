@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -105,17 +106,40 @@ class Meddled(LocalStorage):
 
 @pytest.mark.cases(75, 82)
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_a_version_in_between(bench: GlueBench, change: Callable[[Any], Any]) -> None:
-    """Glue compares the version: who commits after our look makes it a conflict, and our file goes."""
+def test_a_version_in_between(bench: GlueBench, proxy: Proxy, change: Callable[[Any], Any]) -> None:
+    """Glue compares the version: who commits after our last look makes it a conflict, and our file goes."""
     base = bench.craft("sales.orders")
-    bench.catalog.files = Meddled()
-    bench.catalog.files.meddle = lambda: _property(bench)
+
+    def meddle(line: str, _headers: Mapping[str, str]) -> None:
+        if re.search(UPDATE, line):
+            _property(bench)
+
+    proxy.guard = meddle
     with pytest.raises(CommitConflict, match="ConcurrentModificationException"):
         bench.catalog.commit(base, change(base))
     now = bench.read("sales", "orders")
     assert now.properties["owner"] == "me"
     logged = {file_of(entry.metadata_file) for entry in now.metadata.metadata_log}
     assert _files(bench) == {*logged, file_of(now.metadata_location)}
+
+
+@pytest.mark.cases(75)
+def test_a_table_of_the_same_version_in_between(bench: GlueBench) -> None:
+    """Glue counts the versions of a table that is dropped and made anew from the first one: it is no such table."""
+    base, other = bench.craft("sales.orders"), bench.craft("sales.other")
+    version = bench.iceberg.glue.get_table(DatabaseName="sales", Name="orders")["Table"]["VersionId"]
+
+    def made_anew() -> None:
+        bench.iceberg.drop_table("sales.orders")
+        bench.iceberg.register_table("sales.orders", other.metadata_location)
+        assert bench.iceberg.glue.get_table(DatabaseName="sales", Name="orders")["Table"]["VersionId"] == version
+
+    bench.catalog.files, files = Meddled(), _files(bench)
+    bench.catalog.files.meddle = made_anew
+    with pytest.raises(CommitConflict, match="another writer committed"):
+        bench.catalog.commit(base, removal(base, 0))
+    assert bench.read("sales", "orders").metadata_location == other.metadata_location
+    assert _files(bench) == files
 
 
 REFUSALS: dict[str, tuple[dict[str, Any], type[IcewrightError]]] = {

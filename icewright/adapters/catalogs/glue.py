@@ -214,12 +214,13 @@ class GlueCatalog(MetastoreCatalog):
         with ThreadPoolExecutor(PARALLEL) as pool:
             return tables_by_format(entry for listed in pool.map(self._listed, databases) for entry in listed)
 
-    def _replace(self, base: TableMetadata, entry: Any, after: TableMetadata, _change: Change) -> None:  # noqa: ANN401
+    def _replace(self, base: TableMetadata, _entry: Any, after: TableMetadata, _change: Change) -> None:  # noqa: ANN401
         """Replace the entry if it still has the version that names the file of `base`.
 
         Every change of an entry gives the entry a new version, so a concurrent change of any ref, snapshot or property
-        is a conflict.
+        is a conflict. A table that is made anew counts its versions anew too, so the entry is looked at once more.
         """
+        entry = self._current(base)
         new = {key: entry[key] for key in _UPDATABLE_FIELDS if key in entry}
         location = after.metadata_location
         new["Parameters"] = swap_pointer(self._parameters(entry), base, location)
