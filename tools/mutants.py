@@ -59,7 +59,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {  # each with a small set of fast test
     "core/operations/expire_snapshots.py": ("tests/core/test_expire_snapshots.py", "tests/core/test_writer_state.py"),
     "core/operations/remove_orphans.py": ("tests/core/test_remove_orphans.py",),
     f"{_SERVICE}/reachable.py": ("tests/adapters/test_reachable.py", *_CASES),
-    f"{_SERVICE}/listing.py": ("tests/adapters/test_listing.py", *_CASES),
+    f"{_SERVICE}/listing.py": ("tests/adapters/test_listing.py", "tests/adapters/test_proof.py", *_CASES),
     f"{_SERVICE}/replacing.py": _CASES,
     f"{_SERVICE}/successors.py": _CASES,
     f"{_SERVICE}/proof.py": ("tests/adapters/test_proof.py",),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import polars as pl
 import pytest
@@ -14,7 +16,9 @@ from hypothesis import strategies as st
 from icewright.adapters.engines.service import listing as module
 from icewright.adapters.engines.service.listing import LocationListing, PathHashes
 from icewright.adapters.files.storage import listed
+from icewright.core.errors import Refused
 from icewright.core.paths import key
+from icewright.ports import FileStat
 from icewright.testing import metadata
 from tests.examples import examples
 
@@ -77,3 +81,51 @@ def test_prefixes_of_files_in_both() -> None:
         named = PathHashes.of([pl.DataFrame({"path": ["s3a://b/t/x", "gs://other/z", "s3://b/elsewhere"]})], str)
         assert listing.mismatches(named, lambda one, other: one == other) == [("s3://b", "s3a://b")]
         assert listing.mismatches(named, lambda _, other: other != "gs://other") == []
+
+
+@dataclass
+class Bucket:
+    """Which objects of a store are there, with the days since they were written."""
+
+    there: Mapping[str, float]
+    asked: list[str] = field(default_factory=list)
+
+    def stat(self, paths: Sequence[str], concurrency: int) -> Mapping[str, FileStat | None]:
+        """Return what is there."""
+        assert concurrency
+        self.asked += paths
+        days = {path: self.there.get(path) for path in paths}
+        return {path: None if age is None else FileStat(1, NOW - timedelta(days=age)) for path, age in days.items()}
+
+
+@pytest.mark.parametrize(
+    ("scheme", "by_store", "there", "lost"),
+    [
+        ("s3", True, {"t/Lost": 9}, "t/Lost"),
+        ("s3", True, {"t/Lost": 3}, None),  # it may be newer than the listing
+        ("s3", True, {}, None),
+        ("s3", True, {"elsewhere/x": 9}, None),
+        ("s3", False, {"t/Lost": 9}, None),  # an inventory
+        ("file", True, {"t/Lost": 9}, None),  # a file system may have two names for one file
+    ],
+)
+def test_what_a_listing_lost(scheme: str, by_store: bool, there: dict[str, float], lost: str | None) -> None:
+    """A listing that lacks an old file which the bucket has is not whole; else the names of all others are told."""
+    root = f"{scheme}://{'' if scheme == 'file' else 'b'}/t"
+    base = root.removesuffix("/t")
+    bucket = Bucket({f"{base}/{path}": age for path, age in there.items()})
+    reached = pl.DataFrame({"path": [f"{root}/x", f"{root}/Lost", f"{base}/elsewhere/x"]})
+    with closing(LocationListing(metadata([1]), NOW - timedelta(days=3), str)) as listing:
+        listing.add_all(root, [listed([f"{root}/x"], [1], [OLD])])
+        files: Any = bucket if by_store else None
+
+        def names() -> set[str]:
+            return set(listing.names_not_listed(PathHashes.of([reached], str), lambda: [reached[:1], reached], files))
+
+        if lost is None:
+            assert names() == {"lost", "x"}
+        else:
+            with pytest.raises(Refused, match=rf"{base}/{lost} is there, and the listing .* \[incomplete_listing\]"):
+                names()
+        assert set(bucket.asked) == ({f"{root}/Lost"} if by_store and scheme == "s3" else set())
+        assert listing.names_not_listed(PathHashes.of([reached[:1]], str), list, files).is_empty()
