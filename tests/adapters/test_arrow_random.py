@@ -29,7 +29,7 @@ from pyiceberg.types import (
 
 from icewright.adapters.engines.arrow import pages
 from icewright.adapters.engines.arrow.tasks import BinWritten, DeleteFile, DeleteKind, FileSlice
-from icewright.adapters.engines.arrow.types import LAST_UPDATED, ROW_ID, Field, arrow_field, arrow_schema
+from icewright.adapters.engines.arrow.types import LAST_UPDATED, ROW_ID, Field, arrow_field, arrow_schema, stored_name
 from tests.adapters.arrow_tables import Folder
 from tests.adapters.random_files import Model, array, exact, plain, projected
 
@@ -163,7 +163,7 @@ def _without_ids(table: pa.Table) -> pa.Table:
 
 
 def _mapping(fields: Sequence[Field]) -> list[dict[str, Any]]:
-    return [{"field-id": f["id"], "names": [f["name"]], "fields": _inner(f["type"])} for f in fields]
+    return [{"field-id": f["id"], "names": [stored_name(f["name"])], "fields": _inner(f["type"])} for f in fields]
 
 
 def _inner(kind: Any) -> list[dict[str, Any]]:
