@@ -164,8 +164,10 @@ def unified(table: pa.Table, limit: int) -> pa.Table:
 def referenced(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return codes of one dictionary without the values that no row has, which Arrow takes for bounds beside nulls."""
     values, codes = column.chunk(0).dictionary, [chunk.indices for chunk in column.chunks]
-    used = pc.unique(pa.chunked_array(codes)).drop_null()
-    if len(used) == len(values):
-        return column
+    used = codes[0][:0]
+    for chunk in codes:  # the first rows have all values, often
+        used = pc.unique(pa.concat_arrays([used, chunk])).drop_null()
+        if len(used) == len(values):
+            return column
     values = values.take(used)
     return pa.chunked_array([pa.DictionaryArray.from_arrays(pc.index_in(c, value_set=used), values) for c in codes])
