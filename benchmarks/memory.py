@@ -34,7 +34,7 @@ def _task(shape: Shape, written: Written, folder: Path) -> dict[str, Any]:
         for number, (name, kind) in enumerate(written.columns, 1)
     ]
     asked = {"fields": fields, "commits": written.commits, "order": shape.order, "out": str(folder / "out")}
-    os.environ["MIMALLOC_PURGE_DELAY"] = "2000"  # as pools have it
+    os.environ["MIMALLOC_PURGE_DELAY"] = "60000"  # as pools have it
     with Child("benchmarks.kit.task") as task:
         run = task.ask("run", **asked, memory=TASK_MEMORY.default * MEBIBYTE)
     reason = run.get("left_to_spark")

@@ -46,8 +46,6 @@ def write(layout: Layout, bin_: Bin, attempt: int, rows: Callable[[BatchScan], I
         if failed is None:
             raise
         return failed
-    finally:
-        pa.default_memory_pool().release_unused()
     return BinWritten(bin_.group, tuple(files), scan.read, scan.deleted, outputs.sketches())
 
 

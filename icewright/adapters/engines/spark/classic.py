@@ -35,8 +35,8 @@ _DEFAULTS = {
     "spark.scheduler.mode": "FAIR",
     "spark.sql.session.timeZone": "UTC",
     "spark.executorEnv.POLARS_MAX_THREADS": "1",  # a task has one core
-    # ms: Arrow keeps what it frees for the next batches of its task, else the same pages are zeroed time and again
-    "spark.executorEnv.MIMALLOC_PURGE_DELAY": "2000",
+    # ms: Arrow keeps what it frees, else the same pages are zeroed again; Spark ends idle workers after as long
+    "spark.executorEnv.MIMALLOC_PURGE_DELAY": "60000",
 }
 _LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 _DAEMON = {"spark.python.daemon.module": "icewright.adapters.engines.arrow.daemon"}
