@@ -11,7 +11,7 @@ from icewright.core.paths import directory_key
 from icewright.core.runs import Outcome
 from icewright.core.table import TableMetadata, TableRef
 from icewright.core.vacuum import Commit, Content, CutoffPolicy, GcConfig, Key, Reference
-from icewright.ports.lake import Catalog, RemoveSnapshots, RestoreSnapshots
+from icewright.ports.lake import Catalog, RemoveSnapshots
 
 
 class Branched(Catalog, Protocol):
@@ -46,11 +46,6 @@ class Branched(Catalog, Protocol):
 
         Raises as `Catalog.commit` does.
         """
-
-    def restore_snapshots(
-        self, reference: Reference, content: Content, base: TableMetadata, change: RestoreSnapshots
-    ) -> TableMetadata:
-        """Commit the undo of an expiry to the branch; return `base` itself when nothing is to be restored."""
 
 
 @dataclass(frozen=True)

@@ -476,32 +476,22 @@ def test_a_rest_server_that_leaves_what_it_should_remove(bench: RestBench, monke
 
 @only_nessie
 def test_a_branch_gets_its_snapshots_back_by_one_commit(bench: NessieBench) -> None:
-    """On the catalog's own branch, or on whichever is named; a second restore is no commit."""
-    bench.craft("sales.orders", 5)
-    (reference,) = bench.catalog.references()
-    content = bench.catalog.tables(reference)[ORDERS]
-    base = bench.catalog.read(content)
+    """What a vacuum expired on it; a second restore is no commit."""
+    base = bench.craft("sales.orders", 5)
     change = removal(base, 0, 1)
     undo = _undo(base, change)
-    for own in (True, False):
-        head, content = _head(bench)
-        base = bench.catalog.read(content)
-        bench.catalog.expire(head, content, base, change)
-        head, content = _head(bench)
-        expired = bench.catalog.read(content)
-        assert not expired.by_id.keys() & change.snapshot_ids
-        assert bench.catalog.restorable(expired, undo) == ""
-        before = len(list(bench.catalog.log(head)))
-        if own:
-            after = bench.catalog.commit(bench.catalog.load(base.ref), undo)
-        else:
-            after = bench.catalog.restore_snapshots(head, content, expired, undo)
-        head, content = _head(bench)
-        assert content.metadata_location == after.metadata_location
-        assert [s.snapshot_id for s in after.snapshots] == [s.snapshot_id for s in base.snapshots]
-        assert len(list(bench.catalog.log(head))) == before + 1
-        assert bench.catalog.restore_snapshots(head, content, after, undo) is after
-        assert _head(bench)[0] == head
+    bench.catalog.expire(*_head(bench), base, change)
+    expired = bench.catalog.load(base.ref)
+    assert not expired.by_id.keys() & change.snapshot_ids
+    assert bench.catalog.restorable(expired, undo) == ""
+    before = len(list(bench.catalog.log(_head(bench)[0])))
+    after = bench.catalog.commit(expired, undo)
+    head, content = _head(bench)
+    assert content.metadata_location == after.metadata_location
+    assert [s.snapshot_id for s in after.snapshots] == [s.snapshot_id for s in base.snapshots]
+    assert len(list(bench.catalog.log(head))) == before + 1
+    assert bench.catalog.commit(after, undo) is after
+    assert _head(bench)[0] == head
     assert _rows(bench.read(*ORDERS))[base.snapshots[0].snapshot_id] == [0]
 
 
@@ -510,11 +500,10 @@ def test_a_branch_that_moved_gets_nothing_back(bench: NessieBench) -> None:
     """It is a conflict."""
     base = bench.craft("sales.orders", 5)
     undo = _undo(base, removal(base, 0))
-    head, content = _head(bench)
     table = bench.read(*ORDERS)
     table.append(table.scan().to_arrow().slice(0, 1))
     with pytest.raises(CommitConflict):
-        bench.catalog.restore_snapshots(head, content, base, undo)
+        bench.catalog.commit(base, undo)
 
 
 def _head(bench: NessieBench) -> tuple[Reference, Any]:

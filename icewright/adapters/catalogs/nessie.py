@@ -182,15 +182,6 @@ class NessieCatalog(MetadataFileCatalog):
         self, reference: Reference, content: Content, base: TableMetadata, change: RemoveSnapshots
     ) -> TableMetadata:
         """Remove snapshots from a table's metadata in one commit to the branch."""
-        return self._commit_on(reference, content, base, change)
-
-    def restore_snapshots(
-        self, reference: Reference, content: Content, base: TableMetadata, change: RestoreSnapshots
-    ) -> TableMetadata:
-        """Restore snapshots in a table's metadata in one commit to the branch."""
-        return self._commit_on(reference, content, base, change)
-
-    def _commit_on(self, reference: Reference, content: Content, base: TableMetadata, change: Change) -> TableMetadata:
         now, hash_ = self._client.contents(f"{reference.name}", [content.key])
         if now != [content]:
             raise CommitConflict(f"{base.ref} on {reference.name}: another writer committed since {reference.hash}")
