@@ -38,6 +38,11 @@ class ContentFile:
         return tuple(self.values[102].values())
 
     @property
+    def place(self) -> str:
+        """Return spec and partition to compare by, as NaN is not equal to itself, and 0.0 and -0.0 are two."""
+        return repr((self.spec_id, self.partition))
+
+    @property
     def format(self) -> str:
         """Return the file format in capitals."""
         return str(self.values[101]).upper()

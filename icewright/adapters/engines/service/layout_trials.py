@@ -126,7 +126,7 @@ class LayoutTrials:
             for columns in scan.scan_columns(fields):
                 batch = pa.RecordBatch.from_arrays(columns, names=[field["name"] for field in fields])
                 frame = pl.DataFrame(pl.from_arrow(batch)).with_columns(pl.all().to_physical())
-                frames.append(frame.with_columns(pl.lit(repr((one.spec_id, one.partition))).alias("partition of")))
+                frames.append(frame.with_columns(pl.lit(one.place).alias("partition of")))
         return pl.concat(frames) if frames else pl.DataFrame()
 
     def _cut(self, rows: pl.DataFrame, layout: RowLayout) -> pl.DataFrame:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -281,7 +281,9 @@ class _Round:
 
     def _live(self, one: ContentFile) -> int:
         """Return the number of matching rows of a data file that main shows."""
-        task = replace(slice_of(one), deletes=tuple(_delete(d) for d in self._head if self._applies(d, one)))
+        task = replace(
+            slice_of(one), deletes=tuple(_delete(d) for d in self._head if applies(d, one, self._everywhere))
+        )
         whole = Bin(0, (task,), constants_of(one, self.metadata, self._entries.types), "", 1)
         try:
             return sum(
@@ -293,15 +295,9 @@ class _Round:
             self._unread[one.path] = f"its deletes cannot be applied: {error}"
             return 0
 
-    def _applies(self, delete: ContentFile, data: ContentFile) -> bool:
-        """Return whether a delete file may delete rows of a data file (spec, Scan Planning)."""
-        if delete.content == DATA or delete.sequence < data.sequence:
-            return False
-        same = (delete.spec_id, delete.partition) == (data.spec_id, data.partition)
-        if delete.content == EQUALITY_DELETES:
-            return delete.sequence > data.sequence and (same or not delete.partition)
-        only = delete.referenced if delete.is_vector else only_data_file(delete.values)
-        return only == data.path if only else same
+    @cached_property
+    def _everywhere(self) -> frozenset[int]:
+        return frozenset(spec.spec_id for spec in self.metadata.specs if spec.is_unpartitioned)
 
     @cached_property
     def _opener(self) -> Opener:
@@ -341,6 +337,20 @@ class _Round:
             jobs = tuple(f"job {job}" for job in self.waiting.jobs)
             return FoundRows(path, kind, matching, 0, (place,), jobs, self.waiting.until)
         return FoundRows(path, kind, matching, 0, (place,), (), written and written + ORPHAN_AGE)
+
+
+def applies(delete: ContentFile, data: ContentFile, everywhere: Container[int]) -> bool:
+    """Return whether a delete file may delete rows of a data file (spec, Scan Planning).
+
+    Equality deletes of the specs `everywhere`, which are those without partitions, apply to all data files.
+    """
+    if delete.content == DATA or delete.sequence < data.sequence:
+        return False
+    same = delete.place == data.place
+    if delete.content == EQUALITY_DELETES:
+        return delete.sequence > data.sequence and (same or delete.spec_id in everywhere)
+    only = delete.referenced if delete.is_vector else only_data_file(delete.values)
+    return only == data.path if only else same
 
 
 def _delete(one: ContentFile) -> DeleteFile:
