@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from icewright.adapters.engines.arrow.encoding import RowGroupTarget
+from icewright.adapters.engines.arrow.encoding import RowGroupTarget, dictionary_pays
 from icewright.adapters.engines.arrow.opening import Opener
 from icewright.adapters.engines.arrow.reading import BatchScan
 from icewright.adapters.engines.arrow.tasks import Bin, BinWritten, FileSlice
@@ -103,3 +103,17 @@ def test_rows_of_a_group_are_estimated_by_one_dictionary() -> None:
         for chunks in (batches, [batch.dictionary_encode() for batch in batches])
     )
     assert coded == pytest.approx(plain, rel=0.02)
+
+
+@pytest.mark.parametrize("texts", [["x" * 100_000], ["a", None, "y" * 100_000]])
+def test_whether_a_dictionary_pays_is_found_without_decoding_long_values(texts: list[str | None]) -> None:
+    """A sample of 4,096 rows of codes is a few kilobytes, and 400 MB of values."""
+    codes = pa.array([n % len(texts) for n in range(20_000)], pa.int32())
+    column = pa.chunked_array([pa.DictionaryArray.from_arrays(codes, pa.array(texts))])
+    before, measured = pa.default_memory_pool(), pa.proxy_memory_pool(pa.system_memory_pool())
+    pa.set_memory_pool(measured)
+    try:
+        assert dictionary_pays(column, 1 << 20)
+    finally:
+        pa.set_memory_pool(before)
+    assert measured.max_memory() < 64 << 20

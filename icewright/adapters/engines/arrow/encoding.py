@@ -55,12 +55,20 @@ def _expected(rows: int, distinct: float) -> float:
 
 
 def _sample(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    rows = max(1, min(_SAMPLE_ROWS, _SAMPLE_BYTES * len(column) // max(column.nbytes, 1) // _SAMPLES))
+    rows = max(1, min(_SAMPLE_ROWS, _SAMPLE_BYTES * len(column) // max(_decoded_bytes(column), 1) // _SAMPLES))
     if len(column) <= _SAMPLES * rows:
         return column
     step = len(column) // _SAMPLES
     chunks = [chunk for number in range(_SAMPLES) for chunk in column.slice(number * step, rows).chunks]
     return pa.chunked_array(chunks, column.type)
+
+
+def _decoded_bytes(column: pa.ChunkedArray) -> int:
+    """Return the bytes of a column's values; of codes, at most: as if all rows had the longest."""
+    if not pa.types.is_dictionary(column.type):
+        return int(column.nbytes)
+    lengths = (pc.max(pc.binary_length(chunk.dictionary)).as_py() or 0 for chunk in column.chunks)
+    return max(lengths, default=0) * len(column)
 
 
 @dataclass(frozen=True, slots=True)
