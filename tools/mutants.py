@@ -58,6 +58,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {  # each with a small set of fast test
     "core/restore.py": ("tests/core/test_restore.py",),
     "core/operations/expire_snapshots.py": ("tests/core/test_expire_snapshots.py", "tests/core/test_writer_state.py"),
     "core/operations/remove_orphans.py": ("tests/core/test_remove_orphans.py",),
+    "adapters/files/buckets.py": ("tests/adapters/test_stores.py",),
     f"{_SERVICE}/reachable.py": ("tests/adapters/test_reachable.py", *_CASES),
     f"{_SERVICE}/listing.py": ("tests/adapters/test_listing.py", "tests/adapters/test_proof.py", *_CASES),
     f"{_SERVICE}/replacing.py": _CASES,

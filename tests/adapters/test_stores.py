@@ -190,7 +190,13 @@ def test_a_renewal_that_hangs_costs_its_table_alone() -> None:
 
 
 _AT_X, _AT_Y = {"s3.endpoint": "http://x:9000"}, {"s3.endpoint": "http://y:9000"}
+_IN_CHINA, _IN = "https://s3.cn-north-1.amazonaws.com.cn", "c@one.dfs.core.windows.net"
+_GCS, _ACCOUNT, _AZURE = "gcs.service.host", "adls.account-name", "adls.blob-storage-authority"
 _AMAZON = {"s3.endpoint": "https://s3.eu-west-1.amazonaws.com", "s3.access-key-id": "key"}
+
+
+def _at(name: str, value: str) -> dict[str, str]:
+    return {name: value, "s3.access-key-id": "key"}
 
 
 @pytest.mark.parametrize(
@@ -211,6 +217,21 @@ _AMAZON = {"s3.endpoint": "https://s3.eu-west-1.amazonaws.com", "s3.access-key-i
         (("s3://lake/", "s3://pond/"), (_AT_X, _AT_Y), "s3://lake/t/f", "b", "b"),  # by another store's alone
         (("s3://lake/", "s3://pond/"), (_AT_X, {}), "s3://lake/t/f", "b", "a"),
         (("s3://lake/", "s3://pond/"), (_AT_X, {"gcs.service.host": "http://y"}), "s3://lake/t/f", "b", "a"),
+        (("s3://lake/", "s3://lake/b"), (_AT_X, _at("s3.endpoint", "HTTP://X:9000/")), "s3://lake/b/f", "a", "b"),
+        (("s3://lake/", "s3://lake/b"), (_AT_X, _at("s3.endpoint", "x:9000")), "s3://lake/b/f", "a", "b"),
+        (("s3://lake/", "s3://lake/b"), (_AT_X, {}), "s3://lake/b/f", "a", "a"),
+        (("s3://lake/", "s3://lake/b"), (_AMAZON, _AT_X), "s3://lake/b/f", "a", "a"),
+        (("s3://lake/", "s3://lake/b"), (_AMAZON, _at("s3.endpoint", _IN_CHINA)), "s3://lake/b/f", "a", "b"),
+        (("gs://lake/", "gs://lake/b"), (_at(_GCS, "http://x"), _at(_GCS, "http://y")), "gs://lake/b/f", "a", "a"),
+        (("abfs://c/", "abfss://c/b"), (_at(_ACCOUNT, "one"), _at(_ACCOUNT, "two")), "abfs://c/b/f", "a", "a"),
+        ((f"abfs://{_IN}/", f"abfs://{_IN}/b"), (_at(_ACCOUNT, "one"), {}), f"abfs://{_IN}/b/f", "a", "b"),
+        (
+            (f"abfs://{_IN}/", f"abfs://{_IN}/b"),
+            (_at(_AZURE, "x:1"), _at(_AZURE, "y:1")),
+            f"abfs://{_IN}/b/f",
+            "a",
+            "a",
+        ),
     ],
 )
 def test_whose_properties_open_a_bucket(
