@@ -45,11 +45,11 @@ class Buckets:
         store, candidates = bucket.stores.get(named_by), bucket.places
         if store is not None:
             candidates = [one for one in candidates if bucket.stores[one[0]] == store]
-        if len(candidates) <= 1:
-            return candidates[0][0] if candidates else named_by
+        if not candidates:
+            return named_by
         place = _SPELLING.place(path)
         around = [one for one in candidates if place.within(one[1])]
-        if store is None and len({bucket.stores[name] for name, _ in candidates}) > 1:
+        if len({bucket.stores[name] for name, _ in candidates}) > 1:
             candidates = around
             if len({bucket.stores[name] for name, _ in candidates}) != 1:
                 names = ", ".join(sorted({name for name, _ in bucket.places}))
