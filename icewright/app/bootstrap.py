@@ -342,9 +342,9 @@ def _vended_credentials(
     own = rest.pop(named_by, None)
     if own is not None and (granted := own.grant(path)) is not None:
         return granted
-    lent = next((grant for catalog in rest.values() if (grant := catalog.grant(path)) is not None), None)
-    declared = config.catalogs[named_by].allowed_locations if lent is not None and named_by in config.catalogs else ()
-    return None if any(_SPELLING.place(path).within(_SPELLING.place(place)) for place in declared) else lent
+    vended = next((grant for catalog in rest.values() if (grant := catalog.grant(path)) is not None), None)
+    declared = config.catalogs[named_by].allowed_locations if vended is not None and named_by in config.catalogs else ()
+    return None if any(_SPELLING.place(path).within(_SPELLING.place(place)) for place in declared) else vended
 
 
 def _pool(config: Config, pool: PoolConfig) -> SparkPool:

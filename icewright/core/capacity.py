@@ -298,14 +298,14 @@ class Room:
             budget = None if bounds is None else bounds.gb_hours_per_day
             if budget is None or spent <= 0:
                 continue
-            if self._lends and place.startswith(_SHARE) and due.cost <= self._lent:
+            if self._lends and place.startswith(_SHARE) and due.cost <= self._borrowable:
                 continue
             if spent >= budget if overdue and due.cost > budget else spent + due.cost > budget:
                 return f"the budget of {place} ({budget:g} GB-hours a day) has no room until 00:00 UTC"
         return None
 
     @property
-    def _lent(self) -> float:
+    def _borrowable(self) -> float:
         """Return the GB-hours that all namespaces together have left of their budgets for the day up to now."""
         budgets = {name: self._bounds[name].gb_hours_per_day for name in map(_share_name, self._patterns)}
         return sum(budget * self._day_share - self._spent[name] for name, budget in budgets.items() if budget)

@@ -166,7 +166,7 @@ def _admit(waiting: Sequence[_Waiting], room: Room, now: datetime) -> tuple[tupl
     room.lend()  # what nothing else could use
     for item, priority in beyond_share:
         add(item, *room.admit(item.candidate, item.operations), priority)
-    jobs.sort(key=lambda job: -job.score if job.priority is Priority.VALUE else -inf)  # what was lent came last
+    jobs.sort(key=lambda job: -job.score if job.priority is Priority.VALUE else -inf)  # what borrows slots came last
     return tuple(jobs), queued
 
 

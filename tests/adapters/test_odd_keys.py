@@ -176,12 +176,12 @@ def test_a_marker_is_no_file_of_its_name(storage: Storage, client: Any) -> None:
 
 @external
 @pytest.mark.cases(108)
-def test_credentials_that_are_lent(properties: Mapping[str, str], client: Any) -> None:
+def test_vended_credentials(properties: Mapping[str, str], client: Any) -> None:
     """Odd keys are passed with them too."""
     put(client, "t/a", "t//x", "t/z")
-    lent = {**properties, "s3.session-token": "token"}
+    vended = {**properties, "s3.session-token": "token"}
     endpoint = {key: properties[key] for key in ("s3.endpoint", "s3.region")}
-    storage = open_bucket("s3://lake", endpoint, lambda: VendedCredentials("s3://lake", lent))
+    storage = open_bucket("s3://lake", endpoint, lambda: VendedCredentials("s3://lake", vended))
     assert listed(storage) == (["t/a", "t/z"], ["s3://lake/t//x"])
 
 

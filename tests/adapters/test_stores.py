@@ -128,25 +128,25 @@ def test_how_rest_servers_are_told_who_asks(given: dict[str, str], python: Any, 
     assert not rest_catalog("lake", {"uri": "https://host/api", **S3}).asks_for_credentials
 
 
-def _lent(clock: FixedClock, renewed: list[TableRef]) -> CredentialStore:
+def _vending(clock: FixedClock, renewed: list[TableRef]) -> CredentialStore:
     def renew(ref: TableRef) -> None:
         renewed.append(ref)
         expires = str(int((clock.now() + timedelta(hours=1)).timestamp() * 1000))
         config = {"s3.access-key-id": f"key{len(renewed)}", "s3.session-token-expires-at-ms": expires}
-        lent.keep(ref, "", {"s3.region": "eu-1"}, {}, (StorageCredential("s3://lake/sales/orders", config),))
+        credentials.keep(ref, "", {"s3.region": "eu-1"}, {}, (StorageCredential("s3://lake/sales/orders", config),))
 
-    lent = CredentialStore(clock, renew)
+    credentials = CredentialStore(clock, renew)
     renew(REF)
-    return lent
+    return credentials
 
 
-def test_what_is_lent_is_renewed_in_time() -> None:
+def test_vended_credentials_are_renewed_in_time() -> None:
     """For files below the prefix alone, and before it expires: a listing that lasts goes on."""
     clock, renewed = FixedClock(NOW), list[TableRef]()
-    lent = _lent(clock, renewed)
-    assert lent.grant("s3://lake/sales/orders_archive/x") is None
+    credentials = _vending(clock, renewed)
+    assert credentials.grant("s3://lake/sales/orders_archive/x") is None
     storages = Storages(
-        LocalStorage(), Buckets({"lake": ["s3://lake/"]}, {"lake": S3}), lambda path, _: lent.grant(path)
+        LocalStorage(), Buckets({"lake": ["s3://lake/"]}, {"lake": S3}), lambda path, _: credentials.grant(path)
     )
     path = "s3://lake/sales/orders/data/x"
     assert storages.of(path) is storages.of("s3://lake/sales/orders/metadata/y")
@@ -158,7 +158,7 @@ def test_what_is_lent_is_renewed_in_time() -> None:
     assert asked()["access_key_id"] == "key2"
     assert asked()["expires_at"] > clock.now()
     assert renewed == [REF, REF]
-    assert "key1" not in repr(lent.grant(path))
+    assert "key1" not in repr(credentials.grant(path))
 
 
 def test_a_renewal_that_hangs_costs_its_table_alone() -> None:
@@ -171,17 +171,17 @@ def test_a_renewal_that_hangs_costs_its_table_alone() -> None:
             freed.wait(60)
         expires = str(int((clock.now() + timedelta(hours=1)).timestamp() * 1000))
         config = {"s3.access-key-id": "key", "s3.session-token-expires-at-ms": expires}
-        lent.keep(ref, "", {}, {}, (StorageCredential(f"s3://lake/{ref.name}", config),))
+        credentials.keep(ref, "", {}, {}, (StorageCredential(f"s3://lake/{ref.name}", config),))
 
-    lent = CredentialStore(clock, renew)
+    credentials = CredentialStore(clock, renew)
     for name in ("orders", "refunds"):
         renew(replace(REF, name=name))
     clock.time += timedelta(hours=2)
     with ThreadPoolExecutor(2) as pool:
-        pool.submit(lent.grant, "s3://lake/orders/x")
+        pool.submit(credentials.grant, "s3://lake/orders/x")
         try:
             assert hangs.wait(60)
-            grant = pool.submit(lent.grant, "s3://lake/refunds/x").result(30)
+            grant = pool.submit(credentials.grant, "s3://lake/refunds/x").result(30)
         finally:
             freed.set()
     assert grant is not None

@@ -28,9 +28,9 @@ def source_and_borrower(workspace: Workspace, borrower: str = "lake") -> tuple[T
     """A table, another that may borrow its files, and these files."""
     source = workspace.icebergs["lake"].create_table("sales.source", ROWS.schema)
     source.append(ROWS)
-    lent = source.inspect.files()["file_path"].to_pylist()
+    borrowed = source.inspect.files()["file_path"].to_pylist()
     other = workspace.icebergs[borrower].create_table("sales.borrower", ROWS.schema)
-    return source, other, lent
+    return source, other, borrowed
 
 
 def expire_and_clean(workspace: Workspace, name: str) -> list[object]:
@@ -41,8 +41,8 @@ def expire_and_clean(workspace: Workspace, name: str) -> list[object]:
 @pytest.mark.parametrize("operation", [EXPIRE, ORPHANS])
 def test_a_dry_run_on_the_borrower_hides_nothing_that_it_borrowed(workspace: Workspace, operation: Operation) -> None:
     """A dry run evaluates the borrower before it borrows; what it borrows later still stays."""
-    source, other, lent = source_and_borrower(workspace)
-    other.add_files(lent)
+    source, other, borrowed = source_and_borrower(workspace)
+    other.add_files(borrowed)
     source.overwrite(ROWS)
     later(workspace)
     workspace.run(operation, name="sales.borrower", dry_run=True)
@@ -52,10 +52,10 @@ def test_a_dry_run_on_the_borrower_hides_nothing_that_it_borrowed(workspace: Wor
 
 def test_files_borrowed_and_replaced_since_the_last_evaluation(workspace: Workspace) -> None:
     """What a tag of the borrower holds stays, although no evaluation has seen it and the head reads other files."""
-    source, other, lent = source_and_borrower(workspace)
+    source, other, borrowed = source_and_borrower(workspace)
     other.append(ROWS)
     look(workspace.app.runtime, ["lake", "pond"], force=True)
-    other.add_files(lent)
+    other.add_files(borrowed)
     other.manage_snapshots().create_tag(other.snapshots()[-1].snapshot_id, "keep").commit()
     other.overwrite(ROWS)
     source.overwrite(ROWS)
@@ -67,10 +67,10 @@ def test_files_borrowed_and_replaced_since_the_last_evaluation(workspace: Worksp
 @pytest.mark.parametrize("tag", ["tag", ""])
 def test_files_borrowed_and_replaced_between_two_evaluations(workspace: Workspace, tag: str) -> None:
     """Both evaluations saw heads without the borrowed files, and an older snapshot or a tag reads them."""
-    source, other, lent = source_and_borrower(workspace)
+    source, other, borrowed = source_and_borrower(workspace)
     other.append(ROWS)
     look(workspace.app.runtime, ["lake", "pond"], force=True)
-    other.add_files(lent)
+    other.add_files(borrowed)
     if tag:
         other.manage_snapshots().create_tag(other.snapshots()[-1].snapshot_id, "keep").commit()
     other.overwrite(ROWS)
@@ -223,8 +223,8 @@ def test_a_borrowers_tag_that_is_older_than_the_first_look(
 ) -> None:
     """The first evaluation reads the newest snapshots alone, and a tag holds an older one that borrowed files."""
     monkeypatch.setattr("icewright.ports.rows.FIRST_LOOK", 3)
-    source, other, lent = source_and_borrower(workspace)
-    other.add_files(lent)
+    source, other, borrowed = source_and_borrower(workspace)
+    other.add_files(borrowed)
     other.manage_snapshots().create_tag(other.snapshots()[-1].snapshot_id, "keep").commit()
     for _ in range(4):
         other.overwrite(ROWS)
@@ -326,9 +326,9 @@ def test_an_orphan_that_is_borrowed_while_it_waits(workspace: Workspace, when: s
     """A file that another table takes in before the end of the delay stays, also when that one has replaced it."""
     from icewright.flow.reconcile import reconcile_interrupted
 
-    _, other, lent = source_and_borrower(workspace)
-    lost = there(lent[0]).with_name("lost.parquet")
-    shutil.copyfile(there(lent[0]), lost)
+    _, other, borrowed = source_and_borrower(workspace)
+    lost = there(borrowed[0]).with_name("lost.parquet")
+    shutil.copyfile(there(borrowed[0]), lost)
     later(workspace)
     workspace.run(ORPHANS, name="sales.source", deletion__delay_hours=24)
     other.add_files([f"file://{lost}"])
@@ -343,8 +343,8 @@ def test_an_orphan_that_is_borrowed_while_it_waits(workspace: Workspace, when: s
 @pytest.mark.parametrize("how", ["link", "dots", "double-slash", "plain"])
 def test_files_borrowed_by_another_spelling_of_their_folder(workspace: Workspace, how: str) -> None:
     """A link, dots or a second slash in the borrower's paths name the same file."""
-    source, other, lent = source_and_borrower(workspace)
-    path = there(lent[0])
+    source, other, borrowed = source_and_borrower(workspace)
+    path = there(borrowed[0])
     mine = there(other.location())
     if how == "link":
         (mine / "data").mkdir(parents=True, exist_ok=True)

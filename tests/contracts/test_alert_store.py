@@ -7,7 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from icewright.adapters.store.schema import ALERTS, TABLES, TELLINGS, VERDICTS
+from icewright.adapters.store.schema import ALERTS, DELIVERIES, TABLES, VERDICTS
 from icewright.adapters.store.sql import SqlStore
 from icewright.core.alerts import Forget
 from icewright.core.conditions import Failure, TableInputs
@@ -45,7 +45,7 @@ def test_an_alert_takes_its_tellings_with_it(store: SqlStore) -> None:
     alert = raised(store, SLACK)
     with store.engine.begin() as connection:
         connection.execute(sa.delete(ALERTS).where(ALERTS.c.id == alert.id))
-        assert connection.execute(sa.select(sa.func.count()).select_from(TELLINGS)).scalar() == 0
+        assert connection.execute(sa.select(sa.func.count()).select_from(DELIVERIES)).scalar() == 0
 
 
 # -- what rules look at

@@ -39,14 +39,14 @@ class ProcedureFailed(TerminalError):
 def statement_failure(what: str, message: str) -> IcewrightError:
     """Return the error of the error tree for a message of Spark, by whose fault it is; `what` failed."""
     if _UNKNOWN_COMMIT in message:
-        return CommitStateUnknown(f"{what}: the reply to a commit was lost: {telling(message)}")
+        return CommitStateUnknown(f"{what}: the reply to a commit was lost: {root_cause(message)}")
     if is_conflict(message):
-        return CommitConflict(f"{what}: a writer committed in between: {telling(message)}")
+        return CommitConflict(f"{what}: a writer committed in between: {root_cause(message)}")
     if _STORE_REFUSES.search(message):
-        return StorageUnavailable(f"{what}: {telling(message)}")
+        return StorageUnavailable(f"{what}: {root_cause(message)}")
     if _CATALOG_FAILS.search(message):
-        return CatalogUnavailable(f"{what}: {telling(message)}")
-    return ProcedureFailed(f"{what}: {telling(message)}")
+        return CatalogUnavailable(f"{what}: {root_cause(message)}")
+    return ProcedureFailed(f"{what}: {root_cause(message)}")
 
 
 def is_conflict(message: str) -> bool:
@@ -64,7 +64,7 @@ def is_away(message: str) -> bool:
     return _AWAY.search(message) is not None
 
 
-def telling(message: str) -> str:
+def root_cause(message: str) -> str:
     """Return the message of a JVM error's cause, or of a task's Python error, without stack traces."""
     if is_death(message):  # whose cause is an end of file
         return PROCESS_DIED

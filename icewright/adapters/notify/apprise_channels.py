@@ -38,7 +38,7 @@ class AppriseChannel:
         try:
             kind = NotifyType(_TYPES[severity])
             result = self._service.notify(body=body, title=title, notify_type=kind, body_format=NotifyFormat.TEXT)
-        except Exception as error:  # noqa: BLE001 - one service's plugin must not end the telling of others
+        except Exception as error:  # noqa: BLE001 - one service's plugin must not keep an alert from others
             raise ChannelUnavailable(f"channel {self.name}: unexpected {type(error).__name__}") from None
         if not result:
             raise ChannelUnavailable(f"channel {self.name}: {_reason(result)}")

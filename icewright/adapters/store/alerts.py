@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from icewright.adapters.store.database import Database, dialect_insert
 from icewright.adapters.store.measures import IS_BLOCKING
-from icewright.adapters.store.schema import ALERTS, JOBS, RUNS, TABLES, TELLINGS, VERDICTS
+from icewright.adapters.store.schema import ALERTS, DELIVERIES, JOBS, RUNS, TABLES, VERDICTS
 from icewright.adapters.store.statements import SAME_TABLE, chunks, name_columns, namespace_of, ref_of
 from icewright.core.alerts import (
     Acknowledgement,
@@ -181,8 +181,8 @@ class SqlAlerts(AlertStore):
             rows = connection.execute(query if resolved else query.where(_OPEN)).all()
             deliveries: dict[int, list[Delivery]] = {row.id: [] for row in rows}
             for chunk in chunks(list(deliveries)):
-                of_alerts = sa.select(TELLINGS).where(TELLINGS.c.alert_id.in_(chunk))
-                for row in connection.execute(of_alerts.order_by(TELLINGS.c.channel, TELLINGS.c.resolved)):
+                of_alerts = sa.select(DELIVERIES).where(DELIVERIES.c.alert_id.in_(chunk))
+                for row in connection.execute(of_alerts.order_by(DELIVERIES.c.channel, DELIVERIES.c.resolved)):
                     deliveries[row.alert_id].append(Delivery(row.channel, row.resolved, row.failures, row.told_at))
         return [_alert(row, deliveries[row.id]) for row in rows]
 
@@ -215,11 +215,11 @@ class SqlAlerts(AlertStore):
             return connection.execute(change).rowcount == 1
 
     def claim_deliveries(self, channels: Sequence[str], now: datetime, until: datetime) -> Sequence[PendingDelivery]:
-        pending = (TELLINGS.c.told_at.is_(None), TELLINGS.c.try_at <= now, TELLINGS.c.channel.in_(channels))
-        silent = TELLINGS.c.alert_id.in_(sa.select(ALERTS.c.id).where(ALERTS.c.silent_until > now))
-        silenced = silent & ~TELLINGS.c.resolved
-        claim = sa.update(TELLINGS).where(*pending, ~silenced, ~_earlier_undelivered()).values(try_at=until)
-        columns = (TELLINGS.c.alert_id, TELLINGS.c.channel, TELLINGS.c.resolved, TELLINGS.c.failures)
+        pending = (DELIVERIES.c.told_at.is_(None), DELIVERIES.c.try_at <= now, DELIVERIES.c.channel.in_(channels))
+        silent = DELIVERIES.c.alert_id.in_(sa.select(ALERTS.c.id).where(ALERTS.c.silent_until > now))
+        silenced = silent & ~DELIVERIES.c.resolved
+        claim = sa.update(DELIVERIES).where(*pending, ~silenced, ~_earlier_undelivered()).values(try_at=until)
+        columns = (DELIVERIES.c.alert_id, DELIVERIES.c.channel, DELIVERIES.c.resolved, DELIVERIES.c.failures)
         with self.db.claiming() as connection:
             rows = connection.execute(claim.returning(*columns)).all()
             alerts: dict[int, Alert] = {}
@@ -232,29 +232,29 @@ class SqlAlerts(AlertStore):
         self._update_deliveries(deliveries, {"told_at": now})
 
     def schedule_redelivery(self, deliveries: Sequence[PendingDelivery], try_at: datetime) -> None:
-        self._update_deliveries(deliveries, {"failures": TELLINGS.c.failures + 1, "try_at": try_at})
+        self._update_deliveries(deliveries, {"failures": DELIVERIES.c.failures + 1, "try_at": try_at})
 
     def _update_deliveries(self, deliveries: Sequence[PendingDelivery], change: dict[str, Any]) -> None:
         rows = [{"alert": t.alert.id, "name": t.channel, "over": t.resolved} for t in deliveries]
         this_delivery = (
-            TELLINGS.c.alert_id == sa.bindparam("alert"),
-            TELLINGS.c.channel == sa.bindparam("name"),
-            TELLINGS.c.resolved == sa.bindparam("over"),
+            DELIVERIES.c.alert_id == sa.bindparam("alert"),
+            DELIVERIES.c.channel == sa.bindparam("name"),
+            DELIVERIES.c.resolved == sa.bindparam("over"),
         )
         if rows:
             with self.db.begin() as connection:
-                undelivered = TELLINGS.c.told_at.is_(None)
-                connection.execute(sa.update(TELLINGS).where(*this_delivery, undelivered).values(**change), rows)
+                undelivered = DELIVERIES.c.told_at.is_(None)
+                connection.execute(sa.update(DELIVERIES).where(*this_delivery, undelivered).values(**change), rows)
 
 
 def _earlier_undelivered() -> sa.ColumnElement[bool]:
     """Return whether the channel still waits for the alert's beginning, or for an earlier alert of the key."""
-    current, alert, delivery = ALERTS.alias("current_alert"), ALERTS.alias("earlier"), TELLINGS.alias("before")
+    current, alert, delivery = ALERTS.alias("current_alert"), ALERTS.alias("earlier"), DELIVERIES.alias("before")
     joined = current.join(alert, (alert.c.key == current.c.key) & (alert.c.id <= current.c.id))
-    earlier = (alert.c.id < current.c.id) | (~delivery.c.resolved & TELLINGS.c.resolved)
-    undelivered = (delivery.c.channel == TELLINGS.c.channel) & delivery.c.told_at.is_(None) & earlier
+    earlier = (alert.c.id < current.c.id) | (~delivery.c.resolved & DELIVERIES.c.resolved)
+    undelivered = (delivery.c.channel == DELIVERIES.c.channel) & delivery.c.told_at.is_(None) & earlier
     earlier_deliveries = sa.select(1).select_from(joined.join(delivery, delivery.c.alert_id == alert.c.id))
-    return sa.exists(earlier_deliveries.where(current.c.id == TELLINGS.c.alert_id, undelivered).correlate(TELLINGS))
+    return sa.exists(earlier_deliveries.where(current.c.id == DELIVERIES.c.alert_id, undelivered).correlate(DELIVERIES))
 
 
 def _insert_alerts(connection: sa.Connection, changes: Iterable[Begin], now: datetime) -> None:
@@ -295,10 +295,10 @@ _NO_TABLE = {f"of_{column.name}": None for column in _NAME}
 def _add_open_deliveries(connection: sa.Connection, channels: Sequence[str], now: datetime) -> None:
     """Add the deliveries of open alerts that a channel is not owed yet."""
     for channel in channels:
-        has_delivery = sa.exists().where(TELLINGS.c.alert_id == ALERTS.c.id, TELLINGS.c.channel == channel)
+        has_delivery = sa.exists().where(DELIVERIES.c.alert_id == ALERTS.c.id, DELIVERIES.c.channel == channel)
         columns = {"alert_id": ALERTS.c.id, **_delivery_columns(channel, resolved=False, now=now)}
         new = sa.select(*columns.values()).where(_OPEN, _RAISED, ~has_delivery)
-        connection.execute(sa.insert(TELLINGS).from_select(list(columns), new))
+        connection.execute(sa.insert(DELIVERIES).from_select(list(columns), new))
 
 
 def _resolve(connection: sa.Connection, ids: Sequence[int], now: datetime) -> None:
@@ -307,11 +307,13 @@ def _resolve(connection: sa.Connection, ids: Sequence[int], now: datetime) -> No
         resolve = sa.update(ALERTS).where(ALERTS.c.id.in_(chunk), _OPEN, _RAISED).values(resolved_at=now)
         resolved_ids = connection.execute(resolve.returning(ALERTS.c.id)).scalars().all()
         silent = sa.select(ALERTS.c.id).where(ALERTS.c.id.in_(resolved_ids), ALERTS.c.silent_until > now)
-        connection.execute(sa.delete(TELLINGS).where(TELLINGS.c.alert_id.in_(silent), TELLINGS.c.told_at.is_(None)))
-        owed = TELLINGS.alias("begun")
+        connection.execute(
+            sa.delete(DELIVERIES).where(DELIVERIES.c.alert_id.in_(silent), DELIVERIES.c.told_at.is_(None))
+        )
+        owed = DELIVERIES.alias("begun")
         columns = {"alert_id": owed.c.alert_id, **_delivery_columns(owed.c.channel, resolved=True, now=now)}
         deliveries = sa.select(*columns.values()).where(owed.c.alert_id.in_(resolved_ids), ~owed.c.resolved)
-        connection.execute(sa.insert(TELLINGS).from_select(list(columns), deliveries))
+        connection.execute(sa.insert(DELIVERIES).from_select(list(columns), deliveries))
 
 
 def _delivery_columns(channel: str | sa.ColumnElement[str], *, resolved: bool, now: datetime) -> dict[str, Any]:
@@ -320,7 +322,7 @@ def _delivery_columns(channel: str | sa.ColumnElement[str], *, resolved: bool, n
         "channel": column,
         "resolved": sa.literal(resolved),
         "failures": sa.literal(0),
-        "try_at": sa.literal(now, TELLINGS.c.try_at.type),
+        "try_at": sa.literal(now, DELIVERIES.c.try_at.type),
     }
 
 

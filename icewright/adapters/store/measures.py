@@ -11,7 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from icewright.adapters.store.database import Database
-from icewright.adapters.store.schema import ALERTS, JOBS, RUNS, TABLES, TELLINGS, TOTALS, VERDICTS
+from icewright.adapters.store.schema import ALERTS, DELIVERIES, JOBS, RUNS, TABLES, TOTALS, VERDICTS
 from icewright.adapters.store.statements import DUE_SINCE, UNDONE_JOBS, visible
 from icewright.core.permissions import VisibilityFilter
 from icewright.core.policy import Operation
@@ -286,8 +286,8 @@ def _open_alerts() -> sa.Select[Any]:
 
 def _pending_deliveries(now: datetime) -> sa.Select[Any]:
     silent = sa.select(ALERTS.c.id).where(ALERTS.c.silent_until > now)
-    waiting = sa.select(TELLINGS.c.channel, sa.func.count()).group_by(TELLINGS.c.channel)
-    return waiting.where(TELLINGS.c.told_at.is_(None), TELLINGS.c.resolved | TELLINGS.c.alert_id.not_in(silent))
+    waiting = sa.select(DELIVERIES.c.channel, sa.func.count()).group_by(DELIVERIES.c.channel)
+    return waiting.where(DELIVERIES.c.told_at.is_(None), DELIVERIES.c.resolved | DELIVERIES.c.alert_id.not_in(silent))
 
 
 def _counts(connection: sa.Connection, query: sa.Select[Any]) -> Mapping[Any, int]:

@@ -315,7 +315,7 @@ ALERTS = sa.Table(
 _OPEN = ALERTS.c.resolved_at.is_(None)  # one open alert for each key
 sa.Index("ix_alerts_key", ALERTS.c.key, unique=True, sqlite_where=_OPEN)
 
-TELLINGS = sa.Table(  # deliveries of alerts to channels
+DELIVERIES = sa.Table(  # deliveries of alerts to channels
     "tellings",
     SCHEMA,
     sa.Column("alert_id", sa.ForeignKey("alerts.id", ondelete="CASCADE"), primary_key=True),
@@ -325,8 +325,8 @@ TELLINGS = sa.Table(  # deliveries of alerts to channels
     sa.Column("try_at", Moment, nullable=False),  # not before then: it failed, or another process has claimed it
     sa.Column("told_at", Moment),
 )
-_UNDELIVERED = TELLINGS.c.told_at.is_(None)
-sa.Index("ix_tellings_try_at", TELLINGS.c.try_at, sqlite_where=_UNDELIVERED)
+_UNDELIVERED = DELIVERIES.c.told_at.is_(None)
+sa.Index("ix_tellings_try_at", DELIVERIES.c.try_at, sqlite_where=_UNDELIVERED)
 
 TOTALS = sa.Table(  # counters over all runs ever, which pruning the history does not lower
     "totals",

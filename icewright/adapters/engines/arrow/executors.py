@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
-from icewright.adapters.engines.failures import is_away, is_death, telling
+from icewright.adapters.engines.failures import is_away, is_death, root_cause
 from icewright.core.errors import EngineUnavailable
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def environment_mismatch(session: SparkSession) -> str | None:
         # the query uses only the standard library, so that a missing package cannot break it
         answers = run_tasks(session, _version_query(), range(_TASKS), json.dumps, json.loads)
     except (PySparkException, Py4JJavaError, OSError) as error:
-        cause = telling(str(error))
+        cause = root_cause(str(error))
         if is_death(str(error)) or is_away(str(error)):
             raise EngineUnavailable(f"the executors could not be asked for their Python: {cause}") from error
         return f"the executors run no Python ({cause}): {_REMEDY}"

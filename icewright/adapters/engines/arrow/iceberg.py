@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from icewright.adapters.engines.arrow.table import FileGroup, FilesChanged, RewrittenGroup
 from icewright.adapters.engines.arrow.tasks import DeleteFile, DeleteKind, FileSlice, SortField
-from icewright.adapters.engines.failures import telling
+from icewright.adapters.engines.failures import root_cause
 from icewright.core.errors import CommitConflict
 from icewright.core.kernel import OLDER_SPEC, PARTITION_VALUE
 from icewright.core.predicates import quoted
@@ -177,7 +177,7 @@ class IcebergTable:
                 )
         except Py4JJavaError as error:
             if conflict := _CONFLICTS.get(_simple_name(error)):
-                raise conflict(telling(str(error))) from error
+                raise conflict(root_cause(str(error))) from error
             raise  # what the table does not refer to is left to orphan removal
 
     def _commit_with_starting_sequence(self, groups: Any, properties: Mapping[str, str]) -> None:  # noqa: ANN401
@@ -229,7 +229,7 @@ class IcebergTable:
             self._java.actions(self._java.session).removeDanglingDeleteFiles(self._table).execute()
         except Py4JJavaError as error:
             if conflict := _CONFLICTS.get(_simple_name(error)):
-                raise conflict(telling(str(error))) from error
+                raise conflict(root_cause(str(error))) from error
             raise
 
     def _json(self, schema: Any) -> Mapping[str, Any]:  # noqa: ANN401

@@ -27,7 +27,7 @@ from icewright.adapters.engines.arrow.tasks import (
     sort_fields,
     split_into_bins,
 )
-from icewright.adapters.engines.failures import PROCESS_DIED, is_conflict, is_death, telling
+from icewright.adapters.engines.failures import PROCESS_DIED, is_conflict, is_death, root_cause
 from icewright.core.errors import CommitConflict
 from icewright.core.ordering import Ordering
 from icewright.core.paths import local_path
@@ -137,7 +137,7 @@ class ArrowRewrite:
                         threads.shutdown(cancel_futures=True)
                         raise
                     conflict = isinstance(error, CommitConflict) or is_conflict(str(error))
-                    self._record_failure(running[wave], telling(str(error)), conflict=conflict)
+                    self._record_failure(running[wave], root_cause(str(error)), conflict=conflict)
 
     def _record_failure(self, groups: Sequence[FileGroup], error: str, *, conflict: bool = False) -> None:
         (self.result.conflicts if conflict else self.result.failures).append(error)
@@ -155,7 +155,7 @@ class ArrowRewrite:
             if is_death(str(error)):
                 reason = PROCESS_DIED
             elif is_remote(self.session):  # whose executors may lack the storage's credentials, which Spark has
-                reason = f"tasks failed on the Spark Connect server: {telling(str(error))}"
+                reason = f"tasks failed on the Spark Connect server: {root_cause(str(error))}"
             else:
                 raise
             self._record_unsupported([reason] * len(groups))

@@ -370,5 +370,5 @@ def _last_words(log: Path) -> str:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-200:]
     except OSError:
         return "it wrote no log"
-    telling = [line.strip() for line in lines if "Exception" in line or "Error" in line or "ERROR" in line]
-    return (telling or [line for line in lines if line.strip()] or ["it wrote nothing"])[-1][:300]
+    relevant = [line.strip() for line in lines if "Exception" in line or "Error" in line or "ERROR" in line]
+    return (relevant or [line for line in lines if line.strip()] or ["it wrote nothing"])[-1][:300]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from icewright.adapters.engines.arrow.executors import environment_mismatch
-from icewright.adapters.engines.failures import is_away, telling
+from icewright.adapters.engines.failures import is_away, root_cause
 from icewright.adapters.engines.spark.classic import ClassicApplication, shortage
 from icewright.adapters.engines.spark.connect import ConnectApplication
 from icewright.adapters.engines.spark.java import java_home
@@ -233,7 +233,7 @@ class SparkPool:
                         return replace(answer, charge=charged(), used_gb_hours=used, rows_read=rows, trouble=trouble)
                 except (PySparkException, Py4JError, OSError) as error:
                     if is_away(str(error)) or not application.alive():
-                        raise EngineUnavailable(f"Spark died while it worked: {telling(str(error))}") from error
+                        raise EngineUnavailable(f"Spark died while it worked: {root_cause(str(error))}") from error
                     raise StatementFailed(str(error)) from error
 
     def check(self, catalogs: Sequence[str]) -> str:

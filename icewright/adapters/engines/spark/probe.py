@@ -9,7 +9,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from icewright.adapters.engines.failures import telling
+from icewright.adapters.engines.failures import root_cause
 from icewright.adapters.engines.spark.pool import SparkPool, StatementFailed, StepResult, Work
 from icewright.adapters.engines.spark.predicate import OF_VALUES
 from icewright.core.errors import Cancelled, Refused, TerminalError
@@ -48,7 +48,7 @@ def timed(pool: SparkPool, clock: Clock, probe: Probe) -> tuple[float, ...]:
     try:
         answer = pool.run(timing.of(texts), f"icewright-{probe.job_id}-probe", timing.check)
     except StatementFailed as error:
-        raise ProbeFailed(telling(str(error))) from error
+        raise ProbeFailed(root_cause(str(error))) from error
     return tuple(row["seconds"] for row in answer.rows)
 
 
