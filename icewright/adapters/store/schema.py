@@ -109,7 +109,7 @@ JOBS = sa.Table(
     sa.Index("ix_jobs_state_priority_score", "state", "priority", "score"),
     sa.Index("ix_jobs_created", "created"),
     sa.Index("ix_jobs_intent", "job_id", sqlite_where=INTENDED),
-    sa.Index("ix_jobs_spent", "finished", sqlite_where=SPENT, postgresql_where=SPENT),
+    sa.Index("ix_jobs_spent", "finished", sqlite_where=SPENT),
 )
 
 RESULTS = sa.Table(  # what jobs without operations found or made, as JSON
