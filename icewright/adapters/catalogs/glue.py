@@ -214,7 +214,7 @@ class GlueCatalog(MetastoreCatalog):
         with ThreadPoolExecutor(PARALLEL) as pool:
             return tables_by_format(entry for listed in pool.map(self._listed, databases) for entry in listed)
 
-    def _replace(self, base: TableMetadata, _entry: Any, after: TableMetadata, _change: Change) -> None:  # noqa: ANN401
+    def _replace(self, base: TableMetadata, after: TableMetadata, _change: Change) -> None:
         """Replace the entry if it still has the version that names the file of `base`.
 
         Every change of an entry gives the entry a new version, so a concurrent change of any ref, snapshot or property

@@ -59,7 +59,7 @@ class HiveCatalog(MetastoreCatalog):
             batches = [(d, tables[i : i + _BATCH]) for d, tables in names for i in range(0, len(tables), _BATCH)]
             return tables_by_format(entry for listed in pool.map(self._listed, batches) for entry in listed)
 
-    def _replace(self, base: TableMetadata, _entry: Any, after: TableMetadata, change: Change) -> None:  # noqa: ANN401
+    def _replace(self, base: TableMetadata, after: TableMetadata, change: Change) -> None:
         """Alter the table under its lock, if it still names the file of `base`.
 
         Metastores that support `expected_parameter_key` compare the pointer too; without locks that is the only check.

@@ -170,7 +170,7 @@ class MetastoreCatalog(MetadataFileCatalog, ABC):
         """Return the parameters of an entry."""
 
     @abstractmethod
-    def _replace(self, base: TableMetadata, entry: Any, after: TableMetadata, change: Change) -> None:  # noqa: ANN401
+    def _replace(self, base: TableMetadata, after: TableMetadata, change: Change) -> None:
         """Let the entry name the file of `after`. Raises `CommitStateUnknown` where it may still come to name it."""
 
     def pointers(self) -> Sequence[Pointer]:
@@ -193,13 +193,13 @@ class MetastoreCatalog(MetadataFileCatalog, ABC):
 
         The new file is deleted unless the entry may still come to name it.
         """
-        entry = self._current(base)
+        self._current(base)  # else a file is written in vain
         require_inside(self.allowlist, self.name, base)
         new = write_metadata(self.files, base, change, self.clock.now())
         if new is None:
             return base
         try:
-            self._replace(base, entry, new.after, change)
+            self._replace(base, new.after, change)
         except CommitStateUnknown:
             raise
         except IcewrightError:
