@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+_COUNT_DIGITS = 20  # more than of any number that Iceberg counts
 _DIGITS = 25  # of the largest number that a property may say before it simply means "as much as possible"
 
 
@@ -14,6 +15,11 @@ def whole_number(text: str) -> int | None:
         return None
     digits = text.strip().lstrip("0")
     return 10**_DIGITS if len(digits) > _DIGITS else int(digits or "0")
+
+
+def count_in(text: str) -> int | None:
+    """Return a count in decimal digits as writers state it in summaries, else None; no count has more digits either."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < _COUNT_DIGITS else None
 
 
 def number_or(default: int, text: str) -> int:

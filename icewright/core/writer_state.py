@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
+from icewright.core.numbers import count_in
 from icewright.core.table import Snapshot
 from icewright.core.words import wildcard
 
@@ -38,7 +39,6 @@ _OTHERS: Mapping[str, str] = {
     "mz-frontier": "Materialize, frontier",
     _CONVERTED: "Flink's conversion of equality deletes, staging snapshot",
 }
-_DIGITS = 20  # more than of any number that Iceberg counts
 _SHOWN = 40  # characters of a value that people see
 _NAME_SHOWN = 200  # of a writer with its progress: ids and names of keys may have any length
 _Identity = tuple[str, str, str | None]  # a summary key; of Flink and Spark with the ids that are its value
@@ -63,7 +63,7 @@ class WriterState:
     @property
     def converted(self) -> int | None:
         """Return the snapshot of another branch up to which the writer has taken over what that branch has."""
-        return whole(self.snapshot.writer_properties.get(_CONVERTED, ""))
+        return count_in(self.snapshot.writer_properties.get(_CONVERTED, ""))
 
 
 def newest_states(newest_first: Iterable[Snapshot], keys: tuple[str, ...]) -> list[WriterState]:
@@ -111,12 +111,7 @@ def summary_number(snapshot: Snapshot, key: str) -> int:
 
 def stated_number(snapshot: Snapshot, key: str) -> int | None:
     """Return a number of a snapshot's summary; None where its writer wrote none, or something else."""
-    return whole(snapshot.summary.get(key, ""))
-
-
-def whole(text: str) -> int | None:
-    """Return the number that a text of a summary is; None where it is something else."""
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < _DIGITS else None
+    return count_in(snapshot.summary.get(key, ""))
 
 
 def total_files(snapshot: Snapshot) -> int | None:

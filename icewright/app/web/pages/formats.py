@@ -8,8 +8,8 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
+from icewright.core.numbers import count_in
 from icewright.core.words import decimal, figure
-from icewright.core.writer_state import whole
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _KILO = 1024
@@ -67,7 +67,7 @@ def number(count: float | None, digits: int = 0) -> str:
 
 def stated(text: str | None) -> str:
     """Format a number of a snapshot's summary; what else its writer wrote stays as it is."""
-    found = None if text is None else whole(text)
+    found = None if text is None else count_in(text)
     return number(found) if found is not None or text is None else text
 
 
