@@ -135,16 +135,14 @@ def repair(submission: Annotated[Submission, submitted(Action.TABLES_RESTORE)]) 
 def erase(submission: Annotated[Submission, submitted(Action.TABLES_ERASE)]) -> Response:
     """Queue a search for rows, or once confirmed their erasure; the job's page shows what was found."""
     table, form, caller = _table(submission), submission.form, submission.caller
-    back, dry_run = table_url(table, show="recovery"), form.one("how") != "confirmed"
-    try:
+    dry_run = form.one("how") != "confirmed"
+
+    def queue() -> models.Started:
         body = models.EraseRequest(where=form.one("where").strip(), dry_run=dry_run)
-        result = api.recovery.erase(table, body, caller)
-    except ValidationError:
-        return redirect(back, "Write which rows, as in email = 'ann@example.org'.", "warn")
-    except Problem as problem:
-        return _redirect_or_raise(problem, back)
-    what = "search" if dry_run else "erasure"
-    return redirect(f"/jobs/{result.job_id}", f"The {what} waits for a worker; this page will show what it finds.")
+        return api.recovery.erase(table, body, caller)
+
+    fault = "Write which rows, as in email = 'ann@example.org'."
+    return _queued("search" if dry_run else "erasure", queue, table_url(table, show="recovery"), fault)
 
 
 @router.post("/copy")
@@ -169,17 +167,14 @@ def copy(submission: Annotated[Submission, submitted(Action.TABLES_COPY)]) -> Re
 def layouts(submission: Annotated[Submission, submitted(Action.JOBS_RUN)]) -> Response:
     """Queue predictions for filters, or once confirmed the measuring; the job's page shows what was found."""
     table, form, caller = _table(submission), submission.form, submission.caller
-    back, dry_run = table_url(table), form.one("how") != "confirmed"
+    dry_run = form.one("how") != "confirmed"
     filters = [line.strip() for text in form.all("filters") for line in text.splitlines() if line.strip()]
-    try:
-        body = models.LayoutsRequest(filters=filters, dry_run=dry_run)
-        result = api.recovery.layouts(table, body, caller)
-    except ValidationError:
-        return redirect(back, "Write a filter a line, 1,000 of 1,000 characters at most.", "warn")
-    except Problem as problem:
-        return _redirect_or_raise(problem, back)
-    what = "prediction" if dry_run else "measuring"
-    return redirect(f"/jobs/{result.job_id}", f"The {what} waits for a worker; this page will show what it finds.")
+
+    def queue() -> models.Started:
+        return api.recovery.layouts(table, models.LayoutsRequest(filters=filters, dry_run=dry_run), caller)
+
+    fault = "Write a filter a line, 1,000 of 1,000 characters at most."
+    return _queued("prediction" if dry_run else "measuring", queue, table_url(table), fault)
 
 
 @router.post("/register")
@@ -305,6 +300,17 @@ def _table(submission: Submission) -> str:
         return str(TableRef.parse(submission.form.one("table")))
     except UsageError as error:
         raise Problem(404, str(error)) from error
+
+
+def _queued(what: str, queue: Callable[[], models.Started], back: str, fault: str) -> Response:
+    """Queue a job and show its page; `fault` says what is wrong with a form that the API does not take."""
+    try:
+        result = queue()
+    except ValidationError:
+        return redirect(back, fault, "warn")
+    except Problem as problem:
+        return _redirect_or_raise(problem, back)
+    return redirect(f"/jobs/{result.job_id}", f"The {what} waits for a worker; this page will show what it finds.")
 
 
 def _redirect_or_raise(error: Problem | TerminalError | CommitConflict, back: str) -> Response:
