@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import inf, log2
 
+from icewright.core.cadence import Cadence
 from icewright.core.capacity import Active, Candidate, DueOperation, Limits, Priority, Room, Usage
 from icewright.core.policy import ORDERS, Operation
 from icewright.core.table import TableRef
@@ -95,7 +96,7 @@ def make_plan(
     """
     deferred: list[Deferred] = []
     waiting: list[_Waiting] = []
-    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    midnight = Cadence.DAILY.start(now)
     for candidate in candidates:
         scores: dict[Operation, float] = {}
         late: dict[Operation, timedelta] = {}

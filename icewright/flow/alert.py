@@ -28,11 +28,11 @@ from icewright.core.conditions import (
     IdleWork,
     LoopInputs,
     ProcessInputs,
-    Spending,
     conditions,
 )
 from icewright.core.errors import RetryableError
 from icewright.core.runs import retry_delay
+from icewright.flow.budgets import spending
 from icewright.flow.runtime import Runtime
 from icewright.ports import CatalogRow, Notifier, PendingDelivery, ProcessRow
 
@@ -111,7 +111,7 @@ def _alert_inputs(
             for row in rows
             if row.name in runtime.scopes
         ],
-        spending=_spending(runtime, now),
+        spending=spending(runtime, now),
         queued=waiting.jobs,
         oldest_queued=waiting.oldest,
         processes=[_process(row) for row in processes],
@@ -137,22 +137,6 @@ def _matters(runtime: Runtime, found: Condition) -> bool:
         return True
     scope = runtime.scopes[found.ref.catalog]
     return scope.enabled and scope.contains(found.ref)
-
-
-def _spending(runtime: Runtime, now: datetime) -> list[Spending]:
-    """Return the daily budgets and their use; without budgets the runs are not summed up."""
-    pools = {name: pool.gb_hours_per_day for name, pool in runtime.limits.pools.items()}
-    catalogs = {name: catalog.gb_hours_per_day for name, catalog in runtime.limits.catalogs.items()}
-    if not any((*pools.values(), *catalogs.values())):
-        return []
-    usage = runtime.store.planning.usage(now.replace(hour=0, minute=0, second=0, microsecond=0))
-    kinds = (("pool", pools, usage.spent_by_pool), ("catalog", catalogs, usage.spent_by_catalog))
-    return [
-        Spending(f"{kind} {name}", budget, spent.get(name, 0.0))
-        for kind, budgets, spent in kinds
-        for name, budget in budgets.items()
-        if budget
-    ]
 
 
 def _process(row: ProcessRow) -> ProcessInputs:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from icewright.core.cadence import Cadence
 from icewright.core.errors import CommitConflict, CommitStateUnknown, InvariantViolated, LeaseLost
 from icewright.flow.runtime import Runtime
 from icewright.ports import Archive, Batch, OldHistory
@@ -73,7 +74,7 @@ def archive_due(runtime: Runtime, archiving: Archiving) -> int:
     History moves by whole days, into few files; the store is not queried again before the next day.
     """
     now, holder = runtime.clock.now(), runtime.trigger.holder
-    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    midnight = Cadence.DAILY.start(now)
     if runtime.store.leases.acquire(_DAY_LEASE, holder, now, now) != holder:
         return 0
     try:

@@ -43,6 +43,7 @@ from icewright.core.rewriting import (
 from icewright.core.runs import JOB_ID
 from icewright.core.table import TableMetadata, TableRef
 from icewright.core.words import count
+from icewright.flow.budgets import spending
 from icewright.flow.operation import Request, load
 from icewright.flow.runtime import Runtime
 from icewright.flow.table_job import TableJob, table_job
@@ -185,16 +186,13 @@ def measure_layouts(
 
 def _left_today(runtime: Runtime, ref: TableRef, pool: str) -> float:
     """Return the GB-hours that the budgets of the pool and the catalog leave today. Raises `Refused` for none."""
-    usage = runtime.store.planning.usage(runtime.clock.now().replace(hour=0, minute=0, second=0, microsecond=0))
-    limits, left = runtime.limits, math.inf
-    for what, name, bounds, spent in (
-        ("pool", pool, limits.pools.get(pool), usage.spent_by_pool),
-        ("catalog", ref.catalog, limits.catalogs.get(ref.catalog), usage.spent_by_catalog),
-    ):
-        if bounds is not None and (budget := bounds.gb_hours_per_day) is not None:
-            left = min(left, budget - spent.get(name, 0.0))
+    left = math.inf
+    for one in spending(runtime, runtime.clock.now()):
+        if one.subject in {f"pool {pool}", f"catalog {ref.catalog}"}:
+            left = min(left, one.budget - one.spent)
             if left <= 0:
-                raise Refused(f"{ref}: no layout is measured: {what} {name} has used up its {budget:g} GB-hours today")
+                used = f"{one.subject} has used up its {one.budget:g} GB-hours today"
+                raise Refused(f"{ref}: no layout is measured: {used}")
     return left
 
 

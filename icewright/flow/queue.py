@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from icewright.core.breakers import Breaker, BreakerState, resources
+from icewright.core.cadence import Cadence
 from icewright.core.capacity import Candidate, DueOperation, Limits, Load, adapted
 from icewright.core.plan import MaintenancePlan, PlannedJob, make_plan
 from icewright.core.policy import Operation
@@ -33,7 +34,7 @@ def plan_now(
     `running` its unfinished jobs, which the store may not know yet.
     """
     now = runtime.clock.now()
-    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    midnight = Cadence.DAILY.start(now)
     usage = runtime.store.planning.usage(midnight)
     stored = {job.ref for job in usage.active}
     unstored = [job.active() for job in running if job.ref not in stored]

@@ -12,6 +12,7 @@ from fastapi import Query
 from icewright.app.web.api import models
 from icewright.app.web.callers import Caller, api_router, needs
 from icewright.app.web.problems import documented
+from icewright.core.cadence import Cadence
 from icewright.core.permissions import Action, place_of, sees
 from icewright.core.policy import Operation
 from icewright.ports.views import RunQuery, TrendStep
@@ -28,7 +29,7 @@ def overview(
 ) -> models.Overview:
     """Return counts of tables, health, verdicts and jobs, spending per day and open alerts."""
     runtime, visibility = caller.runtime, caller.visibility
-    midnight = runtime.clock.now().replace(hour=0, minute=0, second=0, microsecond=0)
+    midnight = Cadence.DAILY.start(runtime.clock.now())
     since = midnight - timedelta(days=days - 1)
     totals = caller.cached_briefly("overview", since, work=lambda: runtime.store.views.overview(visibility, since))
     verdicts: dict[Operation, dict[str, int]] = {operation: {} for operation in Operation}
@@ -75,7 +76,7 @@ def steps_since(now: datetime, hours: int) -> tuple[datetime, TrendStep]:
     if hours <= _MINUTELY:
         step, begun = TrendStep.MINUTE, now.replace(second=0, microsecond=0)
     elif hours <= _HOURLY:
-        step, begun = TrendStep.HOUR, now.replace(minute=0, second=0, microsecond=0)
+        step, begun = TrendStep.HOUR, Cadence.HOURLY.start(now)
     else:
-        step, begun = TrendStep.DAY, now.replace(hour=0, minute=0, second=0, microsecond=0)
+        step, begun = TrendStep.DAY, Cadence.DAILY.start(now)
     return begun + step.length - timedelta(hours=hours), step

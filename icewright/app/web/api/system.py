@@ -14,6 +14,7 @@ from icewright.app.web.api.paging import Limit
 from icewright.app.web.callers import Caller, api_router, needs
 from icewright.app.web.problems import Problem, documented
 from icewright.core.alerts import Acknowledgement, Alert, Severity
+from icewright.core.cadence import Cadence
 from icewright.core.errors import ChannelUnavailable
 from icewright.core.permissions import Action, place_of, sees, touches
 
@@ -102,7 +103,7 @@ class Tested(BaseModel):
 def pools(caller: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> list[PoolModel]:
     """Return pools with configured and adapted limits, and GB-hours spent today."""
     runtime = caller.runtime
-    midnight = runtime.clock.now().replace(hour=0, minute=0, second=0, microsecond=0)
+    midnight = Cadence.DAILY.start(runtime.clock.now())
     spent, adapted = runtime.store.planning.usage(midnight).spent_by_pool, runtime.store.planning.pool_limits()
     return [
         PoolModel(
