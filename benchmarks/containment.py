@@ -311,12 +311,12 @@ def world(per_second: float) -> Iterator[World]:
 def main() -> None:
     """All faults, one after the other."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="faults of 20 seconds instead of 60")
+    parser.add_argument("--quick", action="store_true", help="faults of a minute instead of three")
     told = "commits in a second, each of which makes a job: so many that the machine keeps up in a quiet while"
     parser.add_argument("--per-second", type=float, default=1.5, help=told)
     parser.add_argument("--fault", choices=FAULTS, action="append", help="only this one; may be given more than once")
     chosen = parser.parse_args()
-    seconds = 20.0 if chosen.quick else 60.0
+    seconds = 60.0 if chosen.quick else 180.0  # in less, a dozen jobs by chance decide
     with world(chosen.per_second) as made_world:
         quiet = rate(made_world, seconds)
         for name in chosen.fault or FAULTS:
