@@ -1,8 +1,9 @@
-"""The advised order of rows against every other: ten recorded workloads, and a rewrite in each layout of the columns.
+"""The advised layout against every other: ten recorded workloads, and a rewrite in each order of the columns and size.
 
 Prints one JSON line. Each layout is written by Icewright's compaction on Spark, and PyIceberg plans the filters over
-the files. `ratio` is the geometric mean of what the best layout reads to what the advised one does; a prediction is
-the bytes of the sample's trial, and the measure those of the planned files.
+the files. `ratio` is the geometric mean of what the best layout costs readers to what the advised one does: the bytes
+of the planned files, and as much for opening each as an eighth of the larger of the two sizes of files. A prediction is
+the cost of the sample's trial.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import random
 import sys
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from datetime import date, timedelta
 from itertools import combinations, permutations
 from statistics import geometric_mean, median
@@ -24,10 +26,11 @@ from benchmarks.kit.bench import bench, options
 from benchmarks.kit.lake import CATALOG, NAMESPACE
 from benchmarks.kit.ours import Ours
 from icewright.app.bootstrap import application
-from icewright.core.layout import RowLayout
+from icewright.core.layout import FileSizes, RowLayout
 from icewright.core.table import TableRef
 
-TABLE, FILES = "advised", 80  # two of which make one of the target size
+TABLE, FILES = "advised", 80
+LARGE, SMALLER, OPENS = 8, 4, 8  # files in one of the target size, smaller files in one, opens that read one
 COLUMNS = ("customer", "product", "day", "amount")
 DAYS = 365
 
@@ -79,11 +82,12 @@ def workloads() -> Sequence[Sequence[str]]:
     return [[kind() for _ in range(12) for kind in some] for some in kinds]
 
 
-def every_layout() -> list[RowLayout]:
-    """Sorts by one and two columns, and curves over two and three."""
+def every_layout(small: float) -> list[RowLayout]:
+    """Sorts by one and two columns, and curves over two and three, in files of the target size and in small ones."""
     curves = [*combinations(COLUMNS, 2), *combinations(COLUMNS, 3)]
     sorts = [*((name,) for name in COLUMNS), *permutations(COLUMNS, 2)]
-    return [*map(RowLayout, sorts), *(RowLayout(columns, zorder=True) for columns in curves)]
+    orders = [*map(RowLayout, sorts), *(RowLayout(columns, zorder=True) for columns in curves)]
+    return [*orders, *(replace(order, target=small) for order in orders)]
 
 
 def main() -> None:
@@ -99,49 +103,51 @@ def main() -> None:
             for number in range(FILES):
                 table.append(content.slice(number * count // FILES, count // FILES))
             size = sum(task.file.file_size_in_bytes for task in table.scan().plan_files())
-            with table.transaction() as change:
-                change.set_properties({"write.target-file-size-bytes": str(2 * size // FILES)})
+            target = LARGE * size / FILES
+            sizes = FileSizes(target, opening=target / OPENS, others=(target / SMALLER,))
             saved = sides.lake.save(TABLE)
             with application(Ours(sides.lake.home).config, kind="manual") as app:
                 ref = TableRef("lake", (NAMESPACE,), TABLE)
-                advised = [app.runtime.engine.try_layouts(ref, filters) for filters in recorded]
+                advised = [app.runtime.engine.try_layouts(ref, filters, sizes) for filters in recorded]
             sides.ours.wait()
 
-            def measured() -> list[int]:
+            def measured(opening: float) -> list[float]:
                 fresh = catalog.load_table((NAMESPACE, TABLE))
                 return [
-                    sum(t.file.file_size_in_bytes for text in filters for t in fresh.scan(text).plan_files())
+                    sum(t.file.file_size_in_bytes + opening for text in filters for t in fresh.scan(text).plan_files())
                     for filters in recorded
                 ]
 
-            read: dict[RowLayout | None, list[int]] = {None: measured()}
-            for layout in every_layout():
+            read: dict[RowLayout | None, list[float]] = {
+                None: measured(sizes.opening / LARGE)
+            }  # merged they were fewer
+            for layout in every_layout(*sizes.others):
                 knobs = {"compact.strategy": layout.strategy, "compact.sort_order": ", ".join(layout.columns)}
-                mib = 2 * size / FILES / (1 << 20)
+                mib = (layout.target or target) / (1 << 20)
                 more = {
-                    "compact.target_file_size_mb": f"{mib:.3f}",
+                    "compact.target_file_size_mb": f"{mib:.6f}",
                     "compact.hot_partitions": "include",
                     "compact.max_overlap": "0",
                 }
                 sides.ours.ask("run", table=TABLE, operation="compact", knobs=knobs | more)
-                read[layout] = measured()
+                read[layout] = measured(sizes.opening)
                 saved.restore()
     lines: list[dict[str, Any]] = []
     for number, report in enumerate(advised):
         advice = report.best.layout
         if advice is not None and advice.zorder:  # a curve is written once for all orders of its columns
-            advice = RowLayout(tuple(name for name in COLUMNS if name in advice.columns), zorder=True)
+            advice = replace(advice, columns=tuple(name for name in COLUMNS if name in advice.columns))
         got = read[advice][number]
         best = min(read, key=lambda layout: read[layout][number])
         lines.append(
             {
                 "filters": recorded[number][: len(recorded[number]) // 12],
-                "as_it_is": read[None][number],
+                "as_it_is": round(read[None][number]),
                 "advised": str(report.best.layout or "as it is"),
-                "predicted": report.best.bytes_read,
-                "measured": got,
+                "predicted": round(report.best.cost),
+                "measured": round(got),
                 "best": str(best or "as it is"),
-                "of_best": read[best][number],
+                "of_best": round(read[best][number]),
             }
         )
     ratios = [line["of_best"] / line["measured"] for line in lines]

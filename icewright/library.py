@@ -30,7 +30,7 @@ from icewright.flow.detect import detect
 from icewright.flow.erase import ErasureResult, erase
 from icewright.flow.evaluate import evaluate_now
 from icewright.flow.execute import execute
-from icewright.flow.layout import measure_layouts
+from icewright.flow.layout import measure_layouts, predict_layouts
 from icewright.flow.operation import Request
 from icewright.flow.reconcile import reconcile_interrupted
 from icewright.flow.repair import RepairResult, repair
@@ -239,7 +239,7 @@ class TableHandle:
         `Refused` where nothing can be measured.
         """
         runtime = self._runtime(dry_run=not measure)
-        report = runtime.engine.try_layouts(self.ref, filters)
+        report = predict_layouts(runtime, self.ref, filters)
         return measure_layouts(runtime, report, filters) if measure else report
 
     def check(self, level: str = CheckLevel.EXISTS) -> IntegrityReport:

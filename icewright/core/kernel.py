@@ -10,6 +10,7 @@ from typing import Any
 
 from icewright.core import policy, rewriting
 from icewright.core.effective import Knobs
+from icewright.core.numbers import number_or
 from icewright.core.ordering import Ordering
 from icewright.core.partitions import PartitionKey
 from icewright.core.sortedness import ordering_fields
@@ -32,6 +33,8 @@ _SUPPORTED_PROPERTIES = (  # by name or by the beginning of the name
     *("row-group-size-track-uncompressed", "shred-variants", "variant-inference-buffer-size"),
 )
 _BLOOM_FILTER = f"{_PARQUET}bloom-filter-enabled.column."
+_DICTIONARY, _DICTIONARY_SIZE = f"{_PARQUET}dict-encoding-enabled.column.", f"{_PARQUET}dict-size-bytes"
+_DICTIONARY_BYTES = 16 << 20  # of a column that the policy names: a reader keeps one for each column that it reads
 _FILTERED = frozenset(("int", "long", "string", "date", "time", "timestamp", "timestamptz", "uuid"))  # by equality
 _ZORDER = "zorder("
 _UNCOUNTED = ("variant", "geometry", "geography", "unknown")  # types without serialization of values, or equality
@@ -123,7 +126,10 @@ def kernels(facts: TableFacts, partitions: Sequence[PartitionFacts], knobs: Knob
     chosen = {key: Kernel.ARROW if reason is None else Kernel.SPARK for key, reason in reasons.items()}
     arrow = EQUAL if setting == "auto" else "compact.engine says so"
     why = [f"kernel arrow: {arrow}"] if None in reasons.values() else []
-    properties = bloom_properties(facts.metadata.schema, knobs[rewriting.BLOOM_FILTERS])
+    properties = {
+        **bloom_properties(facts.metadata.schema, knobs[rewriting.BLOOM_FILTERS]),
+        **dictionary_properties(facts.metadata.schema, knobs[rewriting.DICTIONARIES], facts.metadata.properties),
+    }
     return Kernels(chosen, (*why, *(f"kernel spark: {reason}" for reason in spark_reasons)), properties=properties)
 
 
@@ -144,10 +150,23 @@ def written_order(knobs: Knobs, table_order: str | None) -> str | None:
 
 def bloom_properties(schema: Mapping[str, Any], names: str | None) -> Mapping[str, str]:
     """Return the table properties of Bloom filters of these columns, separated by commas, that can have one."""
+    return {f"{_BLOOM_FILTER}{name}": "true" for name in _filtered(schema, names)}
+
+
+def dictionary_properties(
+    schema: Mapping[str, Any], names: str | None, properties: Mapping[str, str]
+) -> Mapping[str, str]:
+    """Return the table properties by which these columns have large dictionaries, where the table has smaller ones."""
+    chosen = {f"{_DICTIONARY}{name}": "true" for name in _filtered(schema, names)}
+    size = max(_DICTIONARY_BYTES, number_or(0, properties.get(_DICTIONARY_SIZE, "")))
+    return {**chosen, _DICTIONARY_SIZE: str(size)} if chosen else {}
+
+
+def _filtered(schema: Mapping[str, Any], names: str | None) -> Sequence[str]:
+    """Return those of the names, separated by commas, that are of columns that filters compare."""
     chosen = {name.strip() for name in (names or "").split(",")}
     fields = (field for field in schema.get("fields", ()) if isinstance(field["type"], str))
-    known = (str(field["name"]) for field in fields if field["type"] in _FILTERED)
-    return {f"{_BLOOM_FILTER}{name}": "true" for name in known if name in chosen}
+    return [str(field["name"]) for field in fields if field["type"] in _FILTERED and field["name"] in chosen]
 
 
 def countable_columns(schema: Mapping[str, Any]) -> tuple[str, ...]:

@@ -10,28 +10,70 @@ from enum import StrEnum
 from itertools import combinations, permutations
 from typing import Any
 
-from icewright.core.numbers import positive_number
+from icewright.core.cost import OPEN_COST_MB
+from icewright.core.policy import MEGABYTE
 from icewright.core.predicates import quoted
 from icewright.core.table import TableRef
+from icewright.core.words import byte_size
 
 _SORT_COLUMNS, _TOGETHER = 4, 3  # that filters use most: alone, and two at a time
 _MEASURED = 3  # layouts on Spark: each is a rewrite of the sample
 MEASURED_ON = "icewright_layouts"  # the branch of a sample on which Spark tries layouts
-_TARGET, _DEFAULT_TARGET = "write.target-file-size-bytes", 512 << 20
+_SMALLER = (4, 16)  # times than the target, files are tried
+_LEAST_OPENS = 2  # a file reads at least as long as it takes to open it so many times
 _WORTH_IT = 0.9  # of the bytes that are read today: a smaller saving is within the error of a sample
 
 
 @dataclass(frozen=True, slots=True)
+class FileSizes:
+    """The size of files that compaction aims at, and what opening one counts as."""
+
+    target: float  # bytes
+    steps: tuple[tuple[int, int], ...] = ()  # as `Thresholds` has them
+    opening: float = OPEN_COST_MB * MEGABYTE  # bytes
+    others: tuple[float, ...] = ()  # targets that are tried beside it
+
+    def of(self, partition_bytes: float) -> float:
+        """Return the target for a partition of so many bytes."""
+        return next((target for least, target in reversed(self.steps) if partition_bytes >= least), self.target)
+
+    @property
+    def smaller(self) -> tuple[float, ...]:
+        """Return smaller targets that are worth a trial; none where the target follows the partitions."""
+        targets = () if self.steps else tuple(self.target / by for by in _SMALLER)
+        return tuple(target for target in targets if target >= _LEAST_OPENS * self.opening)
+
+
+@dataclass(frozen=True, slots=True)
 class RowLayout:
-    """Rows sorted by columns, or along a z-order curve over them, and Bloom filters of others."""
+    """Rows sorted by columns, or along a z-order curve over them, and what is more: smaller files, filters."""
 
     columns: tuple[str, ...]
     zorder: bool = False
     blooms: tuple[str, ...] = ()
+    dictionaries: tuple[str, ...] = ()
+    target: float | None = None  # bytes of a file; None: those at which compaction aims anyway
 
     def __str__(self) -> str:
-        order = f"{'z-order' if self.zorder else 'sort'} by {', '.join(self.columns)}"
-        return f"{order}, Bloom filters of {', '.join(self.blooms)}" if self.blooms else order
+        parts = [f"{'z-order' if self.zorder else 'sort'} by {', '.join(self.columns)}"]
+        if self.target is not None:
+            parts.append(f"files of {byte_size(self.target)}")
+        parts += [
+            f"{what} of {', '.join(names)}"
+            for what, names in (("Bloom filters", self.blooms), ("dictionaries", self.dictionaries))
+            if names
+        ]
+        return ", ".join(parts)
+
+    @property
+    def plain(self) -> RowLayout:
+        """Return the same order without filters in the files, which no prediction knows."""
+        return replace(self, blooms=(), dictionaries=())
+
+    @property
+    def is_plain(self) -> bool:
+        """Return whether the order of rows is all there is: the rest has to pay clearly."""
+        return self == RowLayout(self.columns, self.zorder)
 
     @property
     def strategy(self) -> str:
@@ -59,6 +101,12 @@ class LayoutTrial:
     layout: RowLayout | None
     bytes_read: int
     measured: Measurement | None = None
+    opening: float = 0.0  # what opening files adds to each byte
+
+    @property
+    def cost(self) -> float:
+        """Return the bytes that are read with what opening the files counts as."""
+        return self.bytes_read * (1 + self.opening)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +119,7 @@ class LayoutReport:
     sampled_rows: int
     trials: tuple[LayoutTrial, ...]  # the files as they are first
     measuring: str = ""  # what was measured, at what cost; blank for nothing
+    target: float = 512 * MEGABYTE  # bytes of files that layouts without a size of their own have
 
     @property
     def measured(self) -> LayoutReport | None:
@@ -80,10 +129,15 @@ class LayoutReport:
 
     @property
     def promising(self) -> tuple[RowLayout, ...]:
-        """Return the layouts worth measuring: those by which the filters should read clearly less, the best first."""
-        clear = (trial for trial in self.trials[1:] if trial.bytes_read < _WORTH_IT * self.current.bytes_read)
-        best = sorted(clear, key=lambda trial: trial.bytes_read)[:_MEASURED]
-        return tuple(trial.layout for trial in best if trial.layout is not None)
+        """Return the layouts worth measuring: those by which the filters should read clearly less, the best first.
+
+        Smaller files come last, where they promise to be clearly better than the best order without them.
+        """
+        clear = [t for t in self.trials if t.layout is not None and t.cost < _WORTH_IT * self.current.cost]
+        orders = sorted((t for t in clear if t.layout and t.layout.target is None), key=_cost)[:_MEASURED]
+        best = min(clear, key=_cost_to_beat, default=None)
+        chosen = orders if best is None or best in orders else [*orders, best]
+        return tuple(trial.layout for trial in chosen if trial.layout is not None)
 
     @property
     def current(self) -> LayoutTrial:
@@ -93,8 +147,8 @@ class LayoutReport:
     @property
     def best(self) -> LayoutTrial:
         """Return the trial that reads least; that of the files as they are where no other is clearly better."""
-        best = min(self.trials, key=_bytes_to_beat)
-        return best if best.bytes_read < _WORTH_IT * self.current.bytes_read else self.current
+        best = min(self.trials, key=_cost_to_beat)
+        return best if best.cost < _WORTH_IT * self.current.cost else self.current
 
     @property
     def most_bytes(self) -> int:
@@ -107,19 +161,25 @@ class LayoutReport:
         return self.current.bytes_read / self.most_bytes
 
     @property
-    def settings(self) -> Mapping[str, str]:
+    def settings(self) -> Mapping[str, str | float]:
         """Return the settings by which compaction writes the best layout; none for the files as they are."""
         layout = self.best.layout
         if layout is None:
             return {}
-        blooms = {"compact.bloom_filters": ", ".join(layout.blooms)} if layout.blooms else {}
-        return {"compact.strategy": layout.strategy, "compact.sort_order": layout.order, **blooms}
+        settings: dict[str, str | float] = {"compact.strategy": layout.strategy, "compact.sort_order": layout.order}
+        if layout.blooms:
+            settings["compact.bloom_filters"] = ", ".join(layout.blooms)
+        if layout.dictionaries:
+            settings["compact.dictionaries"] = ", ".join(layout.dictionaries)
+        if layout.target is not None:
+            settings["compact.target_file_size_mb"] = layout.target / MEGABYTE
+        return settings
 
     @property
     def runs_to_pay(self) -> int | None:
         """Return after how many runs of all filters the rewrite has saved the bytes that it reads and writes."""
-        saved = self.current.bytes_read - self.best.bytes_read
-        return math.ceil(2 * self.table_bytes / saved) if saved > 0 else None
+        saved = self.current.cost - self.best.cost
+        return math.ceil(2 * self.table_bytes * (1 + self.current.opening) / saved) if saved > 0 else None
 
     @property
     def document(self) -> dict[str, Any]:
@@ -144,9 +204,13 @@ class LayoutReport:
         }
 
 
-def _bytes_to_beat(trial: LayoutTrial) -> float:
-    """Return the bytes by which trials compare: Bloom filters, which take time and room, have to pay clearly."""
-    return trial.bytes_read / _WORTH_IT if trial.layout and trial.layout.blooms else trial.bytes_read
+def _cost(trial: LayoutTrial) -> float:
+    return trial.cost
+
+
+def _cost_to_beat(trial: LayoutTrial) -> float:
+    """Return what trials compare: all but the order of rows takes time, room or requests, and has to pay clearly."""
+    return trial.cost if trial.layout is None or trial.layout.is_plain else trial.cost / _WORTH_IT
 
 
 class LayoutVerdict(StrEnum):
@@ -225,8 +289,16 @@ class LayoutRule:
         return LayoutDecision(verdict, reason)
 
 
-def layout_candidates(columns: Sequence[str]) -> tuple[RowLayout, ...]:
-    """Return layouts worth a trial for filters that use these columns, the most used one first."""
+def layout_candidates(columns: Sequence[str], sizes: Sequence[float] = ()) -> tuple[RowLayout, ...]:
+    """Return layouts worth a trial for filters that use these columns, the most used one first.
+
+    Each order is tried in files of the usual size, then in those of other sizes.
+    """
+    orders = _orders(columns)
+    return (*orders, *(replace(order, target=size) for size in sizes for order in orders))
+
+
+def _orders(columns: Sequence[str]) -> tuple[RowLayout, ...]:
     together = columns[:_TOGETHER]
     return (
         *(RowLayout((name,)) for name in columns[:_SORT_COLUMNS]),
@@ -234,8 +306,3 @@ def layout_candidates(columns: Sequence[str]) -> tuple[RowLayout, ...]:
         *(RowLayout(pair, zorder=True) for pair in combinations(together, 2)),
         *([RowLayout(tuple(together), zorder=True)] if len(together) == _TOGETHER else []),
     )
-
-
-def target_file_size(properties: Mapping[str, str]) -> float:
-    """Return the bytes at which writers of the table aim, as Iceberg reads its properties."""
-    return positive_number(properties.get(_TARGET, "")) or _DEFAULT_TARGET

@@ -80,10 +80,15 @@ BLOOM_FILTERS = _text(
     "columns whose Bloom filters rewritten files have, separated by commas, beside those of the table's properties; "
     "where Arrow rewrites",
 )
+DICTIONARIES = _text(
+    "compact.dictionaries",
+    "columns that rewritten files encode by dictionaries of up to 16 MB, separated by commas, where that makes a row "
+    "group smaller, though its first page alone would not be; where Arrow rewrites",
+)
 LAYOUT_APPLY = _flag(
     "layout.apply",
-    "whether `icewright advise --apply` sets compact.strategy, compact.sort_order and compact.bloom_filters, where "
-    "nobody else does",
+    "whether `icewright advise --apply` sets compact.strategy, compact.sort_order, compact.bloom_filters, "
+    "compact.dictionaries and compact.target_file_size_mb, where nobody else does",
     default=False,
 )
 LAYOUT_PAYS = _number_knob(

@@ -7,9 +7,9 @@ One version of the rule has them all, so that no crash parts a layout from its r
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import takewhile
 from typing import Any
@@ -18,10 +18,11 @@ from icewright.core.ancestry import ancestors
 from icewright.core.effective import Knobs
 from icewright.core.errors import CommitConflict, CommitStateUnknown, Refused, UsageError
 from icewright.core.filters import filter_columns
-from icewright.core.layering import parse_settings
+from icewright.core.layering import Policy, parse_settings
 from icewright.core.layout import (
     MEASURED_ON,
     AppliedLayout,
+    FileSizes,
     LayoutDecision,
     LayoutReport,
     LayoutRule,
@@ -30,6 +31,7 @@ from icewright.core.layout import (
 from icewright.core.policy import MEGABYTE, Operation
 from icewright.core.rewriting import (
     BLOOM_FILTERS,
+    DICTIONARIES,
     LAYOUT_APPLY,
     LAYOUT_GB_HOURS,
     LAYOUT_MEASURE,
@@ -39,9 +41,11 @@ from icewright.core.rewriting import (
     LAYOUT_WATCH,
     SORT_ORDER,
     STRATEGY,
+    TARGET_FILE_SIZE,
 )
 from icewright.core.runs import JOB_ID
 from icewright.core.table import TableMetadata, TableRef
+from icewright.core.verdicts import AUTO_TARGETS
 from icewright.core.words import count
 from icewright.flow.budgets import spending
 from icewright.flow.operation import Request, load
@@ -54,7 +58,8 @@ LAYOUTS = "layouts"  # option of a job that tries layouts: the branch on which i
 FILTERS = "filters"  # the filters of queries; none: those of scan reports
 PREDICT_ONLY = "predict_only"  # and whether nothing is measured
 LAYOUT_CHANGED = "layout_changed"  # kind of the event that tells people of a change
-_KNOBS = (STRATEGY, SORT_ORDER, BLOOM_FILTERS)
+_KNOBS = tuple(knob.name for knob in (STRATEGY, SORT_ORDER, BLOOM_FILTERS, DICTIONARIES))
+_TARGET = TARGET_FILE_SIZE.name  # set by a layout only where nobody else does
 LAYOUT_MEASURED = "layout_measured"  # and of a measuring that changes nothing
 _COMMIT_ATTEMPTS, _EVENTS = 8, 100
 _BY = ", by icewright advise"  # end of the author of versions that are ours
@@ -77,10 +82,11 @@ def apply_layout(
     if runs_per_day is None:
         item = runtime.store.views.table_item(ref)
         runs_per_day = item.queries_per_day / max(1, len(filters)) if item is not None else 0.0
-    report = runtime.engine.try_layouts(ref, filters)
-    applied = _applied(runtime, metadata, versions)
-    tried = [_order(version.settings) for version in versions if version.author.endswith(_BY)]
-    chosen = _chosen(metadata, knobs, f"{'.'.join(ref.parts)} (store)" if applied is not None else "")
+    parts = _LayoutKnobs.of(ref, knobs, versions)
+    report = runtime.engine.try_layouts(ref, filters, parts.sizes(policy, tried=not parts.others_set_target))
+    applied = _applied(runtime, metadata, versions, parts)
+    tried = [parts.of_layout(version.settings) for version in versions if version.author.endswith(_BY)]
+    chosen = _chosen(metadata, knobs, parts.ours, f"{'.'.join(ref.parts)} (store)" if applied is not None else "")
     rule = LayoutRule(runs_per_day, knobs[LAYOUT_PAYS], timedelta(days=knobs[LAYOUT_WATCH]))
     now = runtime.clock.now()
 
@@ -97,7 +103,7 @@ def apply_layout(
         if decision.verdict is not LayoutVerdict.APPLY:
             runtime.record_event(LAYOUT_MEASURED, ref, {"summary": decision.reason})
     newest, version = (versions[0].settings, versions[0].version) if versions else ({}, 0)
-    settings = {name: value for name, value in newest.items() if name not in (*_order(newest), LAYOUT_READ.name)}
+    settings = {name: value for name, value in newest.items() if name not in {*parts.ours, LAYOUT_READ.name}}
     if decision.verdict is LayoutVerdict.APPLY:
         layout = {**(report.measured or report).settings, LAYOUT_READ.name: round(report.share, 4)}
         settings |= parse_settings(str(ref), layout, policy.guardrails)
@@ -107,8 +113,19 @@ def apply_layout(
         raise CommitConflict(
             f"{ref}: the rule of the table was changed meanwhile, and no layout was changed: try again"
         )
-    runtime.record_event(LAYOUT_CHANGED, ref, {"summary": decision.reason, **_order(settings)})
+    runtime.record_event(LAYOUT_CHANGED, ref, {"summary": decision.reason, **parts.of_layout(settings)})
     return report, decision
+
+
+def predict_layouts(runtime: Runtime, ref: TableRef, filters: Sequence[str]) -> LayoutReport:
+    """Return what the filters of a table's queries would read in other layouts; change nothing.
+
+    Raises what `Engine.try_layouts` does.
+    """
+    policy = runtime.policy()
+    knobs = policy.knobs_for(ref, runtime.catalog(ref).load(ref))
+    parts = _LayoutKnobs.of(ref, knobs, runtime.store.rules.versions(ref.parts))
+    return runtime.engine.try_layouts(ref, filters, parts.sizes(policy, tried=True))
 
 
 def _before_measuring(
@@ -132,7 +149,7 @@ def carry_out_taken(runtime: Runtime, job: JobRow, running: TableJob) -> str:
     load(runtime, Request(job.ref, (), job.table_uuid))  # raises when the table was replaced
     filters = job.options[FILTERS] or recorded_filters(runtime, job.ref)[0]
     try:
-        report = runtime.engine.try_layouts(job.ref, filters)
+        report = predict_layouts(runtime, job.ref, filters)
     except UsageError as error:  # whoever sees the job need not see the filters, which may name a person
         raise UsageError(f"{job.ref}: a filter cannot be read, or names no column of the table") from error
     predict_only = job.options[PREDICT_ONLY]
@@ -226,27 +243,72 @@ def recorded_filters(runtime: Runtime, ref: TableRef) -> tuple[Sequence[str], fl
     return filters, sum(templates.values()) / len(filters)
 
 
-def _order(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {knob.name: settings[knob.name] for knob in _KNOBS if knob.name in settings}
+def _first_with(names: Collection[str], versions: Sequence[RuleVersion]) -> RuleVersion | None:
+    """Return the version that first had what the newest says of these settings, if we wrote it."""
+
+    def chosen(version: RuleVersion) -> Mapping[str, Any]:
+        return {name: value for name, value in version.settings.items() if name in names}
+
+    if not versions or not chosen(versions[0]):
+        return None
+    *_, first = takewhile(lambda version: chosen(version) == chosen(versions[0]), versions)
+    return first if first.author.endswith(_BY) else None
 
 
-def _applied(runtime: Runtime, metadata: TableMetadata, versions: Sequence[RuleVersion]) -> AppliedLayout | None:
+@dataclass(frozen=True)
+class _LayoutKnobs:
+    """The settings that a layout of one table may have."""
+
+    knobs: Knobs
+    sets_target: bool  # whether the target in the table's rule is ours
+    others_set_target: bool
+
+    @classmethod
+    def of(cls, ref: TableRef, knobs: Knobs, versions: Sequence[RuleVersion]) -> _LayoutKnobs:
+        rule = f"{'.'.join(ref.parts)} (store)"
+        sets = _first_with({_TARGET}, versions) is not None
+        origins = knobs.origins.get(_TARGET, ())
+        return cls(knobs, sets, any(not (sets and origin.rule == rule) for origin in origins))
+
+    @property
+    def ours(self) -> frozenset[str]:
+        """Return the settings of the table's rule that are the layout's, and nobody else's."""
+        return frozenset((*_KNOBS, _TARGET) if self.sets_target else _KNOBS)
+
+    def of_layout(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Return those of the settings that are of a layout; its target only where nobody else sets one."""
+        names = _KNOBS if self.others_set_target else (*_KNOBS, _TARGET)
+        return {name: settings[name] for name in names if name in settings}
+
+    def sizes(self, policy: Policy, *, tried: bool) -> FileSizes:
+        """Return the size of files without a layout, and, if they are tried, those that guardrails let a layout set."""
+        aimed = TARGET_FILE_SIZE.default if self.sets_target else self.knobs[TARGET_FILE_SIZE]
+        if isinstance(aimed, str):
+            return FileSizes(AUTO_TARGETS[0][1], AUTO_TARGETS)
+        sizes = FileSizes(aimed * MEGABYTE)
+        bounds = [one for one in policy.guardrails if one.knob == _TARGET]
+        others = (t for t in sizes.smaller if tried and all(b.hold(t / MEGABYTE) == t / MEGABYTE for b in bounds))
+        return replace(sizes, others=tuple(others))
+
+
+def _applied(
+    runtime: Runtime, metadata: TableMetadata, versions: Sequence[RuleVersion], parts: _LayoutKnobs
+) -> AppliedLayout | None:
     """Return the layout of the newest version of the rule if the first version that has it is ours."""
-    order = _order(versions[0].settings) if versions else {}
-    *_, first = takewhile(lambda version: _order(version.settings) == order, versions) if order else (None,)
-    if first is None or not first.author.endswith(_BY):
+    first = _first_with(parts.ours, versions)
+    if first is None:
         return None
     compacted = runtime.store.runs.history(metadata.ref, metadata.table_uuid).get(Operation.COMPACT)
     written = compacted is not None and compacted.worked is not None and compacted.worked > first.at
-    return AppliedLayout(first.at, order, first.settings[LAYOUT_READ.name], written)
+    return AppliedLayout(first.at, parts.of_layout(first.settings), first.settings[LAYOUT_READ.name], written)
 
 
-def _chosen(metadata: TableMetadata, knobs: Knobs, ours: str) -> str:
+def _chosen(metadata: TableMetadata, knobs: Knobs, names: Collection[str], ours: str) -> str:
     """Return what a person says of the order of the table's rows: the table itself, or anything but our own rule."""
     if metadata.sort_order is not None:
         return f"the table has the sort order {metadata.sort_order}"
-    for knob in _KNOBS:
-        for origin in knobs.origins.get(knob.name, ()):
+    for name in sorted(names):
+        for origin in knobs.origins.get(name, ()):
             if origin.rule != ours:
-                return f"{origin.level} {origin.rule} sets {knob.name}"
+                return f"{origin.level} {origin.rule} sets {name}"
     return ""

@@ -11,7 +11,7 @@ from typing import Protocol
 from icewright.core.copying import CopyResult
 from icewright.core.erasure import RowSearchReport
 from icewright.core.integrity import CheckLevel, FileFault, IntegrityReport
-from icewright.core.layout import LayoutReport
+from icewright.core.layout import FileSizes, LayoutReport
 from icewright.core.paths import key
 from icewright.core.policy import Operation
 from icewright.core.recovery import PointCosts
@@ -200,7 +200,7 @@ class Engine(Protocol):
         There are none where no template is of the table's columns. Raises the errors of loading the table.
         """
 
-    def try_layouts(self, ref: TableRef, filters: Sequence[str]) -> LayoutReport:
+    def try_layouts(self, ref: TableRef, filters: Sequence[str], sizes: FileSizes) -> LayoutReport:
         """Return what filters would read if a table's rows were laid out in other ways, by a sample; change nothing.
 
         Raises `UsageError` for a text that is no filter over the table's columns, and the errors of loading the table.

@@ -14,7 +14,7 @@ from icewright.core.copying import CopyResult
 from icewright.core.erasure import RowSearchReport
 from icewright.core.errors import CommitConflict, IcewrightError, MetadataUnreadable, Refused, TableNotFound
 from icewright.core.integrity import CheckLevel, IntegrityReport
-from icewright.core.layout import LayoutReport, LayoutTrial
+from icewright.core.layout import FileSizes, LayoutReport, LayoutTrial
 from icewright.core.recovery import PointCosts
 from icewright.core.repair import RepairPlan, Unrepaired
 from icewright.core.runs import Outcome, committed
@@ -257,7 +257,7 @@ class FunctionEngine:
         """Return the templates as they are."""
         return tuple(templates)
 
-    def try_layouts(self, ref: table.TableRef, filters: Sequence[str]) -> LayoutReport:
+    def try_layouts(self, ref: table.TableRef, filters: Sequence[str], _sizes: FileSizes) -> LayoutReport:
         """Find that the files are best as they are."""
         return LayoutReport(ref, len(filters), 0, 0, (LayoutTrial(None, 0),))
 

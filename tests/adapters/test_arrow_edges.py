@@ -141,6 +141,19 @@ def test_dictionaries_follow_the_property_as_java_reads_it(value: str, encoded: 
     assert ("RLE_DICTIONARY" in chunk.encodings or "PLAIN_DICTIONARY" in chunk.encodings) is encoded
 
 
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_dictionary_that_is_asked_for_pays_over_all_rows(asked: bool, folder: Folder) -> None:
+    """Parquet-java looks at the first page, in which values that are frequent in a row group hardly repeat."""
+    page = {"write.parquet.page-row-limit": "100"}
+    folder.of(properties=page | ({"write.parquet.dict-encoding-enabled.column.name": "true"} if asked else {}))
+    rows = [{"id": n, "name": f"{n * 7919 % 1000:09}"} for n in range(6000)]
+    written = folder.rewrite(folder.file_slice(folder.write(rows)))
+    assert isinstance(written, BinWritten)
+    identity, name = (pq.read_metadata(written.files[0]["file-path"]).row_group(0).column(n) for n in (0, 1))
+    assert (identity.has_dictionary_page, name.has_dictionary_page) == (False, asked)
+    assert names_of(written) == [str(row["name"]).encode() for row in rows]
+
+
 STRUCT = column(2, "s", {"type": "struct", "fields": [column(3, "x", "int")]}, default={"3": 1})
 
 

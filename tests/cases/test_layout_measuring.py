@@ -26,7 +26,7 @@ from icewright.core.runs import JobState
 from icewright.core.steps import Due
 from icewright.core.table import TableMetadata
 from icewright.flow.evaluate import evaluate_table
-from icewright.flow.layout import apply_layout, measure_layouts
+from icewright.flow.layout import apply_layout, measure_layouts, predict_layouts
 from icewright.ports import MeasureRequest
 from tests.cases.conftest import ground, workspace
 from tests.cases.test_layouts import ROWS, rule, spread
@@ -239,6 +239,6 @@ def test_measuring_counts_in_the_budgets_of_the_day(workspace: Workspace) -> Non
     with pytest.raises(Refused, match=r"pool default has used up its 0\.3 GB-hours today"):
         measure_layouts(
             replace(workspace.runtime(), limits=limits),
-            workspace.app.runtime.engine.try_layouts(ref(NAME), ["customer = 'c017'"]),
+            predict_layouts(workspace.app.runtime, ref(NAME), ["customer = 'c017'"]),
             ["customer = 'c017'"],
         )

@@ -6,7 +6,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -22,8 +22,17 @@ from icewright.core.events.model import Message
 from icewright.core.events.parse import messages
 from icewright.core.filters import filter_template
 from icewright.core.guardrails import parse_guardrail
-from icewright.core.layout import LayoutDecision, LayoutReport, LayoutVerdict, RowLayout, layout_candidates
-from icewright.flow.layout import apply_layout, recorded_filters
+from icewright.core.layout import (
+    FileSizes,
+    LayoutDecision,
+    LayoutReport,
+    LayoutTrial,
+    LayoutVerdict,
+    RowLayout,
+    layout_candidates,
+)
+from icewright.core.table import TableRef
+from icewright.flow.layout import apply_layout, predict_layouts, recorded_filters
 from tests.cases.conftest import ground, workspace
 from tests.cases.workspace import NAME, Workspace, edit, ref
 
@@ -62,7 +71,7 @@ def planned(table: Table, filters: Sequence[str]) -> int:
 
 def trials(workspace: Workspace, *filters: str) -> LayoutReport:
     """The report on the table."""
-    return workspace.app.runtime.engine.try_layouts(ref(NAME), filters)
+    return predict_layouts(workspace.app.runtime, ref(NAME), filters)
 
 
 def test_a_layout_reads_what_was_predicted_once_it_is_written(workspace: Workspace) -> None:
@@ -93,11 +102,33 @@ def test_a_table_in_the_right_order_is_left_as_it_is(workspace: Workspace) -> No
     """No layout is clearly better, so none is recommended; neither is one where no filter can skip a file."""
     write(workspace, NAME, rows(), **{TARGET: "2000"})
     assert trials(workspace, "id = 17").settings == {}
-    for value in ("128MB", "0"):  # as no writer of Iceberg reads it
-        edit(workspace.metadata_file(), partial(_set_target, value))
-        assert trials(workspace, "id = 17").settings == {}
     report = trials(workspace, "customer is not null")
     assert (report.settings, report.runs_to_pay, report.current.bytes_read) == ({}, None, report.table_bytes)
+
+
+def test_smaller_files_read_what_was_predicted_once_they_are_written(workspace: Workspace) -> None:
+    """A quarter of the target makes four times the files; a size beyond the partitions is not tried."""
+    table = write(workspace, NAME, rows())
+    size = sum(task.file.file_size_in_bytes for task in table.scan().plan_files())
+    sizes = FileSizes(size / 2, opening=size / 100, others=(size / 8, 2 * size))
+    found = workspace.app.runtime.engine.try_layouts(ref(NAME), FILTERS, sizes)
+    assert {trial.layout.target for trial in found.trials if trial.layout} == {None, size / 8}
+    by_layout = {trial.layout: trial for trial in found.trials}
+    small = by_layout[RowLayout(("customer",), target=size / 8)]
+    written = write(workspace, "sales.sorted", rows().sort_by([("customer", "ascending")]))
+    assert small.bytes_read == pytest.approx(planned(written, FILTERS), rel=0.1)
+    assert small.bytes_read < by_layout[RowLayout(("customer",))].bytes_read
+    assert [small.opening, found.current.opening] == pytest.approx([8 / 100, 2 / 100])
+    assert found.settings["compact.target_file_size_mb"] == size / 8 / (1 << 20)
+
+
+@pytest.mark.parametrize("value", ["128MB", "0"])
+def test_a_target_that_no_writer_of_iceberg_reads_is_named(value: str, workspace: Workspace) -> None:
+    """Compaction runs on no such table, so that no layout would be written either."""
+    write(workspace, NAME, rows())
+    edit(workspace.metadata_file(), partial(_set_target, value))
+    with pytest.raises(ConfigError, match=rf"property {TARGET}: '{value}'"):
+        trials(workspace, "id = 17")
 
 
 def test_what_is_no_filter_is_refused(workspace: Workspace) -> None:
@@ -139,8 +170,8 @@ def test_filters_that_engines_report_need_no_file(workspace: Workspace) -> None:
         '("id" > ? and "id" < ?)': 10,
     }
     assert all(table.scan(text).to_arrow().num_rows for text in filters if "customer" not in text)
-    best = workspace.app.runtime.engine.try_layouts(ref(NAME), filters).settings
-    assert best["compact.sort_order"].startswith("customer")
+    best = predict_layouts(workspace.app.runtime, ref(NAME), filters).settings
+    assert str(best["compact.sort_order"]).startswith("customer")
 
 
 def test_filters_are_made_of_odd_values_and_names(workspace: Workspace) -> None:
@@ -161,7 +192,7 @@ def test_filters_are_made_of_odd_values_and_names(workspace: Workspace) -> None:
     engine = workspace.app.runtime.engine
     filters = engine.draw_filters(ref(NAME), templates, workspace.clock.now())
     assert {text.partition(" >=")[0] for text in filters} == {'"text"', '"number"', '"day"', '"at"', '"order by"'}
-    assert engine.try_layouts(ref(NAME), filters).filters == len(filters)
+    assert engine.try_layouts(ref(NAME), filters, FileSizes(1 << 20)).filters == len(filters)
 
 
 @pytest.mark.parametrize(("columns", "layouts"), [("", 0), ("a", 1), ("ab", 5), ("abc", 13), ("abcde", 14)])
@@ -251,6 +282,59 @@ def test_an_order_that_a_person_chose_is_left(where: str, workspace: Workspace) 
     assert "that stays as it is" in found.reason
 
 
+@dataclass
+class SmallerFiles:
+    """An engine that finds the quarter of the default target best, where it is among those to try."""
+
+    of: Any
+
+    def try_layouts(self, table: TableRef, filters: Sequence[str], sizes: FileSizes) -> LayoutReport:
+        """Find less to read in small files, and most as the files are."""
+        assert sizes.target == 512 << 20 or not sizes.others
+        order = RowLayout(("customer",))
+        trials = [LayoutTrial(None, 1000), LayoutTrial(order, 500)]
+        trials += [LayoutTrial(replace(order, target=size), 100) for size in sizes.others[:1]]
+        return LayoutReport(table, len(filters), 1000, ROWS, tuple(trials), target=sizes.target)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.of, name)
+
+
+@pytest.mark.parametrize("who", ["nobody", "the rule", "a namespace", "the table", "a guardrail", "a namespace, later"])
+def test_a_target_is_set_only_where_nobody_else_sets_one(who: str, workspace: Workspace) -> None:
+    """It goes with the layout that it came with; a person's stays, and is what the layouts are tried with."""
+    table = write(workspace, NAME, rows())
+    workspace.detect()
+    rules, now = workspace.app.runtime.store.rules, workspace.clock.now()
+    if who == "the rule":
+        set_rule(workspace, compact__target_file_size_mb=256.0)
+    if who == "a namespace":
+        rules.put(("lake", "sales"), {"compact.target_file_size_mb": 256.0}, "one", now, None)
+    if who == "the table":
+        with table.transaction() as change:
+            change.set_properties({TARGET: str(256 << 20)})
+    own = dict(rule(workspace))
+
+    def decided() -> LayoutDecision:
+        runtime = workspace.runtime(UNMEASURED)
+        bounds = (parse_guardrail("", "compact.target_file_size_mb >= 256"),) if who == "a guardrail" else ()
+        policy, engine = replace(runtime.policy(), guardrails=bounds), SmallerFiles(runtime.engine)
+        runtime = replace(runtime, engine=engine, policy=lambda: policy)  # type: ignore[arg-type] # but for two calls
+        return apply_layout(runtime, ref(NAME), FILTERS[:1], 100)[1]
+
+    assert decided().verdict is LayoutVerdict.APPLY
+    small = {"compact.target_file_size_mb": 128.0} if who in {"nobody", "a namespace, later"} else {}
+    order = {"compact.strategy": "sort", "compact.sort_order": "customer", "layout.read_before": 1.0}
+    assert rule(workspace) == own | order | small
+    set_rule(workspace, **rule(workspace), importance="high")
+    assert "no compaction" in decided().reason, "it is known again, also where a person sets something else"
+    if who == "a namespace, later":
+        rules.put(("lake", "sales"), {"compact.target_file_size_mb": 256.0}, "one", now, None)
+    else:
+        rules.put(("lake", "sales"), {"compact.sort_order": "id"}, "one", now, None)
+    assert (decided().verdict, rule(workspace)) == (LayoutVerdict.TAKE_BACK, own | {"importance": "high"})
+
+
 @pytest.mark.parametrize(("dry_run", "measure"), [(True, True), (True, False), (False, False)])
 def test_no_layout_passes_a_guardrail(workspace: Workspace, *, dry_run: bool, measure: bool) -> None:
     """What the guardrails of the configuration do not allow is refused, by the dry run too."""
@@ -267,9 +351,9 @@ def test_a_rule_that_changes_during_the_trials_wins(workspace: Workspace, monkey
     spread(workspace)
     trial = LayoutTrials.run
 
-    def meanwhile(self: LayoutTrials) -> LayoutReport:
+    def meanwhile(self: LayoutTrials, sizes: FileSizes) -> LayoutReport:
         set_rule(workspace, compact__sort_order="day")
-        return trial(self)
+        return trial(self, sizes)
 
     monkeypatch.setattr(LayoutTrials, "run", meanwhile)
     with pytest.raises(CommitConflict, match="rule of the table was changed"):

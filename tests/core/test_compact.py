@@ -240,6 +240,17 @@ def test_bloom_filters_of_a_policy(named: str | None, columns: list[str]) -> Non
     table = facts(partition(), of=metadata(schema={**SCHEMA, "fields": fields}))
     _, (step,) = _due(table, knobs({"compact.bloom_filters": named}))
     assert step.properties == {f"write.parquet.bloom-filter-enabled.column.{name}": "true" for name in columns}
+    size = {"write.parquet.dict-size-bytes": "16777216"} if columns else {}
+    _, (step,) = _due(table, knobs({"compact.dictionaries": named}))
+    assert step.properties == {f"write.parquet.dict-encoding-enabled.column.{name}": "true" for name in columns} | size
+
+
+@pytest.mark.parametrize(("said", "written"), [("1048576", "16777216"), ("33554432", "33554432"), ("many", "16777216")])
+def test_dictionaries_of_a_policy_are_no_smaller_than_the_table_s(said: str, written: str) -> None:
+    """What the table's own property allows stays allowed."""
+    table = facts(partition(), of=metadata(properties={"write.parquet.dict-size-bytes": said}))
+    _, (step,) = _due(table, knobs({"compact.dictionaries": "id"}))
+    assert step.properties["write.parquet.dict-size-bytes"] == written
 
 
 @pytest.mark.parametrize("strategy", ["sort", "zorder"])

@@ -11,6 +11,7 @@ import pytest
 
 from icewright.core.layout import (
     AppliedLayout,
+    FileSizes,
     LayoutReport,
     LayoutRule,
     LayoutTrial,
@@ -18,6 +19,7 @@ from icewright.core.layout import (
     Measurement,
     RowLayout,
 )
+from icewright.core.policy import MEGABYTE
 from icewright.core.table import TableRef
 from icewright.testing import NOW
 
@@ -97,6 +99,50 @@ def test_bloom_filters_have_to_pay(read: int, filtered: bool) -> None:
     assert (best.settings.get("compact.bloom_filters") == "customer, id") is filtered
     assert best.settings["compact.sort_order"] == "day"
     assert report.settings == {"compact.strategy": "sort", "compact.sort_order": "day"}
+
+
+@pytest.mark.parametrize(
+    ("mb", "steps", "smaller"),
+    [
+        pytest.param(512, (), (128, 32), id="default"),
+        pytest.param(64, (), (16,), id="no-file-that-opens-longer-than-it-reads"),
+        pytest.param(16, (), (), id="small-already"),
+        pytest.param(512, ((0, 128), (1024, 256)), (), id="by-partition"),
+    ],
+)
+def test_which_sizes_of_files_are_tried(mb: int, steps: tuple[tuple[int, int], ...], smaller: tuple[int, ...]) -> None:
+    """A quarter and a sixteenth of the target, where opening such a file is half of reading it at most."""
+    sizes = FileSizes(mb * MEGABYTE, steps)
+    assert sizes.smaller == tuple(one * MEGABYTE for one in smaller)
+    assert [sizes.of(size) for size in (0, 1024)] == ([128, 256] if steps else [mb * MEGABYTE] * 2)
+
+
+@pytest.mark.parametrize(
+    ("in_small", "set_to", "measured"),
+    [
+        pytest.param(20, 128.0, (BEST, replace(BEST, target=128 * MEGABYTE)), id="pays"),
+        pytest.param(44, None, (BEST,), id="opening-takes-more"),  # 10 % fewer bytes, but four times the files
+    ],
+)
+def test_smaller_files_have_to_pay_for_opening_them(
+    in_small: int, set_to: float | None, measured: tuple[RowLayout, ...]
+) -> None:
+    """Bytes alone would always prefer small files: each opened file counts as reading 4 MB."""
+    small = replace(BEST, target=128 * MEGABYTE)
+    trials = [(None, 100, 4 / 512), (BEST, 50, 4 / 512), (small, in_small, 4 / 128)]
+    report = LayoutReport(TABLE, 1, 100, 9, tuple(LayoutTrial(one, read, None, open_) for one, read, open_ in trials))
+    assert report.promising == measured
+    assert report.settings == SORTED | ({} if set_to is None else {"compact.target_file_size_mb": set_to})
+    assert str(small) == "sort by host, files of 128.0 MB"
+    assert report.runs_to_pay == (3 if set_to else 4)
+
+
+@pytest.mark.parametrize(("read", "encoded"), [(44, True), (46, False)])
+def test_dictionaries_have_to_pay(read: int, encoded: bool) -> None:
+    """A reader holds one for each column: they are set where they save a tenth."""
+    trials = [(None, 100), (BEST, 50), (replace(BEST, dictionaries=("id", "day")), read)]
+    report = LayoutReport(TABLE, 1, 100, 9, tuple(LayoutTrial(one, found) for one, found in trials))
+    assert report.settings == SORTED | ({"compact.dictionaries": "id, day"} if encoded else {})
 
 
 def test_names_of_columns_are_quoted_where_they_have_to_be() -> None:

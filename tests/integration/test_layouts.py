@@ -16,7 +16,7 @@ from icewright.core.policy import Operation
 from icewright.core.runs import OperationState
 from icewright.core.steps import Due, NotDue
 from icewright.flow.detect import detect
-from icewright.flow.layout import apply_layout, measure_layouts
+from icewright.flow.layout import apply_layout, measure_layouts, predict_layouts
 from icewright.ports.views import JobQuery
 from icewright.testing import FixedClock
 from tests.integration.bench import Bench
@@ -182,11 +182,12 @@ def test_an_applied_layout_is_written_watched_and_taken_back(bench: Bench, new_n
     versions = (f"SELECT {sums} FROM {quoted} VERSION AS OF {s.snapshot_id}" for s in written)  # noqa: S608 - quoted
     assert list(map(bench.sql, versions)) == [rows, rows]
     either = (f"x = 17 or said = 'common-{sha256(b'543').hexdigest()}'",)  # neither order of rows serves both
-    report = measure_layouts(bench.runtime, bench.runtime.engine.try_layouts(bench.ref(name), either), either)
+    report = measure_layouts(bench.runtime, predict_layouts(bench.runtime, bench.ref(name), either), either)
     assert [(str(trial.layout), round(trial.bytes_read / report.table_bytes, 2)) for trial in measured(report)] == [
         ("None", 1.0),
         ("z-order by x, said", 0.75),
         ("z-order by x, said, Bloom filters of x, said", 0.5),
+        ("z-order by x, said, dictionaries of x, said", 0.75),  # no dictionary of texts that never repeat pays
     ]
     *_, plain, with_blooms = (s for s in bench.metadata(name).snapshots if s.operation == "replace")
     assert plain.parent_id == with_blooms.parent_id, "each is written from the sample, into as many files"

@@ -35,7 +35,7 @@ from icewright.core.copying import CopyResult
 from icewright.core.erasure import RowSearchReport
 from icewright.core.errors import Refused, TableReplaced
 from icewright.core.integrity import CheckLevel, IntegrityReport
-from icewright.core.layout import LayoutReport
+from icewright.core.layout import FileSizes, LayoutReport
 from icewright.core.policy import Operation
 from icewright.core.recovery import PointCosts
 from icewright.core.repair import RepairPlan
@@ -242,10 +242,10 @@ class Engines:
         with catalog_context(ref.catalog):
             return RowSearch(deletion.files, self.catalogs[ref.catalog], predicate, roots, waiting).run(ref)
 
-    def try_layouts(self, ref: TableRef, filters: Sequence[str]) -> LayoutReport:
+    def try_layouts(self, ref: TableRef, filters: Sequence[str], sizes: FileSizes) -> LayoutReport:
         """Return what filters would read in other layouts of a table's rows."""
         with catalog_context(ref.catalog):
-            return LayoutTrials(self.orphans.deletion.files, self._current(ref), filters).run()
+            return LayoutTrials(self.orphans.deletion.files, self._current(ref), filters).run(sizes)
 
     def measure_layouts(self, request: MeasureRequest) -> LayoutReport:
         """Return the report with what Spark read in the promising layouts, on a branch of a sample."""

@@ -65,7 +65,7 @@ def advise(
         return
     if remote_backend() is not None:  # whose tables and permissions are not those of the configuration here
         raise UsageError("--server: layouts are tried and applied where Icewright is configured: leave out --server")
-    from icewright.flow.layout import apply_layout, measure_layouts, recorded_filters
+    from icewright.flow.layout import apply_layout, measure_layouts, predict_layouts, recorded_filters
 
     texts, decision = () if filters is None else _read_filters(filters), None
     with open_application() as opened:
@@ -76,7 +76,7 @@ def advise(
         if apply:
             report, decision = apply_layout(runtime, ref, texts, runs_per_day, dry_run=dry_run)
         else:
-            report = runtime.engine.try_layouts(ref, texts)
+            report = predict_layouts(runtime, ref, texts)
             report = measure_layouts(runtime, report, texts) if measure else report
     _show_tried(report, decision, dry_run=dry_run, as_json=as_json)
 

@@ -171,12 +171,13 @@ class Outputs:
     def _dictionary_columns(self, table: pa.Table) -> list[str]:
         properties = self.layout.properties
         limit = int(parquet_property(properties, "dict-size-bytes"))
-        plain = {
-            leaf.stored_path
-            for leaf in self._leaves
-            if properties.get(_DICTIONARY + leaf.path, "true").lower() != "true"
-            or not dictionary_pays(_leaf_column(table, leaf), limit, self._target.page_rows)
-        }
+        plain = set()
+        for leaf in self._leaves:
+            enabled = properties.get(_DICTIONARY + leaf.path)
+            page_rows = self._target.page_rows if enabled is None else None  # asked for: a first page decides nothing
+            allowed = enabled is None or enabled.lower() == "true"
+            if not (allowed and dictionary_pays(_leaf_column(table, leaf), limit, page_rows)):
+                plain.add(leaf.stored_path)
         return [path for path, _ in column_paths(self.fields) if path not in plain]
 
     @property

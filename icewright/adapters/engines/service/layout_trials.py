@@ -40,7 +40,7 @@ from icewright.adapters.engines.service.entry_faults import EntryFaults
 from icewright.adapters.engines.service.manifest_files import DATA
 from icewright.adapters.engines.service.row_predicate import RowPredicate
 from icewright.adapters.engines.service.row_search import constants_of, reading_layout, slice_of
-from icewright.core.layout import LayoutReport, LayoutTrial, RowLayout, layout_candidates, target_file_size
+from icewright.core.layout import FileSizes, LayoutReport, LayoutTrial, RowLayout, layout_candidates
 from icewright.core.table import TableMetadata
 from icewright.ports import TableFiles
 
@@ -57,17 +57,20 @@ class LayoutTrials:
     metadata: TableMetadata  # with the current snapshot alone
     filters: Sequence[str]
 
-    def run(self) -> LayoutReport:
+    def run(self, sizes: FileSizes) -> LayoutReport:
         """Return the bytes that the filters read in each layout. Raises `UsageError` for what is no filter."""
+        target = sizes.of(max(self._by_partition.values(), default=0))
         used = Counter(name for predicate in self._predicates for name in self._columns if name in predicate.columns)
         rows = self.sample if len(used) else pl.DataFrame()
-        trials = [LayoutTrial(None, self._bytes_read(self._as_they_are))]
-        trials += [
-            LayoutTrial(layout, self._bytes_read(self._cut(rows, layout)))
-            for layout in layout_candidates([name for name, _ in used.most_common()])
-            if rows.height
-        ]
-        return LayoutReport(self.metadata.ref, len(self.filters), self._total, rows.height, tuple(trials))
+        trials = [LayoutTrial(None, self._bytes_read(self._as_they_are), opening=sizes.opening / target)]
+        smaller = [size for size in sizes.others if size < max(self._by_partition.values(), default=0)]
+        candidates = layout_candidates([name for name, _ in used.most_common()], smaller) if rows.height else ()
+        for layout in candidates:
+            read = self._bytes_read(self._cut(rows, layout, sizes))
+            trials.append(LayoutTrial(layout, read, opening=sizes.opening / (layout.target or target)))
+        return LayoutReport(
+            self.metadata.ref, len(self.filters), self._total, rows.height, tuple(trials), target=target
+        )
 
     @cached_property
     def _entries(self) -> EntryFaults:
@@ -90,6 +93,14 @@ class LayoutTrials:
     @cached_property
     def _total(self) -> int:
         return sum(int(one.values[_BYTES]) for one in self._data)
+
+    @cached_property
+    def _by_partition(self) -> Mapping[str, int]:
+        """Return the bytes of each partition."""
+        sizes = Counter[str]()
+        for one in self._data:
+            sizes[one.place] += int(one.values[_BYTES])
+        return sizes
 
     @cached_property
     def _as_they_are(self) -> pl.DataFrame:
@@ -129,12 +140,12 @@ class LayoutTrials:
                 frames.append(frame.with_columns(pl.lit(one.place).alias("partition of")))
         return pl.concat(frames) if frames else pl.DataFrame()
 
-    def _cut(self, rows: pl.DataFrame, layout: RowLayout) -> pl.DataFrame:
+    def _cut(self, rows: pl.DataFrame, layout: RowLayout, sizes: FileSizes) -> pl.DataFrame:
         """Return the bounds of the files into which a rewrite in this layout would cut the rows."""
-        target = target_file_size(self.metadata.properties)
         parts = []
         for part in rows.partition_by("partition of"):
             size = self._total * part.height / rows.height
+            target = layout.target or sizes.of(size)
             count = max(1, min(math.ceil(size / target), part.height // _ROWS_OF_A_FILE))
             keys = part.select(*layout.columns, pl.int_range(pl.len(), dtype=pl.UInt64).alias(TIE))
             order = tuple((number, False, False) for number, _ in enumerate(layout.columns))

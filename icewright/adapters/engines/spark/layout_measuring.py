@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
@@ -21,11 +22,11 @@ from icewright.adapters.engines.failures import statement_failure
 from icewright.adapters.engines.service.layout_sample import SampleBranch
 from icewright.adapters.engines.service.row_predicate import RowPredicate
 from icewright.adapters.engines.spark.pool import SparkPool, StatementFailed, StepResult, Work
-from icewright.adapters.engines.spark.sql_filters import condition, equal_columns
+from icewright.adapters.engines.spark.sql_filters import compared_columns, condition
 from icewright.core.branches import on_branch
 from icewright.core.errors import CommitConflict, Refused
-from icewright.core.kernel import bloom_properties
-from icewright.core.layout import MEASURED_ON, LayoutReport, LayoutTrial, Measurement, RowLayout, target_file_size
+from icewright.core.kernel import bloom_properties, dictionary_properties
+from icewright.core.layout import MEASURED_ON, LayoutReport, Measurement, RowLayout
 from icewright.core.policy import MEGABYTE
 from icewright.core.predicates import column_names, quoted
 from icewright.core.rewriting import TASK_MEMORY
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LEAST_FILE = 64 << 10  # bytes: a smaller one is all footer
-_MOST_BLOOMS, _ATTEMPTS = 3, 8
+_MOST_COLUMNS, _ATTEMPTS = 3, 8  # columns with Bloom filters, and with dictionaries
 _MOST_FILTERS = 50  # that run: each takes Spark a tenth of a second at least
 
 
@@ -60,6 +61,7 @@ class LayoutMeasuring:
     request: MeasureRequest
     sample: SampleBranch
     _spent: float = field(default=0.0, init=False)  # GB-hours
+    _in_large_files: dict[RowLayout, tuple[Measurement, int]] = field(default_factory=dict, init=False)
 
     def run(self) -> LayoutReport:
         """Write the promising layouts, the best first, and measure each while GB-hours are left."""
@@ -67,20 +69,24 @@ class LayoutMeasuring:
         queries = self._queries()
         self._timed(self.sample.snapshot_id, queries[:1])  # Spark loads and compiles what all queries need
         measured: dict[RowLayout | None, Measurement] = {None: self._measured(self.sample.snapshot_id, queries)}
-        for layout in (*report.promising, *self._with_blooms()):
-            if self._spent < self.request.max_gb_hours:
-                measured[layout] = self._measured(self._written(layout), queries)
+        for layout in (*report.promising, *self._with_blooms(), *self._with_dictionaries()):
+            if self._spent >= self.request.max_gb_hours:
+                break
+            if layout == layout.plain:
+                measured[layout] = self._measured(self._written(layout, self.sample.share), queries)
+            elif (found := self._filtered(layout, measured[layout.plain], queries)) is not None:
+                measured[layout] = found
         if len(measured) == 1:
             raise Refused(
                 f"{report.ref}: no layout was measured, as the files as they are took {decimal(self._spent)} GB-hours; "
                 f"layout.measure_gb_hours is {self.request.max_gb_hours:g}"
             )
         trials = [replace(trial, measured=measured.get(trial.layout)) for trial in report.trials]
-        predicted = {trial.layout: trial.bytes_read for trial in trials}  # Bloom filters are left out of predictions
+        predicted = {trial.layout: trial for trial in trials}  # filters in files are left out of predictions
         trials += [
-            LayoutTrial(layout, predicted[replace(layout, blooms=())], found)
+            replace(predicted[layout.plain], layout=layout, measured=found)
             for layout, found in measured.items()
-            if layout is not None and layout.blooms
+            if layout is not None and layout not in predicted
         ]
         said = (
             f"{count(len(queries), 'filter')} on {count(self.sample.files, 'file')} of {byte_size(self.sample.bytes)}, "
@@ -104,20 +110,56 @@ class LayoutMeasuring:
 
         The first column of a sort needs none.
         """
-        used = Counter(name for predicate in self._predicates for name in equal_columns(predicate.bound))
-        usable = [name for name, _ in used.most_common() if bloom_properties(self.sample.table.schema, name)]
-        for layout in self.request.report.promising:
-            blooms = [name for name in usable if layout.zorder or name != layout.columns[0]][:_MOST_BLOOMS]
-            if blooms:
-                yield replace(layout, blooms=tuple(blooms))
+        for layout, columns in self._beside_orders(only_equal=True):
+            yield replace(layout, blooms=columns)
 
-    def _written(self, layout: RowLayout) -> int:
-        """Write the sample in a layout; return the snapshot."""
+    def _with_dictionaries(self) -> Iterator[RowLayout]:
+        """Yield the best order with dictionaries of columns that filters compare in any way, but the first of a sort.
+
+        Columns that have one by the table's own property are none of them, nor are those that may not.
+        """
+        for layout, columns in islice(self._beside_orders(only_equal=False), 1):
+            yield replace(layout, dictionaries=columns)
+
+    def _beside_orders(self, *, only_equal: bool) -> Iterator[tuple[RowLayout, tuple[str, ...]]]:
+        """Yield the promising orders with the columns that their filters compare and rows are not sorted by."""
+        used = Counter(n for p in self._predicates for n in compared_columns(p.bound, only_equal=only_equal))
+        schema = self.sample.table.schema
+        usable = [name for name, _ in used.most_common() if bloom_properties(schema, name)]
+        for layout in self.request.report.promising:
+            columns = [name for name in usable if layout.zorder or name != layout.columns[0]][:_MOST_COLUMNS]
+            if columns and layout.is_plain:
+                yield layout, tuple(columns)
+
+    def _filtered(self, layout: RowLayout, plain: Measurement, queries: Sequence[str]) -> Measurement | None:
+        """Return what is read where filters in files skip row groups, by the share of what is read without them.
+
+        Both are found in files as large as the table's: in the small ones of a sample a value that all of the
+        table's files have would be rare. None where the GB-hours are used up before both are known.
+        """
+        if layout.plain not in self._in_large_files:
+            self._in_large_files[layout.plain] = self._in_large(layout.plain, queries)
+        if self._spent >= self.request.max_gb_hours:
+            return None
+        (without, size), (found, encoded) = self._in_large_files[layout.plain], self._in_large(layout, queries)
+        share = found.bytes_read / max(1, without.bytes_read) * min(1, encoded / size)
+        seconds = plain.seconds * found.seconds / max(without.seconds, 0.001)
+        return Measurement(round(plain.bytes_read * share), round(seconds, 3))
+
+    def _in_large(self, layout: RowLayout, queries: Sequence[str]) -> tuple[Measurement, int]:
+        """Return what the filters read of the sample in files as large as the table's, and the bytes of those."""
+        written = self._written(layout, 1)
+        (snapshot,) = (s for s in self.catalog.load(self.sample.table.ref).snapshots if s.snapshot_id == written)
+        return self._measured(written, queries), int(snapshot.summary["added-files-size"])
+
+    def _written(self, layout: RowLayout, share: float) -> int:
+        """Write the sample in a layout, in files of this share of the table's; return the snapshot."""
         self._begin_at_sample()
         table, request = self.sample.table, self.request
-        size = max(_LEAST_FILE, round(target_file_size(table.properties) * self.sample.share))
+        size = max(_LEAST_FILE, round((layout.target or request.report.target) * share))
         rows = max(1, self.sample.records * size // self.sample.bytes)  # of a file: by default a filter has a megabyte
         blooms = bloom_properties(table.schema, ", ".join(layout.blooms))
+        dictionaries = dictionary_properties(table.schema, ", ".join(layout.dictionaries), table.properties)
         options = {
             "target-file-size-bytes": size,
             "min-file-size-bytes": size * 3 // 4,
@@ -139,7 +181,11 @@ class LayoutMeasuring:
             may_fall_back=False,
             memory_bytes=TASK_MEMORY.default * MEGABYTE,
             branch=MEASURED_ON,
-            properties={**blooms, **{name.replace("-enabled.", "-ndv.", 1): str(rows) for name in blooms}},
+            properties={
+                **blooms,
+                **{name.replace("-enabled.", "-ndv.", 1): str(rows) for name in blooms},
+                **dictionaries,
+            },
         )
 
         def rewrite(session: SparkSession) -> StepResult:

@@ -75,13 +75,15 @@ def condition(expression: BooleanExpression, names: Names) -> str:
     return f"{column} {_OPERATORS[type(expression)]} {values}".rstrip()
 
 
-def equal_columns(expression: BooleanExpression) -> Iterator[str]:
-    """Yield the columns that a bound expression compares for equality, each as often as it does."""
+def compared_columns(expression: BooleanExpression, *, only_equal: bool) -> Iterator[str]:
+    """Yield the columns that a bound expression compares with values, or for equality alone, as often as it does."""
     match expression:
         case And(left=left, right=right) | Or(left=left, right=right):
-            yield from equal_columns(left)
-            yield from equal_columns(right)
+            yield from compared_columns(left, only_equal=only_equal)
+            yield from compared_columns(right, only_equal=only_equal)
         case BoundEqualTo(term=term) | BoundIn(term=term):
+            yield term.ref().field.name
+        case BoundLiteralPredicate(term=term) if not only_equal:
             yield term.ref().field.name
 
 
