@@ -1,13 +1,17 @@
-"""Which delete files apply to a data file where rows are looked for, to be erased."""
+"""Which rows match where they are looked for, to be erased, and which delete files apply to a data file."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import duckdb
+import pyarrow as pa
 import pytest
 
 from icewright.adapters.engines.service.content_file import ContentFile
+from icewright.adapters.engines.service.row_predicate import RowPredicate
 from icewright.adapters.engines.service.row_search import applies
+from icewright.core.errors import UsageError
 
 DATA, POSITIONS, KEYS = 0, 1, 2
 
@@ -34,3 +38,53 @@ def test_equality_deletes_without_a_partition_apply_everywhere() -> None:
     assert not applies(delete, data, {2})
     assert not applies(delete, _file(DATA, 2, "2"), {1})
     assert not applies(_file(POSITIONS, 2, "1", spec_id=1), data, {1})
+
+
+_ROWS = pa.table(
+    {
+        "s": ["Ann", "An_a", None, ""],
+        "i": pa.array([1, 2, None, 2**31 - 1], pa.int32()),
+        "g": [float("nan"), 1.5, None, -0.0],
+        "p": pa.array([{"e": "x"}, None, {"e": "y"}, {"e": "x"}], pa.struct([pa.field("e", pa.string())])),
+    }
+)
+_PERSON = {"type": "struct", "fields": [{"id": 5, "name": "e", "required": True, "type": "string"}]}
+_FIELDS = [
+    {"id": number, "name": name, "required": False, "type": kind}
+    for number, (name, kind) in enumerate([("s", "string"), ("i", "int"), ("g", "double"), ("p", _PERSON)], 1)
+]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("s like 'An%'", "s like 'Ann'", "not s like 'Ann%'", "s not in ('Ann', 'Bob')", "not s in ('Ann', 'Bob')"),
+        *("i > 1", "i not in (1, 3)", "i <> 1 or s = 'x like ''a_b'' y'"),
+        *("g > 1", "g >= 7.5", "not (g <= 1)", "g > 1 and i < 3", "g < 2", "not (g > 1)", "g = 0", "g != 1.5"),
+        *("p.e is null or i = 7", "p.e is not null and i > 0", "p.e != 'x'"),
+    ],
+)
+def test_a_predicate_matches_the_rows_that_duckdb_finds(text: str) -> None:
+    """NaN is above all numbers, no null is in or outside of a list, and a struct that is null has no value."""
+    predicate = RowPredicate.of(text, [{"fields": _FIELDS}])
+    found = predicate.count([_ROWS.column(field["name"]).combine_chunks() for field in predicate.fields])
+    with duckdb.connect() as connection:
+        expected = connection.register("rows", _ROWS).execute(f"SELECT count(*) FROM rows WHERE {text}").fetchone()  # noqa: S608 - from above
+    assert (found,) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "s like 'An_a%'",
+        "i = 1 or s not LIKE 'An\\%'",
+        "i > 1.5",
+        "not (i in (1.5, 2.5))",
+        "i like '1%'",
+        "i not in (99999999999, 1)",
+    ],
+)
+def test_what_engines_take_for_another_condition_is_refused(text: str) -> None:
+    """What a wider or narrower condition finds proves nothing about the rows that are asked for."""
+    with pytest.raises(UsageError, match="write it as in"):
+        RowPredicate.of(text, [{"fields": _FIELDS}])

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import product
+from itertools import pairwise, product
 from typing import Any
 
 import pyarrow as pa
@@ -17,20 +17,41 @@ from pyiceberg.expressions import (
     AlwaysTrue,
     And,
     BooleanExpression,
+    BoundGreaterThan,
+    BoundGreaterThanOrEqual,
+    BoundIsNaN,
     BoundLiteralPredicate,
+    BoundNotIn,
+    BoundNotNull,
     BoundPredicate,
     BoundReference,
     BoundSetPredicate,
+    LiteralPredicate,
+    Not,
     NotNull,
+    NotStartsWith,
     Or,
     Reference,
+    SetPredicate,
+    StartsWith,
 )
-from pyiceberg.expressions.literals import FixedLiteral
+from pyiceberg.expressions.literals import AboveMax, BelowMin, DecimalLiteral, FixedLiteral
 from pyiceberg.expressions.parser import parse
 from pyiceberg.expressions.visitors import bind, extract_field_ids, rewrite_not
 from pyiceberg.io.pyarrow import expression_to_pyarrow
 from pyiceberg.schema import Schema, index_by_id, index_by_name
-from pyiceberg.types import BooleanType, FixedType, NestedField, PrimitiveType, UUIDType
+from pyiceberg.types import (
+    BooleanType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IntegerType,
+    LongType,
+    NestedField,
+    PrimitiveType,
+    StringType,
+    UUIDType,
+)
 from pyparsing import ParseException
 
 from icewright.adapters.engines.arrow.types import Field, arrow_schema
@@ -38,6 +59,7 @@ from icewright.core.errors import UsageError
 from icewright.core.words import near
 
 _EXAMPLE = "write it as in email = 'a@b.org' and id in (1, 2)"
+_WORDS = re.compile(r"""'(?:[^']|'')*'|"(?:[^"\\]|\\.)*"|\w+""")
 
 
 @dataclass(frozen=True)
@@ -60,11 +82,13 @@ class RowPredicate:
         for schema in schemas:
             for field in schema["fields"]:
                 if field["name"] not in known and all(field["id"] != other["id"] for other in known.values()):
-                    known[field["name"]] = {**field, "required": False}
+                    known[field["name"]] = _optional(field)
         usable = {field["id"]: (field, one) for field in known.values() if (one := _schema([field])) is not None}
         every = _schema([field for field, _ in usable.values()]) or Schema()
         try:
-            bound = rewrite_not(bind(every, parse(text), case_sensitive=True))
+            unbound = parse(text)
+            _require_exact(text, unbound, every)
+            bound = rewrite_not(bind(every, unbound, case_sensitive=True))
         except ParseException as error:  # its own text is the whole grammar
             rest = text[error.loc :]
             reason = f"it cannot be read from {rest!r} on" if rest else "it ends too early"
@@ -137,7 +161,7 @@ class RowPredicate:
         table = pa.table({f"c{number}": one for number, one in plain.items()})
         if isinstance(bound, AlwaysTrue):
             return len(table)
-        expression: pc.Expression = expression_to_pyarrow(_with_bytes(bound), self._by_number)
+        expression: pc.Expression = expression_to_pyarrow(_with_bytes(_as_engines_do(bound)), self._by_number)
         return len(table.filter(expression))
 
     @cached_property
@@ -164,6 +188,12 @@ def _fields_of(field: Field) -> Sequence[Field]:
     return kind["fields"] if isinstance(kind, Mapping) and kind["type"] == "struct" else ()
 
 
+def _optional(field: Field) -> Field:
+    """Return a field that may be null, as a required one in a struct is where the struct is."""
+    inner = [_optional(one) for one in _fields_of(field)]
+    return {**field, "required": False, **({"type": {**field["type"], "fields": inner}} if inner else {})}
+
+
 def _completed(older: Field, now: Field) -> Field:
     """Return a struct as it was, with the fields that it has got since: a predicate may name some of each."""
     newer = {field["name"]: field for field in _fields_of(now)}
@@ -180,6 +210,52 @@ def _inner(columns: Sequence[pa.Array], path: tuple[int, ...]) -> pa.Array:
 
 def _value(kind: PrimitiveType, stored: Any) -> Any:  # noqa: ANN401 - of the column
     return from_bytes(kind, stored) if isinstance(stored, bytes) and not isinstance(kind, UUIDType) else stored
+
+
+def _require_exact(text: str, expression: BooleanExpression, schema: Schema) -> None:
+    """Raise `ValueError` for a condition that PyIceberg takes for another one than engines do.
+
+    It rounds numbers, also to the greatest that a column can have, takes `_` in a pattern for itself and finds text in
+    columns that have none.
+    """
+    for word, pattern in pairwise(_WORDS.findall(text)):
+        if word.lower() == "like" and pattern[0] == "'" and re.search(r"[_\\]", pattern):
+            raise ValueError(f"engines differ in what _ and \\ mean in like {pattern}: write it with =, >= and <")
+    for name, condition in _conditions(expression):
+        kind = schema.find_type(name)
+        literals = condition.literals if isinstance(condition, SetPredicate) else {condition.literal}
+        if isinstance(kind, IntegerType | LongType) and any(isinstance(one, DecimalLiteral) for one in literals):
+            raise ValueError(f"column {name} has whole numbers: write them without a point")
+        if isinstance(condition, StartsWith | NotStartsWith) and not isinstance(kind, StringType):
+            raise ValueError(f"column {name} is no text: like does not apply")  # noqa: TRY004 - the person's text
+        if isinstance(condition, SetPredicate) and any(
+            isinstance(one.to(kind), AboveMax | BelowMin) for one in literals
+        ):
+            raise ValueError(f"column {name} can have no such value")
+
+
+def _conditions(expression: BooleanExpression) -> Iterator[tuple[str, LiteralPredicate | SetPredicate]]:
+    match expression:
+        case And(left=left, right=right) | Or(left=left, right=right):
+            yield from _conditions(left)
+            yield from _conditions(right)
+        case Not(child=child):
+            yield from _conditions(child)
+        case LiteralPredicate(term=Reference(name=name)) | SetPredicate(term=Reference(name=name)):
+            yield name, expression
+
+
+def _as_engines_do(expression: BooleanExpression) -> BooleanExpression:
+    """Return the expression with NaN above all numbers, as for Spark and DuckDB, and nulls in no `not in`."""
+    match expression:
+        case And(left=left, right=right) | Or(left=left, right=right):
+            return type(expression)(_as_engines_do(left), _as_engines_do(right))
+        case BoundNotIn(term=term):
+            return And(BoundNotNull(term=term), expression)
+        case BoundGreaterThan(term=term) | BoundGreaterThanOrEqual(term=term):
+            numbers = isinstance(term.ref().field.field_type, FloatType | DoubleType)
+            return Or(BoundIsNaN(term=term), expression) if numbers else expression
+    return expression
 
 
 def _with_bytes(expression: BooleanExpression) -> BooleanExpression:
