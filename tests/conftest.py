@@ -44,7 +44,8 @@ GROUPS = {
     "tests/vacuum/": "servers",
     "tests/web/pages/": "pages",
 }
-FIRST = ("spark", "kills", "servers", "pages", "tests/integration/", "")
+FIRST = ("spark", "kills", "servers", "pages", "tests/integration/", "tests/model/", "tests/core/test_simulation", "")
+MEMORY = Path("/dev/shm")  # noqa: S108 - pytest makes folders of its own there, as in /tmp
 settings.register_profile("long", max_examples=300, deadline=None)  # pytest --hypothesis-profile=long
 # A change is judged by the same examples each time, however busy the machine is; each night tries others.
 settings.register_profile("push", deadline=None, derandomize=not NIGHTLY, print_blob=True)
@@ -61,6 +62,8 @@ def pytest_configure(config: pytest.Config) -> None:
     pytest.register_assert_rewrite("icewright.testing.contracts")
     if config.getoption("markexpr") == FAST:
         settings.load_profile("fast")
+        if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 << 30:  # they write a gigabyte and sync none of it
+            os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
 @cache
@@ -78,7 +81,7 @@ class Groups(LoadScopeScheduling):  # type: ignore[misc] # xdist has no types
     """Gives each group of tests, which share what takes long to start, to one worker, and other tests file by file.
 
     The groups take minutes each and begin first, Spark's before all. After them come the other integration tests, whose
-    files may take a minute, and then files of many tests before those of few.
+    files may take a minute, and few tests that take seconds each; then files of many tests before those of few.
     """
 
     def _split_scope(self, nodeid: str) -> str:

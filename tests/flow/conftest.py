@@ -10,6 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from icewright.adapters.store.sql import SqlStore
+from icewright.ports import deadlines
 from tests.flow.bench import Bench
 
 
@@ -24,4 +25,10 @@ def bench(copied_store: Callable[[Path], sa.Engine], tmp_path: Path) -> Iterator
 @pytest.fixture
 def short_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounds of evaluation that give up waiting soon."""
-    monkeypatch.setattr("icewright.flow.evaluate.ROUND", timedelta(milliseconds=200))
+    monkeypatch.setattr("icewright.flow.evaluate.ROUND", timedelta(milliseconds=100))
+
+
+@pytest.fixture
+def short_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls that soon see whether their catalog fails meanwhile."""
+    monkeypatch.setattr(deadlines, "_LOOK_SECONDS", 0.01)

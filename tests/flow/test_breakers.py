@@ -30,7 +30,7 @@ from icewright.flow.evaluate import Evaluator, evaluate_due
 from icewright.flow.execute import JobResult, execute_taken
 from icewright.flow.queue import Planning, plan_now
 from icewright.flow.runtime import Scope
-from icewright.ports import StepRequest, deadlines
+from icewright.ports import StepRequest
 from icewright.ports.deadlines import CatalogCalls
 from icewright.testing import REF
 from icewright.testing.contracts.cases import concurrently
@@ -418,6 +418,7 @@ def test_a_table_that_moves_while_it_is_evaluated_is_evaluated_again_at_once(ben
         evaluator.close()
 
 
+@pytest.mark.usefixtures("short_looks")
 def test_nobody_waits_for_a_catalog_that_others_know_not_to_answer(freed: threading.Event) -> None:
     """A call that began before its breaker opened is given up when that opens, long before its own limit."""
     calls = CatalogCalls({"pond": timedelta(hours=1)})
@@ -428,6 +429,7 @@ def test_nobody_waits_for_a_catalog_that_others_know_not_to_answer(freed: thread
 
 
 @pytest.mark.cases(114)
+@pytest.mark.usefixtures("short_looks")
 def test_a_catalog_is_asked_anew_beside_requests_that_never_end(freed: threading.Event) -> None:
     """It may answer by now; only so many threads wait for one that never does."""
     seconds = [0.0]
@@ -462,9 +464,9 @@ def test_a_read_that_hangs_costs_its_table_alone(freed: threading.Event) -> None
 
 
 @pytest.mark.cases(115)
-def test_a_read_that_hangs_is_waited_for_once(freed: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("short_looks")
+def test_a_read_that_hangs_is_waited_for_once(freed: threading.Event) -> None:
     """Who comes while others wait for the table waits no longer than they do."""
-    monkeypatch.setattr(deadlines, "_LOOK_SECONDS", 0.01)
     seconds, hangs, overdue = [0.0], threading.Semaphore(0), threading.Semaphore(0)
     calls = CatalogCalls({}, lambda: seconds[0])
 
