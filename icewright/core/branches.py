@@ -59,10 +59,10 @@ def _with_branches(main: Verdict, facts: TableFacts, branches: Mapping[str, Verd
     first, values = parts[0], [part.value for part in parts if part.value is not None]
     steps = [*(main.work.steps if isinstance(main, Due) else ())]
     steps += [_on(step, name) for name, found in due.items() for step in found.work.steps]
-    told = (*(note for part in parts for note in part.work.notes), *notes)
+    all_notes = (*(note for part in parts for note in part.work.notes), *notes)
     return replace(
         first,
-        work=replace(first.work, steps=tuple(steps), notes=tuple(dict.fromkeys(told))),
+        work=replace(first.work, steps=tuple(steps), notes=tuple(dict.fromkeys(all_notes))),
         benefit=sum(part.benefit for part in parts),
         cost=sum(part.cost for part in parts),
         why="; ".join(

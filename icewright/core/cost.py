@@ -135,7 +135,9 @@ def learned(found: Due, recent: Sequence[Mapping[str, float]], pool: Experience)
     if fit is not None:
         return Factors(_bounded(fit.factor(found.cost)), benefit)
     of_pool = pool.cost or CostFit()
-    times = [1.0] * (_POOL_COUNTS if pool.cost else 1) + [took / said / of_pool.factor(said) for said, took in runs]
+    times = [1.0] * (_POOL_COUNTS if pool.cost else 1) + [
+        took / predicted / of_pool.factor(predicted) for predicted, took in runs
+    ]
     return Factors(_bounded(of_pool.factor(found.cost) * median_low(times)), benefit)
 
 
@@ -147,10 +149,10 @@ def _fit(runs: Sequence[tuple[float, float]]) -> CostFit | None:
     """
     if len(runs) < LEAST_RUNS:
         return None
-    sizes = [said for said, _ in runs]
+    sizes = [predicted for predicted, _ in runs]
     fits: list[tuple[float, float, float]] = []
     for fixed in (share * median(sizes) for share in _FIXED_SHARES):
-        times = [math.log(took / (said + fixed)) for said, took in runs]
+        times = [math.log(took / (predicted + fixed)) for predicted, took in runs]
         scatter = sum(abs(one - median(times)) for one in times)
         fits.append((scatter, fixed, median(times[:LEAST_RUNS])))
     _, fixed, times_as_much = min(fits)

@@ -324,10 +324,10 @@ def _compared(sign: str, column: Any, literal: Any) -> _Condition:  # noqa: ANN4
         return _anything
 
     def truths(ranges: _Ranges) -> _Truths:
-        held = ranges.get(column.name, ())
-        if any(one.null for one in held):
+        of_column = ranges.get(column.name, ())
+        if any(one.null for one in of_column):
             return frozenset((None,))
-        signs = [one.signs(literal) for one in held]
+        signs = [one.signs(literal) for one in of_column]
         return frozenset(s in _COMPARISONS[sign] for s in set.intersection(*signs)) if signs else _ANY
 
     return truths
@@ -335,8 +335,8 @@ def _compared(sign: str, column: Any, literal: Any) -> _Condition:  # noqa: ANN4
 
 def _is_null(column: Any) -> _Condition:  # noqa: ANN401 - a value of a predicate
     def truths(ranges: _Ranges) -> _Truths:
-        held = ranges.get(column.name, ()) if isinstance(column, _Column) else ()
-        return frozenset((held[0].null,)) if held else _ANY
+        of_column = ranges.get(column.name, ()) if isinstance(column, _Column) else ()
+        return frozenset((of_column[0].null,)) if of_column else _ANY
 
     return truths
 

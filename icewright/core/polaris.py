@@ -97,8 +97,8 @@ class _Reading:
         if key in ("enable", "version"):
             return
         if key == "config" and isinstance(value, Mapping):
-            for name, said in value.items():
-                self._custom(str(name), said)
+            for name, custom in value.items():
+                self._custom(str(name), custom)
         elif key == "target_file_size_bytes":  # of drafts of the schema
             self._custom(key, value)
         elif key == "max_orphan_file_age_in_days" and self.type == "system.orphan-file-removal":

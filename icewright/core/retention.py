@@ -282,11 +282,11 @@ def held_by(metadata: TableMetadata, holds: Sequence[SnapshotHold], now: datetim
     A reader that goes on from a snapshot walks back to it from a head, and so does a rewrite that looks for what was
     committed since: without any one in between they fail.
     """
-    held = {h.snapshot_id for h in holds if h.until > now} & metadata.by_id.keys()
-    for snapshot in sorted(metadata.snapshots, key=lambda s: (s.sequence_number, s.timestamp)) if held else ():
-        if snapshot.parent_id in held:
-            held.add(snapshot.snapshot_id)
-    return frozenset(held)
+    pinned = {h.snapshot_id for h in holds if h.until > now} & metadata.by_id.keys()
+    for snapshot in sorted(metadata.snapshots, key=lambda s: (s.sequence_number, s.timestamp)) if pinned else ():
+        if snapshot.parent_id in pinned:
+            pinned.add(snapshot.snapshot_id)
+    return frozenset(pinned)
 
 
 def just_after(moment: datetime, age: timedelta) -> datetime:

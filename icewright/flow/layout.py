@@ -136,8 +136,8 @@ def _before_measuring(
         LAYOUT_MEASURED, None, None, _EVENTS, search=ref.name, since=now - pause
     ).items
     if (last := next((event["at"] for event in found if event["ref"] == ref), None)) is not None:
-        said = f"Spark read no less on {last:%Y-%m-%d}, and tries again from {last + pause:%Y-%m-%d} on"
-        return LayoutDecision(LayoutVerdict.KEEP, f"{predicted.reason}; {said}")
+        waiting = f"Spark read no less on {last:%Y-%m-%d}, and tries again from {last + pause:%Y-%m-%d} on"
+        return LayoutDecision(LayoutVerdict.KEEP, f"{predicted.reason}; {waiting}")
     if dry_run:
         reason = f"{predicted.reason}; Spark would try it first, on a branch of a sample"
         return LayoutDecision(LayoutVerdict.MEASURE, reason)

@@ -265,9 +265,9 @@ def _vacuum_table(runtime: Runtime, branched: Vacuum, work: VacuumOf, counts: Co
         counts.num_not_found += table.missing
         return JobResult(table.ref, None, JobState.FAILED, (), work.dry_run, table.problem)
     row, pause = runtime.store.tables.get(table.ref), runtime.store.fleet.get()
-    held = str(pause) if pause is not None else f"paused: {row.paused}" if row is not None and row.paused else ""
-    if held:
-        return JobResult(table.ref, None, JobState.SKIPPED, (), work.dry_run, held)
+    paused = str(pause) if pause is not None else f"paused: {row.paused}" if row is not None and row.paused else ""
+    if paused:
+        return JobResult(table.ref, None, JobState.SKIPPED, (), work.dry_run, paused)
     if work.dry_run:
         outcomes: list[Outcome] = []
         for operation, run in _runs(branched):

@@ -100,8 +100,8 @@ def cancel(
     if catalog is not None or every_table:
         raise UsageError("name jobs, or select their tables, not both")
     documents = [backend().cancel(job) for job in named]
-    said = (f"job {document['job_id']} was asked to stop" for document in documents)
-    print_document(documents[0] if len(documents) == 1 else {"jobs": documents}, as_json, *said)
+    lines = (f"job {document['job_id']} was asked to stop" for document in documents)
+    print_document(documents[0] if len(documents) == 1 else {"jobs": documents}, as_json, *lines)
 
 
 @app.command()

@@ -87,13 +87,13 @@ class SimulatedPartition:
         else:
             low, high = int(options["min-file-size-bytes"]), int(options["max-file-size-bytes"])
             taken = {size: count for size, count in self.sizes.items() if not low <= size <= high}
-            files, held = sum(taken.values()), sum(size * count for size, count in taken.items())
-            enough = files >= int(options["min-input-files"]) or held > int(options["target-file-size-bytes"])
-            if not (files > 1 and enough) and held <= high:
+            files, size_bytes = sum(taken.values()), sum(size * count for size, count in taken.items())
+            enough = files >= int(options["min-input-files"]) or size_bytes > int(options["target-file-size-bytes"])
+            if not (files > 1 and enough) and size_bytes <= high:
                 return None
-        files, held = sum(taken.values()), sum(size * count for size, count in taken.items())
+        files, size_bytes = sum(taken.values()), sum(size * count for size, count in taken.items())
         whole = files == self.files
-        return Chosen(taken, files, held, whole, self.deletes, self.deleted_rows, now) if files else None
+        return Chosen(taken, files, size_bytes, whole, self.deletes, self.deleted_rows, now) if files else None
 
     def rewritten(self, chosen: Chosen, step: RewriteDataFiles) -> tuple[int, int, int] | None:
         """Replace the chosen files by the outputs; return files written, delete files gone and bytes of deleted rows.
@@ -153,12 +153,12 @@ class SimulatedPartition:
     def _count(self, by: Thresholds) -> PartitionFacts:
         sizes = by.of(self.bytes)
         low, high = sizes.min_bytes, sizes.max_bytes
-        candidates = held = 0
+        candidates = candidate_bytes = 0
         classes: dict[int, tuple[int, int, int]] = {}
         for size, count in self.sizes.items():
             if not low <= size <= high:
                 candidates += count
-                held += size * count
+                candidate_bytes += size * count
             if size < low:
                 files, total, largest = classes.get(size.bit_length(), (0, 0, 0))
                 classes[size.bit_length()] = (files + count, total + size * count, max(largest, size))
@@ -169,7 +169,7 @@ class SimulatedPartition:
             data_bytes=self.bytes,
             records=self.rows,
             candidate_files=candidates,
-            candidate_bytes=held,
+            candidate_bytes=candidate_bytes,
             histogram=_NO_HISTOGRAM,
             position_delete_files=self.deletes,
             equality_delete_files=0,

@@ -71,7 +71,7 @@ def policy_failures(test: PolicyTest, policy: Policy | None = None) -> tuple[str
         for write in tick.commits:
             table.write(replace(write, at=now))
         found = [*_ran(table, tick, knobs, history, now), *_compared(table, tick, knobs, history, now)]
-        failures += [f"tick {number} ({(now - test.begins) / timedelta(hours=1):g} h): {said}" for said in found]
+        failures += [f"tick {number} ({(now - test.begins) / timedelta(hours=1):g} h): {failure}" for failure in found]
     return tuple(failures)
 
 
@@ -217,12 +217,12 @@ class _Reader:
     def _expected(self, path: str, raw: Mapping[str, Any]) -> Iterator[Expected]:
         names = list(VERDICT_NAMES.values())
         for operation in (op for op in Operation if op in raw):
-            said = raw[operation]
-            if isinstance(said, Mapping):
-                said = self._mapping(f"{path}.{operation}", said, ("verdict", "reason"))
-                name, reason = said.get("verdict"), said.get("reason", "")
+            given = raw[operation]
+            if isinstance(given, Mapping):
+                given = self._mapping(f"{path}.{operation}", given, ("verdict", "reason"))
+                name, reason = given.get("verdict"), given.get("reason", "")
             else:
-                name, reason = said, ""
+                name, reason = given, ""
             if name not in names:
                 self.faults.append(f"{path}.{operation}: {name!r} is no verdict; there is: {', '.join(names)}")
             else:

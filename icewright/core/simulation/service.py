@@ -121,7 +121,7 @@ class _Known:
     since: dict[Operation, datetime] = field(default_factory=dict)  # of what is due
     look_at: datetime | None = None
     rests_until: datetime | None = None
-    held: bool = False
+    running: bool = False
 
 
 @dataclass(slots=True)
@@ -194,7 +194,7 @@ class SimulatedService:
                 looked.add(number)
         for number in sorted(looked):
             known = self._known[number]
-            if known.held or (known.rests_until is not None and world.now < known.rests_until):
+            if known.running or (known.rests_until is not None and world.now < known.rests_until):
                 self._dirty.add(number)
             else:
                 self._look(number, known)
@@ -257,7 +257,7 @@ class SimulatedService:
 
     def _start(self, number: int, job: PlannedJob) -> None:
         known = self._known[number]
-        known.held = True
+        known.running = True
         self._due.pop(number)
         self._queue.remove(number)
         self._active[number] = job.active()
@@ -302,7 +302,7 @@ class SimulatedService:
     def _end(self, job: _Running) -> None:
         """End the job; the table is evaluated at once, so that our own commits count as no change."""
         number, known = job.number, self._known[job.number]
-        known.held = False
+        known.running = False
         del self._active[number]
         self._dirty.discard(number)
         self._look(number, known)

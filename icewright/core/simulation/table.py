@@ -181,10 +181,10 @@ class SimulatedTable:
             self.snapshots = [s for s in self.snapshots if s.snapshot_id not in gone]
         oldest = self.snapshots[0].sequence_number if self.snapshots and delete_files else 0
         while self._dead and self._dead[0][0] <= oldest:
-            _, more, held = self._dead.popleft()
-            files, size = files + more, size + held
-            self.dead_files -= more
-            self.dead_bytes -= held
+            _, dead_files, dead_bytes = self._dead.popleft()
+            files, size = files + dead_files, size + dead_bytes
+            self.dead_files -= dead_files
+            self.dead_bytes -= dead_bytes
         self.touched(at)
         return FilesDeleted(files, size) if delete_files else FilesDeleted()
 
@@ -213,13 +213,13 @@ class SimulatedTable:
         partitions = tuple([p.counted if p.by is by and p.counted else p.facts(by) for p in self.partitions.values()])
         manifests = []
         if self.manifests:
-            held = self._manifest_bytes
-            small = self.manifests if held < _SMALL * by.manifest_target_bytes * self.manifests else 0
+            size_bytes = self._manifest_bytes
+            small = self.manifests if size_bytes < _SMALL * by.manifest_target_bytes * self.manifests else 0
             spec = max(0, len(self.layouts) - 1)
-            manifests.append(ManifestFacts(spec, ManifestContent.DATA, self.manifests, held, self.files, small))
+            manifests.append(ManifestFacts(spec, ManifestContent.DATA, self.manifests, size_bytes, self.files, small))
         if self.delete_manifests:
-            count, held = self.delete_manifests, self.delete_manifests * _MANIFEST_BYTES
-            manifests.append(ManifestFacts(0, ManifestContent.DELETES, count, held, self.deletes, count))
+            count, size_bytes = self.delete_manifests, self.delete_manifests * _MANIFEST_BYTES
+            manifests.append(ManifestFacts(0, ManifestContent.DELETES, count, size_bytes, self.deletes, count))
         dangling = sum(p.dangling_position_deletes for p in partitions) if self.delete_manifests else 0
         return TableFacts(
             metadata=self.metadata(),

@@ -105,8 +105,8 @@ def read_trace(name: str, lines: Iterable[str]) -> Trace:
             ref = refs.get(table) or refs.setdefault(table, TableRef.parse(table))
             found.setdefault(ref, []).append(read_write(raw, _time(raw), _KEYS))
         except (ValueError, UsageError, RecursionError) as error:
-            said = f"no JSON: {error}" if isinstance(error, json.JSONDecodeError | RecursionError) else str(error)
-            faults.append(f"{name}, line {number}: {said}")
+            reason = f"no JSON: {error}" if isinstance(error, json.JSONDecodeError | RecursionError) else str(error)
+            faults.append(f"{name}, line {number}: {reason}")
     if len(faults) > _SHOWN:
         faults[_SHOWN:] = [f"{name}: {len(faults) - _SHOWN} more lines are wrong"]
     if faults:

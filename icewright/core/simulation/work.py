@@ -137,9 +137,9 @@ def begin(table: SimulatedTable, step: Step, now: datetime) -> Begun:
             files = table.files + table.deletes + table.manifests + table.delete_manifests
             return _in_service(2 * files, partial(_remove_orphans, table, step, files))
         case ExpireRows():
-            held = [table.partitions[key] for key in step.partitions if key in table.partitions]
+            partitions = [table.partitions[key] for key in step.partitions if key in table.partitions]
             seconds = REWRITES[Kernel.SPARK].seconds(0, 0)  # from the metadata alone
-            return _on_spark(seconds, partial(_expire_rows, table, held))
+            return _on_spark(seconds, partial(_expire_rows, table, partitions))
     assert_never(step)
 
 
@@ -273,10 +273,10 @@ def _cadence(step: RemoveOrphans) -> dict[str, float]:
     return {"every_hours": step.every_hours} if step.every_hours else {}
 
 
-def _expire_rows(table: SimulatedTable, held: list[SimulatedPartition], now: datetime) -> Done:
+def _expire_rows(table: SimulatedTable, partitions: list[SimulatedPartition], now: datetime) -> Done:
     """Drop whole partitions by time: they hold no row younger than their own day or hour."""
-    files = sum(p.files for p in held)
-    for partition in held:
+    files = sum(p.files for p in partitions)
+    for partition in partitions:
         table.clear(partition)
     if files:
         table.commit(now, "delete")

@@ -89,16 +89,16 @@ class RowGroupTarget:
         costs = list(self._costs(sample, options))
         rows = self._next_check(0)
         while True:
-            held = sum(
+            group_bytes = sum(
                 pages * page_bytes + rest * row_bytes
                 for pages, rest, page_bytes, row_bytes in (
                     (*divmod(rows, page_rows), page_bytes, row_bytes) for page_rows, page_bytes, row_bytes in costs
                 )
             )
-            row = held / rows
-            if held > self.bytes - 2 * row:
+            row = group_bytes / rows
+            if group_bytes > self.bytes - 2 * row:
                 return rows
-            rows += self._next_check((self.bytes - held) / row)
+            rows += self._next_check((self.bytes - group_bytes) / row)
 
     def _next_check(self, remaining: float) -> int:
         """Return the rows until the next look; the first is after the least number."""

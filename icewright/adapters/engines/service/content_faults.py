@@ -323,8 +323,8 @@ def _wrong_partition(
             continue
         elif column.is_exact and column.least is not None and column.most is not None:
             stored, ends = _comparable(value, kind), (column.least, column.most, *column.sample)
-            held = {_transformed(partition.transform, kind, found) for found in ends}
-            wrong = bool(column.nulls) or any(type(found) is type(stored) and found != stored for found in held)
+            expected = {_transformed(partition.transform, kind, found) for found in ends}
+            wrong = bool(column.nulls) or any(type(found) is type(stored) and found != stored for found in expected)
         if wrong:
             yield (
                 FileFaultKind.WRONG_PARTITION,

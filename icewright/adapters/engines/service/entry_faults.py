@@ -354,12 +354,12 @@ class EntryFaults:
             return
         key = hash((one.path, one.values.get(144), one.file_sequence))
         other, manifest = self._stated.setdefault(key, (place, one.manifest))
-        for said, other_said, what, kind in (
+        for value, other_value, what, kind in (
             (place[0], other[0], "sequence number", FileFaultKind.WRONG_SEQUENCE),
             (place[1:], other[1:], "partition", FileFaultKind.WRONG_PARTITION),
         ):
-            if said != other_said:
-                detail = f"its {what} is {said} in {one.manifest} and {other_said} in {manifest}"
+            if value != other_value:
+                detail = f"its {what} is {value} in {one.manifest} and {other_value} in {manifest}"
                 concerned = tuple(sorted(self._snapshots[one.manifest] | self._snapshots[manifest]))
                 self._add(kind, one.kind, one.path, detail, concerned)
 

@@ -65,7 +65,7 @@ class IntegrityCheck:
     _manifests: list[pl.DataFrame] = field(default_factory=list, init=False)
     _checked: int = field(default=0, init=False)
     _suspects: dict[str, tuple[int | None, str]] = field(default_factory=dict, init=False)  # bytes, kind by path
-    _held: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set), init=False)  # suspects by manifest
+    _suspects_by_manifest: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set), init=False)
     _unreadable: dict[str, tuple[str, str]] = field(default_factory=dict, init=False)  # kind, error by path
 
     def planned(self) -> IntegrityReport:
@@ -193,7 +193,7 @@ class IntegrityCheck:
         paths = manifests["path"].gather(list(numbers))
         for frame in content_by_manifest(self.files, manifests[numbers]):
             for path, number in self._compare(frame).select("path", "manifest").iter_rows():
-                self._held[paths[number]].add(path)
+                self._suspects_by_manifest[paths[number]].add(path)
 
     def _list_is_unreadable(self, snapshot: Snapshot, error: MetadataUnreadable) -> None:
         self._unreadable[snapshot.manifest_list or self.metadata.metadata_location] = "manifest list", str(error)
@@ -310,7 +310,7 @@ class IntegrityCheck:
             of_snapshot = {snapshot.manifest_list or self.metadata.metadata_location}
             if of_snapshot.isdisjoint(self._unreadable):
                 for path in manifests_of(self.files, [snapshot])["path"]:
-                    of_snapshot |= {path} | self._held.get(path, set())
+                    of_snapshot |= {path} | self._suspects_by_manifest.get(path, set())
             for path in of_snapshot & wanted:
                 needed_by[path].add(snapshot.snapshot_id)
         return needed_by

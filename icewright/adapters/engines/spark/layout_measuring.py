@@ -88,11 +88,11 @@ class LayoutMeasuring:
             for layout, found in measured.items()
             if layout is not None and layout not in predicted
         ]
-        said = (
+        summary = (
             f"{count(len(queries), 'filter')} on {count(self.sample.files, 'file')} of {byte_size(self.sample.bytes)}, "
             f"{decimal(self._spent)} GB-hours"
         )
-        return replace(report, trials=tuple(trials), measuring=said)
+        return replace(report, trials=tuple(trials), measuring=summary)
 
     def _queries(self) -> Sequence[str]:
         """Return the conditions of the filters that run, which are taken from all of the list."""
