@@ -205,7 +205,6 @@ def test_lack_of_memory_blames_no_file(error: Exception, folder: Folder, monkeyp
 @pytest.mark.parametrize(
     ("kind", "stored"),
     [
-        ("timestamp", pa.array([1001], pa.timestamp("ns"))),  # Spark reads 1
         ("decimal(10, 2)", pa.array([Decimal("1.2345")])),
         ("float", pa.array([0.1], pa.float64())),
         ("long", pa.array([2**31], pa.uint32())),
@@ -223,6 +222,29 @@ def test_types_that_readers_take_otherwise_are_left_to_spark(kind: str, stored: 
     assert isinstance(failed, BinFailed), failed
     assert failed.unsupported
     assert failed.error.startswith(f"a file has a column of {stored.type} for ")
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "micros"), [(1001, "ns", None), (2000, "ns", 2), (2, "ms", 2000), (2**62, "ms", None)]
+)
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_timestamps_keep_the_value_that_their_file_says(
+    value: int, unit: str, micros: int | None, zone: str | None, folder: Folder
+) -> None:
+    """Spark reads nanoseconds as microseconds, and those of milliseconds by vectors: it must not rewrite the rest."""
+    stored = pa.array([value], pa.timestamp(unit, zone))
+    folder.of(schema={"type": "struct", "fields": [column(1, "c", "timestamptz" if zone else "timestamp")]})
+    schema = pa.schema([pa.field("c", stored.type, metadata={"PARQUET:field_id": "1"})])
+    path = folder.place / "foreign.parquet"
+    pq.write_table(pa.Table.from_arrays([stored], schema=schema), path, store_schema=False)
+    written = folder.rewrite(folder.file_slice(str(path)))
+    if micros is None:
+        assert isinstance(written, BinFailed), written
+        assert (written.unsupported, str(path) in written.error) == (False, True)
+        return
+    assert isinstance(written, BinWritten), written
+    rewritten = pq.read_table(written.files[0]["file-path"])["c"]
+    assert (rewritten.type, rewritten.cast(pa.int64()).to_pylist()) == (pa.timestamp("us", zone), [micros])
 
 
 @pytest.mark.cases(124)

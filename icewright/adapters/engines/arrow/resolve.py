@@ -26,7 +26,7 @@ _LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, 
 
 
 class Unresolvable(Exception):
-    """The file lacks a required column."""
+    """The file lacks a required column, or has values that the table's type cannot hold and Spark misreads."""
 
 
 class UnsupportedByArrow(Exception):
@@ -181,7 +181,11 @@ def _with_values(array: pa.Array, kind: pa.DataType, values: pa.Array) -> pa.Arr
 
 
 def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return the values as another type. Raises `UnsupportedByArrow` where Spark may read others, or none."""
+    """Return the values as another type.
+
+    Raises `UnsupportedByArrow` where Spark may read others, or none, and `Unresolvable` where Spark reads others than
+    every other engine, and would write them.
+    """
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if isinstance(array, pa.ExtensionArray):
@@ -196,6 +200,10 @@ def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
             array = array.cast(pa.timestamp(array.type.unit, kind.tz))
         return array.cast(kind)
     except pa.ArrowInvalid as error:
+        if pa.types.is_timestamp(array.type):
+            raise Unresolvable(
+                f"it has values of {array.type} that {kind} cannot hold, and Spark reads them as microseconds"
+            ) from error
         raise UnsupportedByArrow(FOREIGN_TYPE(f"{array.type} for {kind}: {error}")) from error
 
 
