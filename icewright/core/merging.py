@@ -35,6 +35,8 @@ FINAL_GROWTH = 2.4  # least growth of a last merge: to the target, or in a parti
 _SETTLED_TABLE = timedelta(days=7)  # without a write, after which a table that is one partition has settled
 _LARGER_TARGET = 1.15  # times the target, where outputs would else be one more and too small to be left alone
 _SAME_SIZE_RATIO = 0.75  # files are of one size if the largest is at most a third larger than their average
+_HOT_READ_GROWTH = 2.0  # least growth in a partition that is written to, where reads are many
+_ABUNDANT = 3  # times the return asked for, by the reads beyond the prior: then a merge waits for less growth
 _SPARED = 3  # times as much as was written since is taken away: then a partition is none of those that are overwritten
 _MOST_SHORT = 100.0  # times its value that a merge may need, beyond which only a daily look tells
 _REQUESTS_PER_FILE = 2  # to open a Parquet file: its footer and its first row group
@@ -64,7 +66,8 @@ def worthwhile_merge(
 
     Larger files that are taken along are written again for each time that smaller ones arrive. They wait until they
     are so many that their own readers pay for it, or until nobody has written for so long that the merge would have
-    paid by now: a partition that has been left for a time is taken to be left for as long again.
+    paid by now: a partition that has been left for a time is taken to be left for as long again. Where a table is read
+    so much more than the prior says that the merge pays several times over, it waits for less growth.
     """
 
     def pays(larger: Merge, smaller: Merge) -> bool:
@@ -73,16 +76,22 @@ def worthwhile_merge(
         cost = rewrite_gb_hours(larger.files - smaller.files, larger.bytes - smaller.bytes, knobs)
         return added >= knobs[rewriting.MIN_RETURN] * cost
 
-    sizes = facts.thresholds.of(partition.data_bytes)
+    sizes, least_files = facts.thresholds.of(partition.data_bytes), knobs[rewriting.MIN_INPUT_FILES]
     growth = min(FINAL_GROWTH, knobs[rewriting.GROWTH]) if settled else knobs[rewriting.GROWTH]
-    merge = best_merge(partition, sizes, growth, knobs[rewriting.MIN_INPUT_FILES], pays)
-    if merge is not None or not settled or partition.last_write is None:
+    merge = best_merge(partition, sizes, growth, least_files, pays)
+    beyond = 1 - rewriting.PRIOR_READS / max(rewriting.PRIOR_READS, reads_per_day(facts, knobs))  # a share of the reads
+    if merge is not None or partition.last_write is None or not (settled or beyond):
         return merge
-    merge = best_merge(partition, sizes, 1.0, knobs[rewriting.MIN_INPUT_FILES], pays)
+    least_growth = 1.0 if settled else min(_HOT_READ_GROWTH, growth)
+    merge = best_merge(partition, sizes, least_growth, least_files, pays)
     if merge is None:
         return None
-    missed = merge_value(merge, partition, facts, knobs, now - partition.last_write, now, settled=True)
-    return merge if missed >= knobs[rewriting.MIN_RETURN] * _speed(knobs).gb_hours(merge.files, merge.bytes) else None
+    asked = knobs[rewriting.MIN_RETURN] * _speed(knobs).gb_hours(merge.files, merge.bytes)
+    if settled and asked <= merge_value(merge, partition, facts, knobs, now - partition.last_write, now, settled=True):
+        return merge
+    value = beyond * merge_value(merge, partition, facts, knobs, lasts, now, settled=settled)
+    value *= 1.0 if settled else (least_growth - 1) / growth  # by less growth the next merge comes sooner
+    return merge if value > _ABUNDANT * asked else None
 
 
 def best_merge(

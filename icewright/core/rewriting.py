@@ -60,7 +60,7 @@ GROWTH = _number_knob(
     "compact.growth",
     4,
     "files are merged into files this many times as large as the largest of them (at most 2.4 times in settled "
-    "partitions, and less once their silence has paid for it): each byte is rewritten at most "
+    "partitions, and less once their silence or many reads pay for it): each byte is rewritten at most "
     "log(target / arriving size) times to this base",
     minimum=2,
     maximum=100,

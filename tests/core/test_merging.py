@@ -73,7 +73,7 @@ def test_files_become_several_times_as_large(mb: Sequence[float], merged: int | 
 
 @pytest.mark.cases(129)
 @examples(200)
-@given(st.lists(st.floats(0.01, 600), max_size=40), st.sampled_from([2.4, 4.0, 8.0]), st.floats(0, 0.95))
+@given(st.lists(st.floats(0.01, 600), max_size=40), st.sampled_from([2.0, 2.4, 4.0, 8.0]), st.floats(0, 0.95))
 @example([36.0] * 21 + [194.0] * 2, 8.0, 0.8)  # live rows fit into one more small file, all rows do not
 def test_a_second_pass_finds_nothing(mb: list[float], growth: float, deleted: float) -> None:
     """After a merge the same rule finds nothing, whatever the sizes and however many rows are dead."""
@@ -397,6 +397,32 @@ def test_a_load_that_has_ended_is_looked_at_until_it_pays(files: int, mb: float,
     assert isinstance(found, Due)
     assert 1 <= looks <= 5
     assert at - NOW <= timedelta(hours=hours, minutes=2)
+
+
+@pytest.mark.cases(130)
+@pytest.mark.parametrize(
+    ("mb", "quiet", "reads", "due"),
+    [
+        ([0.05] * 4 + [0.15], 0.5, "auto", False),
+        ([0.05] * 4 + [0.15], 0.5, 3, False),
+        ([0.05] * 4 + [0.15], 0.5, 40, True),
+        ([0.05] * 4 + [0.15], 4.5, 3, False),
+        ([0.05] * 4 + [0.15], 4.5, 40, True),
+        ([300.0] * 8, 4.5, 4, False),
+        ([300.0] * 8, 4.5, 400, True),
+        ([300.0] * 8, 0.5, 400, False),  # not twice as large, and more will come
+    ],
+)
+def test_files_of_a_table_that_is_read_a_lot_need_not_grow_as_much(
+    mb: Sequence[float], quiet: float, reads: float | str, due: bool
+) -> None:
+    """The reads beyond the prior pay several times over for a merge that grows twofold, or a settled one."""
+    written = NOW - timedelta(hours=quiet)
+    first = written - timedelta(hours=30)
+    one = replace(of_sizes(*mb), values=("eu",), first_write=first, last_write=written, writes=4)
+    found = facts(one, of=metadata(specs=(spec(region="identity"),)))
+    policy = knobs({"value.reads_per_day": reads})
+    assert isinstance(compact.evaluate(found, policy, None, NOW), Due) is due
 
 
 @pytest.mark.cases(130)
