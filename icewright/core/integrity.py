@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +19,14 @@ _NUMBERED = {  # lists, the number of each item, and which of them is in use
     "schemas": ("schema-id", "current-schema-id"),
     "partition-specs": ("spec-id", "default-spec-id"),
     "sort-orders": ("order-id", "default-sort-order-id"),
+}
+_TIMESTAMPS = {"timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"}
+_CUT = {"int", "long", "decimal", "string", "binary"}
+_SOURCES = {  # types that transforms apply to
+    **{transform: {"date", *_TIMESTAMPS} for transform in ("year", "month", "day")},
+    "hour": _TIMESTAMPS,
+    "truncate": _CUT,
+    "bucket": {*_CUT, *_TIMESTAMPS, "date", "time", "uuid", "fixed"},
 }
 _RESERVED = 2**31 - 201  # column ids above are Iceberg's own
 _NO_SNAPSHOT = -1  # how older writers say that a table has none
@@ -100,7 +109,8 @@ class IntegrityReport:
 
 def metadata_faults(metadata: TableMetadata, document: Mapping[str, Any]) -> Iterator[FileFault]:
     """Yield where a metadata file contradicts itself; `document` is its JSON. Most of this breaks no snapshot yet."""
-    for finding in _wrong_references, _wrong_ancestry, _wrong_ids, _wrong_sources, _wrong_names, _wrong_logs, _refused:
+    found = _wrong_references, _wrong_ancestry, _wrong_ids, _wrong_sources, _wrong_names, _wrong_logs, _unfit, _refused
+    for finding in found:
         for kind, detail, snapshot_ids in finding(metadata, document):
             yield FileFault(kind, "metadata", metadata.metadata_location, detail, tuple(snapshot_ids))
 
@@ -114,6 +124,8 @@ def _wrong_references(metadata: TableMetadata, _: Mapping[str, Any]) -> Iterator
         elif ref.name == MAIN and ref.snapshot_id != current:
             detail = f"main is of snapshot {ref.snapshot_id}, and the current one is {current}"
             yield FileFaultKind.WRONG_SNAPSHOT, detail, (ref.snapshot_id,)
+        if ref.name == MAIN and ref.kind is RefKind.TAG:
+            yield FileFaultKind.WRONG_SNAPSHOT, "main is a tag: nobody can commit to it", ()
     for file in (*metadata.statistics, *metadata.partition_statistics):
         if file.snapshot_id not in present:
             detail = f"{file.path} is of snapshot {file.snapshot_id}, which is gone"
@@ -210,6 +222,25 @@ def _wrong_names(metadata: TableMetadata, _: Mapping[str, Any]) -> Iterator[_Fin
                 one.source_id != named.get(name, one.source_id) for one in spec.fields if one.name == name
             ):
                 detail = f"partition spec {spec.spec_id} has a field {name}, and so has it or the schema another one"
+                yield FileFaultKind.WRONG_FIELDS, detail, metadata.by_id
+
+
+def _unfit(metadata: TableMetadata, document: Mapping[str, Any]) -> Iterator[_Finding]:
+    """Yield transforms and identifiers of columns that cannot have them: Iceberg's library loads no such table."""
+    kinds = {number: str(kind) for number, _, kind in columns(metadata.schema)}
+    for spec in metadata.specs:
+        for one in spec.fields:
+            (transform, _, width), kind = one.transform.partition("["), kinds.get(one.source_id)
+            fits = kind is None or transform not in _SOURCES or re.split(r"[(\[]", kind)[0] in _SOURCES[transform]
+            if not fits or (transform in ("bucket", "truncate") and not width.strip("]0")):
+                detail = f"partition spec {spec.spec_id} has {one.name} by {one.transform}, which no {kind} can have"
+                yield FileFaultKind.WRONG_FIELDS, detail, metadata.by_id
+    for schema in document.get("schemas") or (metadata.schema,):
+        kinds = {number: str(kind) for number, _, kind in columns(schema)}
+        optional = {field["id"] for field in schema["fields"] if not field["required"]}
+        for number in schema.get("identifier-field-ids") or ():
+            if number in optional or kinds.get(number, "float") in ("float", "double"):
+                detail = f"a schema has the identifier field {number}, which is no required column of an exact type"
                 yield FileFaultKind.WRONG_FIELDS, detail, metadata.by_id
 
 

@@ -485,6 +485,26 @@ DEEPER_FAULTS: dict[str, tuple[CheckLevel, Callable[[Path], None], FileFaultKind
         ),
         KIND.WRONG_FIELDS,
     ),
+    "a text is partitioned by day": (
+        AT_ENTRIES,
+        _metadata(lambda document: document["partition-specs"][0]["fields"][0].update(transform="day")),
+        KIND.WRONG_FIELDS,
+    ),
+    "there are no buckets": (
+        AT_ENTRIES,
+        _metadata(lambda document: document["partition-specs"][0]["fields"][0].update(transform="bucket[0]")),
+        KIND.WRONG_FIELDS,
+    ),
+    "an identifier may be null": (
+        AT_ENTRIES,
+        _metadata(lambda document: document["schemas"][0].update({"identifier-field-ids": [1]})),
+        KIND.WRONG_FIELDS,
+    ),
+    "main is a tag": (
+        AT_ENTRIES,
+        _metadata(lambda document: document["refs"]["main"].update(type="tag")),
+        KIND.WRONG_SNAPSHOT,
+    ),
     "two columns have one id": (
         AT_ENTRIES,
         _metadata(lambda d: [s["fields"].append({**s["fields"][0], "name": "again"}) for s in d["schemas"]]),

@@ -339,10 +339,8 @@ def _transformed(transform: str, kind: str, value: Any) -> Any:  # noqa: ANN401 
     """
     if transform == "identity":
         return value
-    if kind.startswith("decimal") or (transform in _TIMES and value < 0):
-        return None
-    function = _function(transform, kind)
-    if function is None:
+    function = None if kind.startswith("decimal") else _function(transform, kind)
+    if function is None or (transform in _TIMES and value < 0):
         return None
     found = function(value.decode() if kind == "string" else value)
     return found.encode() if isinstance(found, str) else found
@@ -350,16 +348,18 @@ def _transformed(transform: str, kind: str, value: Any) -> Any:  # noqa: ANN401 
 
 @lru_cache(maxsize=100)
 def _function(transform: str, kind: str) -> Callable[[Any], Any] | None:
-    """Return a transform of a type; None for unknown ones."""
+    """Return a transform of a type; None for those that there are not."""
     from pyiceberg.transforms import parse_transform  # noqa: PLC0415 - takes long to load
     from pyiceberg.types import NestedField  # noqa: PLC0415
 
     field = NestedField.model_validate({"id": 1, "name": "source", "type": kind, "required": False})
     try:
-        found: Callable[[Any], Any] = parse_transform(transform).transform(field.field_type)
+        parsed = parse_transform(transform)
+        found: Callable[[Any], Any] = parsed.transform(field.field_type)
     except (AttributeError, ValueError):
         return None
-    return found
+    exists = parsed.can_transform(field.field_type) and not re.search(r"\[0+\]$", transform)
+    return found if exists else None
 
 
 def _comparable(value: Any, kind: str) -> Any:  # noqa: ANN401 - any physical value
