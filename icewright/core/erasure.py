@@ -37,6 +37,14 @@ REMOVED_BY: Mapping[RowPlace, Operation] = {
 }
 # The settings of an erasure's runs: those by which rows are gone soonest, and no guardrail is passed.
 SETTINGS: Mapping[str, str] = {"preset": "compliance", "expire_snapshots.retention_hours": "1"}
+# what no search of a table's files can see, as its certificate says
+NOT_SEARCHED = (
+    "other tables, and copies of this one",
+    "versions and backups of the object store",
+    "names of files and folders, and partitions that summaries of snapshots name",
+    "statistics in Puffin files, and bounds that writers cut short",
+    "other spellings of a text, such as capital letters or decomposed accents",
+)
 SNAPSHOT_AGE, ORPHAN_AGE = timedelta(hours=1), timedelta(hours=24)  # by these settings
 
 

@@ -23,7 +23,10 @@ _ID_DIGITS = 19  # of the longest id of a snapshot
 
 @dataclass(frozen=True, slots=True)
 class TableHistory:
-    """What a metadata file says of the past: when main came to each snapshot, the oldest first, and all schemas."""
+    """What a metadata file says of the past: when main came to each snapshot, in the order of its log, and all schemas.
+
+    By the clocks of writers a later commit may have an earlier time, or the same.
+    """
 
     entries: tuple[tuple[datetime, int], ...]
     schemas: Mapping[int, Mapping[str, Any]]
@@ -75,7 +78,7 @@ def resolve(metadata: TableMetadata, history: TableHistory, text: str, now: date
         snapshot_id = state_at(metadata, history, moment, now)
         if snapshot_id is None:
             begins = (
-                f", and its history begins at {history.entries[0][0]:%Y-%m-%dT%H:%M:%SZ}" if history.entries else ""
+                f", and its history begins at {min(history.entries)[0]:%Y-%m-%dT%H:%M:%SZ}" if history.entries else ""
             )
             raise UsageError(f"the state of {metadata.ref} at {text} is not known any more; {_known(metadata)}{begins}")
     if (snapshot := metadata.by_id.get(snapshot_id)) is None:
@@ -86,11 +89,12 @@ def resolve(metadata: TableMetadata, history: TableHistory, text: str, now: date
 def state_at(metadata: TableMetadata, history: TableHistory, moment: datetime, now: datetime) -> int | None:
     """Return the snapshot to which main led at a moment, by its log; further back, by the recovery points.
 
+    As Iceberg reads it, the last entry of the log that is no younger counts, whatever the times before it are.
     A point that is followed by another of its kind was the state at each full hour, day, week or month until then.
     """
-    place = bisect_right(history.entries, moment, key=lambda entry: entry[0])
-    if place:
-        return history.entries[place - 1][1]
+    logged = next((number for time, number in reversed(history.entries) if time <= moment), None)
+    if logged is not None:
+        return logged
     for cadence in Cadence:
         found = [p for p in points(metadata) if p.cadence is cadence]
         place = bisect_right(found, moment, key=lambda point: point.time)

@@ -10,7 +10,7 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
-from icewright.core.erasure import SETTINGS, ErasureStep, RowPlace, RowSearchReport, erasure_steps
+from icewright.core.erasure import NOT_SEARCHED, SETTINGS, ErasureStep, RowPlace, RowSearchReport, erasure_steps
 from icewright.core.errors import Refused, UsageError
 from icewright.core.layering import parse_settings
 from icewright.core.policy import Operation
@@ -141,6 +141,7 @@ def certified(result: ErasureResult) -> dict[str, Any]:
         "folders": list(report.roots),
         "files": [asdict(one) for one in report.searched],
         "matching_rows": 0,
+        "not_searched": list(NOT_SEARCHED),
         "removed": [{"path": one.path, "rows": one.rows, "places": list(one.places)} for one in result.before.found],
         "job_id": result.job.job_id if result.job else None,
     }

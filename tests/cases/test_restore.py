@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -58,6 +59,25 @@ def test_a_time_means_the_state_that_iceberg_reads_then(workspace: Workspace, mi
     }
     assert done.plan.already is (minutes < 30)
     assert len(done.plan.leaving) == sum(hours * 60 < minutes for hours in AGES)
+
+
+@pytest.mark.parametrize("late_ms", [0, 20_000])
+def test_a_later_commit_counts_whatever_its_clock_says(workspace: Workspace, late_ms: int) -> None:
+    """The log says which commit came last, of one millisecond or of clocks that differ by less than Iceberg refuses."""
+    craft = workspace.craft()
+    workspace.commits(craft, (5, 4, 3))
+
+    def skew(document: dict[str, Any]) -> None:
+        for earlier, later in pairwise(document["snapshot-log"]):
+            later["timestamp-ms"] = document["snapshot-log"][0]["timestamp-ms"] - late_ms
+            assert earlier["snapshot-id"] != later["snapshot-id"]
+
+    workspace.publish(craft, skew)
+    at = workspace.clock.now()
+    then = iceberg(workspace).snapshot_as_of_timestamp(round(at.timestamp() * 1000))
+    (said,) = go(workspace, at.isoformat(), dry_run=True)
+    assert then is not None
+    assert (said.plan.target.snapshot_id, said.plan.already) == (then.snapshot_id, True)
 
 
 def test_a_restore_is_taken_back_by_another(workspace: Workspace) -> None:

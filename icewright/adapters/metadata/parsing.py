@@ -185,7 +185,7 @@ def read_history(content: bytes, location: str) -> TableHistory:
     """Return the history in a metadata file. Raises `MetadataUnreadable`."""
     document = Editor(decode(content, location))
     try:
-        entries = sorted((time_of(e["timestamp-ms"]), e["snapshot-id"]) for e in document.get("snapshot-log", []))
+        entries = [(time_of(e["timestamp-ms"]), e["snapshot-id"]) for e in document.get("snapshot-log", [])]
         schemas = document.get("schemas", []) or [document.get("schema", {})]
         return TableHistory(tuple(entries), {schema.get("schema-id", 0): schema for schema in schemas})
     except (AttributeError, KeyError, TypeError, OverflowError) as error:
