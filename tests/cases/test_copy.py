@@ -14,7 +14,7 @@ import pytest
 
 from icewright.adapters.files.local import LocalStorage
 from icewright.core.copying import MARKER, CopyResult
-from icewright.core.errors import IcewrightError, MetadataUnreadable, Refused, UnsupportedTable
+from icewright.core.errors import IcewrightError, MetadataUnreadable, Refused, UnsupportedTable, UsageError
 from icewright.flow.copy import copy_table, restore_beside
 from icewright.flow.cycle import look
 from icewright.ports import CopyRequest, RemoveSnapshots
@@ -273,6 +273,14 @@ def test_no_table_is_copied_into_a_place_of_another(workspace: Workspace, place:
     workspace.unregister("sales.other")
     workspace.icebergs["lake"].create_table("sales.other", ROWS.schema, location=f"file://{workspace.home}/anew")
     copy(workspace, place)
+
+
+@pytest.mark.parametrize("place", ["copies#1", "copies?1/orders"])
+def test_no_table_is_copied_where_readers_cut_paths(workspace: Workspace, place: str) -> None:
+    """PyIceberg and S3FileIO take the rest for a fragment or a query, and would find none of the files."""
+    workspace.table()
+    with pytest.raises(UsageError, match="end a path"):
+        copy(workspace, place, dry_run=True)
 
 
 def test_a_copy_with_commits_of_its_own_is_not_copied_to(workspace: Workspace) -> None:
