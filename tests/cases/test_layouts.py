@@ -138,6 +138,23 @@ def test_what_is_no_filter_is_refused(workspace: Workspace) -> None:
         trials(workspace, "id = 1", "nobody = 2")
 
 
+def test_a_column_in_a_struct_is_not_the_one_of_its_name(workspace: Workspace) -> None:
+    """Bounds of the column outside say nothing about it, and values of it need no type that the other has."""
+    inside = pa.StructArray.from_arrays([pa.array([f"x{number}" for number in range(ROWS)])], names=["id"])
+    write(workspace, NAME, rows().append_column("place", inside))
+    found = trials(workspace, "place.id = 'x17'", "id = 17")
+    assert found.table_bytes <= found.current.bytes_read < 1.5 * found.table_bytes
+    assert found.current.bytes_read - found.table_bytes == trials(workspace, "id = 17").current.bytes_read
+
+
+def test_a_list_of_many_values_is_compared_as_any_other(workspace: Workspace) -> None:
+    """Dashboards write them; ten thousand values find the files that each of them finds."""
+    write(workspace, NAME, rows())
+    many = ", ".join(map(str, range(3 * ROWS // FILES, 3 * ROWS // FILES + 10_000)))
+    one = trials(workspace, f"id >= {3 * ROWS // FILES}")
+    assert trials(workspace, f"id in ({many})").current.bytes_read == one.current.bytes_read
+
+
 def report(number: int, condition: object, now: datetime) -> Message:
     """The scan report of a query, as Iceberg's clients send it."""
     body = {"report-type": "scan-report", "table-name": str(ref(NAME)), "snapshot-id": number, "filter": condition}

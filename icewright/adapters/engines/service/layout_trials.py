@@ -11,7 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import Any
 
 import polars as pl
@@ -112,7 +112,7 @@ class LayoutTrials:
             for name, field in self._columns.items():
                 for end, bounds in (("low", lower), ("high", upper)):
                     bound = bounds.get(field["id"])
-                    row[f"{name} {end}"] = None if bound is None else from_bytes(types[name], bound)
+                    row[f"{field['id']} {end}"] = None if bound is None else from_bytes(types[name], bound)
             rows.append(row)
         return pl.DataFrame(rows, infer_schema_length=None)
 
@@ -150,8 +150,8 @@ class LayoutTrials:
             keys = part.select(*layout.columns, pl.int_range(pl.len(), dtype=pl.UInt64).alias(TIE))
             order = tuple((number, False, False) for number, _ in enumerate(layout.columns))
             file = divided(order, keys, count, zorder=layout.zorder).numbers(keys)
-            ends = [pl.col(n).min().alias(f"{n} low") for n in self._columns]
-            ends += [pl.col(n).max().alias(f"{n} high") for n in self._columns]
+            ends = [pl.col(name).min().alias(f"{field['id']} low") for name, field in self._columns.items()]
+            ends += [pl.col(name).max().alias(f"{field['id']} high") for name, field in self._columns.items()]
             cut = part.group_by(file.alias("file")).agg(*ends, (pl.len() * size / part.height).alias("bytes"))
             parts.append(cut.drop("file"))
         return pl.concat(parts)
@@ -173,12 +173,12 @@ def _may_match(expression: BooleanExpression, known: Sequence[str]) -> pl.Expr:
             return _may_match(left, known).fill_null(value=True) & _may_match(right, known).fill_null(value=True)
         case Or(left=left, right=right):
             return _may_match(left, known).fill_null(value=True) | _may_match(right, known).fill_null(value=True)
-    name = expression.term.ref().field.name if hasattr(expression, "term") else ""
-    low, high = pl.col(f"{name} low"), pl.col(f"{name} high")
-    if f"{name} low" not in known:
+    column = expression.term.ref().field.field_id if hasattr(expression, "term") else ""
+    low, high = pl.col(f"{column} low"), pl.col(f"{column} high")
+    if f"{column} low" not in known:
         return pl.lit(value=True)
     if isinstance(expression, BoundIn):
-        return reduce(pl.Expr.or_, [(low <= value) & (high >= value) for value in map(pl.lit, expression.value_set)])
+        return pl.any_horizontal((low <= value) & (high >= value) for value in map(pl.lit, expression.value_set))
     if not isinstance(expression, BoundLiteralPredicate):
         return pl.lit(value=True)
     value = pl.lit(expression.literal.value)

@@ -125,7 +125,9 @@ class LayoutMeasuring:
         """Yield the promising orders with the columns that their filters compare and rows are not sorted by."""
         used = Counter(n for p in self._predicates for n in compared_columns(p.bound, only_equal=only_equal))
         schema = self.sample.table.schema
-        usable = [name for name, _ in used.most_common() if bloom_properties(schema, name)]
+        names = {field["id"]: str(field["name"]) for field in schema["fields"]}  # without those in structs
+        compared = [names[number] for number, _ in used.most_common() if number in names]
+        usable = [name for name in compared if bloom_properties(schema, name)]
         for layout in self.request.report.promising:
             columns = [name for name in usable if layout.zorder or name != layout.columns[0]][:_MOST_COLUMNS]
             if columns and layout.is_plain:

@@ -75,16 +75,16 @@ def condition(expression: BooleanExpression, names: Names) -> str:
     return f"{column} {_OPERATORS[type(expression)]} {values}".rstrip()
 
 
-def compared_columns(expression: BooleanExpression, *, only_equal: bool) -> Iterator[str]:
-    """Yield the columns that a bound expression compares with values, or for equality alone, as often as it does."""
+def compared_columns(expression: BooleanExpression, *, only_equal: bool) -> Iterator[int]:
+    """Yield the ids of the columns that a bound expression compares with values, or for equality alone, as often."""
     match expression:
         case And(left=left, right=right) | Or(left=left, right=right):
             yield from compared_columns(left, only_equal=only_equal)
             yield from compared_columns(right, only_equal=only_equal)
         case BoundEqualTo(term=term) | BoundIn(term=term):
-            yield term.ref().field.name
+            yield term.ref().field.field_id
         case BoundLiteralPredicate(term=term) if not only_equal:
-            yield term.ref().field.name
+            yield term.ref().field.field_id
 
 
 def _literal(stored: Any, kind: IcebergType) -> str:  # noqa: ANN401 - of the column
