@@ -43,3 +43,8 @@ def find_config(option: str | None) -> Path:
 def user_cache() -> Path:
     """Return the folder of this user's caches, which no configuration changes."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "icewright"
+
+
+def without_pydantic_plugins() -> None:
+    """Let Pydantic look for no plugins, unless the environment says so: it reads the metadata of each package."""
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")

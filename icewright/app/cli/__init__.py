@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from copy import copy
 from functools import cache, partial
+from itertools import pairwise
+from typing import Any
 
 import typer
 
-from icewright.app import output
+from icewright.app import environment, output
 from icewright.app.cli import (
     acting,
     advising,
@@ -24,8 +28,7 @@ from icewright.app.cli.base import app, collect_seldom
 from icewright.app.interrupts import INTERRUPTED, interruptible
 from icewright.core.errors import ConfigError, IcewrightError, UsageError
 
-# Building the parameters of all commands takes as long as a short command; a process builds them once.
-_command = cache(typer.main.get_command)
+_HELP, _VALUED = {"-h", "--help"}, {"--config", "--server"}  # options before a command; the latter take a value
 _tell_interrupted = partial(
     output.error, "interrupted: `icewright history` lists what had begun; the next command settles it"
 )
@@ -34,13 +37,34 @@ _tell_interrupted = partial(
 def main() -> None:
     """Run the command line; an error of Icewright becomes one message and an exit code."""
     collect_seldom()
+    environment.without_pydantic_plugins()
     with interruptible(_tell_interrupted):
         _run()
 
 
+@cache
+def _command(name: str | None) -> Any:  # noqa: ANN401 - Typer's command
+    """Return the command line with one of its commands, or with all: to build the parameters of all takes long."""
+    narrowed = copy(app)
+    narrowed.registered_commands = [
+        command
+        for command in app.registered_commands
+        if name == (command.name or getattr(command.callback, "__name__", None))
+    ]
+    narrowed.registered_groups = [group for group in app.registered_groups if name == group.name]
+    found = narrowed.registered_commands or narrowed.registered_groups
+    return typer.main.get_command(narrowed if found else app)
+
+
+def _named(arguments: Sequence[str]) -> str | None:
+    """Return the command among the arguments of the command line: its first word, unless help is wanted of several."""
+    words = [word for before, word in pairwise(arguments) if before not in _VALUED and not word.startswith("-")]
+    return words[0] if words and not _HELP & set(arguments) else None
+
+
 def _run() -> None:
     try:
-        _command(app)(standalone_mode=True)
+        _command(_named(sys.argv))(standalone_mode=True)
     except ConfigError as error:
         for fault in error.faults:
             output.error(fault)
