@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import tarfile
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ from typing import Any
 
 from icewright.adapters.engines.spark.java import java_home
 from tests.rest import CACHE
-from tests.servers.fetching import fetched
+from tests.servers.fetching import fetched, opened_archive
 from tests.servers.jvm import jars_of_pyspark, java_gateway
 
 _MAVEN_HIVE = "org/apache/hive/hive-standalone-metastore"
@@ -166,8 +165,8 @@ def _unpacked(version: _Version) -> Path:
     kept = _cache() / version.name
     if not kept.is_dir():
         with tempfile.TemporaryDirectory(dir=_cache()) as fresh:
-            with tarfile.open(fetched(Path(fresh), version.path, version.digest)) as archive:
-                archive.extractall(fresh, filter="data")
+            with opened_archive(fetched(Path(fresh), version.path, version.digest)) as archive:
+                archive.extractall(fresh)
             with suppress(OSError):  # another process was faster
                 (Path(fresh) / version.name).rename(kept)
     return kept

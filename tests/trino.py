@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tarfile
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ import pytest
 
 from icewright.adapters.engines.spark.java import java_version
 from tests.rest import CACHE
-from tests.servers.fetching import fetched
+from tests.servers.fetching import fetched, opened_archive
 from tests.servers.loopback import free_port, process
 from tests.servers.rest_jars import JARS
 
@@ -129,14 +128,14 @@ def _home() -> Path:
         return home
     archive = fetched(CACHE / "trino", *_ARCHIVE)
     fresh = home.with_name(f"fresh-{os.getpid()}")
-    with tarfile.open(archive) as content:
+    with opened_archive(archive) as content:
         members = {member.name.partition("/")[2]: member for member in content.getmembers()}
     needed = {name: m for name, m in members.items() if name.startswith(("lib/", "plugin/iceberg/"))}
     links = {m.linkname for m in needed.values() if m.islnk()}  # a jar is stored in the first plugin that has it
-    with tarfile.open(archive) as content:
+    with opened_archive(archive) as content:
         for member in content:
             if member.name.partition("/")[2] in needed or member.name in links:
-                content.extract(member, fresh, filter="data")
+                content.extract(member, fresh)
     (unpacked,) = fresh.iterdir()
     for plugin in (unpacked / "plugin").iterdir():
         if plugin.name != "iceberg":
