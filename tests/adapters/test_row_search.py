@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import duckdb
@@ -45,13 +46,15 @@ _ROWS = pa.table(
         "s": ["Ann", "An_a", None, ""],
         "i": pa.array([1, 2, None, 2**31 - 1], pa.int32()),
         "g": [float("nan"), 1.5, None, -0.0],
+        "d": pa.array([0, 20_000, None, -1], pa.date32()),
+        "m": pa.array([Decimal("1.50"), Decimal(0), None, Decimal("9.99")], pa.decimal128(3, 2)),
         "p": pa.array([{"e": "x"}, None, {"e": "y"}, {"e": "x"}], pa.struct([pa.field("e", pa.string())])),
     }
 )
-_PERSON = {"type": "struct", "fields": [{"id": 5, "name": "e", "required": True, "type": "string"}]}
+_PERSON = {"type": "struct", "fields": [{"id": 9, "name": "e", "required": True, "type": "string"}]}
+_KINDS = [("s", "string"), ("i", "int"), ("g", "double"), ("d", "date"), ("m", "decimal(3, 2)"), ("p", _PERSON)]
 _FIELDS = [
-    {"id": number, "name": name, "required": False, "type": kind}
-    for number, (name, kind) in enumerate([("s", "string"), ("i", "int"), ("g", "double"), ("p", _PERSON)], 1)
+    {"id": number, "name": name, "required": False, "type": kind} for number, (name, kind) in enumerate(_KINDS, 1)
 ]
 
 
@@ -61,6 +64,13 @@ _FIELDS = [
         *("s like 'An%'", "s like 'Ann'", "not s like 'Ann%'", "s not in ('Ann', 'Bob')", "not s in ('Ann', 'Bob')"),
         *("i > 1", "i not in (1, 3)", "i <> 1 or s = 'x like ''a_b'' y'"),
         *("g > 1", "g >= 7.5", "not (g <= 1)", "g > 1 and i < 3", "g < 2", "not (g > 1)", "g = 0", "g != 1.5"),
+        *(
+            "g in (0, 7)",
+            "not g in (0, 7)",
+            "g in (1.5, 7.5) or g in (0, 2)",
+            "d in ('1970-01-01', '2024-10-04')",
+            "m < 2",
+        ),
         *("p.e is null or i = 7", "p.e is not null and i > 0", "p.e != 'x'"),
     ],
 )
@@ -82,6 +92,7 @@ def test_a_predicate_matches_the_rows_that_duckdb_finds(text: str) -> None:
         "not (i in (1.5, 2.5))",
         "i like '1%'",
         "i not in (99999999999, 1)",
+        *("m < 100", "m in (1, 100)", "d = 20000", "d in ('20241004', '1970-01-01')", "d > '2024-W40-5'"),
     ],
 )
 def test_what_engines_take_for_another_condition_is_refused(text: str) -> None:

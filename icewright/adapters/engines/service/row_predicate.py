@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise, product
@@ -17,10 +17,13 @@ from pyiceberg.expressions import (
     AlwaysTrue,
     And,
     BooleanExpression,
+    BoundEqualTo,
     BoundGreaterThan,
     BoundGreaterThanOrEqual,
+    BoundIn,
     BoundIsNaN,
     BoundLiteralPredicate,
+    BoundNotEqualTo,
     BoundNotIn,
     BoundNotNull,
     BoundPredicate,
@@ -35,13 +38,24 @@ from pyiceberg.expressions import (
     SetPredicate,
     StartsWith,
 )
-from pyiceberg.expressions.literals import AboveMax, BelowMin, DecimalLiteral, FixedLiteral
+from pyiceberg.expressions.literals import (
+    AboveMax,
+    BelowMin,
+    DecimalLiteral,
+    DoubleLiteral,
+    FixedLiteral,
+    FloatLiteral,
+    Literal,
+    StringLiteral,
+)
 from pyiceberg.expressions.parser import parse
 from pyiceberg.expressions.visitors import bind, extract_field_ids, rewrite_not
 from pyiceberg.io.pyarrow import expression_to_pyarrow
 from pyiceberg.schema import Schema, index_by_id, index_by_name
 from pyiceberg.types import (
     BooleanType,
+    DateType,
+    DecimalType,
     DoubleType,
     FixedType,
     FloatType,
@@ -50,6 +64,9 @@ from pyiceberg.types import (
     NestedField,
     PrimitiveType,
     StringType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
     UUIDType,
 )
 from pyparsing import ParseException
@@ -59,6 +76,8 @@ from icewright.core.errors import UsageError
 from icewright.core.words import near
 
 _EXAMPLE = "write it as in email = 'a@b.org' and id in (1, 2)"
+_DAY = re.compile(r"\d{4}-\d\d-\d\d")
+_TIMES = DateType | TimeType | TimestampType | TimestamptzType
 _WORDS = re.compile(r"""'(?:[^']|'')*'|"(?:[^"\\]|\\.)*"|\w+""")
 
 
@@ -215,8 +234,8 @@ def _value(kind: PrimitiveType, stored: Any) -> Any:  # noqa: ANN401 - of the co
 def _require_exact(text: str, expression: BooleanExpression, schema: Schema) -> None:
     """Raise `ValueError` for a condition that PyIceberg takes for another one than engines do.
 
-    It rounds numbers, also to the greatest that a column can have, takes `_` in a pattern for itself and finds text in
-    columns that have none.
+    It rounds numbers, also to the greatest that a column can have, takes `_` in a pattern for itself, finds text in
+    columns that have none, and takes numbers for days and times.
     """
     for word, pattern in pairwise(_WORDS.findall(text)):
         if word.lower() == "like" and pattern[0] == "'" and re.search(r"[_\\]", pattern):
@@ -228,6 +247,14 @@ def _require_exact(text: str, expression: BooleanExpression, schema: Schema) -> 
             raise ValueError(f"column {name} has whole numbers: write them without a point")
         if isinstance(condition, StartsWith | NotStartsWith) and not isinstance(kind, StringType):
             raise ValueError(f"column {name} is no text: like does not apply")  # noqa: TRY004 - the person's text
+        if isinstance(kind, _TIMES) and any(not isinstance(one, StringLiteral) for one in literals):
+            raise ValueError(f"column {name} has days or times: write them as text")
+        if isinstance(kind, DateType) and not all(_DAY.fullmatch(str(one.value)) for one in literals):
+            raise ValueError(f"column {name} has days: write them as in '2026-11-25'")
+        if isinstance(kind, DecimalType) and any(
+            len(one.to(kind).value.as_tuple().digits) > kind.precision for one in literals
+        ):
+            raise ValueError(f"column {name} can have no such value")
         if isinstance(condition, SetPredicate) and any(
             isinstance(one.to(kind), AboveMax | BelowMin) for one in literals
         ):
@@ -246,16 +273,27 @@ def _conditions(expression: BooleanExpression) -> Iterator[tuple[str, LiteralPre
 
 
 def _as_engines_do(expression: BooleanExpression) -> BooleanExpression:
-    """Return the expression with NaN above all numbers, as for Spark and DuckDB, and nulls in no `not in`."""
+    """Return the expression as Spark and DuckDB take it.
+
+    NaN is above all numbers, no null is outside of a list, and zeros of both signs are in one that has any.
+    """
     match expression:
         case And(left=left, right=right) | Or(left=left, right=right):
             return type(expression)(_as_engines_do(left), _as_engines_do(right))
-        case BoundNotIn(term=term):
-            return And(BoundNotNull(term=term), expression)
+        case BoundIn(term=term, literals=literals):
+            return expression if (zero := _zero(literals)) is None else Or(expression, BoundEqualTo(term, zero))
+        case BoundNotIn(term=term, literals=literals):
+            present = And(BoundNotNull(term=term), expression)
+            return present if (zero := _zero(literals)) is None else And(present, BoundNotEqualTo(term, zero))
         case BoundGreaterThan(term=term) | BoundGreaterThanOrEqual(term=term):
             numbers = isinstance(term.ref().field.field_type, FloatType | DoubleType)
             return Or(BoundIsNaN(term=term), expression) if numbers else expression
     return expression
+
+
+def _zero(literals: Iterable[Literal[Any]]) -> Literal[Any] | None:
+    """Return the zero of a list of floats, of which Arrow finds only those of the same sign."""
+    return next((one for one in literals if isinstance(one, FloatLiteral | DoubleLiteral) and one.value == 0), None)
 
 
 def _with_bytes(expression: BooleanExpression) -> BooleanExpression:
