@@ -122,8 +122,12 @@ def plan_restore(metadata: TableMetadata, history: TableHistory, target: Snapsho
 
 
 def tag_before(what: str, metadata: TableMetadata, head: Snapshot, now: datetime) -> SnapshotRef:
-    """Return a tag of a free name that keeps the state before a restore or a repair for `TAG_DAYS` days."""
-    age = timedelta(days=TAG_DAYS, seconds=(now - head.timestamp) // timedelta(seconds=1))
+    """Return a tag of a free name that keeps the state before a restore or a repair for `TAG_DAYS` days.
+
+    Its age counts from the head's time, and so for longer where a clock that ran ahead made the head: Iceberg's library
+    loads no table with an age below zero.
+    """
+    age = timedelta(days=TAG_DAYS, seconds=max(0, (now - head.timestamp) // timedelta(seconds=1)))
     taken, name = {ref.name for ref in metadata.refs}, f"{PREFIX}-before-{what}-{now.astimezone(UTC):%Y-%m-%dT%H%M%S}"
     free = next(each for each in (name, *(f"{name}-{n}" for n in range(2, len(taken) + 2))) if each not in taken)
     return SnapshotRef(free, RefKind.TAG, head.snapshot_id, max_ref_age=age)

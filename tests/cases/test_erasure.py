@@ -228,6 +228,17 @@ def test_what_a_manifest_keeps_of_files_that_are_gone_is_found_in_structs_and_pa
         assert [one.rows for one in report.found if RowPlace.BOUNDS in one.places] == [1], name
 
 
+def test_a_manifest_with_bounds_that_are_no_values_is_no_proof(workspace: Workspace) -> None:
+    """What a writer cut is part of any value: the search goes on, and there is no certificate."""
+    craft, now = workspace.craft(), workspace.clock.now()
+    file, cut = craft.data({"id": [1], "part": ["bob"]}), [{"key": 1, "value": b"123"}, {"key": 2, "value": b"\xc3"}]
+    gone = craft.commit(now - timedelta(hours=50), [replace(file, record={**file.record, "lower_bounds": cut})])
+    craft.commit(now - timedelta(hours=40), [craft.data({"id": [2], "part": ["bob"]})], replaced=gone)
+    workspace.publish(craft)
+    for predicate in (ANN, "id = 7"):
+        assert ["no value of its column" in why for why in find(workspace, predicate).unread.values()] == [True]
+
+
 def test_values_of_a_dropped_column_are_found_by_a_name_that_another_has_now(workspace: Workspace) -> None:
     """Files keep the values of the dropped column; rows written since, which have none there, do not match."""
     workspace.table()

@@ -137,6 +137,12 @@ def test_the_tag_of_the_state_before() -> None:
         assert tag_before("restore", known, head, NOW) == SnapshotRef(free, RefKind.TAG, 2, max_ref_age=age)
 
 
+def test_the_tag_of_a_state_of_the_future() -> None:
+    """A clock that ran ahead made the head: the tag has an age all the same, as Iceberg loads no table without."""
+    head = snapshot(2, timestamp=NOW + timedelta(days=40))
+    assert tag_before("restore", metadata(snapshots=(head,)), head, NOW).max_ref_age == timedelta(days=30)
+
+
 @pytest.mark.parametrize(
     ("summary", "rows"), [({"total-records": "7"}, 7), ({"total-records": "9" * 5_000}, None), ({}, None)]
 )

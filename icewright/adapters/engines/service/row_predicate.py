@@ -281,10 +281,11 @@ def _as_engines_do(expression: BooleanExpression) -> BooleanExpression:
         case And(left=left, right=right) | Or(left=left, right=right):
             return type(expression)(_as_engines_do(left), _as_engines_do(right))
         case BoundIn(term=term, literals=literals):
-            return expression if (zero := _zero(literals)) is None else Or(expression, BoundEqualTo(term, zero))
+            zero = _zero(literals)
+            return expression if zero is None else Or(expression, BoundEqualTo(term=term, literal=zero))
         case BoundNotIn(term=term, literals=literals):
-            present = And(BoundNotNull(term=term), expression)
-            return present if (zero := _zero(literals)) is None else And(present, BoundNotEqualTo(term, zero))
+            zero, present = _zero(literals), And(BoundNotNull(term=term), expression)
+            return present if zero is None else And(present, BoundNotEqualTo(term=term, literal=zero))
         case BoundGreaterThan(term=term) | BoundGreaterThanOrEqual(term=term):
             numbers = isinstance(term.ref().field.field_type, FloatType | DoubleType)
             return Or(BoundIsNaN(term=term), expression) if numbers else expression

@@ -7,6 +7,7 @@ bounds may be wrong and a file that nobody names has none. What a writer commits
 from __future__ import annotations
 
 import re
+import struct
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -179,9 +180,18 @@ class _Round:
             yield self._with_places(FoundRows(manifest, "manifest", entries, 0, (), ()), snapshots, places)
 
     def _matches_bounds(self, one: ContentFile) -> bool:
-        """Return whether the bounds of an entry match; those of position deletes are paths and positions."""
+        """Return whether the bounds of an entry match; those of position deletes are paths and positions.
+
+        A manifest with bounds that are no values of their columns is not read: they may be parts of any.
+        """
+        if one.content == POSITION_DELETES:
+            return False
         spelt = one.mapped(_LOWER_BOUNDS), one.mapped(_UPPER_BOUNDS), _partition_values(one, self.metadata)
-        return one.content != POSITION_DELETES and any(each.matches_bounds(*spelt) for each, _ in self._predicates)
+        try:
+            return any(each.matches_bounds(*spelt) for each, _ in self._predicates)
+        except (ValueError, struct.error) as error:
+            self._unread[one.manifest] = f"a bound of {one.path} is no value of its column: {error}"
+            return False
 
     def _listed(self) -> Iterator[tuple[str, datetime | None]]:
         """Yield all files in the table's places that may hold rows, with the times at which they were written."""
