@@ -19,6 +19,7 @@ from icewright.flow.detect import detect
 from icewright.flow.repair import repair
 from tests.cases.tampering import in_map, rewrite, tamper_manifest
 from tests.integration.bench import Bench
+from tests.integration.javacore import JavaTable
 from tests.integration.tables import create, insert
 from tests.integration.test_v3 import MERGE_ON_READ
 
@@ -170,3 +171,18 @@ def test_spark_reads_a_repaired_table(version: int, bench: Bench, new_name: Call
 def _with_row_ids(first: int, rows: list[Any]) -> None:
     for row in rows:
         row["first_row_id"] = None if row["content"] else first
+
+
+def test_a_data_file_that_comes_back_after_its_deletes(bench: Bench, new_name: Callable[[str], str]) -> None:
+    """The deletion vector that a tag keeps is no fault: it applies to the file of before alone."""
+    name = new_name("returned")
+    quoted = create(bench, name, "id int, part string", "", MERGE_ON_READ, version=3)
+    java = JavaTable.load(bench, name)
+    java.append(file := java.data({"id": [1, 2], "part": ["a", "a"]}))
+    bench.sql(f"DELETE FROM {quoted} WHERE id = 1")  # noqa: S608 - quoted
+    bench.sql(f"ALTER TABLE {quoted} CREATE TAG deleted")
+    java = JavaTable.load(bench, name)
+    java.table.newDelete().deleteFile(file).commit()
+    java.append(file)
+    assert bench.sql(f"SELECT count(*) AS n FROM {quoted}")[0]["n"] == 2  # noqa: S608 - quoted
+    assert bench.app.runtime.engine.check(bench.ref(name), CheckLevel.ROWS).faults == ()

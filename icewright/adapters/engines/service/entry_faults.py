@@ -76,7 +76,7 @@ class EntryFaults:
     _snapshots: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set), init=False)  # by manifest
     _rows: dict[str, dict[str, Row]] = field(default_factory=lambda: defaultdict(dict), init=False)
     _live_in: dict[tuple[str, str], set[str]] = field(default_factory=lambda: defaultdict(set), init=False)
-    _data: dict[str, _Place] = field(default_factory=dict, init=False)  # of data files, by path
+    _data: dict[str, set[tuple[_Place, str]]] = field(default_factory=lambda: defaultdict(set), init=False)  # manifest
     _stated: dict[int, tuple[_Place, str]] = field(default_factory=dict, init=False)  # and manifest, by file and commit
     _scoped: list[ContentFile] = field(default_factory=list, init=False)  # deletes of one data file
     _row_ids: list[tuple[int, int, ContentFile]] = field(default_factory=list, init=False)  # first, end
@@ -293,7 +293,7 @@ class EntryFaults:
             place = one.sequence, one.spec_id, repr(one.partition)
             self._compare(one, place)
             if one.content == DATA:
-                self._data[one.path] = place
+                self._data[one.path].add((place, path))
             elif one.referenced:
                 self._scoped.append(one)
             if one.content != DATA and (version := self.metadata.format_version) < (3 if one.is_vector else 2):
@@ -364,15 +364,22 @@ class EntryFaults:
                 self._add(kind, one.kind, one.path, detail, concerned)
 
     def _find_misplaced_deletes(self) -> None:
-        """Find deletes of one data file that readers do not apply: older than the file, or of another partition."""
+        """Find deletes that do not apply to the data file that they name: older than it, or of another partition.
+
+        A data file may be removed and added again after its deletes: what no snapshot shows together is not compared.
+        """
         for one in self._scoped:
-            sequence, *place = self._data.get(one.referenced, (0,))
-            if one.sequence < sequence:
-                detail = f"it has the sequence number {one.sequence}, and its data file {one.referenced} has {sequence}"
-                self._add(FileFaultKind.WRONG_SEQUENCE, one.kind, one.path, detail, self.concern(one.manifest))
-            if place and place != [one.spec_id, repr(one.partition)]:
-                detail = f"it is of another partition than its data file {one.referenced}"
-                self._add(FileFaultKind.WRONG_PARTITION, one.kind, one.path, detail, self.concern(one.manifest))
+            together: dict[_Place, set[int]] = defaultdict(set)
+            for place, manifest in self._data.get(one.referenced, ()):
+                together[place] |= self._snapshots[one.manifest] & self._snapshots[manifest]
+            for (sequence, *partition), snapshots in together.items():
+                concerned = tuple(sorted(snapshots))
+                if concerned and one.sequence < sequence:
+                    detail = f"it has the sequence number {one.sequence}, its data file {one.referenced} has {sequence}"
+                    self._add(FileFaultKind.WRONG_SEQUENCE, one.kind, one.path, detail, concerned)
+                if concerned and partition != [one.spec_id, repr(one.partition)]:
+                    detail = f"it is of another partition than its data file {one.referenced}"
+                    self._add(FileFaultKind.WRONG_PARTITION, one.kind, one.path, detail, concerned)
 
     def _find_duplicates(self) -> None:
         """Find files, and data files with vectors, that two manifests of one snapshot name as live."""
