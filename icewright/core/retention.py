@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -283,9 +284,14 @@ def held_by(metadata: TableMetadata, holds: Sequence[SnapshotHold], now: datetim
     committed since: without any one in between they fail.
     """
     pinned = {h.snapshot_id for h in holds if h.until > now} & metadata.by_id.keys()
-    for snapshot in sorted(metadata.snapshots, key=lambda s: (s.sequence_number, s.timestamp)) if pinned else ():
-        if snapshot.parent_id in pinned:
-            pinned.add(snapshot.snapshot_id)
+    children: defaultdict[int | None, list[int]] = defaultdict(list)
+    for snapshot in metadata.snapshots if pinned else ():
+        children[snapshot.parent_id].append(snapshot.snapshot_id)
+    following = list(pinned)
+    while following:
+        new = {*children.pop(following.pop(), ())} - pinned
+        pinned |= new
+        following += new
     return frozenset(pinned)
 
 

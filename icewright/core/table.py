@@ -169,12 +169,12 @@ class TableMetadata:
 
     @cached_property
     def is_straight(self) -> bool:
-        """Return whether each snapshot is the parent of the next and no younger, and the last is the current one."""
+        """Return whether each snapshot is the parent of the next and no younger, the last is current, no id repeats."""
         ids = [s.snapshot_id for s in self.snapshots]
         parents = [s.parent_id for s in self.snapshots]
         times = [s.timestamp for s in self.snapshots]
         lined = ids[-1:] == [self.current_snapshot_id] and parents[1:] == ids[:-1] and parents[0] not in ids
-        return lined and all(map(le, times, times[1:]))
+        return lined and len(self.by_id) == len(ids) and all(map(le, times, times[1:]))
 
     @cached_property
     def write_paths(self) -> tuple[str, ...]:

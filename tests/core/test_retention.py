@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -299,3 +300,20 @@ def test_a_hold_on_a_branch_keeps_that_branch_alone() -> None:
         table, now=NOW, older_than=NOW - 24 * HOUR, retain_last=1, holds=[SnapshotHold(10, "reader", NOW + HOUR)]
     )
     assert plan.snapshot_ids == (1, 2)
+
+
+@pytest.mark.parametrize("order", [(0, 0, 0, 0, 0), (1, 2, 4, 3, 5)])
+def test_a_hold_keeps_descendants_whose_numbers_and_times_are_in_another_order(order: tuple[int, ...]) -> None:
+    """Format v1 has no sequence numbers, and a writer's clock may be behind that of its parent's writer."""
+    line = lineage([90, 80, 60, 70, 50])
+    table = metadata(snapshots=tuple(replace(s, sequence_number=n) for s, n in zip(line, order, strict=True)))
+    hold = SnapshotHold(2, "reader flink", NOW + HOUR)
+    plan = plan_expiry(table, now=NOW, older_than=NOW - 24 * HOUR, retain_last=1, holds=[hold])
+    assert plan.snapshot_ids == (1,)
+
+
+@pytest.mark.parametrize(("ids", "gone"), [((1, 2, 3, 3), (1, 2)), ((1, 2, 3, 4, 3), (1, 2, 4))])
+def test_the_current_snapshot_stays_where_its_id_repeats(ids: tuple[int, ...], gone: tuple[int, ...]) -> None:
+    """Also in a history in which each snapshot is the parent of the next, as a hostile or broken writer leaves it."""
+    line = [snapshot(one, age=90 - n, parent_id=ids[n - 1] if n else None) for n, one in enumerate(ids)]
+    assert _plan(metadata(snapshots=tuple(line))).snapshot_ids == gone
