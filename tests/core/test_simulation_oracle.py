@@ -24,6 +24,9 @@ from icewright.core.simulation.writes import Source, Write
 from icewright.core.steps import Kernel
 from icewright.core.table import TableRef
 from icewright.core.verdicts import thresholds
+from tests.nightly import nightly
+
+pytestmark = pytest.mark.no_cover  # test_simulation.py and the tests of what is due are traced
 
 BEGIN = datetime(2026, 1, 5, tzinfo=UTC)
 HOURS = 24 * 10
@@ -35,7 +38,7 @@ SUMS = 2_000_000  # of a search: a fortieth of the usual
 
 
 @pytest.mark.cases(130, 131, 136)
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", [nightly(name) if name == "streams" else name for name in SCENARIOS])  # all streams
 def test_the_default_costs_no_more_than_cron_and_at_most_half_more_than_the_least(name: str) -> None:
     """In each named fleet the default policy spends less than cron, and reads are cheaper; idle tables cost the same.
 
