@@ -225,16 +225,17 @@ def read(schema: bytes, records: int, body: bytes, ids: Sequence[int], required:
     if lacking := [i for i in required if i not in flat.ids]:
         raise ValueError(f"the writer's schema has no field of the ids {lacking}")
     columns = [str(i) for i in ids if i in flat.ids]
-    header = _MAGIC + b"".join(
+    content = b"".join(  # once: the records are nearly all of it
         (
+            _MAGIC,
             varint(2),
             *(varint(len(p)) + p for p in (b"avro.schema", flat.schema, b"avro.codec", b"null")),
             b"\x00",
             _SYNC,
+            *((varint(records), varint(len(body)), body, _SYNC) if records else ()),
         )
     )
-    block = b"".join((varint(records), varint(len(body)), body, _SYNC)) if records else b""
-    frame = pl.read_avro(io.BytesIO(header + block), columns=columns)
+    frame = pl.read_avro(io.BytesIO(content), columns=columns)
     if empty := [i for i in required if frame[str(i)].null_count()]:
         raise ValueError(f"the fields {empty} are null in some record")
     return frame.select(pl.col(str(i)) if i in flat.ids else pl.lit(None).alias(str(i)) for i in ids)
