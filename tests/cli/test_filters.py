@@ -65,7 +65,7 @@ def test_lists_are_filtered(workspace: Workspace) -> None:
         (("plan", "--operation", "vacuum"), "--operation vacuum: there is no such operation; there is: expire_rows"),
         (("config", "unset", "lake", "order"), "the store has no rule lake"),
         (("advise", "--recorded"), "name a table, and either --filters FILE of its queries or --recorded"),
-        (("--server", "http://nowhere", "advise", SESSIONS, "--recorded", "--apply"), "leave out --server"),
+        (("--server", "http://nowhere", "advise", SESSIONS, "--recorded", "--apply"), "leave out --apply"),
         (("advise", SESSIONS, "--recorded"), f"{SESSIONS}: no scan report of the last 30 days has a filter"),
     ],
 )

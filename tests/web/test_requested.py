@@ -297,6 +297,21 @@ def test_layouts_are_predicted_and_then_measured(
     assert found["settings"] == {"compact.strategy": "sort", "compact.sort_order": "customer"}
 
 
+def test_commands_let_the_service_try_layouts(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--server` queues the trials and prints what the job found; settings are applied by the configuration alone."""
+    spread(workspace)
+    workspace.detect()
+    known(workspace)
+    filters = workspace.home / "filters.txt"
+    filters.write_text("customer = 'c017'\n", encoding="utf-8")
+    advise = ("advise", TABLE, "--filters", str(filters))
+    with told(workspace, monkeypatch, capsys) as said:
+        assert "set compact.strategy=sort, compact.sort_order=customer" in said(*advise)
+        assert "leave out --apply" in said(*advise, "--apply", code=2)
+
+
 def test_filters_that_cannot_be_tried_fail_their_job(workspace: Workspace, client: TestClient) -> None:
     """What they say stays with those who may ask by them; without any there have to be scan reports."""
     for filters, words in (

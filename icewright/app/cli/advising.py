@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -14,9 +16,6 @@ from icewright.app.cli.base import DryRun, Json, OptionalTable, app, known_table
 from icewright.app.output import echo, escape, size
 from icewright.core.errors import UsageError
 from icewright.core.words import count
-
-if TYPE_CHECKING:
-    from icewright.core.layout import LayoutDecision, LayoutReport, LayoutTrial
 
 
 @app.command()
@@ -63,22 +62,32 @@ def advise(
     if table is None or not layouts:
         output.show(backend().advise(table), as_json, _show_advice)
         return
-    if remote_backend() is not None:  # whose tables and permissions are not those of the configuration here
-        raise UsageError("--server: layouts are tried and applied where Icewright is configured: leave out --server")
+    texts = () if filters is None else _read_filters(filters)
+    if (service := remote_backend()) is None:
+        document = _try_here(table, texts, runs_per_day, measure=measure, apply=apply, dry_run=dry_run)
+    elif apply:
+        raise UsageError("--server: layouts are applied where Icewright is configured: leave out --apply or --server")
+    else:
+        document = service.layouts(table, texts, measure=measure)
+    output.show(document, as_json, partial(_show_tried, dry_run=dry_run))
+
+
+def _try_here(
+    table: str, filters: Sequence[str], runs_per_day: float | None, *, measure: bool, apply: bool, dry_run: bool
+) -> dict[str, Any]:
+    """Try layouts in this process, for recorded filters where there are no others; return what came of it."""
     from icewright.flow.layout import apply_layout, measure_layouts, predict_layouts, recorded_filters
 
-    texts, decision = () if filters is None else _read_filters(filters), None
     with open_application() as opened:
         runtime, ref = opened.runtime, known_table(opened, table).ref
-        if filters is None:
-            texts, known_runs = recorded_filters(runtime, ref)
+        if not filters:
+            filters, known_runs = recorded_filters(runtime, ref)
             runs_per_day = known_runs if runs_per_day is None else runs_per_day
         if apply:
-            report, decision = apply_layout(runtime, ref, texts, runs_per_day, dry_run=dry_run)
-        else:
-            report = predict_layouts(runtime, ref, texts)
-            report = measure_layouts(runtime, report, texts) if measure else report
-    _show_tried(report, decision, dry_run=dry_run, as_json=as_json)
+            report, decision = apply_layout(runtime, ref, filters, runs_per_day, dry_run=dry_run)
+            return report.document | {"verdict": str(decision.verdict), "reason": decision.reason}
+        report = predict_layouts(runtime, ref, filters)
+        return (measure_layouts(runtime, report, filters) if measure else report).document
 
 
 def _read_filters(path: Path) -> Sequence[str]:
@@ -105,45 +114,34 @@ def _show_advice(documents: list[dict[str, Any]]) -> None:
         echo(f"no advice on {count(len(documents), 'table')}")
 
 
-def _show_tried(report: LayoutReport, decision: LayoutDecision | None, *, dry_run: bool, as_json: bool) -> None:
-    """Print what was tried, and what was decided where that was asked for."""
-    if as_json:
-        decided = {} if decision is None else {"verdict": str(decision.verdict), "reason": decision.reason}
-        output.print_json(report.document | decided)
-    else:
-        _show_layouts(report)
-        if decision is not None:
-            verb = decision.verdict.replace("_", " ")
-            echo(f"[bold]{'would ' if dry_run else ''}{verb}[/]: {escape(decision.reason)}")
-
-
-def _show_layouts(report: LayoutReport) -> None:
-    """Print what the filters would read in each layout, the best first, and the settings of the best."""
-    sample = f"{count(report.filters, 'filter')} on {size(report.table_bytes)}, {report.sampled_rows:,} rows sampled"
-    echo(f"[bold]{escape(str(report.ref))}[/]: {sample}")
+def _show_tried(document: dict[str, Any], *, dry_run: bool) -> None:
+    """Print what the filters would read in each layout, the best first, the settings of the best, and the verdict."""
+    filters, total = document["filters"], document["table_bytes"]
+    sample = f"{count(filters, 'filter')} on {size(total)}, {document['sampled_rows']:,} rows sampled"
+    echo(f"[bold]{escape(document['table'])}[/]: {sample}")
     lines = [
         (
-            str(trial.layout or "as it is"),
-            size(trial.bytes_read),
-            f"{trial.bytes_read / report.most_bytes:.0%}",
-            *(_measured(trial) if report.measuring else ()),
+            trial["layout"] or "as it is",
+            size(trial["bytes_read"]),
+            f"{trial['bytes_read'] / max(1, filters * total):.0%}",
+            *(_measured(trial["measured"]) if document["measuring"] else ()),
         )
-        for trial in sorted(report.trials, key=lambda trial: trial.bytes_read)
+        for trial in sorted(document["trials"], key=itemgetter("bytes_read"))
     ]
     columns = (output.Column("rows"), output.Column("read by all filters"), "of reading all")
-    measured = (output.Column("Spark read"), "took") if report.measuring else ()
+    measured = (output.Column("Spark read"), "took") if document["measuring"] else ()
     output.rows("Layouts", (*columns, *measured), lines)
-    if report.measuring:
-        echo(f"measured: {report.measuring}")
-    report = report.measured or report
-    if not report.settings:
+    if document["measuring"]:
+        echo(f"measured: {document['measuring']}")
+    if document["settings"]:
+        echo(f"set {escape(', '.join(f'{name}={value}' for name, value in document['settings'].items()))}")
+        echo(f"the rewrite pays after {count(document['runs_to_pay'] or 0, 'run')} of all filters")
+    else:
         echo("no layout is clearly better than the files as they are")
-        return
-    echo(f"set {escape(', '.join(f'{name}={value}' for name, value in report.settings.items()))}")
-    echo(f"the rewrite pays after {count(report.runs_to_pay or 0, 'run')} of all filters")
+    if "verdict" in document:
+        verb = document["verdict"].replace("_", " ")
+        echo(f"[bold]{'would ' if dry_run else ''}{verb}[/]: {escape(document['reason'])}")
 
 
-def _measured(trial: LayoutTrial) -> tuple[str, str]:
-    if trial.measured is None:
-        return "", ""
-    return size(trial.measured.bytes_read), f"{trial.measured.seconds:.1f} s"
+def _measured(measurement: dict[str, Any] | None) -> tuple[str, str]:
+    return ("", "") if measurement is None else (size(measurement["bytes_read"]), f"{measurement['seconds']:.1f} s")

@@ -193,6 +193,11 @@ class RemoteBackend:
         with self._client() as client:
             return _result(client, client.erase(table, where, dry_run=dry_run)["job_id"] or "")
 
+    def layouts(self, table: str, filters: Sequence[str], *, measure: bool) -> Document:
+        """Return what filters would read in other layouts, by Spark's measure too where that is asked for."""
+        with self._client() as client:
+            return _result(client, client.layouts(table, filters, dry_run=not measure)["job_id"] or "")
+
     def copy(self, table: str, to: str, *, dry_run: bool) -> Document:
         """Return what was copied, or would be."""
         with self._client() as client:
