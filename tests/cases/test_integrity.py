@@ -641,3 +641,25 @@ def test_what_writers_may_leave_out_is_no_fault_of_the_metadata(
     """Some writers begin to count on a new branch, and snapshots of format v1 may have no operation."""
     _metadata(change)(workspace.table(spec=BY_PART))
     assert "metadata" not in {one.file for one in check(workspace, CheckLevel.ENTRIES).faults}
+
+
+def _replaced(document: Any) -> None:
+    """Replace the table, as Spark does: main has no snapshot, and columns of the same names keep their ids."""
+    (schema,) = document["schemas"]
+    for snapshot in document["snapshots"]:
+        snapshot["schema-id"] = schema["schema-id"]
+    fields = [one | {"type": "double" if one["type"] == "string" else "string"} for one in schema["fields"]]
+    document["schemas"].append(schema | {"schema-id": schema["schema-id"] + 1, "fields": fields})
+    document |= {"current-schema-id": schema["schema-id"] + 1, "current-snapshot-id": -1, "refs": {}}
+
+
+def test_a_replaced_table_has_files_of_its_old_types(workspace: Workspace) -> None:
+    """Readers of an old snapshot read by the schema of that time; a file of main has to have main's types."""
+    folder = workspace.table(spec=BY_PART)
+    read = CheckLevel.ROWS
+    _metadata(_replaced)(folder)
+    assert check(workspace, read).faults == ()
+    _metadata(lambda document: document.update({"current-snapshot-id": document["snapshots"][-1]["snapshot-id"]}))(
+        folder
+    )
+    assert KIND.WRONG_FIELDS in {one.kind for one in check(workspace, read).faults}

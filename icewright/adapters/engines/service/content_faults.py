@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from icewright.adapters.engines.arrow.deletes import DELETED_PATH, vector_positions
 from icewright.adapters.engines.arrow.resolve import field_id
+from icewright.adapters.engines.service.column_types import physical_types
 from icewright.adapters.engines.service.content_file import ContentFile
 from icewright.adapters.engines.service.footers import MAGIC, parquet_footer, puffin_blobs
 from icewright.adapters.engines.service.partition_bounds import bound_value, is_bound
@@ -28,20 +29,6 @@ Fault = tuple[FileFaultKind, str]
 _TIMES = ("year", "month", "day", "hour")
 _MAYBE_TRUNCATED_BYTES = 32  # writers cut texts of at least this length in statistics
 _RAISED_BYTES = 8  # at the end of such a text, which a writer may have raised to a greater one
-_INTEGERS, _TEXTS = {"INT32", "INT64", "INT96"}, {"BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"}
-# how Parquet stores the types, also before they were promoted; types that writers store in many ways are left out
-_PHYSICAL = {
-    "boolean": {"BOOLEAN"},
-    "int": {"INT32"},
-    "float": {"FLOAT"},
-    "double": {"FLOAT", "DOUBLE"},
-    "date": {"INT32"},
-    "string": {"BYTE_ARRAY"},
-    "binary": _TEXTS,
-    "fixed": _TEXTS,
-    "decimal": {"INT32", "INT64"} | _TEXTS,
-    **dict.fromkeys(("long", "time", "timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"), _INTEGERS),
-}
 
 
 def check_content(
@@ -197,9 +184,8 @@ class _ParquetFile:
 
     def _fits(self, number: int, index: int) -> bool:
         """Return whether the file stores the column as its type asks for."""
-        kind = re.split(r"\W", self.types[number], maxsplit=1)[0]
-        actual: str = self.footer.schema.column(index).physical_type
-        return actual in _PHYSICAL.get(kind, {actual})
+        stored = physical_types(self.types[number])
+        return stored is None or self.footer.schema.column(index).physical_type in stored
 
     @cached_property
     def _measured(self) -> Mapping[int, ColumnContent]:

@@ -10,14 +10,15 @@ Deeper levels decode all manifests, and read footers and rows.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import polars as pl
 
+from icewright.adapters.engines.service.column_types import replaced_types
 from icewright.adapters.engines.service.content_faults import check_content
 from icewright.adapters.engines.service.content_file import ContentFile
 from icewright.adapters.engines.service.entry_faults import EntryFaults
@@ -240,10 +241,11 @@ class IntegrityCheck:
         return list(distinct.values())
 
     def _footer_faults(self, entries: EntryFaults, contents: Sequence[ContentFile]) -> list[FileFault]:
-        types, specs, records = entries.types, self._specs, _records(contents)
+        specs, records, replaced = self._specs, _records(contents), self._replaced_types(entries, contents)
 
         def check(one: ContentFile) -> list[FileFault]:
             try:
+                types = replaced.get(one.manifest, entries.types)
                 found = check_content(self.files, one, types, specs, records, entries.needed_columns(one))
             except MetadataUnreadable as error:
                 found = [(FileFaultKind.UNREADABLE, str(error))]
@@ -252,6 +254,15 @@ class IntegrityCheck:
 
         with WorkerThreads(_CONCURRENCY) as pool:
             return [fault for found in pool.map(check, contents) for fault in found]
+
+    def _replaced_types(self, entries: EntryFaults, contents: Sequence[ContentFile]) -> Mapping[str, Mapping[int, Any]]:
+        """Return the types of columns by manifest, where readers of old snapshots read its files by other ones."""
+        replaced, found = replaced_types(entries.document, entries.types), dict[str, Mapping[int, Any]]()
+        for manifest in {one.manifest for one in contents} if replaced else ():
+            concerned = entries.concern(manifest)
+            if self.metadata.current_snapshot_id not in concerned:
+                found.update((manifest, replaced[one]) for one in concerned if one in replaced)
+        return found
 
     def _with_rows(self, contents: Sequence[ContentFile]) -> list[ContentFile]:
         """Return the files whose rows are read: those that were added since the last check, wherever they are named."""
@@ -276,7 +287,8 @@ class IntegrityCheck:
         }
         chosen = [one for one in chosen if one.path not in unread]
         faults = list[FileFault]()
-        check = RowCheck(entries.types, self._specs, names, _records(contents))
+        replaced = self._replaced_types(entries, chosen)
+        check = RowCheck(entries.types, self._specs, names, _records(contents), replaced)
         for number, found, why in read_rows(check, chosen) if read_rows is not None and chosen else ():
             one = chosen[number]
             concerned = entries.concern(one.manifest)

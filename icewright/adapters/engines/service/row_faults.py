@@ -35,6 +35,7 @@ class RowCheck:
     specs: Mapping[int, PartitionSpec]
     name_mapping: str | None
     records: Mapping[str, int]  # rows of data files, by path
+    replaced: Mapping[str, Mapping[int, Any]]  # types by manifest where they are others
 
     def answers(self, opener: Opener, files: Iterable[tuple[int, ContentFile]]) -> Iterator[Answer]:
         """Yield the faults of each file."""
@@ -47,7 +48,7 @@ class RowCheck:
                 yield number, [], str(error)
 
     def _faults(self, opener: Opener, one: ContentFile) -> Iterator[Fault]:
-        spec, rows = self.specs.get(one.spec_id), 0
+        spec, types, rows = self.specs.get(one.spec_id), self.replaced.get(one.manifest, self.types), 0
         sources = {partition.source_id for partition in spec.fields} if spec else set()
         beyond: dict[str, int] = {}
         with opener.parquet(one.path, one.bytes, _PAGE_BYTES) as source:
@@ -58,9 +59,9 @@ class RowCheck:
                 tallies = {}
             else:
                 tallies = {
-                    steps: _Tally(number, self.types[number], sampled=number in sources)
+                    steps: _Tally(number, types[number], sampled=number in sources)
                     for steps, number in _leaves(schema)
-                    if isinstance(self.types.get(number), str)
+                    if isinstance(types.get(number), str)
                 }
             groups = range(metadata.num_row_groups)
             size = batch_rows_of(source.source, metadata, groups) if groups else 1
@@ -73,7 +74,7 @@ class RowCheck:
         if rows != one.records:
             yield FileFaultKind.WRONG_COUNT, f"it has {rows} rows, not {one.records}"
         columns = {tally.number: tally.column() for tally in tallies.values()}
-        yield from column_faults(one, columns, self.types, spec)
+        yield from column_faults(one, columns, types, spec)
         for path, position in sorted(beyond.items()):
             detail = f"it deletes position {position} of {path}, which has {self.records[path]} rows"
             yield FileFaultKind.WRONG_POSITIONS, detail
