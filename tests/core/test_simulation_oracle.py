@@ -97,6 +97,25 @@ def test_the_bound_is_the_best_schedule_of_equal_commits(hours: Sequence[int], s
     assert bound == pytest.approx(best_of_all([(hour, files, each, 0) for hour in sorted(hours)], ()))
 
 
+@pytest.mark.parametrize("minutes", [6, 60])
+def test_a_job_for_several_partitions_is_paid_once(minutes: int) -> None:
+    """The bound is the cost of the best of the schedules with a job after every n-th of 24 partitions."""
+    hours, files, size = [1 + n * minutes / 60 for n in range(24)], 6, 1024
+    source = Source(
+        TableRef("lake", ("ns",), "t"),
+        lambda: (
+            Write(BEGIN + timedelta(hours=h), files, files * size, files, (("hour", "identity"),), (h,)) for h in hours
+        ),
+    )
+    costs = []
+    for each in range(1, len(hours) + 1):
+        jobs = [hours[n : n + each] for n in range(0, len(hours), each)]
+        work = sum(REWRITES[Kernel.ARROW].gb_hours(files * len(job), files * len(job) * size) for job in jobs)
+        costs.append(work + OPEN * sum(files * (job[-1] - at) + HOURS - job[-1] for job in jobs for at in job))
+    bound = least_gb_hours([source], Span(BEGIN, BEGIN + timedelta(hours=HOURS)))
+    assert bound == pytest.approx(min(costs))
+
+
 def best_of_all(
     history: Sequence[tuple[int, int, int, int]], runs: tuple[tuple[int, int], ...], deletes: int = 0
 ) -> float:

@@ -24,7 +24,7 @@ from math import inf
 from icewright.core.effective import Knobs
 from icewright.core.partitions import PartitionKey
 from icewright.core.simulation.cron import night
-from icewright.core.simulation.merge_tree import BYTE, CALL, FILE, OPEN, least_merging
+from icewright.core.simulation.merge_tree import BYTE, CALL, FILE, OPEN, Files, distinct, least_merging
 from icewright.core.simulation.run import Span
 from icewright.core.simulation.table import SimulatedTable
 from icewright.core.simulation.world import World
@@ -61,12 +61,16 @@ class _Segment:
         """Return the share of rows that is never deleted."""
         return max(0.0, 1 - self.deleted_rows / max(1, self.rows))
 
+    @property
+    def largest(self) -> float:
+        """Return the bytes of the largest file that a job writes."""
+        return _LARGEST_OUTPUT * _SIZES.of(self.bytes).target_bytes
+
     def remaining(self, size: int) -> float:
         """Return how much of a file is left, at the least, of one of so many bytes that was rewritten."""
         if not size or not self.alive:
             return 0.0
-        largest = _LARGEST_OUTPUT * _SIZES.of(self.bytes).target_bytes
-        return size / self.bytes if self.bytes * self.alive < largest else size * self.alive / largest
+        return size / self.bytes if self.bytes * self.alive < self.largest else size * self.alive / self.largest
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +133,13 @@ def least_gb_hours(sources: Sequence[Source], span: Span, *, most_sums: int = 80
     has left it, as in `simulate`. `most_sums` bounds the search of trees over all tables: fewer make the bound lower.
     """
     world = World(sources, span.begin, span.end, night)
-    sums = max(_LEAST_SUMS, most_sums // max(1, len(sources)))
-    least = 0.0
-    for source, table in zip(sources, world.tables, strict=True):
-        arrivals = [arrival for arrival in _arrivals(source, table, span) if arrival.files]
-        least += max(_least(_moments(arrivals), CALL), _least_of_both(arrivals, sums))
-    return least
+    tables = [
+        [arrival for arrival in _arrivals(source, table, span) if arrival.files]
+        for source, table in zip(sources, world.tables, strict=True)
+    ]
+    different = {tuple((a.at - found[0].at, a.files, a.size) for a in found) for found in tables}
+    sums = max(_LEAST_SUMS, most_sums // max(1, len(different)))
+    return sum(max(_least(_moments(found), CALL), _least_of_both(found, sums)) for found in tables)
 
 
 def _arrivals(source: Source, table: SimulatedTable, span: Span) -> Iterator[_Arrival]:
@@ -178,17 +183,18 @@ def _least_of_trees(arrivals: Sequence[_Arrival], sums: int, call: float) -> flo
         if arrival.size:
             segments.setdefault(id(arrival.segment), []).append(arrival)
     starts = [found[0].at for found in segments.values()]
-    least = 0.0
-    for found, calls_until in zip(segments.values(), [*starts[1:], inf], strict=True):
-        segment = found[0].segment
-        sizes = sorted(arrival.size for arrival in found for _ in range(arrival.files))
-        size = sizes[len(sizes) // 4]  # larger files count as so large, and smaller ones are left out
-        times = [arrival.at for arrival in found if arrival.size >= size for _ in range(arrival.files)]
-        share = sums // len(segments)
-        least += least_merging(
-            times, size * segment.oldest_alive, end=segment.end, call=call, calls_until=calls_until, sums=share
-        )
-    return least
+    files = [_equal(*pair, call) for pair in zip(segments.values(), [*starts[1:], inf], strict=True)]
+    share = sums // max(1, distinct(equal.times for equal in files))
+    return sum(least_merging(equal, share) for equal in files)
+
+
+def _equal(found: Sequence[_Arrival], calls_until: float, call: float) -> Files:
+    """Return the files of a segment as equal ones: larger files count as one of them, and smaller ones are left out."""
+    segment = found[0].segment
+    sizes = sorted(arrival.size for arrival in found for _ in range(arrival.files))
+    size = sizes[len(sizes) // 4]
+    times = [arrival.at for arrival in found if arrival.size >= size for _ in range(arrival.files)]
+    return Files(times, size * segment.oldest_alive, segment.largest, segment.end, call, calls_until)
 
 
 def _moments(arrivals: Sequence[_Arrival]) -> Sequence[_Moment]:
