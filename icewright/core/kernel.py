@@ -54,7 +54,7 @@ class ArrowLimit:
 
 
 _FORMAT = ArrowLimit("tables that are written as Parquet", "the table is written as {}")
-_OTHER_FORMATS = ArrowLimit("Parquet data files", "some files are not Parquet")
+_OTHER_FORMATS = ArrowLimit("Parquet data files and delete files", "some files are not Parquet")
 _ENCRYPTED = ArrowLimit("tables without encryption", "the table is encrypted")
 _TYPE = ArrowLimit(
     f"columns of type {', '.join(sorted(_PRIMITIVES))}, decimal, fixed, and struct, list and map of them",

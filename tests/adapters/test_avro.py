@@ -15,6 +15,7 @@ import pytest
 import zstandard
 
 from icewright.adapters.files import avro
+from icewright.adapters.files.manifests import partition_texts
 
 SCHEMA: dict[str, Any] = {
     "type": "record",
@@ -129,6 +130,23 @@ def test_only_empty_files() -> None:
     """No record at all is an empty frame with the columns that were asked for."""
     frame = avro.read(json.dumps(SCHEMA).encode(), 0, b"", [4, 1])
     assert (frame.height, frame.columns) == (0, ["4", "1"])
+
+
+@pytest.mark.parametrize("count", [0, 2])
+@pytest.mark.parametrize("others", [["int"], []])
+def test_fields_of_type_null(others: Sequence[str], count: int) -> None:
+    """Partition fields are of this type where their source column is dropped: nulls at their places."""
+    kinds = {"gone": "null", **{f"k{place}": kind for place, kind in enumerate(others)}, "last": "null"}
+    record = {"type": "record", "name": "r102", "fields": [{"name": n, "type": kind} for n, kind in kinds.items()]}
+    top = [{"name": "status", "type": "int", "field-id": 0}, {"name": "partition", "type": record, "field-id": 102}]
+    schema = {"type": "record", "name": "row", "fields": top}
+    values = dict.fromkeys(kinds) | {name: 7 for name, kind in kinds.items() if kind == "int"}
+    block = io.BytesIO()
+    for _ in range(count):
+        fastavro.schemaless_writer(block, fastavro.parse_schema(schema), {"status": 1, "partition": values})
+    frame = avro.read(json.dumps(schema).encode(), count, block.getvalue(), [102])
+    assert frame["102"].to_list() == [values] * count
+    assert partition_texts(frame["102"]).to_list() == [json.dumps([*values.values()], separators=(",", ":"))] * count
 
 
 def test_fields_are_chosen_by_their_ids() -> None:

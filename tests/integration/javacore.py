@@ -92,6 +92,24 @@ class JavaTable:
         builder = self.java.FileMetadata.deleteFileBuilder(self.table.spec()).ofEqualityDeletes(ids)
         return self._placed(builder, file, columns).build()
 
+    def equality_deletes_as(self, file_format: str, key: str, value: int) -> Any:
+        """A file in any format, by Iceberg's own writer, that deletes rows of an unpartitioned table by one key."""
+        java, path = self.java, self._path(file_format)
+        chosen = self.spark._jvm.java.util.ArrayList()
+        chosen.add(key)
+        schema = self.table.schema().select(chosen)
+        ids = self.spark._sc._gateway.new_array(self.spark._jvm.int, 1)
+        ids[0] = schema.findField(key).fieldId()
+        factory = getattr(java.data, "GenericFileWriterFactory$Builder")(self.table).equalityFieldIds(ids)
+        factory.deleteFileFormat(java.FileFormat.fromString(file_format)).equalityDeleteRowSchema(schema)
+        place = java.encryption.EncryptedFiles.plainAsEncryptedOutput(self.table.io().newOutputFile(f"file://{path}"))
+        writer = factory.build().newEqualityDeleteWriter(place, self.table.spec(), None)
+        record = java.data.GenericRecord.create(schema)
+        record.setField(key, value)
+        writer.write(record)
+        writer.close()
+        return writer.toDeleteFile()
+
     def vectors(self, positions: Mapping[Live, Sequence[int]]) -> list[Any]:
         """Deletion vectors of several data files in one Puffin file."""
         path = self._path("puffin")

@@ -243,6 +243,25 @@ def test_equality_deletes_by_sequence_number(bench: Bench, new_name: Name) -> No
     assert sum(found.arrow.rows.values()) == 3
 
 
+@pytest.mark.cases(20)
+def test_equality_deletes_that_are_not_parquet(bench: Bench, new_name: Name) -> None:
+    """Arrow leaves them to Spark, and says so; positions do not replace them."""
+    name = new_name("formats")
+    quoted = create(bench, name, "id int, part string")
+    insert(bench, quoted, "(1, 'a'), (2, 'a'), (3, 'a')", "(1, 'b'), (4, 'b')")
+    java = JavaTable.load(bench, name)
+    java.row_delta(deletes=[java.equality_deletes_as("orc", "id", 1), java.equality_deletes_as("avro", "id", 2)])
+    insert(bench, quoted, "(1, 'later')")
+    unchanged = bench.run(name, Operation.REWRITE_DELETES, {"rewrite_deletes.min_equality_delete_files": 1})
+    assert "not all files there are Parquet" in unchanged.reason
+    refused = bench.run(name, Operation.COMPACT, {**KNOBS, "compact.engine": "arrow"})
+    assert "compact.engine is arrow, but some files are not Parquet" in refused.reason
+    done = compacted(bench, name, KNOBS)
+    assert "kernel spark: some files are not Parquet" in done.outcome.notes
+    rows = bench.sql(f"SELECT id, part FROM {quoted} ORDER BY id")  # noqa: S608 - quoted
+    assert [tuple(row) for row in rows] == [(1, "later"), (3, "a"), (4, "b")]
+
+
 @pytest.mark.cases(26, 45)
 def test_equality_deletes_on_columns_that_changed(bench: Bench, new_name: Name) -> None:
     """Keys apply though their column was dropped, renamed or widened since."""

@@ -86,6 +86,18 @@ def test_older_specs_are_left_to_spark(bench: Bench, new_name: Name) -> None:
     assert {key.split(" ")[0] for key in picture(bench, name).files} == {"1"}
 
 
+def test_specs_whose_column_is_dropped(bench: Bench, new_name: Name) -> None:
+    """Iceberg writes their partition values anew as nulls of a type that takes no bytes: the table is still read."""
+    name = new_name("dropped")
+    quoted = create(bench, name, "id int, part string, other string", "part, other")
+    insert(bench, quoted, "(1, 'a', 'x')", "(2, 'a', 'y')")
+    bench.sql(f"ALTER TABLE {quoted} DROP PARTITION FIELD other")
+    bench.sql(f"ALTER TABLE {quoted} DROP COLUMN other")
+    insert(bench, quoted, "(3, 'a')", "(4, 'a')")  # which merges the manifests of the older spec
+    assert compact(bench, name).state is OperationState.COMMITTED
+    assert picture(bench, name).files.keys() == {'1 ["a"]'}
+
+
 def test_files_go_into_the_spec_that_is_asked_for(bench: Bench, new_name: Name) -> None:
     """As by Spark's `output-spec-id`: large or small, with deletes or not, also into an earlier spec, once each."""
     name = new_name("respecced")

@@ -235,10 +235,19 @@ def read(schema: bytes, records: int, body: bytes, ids: Sequence[int], required:
             *((varint(records), varint(len(body)), body, _SYNC) if records else ()),
         )
     )
-    frame = pl.read_avro(io.BytesIO(content), columns=columns)
+    frame = pl.read_avro(io.BytesIO(content), columns=columns).with_columns(
+        pl.struct(_field_of(name, one) for one in fields.items()).alias(name)
+        for name, fields in flat.with_nulls.items()
+        if name in columns
+    )
     if empty := [i for i in required if frame[str(i)].null_count()]:
         raise ValueError(f"the fields {empty} are null in some record")
     return frame.select(pl.col(str(i)) if i in flat.ids else pl.lit(None).alias(str(i)) for i in ids)
+
+
+def _field_of(record: str, one: tuple[str, bool]) -> pl.Expr:
+    name, is_null = one
+    return pl.lit(None, pl.Boolean).alias(name) if is_null else pl.col(record).struct.field(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,13 +255,16 @@ class _Flat:
     schema: bytes
     ids: frozenset[int]
     least_bytes: int  # of a record; 1 for one without fields
+    with_nulls: Mapping[str, Mapping[str, bool]]  # records with fields of type null: each field in order, whether it is
 
 
 @lru_cache(maxsize=512)
 def _flat(schema: bytes) -> _Flat:
     """Return the schema as Polars takes it: `data_file` flattened, fields named by their ids.
 
-    The schema has no defaults other than null and no references to named types, which Polars does not support.
+    The schema has no defaults other than null, no references to named types and no fields of type null, all of which
+    Polars does not support. Values of type null take no bytes; Iceberg writes them for partition fields whose source
+    column is dropped.
     """
     named: dict[str, Any] = {}
 
@@ -278,12 +290,17 @@ def _flat(schema: bytes) -> _Flat:
         flattened = one["name"] == _FLATTENED and isinstance(inner, dict) and inner.get("type") == "record"
         fields += inner["fields"] if flattened else [one]
     ids: set[int] = set()
+    with_nulls: dict[str, Mapping[str, bool]] = {}
     for number, one in enumerate(fields):
-        field_id = one.get("field-id", _ALIASES.get(one["name"]))
-        fields[number] = one | {"name": f"unknown_{number}" if field_id is None else str(field_id)}
+        field_id, kind = one.get("field-id", _ALIASES.get(one["name"])), one["type"]
+        name = f"unknown_{number}" if field_id is None else str(field_id)
+        if isinstance(kind, dict) and any(inner["type"] == "null" for inner in kind.get("fields", ())):
+            with_nulls[name] = {inner["name"]: inner["type"] == "null" for inner in kind["fields"]}
+            kind = kind | {"fields": [inner for inner in kind["fields"] if inner["type"] != "null"]}
+        fields[number] = one | {"name": name, "type": kind}
         ids |= set() if field_id is None else {int(field_id)}
     flat = parsed | {"fields": fields}
-    return _Flat(json.dumps(flat).encode(), frozenset(ids), max(1, _least_bytes(flat)))
+    return _Flat(json.dumps(flat).encode(), frozenset(ids), max(1, _least_bytes(flat)), with_nulls)
 
 
 def _least_bytes(kind: Any) -> int:  # noqa: ANN401 - Avro schemas are JSON
