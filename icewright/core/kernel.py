@@ -13,7 +13,7 @@ from icewright.core.effective import Knobs
 from icewright.core.numbers import number_or
 from icewright.core.ordering import Ordering
 from icewright.core.partitions import PartitionKey
-from icewright.core.sortedness import ordering_fields
+from icewright.core.sortedness import ordering_fields, unknown_columns
 from icewright.core.steps import Counting, Kernel
 from icewright.core.table import PartitionFacts, TableFacts
 
@@ -114,6 +114,8 @@ def kernels(facts: TableFacts, partitions: Sequence[PartitionFacts], knobs: Knob
     if output_spec(facts, knobs) not in specs:
         refused = f"compact.output_spec_id: the table has the partition specs {', '.join(map(str, specs))}"
         return Kernels({}, (), refused)
+    if order is not None and (unknown := unknown_columns(facts.metadata.schema, order)):
+        return Kernels({}, (), f"compact.sort_order: the table has no column {unknown[0]}")
     setting = knobs[rewriting.KERNEL]
     if setting == Kernel.SPARK:
         return Kernels({p.key: Kernel.SPARK for p in partitions}, ("kernel spark: compact.engine says so",))

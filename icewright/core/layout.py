@@ -230,6 +230,7 @@ class AppliedLayout:
     settings: Mapping[str, Any]
     read_before: float  # share of all bytes that the filters read
     written: bool  # whether compaction has worked since
+    unknown: tuple[str, ...] = ()  # columns of its order that the table has no more
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +269,8 @@ class LayoutRule:
         if chosen:
             verdict = LayoutVerdict.TAKE_BACK if applied is not None else verdict
             reason = f"{chosen}: that stays as it is"
+        elif applied is not None and applied.unknown:
+            verdict, reason = LayoutVerdict.TAKE_BACK, f"the table has no column {applied.unknown[0]} any more"
         elif applied is not None and not applied.written:
             reason += "; no compaction has written the layout since"
         elif applied is not None and now < applied.at + self.watch:

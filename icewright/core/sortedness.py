@@ -27,6 +27,12 @@ def ordering_columns(order: str) -> tuple[str, ...]:
     return tuple(column.name for column in ordering.columns[:1])
 
 
+def unknown_columns(schema: Mapping[str, Any], order: str) -> tuple[str, ...]:
+    """Return the columns of an order that the schema has not."""
+    known = {".".join(path).lower() for _, path, _ in columns(schema)}
+    return tuple(column.name for column in Ordering.parse(order).columns if column.name.lower() not in known)
+
+
 def ordering_fields(schema: Mapping[str, Any], names: Sequence[str]) -> tuple[tuple[int, str], ...]:
     """Return field id and type of each column; empty unless all are in the schema with primitive types."""
     fields_by_name = {

@@ -44,6 +44,7 @@ from icewright.core.rewriting import (
     TARGET_FILE_SIZE,
 )
 from icewright.core.runs import JOB_ID
+from icewright.core.sortedness import unknown_columns
 from icewright.core.table import TableMetadata, TableRef
 from icewright.core.verdicts import AUTO_TARGETS
 from icewright.core.words import count
@@ -300,7 +301,8 @@ def _applied(
         return None
     compacted = runtime.store.runs.history(metadata.ref, metadata.table_uuid).get(Operation.COMPACT)
     written = compacted is not None and compacted.worked is not None and compacted.worked > first.at
-    return AppliedLayout(first.at, parts.of_layout(first.settings), first.settings[LAYOUT_READ.name], written)
+    unknown = unknown_columns(metadata.schema, first.settings.get(SORT_ORDER.name, ""))
+    return AppliedLayout(first.at, parts.of_layout(first.settings), first.settings[LAYOUT_READ.name], written, unknown)
 
 
 def _chosen(metadata: TableMetadata, knobs: Knobs, names: Collection[str], ours: str) -> str:

@@ -249,8 +249,11 @@ def spread(workspace: Workspace) -> Table:
 
 
 def test_a_layout_is_applied_only_where_a_policy_allows_it(workspace: Workspace) -> None:
-    """Without `layout.apply` nothing happens; a dry run decides as the run does, and other settings stay."""
-    spread(workspace)
+    """Without `layout.apply` nothing happens; a dry run decides as the run does, and other settings stay.
+
+    It goes with its column, by which no compaction could sort.
+    """
+    table = spread(workspace)
     with pytest.raises(Refused, match=r"layout\.apply is false"):
         apply_layout(workspace.app.runtime, ref(NAME), FILTERS, 1)
     set_rule(workspace, importance="high")
@@ -265,6 +268,10 @@ def test_a_layout_is_applied_only_where_a_policy_allows_it(workspace: Workspace)
     assert "no compaction" in applied(workspace).reason
     (event,) = workspace.app.runtime.store.views.list_activity("layout_changed", None, None, 9).items
     assert (event["ref"], event["details"]) == (ref(NAME), {"summary": said.reason, **order})
+    with table.update_schema() as change:
+        change.rename_column("customer", "client")
+    gone = apply_layout(workspace.runtime(UNMEASURED), ref(NAME), ("id = 17",), 100)[1]
+    assert (gone.verdict, rule(workspace)) == (LayoutVerdict.TAKE_BACK, {"importance": "high"})
 
 
 @pytest.mark.parametrize("where", ["stored", "elsewhere", "table", "property"])

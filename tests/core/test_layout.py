@@ -50,6 +50,11 @@ def applied(settings: Mapping[str, Any] = SORTED, *, before: float = 0.8, days: 
         pytest.param(750, 90, {"applied": applied(written=False)}, KEEP, "no compaction", id="not-written-yet"),
         pytest.param(300, 90, {"applied": applied()}, KEEP, "no other layout", id="partly-written"),
         pytest.param(
+            *(100, 90, {"applied": replace(applied(written=False), unknown=("host",))}, TAKE_BACK),
+            "the table has no column host any more",
+            id="its-column-went",
+        ),
+        pytest.param(
             800,
             100,
             {"measured": (900, 400)},
