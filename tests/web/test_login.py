@@ -24,6 +24,7 @@ PEOPLE = {
     "ann": {"email": "ann@example.com", "groups": ["staff", "sales"]},
     "mal": {"email": "ann@example.com", "email_verified": False, "groups": ["staff"]},
     "eve": {"email": "eve@x", "groups": ["no"]},
+    "ida": {"email": "ida@x", "groups": ["staff"], "aud": "another", "azp": "icewright"},
 }
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the provider's own
 
@@ -104,7 +105,7 @@ def test_somebody_without_a_role(served: Served, client: TestClient) -> None:
 
 @pytest.mark.external
 def test_answers_that_are_not_to_this_browser(client: TestClient) -> None:
-    """Another state, no cookie, another browser's code, a code used twice: none begins a session."""
+    """Another state, no cookie, another browser's code, a code used twice, another's token: none begins a session."""
     asked = begin(client)
     query = parse_qs(urlsplit(asked).query)
     assert query["code_challenge_method"] == ["S256"]
@@ -120,6 +121,7 @@ def test_answers_that_are_not_to_this_browser(client: TestClient) -> None:
     assert "begin again" in problem(failed, 400)["detail"]
     assert mine not in failed.text
     assert SECRET not in failed.text
+    assert "InvalidClaimError" in problem(log_in(client, "ida"), 400)["detail"]  # a token for another service
     problem(client.get(f"{API}/me"), 401)
 
 

@@ -205,7 +205,9 @@ def _claims(oidc: OidcSection, request: Request, attempt: LoginAttempt, code: st
         algorithms = [name for name in offered if name[:2] in ("RS", "PS", "ES", "Ed")]
         registry = JWSRegistry(algorithms=algorithms, strict_check_header=False)
         decoded = jwt.decode(token["id_token"], key=keys, registry=registry)
-        options = {"iss": {"essential": True, "value": metadata["issuer"]}, "nonce": {"essential": True}}
+        values = {"iss": metadata["issuer"], "aud": oidc.client_id}
+        options = {claim: {"essential": True, "value": value} for claim, value in values.items()}
+        options["nonce"] = {"essential": True}
         more = {"nonce": attempt.nonce, "client_id": oidc.client_id, "access_token": token.get("access_token")}
         claims = CodeIDToken(decoded.claims, decoded.header, options, more)
         claims.validate(leeway=60)
