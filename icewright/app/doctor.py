@@ -31,6 +31,7 @@ def examine(app: Application) -> Iterator[Check]:
     """Yield every check as it ends; a failed one does not stop the next."""
     runtime = app.runtime
     yield _check("state store", lambda: f"{count(len(runtime.store.tables.list()), 'table')} known")
+    yield _check("policy", lambda: _rules(app))
     yield _check("jobs", lambda: str(runtime.store.fleet.get() or "not paused"))
     failed: set[str] = set()
     for name, catalog in runtime.catalogs.items():
@@ -85,6 +86,13 @@ def _check(name: str, run: Callable[[], str]) -> Check:
         return Check(name, ok=True, result=run())
     except IcewrightError as error:
         return Check(name, ok=False, result=str(error).removeprefix(f"{name}: "))
+
+
+def _rules(app: Application) -> str:
+    policy = app.runtime.policy()
+    tables = [row.ref for row in app.runtime.store.tables.list() if not row.dropped]
+    lost = policy.without_match(tables) if tables else []
+    return count(len(policy.rules), "rule") + (f"; no known table is in {', '.join(lost)}" if lost else "")
 
 
 def _enabled(app: Application, name: str) -> str:

@@ -82,6 +82,14 @@ class Policy:
         knobs = self._knobs([*stronger, *properties, *weaker]) if properties else rules
         return replace(knobs, ignored=ignored)
 
+    def without_match(self, refs: Iterable[TableRef]) -> list[str]:
+        """Return the scopes below a catalog that hold none of the tables, which may be misspelt."""
+        scopes = {str(rule): rule.match for rule in self.rules if rule.match[1:]}
+        tables = [ref.parts for ref in refs]
+        return [
+            scope for scope, match in scopes.items() if not any(matches(match, parts[: len(match)]) for parts in tables)
+        ]
+
     def _knobs(self, settings: Sequence[tuple[str, Origin]]) -> Knobs:
         """Return the knobs of settings from the strongest to the weakest, with the defaults that guardrails replace."""
         origins: dict[str, list[Origin]] = {}

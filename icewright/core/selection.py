@@ -31,7 +31,7 @@ class TableSelection:
     @property
     def is_one_table(self) -> bool:
         """Return whether the selection is a single table's name."""
-        return len(self.names) == 1 and not _is_wild(self.names[0])
+        return len(self.names) == 1 and not is_pattern(self.names[0])
 
     def contains(self, ref: TableRef) -> bool:
         """Return whether the table is selected."""
@@ -47,14 +47,15 @@ class TableSelection:
         return ", ".join(self.names) or (f"catalog {self.catalog}" if self.catalog is not None else "all tables")
 
 
-def _is_wild(name: str) -> bool:
+def is_pattern(name: str) -> bool:
+    """Return whether a name selects by wildcards: no single table is meant."""
     return "*" in name or "?" in name
 
 
 def _pattern(name: str) -> tuple[str, ...]:
-    return parse_pattern(name) if _is_wild(name) else TableRef.parse(name).parts
+    return parse_pattern(name) if is_pattern(name) else TableRef.parse(name).parts
 
 
 def _selects(name: str, ref: TableRef) -> bool:
     pattern = _pattern(name)
-    return matches(pattern, ref.parts[: len(pattern)]) if _is_wild(name) else pattern == ref.parts
+    return matches(pattern, ref.parts[: len(pattern)]) if is_pattern(name) else pattern == ref.parts

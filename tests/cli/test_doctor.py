@@ -45,8 +45,13 @@ def test_a_catalog_that_is_called_otherwise(workspace: Workspace) -> None:
     said = workspace("tables")
     assert (said.code, said.out) == (0, "Tables: none\n")
     assert "no table is in catalog prod, but its database has some in lake" in said.err
+    workspace("config", "set", "prod.ops", "importance=high")
     with application(read_config(workspace.path), kind="test") as app:
-        check = next(check for check in examine(app) if check.name == "catalog prod")
+        app.runtime.store.tables.record_listing(
+            "lake", app.runtime.catalogs["prod"].neighbours(), app.runtime.clock.now()
+        )
+        policy, check = (c for c in examine(app) if c.name in ("policy", "catalog prod"))
+    assert policy.result.endswith("no known table is in prod.ops")
     assert (check.ok, "has some in lake" in check.result) == (False, True)
 
 

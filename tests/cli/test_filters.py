@@ -41,6 +41,8 @@ def test_lists_are_filtered(workspace: Workspace) -> None:
     plan = workspace("plan", "--namespace", "web", "--json").json
     assert {one["table"] for one in (*plan["jobs"], *plan["deferred"])} == {SESSIONS}
     assert [one["table"] for one in workspace("explain", "--namespace", "web", "--json").json] == [SESSIONS]
+    assert [one["table"] for one in workspace("explain", "lake.w*", "--json").json] == [SESSIONS]
+    assert "lake.x*: no table matches" in workspace("explain", "lake.x*").err
     workspace("run", METRICS, "--op", "expire_snapshots")
     workspace("run", METRICS, "--op", "remove_orphans", "--set", "remove_orphans.mode=delete")
 

@@ -92,6 +92,8 @@ def test_commands(
     for elsewhere in (["check", NAME], ["pin", NAME, "1", "--reader", "r"], ["cycle"], ["token", "list"]):
         assert "leave out --server" in said(*elsewhere, code=2)
     assert "compact" in said("explain", NAME)
+    assert [one["table"] for one in said("explain", "lake.sales.*", "--json")] == [NAME]
+    assert "no table matches" in said("explain", "lake.sold.*", code=2)
     assert said("plan", "--json")["jobs"][0]["table"] == NAME
     done = said("run", NAME, "--op", "expire_snapshots", "--dry-run", "--json")
     assert (done["state"], done["dry_run"]) == ("succeeded", True)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from icewright.app.web.identity import COOKIE, Access
 from icewright.app.web.middlewares import PrincipalSlots
-from icewright.app.web.pages import formats, render
+from icewright.app.web.pages import formats, render, table_view
 from icewright.app.web.pages.render import FLASH
 from icewright.app.web.pages.urls import TableNameConvertor, table_url, with_query
 from icewright.app.web.problems import Problem
@@ -458,4 +458,7 @@ def test_the_api_says_what_was_saved(served: Served) -> None:
         "deleted_files",
         "deleted_bytes",
     }
-    assert served.client().get(TABLE).json()["facts"]["worst_partitions"][0]["file_sizes"]
+    facts = served.client().get(TABLE).json()["facts"]
+    assert facts["worst_partitions"][0]["file_sizes"]
+    facts["worst_partitions"][0]["candidate_files"] = 1
+    assert table_view.partitions(facts, NOW, 0)[0].candidates == 0  # one file has no other to be merged with

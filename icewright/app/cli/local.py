@@ -24,9 +24,9 @@ from icewright.app.documents import (
 )
 from icewright.core.describe import evaluation_document, ignored_document, knobs_document
 from icewright.core.errors import CatalogUnavailable, IcewrightError, UsageError
-from icewright.core.layering import matches, parse_pattern
+from icewright.core.layering import Policy, PolicyRule, parse_pattern
 from icewright.core.policy import Operation
-from icewright.core.selection import TableSelection
+from icewright.core.selection import TableSelection, is_pattern
 from icewright.core.steps import Due, on_pool
 from icewright.core.table import TableRef, split_name
 from icewright.core.words import no_job
@@ -64,9 +64,10 @@ class LocalBackend:
         """Evaluate one table, or all, and return each one's health, verdicts and ignored properties."""
         with open_application() as app:
             runtime = app.runtime
-            if table is not None:
+            if table is not None and not is_pattern(table):
                 refs = [known_table(app, table).ref]
             else:
+                selection = TableSelection((table,)) if table is not None else TableSelection(everything=True)
                 detected = detect(runtime, select_catalogs(app, None))
                 refs = [row.ref for row in runtime.store.tables.list() if not row.dropped]
                 if not refs and not detected.errors:
@@ -75,6 +76,8 @@ class LocalBackend:
                     output.error(error)
                 if detected.errors and not refs:
                     raise CatalogUnavailable("; ".join(error for _, error in detected.errors))
+                if not (refs := [ref for ref in refs if selection.contains(ref)]) and table is not None:
+                    raise UsageError(f"{table}: no table matches; `icewright tables` lists what there is")
             if namespace is not None:
                 refs = [ref for ref in refs if ref.namespace == split_name(namespace)]
             return [_explained(app, ref) for ref in refs]
@@ -222,8 +225,8 @@ class LocalBackend:
             match = _rule_pattern(app, scope)
             new = parse_knobs("config set", settings, app.runtime.policy().guardrails)
             _store_rule(app, match, {**_stored_rule(app, match), **new})
-            known = (row.ref.parts[: len(match)] for row in app.runtime.store.tables.list() if not row.dropped)
-            if match[1:] and not any(matches(match, parts) for parts in known):
+            known = (row.ref for row in app.runtime.store.tables.list() if not row.dropped)
+            if Policy((PolicyRule(match, new),)).without_match(known):
                 output.note(f"{scope}: no table is known there")
         return new
 

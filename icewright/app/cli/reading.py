@@ -29,6 +29,7 @@ from icewright.app.cli.base import (
 )
 from icewright.core.errors import IcewrightError, PackagesMissing, UsageError
 from icewright.core.integrity import CheckLevel
+from icewright.core.selection import is_pattern
 from icewright.core.words import count
 
 if TYPE_CHECKING:
@@ -100,20 +101,27 @@ def health(table: Table, as_json: Json = False) -> None:
 
 @app.command()
 def explain(
-    table: OptionalTable = None,
+    table: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[TABLE]",
+            help="A table, or a pattern such as 'lake.sales.*'. Default: all tables.",
+            autocompletion=complete_table,
+        ),
+    ] = None,
     namespace: Namespace = None,
     everything: Annotated[bool, typer.Option("--all", help="Of many tables, also what is not due.")] = False,
     as_json: Json = False,
 ) -> None:
     """Explain for each operation whether it is due, and why.
 
-    Without a name, tables and operations that are not due are only counted.
+    Without the name of one table, tables and operations that are not due are only counted.
     """
-    documents = backend().explain(table, namespace)
+    documents, one = backend().explain(table, namespace), table is not None and not is_pattern(table)
     if as_json:
-        output.print_json(documents[0] if table is not None and documents else documents)
+        output.print_json(documents[0] if one and documents else documents)
         return
-    whole = everything or table is not None
+    whole = everything or one
     listed = [document for document in documents if whole or _stands_out(document)]
     for document in listed:
         views.show_explained(document, everything=whole)

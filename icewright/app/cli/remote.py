@@ -11,9 +11,10 @@ from icewright.app.cli.backend import Document, JobFilter, RunRequest, TableFilt
 from icewright.app.cli.base import parse_knobs, parse_since
 from icewright.app.environment import server_token
 from icewright.client import Client
-from icewright.core.errors import Refused
+from icewright.core.errors import Refused, UsageError
 from icewright.core.policy import Operation
-from icewright.core.selection import TableSelection
+from icewright.core.selection import TableSelection, is_pattern
+from icewright.core.table import TableRef
 
 _UNLIMITED = 1_000_000  # tables that are listed where no limit is given
 _EXPLAINED = ("table", "paused", "error", "health", "verdicts", "ignored_properties")
@@ -49,7 +50,14 @@ class RemoteBackend:
 
     def explain(self, table: str | None, namespace: str | None) -> list[Document]:
         with self._client() as client:
-            names = [table] if table is not None else [t["table"] for t in client.tables(namespace=namespace)]
+            if table is not None and not is_pattern(table):
+                names = [table]
+            else:
+                selection = TableSelection((table,)) if table is not None else TableSelection(everything=True)
+                listed = [t["table"] for t in client.tables(namespace=namespace)]
+                names = [name for name in listed if selection.contains(TableRef.parse(name))]
+                if table is not None and not names:
+                    raise UsageError(f"{table}: no table matches; `icewright tables` lists what there is")
             return [_part(t, _EXPLAINED) for t in map(client.table, names)]
 
     def advise(self, table: str | None) -> list[Document]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter
 from pydantic import ValidationError
@@ -15,7 +15,7 @@ from icewright.app.web.api import models
 from icewright.app.web.callers import Caller, needs
 from icewright.app.web.pages.formats import sentence
 from icewright.app.web.pages.forms import Submission, submitted
-from icewright.app.web.pages.render import Crumb, redirect, render_page
+from icewright.app.web.pages.render import Crumb, redirect, render_page, stream_template
 from icewright.app.web.pages.urls import with_query
 from icewright.app.web.problems import Problem
 from icewright.core.errors import TerminalError, UsageError
@@ -25,6 +25,7 @@ router = APIRouter()
 PATH = "/settings"
 _TOKEN_DEFAULTS = {"name": "", "role": Role.VIEWER.value, "scope": "", "days": "90"}  # defaults of the token form
 _CATALOG_FIELDS = ("enabled", "namespaces", "tables", "detect_interval_seconds")
+_EVERY = 15.0  # seconds
 _UNPROCESSABLE, _MISSING, _CONFLICT = 422, 404, 409
 
 
@@ -32,6 +33,12 @@ _UNPROCESSABLE, _MISSING, _CONFLICT = 422, 404, 409
 def settings(caller: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> Response:
     """Render the settings, which contain no secrets."""
     return _page(caller)
+
+
+@router.get("/live/processes")
+def live(caller: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> Response:
+    """Stream the processes as their heartbeats come, or stay away."""
+    return stream_template(caller, "_processes.html", lambda: _processes(caller), _EVERY)
 
 
 @router.post("/do/token/create")
@@ -144,8 +151,8 @@ def _page(
         catalogs=api.catalogs.catalogs(reading),
         pools=api.system.pools(reading),
         limits=api.system.limits(reading),
-        processes=api.system.processes(reading),
-        may_drain=caller.principal.may(Action.TABLES_PAUSE),
+        live="/live/processes",
+        **_processes(caller),
         permissions=api.access.permissions(caller),
         may_change=[
             c.name for c in api.catalogs.catalogs(reading) if caller.principal.may(Action.CATALOGS_CHANGE, (c.name,))
@@ -159,6 +166,11 @@ def _page(
         faults=faults or {},
         version=icewright.__version__,
     )
+
+
+def _processes(caller: Caller) -> dict[str, Any]:
+    reading = replace(caller, action=Action.SYSTEM_READ)
+    return {"processes": api.system.processes(reading), "may_drain": caller.principal.may(Action.TABLES_PAUSE)}
 
 
 def _token_request(filled: dict[str, str]) -> models.TokenRequest:

@@ -203,7 +203,7 @@ def partitions(facts: Mapping[str, Any], now: datetime, hot_minutes: int) -> lis
             name=partition["partition"] or "whole table",
             files=partition["files"],
             bytes=partition["bytes"],
-            candidates=partition["candidate_files"],
+            candidates=partition["candidate_files"] if partition["candidate_files"] > 1 else 0,  # one has no other
             deletes=partition["delete_files"],
             deleted_ratio=partition["deleted_ratio"],
             last_write=partition["last_write"],
