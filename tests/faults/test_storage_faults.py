@@ -19,6 +19,7 @@ from tests.faults.operations import Done, FaultOperation, do
 from tests.faults.reading import read
 from tests.faults.storage_errors import FAULTS, cut, half, without_last_block
 from tests.faults.sweeping import Sweeps, Trial
+from tests.nightly import nightly
 
 pytestmark = pytest.mark.external
 
@@ -39,8 +40,8 @@ _FOREIGN = {
 
 
 def _marks(action: FaultOperation, kind: str) -> tuple[pytest.MarkDecorator, ...]:
-    """Statistics delete nothing that was there: a push tries the faults of their commit alone."""
-    quick = action is not FaultOperation.STATISTICS or kind in _COMMITS
+    """Statistics and tags delete nothing that was there: a push tries the faults of their commit alone."""
+    quick = action not in (FaultOperation.STATISTICS, FaultOperation.POINTS) or kind in _COMMITS
     return () if quick else (pytest.mark.nightly,)
 
 
@@ -99,8 +100,8 @@ HOW: dict[str, Callable[[bytes], bytes]] = {"empty": _gone, "half": half, "a blo
     [
         ("manifest list", "a block short"),
         ("manifest", "a block short"),
-        pytest.param("manifest list", "half"),
-        pytest.param("manifest", "half"),
+        nightly("manifest list", "half"),
+        nightly("manifest", "half"),
         pytest.param("manifest list", "empty"),
         pytest.param("manifest", "empty"),
     ],
