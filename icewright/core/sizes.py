@@ -22,7 +22,7 @@ class SizeClass:
 
 @dataclass(frozen=True, slots=True)
 class FileHistogram:
-    """How many files there are of each size: bucket i counts files below `LIMITS[i]` bytes."""
+    """How many files there are of each size: bucket i counts those below `LIMITS_MB[i]`, the last all larger ones."""
 
     counts: tuple[int, ...]
 
