@@ -126,10 +126,17 @@ def test_a_sample_is_a_branch_of_some_of_main_s_files(workspace: Workspace) -> N
 
 
 def test_what_no_sample_can_be_made_of_is_refused(workspace: Workspace) -> None:
-    """Where each file has more bytes than the sample may have, there is no branch, and the setting is named."""
-    spread(workspace)
-    with pytest.raises(Refused, match=r"none of its 8 data files .*layout\.sample_mb"):
+    """Where files larger than the sample have all bytes, or most, there is no branch, and the setting is named."""
+    table = spread(workspace)
+    with pytest.raises(Refused, match=r"as 0 of its 8 data files, .*layout\.sample_mb"):
         sampled(workspace, 100)
+    rows, largest = table.scan().to_arrow(), max(task.file.file_size_in_bytes for task in table.scan().plan_files())
+    with table.transaction() as change:
+        change.remove_properties("write.target-file-size-bytes")
+    for _ in range(4):
+        table.append(rows)
+    with pytest.raises(Refused, match=r"as 8 of its 12 data files, with"):
+        sampled(workspace, largest)
     assert branch(workspace) == []
 
 

@@ -85,26 +85,32 @@ class LayoutSample:
     def _chosen(self, limit: int) -> tuple[dict[str, list[ContentFile]], int]:
         """Return files of the table's spec that together have `limit` bytes at most, by manifest, and the bytes of all.
 
-        Raises `Refused` where there are none.
+        Raises `Refused` where files that could be chosen have less than half of the bytes: what is left is no sample,
+        but the newest files of a table that is merged into larger ones, or is partitioned otherwise now.
         """
         head = of_snapshots(self.base, frozenset({self.base.current_snapshot_id or 0}))
         data = [one for one in EntryFaults(self.files, head).content_files() if one.content == DATA]
         usable = [
             one
             for one in data
-            if one.format == "PARQUET" and not one.is_encrypted and one.spec_id == self.base.default_spec_id
+            if one.format == "PARQUET"
+            and not one.is_encrypted
+            and one.spec_id == self.base.default_spec_id
+            and one.bytes <= limit
         ]
+        total, known = (sum(one.bytes for one in ones) for ones in (data, usable))
+        if known < max(1, total / 2):
+            raise Refused(
+                f"{self.base.ref}: no layout is measured, as {len(usable)} of its {len(data)} data files, with "
+                f"{byte_size(known)} of {byte_size(total)}, are Parquet of the current partition spec and of "
+                f"{byte_size(limit)} at most (layout.sample_mb {limit / MEGABYTE:g})"
+            )
         chosen, size = defaultdict[str, list[ContentFile]](list), 0
         for one in random.Random(4).sample(usable, len(usable)):  # noqa: S311 - no secret
             if size + one.bytes <= limit:
                 chosen[one.manifest].append(one)
                 size += one.bytes
-        if not chosen:
-            raise Refused(
-                f"{self.base.ref}: no layout is measured, as none of its {len(data)} data files is Parquet of the "
-                f"current partition spec and of {byte_size(limit)} at most (layout.sample_mb {limit / MEGABYTE:g})"
-            )
-        return chosen, sum(one.bytes for one in data)
+        return chosen, total
 
 
 def _entries_of(
