@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -36,6 +38,8 @@ pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
 __all__ = ["ground", "workspace"]
 
 ANN = "part = 'ann'"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "erase-rows.md"
+RECHECK = PAGE.read_text(encoding="utf-8").partition("```python\n")[2].partition("```")[0]
 
 
 def find(workspace: Workspace, predicate: str = ANN) -> RowSearchReport:
@@ -135,8 +139,13 @@ def test_a_paused_table_is_left_alone(workspace: Workspace) -> None:
     assert workspace.files() == files
 
 
-def test_an_erasure_ends_with_a_certificate_that_names_every_file(workspace: Workspace) -> None:
-    """Old snapshots and orphans go by the operations that remove them, whatever the table's own settings keep."""
+def test_an_erasure_ends_with_a_certificate_that_names_every_file(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Old snapshots and orphans go by the operations that remove them, whatever the table's own settings keep.
+
+    The script of the documentation agrees, until somebody changes the certificate or brings back a file.
+    """
     folder = workspace.table()
     shutil.copy(min((folder / "data").glob("*.parquet")), folder / "data" / "nobody.parquet")
     os.utime(folder / "data" / "nobody.parquet", (workspace.clock.now().timestamp() - 360_000,) * 2)
@@ -151,6 +160,20 @@ def test_an_erasure_ends_with_a_certificate_that_names_every_file(workspace: Wor
     assert [file["path"] for file in content["files"]] == [f"file://{live}"]
     assert len(content["removed"]) == 5
     assert "statistics in Puffin files" in " ".join(content["not_searched"])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ICEWRIGHT_ERASURE_KEY", "key")
+    for changed, why in [
+        ({}, ""),
+        ({"files": [], "folders": []}, "not the certificate"),
+        ({"predicate": "id = 9"}, "not"),
+    ]:
+        (tmp_path / "erasure.json").write_text(json.dumps(content | changed, ensure_ascii=False), encoding="utf-8")
+        with pytest.raises(AssertionError, match=why) if why else nullcontext():
+            exec(RECHECK, {})  # noqa: S102 - our own page
+    (tmp_path / "erasure.json").write_text(json.dumps(content), encoding="utf-8")
+    pq.write_table(pa.table({"id": [0], "part": ["p0"]}), folder / "data" / "back.parquet")
+    with pytest.raises(AssertionError, match=r"back\.parquet has 1 matching rows"):
+        exec(RECHECK, {})  # noqa: S102 - our own page
     signed = content.pop("signature")
     assert (signature(content, b"key"), signature(content, b"other") == signed) == (signed, False)
 
