@@ -101,6 +101,20 @@ def test_counts_and_bounds_are_corrected(workspace: Workspace, fault: str) -> No
     assert workspace.metadata() == after, again.summary
 
 
+def test_what_a_rewritten_manifest_has_copied_is_corrected(workspace: Workspace) -> None:
+    """A fault concerns all snapshots whose manifests say the same of the file, main's among them."""
+    folder = grown(workspace)
+    DEEPER_FAULTS["an upper bound is too low"][1](folder)
+    assert workspace.run(MANIFESTS).metrics["manifests_written"] == 1
+    faults = workspace.app.runtime.engine.check(ref(NAME), CheckLevel.FOOTERS).faults
+    assert {fault.snapshot_ids for fault in faults} == {tuple(sorted(workspace.metadata().by_id))}
+    done = go(workspace)
+    assert ({action.kind for action in done.plan.actions}, done.plan.unrepaired) == ({RepairKind.CORRECT}, ())
+    assert faults_of_main(workspace) == ()
+    DEEPER_FAULTS["a column that must be there is in no file"][1](folder)
+    assert workspace.app.runtime.engine.check(ref(NAME), CheckLevel.FOOTERS).faults
+
+
 def _misstated(field: str, more: int) -> Callable[[Any], None]:
     """Let an entry, or a manifest list's row, say another length of a file that is whole."""
 

@@ -139,7 +139,7 @@ class EntryFaults:
                 return DELETED_PATH, DELETED_POSITION
             case content if content == EQUALITY_DELETES:
                 return one.values.get(135) or ()
-        if self.metadata.current_snapshot_id not in self._snapshots[one.manifest]:
+        if not self.is_of_main(one.manifest):
             return ()
         return self._required - self._constant.get(one.spec_id, set())
 
@@ -155,6 +155,10 @@ class EntryFaults:
             spec.spec_id: {one.source_id for one in spec.fields if one.transform == "identity"}
             for spec in self.metadata.specs
         }
+
+    def is_of_main(self, manifest: str) -> bool:
+        """Return whether main's current snapshot lists a manifest."""
+        return self.metadata.current_snapshot_id in self._snapshots[manifest]
 
     def concern(self, manifest: str) -> tuple[int, ...]:
         """Return the snapshots that list a manifest."""

@@ -68,6 +68,7 @@ class IntegrityCheck:
     _suspects: dict[str, tuple[int | None, str]] = field(default_factory=dict, init=False)  # bytes, kind by path
     _suspects_by_manifest: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set), init=False)
     _unreadable: dict[str, tuple[str, str]] = field(default_factory=dict, init=False)  # kind, error by path
+    _alike: dict[int, tuple[str, ...]] = field(default_factory=dict, init=False)  # manifests by what they say of a file
 
     def planned(self) -> IntegrityReport:
         """Return how many files a check would look at, and how many it would read; nothing else is read for that."""
@@ -231,14 +232,24 @@ class IntegrityCheck:
         return EntryFaults(self.files, self.metadata, self.content, self.since)
 
     def _contents(self, entries: EntryFaults, broken: AbstractSet[str]) -> list[ContentFile]:
-        """Compare lists and manifests; return the distinct entries whose files are read, without broken files."""
+        """Compare lists and manifests; return the distinct entries whose files are read, without broken files.
+
+        Of entries that say the same in several manifests it is main's, which has to have what its readers need.
+        """
         footers = self.level.includes(CheckLevel.FOOTERS)
         distinct: dict[int, ContentFile] = {}
         if self.level.includes(CheckLevel.ENTRIES):
             for one in entries.content_files():
                 if footers and one.path not in broken:
-                    distinct.setdefault(hash(repr(one.values)), one)
+                    stated = _stated(one)
+                    self._alike[stated] = (*self._alike.get(stated, ()), one.manifest)
+                    if stated not in distinct or entries.is_of_main(one.manifest):
+                        distinct[stated] = one
         return list(distinct.values())
+
+    def _concern(self, entries: EntryFaults, one: ContentFile) -> tuple[int, ...]:
+        """Return the snapshots that read a file by an entry that says the same."""
+        return tuple(sorted({number for manifest in self._alike[_stated(one)] for number in entries.concern(manifest)}))
 
     def _footer_faults(self, entries: EntryFaults, contents: Sequence[ContentFile]) -> list[FileFault]:
         specs, records, replaced = self._specs, _records(contents), self._replaced_types(entries, contents)
@@ -249,7 +260,7 @@ class IntegrityCheck:
                 found = check_content(self.files, one, types, specs, records, entries.needed_columns(one))
             except MetadataUnreadable as error:
                 found = [(FileFaultKind.UNREADABLE, str(error))]
-            concerned = entries.concern(one.manifest)
+            concerned = self._concern(entries, one) if found else ()
             return [FileFault(kind, one.kind, one.path, detail, concerned) for kind, detail in found]
 
         with WorkerThreads(_CONCURRENCY) as pool:
@@ -260,7 +271,7 @@ class IntegrityCheck:
         replaced, found = replaced_types(entries.document, entries.types), dict[str, Mapping[int, Any]]()
         for manifest in {one.manifest for one in contents} if replaced else ():
             concerned = entries.concern(manifest)
-            if self.metadata.current_snapshot_id not in concerned:
+            if not entries.is_of_main(manifest):
                 found.update((manifest, replaced[one]) for one in concerned if one in replaced)
         return found
 
@@ -291,7 +302,7 @@ class IntegrityCheck:
         check = RowCheck(entries.types, self._specs, names, _records(contents), replaced)
         for number, found, why in read_rows(check, chosen) if read_rows is not None and chosen else ():
             one = chosen[number]
-            concerned = entries.concern(one.manifest)
+            concerned = self._concern(entries, one) if found else ()
             faults += [FileFault(FileFaultKind(kind), one.kind, one.path, detail, concerned) for kind, detail in found]
             if why is not None:
                 unread[one.path] = why
@@ -326,6 +337,11 @@ class IntegrityCheck:
             for path in of_snapshot & wanted:
                 needed_by[path].add(snapshot.snapshot_id)
         return needed_by
+
+
+def _stated(one: ContentFile) -> int:
+    """Return a number for all that an entry says of its file."""
+    return hash(repr(one.values))
 
 
 def _records(contents: Sequence[ContentFile]) -> dict[str, int]:
