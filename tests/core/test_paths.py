@@ -271,7 +271,9 @@ def test_a_place_is_named_whole(text: str) -> None:
         named_place(text)
 
 
-@pytest.mark.parametrize("text", ["/a b/ü%20'", "file:/a", "file:///a", "s3://b", "s3a://b/a..b", "gs://b/..a"])
+@pytest.mark.parametrize(
+    "text", ["/a b/ü%20'", "file:/a", "file:///a", "s3://b", "s3a://b/a..b", "gs://b/..a", "s3://b/X"]
+)
 def test_a_whole_place_stays_as_it_is(text: str) -> None:
     """But for slashes at its end."""
     assert named_place(f"{text}//") == text
