@@ -115,6 +115,20 @@ def test_v1_manifests_in_an_upgraded_table(files: IcebergFiles, tmp_path: Path, 
     assert len(files.entries([ours(copy)])) == 2, "this program reads what it wrote"
 
 
+def test_decimals_of_fewer_digits(files: IcebergFiles, tmp_path: Path) -> None:
+    """A value from before its column was widened takes as many bytes as values since, and stays the same."""
+    narrow, wide = (Partitioned(tmp_path, (t.DecimalType(digits, 2),)) for digits in (5, 38))
+    old = narrow.crafted(2, [record(f"file:///t/{n}", [n]) for n in (Decimal("-1.28"), Decimal("1.28"), None)])
+    copy = copied(files, tmp_path, [wide.crafted(2, [record("file:///t/new", [Decimal(10**30)])]), old], 2)
+    found = {e.data_file.file_path: e.data_file.partition[0] for e in copy.fetch_manifest_entry(IO)}
+    assert {path.rsplit("/", 1)[1]: value for path, value in found.items()} == {
+        "new": Decimal(10**30),
+        "-1.28": Decimal("-1.28"),
+        "1.28": Decimal("1.28"),
+        "None": None,
+    }
+
+
 @pytest.mark.cases(47)
 @pytest.mark.parametrize("first", ["v1", "v2"])
 def test_v1_and_v2_manifests_together(files: IcebergFiles, tmp_path: Path, first: str) -> None:

@@ -129,17 +129,19 @@ def _void(bench: Bench, name: str) -> None:
 
 def _evolved_metrics(bench: Bench, name: str) -> None:
     """Manifests of one spec and several schemas: columns added, dropped, renamed, widened."""
-    quoted = create(bench, name, "id int, f float, gone string, part string", "part")
-    insert(bench, quoted, "(1, 1.5, 'x', 'a')", "(2, float('nan'), 'y', 'b')")
+    columns = "id int, f float, gone string, dec decimal(5, 2), part string"
+    quoted = create(bench, name, columns, "part, truncate(10, dec)")
+    insert(bench, quoted, "(1, 1.5, 'x', 1.25, 'a')", "(2, float('nan'), 'y', -1.25, 'b')")
     for change in (
         "ALTER COLUMN id TYPE bigint",
         "ALTER COLUMN f TYPE double",
+        "ALTER COLUMN dec TYPE decimal(38, 2)",
         "DROP COLUMN gone",
         "ADD COLUMN gone int",
         "RENAME COLUMN part TO renamed",
     ):
         bench.sql(f"ALTER TABLE {quoted} {change}")
-    insert(bench, quoted, "(3, 2.5, 'c', 30)", "(4, double('nan'), NULL, 40)")
+    insert(bench, quoted, "(3, 2.5, 12345678901.25, 'c', 30)", "(4, double('nan'), NULL, NULL, 40)")
 
 
 @pytest.mark.cases(42, 43, 47, 49)

@@ -29,7 +29,7 @@ from icewright.adapters.engines.service.avro_records import (
     schema_field,
     shape_of,
 )
-from icewright.adapters.engines.service.partition_bounds import partition_fields, summaries
+from icewright.adapters.engines.service.partition_bounds import partition_fields, summaries, widened
 from icewright.core.avro_values import Schema, read_varint, skipper, varint
 from icewright.core.errors import UnsupportedTable
 from icewright.core.table import ManifestContent, ManifestFile, TableMetadata
@@ -239,8 +239,10 @@ class ManifestWriter:
             new[self._names[_BLOCK_SIZE]] = 64 * 1024 * 1024  # required by format v1, but no reader uses it
         if _CONTENT in self._names and new[self._names[_CONTENT]] is None:
             new[self._names[_CONTENT]] = 0
-        values = data[names[_PARTITION]].values()
-        new[self._names[_PARTITION]] = dict(zip((f["name"] for f in self._partition_fields), values, strict=True))
+        new[self._names[_PARTITION]] = {
+            field["name"]: widened(value, field["type"])
+            for field, value in zip(self._partition_fields, data[names[_PARTITION]].values(), strict=True)
+        }
         return encoded(self._shape.values, new)
 
     def clustered(self, entries: Sequence[Entry], first: Sequence[int] = ()) -> list[Entry]:

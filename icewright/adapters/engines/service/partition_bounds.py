@@ -33,6 +33,13 @@ def partition_fields(partition: Schema) -> list[dict[str, Any]]:
     return fields
 
 
+def widened(value: Any, kind: Mapping[str, Any]) -> Any:  # noqa: ANN401 - any Avro value
+    """Return the value in as many bytes as the type has: a decimal takes more once its column has more digits."""
+    if isinstance(value, bytes) and value and kind.get("logicalType") == "decimal":
+        return value.rjust(kind.get("size", 0), b"\xff" if value[0] & 0x80 else b"\x00")
+    return value
+
+
 def _comparable(value: Any, kind: Mapping[str, Any]) -> Any:  # noqa: ANN401 - any Avro value
     """Return the value in comparable form: decimals as numbers, all others unchanged."""
     if kind.get("logicalType") == "decimal":
