@@ -11,8 +11,9 @@ import pytest
 from pyspark.errors import PySparkException
 
 from icewright.adapters.engines.arrow.executors import environment_mismatch
+from icewright.adapters.engines.failures import ProcedureFailed, statement_failure
 from icewright.adapters.engines.spark.pool import SparkPool, StatementFailed, StepResult
-from icewright.core.errors import EngineUnavailable
+from icewright.core.errors import CommitConflict, EngineUnavailable
 from icewright.ports.work import SupervisedWork
 from tests.waiting import until
 
@@ -88,3 +89,21 @@ def test_a_server_that_is_away_is_no_server_without_python() -> None:
     session.sparkContext.parallelize.side_effect = PySparkException(UNAVAILABLE)
     with pytest.raises(EngineUnavailable, match="could not be asked"):
         environment_mismatch(session)
+
+
+_CALL = "An error occurred while calling o64.sql.\n: org.apache.iceberg.exceptions.ValidationException: "
+
+
+@pytest.mark.parametrize(
+    ("cause", "error"),
+    [
+        ("Found conflicting files that can contain records matching true: [a]", CommitConflict),
+        ("Cannot partition by non-primitive source field: struct<1002: column_size: optional long>", ProcedureFailed),
+        ("Cannot find source column for partition field: 1001: s_trunc: truncate[2](3)", ProcedureFailed),
+    ],
+)
+def test_validations_that_are_no_conflicts(cause: str, error: type[Exception]) -> None:
+    """Iceberg calls them alike; what it cannot read of a spec will not go by being tried again, and is told."""
+    found = statement_failure("lake.db.t", f"{_CALL}{cause}\n\tat org.apache.iceberg.PartitionSpec.check\n")
+    assert type(found) is error
+    assert f"org.apache.iceberg.exceptions.ValidationException: {cause}" in str(found)

@@ -14,6 +14,10 @@ from icewright.core.errors import (
 )
 
 _CONFLICTS = ("CommitFailedException", "ValidationException", "conflicting files", "Cannot commit")
+# a spec that Iceberg cannot read, as it fails at its own tables of metadata where a source column is dropped
+_UNREADABLE_SPEC = re.compile(
+    r"ValidationException: (?:Cannot partition by|Cannot find source column|Invalid source type)"
+)
 _STORE_REFUSES = re.compile(  # by the SDK's error, or by the code in the store's own
     r"Service: S3, Status Code: 5\d\d|\b(?:SlowDown|ExpiredToken|InvalidAccessKeyId|RequestTimeTooSkewed)\b"
 )
@@ -51,7 +55,7 @@ def statement_failure(what: str, message: str) -> IcewrightError:
 
 def is_conflict(message: str) -> bool:
     """Return whether the error says that another writer committed first."""
-    return any(sign in message for sign in _CONFLICTS)
+    return any(sign in message for sign in _CONFLICTS) and _UNREADABLE_SPEC.search(message) is None
 
 
 def is_death(message: str) -> bool:
@@ -75,5 +79,6 @@ def root_cause(message: str) -> str:
     if "PythonException" in message and frames:
         after = lines[frames[-1] + 1 :]
         return next((line for line in after if _PYTHON_ERROR.match(line)), lines[0])[:_LONGEST]
-    causes = [line for line in lines if line.startswith("Caused by:")]
-    return (causes[-1].removeprefix("Caused by: ") if causes else lines[0] if lines else "no message")[:_LONGEST]
+    # py4j has the error of the call in its second line, behind a colon
+    causes = [line for line in lines if line.startswith((": ", "Caused by: "))]
+    return (re.sub(r"^(?:Caused by)?: ", "", causes[-1]) if causes else lines[0] if lines else "no message")[:_LONGEST]
