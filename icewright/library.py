@@ -91,7 +91,7 @@ class OperationVerdict:
 
 @dataclass(frozen=True, slots=True)
 class OperationResult:
-    """What one operation of a run came to; `state` is `planned` where a dry run would have committed."""
+    """The result of one operation of a run; `state` is `planned` where a dry run would have committed."""
 
     operation: str
     state: str

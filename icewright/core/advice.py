@@ -42,7 +42,7 @@ _Habit = tuple[float, float, float]  # of a writer: seconds between its commits,
 
 
 class AdviceKind(StrEnum):
-    """What is wrong with a table's shape or its writers."""
+    """The kinds of problems with a table's shape or its writers."""
 
     OVER_PARTITIONED = "over_partitioned"
     FREQUENT_COMMITS = "frequent_commits"

@@ -43,7 +43,7 @@ _REMOVED_FILES: Mapping[Operation, Mapping[str, int]] = {
 
 @dataclass(frozen=True, slots=True)
 class CostFit:
-    """What runs take: the cost that the model says and a fixed part, so many times; known between two sizes."""
+    """A calibration of predicted costs: a factor and a fixed part, fitted to runs between two sizes."""
 
     fixed: float = 0.0
     times: float = 1.0
@@ -58,7 +58,7 @@ class CostFit:
 
 @dataclass(frozen=True, slots=True)
 class Experience:
-    """What the runs of an operation on all tables of a pool have shown."""
+    """The calibration of an operation's cost and benefit, from its runs on all tables of a pool."""
 
     cost: CostFit | None = None  # None: not known yet
     benefit: float = 1.0

@@ -93,7 +93,7 @@ class RowSearchReport:
 
 @dataclass(frozen=True, slots=True)
 class ErasureStep:
-    """What has to happen to the matching rows of one place."""
+    """The way in which the matching rows of one place go: an operation, a person or time."""
 
     place: RowPlace
     files: int

@@ -52,7 +52,7 @@ class CheckLevel(StrEnum):
 
 
 class FileFaultKind(StrEnum):
-    """What is wrong with a file that the table needs, or with what its entry says of it."""
+    """The kinds of faults of a file that the table needs, or of its entry."""
 
     MISSING = "missing"
     WRONG_LENGTH = "wrong_length"

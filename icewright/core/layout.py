@@ -214,7 +214,7 @@ def _cost_to_beat(trial: LayoutTrial) -> float:
 
 
 class LayoutVerdict(StrEnum):
-    """What is done about the layout of a table."""
+    """The possible decisions about the layout of a table."""
 
     APPLY = "apply"
     KEEP = "keep"  # the files as they are, or the layout that was applied
@@ -235,7 +235,7 @@ class AppliedLayout:
 
 @dataclass(frozen=True, slots=True)
 class LayoutDecision:
-    """What is done about the layout of a table, and why."""
+    """The decision about the layout of a table, with its reason."""
 
     verdict: LayoutVerdict
     reason: str

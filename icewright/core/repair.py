@@ -17,7 +17,7 @@ _CONTENT = (DATA, "position deletes", "equality deletes")
 
 
 class RepairKind(StrEnum):
-    """What a repair does about a file."""
+    """The way in which a repair treats a file."""
 
     REBUILD = "rebuild"  # a lost manifest list or manifest is written again, from those of neighbouring snapshots
     CORRECT = "correct"  # main gets a manifest in which counts and bounds are right
@@ -45,7 +45,7 @@ class Unrepaired:
 
 @dataclass(frozen=True, slots=True)
 class RepairPlan:
-    """What a repair does, or did, and which faults stay."""
+    """The changes that a repair makes, or has made, and the faults that stay."""
 
     actions: tuple[RepairAction, ...]
     unrepaired: tuple[Unrepaired, ...]

@@ -34,7 +34,7 @@ class TableHistory:
 
 @dataclass(frozen=True)
 class RestorePlan:
-    """What a restore changes: main leads to `target`, and `tag` to where main led before."""
+    """The change that a restore makes: main leads to `target`, and `tag` to where main led before."""
 
     metadata: TableMetadata
     target: Snapshot

@@ -16,7 +16,7 @@ HISTORY, MAX_TABLES = timedelta(days=30), 60  # age of the runs that are read, a
 
 @dataclass
 class Calibration:
-    """What runs on each pool have shown, refreshed from the run history every ten minutes; pools are by catalog."""
+    """Calibrations by the runs on each pool, refreshed from the run history every ten minutes; pools are by catalog."""
 
     runs: RunHistory
     clock: Clock

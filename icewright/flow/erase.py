@@ -28,7 +28,7 @@ SEARCH_ONLY = "search_only"  # and whether it only finds the rows
 
 @dataclass(frozen=True, slots=True)
 class ErasureResult:
-    """What an erasure found before, what it ran, and what it found after."""
+    """The result of an erasure: the rows found before, the operations run, and the rows found after."""
 
     before: RowSearchReport
     after: RowSearchReport

@@ -17,7 +17,7 @@ _LOOK_SECONDS = 1.0
 
 @dataclass(eq=False)
 class _Hold:
-    """What one table has taken."""
+    """The memory that one table has taken."""
 
     patience: float | None  # seconds that it waits for others; None: as long as it takes
     bytes: int = 0
