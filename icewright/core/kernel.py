@@ -32,8 +32,8 @@ _SUPPORTED_PROPERTIES = (  # by name or by the beginning of the name
     *("bloom-filter-enabled.column.", "bloom-filter-fpp.column.", "bloom-filter-ndv.column."),
     *("row-group-size-track-uncompressed", "shred-variants", "variant-inference-buffer-size"),
 )
-_BLOOM_FILTER = f"{_PARQUET}bloom-filter-enabled.column."
-_DICTIONARY, _DICTIONARY_SIZE = f"{_PARQUET}dict-encoding-enabled.column.", f"{_PARQUET}dict-size-bytes"
+BLOOM_FILTER = f"{_PARQUET}bloom-filter-enabled.column."
+DICTIONARY, _DICTIONARY_SIZE = f"{_PARQUET}dict-encoding-enabled.column.", f"{_PARQUET}dict-size-bytes"
 _DICTIONARY_BYTES = 16 << 20  # of a column that the policy names: a reader keeps one for each column that it reads
 _FILTERED = frozenset(("int", "long", "string", "date", "time", "timestamp", "timestamptz", "uuid"))  # by equality
 _ZORDER = "zorder("
@@ -152,14 +152,14 @@ def written_order(knobs: Knobs, table_order: str | None) -> str | None:
 
 def bloom_properties(schema: Mapping[str, Any], names: str | None) -> Mapping[str, str]:
     """Return the table properties of Bloom filters of these columns, separated by commas, that can have one."""
-    return {f"{_BLOOM_FILTER}{name}": "true" for name in _filtered(schema, names)}
+    return {f"{BLOOM_FILTER}{name}": "true" for name in _filtered(schema, names)}
 
 
 def dictionary_properties(
     schema: Mapping[str, Any], names: str | None, properties: Mapping[str, str]
 ) -> Mapping[str, str]:
     """Return the table properties by which these columns have large dictionaries, where the table has smaller ones."""
-    chosen = {f"{_DICTIONARY}{name}": "true" for name in _filtered(schema, names)}
+    chosen = {f"{DICTIONARY}{name}": "true" for name in _filtered(schema, names)}
     size = max(_DICTIONARY_BYTES, number_or(0, properties.get(_DICTIONARY_SIZE, "")))
     return {**chosen, _DICTIONARY_SIZE: str(size)} if chosen else {}
 

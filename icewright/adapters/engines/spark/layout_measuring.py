@@ -25,7 +25,7 @@ from icewright.adapters.engines.spark.pool import SparkPool, StatementFailed, St
 from icewright.adapters.engines.spark.sql_filters import compared_columns, condition
 from icewright.core.branches import on_branch
 from icewright.core.errors import CommitConflict, Refused
-from icewright.core.kernel import bloom_properties, dictionary_properties
+from icewright.core.kernel import BLOOM_FILTER, DICTIONARY, bloom_properties, dictionary_properties
 from icewright.core.layout import MEASURED_ON, LayoutReport, Measurement, RowLayout
 from icewright.core.policy import MEGABYTE
 from icewright.core.predicates import column_names, quoted
@@ -110,24 +110,24 @@ class LayoutMeasuring:
 
         The first column of a sort needs none.
         """
-        for layout, columns in self._beside_orders(only_equal=True):
+        for layout, columns in self._beside_orders(BLOOM_FILTER, only_equal=True):
             yield replace(layout, blooms=columns)
 
     def _with_dictionaries(self) -> Iterator[RowLayout]:
-        """Yield the best order with dictionaries of columns that filters compare in any way, but the first of a sort.
-
-        Columns that have one by the table's own property are none of them, nor are those that may not.
-        """
-        for layout, columns in islice(self._beside_orders(only_equal=False), 1):
+        """Yield the best order with dictionaries of columns that filters compare in any way, but a sort's first."""
+        for layout, columns in islice(self._beside_orders(DICTIONARY, only_equal=False), 1):
             yield replace(layout, dictionaries=columns)
 
-    def _beside_orders(self, *, only_equal: bool) -> Iterator[tuple[RowLayout, tuple[str, ...]]]:
-        """Yield the promising orders with the columns that their filters compare and rows are not sorted by."""
+    def _beside_orders(self, named: str, *, only_equal: bool) -> Iterator[tuple[RowLayout, tuple[str, ...]]]:
+        """Yield the promising orders with the columns that their filters compare and rows are not sorted by.
+
+        Columns are left out of which a property of the table, that begins as `named`, says whether they have such.
+        """
         used = Counter(n for p in self._predicates for n in compared_columns(p.bound, only_equal=only_equal))
-        schema = self.sample.table.schema
+        schema, properties = self.sample.table.schema, self.sample.table.properties
         names = {field["id"]: str(field["name"]) for field in schema["fields"]}  # without those in structs
         compared = [names[number] for number, _ in used.most_common() if number in names]
-        usable = [name for name in compared if bloom_properties(schema, name)]
+        usable = [name for name in compared if bloom_properties(schema, name) and f"{named}{name}" not in properties]
         for layout in self.request.report.promising:
             columns = [name for name in usable if layout.zorder or name != layout.columns[0]][:_MOST_COLUMNS]
             if columns and layout.is_plain:
