@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from icewright.core.ancestry import ancestors
-from icewright.core.retention import Expiry, plan_expiry
+from icewright.core.retention import Expiry, plan_expiry, unused_schemas
 from icewright.core.table import MAIN, RefKind, SnapshotHold, SnapshotRef, TableMetadata
 from icewright.testing import NOW, lineage, metadata, snapshot
 
@@ -317,3 +317,14 @@ def test_the_current_snapshot_stays_where_its_id_repeats(ids: tuple[int, ...], g
     """Also in a history in which each snapshot is the parent of the next, as a hostile or broken writer leaves it."""
     line = [snapshot(one, age=90 - n, parent_id=ids[n - 1] if n else None) for n, one in enumerate(ids)]
     assert _plan(metadata(snapshots=tuple(line))).snapshot_ids == gone
+
+
+@pytest.mark.parametrize(
+    ("current", "named", "unused"), [(1, (0, 2), {3}), (1, (), {0, 2, 3}), (1, (0, None), set()), (None, (0, 2), set())]
+)
+def test_schemas_that_nothing_uses(current: int | None, named: tuple[int | None, ...], unused: set[int]) -> None:
+    """The table's own stays, and all stay where it, or a snapshot, does not say which schema is meant."""
+    line = tuple(replace(s, schema_id=one) for s, one in zip(lineage([9] * len(named)), named, strict=True))
+    schema = {"fields": []} if current is None else {"schema-id": current, "fields": []}
+    table = metadata(schema=schema, schema_ids=(0, 1, 2, 3))
+    assert unused_schemas(table, line) == unused
