@@ -65,12 +65,14 @@ def files_named(metadata: TableMetadata) -> int:
     )
 
 
-def proposed(metadata: TableMetadata, fault: FileFault, *, drop_lost: bool) -> RepairKind | str:
-    """Return the repair of a fault, or why there is none."""
+def proposed(metadata: TableMetadata, fault: FileFault, *, drop_lost: bool, main_is_known: bool) -> RepairKind | str:
+    """Return the repair of a fault, or why there is none; `main_is_known`: main's manifest list was read."""
     if fault.kind is FileFaultKind.UNREADABLE:
         return "another program may be able to read it; if it is broken for sure, move it away and repair again"
     if fault.file == LISTS and fault.kind is FileFaultKind.MISSING:
         return RepairKind.REBUILD
+    if metadata.current_snapshot_id not in fault.snapshot_ids and not main_is_known:
+        return "whether main needs it is known once main's manifest list is there again: repair again then"
     if metadata.current_snapshot_id not in fault.snapshot_ids:
         return "main does not need it; snapshots never change, and the fault goes when those that need it expire"
     if metadata.format_version >= FORMAT_V3:  # whose manifest lists hand out row ids

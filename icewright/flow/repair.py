@@ -77,9 +77,8 @@ def repair(
             return _carry_out(runtime, metadata, job, drop_lost=drop_lost, approved_rows=approved_rows)
     report = runtime.engine.check(ref, CheckLevel.FOOTERS)
     base = runtime.catalog(ref).load(ref)
-    return RepairResult(
-        report, runtime.engine.repair(RepairRequest(base, report.faults, drop_lost, dry_run=True)), True
-    )
+    request = RepairRequest(base, report.faults, drop_lost, dry_run=True, main_is_known=_main_is_known(base, report))
+    return RepairResult(report, runtime.engine.repair(request), True)
 
 
 def carry_out_taken(runtime: Runtime, job: JobRow, running: TableJob) -> str:
@@ -101,7 +100,10 @@ def _carry_out(
     runtime: Runtime, metadata: TableMetadata, job: TableJob, *, drop_lost: bool, approved_rows: int | None
 ) -> RepairResult:
     report = runtime.engine.check(metadata.ref, CheckLevel.FOOTERS)
-    request = RepairRequest(metadata, report.faults, drop_lost, job_id=job.job_id, check=job.lease.check)
+    known = _main_is_known(metadata, report)
+    request = RepairRequest(
+        metadata, report.faults, drop_lost, job_id=job.job_id, check=job.lease.check, main_is_known=known
+    )
     again = [fault for fault in report.faults if fault.file == LISTS or _is_lost_manifest(fault)]
     rebuilt = runtime.engine.repair(replace(request, faults=again, drop_lost=False))
     written = replace(rebuilt, unrepaired=tuple(o for o in rebuilt.unrepaired if o.fault.file == LISTS))
@@ -113,6 +115,11 @@ def _carry_out(
     _verify(runtime, result)
     job.summary = result.summary
     return result
+
+
+def _main_is_known(base: TableMetadata, report: IntegrityReport) -> bool:
+    """Return whether the check could read what main names: no fault is of main's manifest list."""
+    return all(base.current_snapshot_id not in fault.snapshot_ids for fault in report.faults if fault.file == LISTS)
 
 
 def _is_lost_manifest(fault: FileFault) -> bool:

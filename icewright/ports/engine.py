@@ -108,6 +108,7 @@ class RepairRequest:
     dry_run: bool = False
     job_id: str = ""
     check: Callable[[], None] = field(default=lambda: None)  # raises `LeaseLost` or `Cancelled`; called before writes
+    main_is_known: bool = True  # the check could read main's manifest list
 
 
 @dataclass(frozen=True, slots=True)

@@ -205,6 +205,18 @@ def test_what_is_lost_is_dropped_only_when_a_person_says_so(workspace: Workspace
     assert (summary["operation"], summary["deleted-records"], summary["total-records"]) == ("delete", "1", "3")
 
 
+def test_without_its_list_nobody_knows_what_main_needs(workspace: Workspace) -> None:
+    """The list is written again; the same repair, asked for once more, drops the file that is lost besides."""
+    folder = grown(workspace)
+    lists(folder)[-1].unlink()
+    min(folder.glob("data/**/*.parquet")).unlink()
+    done = go(workspace, drop_lost=True)
+    assert [action.kind for action in done.plan.actions] == [RepairKind.REBUILD]
+    assert [one.reason.partition(" is known")[0] for one in done.plan.unrepaired] == ["whether main needs it"]
+    assert go(workspace, drop_lost=True).plan.lost_rows == 1
+    assert faults_of_main(workspace) == ()
+
+
 def test_a_file_that_lies_elsewhere_is_not_lost(workspace: Workspace) -> None:
     """The repair says where, and drops nothing; put back, the table has no fault."""
     folder = grown(workspace)

@@ -52,7 +52,12 @@ class TableRepair:
         kinds, manifests = defaultdict[RepairKind, list[FileFault]](list), list[tuple[FileFault, RepairKind | str]]()
         moved = self._moved()
         for fault in self.request.faults:
-            choice = moved.get(fault.path) or proposed(self.request.base, fault, drop_lost=self.request.drop_lost)
+            choice = moved.get(fault.path) or proposed(
+                self.request.base,
+                fault,
+                drop_lost=self.request.drop_lost,
+                main_is_known=self.request.main_is_known,
+            )
             if fault.path not in moved and fault.file == MANIFESTS and fault.kind is FileFaultKind.MISSING:
                 manifests.append((fault, choice))
             elif choice is RepairKind.REBUILD and not self._is_own(fault.path):
