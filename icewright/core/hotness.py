@@ -13,7 +13,7 @@ from icewright.core.rewriting import HOT_MAX_HOURS, HOT_MINUTES, HOT_PARTITIONS
 from icewright.core.table import PartitionFacts, Snapshot, TableFacts, TableMetadata
 from icewright.core.writer_state import summary_number
 
-_RHYTHM_COMMITS = 3  # that a rhythm is measured by
+RHYTHM_COMMITS = 3  # that a rhythm is measured by
 _SILENT_BEATS = 2  # after which the writer is taken to have moved on
 _SLOWEST = 4  # times `hot_minutes`: a longer silence is no writing, however regular
 _RECENT_COMMITS = 20  # the newest of writers, which are examined
@@ -59,7 +59,7 @@ def history_span(metadata: TableMetadata) -> timedelta:
 def quiet_time(partition: PartitionFacts, knobs: Knobs) -> timedelta:
     """Return how long nobody must have written to the partition for it to be cold."""
     quiet = timedelta(minutes=knobs[HOT_MINUTES])
-    if partition.writes < _RHYTHM_COMMITS or partition.first_write is None or partition.last_write is None:
+    if partition.writes < RHYTHM_COMMITS or partition.first_write is None or partition.last_write is None:
         return quiet
     beat = (partition.last_write - partition.first_write) / (partition.writes - 1)
     return max(quiet, min(_SILENT_BEATS * beat, _SLOWEST * quiet))

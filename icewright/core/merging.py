@@ -23,7 +23,15 @@ from icewright.core.cost import (
     spark_gb_hours,
 )
 from icewright.core.effective import Knobs
-from icewright.core.hotness import Replacement, history_span, is_rate_known, is_whole_table, last_written, quiet_time
+from icewright.core.hotness import (
+    RHYTHM_COMMITS,
+    Replacement,
+    history_span,
+    is_rate_known,
+    is_whole_table,
+    last_written,
+    quiet_time,
+)
 from icewright.core.policy import Operation
 from icewright.core.runs import LastRun
 from icewright.core.sizes import SizeClass
@@ -54,7 +62,8 @@ class Merge:
     final: bool  # the outputs are large enough to be left alone for good
 
 
-Pays = Callable[[Merge, Merge], bool]  # whether the files that only the first of two merges takes are worth taking
+# whether the first of two merges is worth it instead of the second, which takes fewer files, or instead of none
+Pays = Callable[[Merge, Merge | None], bool]
 
 
 def worthwhile_merge(
@@ -70,9 +79,14 @@ def worthwhile_merge(
     so much more than the prior says that the merge pays several times over, it waits for less growth.
     """
 
-    def pays(larger: Merge, smaller: Merge) -> bool:
-        value = merge_value(larger, partition, facts, knobs, lasts, now, settled=settled)
-        added = value * (larger.saved - smaller.saved) / max(1, larger.saved)
+    def pays(larger: Merge, smaller: Merge | None) -> bool:
+        saved = larger.saved - (smaller.saved if smaller is not None else 0)
+        if not settled and _full_later(larger, saved, partition, facts, knobs, lasts, now):
+            return False
+        if smaller is None:
+            return True
+        added = merge_value(larger, partition, facts, knobs, lasts, now, settled=settled)
+        added *= saved / max(1, larger.saved)
         cost = rewrite_gb_hours(larger.files - smaller.files, larger.bytes - smaller.bytes, knobs)
         return added >= knobs[rewriting.MIN_RETURN] * cost
 
@@ -136,7 +150,7 @@ def _merge_of_classes(
             continue
         needed = min(FINAL_GROWTH, growth) if merge.final else growth
         if merge.saved > 0 and int(size * live) >= needed * live * size_class.largest * (files - merge.saved):
-            best = merge if best is None or pays(merge, best) else best
+            best = merge if pays(merge, best) else best
     return best
 
 
@@ -150,6 +164,43 @@ def _merge(files: int, size: int, below: int, live: float, sizes: Thresholds) ->
     if larger < sizes.max_bytes and sizes.min_bytes * fewer <= written < sizes.min_bytes * outputs:
         outputs, target = fewer, larger
     return Merge(files, size, below, files - outputs, target, final=written >= sizes.min_bytes * outputs)
+
+
+def _full_later(
+    merge: Merge,
+    saved: int,
+    partition: PartitionFacts,
+    facts: TableFacts,
+    knobs: Knobs,
+    lasts: timedelta,
+    now: datetime,
+) -> bool:
+    """Return whether a merge whose files no later one would pay for had better wait until what arrives fills them.
+
+    Files of three quarters of the target are a third more files for as long as they last. That is weighed against the
+    files, saved by no smaller merge, that are open meanwhile. How many reads there are matters to neither.
+    """
+    outputs = merge.files - merge.saved
+    missing = outputs * merge.target - merge.bytes
+    if missing <= 0 or not knobs[rewriting.MIN_RETURN] or not is_rate_known(facts.metadata):
+        return False
+    spared = reads_per_day(facts, knobs) * (lasts / timedelta(days=1)) * opening_gb_hours(knobs)
+    spared *= missing / merge.target  # by a merge of these files with others to full ones
+    if not merge.final and spared >= knobs[rewriting.MIN_RETURN] * rewrite_gb_hours(outputs, merge.bytes, knobs):
+        return False
+    first, arrived = partition.first_write, size_classes(partition)[0]
+    if partition.last_write is None:  # nothing has arrived since the last rewrite
+        return True
+    if (
+        first is None or first >= now or partition.writes < RHYTHM_COMMITS
+    ):  # what rewrites have left waits until there is a rate
+        return merge.files > arrived.files
+    wait = max(timedelta(minutes=knobs[rewriting.HOT_MINUTES]), missing / max(1, arrived.bytes) * (now - first))
+    more = 1 + wait / (now - first) * arrived.bytes / merge.bytes
+    sizes = facts.thresholds.of(partition.data_bytes)
+    later = _merge(int(merge.files * more), int(merge.bytes * more), merge.below, 1.0, sizes)
+    fewer = outputs - (later.files - later.saved) / more
+    return saved * wait < fewer * lasts
 
 
 def _after(merge: Merge, classes: Sequence[SizeClass], live: float, sizes: Thresholds) -> tuple[SizeClass, ...]:

@@ -18,6 +18,7 @@ from icewright.core.hotness import is_append_stream, replaced_after
 from icewright.core.merging import Merge, best_merge, worthwhile_merge
 from icewright.core.operations import compact
 from icewright.core.policy import MEGABYTE, Operation
+from icewright.core.rewriting import PAYBACK
 from icewright.core.runs import LastRun, OperationState
 from icewright.core.sizes import SizeClass
 from icewright.core.steps import Due, NotDue, RewriteDataFiles
@@ -46,7 +47,7 @@ def of_sizes(*mb: float, deleted: float = 0.0) -> PartitionFacts:
     )
 
 
-def _any(_larger: Merge, _smaller: Merge) -> bool:
+def _any(_larger: Merge, _smaller: Merge | None) -> bool:
     return True
 
 
@@ -182,6 +183,32 @@ def test_larger_files_wait_until_they_pay_for_themselves(larger: int, merged: in
     asked = worthwhile_merge(arrived, table, knobs({"value.min_return": 0}), timedelta(days=30), NOW, settled=False)
     assert asked is not None
     assert asked.files == 24 + larger
+
+
+@pytest.mark.parametrize(
+    ("mb", "hours", "writes", "settings", "merged"),
+    [
+        ([8] * 48, 2, 24, {}, None),  # 384 MB: in an hour they are 576, and one file
+        ([8] * 72, 3, 36, {}, 72),
+        ([8] * 48, 2, 24, {"value.min_return": 0}, 48),
+        ([8] * 48, 2, 24, {"value.payback_days": 5}, 48),  # an hour of 47 open files costs more than a third of a file
+        ([8] * 48, 2, 1, {}, 48),  # a load, and no stream
+        ([1] * 352, 1, 60, {}, 352),  # in an hour they would be two such files
+        ([1] * 12 + [80] * 4, 1, 6, {}, 12),  # 332 MB, which nobody would pay for to merge again
+        ([1] * 12 + [80] * 6, 20, 6, {}, 18),  # by such a rate they would not be full for a day
+        ([1] * 4 + [80] * 6, 1, 1, {}, None),  # what rewrites have left waits for a rate
+    ],
+)
+def test_the_last_merge_waits_until_its_files_are_full(
+    mb: Sequence[float], hours: int, writes: int, settings: dict[str, object], merged: int | None
+) -> None:
+    """Of a stream, files that are merged for the last time wait for more, as long as that spares more than it costs."""
+    snapshots = tuple(snapshot(n, age=48 - n) for n in range(1, 48))
+    arrived = replace(of_sizes(*mb), first_write=NOW - timedelta(hours=hours), last_write=NOW, writes=writes)
+    policy, table = knobs(settings), facts(arrived, of=metadata(snapshots=snapshots))
+    lasts = timedelta(days=policy[PAYBACK])
+    merge = worthwhile_merge(arrived, table, policy, lasts, NOW, settled=False)
+    assert (None if merge is None else merge.files) == merged
 
 
 @pytest.mark.cases(131)
