@@ -16,6 +16,7 @@ from icewright.adapters.engines.spark.pool import SparkPool
 from icewright.app.bootstrap import application, read_config
 from icewright.app.demo.lake import Lake
 from tests.integration.bench import CONFIG, Bench
+from tests.integration.playing import quick
 
 _COUNTER = itertools.count(1)
 
@@ -58,3 +59,10 @@ def bench(
         spark = replace(app.engines.spark, pools={"lake": spark_pool})
         runtime = replace(app.runtime, engine=replace(app.engines, spark=spark))
         yield Bench(lake, app, runtime, catalog, scratch)
+
+
+@pytest.fixture(scope="module")
+def quick_spark(bench: Bench) -> Iterator[None]:
+    """Spark without what makes large queries fast and tiny ones slow."""
+    with quick(bench):
+        yield

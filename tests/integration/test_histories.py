@@ -23,12 +23,13 @@ from tests.integration.bench import Bench, make_old, paths, spark_time
 from tests.integration.expiring import expired
 from tests.integration.histories import WEIGHTS, History, Plan, plans
 from tests.integration.planting import plant, remove
-from tests.integration.playing import long_examples, quick
+from tests.integration.playing import long_examples
 from tests.integration.tables import create, insert
 from tests.nightly import NIGHTLY
 
 pytestmark = [
     pytest.mark.spark,
+    pytest.mark.usefixtures("quick_spark"),
     pytest.mark.filterwarnings("ignore:Delete operation did not match any records:UserWarning"),
     pytest.mark.filterwarnings("ignore:Merge on read is not yet supported:UserWarning"),
 ]
@@ -54,12 +55,6 @@ _HINT = "data/version-hint.text"
 _YOUNG = ("data/young.parquet", "metadata/young-m0.avro")
 OF_ITS_OWN, EXPIRED, REWRITTEN = "orphans of its own", "expired", "manifests rewritten"  # in `happened`
 Rows = Counter[tuple[int, int | None, int | None]]  # hash, row id, last updated sequence number
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _quick(bench: Bench) -> Iterator[None]:
-    with quick(bench):
-        yield
 
 
 def read(history: History, versions: Iterable[str]) -> dict[str, Rows]:

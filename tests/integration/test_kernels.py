@@ -6,7 +6,7 @@ Whatever is compared is compacted twice from the same bytes; see `pictures`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -41,18 +41,11 @@ from icewright.core.policy import Operation
 from tests.integration.bench import Bench
 from tests.integration.javacore import JavaTable
 from tests.integration.pictures import KNOBS, DataFile, compare, few, live, picture
-from tests.integration.playing import quick
 from tests.integration.tables import create, insert
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("quick_spark")]
 
 Name = Callable[[str], str]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _quick(bench: Bench) -> Iterator[None]:
-    with quick(bench):
-        yield
 
 
 def select(bench: Bench, quoted: str, *rows: str) -> None:

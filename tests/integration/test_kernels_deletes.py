@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -19,21 +19,14 @@ from tests.integration.bench import Bench
 from tests.integration.compacting import compacted
 from tests.integration.javacore import JavaTable
 from tests.integration.pictures import KNOBS, compare, few
-from tests.integration.playing import quick
 from tests.integration.tables import create, insert
 from tests.nightly import nightly
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("quick_spark")]
 
 Name = Callable[[str], str]
 MERGE_ON_READ = {f"write.{verb}.mode": "merge-on-read" for verb in ("delete", "update", "merge")}
 _FILE_PATH, _POSITION = 2_147_483_546, 2_147_483_545  # reserved field ids
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _quick(bench: Bench) -> Iterator[None]:
-    with quick(bench):
-        yield
 
 
 def ranges(bench: Bench, quoted: str, files: int, rows: int = 20) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,21 +18,14 @@ from tests.integration.bench import Bench
 from tests.integration.compacting import compacted
 from tests.integration.javacore import JavaTable
 from tests.integration.pictures import KNOBS, compare, picture
-from tests.integration.playing import quick
 from tests.integration.tables import create, insert
 from tests.integration.test_compaction import MERGE_ON_READ
 from tests.nightly import nightly
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("quick_spark")]
 
 Name = Callable[[str], str]
 OLDER = "files of an older partition spec are partitioned again"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _quick(bench: Bench) -> Iterator[None]:
-    with quick(bench):
-        yield
 
 
 def compact(bench: Bench, name: str, kernel: str = "auto") -> Outcome:

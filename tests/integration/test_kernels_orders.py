@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +16,12 @@ from icewright.core.runs import OperationState, Outcome
 from tests.integration.bench import Bench
 from tests.integration.javacore import JavaTable
 from tests.integration.pictures import KNOBS, DataFile, compare, few, live, picture
-from tests.integration.playing import quick
 from tests.integration.tables import create
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("quick_spark")]
 
 Name = Callable[[str], str]
 MERGE_ON_READ = {"write.delete.mode": "merge-on-read"}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _quick(bench: Bench) -> Iterator[None]:
-    with quick(bench):
-        yield
 
 
 def run(bench: Bench, name: str, knobs: Mapping[str, object]) -> Outcome:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import shutil
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -18,10 +17,10 @@ from hypothesis import strategies as st
 from tests.integration.bench import Bench
 from tests.integration.evolving import COLUMNS, Evolving
 from tests.integration.pictures import LONG, compare
-from tests.integration.playing import long_examples, quick
+from tests.integration.playing import long_examples
 from tests.nightly import NIGHTLY
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("quick_spark")]
 
 HISTORIES = 500 if LONG else 25 if NIGHTLY else 9  # two or three seconds each
 BATCH = 9  # after its tenth example Hypothesis turns to variations of earlier ones
@@ -65,12 +64,6 @@ def plans() -> st.SearchStrategy[Plan]:
         order=st.sampled_from((None, None, "id DESC NULLS FIRST", "part, id")),
         written=st.lists(st.sampled_from(_WRITTEN), max_size=3).map(tuple),
     )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _quick(bench: Bench) -> Iterator[None]:
-    with quick(bench):
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ from tests.integration.javacore import JavaTable
 from tests.integration.tables import create, insert
 from tests.nightly import nightly
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("quick_spark")]
 
 KNOBS: Mapping[str, object] = {"rewrite_manifests.min_manifests": 2, "rewrite_manifests.engine": "service"}
 Entries = Counter[str]
