@@ -191,16 +191,17 @@ def _full_later(
     first, arrived = partition.first_write, size_classes(partition)[0]
     if partition.last_write is None:  # nothing has arrived since the last rewrite
         return True
-    if (
-        first is None or first >= now or partition.writes < RHYTHM_COMMITS
-    ):  # what rewrites have left waits until there is a rate
-        return merge.files > arrived.files
+    longest_wait = timedelta(hours=knobs[rewriting.HOT_MAX_HOURS])
+    if first is None or first >= now or partition.writes < RHYTHM_COMMITS:
+        beat = history_span(facts.metadata) / max(1, len(facts.metadata.snapshots) - 1)
+        has_rate_soon = RHYTHM_COMMITS * beat <= longest_wait
+        return has_rate_soon and merge.files > arrived.files  # what rewrites have left waits until there is a rate
     wait = max(timedelta(minutes=knobs[rewriting.HOT_MINUTES]), missing / max(1, arrived.bytes) * (now - first))
     more = 1 + wait / (now - first) * arrived.bytes / merge.bytes
     sizes = facts.thresholds.of(partition.data_bytes)
     later = _merge(int(merge.files * more), int(merge.bytes * more), merge.below, 1.0, sizes)
     fewer = outputs - (later.files - later.saved) / more
-    return saved * wait < fewer * lasts
+    return wait <= longest_wait and saved * wait < fewer * lasts
 
 
 def _after(merge: Merge, classes: Sequence[SizeClass], live: float, sizes: Thresholds) -> tuple[SizeClass, ...]:

@@ -197,6 +197,8 @@ def test_larger_files_wait_until_they_pay_for_themselves(larger: int, merged: in
         ([1] * 12 + [80] * 4, 1, 6, {}, 12),  # 332 MB, which nobody would pay for to merge again
         ([1] * 12 + [80] * 6, 20, 6, {}, 18),  # by such a rate they would not be full for a day
         ([1] * 4 + [80] * 6, 1, 1, {}, None),  # what rewrites have left waits for a rate
+        ([1] * 4 + [80] * 6, 1, 1, {"compact.hot_max_hours": 2}, 10),  # but not for commits that take longer
+        ([8] * 48, 4, 24, {"compact.hot_max_hours": 1}, 48),  # 80 minutes are too long
     ],
 )
 def test_the_last_merge_waits_until_its_files_are_full(
