@@ -136,7 +136,7 @@ class _Retained:
         Histories have thousands of snapshots, and each evaluation goes through them: no text is made for each one.
         """
         reasons = self.reasons
-        age = ref.max_snapshot_age if ref.max_snapshot_age is not None else now - older_than
+        age = ref.max_snapshot_age or now - older_than  # Iceberg knows no age of 0
         least = ref.min_snapshots_to_keep if ref.min_snapshots_to_keep is not None else retain_last
         newest, by_count = _kept_by_count(ref, lineage, retain_last), f"one of the {least} newest of branch {ref.name}"
         for snapshot in lineage[:newest]:
@@ -230,7 +230,7 @@ def _straight(metadata: TableMetadata, now: datetime, older_than: datetime, reta
     Only the oldest can expire then, so the history is not gone through.
     """
     (main,), snapshots = metadata.refs, metadata.snapshots
-    age = main.max_snapshot_age if main.max_snapshot_age is not None else now - older_than
+    age = main.max_snapshot_age or now - older_than
     least = main.min_snapshots_to_keep if main.min_snapshots_to_keep is not None else retain_last
     # from here on the count keeps them
     newest = len(snapshots) - _kept_by_count(main, reversed(snapshots), retain_last)
@@ -316,6 +316,8 @@ def _outlived(
     limit = ref.max_ref_age if ref.max_ref_age is not None else default
     head = metadata.by_id.get(ref.snapshot_id)
     if ref.name == MAIN or head is None or limit is None or now - head.timestamp <= limit:
+        return False
+    if ref.max_ref_age == timedelta(0):  # no writer of Iceberg's sets it, and no reader of Iceberg's loads it
         return False
     if writers is None or ref.kind is not RefKind.BRANCH:
         return True

@@ -6,7 +6,7 @@ import gzip
 import json
 import subprocess
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +111,15 @@ def test_optional_fields(missing: str) -> None:
     assert (found.snapshots, found.refs, found.statistics, found.properties) == ((), (), (), {})
 
 
+@pytest.mark.parametrize(("age", "days"), [(-(2**63), 0), (2**63 - 1, 36_500)])
+def test_ages_that_no_calendar_has(age: int, days: int) -> None:
+    """An age beyond what can be reckoned with is the nearest that can."""
+    made = document()
+    made["refs"]["audit"] = {**made["refs"]["main"], "max-ref-age-ms": age, "max-snapshot-age-ms": age}
+    audit = next(ref for ref in parse(REF, "m", json.dumps(made).encode()).refs if ref.name == "audit")
+    assert audit.max_ref_age == audit.max_snapshot_age == timedelta(days=days)
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"\x1f\x8bbroken", b'{"format-version": 2}', b"\xff{}"])
 def test_what_is_no_metadata(content: bytes) -> None:
     """Anything else is an error that names the file."""
@@ -143,7 +152,7 @@ def test_files_are_parsed_once() -> None:
 
 _MEASURED = """
 import resource, sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from icewright.adapters.metadata import changes, document, parsing
 from icewright.core.table import TableRef
 from icewright.ports import RemoveSnapshots

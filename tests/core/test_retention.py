@@ -66,12 +66,20 @@ def test_a_branch_may_keep_shorter_than_the_default() -> None:
     assert _plan(table).snapshot_ids == (1, 2)
 
 
+@pytest.mark.parametrize("others", [[], [_tag("first", 1)]])  # main alone is planned without its history
+def test_an_age_of_nothing_is_no_age(others: list[SnapshotRef]) -> None:
+    """The policy decides for a branch whose own age is none that Iceberg's library writes."""
+    table = metadata(snapshots=lineage([20, 10, 1]), refs=[_branch(MAIN, 3, max_snapshot_age=0 * HOUR), *others])
+    assert _plan(table, hours=48).snapshot_ids == ()
+
+
 @pytest.mark.parametrize(
     ("ref", "ref_hours", "removed"),
     [
         (_tag("old", 1, max_ref_age=40 * HOUR), None, ("old",)),
         (_branch("old", 1, max_ref_age=40 * HOUR), None, ("old",)),
         (_tag("old", 1, max_ref_age=60 * HOUR), 40, ()),
+        (_tag("old", 1, max_ref_age=0 * HOUR), 40, ()),  # Iceberg's library writes no such age, and loads none
         (_tag("old", 1), 40, ("old",)),
         (_tag("old", 1), 50, ()),
         (_tag("old", 1), None, ()),

@@ -198,10 +198,10 @@ def time_of(milliseconds: int) -> datetime:
 
 
 def _milliseconds(value: int | None, most: int = _LONGEST_MS) -> timedelta | None:
-    """Return an age of at most a century, or as long as a recovery point's tag has one, exactly."""
+    """Return an age from nothing to a century, or as long as a recovery point's tag has one, exactly."""
     if value is None:
         return None
-    return timedelta(milliseconds=value if value <= most else _LONGEST_MS)
+    return timedelta(milliseconds=max(0, value) if value <= most else _LONGEST_MS)
 
 
 def _ref(name: str, raw: _Ref) -> SnapshotRef:
