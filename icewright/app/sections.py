@@ -124,14 +124,14 @@ _NamespacePattern = Annotated[str, AfterValidator(_of_namespace)]
 
 
 class ShareSection(Section):
-    """What a namespace may use while others wait: jobs at the same time, and GB-hours a day."""
+    """The share of a namespace while others wait: jobs at the same time, and GB-hours a day."""
 
     max_concurrent: Annotated[int, Field(ge=1)] | None = None
     gb_hours_per_day: Annotated[float, Field(gt=0, strict=False)] | None = None
 
 
 class LimitsSection(Section):
-    """How many jobs may run at the same time, and how long due operations wait before they go first."""
+    """Limits on jobs that run at the same time, and on the wait after which due operations go first."""
 
     total: int = Field(4, alias="global", ge=1)
     per_operation: dict[_OperationName, Annotated[int, Field(ge=1)]] = Field(
@@ -146,7 +146,7 @@ class LimitsSection(Section):
 
 
 class DetectSection(Section):
-    """How often each catalog is listed, and how long that may take."""
+    """The interval at which each catalog is listed, and the time that a listing may take."""
 
     interval_seconds: int = Field(60, ge=1)
     timeout_seconds: int = Field(300, ge=1)

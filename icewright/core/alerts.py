@@ -14,7 +14,7 @@ MAX_MESSAGE = 500  # characters of the message of one condition
 
 
 class Severity(enum.StrEnum):
-    """How urgent an alert is."""
+    """The urgency of an alert."""
 
     INFO = "info"
     WARNING = "warning"

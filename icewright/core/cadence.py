@@ -13,7 +13,7 @@ _WEEK_DAYS = 7
 
 
 class Cadence(enum.StrEnum):
-    """How far apart recovery points are."""
+    """The interval between recovery points."""
 
     HOURLY = "hourly"
     DAILY = "daily"

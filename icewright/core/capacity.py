@@ -51,7 +51,7 @@ class CatalogLimits:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much may run at the same time, and how much one pass may start."""
+    """Limits on what runs at the same time, and on what one pass starts."""
 
     total: int = 4
     per_operation: Mapping[Operation, int] = field(default_factory=dict)

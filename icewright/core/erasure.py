@@ -1,4 +1,4 @@
-"""Where rows that must be erased are still kept, and what has to happen until they are gone everywhere."""
+"""Find the places of rows that must be erased, and the steps until they are gone everywhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from icewright.core.table import TableRef
 
 
 class RowPlace(StrEnum):
-    """Who keeps a file that holds matching rows, or their keys."""
+    """The owner of a file with matching rows, or with their keys."""
 
     LIVE = "live"  # main shows the rows
     MASKED = "masked"  # main has the file, and deletes hide the rows

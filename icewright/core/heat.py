@@ -31,7 +31,7 @@ def queries_per_day(queries: Mapping[date, int], now: datetime) -> float:
 
 @dataclass(frozen=True, slots=True)
 class ReportedReads:
-    """How often engines reported reads of a table, and since which day they do."""
+    """The number of reads of a table that engines reported, and the day since which they report."""
 
     per_day: float  # as `queries_per_day` averages
     since: date

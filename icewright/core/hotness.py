@@ -97,7 +97,7 @@ def replaced_after(metadata: TableMetadata) -> timedelta | None:
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """How fast writers take away what a table has."""
+    """The rate at which writers replace the rows of a table."""
 
     table: timedelta  # in which they take away as much as all of it
     since: Mapping[datetime, timedelta]  # by a partition's last write: as much as it and what was written since

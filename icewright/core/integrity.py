@@ -34,7 +34,7 @@ _CLOCK_SKEW_MS = 60_000  # by which Iceberg's library lets logs go back
 
 
 class CheckLevel(StrEnum):
-    """How deep a check looks; each level includes those before it."""
+    """The depth of a check; each level includes those before it."""
 
     EXISTS = "exists"  # every file is there, with its length, by a listing
     ENTRIES = "entries"  # manifest lists, manifests and the metadata file agree with one another

@@ -88,7 +88,7 @@ class RowLayout:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What Spark read and how long it took for one run of all filters over a sample of the table's files."""
+    """Bytes that Spark read and seconds that it took for one run of all filters over a sample of the table's files."""
 
     bytes_read: int  # of the whole table, by the share of the sample's rows that came out of the scans
     seconds: float  # on the sample

@@ -23,7 +23,7 @@ _ID_DIGITS = 19  # of the longest id of a snapshot
 
 @dataclass(frozen=True, slots=True)
 class TableHistory:
-    """What a metadata file says of the past: when main came to each snapshot, in the order of its log, and all schemas.
+    """The past as a metadata file records it: when main came to which snapshot, as its log has it, and all schemas.
 
     By the clocks of writers a later commit may have an earlier time, or the same.
     """

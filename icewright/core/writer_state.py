@@ -1,4 +1,4 @@
-"""Where streaming writers record their progress: in the summaries of the snapshots that they commit.
+"""Find the progress of streaming writers, which they record in the summaries of the snapshots that they commit.
 
 A writer that starts again walks from the head of its branch, parent by parent, to the newest snapshot that has its own
 keys, and takes what that one records for committed. The walk ends at the first parent that the metadata has not. So the
@@ -46,7 +46,7 @@ _Identity = tuple[str, str, str | None]  # a summary key; of Flink and Spark wit
 
 @dataclass(frozen=True, slots=True)
 class WriterStateRule:
-    """How long the newest state of a writer is kept after its commit, and which other keys hold such states."""
+    """The time for which the newest state of a writer is kept after its commit, and other keys of such states."""
 
     max_age: timedelta
     keys: tuple[str, ...] = ()  # names of summary keys, with wildcards

@@ -27,7 +27,7 @@ _COMMIT_ATTEMPTS = 8
 
 @dataclass(frozen=True, slots=True)
 class RepairResult:
-    """What a repair of a table did, or what it would do."""
+    """The outcome of a repair of a table, or of its dry run."""
 
     report: IntegrityReport
     plan: RepairPlan

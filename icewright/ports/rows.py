@@ -77,7 +77,7 @@ class JobRow:
 
 @dataclass(frozen=True, slots=True)
 class CatalogSettings:
-    """What was set for a catalog in the place of its configuration; None: as the configuration says."""
+    """Settings of a catalog in the place of its configuration; None: as the configuration says."""
 
     enabled: bool | None = None
     namespaces: str | None = None

@@ -201,7 +201,7 @@ class TrendStep(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TrendPoint:
-    """What the runs of one pool cost and removed in one step."""
+    """Cost and removals of the runs of one pool in one step."""
 
     at: datetime  # the beginning of the step
     pool: str

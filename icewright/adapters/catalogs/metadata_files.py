@@ -1,4 +1,4 @@
-"""What catalogs share that name one metadata file for each table, which Icewright itself reads and writes."""
+"""Read and write the metadata files of catalogs that name one for each table and leave its content to clients."""
 
 from __future__ import annotations
 

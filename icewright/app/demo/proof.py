@@ -1,4 +1,4 @@
-"""What the demo proves: the same rows before and after, and an expiry that is undone while its files wait."""
+"""Prove for the demo that rows are the same before and after, and that an expiry is undone while its files wait."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _LOCAL = Principal("local", Via.LOCAL, (Grant(Role.ADMIN),))
 
 @dataclass(frozen=True)
 class Access:
-    """How the server authenticates people and programs."""
+    """The ways in which the server authenticates people and programs."""
 
     required: bool = False  # False: local requests are by an admin, others are refused
     idle: timedelta = timedelta(hours=1)

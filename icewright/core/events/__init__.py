@@ -1,1 +1,1 @@
-"""What others push: which tables changed, and how tables are read. Pure: a request body in, a closed union out."""
+"""Parse events that others push: changes and reads of tables. Pure: a request body in, a closed union out."""

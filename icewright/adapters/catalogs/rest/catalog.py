@@ -64,7 +64,7 @@ class CatalogFiles(Protocol):
 
 @dataclass
 class _Answers:
-    """What a server answers about the tables of one listing."""
+    """The server's answers about the tables of one listing."""
 
     came: bool = False  # about any of them
     unread: dict[TableRef, datetime] = field(default_factory=dict)  # those that it does not load, and since when

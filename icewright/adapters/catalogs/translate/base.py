@@ -1,4 +1,4 @@
-"""What catalogs of all types have in common: their properties, and how PyIceberg and Spark open them. Pure."""
+"""Properties that catalogs of all types have, and the settings with which PyIceberg and Spark open them. Pure."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _BATCH_ROWS = 1 << 17
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """Where a blob lies in its Puffin file."""
+    """The position of a blob in its Puffin file."""
 
     offset: int
     length: int

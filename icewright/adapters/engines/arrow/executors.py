@@ -24,7 +24,7 @@ _TASKS = 4
 
 
 class Piece(NamedTuple):
-    """What a task sends to that of a part: rows, or a result of its own as text."""
+    """A message from one task to that of a part: rows, or a result of its own as text."""
 
     part: int
     rows: bytes | None

@@ -72,7 +72,7 @@ class _Box:
 
 @dataclass(frozen=True)
 class Ranges:
-    """Where rows are divided. A row that equals a bound comes after it."""
+    """The bounds by which rows are divided. A row that equals a bound comes after it."""
 
     order: tuple[SortField, ...]
     count: int

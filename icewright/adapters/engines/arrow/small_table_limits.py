@@ -1,4 +1,4 @@
-"""What tables have to be like so that the service can plan and commit their rewrite itself."""
+"""Conditions under which the service plans and commits the rewrite of a table itself."""
 
 from __future__ import annotations
 

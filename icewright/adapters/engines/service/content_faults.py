@@ -99,7 +99,7 @@ def _leaf_ids(fields: Sequence[pa.Field], prefix: str = "") -> Iterator[tuple[st
 
 @dataclass(frozen=True)
 class ColumnContent:
-    """What a file says of a column: numbers as integers, texts as bytes."""
+    """The statistics of a column in one file: numbers as integers, texts as bytes."""
 
     values: int
     nulls: int | None

@@ -31,7 +31,7 @@ _ONE_MANIFEST = 1 << 62  # bytes: more than any has
 
 @dataclass(frozen=True)
 class SampleBranch:
-    """What a branch has of a table."""
+    """The part of a table's files that a branch has."""
 
     table: TableMetadata  # as the commit of the sample left it
     snapshot_id: int

@@ -107,7 +107,7 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True)
 class RecordedTables:
-    """What the store records of a table and of all others, as of one transaction."""
+    """The store's records of a table and of all others, as of one transaction."""
 
     registered: Mapping[tuple[TableRef, str], Registration]
     failing: Mapping[str, str]  # catalogs that are known not to answer, each with the error

@@ -29,7 +29,7 @@ Answer = tuple[int, list[Fault], str | None]  # number of the file, its faults, 
 
 @dataclass(frozen=True)
 class RowCheck:
-    """What a check of rows knows of the table."""
+    """Compare the rows of files with the table's metadata."""
 
     types: Mapping[int, Any]  # by column id
     specs: Mapping[int, PartitionSpec]
@@ -95,7 +95,7 @@ def answers_of(opener: Opener, check: RowCheck, bins: Iterable[Sequence[tuple[in
 
 @dataclass
 class _Tally:
-    """What was read of a column so far."""
+    """The counts and bounds of a column in the rows that were read so far."""
 
     number: int
     kind: str

@@ -22,7 +22,7 @@ _AS_FILE = "null: as the configuration says"
 
 
 class CatalogRequest(RequestBody):
-    """What is set for a catalog in the place of its configuration; nothing of it: take all back."""
+    """Settings for a catalog in the place of its configuration; an empty object takes all back."""
 
     enabled: bool | None = Field(None, description=f"whether tables are maintained automatically; {_AS_FILE}")
     namespaces: Text | None = Field(None, description=_NAMES)

@@ -35,7 +35,7 @@ class PoolModel(BaseModel):
 
 
 class LimitsModel(BaseModel):
-    """How much may run at the same time."""
+    """Limits on what runs at the same time."""
 
     total: int
     per_worker: int
@@ -74,7 +74,7 @@ class AlertModel(BaseModel):
 
 
 class AcknowledgementModel(BaseModel):
-    """Who takes care of an alert."""
+    """The person who takes care of an alert, with a note."""
 
     author: str
     at: datetime
@@ -92,7 +92,7 @@ class AcknowledgementRequest(RequestBody):
 
 
 class Tested(BaseModel):
-    """Whether a channel took a test message."""
+    """The result of a test message to a channel."""
 
     channel: str
     ok: bool

@@ -23,7 +23,7 @@ _LOOKED_AT = 1000  # events of vacuums, of which the newest of the catalog is th
 
 
 class VacuumRequest(RequestBody):
-    """Whether a vacuum changes anything or only answers what it would do."""
+    """A request for a vacuum, or for a dry run of it."""
 
     dry_run: bool = Field(default=False, description="true: answer with what a vacuum would do")
 

@@ -73,7 +73,7 @@ class TableChange(BaseModel):
 
 
 class Preview(BaseModel):
-    """What a rule would change."""
+    """The changes that a rule would make."""
 
     matched: int = Field(description="visible tables that the pattern matches")
     changed: int = Field(description="tables with a changed knob")
@@ -166,7 +166,7 @@ class Spent(BaseModel):
 
 
 class Saved(BaseModel):
-    """What runs removed and saved since a time."""
+    """Sums of what runs removed and saved since a time."""
 
     runs: int
     gb_hours: float
@@ -179,7 +179,7 @@ class Saved(BaseModel):
 
 
 class TrendStepSums(BaseModel):
-    """What the runs of one pool cost and removed in one step of a trend."""
+    """Cost and removals of the runs of one pool in one step of a trend."""
 
     at: datetime = Field(description="beginning of the step")
     pool: str
@@ -187,7 +187,7 @@ class TrendStepSums(BaseModel):
 
 
 class Trend(BaseModel):
-    """What runs cost and removed over time; steps without a run are left out."""
+    """Cost and removals of runs over time; steps without a run are left out."""
 
     since: datetime
     step: TrendStep

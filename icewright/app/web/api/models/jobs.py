@@ -34,7 +34,7 @@ class RemovedRef(BaseModel):
 
 
 class Removed(BaseModel):
-    """What one commit of an expiry removed from the metadata."""
+    """Snapshots and refs that one commit of an expiry removed from the metadata."""
 
     at: datetime
     undone_at: datetime | None = Field(description="when an undo restored it; null: it was not restored")
@@ -73,7 +73,7 @@ class UndoRequest(RequestBody):
 
 
 class Undone(BaseModel):
-    """What an undo brought back, or would bring back."""
+    """Snapshots, refs and files that an undo brought back, or would bring back."""
 
     job_id: str
     table: str

@@ -71,7 +71,7 @@ class RepairRequest(RequestBody):
 
 
 class Repair(BaseModel):
-    """What a repair would do."""
+    """The outcome of a repair, or of its dry run."""
 
     table: str
     dry_run: bool
@@ -104,7 +104,7 @@ class LayoutsRequest(RequestBody):
 
 
 class Copy(BaseModel):
-    """What a copy would copy."""
+    """The outcome of a copy, or of its dry run."""
 
     table: str
     dry_run: bool
@@ -143,7 +143,7 @@ class Registered(BaseModel):
 
 
 class Result(BaseModel):
-    """What a job without operations found or made."""
+    """The result of a job without operations, such as a check or a copy."""
 
     job_id: str
     work: str
