@@ -56,7 +56,11 @@ MODULES: Mapping[str, tuple[str, ...]] = {  # each with a small set of fast test
     "core/allowlist.py": ("tests/core/test_allowlist.py",),
     "core/recovery.py": ("tests/core/test_recovery_points.py", "tests/cases/test_recovery_points.py"),
     "core/restore.py": ("tests/core/test_restore.py",),
-    "core/operations/expire_snapshots.py": ("tests/core/test_expire_snapshots.py", "tests/core/test_writer_state.py"),
+    "core/operations/expire_snapshots.py": (
+        "tests/core/test_expire_snapshots.py",
+        "tests/core/test_writer_state.py",
+        "tests/core/test_readers.py",
+    ),
     "core/operations/remove_orphans.py": ("tests/core/test_remove_orphans.py",),
     "adapters/files/buckets.py": ("tests/adapters/test_stores.py",),
     f"{_SERVICE}/reachable.py": ("tests/adapters/test_reachable.py", *_CASES),

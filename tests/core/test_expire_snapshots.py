@@ -13,7 +13,7 @@ from icewright.core.effective import Knobs
 from icewright.core.operations import expire_snapshots
 from icewright.core.policy import WRITER_STATE_DAYS, WRITER_STATE_KEYS, Operation
 from icewright.core.steps import Blocked, Due, ExpireSnapshots, NotDue, RetainedSnapshot, Verdict
-from icewright.core.table import RefKind, SnapshotHold, SnapshotRef, TableMetadata
+from icewright.core.table import MAIN, RefKind, SnapshotHold, SnapshotRef, TableMetadata
 from icewright.core.writer_state import WriterStateRule
 from icewright.testing import NOW, facts, knobs, lineage, manifests, metadata, spec
 
@@ -68,6 +68,28 @@ def test_few_expired_snapshots_wait_for_more(ages: list[float], share: float, wa
         expired = sum(age >= WEEK for age in ages)
         why = f"{expired} of 4 snapshots have expired: they wait for more until {until:%Y-%m-%d %H:%M} UTC"
         assert verdict.postponed == NotDue(why, until)
+
+
+def test_until_when_each_snapshot_stays() -> None:
+    """By the longest age of the branches that stay; heads stay as long as their refs."""
+    hour = timedelta(hours=1)
+    refs = (
+        SnapshotRef(MAIN, RefKind.BRANCH, 4, max_snapshot_age=400 * hour),
+        SnapshotRef("dev", RefKind.BRANCH, 2),
+        SnapshotRef("outlived", RefKind.BRANCH, 3, max_snapshot_age=9_000 * hour, max_ref_age=hour),
+    )
+    table, second = metadata(snapshots=lineage([300, 200, 100, 1]), refs=refs), timedelta(seconds=1)
+    keep_one = knobs({"expire_snapshots.min_snapshots_to_keep": 1})
+    assert expire_snapshots.stays(table, (), keep_one, NOW) == {
+        1: NOW + 100 * hour + second,
+        2: "head of branch dev",
+        3: NOW + 300 * hour + second,
+        4: "current snapshot",
+    }
+    off = expire_snapshots.stays(table, (), knobs({"expire_snapshots.enabled": False}), NOW)
+    assert off == dict.fromkeys(range(1, 5), "expire_snapshots is switched off")
+    forbidden = replace(table, properties={"gc.enabled": "false"})
+    assert expire_snapshots.stays(forbidden, (), keep_one, NOW)[1] == "gc.enabled is false on the table"
 
 
 def test_a_ref_that_is_outlived_waits_for_nothing() -> None:

@@ -75,10 +75,23 @@ def test_expiry_warns_before_a_snapshot_goes_and_when_it_does() -> None:
     assert free.warnings == ()
 
 
-def test_few_of_many_reads_are_named() -> None:
+def test_an_expiry_that_waits_for_more_warns_too() -> None:
+    """The reader has until then to pin its snapshot."""
+    settings = {"expire_snapshots.min_snapshots_to_keep": 1, "expire_snapshots.min_share": 0.5}
+    of = metadata(snapshots=lineage([7 * 24 + 3, 2, 1, 0]))
+    verdict = expire_snapshots.evaluate(replace(facts(of=of), reads={1: NOW}), knobs(settings), None, NOW)
+    assert isinstance(verdict, Due)
+    assert verdict.postponed is not None
+    (warning,) = verdict.postponed.warnings
+    assert warning.startswith("snapshot 1 goes: ")
+    assert verdict.postponed.notes == (warning,)
+
+
+@pytest.mark.parametrize(("reads", "more"), [(8, ["5 more such snapshots"]), (4, ["1 more such snapshots"]), (3, [])])
+def test_few_of_many_reads_are_named(reads: int, more: list[str]) -> None:
     """The others are counted."""
     of = metadata(snapshots=tuple(lineage([24 * age for age in range(9, 0, -1)])))
-    read = replace(facts(of=of), reads=dict.fromkeys(range(1, 9), NOW))
+    read = replace(facts(of=of), reads=dict.fromkeys(range(1, reads + 1), NOW))
     verdict = expire_snapshots.evaluate(read, knobs({"expire_snapshots.retention_hours": 24 * 30}), None, NOW)
     assert isinstance(verdict, NotDue)
-    assert (len(verdict.warnings), verdict.warnings[-1]) == (4, "5 more such snapshots")
+    assert list(verdict.warnings[3:]) == more

@@ -117,7 +117,7 @@ def test_no_time_from_before_a_rollback_gets_the_state_after_it() -> None:
     """A quiet table has one point for many hours; when main is set back, those stay its, as long as nobody commits."""
     newest = RecoveryPoint(Cadence.HOURLY, NOW - 5 * HOUR, 2)
     back = SnapshotRef(MAIN, RefKind.BRANCH, 1)
-    of = replace(metadata([9, 5.5], refs=[newest.tag, back]), last_updated=NOW - 1.5 * HOUR)
+    of = replace(metadata([5, 5.5], refs=[newest.tag, back]), last_updated=NOW - HOUR)
     plan = plan_points(of, {Cadence.HOURLY: 9}, NOW + LATE_COMMITS, NOW - 5 * HOUR)
     assert [(p.time, p.snapshot_id) for p in plan.make] == [(NOW - HOUR, 1)]
     of = replace(metadata([9, 5.5, 0.5], refs=[newest.tag, replace(back, snapshot_id=3)]), last_updated=NOW)

@@ -100,6 +100,7 @@ def test_a_point_is_known_by_its_tag_before_its_moment_is_settled() -> None:
         (HOURLY, "77", "has no snapshot 77 any more; its recovery points are icewright-hourly-2026-11-21T10, "),
         (HOURLY, "2026-11-21T06:00", "the state of lake.sales.orders at 2026-11-21T06:00 is not known any more; its"),
         (HOURLY, "2026-11-21T06:00", "and its history begins at 2026-11-2"),
+        (HOURLY, "9" * 19, "has no snapshot 9999999999999999999 any more"),
         (HOURLY, "9" * 5_000, "has no snapshot, tag or branch '9999"),
         (HOURLY, "0001-01-01T00:00:00+14:00", "and it is no time such as"),
         (HOURLY, "yesterday", "has no snapshot, tag or branch 'yesterday', and it is no time such as"),
@@ -122,6 +123,18 @@ def tokyo(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         time.tzset()
         yield
     time.tzset()
+
+
+@pytest.mark.usefixtures("tokyo")
+def test_a_time_without_a_zone_is_in_utc() -> None:
+    """Whatever the machine's own zone is."""
+    assert resolve(table(HOURLY), LOG, "2026-11-21T09:00", NOW).snapshot_id == 2
+
+
+def test_a_table_without_a_log_has_no_beginning() -> None:
+    """The error says nothing of it."""
+    with pytest.raises(UsageError, match=r"is not known any more; it has no recovery points$"):
+        resolve(table({}), TableHistory((), {}), "2026-11-21T09:00", NOW)
 
 
 @pytest.mark.usefixtures("tokyo")

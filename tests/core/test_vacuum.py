@@ -23,6 +23,7 @@ from icewright.core.vacuum import (
     Limit,
     Walk,
     check_cutoff,
+    collected_by,
     is_forbidden_by_user,
     limit_of,
     parse_duration,
@@ -175,6 +176,11 @@ def test_largest_ages_and_nonsense() -> None:
 def test_nessies_default_is_told_from_what_a_user_said(properties: Mapping[str, str], disabled: bool) -> None:
     """Both its sides write gc.enabled=false beside a property by which they are known."""
     assert is_forbidden_by_user(properties) is disabled
+
+
+def test_who_collects_the_files_of_a_table_outside_of_branching_catalogs() -> None:
+    """Nobody is named where no catalog has set whom."""
+    assert collected_by({}) == collected_by({"gc.enabled": "false"}) == ""
 
 
 def _content(table: str, version: int, snapshot: int | None = None) -> Content:

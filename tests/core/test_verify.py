@@ -181,11 +181,22 @@ def test_records_of_rewrites(partition_before: PartitionFacts, after: TableMetad
 
 def test_what_writers_add_and_remove_is_theirs() -> None:
     """Appends and overwrites beside a rewrite are no part of it, whatever their summaries count."""
-    rewritten = _rewritten((100, 100))
     append = snapshot(9, parent_id=4, summary={"operation": "append", "added-records": "5"})
     overwrite = snapshot(10, parent_id=9, operation="overwrite", summary={"deleted-records": "7"})
-    after = replace(rewritten, snapshots=(*rewritten.snapshots, append, overwrite), current_snapshot_id=10)
-    assert rewrite_violations(facts(PLAIN), after) == []
+    for written, faults in ((100, 0), (99, 1)):
+        rewritten = _rewritten((100, written))
+        after = replace(rewritten, snapshots=(*rewritten.snapshots, append, overwrite), current_snapshot_id=10)
+        assert len(rewrite_violations(facts(PLAIN), after)) == faults
+
+
+@pytest.mark.parametrize(("branch", "faults"), [(None, 1), (MAIN, 0), ("dev", 1)])
+def test_a_branch_is_judged_by_its_own_rewrites(branch: str | None, faults: int) -> None:
+    """Facts of a branch say nothing of rewrites beside it; facts of all branches speak of each."""
+    table, lost = metadata(), {"deleted-records": "100", "added-records": "99"}
+    beside = snapshot(3, parent_id=2, operation="replace", summary=lost)
+    refs = (SnapshotRef(MAIN, RefKind.BRANCH, 2), SnapshotRef("dev", RefKind.BRANCH, 3))
+    after = replace(table, snapshots=(*table.snapshots, beside), refs=refs)
+    assert len(rewrite_violations(facts(PLAIN), after, branch)) == faults
 
 
 def test_delete_files_that_a_rewrite_wrote_excuse_nothing() -> None:

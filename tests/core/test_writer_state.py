@@ -256,6 +256,9 @@ def test_writers_without_number_and_names_without_end_are_told_in_short() -> Non
     (said,) = plan(days([9, 8, 7], {2: long})).kept_writers
     assert max(map(len, (said, *lost.lost_writers))) < 300
     assert (len(lost.lost_writers), len(kept.kept_writers)) == (21, 2)
+    for writers, more in ((20, []), (21, ["1 more such writers"])):
+        some = dict(list(keys.items())[:writers])
+        assert list(plan(days([40, 39, 2, 1.5], {1: some})).lost_writers[20:]) == more
 
 
 def test_newest_states_are_told_once() -> None:

@@ -75,7 +75,7 @@ def stays(
     plan = _plan(ageless, holds, knobs, now, _AGELESS)
     ages = dict[int, timedelta]()
     for ref in (r for r in metadata.refs if r.kind is RefKind.BRANCH and r.name not in plan.remove_refs):
-        age = ref.max_snapshot_age if ref.max_snapshot_age is not None else timedelta(hours=knobs[RETENTION])
+        age = ref.max_snapshot_age or timedelta(hours=knobs[RETENTION])
         for snapshot in ancestors(metadata, ref.snapshot_id):
             ages[snapshot.snapshot_id] = max(age, ages.get(snapshot.snapshot_id, age))
     kept = {pin.snapshot_id: pin.by for pin in plan.pins}
