@@ -71,7 +71,7 @@ def stays(
     """Return until when each snapshot stays for its age alone, or else who keeps it, by its id."""
     if (off := _switched_off(metadata, knobs)) is not None:
         return dict.fromkeys(metadata.by_id, off)
-    ageless = replace(metadata, refs=tuple(replace(ref, max_snapshot_age=_AGELESS) for ref in metadata.refs))
+    ageless = replace(metadata, refs=tuple(replace(ref, max_snapshot_age=None) for ref in metadata.refs))
     plan = _plan(ageless, holds, knobs, now, _AGELESS)
     ages = dict[int, timedelta]()
     for ref in (r for r in metadata.refs if r.kind is RefKind.BRANCH and r.name not in plan.remove_refs):
