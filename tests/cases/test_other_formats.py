@@ -10,12 +10,15 @@ import pytest
 
 from icewright.adapters.catalogs.sql import SqlCatalog
 from icewright.adapters.engines.service.deletion import Deletion
+from icewright.adapters.engines.service.other_formats import markers_of_other_formats
+from icewright.adapters.files.local import LocalStorage
 from icewright.core.policy import Operation
 from icewright.core.runs import OperationState
 from icewright.core.table import TableRef
 from icewright.flow.adopt import adopt
 from icewright.flow.reconcile import reconcile_interrupted
 from icewright.ports import Dataset
+from icewright.testing import metadata
 from tests.cases.test_open_world import ROWS, crash, later
 from tests.cases.workspace import EXPIRE, MANIFESTS, NAME, ORPHANS, Workspace, ref
 
@@ -45,8 +48,17 @@ def test_a_table_that_another_format_maintains_is_left_alone(
     """No operation commits to it or deletes of it, as the other format's log names the files; a dry run says so too."""
     workspace.plant(workspace.table(), marker)
     before = workspace.metadata()
-    workspace.refused(operation, marker, name)
+    workspace.refused(operation, marker, f"a table of {name} ", "[other_format]")
     assert workspace.metadata() == before
+
+
+@pytest.mark.parametrize("end", ["", "/"])
+def test_the_marker_lies_at_the_location(tmp_path: Path, end: str) -> None:
+    """Whatever letter the folder's name ends with, and whether or not a slash follows."""
+    (tmp_path / "INDEX" / "snapshot").mkdir(parents=True)
+    (tmp_path / "INDEX" / "snapshot" / "LATEST").touch()
+    found = markers_of_other_formats(LocalStorage(), metadata(location=f"file://{tmp_path}/INDEX{end}"))
+    assert found == {f"file://{tmp_path}/INDEX/snapshot/LATEST": "Apache Paimon"}
 
 
 def test_what_is_left_of_a_converted_table_is_adopted(workspace: Workspace) -> None:
