@@ -81,6 +81,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {  # each with a small set of fast test
     f"{_SERVICE}/registry.py": ("tests/adapters/test_registry.py", *_OTHERS),
     f"{_SERVICE}/deletion.py": ("tests/adapters/test_deletion.py",),
     f"{_SERVICE}/doubts.py": (
+        "tests/adapters/test_doubts.py",
         "tests/cases/test_orphan_doubts.py",
         "tests/cases/test_orphan_ages.py",
         "tests/cases/test_refusals.py",

@@ -1,0 +1,84 @@
+"""Signs of files that are not the table's: which orphans an automatic removal leaves until a person has looked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import polars as pl
+import pytest
+
+from icewright.adapters.engines.service.doubts import Doubts, require_few_orphans
+from icewright.core.errors import Refused
+from icewright.core.table import TableMetadata
+from icewright.testing import NOW, metadata
+
+TABLE = metadata([24, 2])  # made a day ago, as far as its snapshots tell
+LOCATION = TABLE.location
+LOG = tuple(f"{LOCATION}/metadata/{n:05}-a.metadata.json" for n in range(2))
+OLD_LOG = replace(TABLE, metadata_log=LOG, log_since=NOW - timedelta(hours=48))
+
+
+def _check(table: TableMetadata, name: str, hours: float, *, adopted: bool = False, documents: bool = False) -> None:
+    path = f"{LOCATION}/data/{name}"
+    orphans = pl.DataFrame({"path": [path], "modified": [NOW - timedelta(hours=hours)]})
+    Doubts(table, frozenset({LOCATION} if adopted else ())).check_files(orphans, [path] if documents else [])
+
+
+@pytest.mark.parametrize(
+    ("table", "name", "hours"),
+    [
+        (TABLE, "00000-0-a.parquet", 24),
+        (TABLE, "00000-0-A.PARQUET", 1),
+        (OLD_LOG, "00000-0-a.parquet", 48),
+        (replace(OLD_LOG, properties={"write.metadata.previous-versions-max": "2"}), "00000-0-a.parquet", 99),
+        (replace(TABLE, metadata_log=LOG * 50), "00000-0-a.parquet", 99),  # its log has as many as Iceberg keeps
+    ],
+)
+def test_files_that_the_table_may_have_written(table: TableMetadata, name: str, hours: float) -> None:
+    """They look as Iceberg's writers name them, and are no older than the table; of a cut log nobody knows its age."""
+    _check(table, name, hours)
+
+
+@pytest.mark.parametrize(
+    ("table", "name", "hours", "words"),
+    [
+        (TABLE, "sales.csv", 1, "sales.csv is no file that a writer of Iceberg tables leaves"),
+        (TABLE, "part-00000.parquet", 1, "part-00000.parquet is no file that"),
+        (TABLE, "00000-0-a.parquet", 24.1, "is older than the table, which was made at 2"),
+        (OLD_LOG, "00000-0-a.parquet", 48.1, "is older than the table"),
+        (replace(OLD_LOG, properties={"write.metadata.previous-versions-max": "3"}), "a.parquet", 99, "is older than"),
+        (replace(TABLE, metadata_log=LOG * 49), "00000-0-a.parquet", 99, "is older than the table"),
+    ],
+)
+def test_files_that_are_hardly_the_table_s(table: TableMetadata, name: str, hours: float, words: str) -> None:
+    """The error names the file and how to go on; who has looked may."""
+    with pytest.raises(Refused, match=words) as caught:
+        _check(table, name, hours)
+    assert caught.value.code == "unnamed_files"
+    _check(table, name, hours, adopted=True)
+
+
+def test_a_document_that_is_named_as_metadata() -> None:
+    """It describes something else, so that the rest of the folder may be somebody's too."""
+    with pytest.raises(Refused, match="is no file that a writer of Iceberg tables leaves"):
+        _check(TABLE, "v1.metadata.json", 1, documents=True)
+    _check(TABLE, "v1.metadata.json", 1)
+
+
+def test_no_orphans_raise_no_doubt() -> None:
+    """There is nothing to look at."""
+    Doubts(TABLE, frozenset()).check_files(pl.DataFrame(schema={"path": pl.String, "modified": pl.Datetime}), [])
+
+
+def test_a_share_of_orphans_that_is_not_plausible() -> None:
+    """The error says how to see them, by the caller's words where it has any; of no files none is too many."""
+    require_few_orphans(TABLE, 1, 2, 0.5)
+    require_few_orphans(TABLE, 0, 0, 0.0)
+    for look, words in (
+        ("", "icewright run lake.sales.orders --op remove_orphans --dry-run"),
+        ("see them", "see them"),
+    ):
+        with pytest.raises(Refused, match=rf"2 of 2 files look like orphans.*: (look at `)?{words}") as caught:
+            require_few_orphans(TABLE, 2, 2, 0.5, look)
+        assert caught.value.code == "max_delete_ratio"
