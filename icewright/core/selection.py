@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from icewright.core.errors import UsageError
@@ -50,6 +51,16 @@ class TableSelection:
 def is_pattern(name: str) -> bool:
     """Return whether a name selects by wildcards: no single table is meant."""
     return "*" in name or "?" in name
+
+
+def matching_tables(pattern: str | None, refs: Iterable[TableRef]) -> list[TableRef]:
+    """Return the tables that a pattern selects, or all without one. Raises `UsageError` when a pattern selects none."""
+    if pattern is None:
+        return list(refs)
+    selection = TableSelection((pattern,))
+    if not (found := [ref for ref in refs if selection.contains(ref)]):
+        raise UsageError(f"{pattern}: no table matches; `icewright tables` lists what there is")
+    return found
 
 
 def _pattern(name: str) -> tuple[str, ...]:

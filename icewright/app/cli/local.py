@@ -26,7 +26,7 @@ from icewright.core.describe import evaluation_document, ignored_document, knobs
 from icewright.core.errors import CatalogUnavailable, IcewrightError, UsageError
 from icewright.core.layering import Policy, PolicyRule, parse_pattern
 from icewright.core.policy import Operation
-from icewright.core.selection import TableSelection, is_pattern
+from icewright.core.selection import TableSelection, is_pattern, matching_tables
 from icewright.core.steps import Due, on_pool
 from icewright.core.table import TableRef, split_name
 from icewright.core.words import no_job
@@ -67,7 +67,6 @@ class LocalBackend:
             if table is not None and not is_pattern(table):
                 refs = [known_table(app, table).ref]
             else:
-                selection = TableSelection((table,)) if table is not None else TableSelection(everything=True)
                 detected = detect(runtime, select_catalogs(app, None))
                 refs = [row.ref for row in runtime.store.tables.list() if not row.dropped]
                 if not refs and not detected.errors:
@@ -76,8 +75,7 @@ class LocalBackend:
                     output.error(error)
                 if detected.errors and not refs:
                     raise CatalogUnavailable("; ".join(error for _, error in detected.errors))
-                if not (refs := [ref for ref in refs if selection.contains(ref)]) and table is not None:
-                    raise UsageError(f"{table}: no table matches; `icewright tables` lists what there is")
+                refs = matching_tables(table, refs)
             if namespace is not None:
                 refs = [ref for ref in refs if ref.namespace == split_name(namespace)]
             return [_explained(app, ref) for ref in refs]

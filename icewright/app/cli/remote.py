@@ -11,9 +11,9 @@ from icewright.app.cli.backend import Document, JobFilter, RunRequest, TableFilt
 from icewright.app.cli.base import parse_knobs, parse_since
 from icewright.app.environment import server_token
 from icewright.client import Client
-from icewright.core.errors import Refused, UsageError
+from icewright.core.errors import Refused
 from icewright.core.policy import Operation
-from icewright.core.selection import TableSelection, is_pattern
+from icewright.core.selection import TableSelection, is_pattern, matching_tables
 from icewright.core.table import TableRef
 
 _UNLIMITED = 1_000_000  # tables that are listed where no limit is given
@@ -53,11 +53,8 @@ class RemoteBackend:
             if table is not None and not is_pattern(table):
                 names = [table]
             else:
-                selection = TableSelection((table,)) if table is not None else TableSelection(everything=True)
-                listed = [t["table"] for t in client.tables(namespace=namespace)]
-                names = [name for name in listed if selection.contains(TableRef.parse(name))]
-                if table is not None and not names:
-                    raise UsageError(f"{table}: no table matches; `icewright tables` lists what there is")
+                listed = (TableRef.parse(t["table"]) for t in client.tables(namespace=namespace))
+                names = [str(ref) for ref in matching_tables(table, listed)]
             return [_part(t, _EXPLAINED) for t in map(client.table, names)]
 
     def advise(self, table: str | None) -> list[Document]:
