@@ -81,7 +81,7 @@ def worthwhile_merge(
 
     def pays(larger: Merge, smaller: Merge | None) -> bool:
         saved = larger.saved - (smaller.saved if smaller is not None else 0)
-        if not settled and _full_later(larger, saved, partition, facts, knobs, lasts, now):
+        if not settled and _wait(larger, saved, partition, facts, knobs, lasts, now) is not None:
             return False
         if smaller is None:
             return True
@@ -166,7 +166,23 @@ def _merge(files: int, size: int, below: int, live: float, sizes: Thresholds) ->
     return Merge(files, size, below, files - outputs, target, final=written >= sizes.min_bytes * outputs)
 
 
-def _full_later(
+def full_at(
+    partition: PartitionFacts, facts: TableFacts, knobs: Knobs, lasts: timedelta, now: datetime
+) -> datetime | None:
+    """Return by when the files of a last merge are expected to be full, where it waits for that; else None."""
+    waits: list[timedelta] = []
+
+    def pays(larger: Merge, _smaller: Merge | None) -> bool:
+        wait = _wait(larger, larger.saved, partition, facts, knobs, lasts, now)
+        waits.extend(() if wait is None else (wait,))
+        return False
+
+    sizes = facts.thresholds.of(partition.data_bytes)
+    best_merge(partition, sizes, knobs[rewriting.GROWTH], knobs[rewriting.MIN_INPUT_FILES], pays)
+    return now + min(waits) if waits else None
+
+
+def _wait(
     merge: Merge,
     saved: int,
     partition: PartitionFacts,
@@ -174,8 +190,8 @@ def _full_later(
     knobs: Knobs,
     lasts: timedelta,
     now: datetime,
-) -> bool:
-    """Return whether a merge whose files no later one would pay for had better wait until what arrives fills them.
+) -> timedelta | None:
+    """Return how long a merge whose files no later one would pay for waits until what arrives fills them; None: not.
 
     Files of three quarters of the target are a third more files for as long as they last. That is weighed against the
     files, saved by no smaller merge, that are open meanwhile. How many reads there are matters to neither.
@@ -183,25 +199,23 @@ def _full_later(
     outputs = merge.files - merge.saved
     missing = outputs * merge.target - merge.bytes
     if missing <= 0 or not knobs[rewriting.MIN_RETURN] or not is_rate_known(facts.metadata):
-        return False
+        return None
     spared = reads_per_day(facts, knobs) * (lasts / timedelta(days=1)) * opening_gb_hours(knobs)
     spared *= missing / merge.target  # by a merge of these files with others to full ones
     if not merge.final and spared >= knobs[rewriting.MIN_RETURN] * rewrite_gb_hours(outputs, merge.bytes, knobs):
-        return False
-    first, arrived = partition.first_write, size_classes(partition)[0]
-    if partition.last_write is None:  # nothing has arrived since the last rewrite
-        return True
+        return None
     longest_wait = timedelta(hours=knobs[rewriting.HOT_MAX_HOURS])
+    first, arrived = partition.first_write, size_classes(partition)[0]
     if first is None or first >= now or partition.writes < RHYTHM_COMMITS:
-        beat = history_span(facts.metadata) / max(1, len(facts.metadata.snapshots) - 1)
-        has_rate_soon = RHYTHM_COMMITS * beat <= longest_wait
-        return has_rate_soon and merge.files > arrived.files  # what rewrites have left waits until there is a rate
+        until_rate = RHYTHM_COMMITS * history_span(facts.metadata) / max(1, len(facts.metadata.snapshots) - 1)
+        has_arrived = partition.last_write is not None and merge.files == arrived.files
+        return None if has_arrived or until_rate > longest_wait else until_rate
     wait = max(timedelta(minutes=knobs[rewriting.HOT_MINUTES]), missing / max(1, arrived.bytes) * (now - first))
     more = 1 + wait / (now - first) * arrived.bytes / merge.bytes
     sizes = facts.thresholds.of(partition.data_bytes)
     later = _merge(int(merge.files * more), int(merge.bytes * more), merge.below, 1.0, sizes)
     fewer = outputs - (later.files - later.saved) / more
-    return wait <= longest_wait and saved * wait < fewer * lasts
+    return wait if wait <= longest_wait and saved * wait < fewer * lasts else None
 
 
 def _after(merge: Merge, classes: Sequence[SizeClass], live: float, sizes: Thresholds) -> tuple[SizeClass, ...]:

@@ -186,31 +186,39 @@ def test_larger_files_wait_until_they_pay_for_themselves(larger: int, merged: in
 
 
 @pytest.mark.parametrize(
-    ("mb", "hours", "writes", "settings", "merged"),
+    ("mb", "hours", "writes", "settings", "merged", "full"),
     [
-        ([8] * 48, 2, 24, {}, None),  # 384 MB: in an hour they are 576, and one file
-        ([8] * 72, 3, 36, {}, 72),
-        ([8] * 48, 2, 24, {"value.min_return": 0}, 48),
-        ([8] * 48, 2, 24, {"value.payback_days": 5}, 48),  # an hour of 47 open files costs more than a third of a file
-        ([8] * 48, 2, 1, {}, 48),  # a load, and no stream
-        ([1] * 352, 1, 60, {}, 352),  # in an hour they would be two such files
-        ([1] * 12 + [80] * 4, 1, 6, {}, 12),  # 332 MB, which nobody would pay for to merge again
-        ([1] * 12 + [80] * 6, 20, 6, {}, 18),  # by such a rate they would not be full for a day
-        ([1] * 4 + [80] * 6, 1, 1, {}, None),  # what rewrites have left waits for a rate
-        ([1] * 4 + [80] * 6, 1, 1, {"compact.hot_max_hours": 2}, 10),  # but not for commits that take longer
-        ([8] * 48, 4, 24, {"compact.hot_max_hours": 1}, 48),  # 80 minutes are too long
+        ([8] * 48, 2, 24, {}, None, 1),  # 384 MB: in an hour they are 576, and one file
+        ([8] * 72, 3, 36, {}, 72, 0),
+        ([8] * 48, 2, 24, {"value.min_return": 0}, 48, 0),
+        ([8] * 48, 2, 24, {"value.payback_days": 5}, 48, 0),  # 47 open files an hour cost more than a third of a file
+        ([8] * 48, 2, 1, {}, 48, 0),  # a load, and no stream
+        ([1] * 352, 1, 60, {}, 352, 0),  # in an hour they would be two such files
+        ([1] * 12 + [80] * 4, 1, 6, {}, 12, 0),  # 332 MB, which nobody would pay for to merge again
+        ([1] * 12 + [80] * 6, 20, 6, {}, 18, 0),  # by such a rate they would not be full for a day
+        ([1] * 4 + [80] * 6, 1, 1, {}, None, 3),  # what rewrites have left waits for a rate
+        ([1] * 4 + [80] * 6, 1, 1, {"compact.hot_max_hours": 2}, 10, 0),  # but not for commits that take longer
+        ([8] * 48, 4, 24, {"compact.hot_max_hours": 1}, 48, 0),  # 80 minutes are too long
     ],
 )
 def test_the_last_merge_waits_until_its_files_are_full(
-    mb: Sequence[float], hours: int, writes: int, settings: dict[str, object], merged: int | None
+    mb: Sequence[float], hours: int, writes: int, settings: dict[str, object], merged: int | None, full: int
 ) -> None:
-    """Of a stream, files that are merged for the last time wait for more, as long as that spares more than it costs."""
+    """Of a stream, files that are merged for the last time wait for more, as long as that spares more than it costs.
+
+    The verdict says until when.
+    """
     snapshots = tuple(snapshot(n, age=48 - n) for n in range(1, 48))
     arrived = replace(of_sizes(*mb), first_write=NOW - timedelta(hours=hours), last_write=NOW, writes=writes)
     policy, table = knobs(settings), facts(arrived, of=metadata(snapshots=snapshots))
     lasts = timedelta(days=policy[PAYBACK])
     merge = worthwhile_merge(arrived, table, policy, lasts, NOW, settled=False)
     assert (None if merge is None else merge.files) == merged
+    if merge is None:
+        found = compact.evaluate(table, policy, None, NOW)
+        assert isinstance(found, NotDue)
+        assert found.revisit == NOW + timedelta(hours=full)
+        assert f"fills its files, expected by {found.revisit:%Y-%m-%d %H:%M} UTC" in found.reason
 
 
 @pytest.mark.cases(131)

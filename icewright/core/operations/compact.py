@@ -62,8 +62,9 @@ class Choice:
     hot: tuple[PartitionFacts, ...]  # left to their writers
     stuck: tuple[PartitionFacts, ...]  # whose previous rewrite had no effect
     unpaid: tuple[tuple[PartitionFacts, float, float], ...]  # with value and cost in GB-hours
+    filling: tuple[tuple[PartitionFacts, datetime], ...]  # with when the files of their last merge will be full
     reads: str  # by which merges are valued, as verdicts tell them
-    revisit: datetime | None  # when the first partition settles, is spared by writers, or may pay by its silence
+    revisit: datetime | None  # when a partition settles, is full, is spared by writers, or may pay by its silence
 
     def by(self, *causes: Cause) -> tuple[PartitionRewrite, ...]:
         """Return the rewrites for one of these causes."""
@@ -99,6 +100,7 @@ def choose(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime)
     hot: list[PartitionFacts] = []
     stuck: list[PartitionFacts] = []
     unpaid: list[tuple[PartitionFacts, float, float]] = []
+    filling: list[tuple[PartitionFacts, datetime]] = []
     changes: list[datetime] = []
     append_stream: bool | None = None
     partitions = admitted(facts, knobs, now)
@@ -112,6 +114,8 @@ def choose(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime)
         if settles is not None and not settled and _rewrite(partition, facts, knobs, lasts, now, settled=True):
             changes.append(settles)
         if rewrite is None:
+            if not settled and (full := merging.full_at(partition, facts, knobs, lasts, now)) is not None:
+                filling.append((partition, full))
             continue
         cold_from = hot_until(partition, facts.metadata, knobs)
         if cold_from is not None and now < cold_from:
@@ -131,8 +135,9 @@ def choose(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime)
             changes += [at for at in (spared, pays) if at is not None and at > now]
         else:
             due.append(rewrite)
-    reads, revisit = merging.reported_reads(facts, knobs), min(changes, default=None)
-    return Choice(partitions, tuple(due), tuple(hot), tuple(stuck), tuple(unpaid), reads, revisit)
+    revisit = min([*changes, *(full for _, full in filling)], default=None)
+    left = (tuple(hot), tuple(stuck), tuple(unpaid), tuple(filling))
+    return Choice(partitions, tuple(due), *left, merging.reported_reads(facts, knobs), revisit)
 
 
 def _may_be_due(partition: PartitionFacts, knobs: Knobs) -> bool:
@@ -332,6 +337,10 @@ def _left_out(facts: TableFacts, choice: Choice, knobs: Knobs) -> list[str]:
         partitions, values, costs = zip(*choice.unpaid, strict=True)
         balance = merging.unpaid(sum(values), sum(costs), knobs)
         texts.append(f"does not pay yet{choice.reads}, {balance}: {_named(facts, partitions)}")
+    if choice.filling:
+        partitions, full = zip(*choice.filling, strict=True)
+        wait = f"last merge waits until what arrives fills its files, expected by {min(full):%Y-%m-%d %H:%M} UTC"
+        texts.append(f"{wait}: {_named(facts, partitions)}")
     return texts
 
 
