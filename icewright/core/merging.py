@@ -75,8 +75,9 @@ def worthwhile_merge(
 
     Larger files that are taken along are written again for each time that smaller ones arrive. They wait until they
     are so many that their own readers pay for it, or until nobody has written for so long that the merge would have
-    paid by now: a partition that has been left for a time is taken to be left for as long again. Where a table is read
-    so much more than the prior says that the merge pays several times over, it waits for less growth.
+    paid by now: a partition that has been left for a time is taken to be left for as long again. Two files are enough
+    then. Where a table is read so much more than the prior says that the merge pays several times over, it waits for
+    less growth.
     """
 
     def pays(larger: Merge, smaller: Merge | None) -> bool:
@@ -97,6 +98,8 @@ def worthwhile_merge(
     if merge is not None or partition.last_write is None or not (settled or beyond):
         return merge
     least_growth = 1.0 if settled else min(_HOT_READ_GROWTH, growth)
+    if settled and knobs[rewriting.MIN_RETURN]:  # which bounds what is rewritten in place of their number
+        least_files = 2
     merge = best_merge(partition, sizes, least_growth, least_files, pays)
     if merge is None:
         return None

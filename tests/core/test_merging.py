@@ -465,17 +465,20 @@ def test_files_of_a_table_that_is_read_a_lot_need_not_grow_as_much(
 @pytest.mark.cases(130)
 @pytest.mark.parametrize("ran", [None, 1], ids=["never run", "left by the last run"])
 @pytest.mark.parametrize(
-    ("mb", "quiet", "due"),
+    ("mb", "quiet", "settings", "merged"),
     [
-        ([0.05] * 4 + [0.2], 12, False),
-        ([0.05] * 4 + [0.2], 15, True),  # 0.6 days, in which readers would have been spared four times the call
-        ([1.0] * 4 + [350], 8 * 24, False),
-        ([1.0] * 4 + [350], 9 * 24, True),
-        ([0.05] * 3 + [0.2], 10_000, False),  # fewer than compact.min_input_files
+        ([0.05] * 4 + [0.2], 12, {}, None),
+        ([0.05] * 4 + [0.2], 15, {}, 5),  # 0.6 days, in which readers would have been spared four times the call
+        ([1.0] * 4 + [350], 20, {}, None),
+        ([1.0] * 4 + [350], 22, {}, 4),  # fewer than compact.min_input_files, and without the large one
+        ([0.05, 0.2], 50, {}, None),
+        ([0.05, 0.2], 60, {}, 2),
+        ([0.05, 0.2], 10_000, {"value.min_return": 0}, None),
+        ([300.0, 300.0], 10_000, {}, None),  # one open for 600 MB
     ],
 )
 def test_small_files_beside_a_larger_one_are_merged_when_their_silence_pays(
-    mb: Sequence[float], quiet: float, due: bool, ran: float | None
+    mb: Sequence[float], quiet: float, settings: dict[str, object], merged: int | None, ran: float | None
 ) -> None:
     """The larger file would not grow enough while others may arrive; a partition that was left is likely to stay so."""
     written = NOW - timedelta(hours=quiet)
@@ -483,4 +486,9 @@ def test_small_files_beside_a_larger_one_are_merged_when_their_silence_pays(
     found = facts(one, of=metadata(specs=(spec(region="identity"),)))
     finished = written + timedelta(hours=ran or 0)
     last = LastRun(Operation.COMPACT, finished, OperationState.COMMITTED, found.metadata.metadata_location)
-    assert isinstance(compact.evaluate(found, Knobs(), last if ran else None, NOW), Due) is due
+    verdict_found = compact.evaluate(found, knobs(settings), last if ran else None, NOW)
+    assert isinstance(verdict_found, Due) is (merged is not None)
+    if isinstance(verdict_found, Due):
+        (step,) = verdict_found.work.steps
+        assert isinstance(step, RewriteDataFiles)
+        assert (step.files, step.options["min-input-files"]) == (merged, str(merged))
