@@ -18,6 +18,7 @@ from icewright.adapters.files.local import LocalStorage
 from icewright.adapters.files.storage import Storages
 from icewright.core.errors import AccessDenied, FileMissing, Refused, StorageUnavailable
 from icewright.ports import DeleteReport, FileStat
+from tests.faulty_proxy import Fault, faulty_proxy
 from tests.s3 import s3_server
 
 pytestmark = pytest.mark.external
@@ -239,3 +240,20 @@ def test_the_clock_of_a_location_that_is_away(tmp_path: Path) -> None:
     with pytest.raises(StorageUnavailable, match="no folder"):
         LocalStorage().time(f"file://{tmp_path}/t")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("count", [3, 40])
+def test_files_of_which_the_reply_to_their_deletion_says_nothing(s3: Mapping[str, str], count: int) -> None:
+    """They are looked for and deleted one by one; those that are there to the end, or cannot be looked for, failed."""
+    with faulty_proxy(s3["s3.endpoint"]) as proxy:
+        buckets = Buckets({"lake": ["s3://lake/"]}, {"lake": {**s3, "s3.endpoint": proxy.address}})
+        place = Place(Storages(LocalStorage(), buckets), f"s3://lake/silent/{count}")
+        paths = place.write(*(f"data/{n:02}" for n in range(count)))
+        others = place.write(*(f"live/{n:02}" for n in range(20)))
+        reply = b"<DeleteResult><Deleted><Key>silent/x</Key></Deleted></DeleteResult>"
+        proxy.faults.append(Fault("POST ", times=2, status=200, body=reply))  # to all, and to the first alone
+        report = place.storage.delete(paths, 4)
+        assert (report.deleted, list(report.failures)) == (tuple(paths[1:]), paths[:1])
+        assert place.listed().keys() == {*others, paths[0]}
+        proxy.faults.append(Fault("(HEAD|GET) ", times=100, status=403))
+        assert place.storage.delete(others[:2], 4).failures.keys() == {*others[:2]}

@@ -20,7 +20,7 @@ from icewright.adapters.catalogs.translate import (
 )
 from icewright.adapters.files.buckets import Buckets
 from icewright.adapters.files.local import LocalStorage
-from icewright.adapters.files.objects import store_of
+from icewright.adapters.files.object_stores import store_of
 from icewright.adapters.files.storage import Storages
 from icewright.core.errors import Refused, UnsupportedTable
 from icewright.core.table import TableRef

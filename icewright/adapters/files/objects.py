@@ -1,21 +1,22 @@
-"""Object stores behind the Storage interface, through obstore, opened by Iceberg's properties: S3, Google, Azure."""
+"""Object stores behind the Storage interface, through obstore: S3, Google, Azure."""
 
 from __future__ import annotations
 
 import os
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, cast
+from datetime import datetime
 
 import obstore
 import pyarrow as pa
 from obstore.exceptions import BaseError
-from obstore.store import AzureStore, GCSStore, ObjectStore, S3Store
+from obstore.store import ObjectStore
 
 from icewright.adapters.files.object_listing import PAGE, ObjectListing
+from icewright.adapters.files.object_stores import store_of
 from icewright.adapters.files.storage import UNNAMEABLE, CredentialSource, displayed, parts, time_by_probe
 from icewright.adapters.read_limits import read_limits
 from icewright.core.errors import (
@@ -31,31 +32,6 @@ from icewright.core.paths import split
 from icewright.ports import DeleteReport, FileStat, SizeLimit, ignore
 from icewright.ports.work import WorkerThreads, progress
 
-if TYPE_CHECKING:
-    from obstore.store import AzureConfig, ClientConfig, GCSConfig, S3Config
-
-_S3 = ("s3", "s3a", "s3n")
-_GCS = ("gs",)
-_AZURE = ("abfs", "abfss", "wasb", "wasbs")
-# what obstore calls the settings, and what PyIceberg and Iceberg's Java FileIOs do; the first that is set counts
-_S3_SETTINGS = {
-    "endpoint": ("s3.endpoint",),
-    "access_key_id": ("s3.access-key-id", "client.access-key-id"),
-    "secret_access_key": ("s3.secret-access-key", "client.secret-access-key"),
-    "session_token": ("s3.session-token", "client.session-token"),
-    "region": ("s3.region", "client.region"),
-}
-_GCS_SETTINGS = {"service_account_path": ("gcs.service-account-path",), "base_url": ("gcs.service.host",)}
-_AZURE_SETTINGS = {
-    "account_name": ("adls.account-name", "adls.auth.shared-key.account.name"),
-    "account_key": ("adls.account-key", "adls.auth.shared-key.account.key"),
-    "sas_key": ("adls.sas-token",),
-    "tenant_id": ("adls.tenant-id",),
-    "client_id": ("adls.client-id",),
-    "client_secret": ("adls.client-secret",),
-    "endpoint": ("adls.blob-storage-authority",),
-}
-_RETRY: Any = {"max_retries": 8, "retry_timeout": timedelta(seconds=120)}
 _ERRORS = (BaseError, ValueError)  # ValueError: a key that obstore cannot say, such as one with an empty part
 _PANIC = "PanicException"  # no `Exception`: obstore meets so a reply about a key that was not asked for
 _DENIED = re.compile(r"status code: 403\b")  # denied listings have no error class
@@ -67,118 +43,9 @@ _RETRIED_IN_VAIN = re.compile(r"after \d+ retries")  # the store does not answer
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|The specified bucket does not exist")
 _NO_CONNECTION = re.compile(r"InvalidCertificate\(\s*\w+|dns error|Connection refused|timed out")
 _MAX_COPIED = 5 << 30  # bytes of an object that S3 copies by one request
+_STILL_THERE = "the store's reply has no error, and the file is there still"
 _BY_HAND = "delete it with the store's own tools"
 _MIN_FILES_PER_PAGE = 16  # listing a page costs about as much as this number of single requests
-
-
-def store_of(root: str, properties: Mapping[str, str], vended: CredentialSource | None = None) -> ObjectStore:
-    """Return the store of `scheme://bucket`. `vended` gives credentials whenever the last ones are about to expire."""
-    place = split(root)
-    first = vended() if vended is not None else None
-    merged = {**properties, **(first.properties if first is not None else {})}
-    if place.scheme in _S3:
-        return _s3(place.authority, merged, vended)
-    if place.scheme in _GCS:
-        return _gcs(place.authority, merged, vended)
-    if place.scheme in _AZURE:
-        return _azure(place.authority, merged, vended)
-    raise UnsupportedTable(f"{root}: only local files, S3, Google Cloud Storage and Azure are supported")
-
-
-def settings(names: Mapping[str, tuple[str, ...]], properties: Mapping[str, str]) -> dict[str, Any]:
-    """Return the properties under obstore's names."""
-    values = {name: next((properties[k] for k in keys if properties.get(k)), None) for name, keys in names.items()}
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _client(endpoint: str) -> ClientConfig:
-    return {"allow_http": endpoint.startswith("http://"), "timeout": timedelta(seconds=60)}
-
-
-def _s3(bucket: str, properties: Mapping[str, str], vended: CredentialSource | None) -> ObjectStore:
-    config = settings(_S3_SETTINGS, properties)
-    endpoint = config.get("endpoint", "")
-    virtual = properties.get("s3.force-virtual-addressing", "false").lower() == "true"
-    virtual |= properties.get("s3.path-style-access", "true").lower() == "false"
-    config["virtual_hosted_style_request"] = virtual or not endpoint
-    provider: Any = None
-    if vended is not None:
-        config = {k: v for k, v in config.items() if k not in ("access_key_id", "secret_access_key", "session_token")}
-        provider = _credential_provider(vended, _s3_credentials)
-    return S3Store(
-        bucket,
-        config=cast("S3Config", config),
-        client_options=_client(endpoint),
-        retry_config=_RETRY,
-        credential_provider=provider,
-    )
-
-
-def _gcs(bucket: str, properties: Mapping[str, str], vended: CredentialSource | None) -> ObjectStore:
-    config = settings(_GCS_SETTINGS, properties)
-    provider: Any = None
-    if vended is not None:
-        provider = _credential_provider(vended, lambda vended: {"token": vended.get("gcs.oauth2.token", "")})
-    elif token := properties.get("gcs.oauth2.token"):
-        provider = lambda: {"token": token, "expires_at": None}  # noqa: E731
-    return GCSStore(
-        bucket,
-        config=cast("GCSConfig", config),
-        client_options=_client(config.get("base_url", "")),
-        retry_config=_RETRY,
-        credential_provider=provider,
-    )
-
-
-def _azure(authority: str, properties: Mapping[str, str], vended: CredentialSource | None) -> ObjectStore:
-    """Return the store of `container@account.dfs.core.windows.net`, the authority of abfs locations."""
-    container, _, host = authority.partition("@")
-    config = settings(_AZURE_SETTINGS, properties)
-    if host:
-        config["account_name"] = host.partition(".")[0]
-    account = config.get("account_name", "")
-    if not account:
-        raise UnsupportedTable(f"{authority}: no Azure account: give adls.account-name, or container@account in paths")
-    config.setdefault("sas_key", properties.get(f"adls.sas-token.{account}"))
-    provider: Any = None
-    if vended is not None:
-        config.pop("sas_key")
-        provider = _credential_provider(vended, lambda vended: {"sas_token": _sas(vended, account)})
-    return AzureStore(
-        container,
-        config=cast("AzureConfig", {k: v for k, v in config.items() if v is not None}),
-        client_options=_client(config.get("endpoint", "")),
-        retry_config=_RETRY,
-        credential_provider=provider,
-    )
-
-
-def _credential_provider(
-    vended: CredentialSource, to_config: Callable[[Mapping[str, str]], dict[str, Any]]
-) -> Callable[[], dict[str, Any]]:
-    """Return obstore's credential provider, which obstore calls again when the last credentials expire."""
-
-    def credentials() -> dict[str, Any]:
-        current = vended()
-        if current is None:
-            raise StorageUnavailable("the catalog vends no credentials for these files any more")
-        return {**to_config(current.properties), "expires_at": current.expires}
-
-    return credentials
-
-
-def _s3_credentials(vended: Mapping[str, str]) -> dict[str, Any]:
-    config = settings(_S3_SETTINGS, vended)
-    return {
-        "access_key_id": config.get("access_key_id", ""),
-        "secret_access_key": config.get("secret_access_key", ""),
-        "token": config.get("session_token"),
-    }
-
-
-def _sas(vended: Mapping[str, str], account: str) -> str:
-    named = [v for k, v in vended.items() if k.startswith(f"adls.sas-token.{account}")]
-    return (named or [vended.get("adls.sas-token", "")])[0]
 
 
 def open_bucket(root: str, properties: Mapping[str, str], vended: CredentialSource | None = None) -> ObjectStorage:
@@ -237,34 +104,34 @@ class ObjectStorage:
         unique_keys = sorted(set(keys.values()))
         stats: dict[str, FileStat | None] = {}
         with WorkerThreads(max(1, concurrency)) as pool:
-            for listed in pool.map(
-                self._listed_stats, [unique_keys[i : i + PAGE] for i in range(0, len(unique_keys), PAGE)]
-            ):
-                stats |= listed
+            pages = [unique_keys[i : i + PAGE] for i in range(0, len(unique_keys), PAGE)]
+            for listed, _ in pool.map(self._listed_stats, pages):
+                stats |= {key: stat for key, stat in listed.items() if stat.bytes}  # else perhaps a directory's marker
             rest = [key for key in unique_keys if key not in stats]
             stats |= zip(rest, pool.map(self._head, rest), strict=True)
         return {path: stats[key] for path, key in keys.items()}
 
-    def _listed_stats(self, keys: Sequence[str]) -> Mapping[str, FileStat]:
-        """Return the stats of the sorted keys that a listing shows, as long as its pages show many of them.
+    def _listed_stats(self, keys: Sequence[str]) -> tuple[Mapping[str, FileStat], int]:
+        """Return the stats of the sorted keys that a listing shows, and how many of the keys it came to.
 
-        What it does not show may be there all the same, and an empty object may be the marker of a directory.
+        It ends where its pages come to few of them. A key that it does not show may be there all the same.
         """
         stats: dict[str, FileStat] = {}
-        folder = os.path.commonpath([keys[0], keys[-1]])
+        folder, passed = os.path.commonpath([keys[0], keys[-1]]), 0
         # from the root obstore takes keys that begin with a slash for others
         if len(keys) < _MIN_FILES_PER_PAGE or not folder:
-            return stats
+            return stats, passed
         key_set = set(keys)
         try:
             pages = obstore.list(self.store, folder, offset=keys[0][:-1], chunk_size=PAGE)
             for number, page in enumerate(pages, 1):
-                stats |= {one["path"]: _stat(one) for one in page if one["size"] and one["path"] in key_set}
-                if len(stats) < number * _MIN_FILES_PER_PAGE or page[-1]["path"] >= keys[-1]:
-                    break
+                stats |= {one["path"]: _stat(one) for one in page if one["path"] in key_set}
+                passed = bisect_right(keys, page[-1]["path"])
+                if passed < number * _MIN_FILES_PER_PAGE or passed == len(keys):
+                    return stats, passed
         except _ERRORS:
-            pass  # the requests one by one then report the reason
-        return stats
+            return stats, passed  # the requests one by one then report the reason
+        return stats, len(keys)
 
     def _head(self, key: str) -> FileStat | None:
         try:
@@ -290,31 +157,59 @@ class ObjectStorage:
         return {folder: folder for folder in folders}
 
     def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:
-        """Delete objects, a thousand by one request; of a request that fails each object is tried by itself."""
+        """Delete objects, a thousand by one request; of a request that fails each object is tried by itself.
+
+        A reply may say nothing of an object: those that a listing then shows, or does not come to, are looked for.
+        """
         failures = {path: f"{why}: {_BY_HAND}" for path in paths if (why := _fault(path)) is not None}
-        named = [path for path in paths if path not in failures]
+        named = sorted(path for path in paths if path not in failures)
         pages = [named[i : i + PAGE] for i in range(0, len(named), PAGE)]
         with WorkerThreads(max(1, concurrency)) as pool:
-            failures |= {path: why for page in pool.map(self._delete_batch, pages) for path, why in page.items()}
+            unproved: list[str] = []
+            for failed, unseen in pool.map(self._delete_page, pages):
+                failures |= failed
+                unproved += unseen
+            for retry in (self._one_by_one, lambda left: dict.fromkeys(left, _STILL_THERE)):
+                try:
+                    stats = list(pool.map(self._head, map(self._key, unproved)))
+                except IcewrightError as error:
+                    failures |= dict.fromkeys(unproved, str(error))
+                    break
+                unproved = [path for path, stat in zip(unproved, stats, strict=True) if stat is not None]
+                failures |= retry(unproved)
+                unproved = [path for path in unproved if path not in failures]
         return DeleteReport(tuple(p for p in paths if p not in failures), failures)
 
-    def _delete_batch(self, paths: Sequence[str]) -> dict[str, str]:
+    def _delete_page(self, paths: Sequence[str]) -> tuple[Mapping[str, str], Sequence[str]]:
+        """Delete objects by one request; return by path why some stay, and of which it is not known whether they do."""
+        keys = [self._key(path) for path in paths]
+        if len(keys) > 1 and not self._delete_keys(keys):
+            listed, passed = self._listed_stats(keys)
+            return {}, [path for n, path in enumerate(paths) if n >= passed or keys[n] in listed]
+        failures = self._one_by_one(paths)
+        return failures, [path for path in paths if path not in failures]
+
+    def _one_by_one(self, paths: Sequence[str]) -> dict[str, str]:
+        failures: dict[str, str] = {}
+        for n, path in enumerate(paths):
+            if why := self._delete_keys(self._key(path)):
+                failures[path] = why
+                if _RETRIED_IN_VAIN.search(why):  # no thousand requests where one is too many
+                    return failures | dict.fromkeys(paths[n:], why)
+        return failures
+
+    def _delete_keys(self, keys: str | Sequence[str]) -> str:
+        """Delete one object or several by one request; return the error, blank if there is none or no such object."""
         progress()
         try:
-            obstore.delete(self.store, [self._key(p) for p in paths])
+            obstore.delete(self.store, keys)
         except FileNotFoundError:
-            return {} if len(paths) == 1 else self._one_by_one(paths)
+            pass
         except BaseException as error:
             if not isinstance(error, _ERRORS) and type(error).__name__ != _PANIC:
                 raise
-            return {paths[0]: _error_message(error)} if len(paths) == 1 else self._one_by_one(paths)
-        return {}
-
-    def _one_by_one(self, paths: Sequence[str]) -> dict[str, str]:
-        failures = self._delete_batch(paths[:1])
-        if any(_RETRIED_IN_VAIN.search(why) for why in failures.values()):  # no thousand requests where one is too many
-            return dict.fromkeys(paths, next(iter(failures.values())))
-        return failures | {path: why for one in paths[1:] for path, why in self._delete_batch([one]).items()}
+            return _error_message(error)
+        return ""
 
     def tidy(self, paths: Sequence[str], stop: str) -> None:
         """Do nothing: object stores have no folders to remove."""

@@ -1,6 +1,6 @@
 """Translate one catalog configuration into the properties of PyIceberg and of Spark, one module per type. Pure.
 
-`icewright.adapters.files.objects` translates the same properties for obstore.
+`icewright.adapters.files.object_stores` translates the same properties for obstore.
 """
 
 from __future__ import annotations
