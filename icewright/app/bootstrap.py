@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from icewright.adapters.catalogs.opening import open_catalog
@@ -36,7 +37,7 @@ from icewright.app.entries import CatalogConfig, PoolConfig, allowlist_faults, i
 from icewright.app.identity import holder, is_dead, user
 from icewright.app.lineage import with_lineage
 from icewright.app.tracing import with_tracing
-from icewright.core.errors import ConfigError, PackagesMissing, StorageUnavailable, requires_extra
+from icewright.core.errors import ConfigError, IcewrightError, PackagesMissing, StorageUnavailable, requires_extra
 from icewright.core.events.directory import CatalogEntry, Directory
 from icewright.core.layering import Policy
 from icewright.core.paths import is_location, local_path
@@ -277,6 +278,21 @@ def open_store(config: Config) -> SqlStore:
             raise ConfigError(["state: the database has an older shape; run `icewright db upgrade`"])
         upgrade(engine)
     return SqlStore(engine, config.ledger_folder)
+
+
+def known_tables(config: Config) -> Sequence[TableRef]:
+    """Return the tables of the state store; none where it is not there, of another release or unreachable."""
+    try:
+        if (path := config.state.removeprefix("sqlite:///")) != config.state and not Path(path).is_file():
+            return ()  # opening would make it
+        engine = open_database(config.state)
+        try:
+            rows = SqlStore(engine, config.ledger_folder).tables.list() if is_current(engine) else ()
+            return [row.ref for row in rows if not row.dropped]
+        finally:
+            engine.dispose()
+    except IcewrightError:
+        return ()
 
 
 def store_faults(store: SqlStore) -> Sequence[str]:

@@ -137,6 +137,7 @@ def rows(title: str, columns: Sequence[str | Column], lines: Sequence[Sequence[o
     if not lines:
         echo(f"{escape(title)}: none")
         return
+    from rich.cells import cell_len
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
@@ -160,13 +161,19 @@ def rows(title: str, columns: Sequence[str | Column], lines: Sequence[Sequence[o
     def under(row: Sequence[str]) -> list[int]:
         return below + [n for n, width in widths.items() if shape[n].wrap and _is_tall(row[n], width)]
 
-    if not any(map(under, cells)):
+    def over(row: Sequence[str]) -> list[int]:
+        return [n for n, width in widths.items() if not shape[n].wrap and cell_len(row[n]) > width]
+
+    if not any(under(row) or over(row) for row in cells):
         console().print(table(cells, header=True), crop=False)
         return
-    for number, row in enumerate(cells):
-        moved = under(row)
-        above = ["" if column in moved else text for column, text in enumerate(row)]
-        console().print(table([above], header=not number), crop=False)
+    console().print(table([], header=True), crop=False)
+    for row in cells:
+        wide, moved = over(row), under(row)
+        lone = ["" if column in moved or column in wide else text for column, text in enumerate(row)]
+        for column in wide:
+            console().print(Text(row[column]), soft_wrap=True)  # no break is put into what people copy
+        console().print(table([lone], header=False), crop=False)
         for column in (column for column in moved if row[column] not in ("", "-")):
             name = f"{one_line(shape[column].name)}: " if len(moved) > 1 else ""
             console().print(Padding(Text(name + row[column], overflow="fold"), (0, 0, 0, 4)))
@@ -178,6 +185,7 @@ def fit(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int) -
     Columns of a rank are left out where all their cells are blank, then from the highest rank on until the others
     fit. Where even columns of rank 0 are too wide together, those that wrap go below the row, as does one of which
     most texts are too long for it. What is left over is shared by the columns that wrap, by how much their text lacks.
+    Where columns that neither wrap nor go are too wide, the widest has room for texts of up to half the terminal alone.
     """
     from rich.cells import cell_len
 
@@ -190,6 +198,11 @@ def fit(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int) -
         number: min(longest(number, r"\s"), LONGEST_WORD) if columns[number].wrap else natural[number]
         for number in natural
     }
+    rigid = [n for n in natural if not columns[n].rank and not columns[n].wrap]
+    if rigid and sum(least[n] for n in rigid) + COLUMN_GAP * (len(rigid) - 1) > width:
+        widest = max(rigid, key=lambda n: least[n])
+        cut = [cell_len(line[widest]) for line in cells if cell_len(line[widest]) <= width // 2]
+        natural[widest] = least[widest] = max([cell_len(columns[widest].name), *cut])
     filled = [n for n in natural if not columns[n].rank or any(line[n] not in ("", "-") for line in cells)]
     below: list[int] = []
     while True:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from icewright.core.errors import UsageError
 from icewright.core.layering import matches, parse_pattern
-from icewright.core.table import TableRef
+from icewright.core.table import TableRef, split_name
+from icewright.core.words import near
+
+_QUOTED = re.compile("`(?:[^`]|``)+`")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +53,8 @@ class TableSelection:
 
 
 def is_pattern(name: str) -> bool:
-    """Return whether a name selects by wildcards: no single table is meant."""
-    return "*" in name or "?" in name
+    """Return whether a name selects by wildcards: no single table is meant. Wildcards in backticks are letters."""
+    return not {"*", "?"}.isdisjoint(_QUOTED.sub("", name))
 
 
 def matching_tables(pattern: str | None, refs: Iterable[TableRef]) -> list[TableRef]:
@@ -60,6 +64,16 @@ def matching_tables(pattern: str | None, refs: Iterable[TableRef]) -> list[Table
     selection = TableSelection((pattern,))
     if not (found := [ref for ref in refs if selection.contains(ref)]):
         raise UsageError(f"{pattern}: no table matches; `icewright tables` lists what there is")
+    return found
+
+
+def tables_of_namespace(namespace: str, refs: Iterable[TableRef]) -> list[TableRef]:
+    """Return the tables of a namespace, without those below it. Raises `UsageError` when others have tables alone."""
+    known = list(refs)
+    found = [ref for ref in known if ref.namespace == split_name(namespace)]
+    if known and not found:
+        names = sorted({".".join(ref.namespace) for ref in known})
+        raise UsageError(f"--namespace {namespace}: no table is there{near(namespace, names)}")
     return found
 
 

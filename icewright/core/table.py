@@ -15,7 +15,7 @@ from icewright.core.errors import UsageError
 from icewright.core.places import Spelling
 from icewright.core.sizes import FileHistogram, SizeClass
 
-_PLAIN = re.compile(r"[^.`\s]+")
+_PLAIN = re.compile(r"[^.`\s*?]+")  # what needs no quotes: a bare wildcard makes a pattern of a name
 _PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 MAIN = "main"
 _SPELLING = Spelling()
@@ -57,7 +57,7 @@ class TableRef:
 
     @classmethod
     def parse(cls, text: str) -> TableRef:
-        """Read a name as people type it; a part that holds a dot, blank or backtick is quoted with backticks.
+        """Read a name as people type it; a part that holds a dot, blank, backtick, `*` or `?` is quoted with backticks.
 
         Raises `UsageError` when the text is not at least `catalog.namespace.table`.
         """

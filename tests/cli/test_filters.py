@@ -61,6 +61,9 @@ def test_lists_are_filtered(workspace: Workspace) -> None:
     ("arguments", "message"),
     [
         (("tables", "--state", "sick"), "--state sick: there is no such state; there is: healthy, due"),
+        (("tables", "--namespace", "wep"), "--namespace wep: no table is there; did you mean web?"),
+        (("plan", "--namespace", "wab"), "--namespace wab: no table is there; did you mean web?"),
+        (("explain", "--namespace", "x"), "--namespace x: no table is there; known are web"),
         (("tables", "--sort", "colour"), "--sort colour: there is no such column; there is: name, health"),
         (("history", "--state", "sick"), "--state sick: there is no such state; there is: queued, running"),
         (("history", "--since", "soon"), "--since soon: write an age such as 24h or 7d, or a date"),

@@ -59,6 +59,17 @@ def test_columns_of_the_highest_rank_go_first() -> None:
     assert output.fit(columns, [["x", "note", "", "-"]], 60) == ({0: 2, 1: 4}, [])  # blank columns are left out
 
 
+def test_a_long_name_widens_no_list(width: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """It stands whole above its row, and the other rows are as they would be without it."""
+    long, table = f"lake.sales.{'x' * 160}", {"state": "healthy", "due": ["compact"], "files": 3, "bytes": 3}
+    table |= {"health": 90, "succeeded_at": None, "error": None, "paused": None, "job": None}
+    views.show_tables([{"table": name, **table} for name in (long, "lake.sales.orders")])
+    title, header, name, *rest = capsys.readouterr().out.splitlines()
+    assert (title, header.split()[:2], name) == ("Tables", ["table", "health"], long)
+    assert [line.split()[:3] for line in rest] == [["90", "healthy", "compact"], ["lake.sales.orders", "90", "healthy"]]
+    assert max(map(len, (header, *rest))) <= width
+
+
 @pytest.mark.cases(155)
 def test_a_name_forges_no_row(capsys: pytest.CaptureFixture[str]) -> None:
     """Its newlines are escapes in cells and lines, and the lines of a message that go on are indented."""

@@ -70,8 +70,17 @@ def test_pause_and_resume(workspace: Workspace) -> None:
 
 def test_config_check(workspace: Workspace) -> None:
     """Says what there is, or every fault, and exit code 2."""
+    (workspace.home / "state.db").unlink()
     assert workspace("config", "check").out == f"{workspace.path}: 1 catalog, 1 rule, no fault\n"
-    assert workspace("config", "check", "--json").json == {"config": str(workspace.path), "ok": True, "faults": []}
+    checked = {"config": str(workspace.path), "ok": True, "faults": [], "rules_without_tables": []}
+    assert workspace("config", "check", "--json").json == checked
+    workspace.write(
+        "policy: [{match: lake.sales, set: {importance: high}}, {match: lake.opps, set: {importance: high}}]\n"
+    )
+    assert (workspace("config", "check").err, list(workspace.home.glob("*.db"))) == ("", [])  # nothing is known yet
+    workspace.make(HISTORY)
+    workspace("tables")
+    assert workspace("config", "check").err == "no known table is in lake.sales, lake.opps\n"
     workspace.write("polices: []\nlimits: {global: 0}\n")
     said = workspace("config", "check")
     assert (said.code, len(said.err.splitlines())) == (2, 2)

@@ -12,6 +12,7 @@ from icewright.core.table import TableRef
 
 ORDERS = TableRef("lake", ("sales",), "orders")
 DEEP = TableRef("lake", ("sales", "eu"), "orders")
+STAR = TableRef("lake", ("sales",), "*")
 LOGS = TableRef("pond", ("logs",), "raw")
 
 
@@ -19,16 +20,17 @@ LOGS = TableRef("pond", ("logs",), "raw")
     ("selection", "selected"),
     [
         (TableSelection(("lake.sales.orders",)), [ORDERS]),
-        (TableSelection(("lake.sales.*",)), [ORDERS, DEEP]),  # as in policy rules: namespaces below it too
+        (TableSelection(("lake.sales.*",)), [ORDERS, DEEP, STAR]),  # as in policy rules: namespaces below it too
         (TableSelection(("*.logs",)), [LOGS]),
+        (TableSelection((str(STAR),)), [STAR]),  # a table of that name is no pattern
         (TableSelection(("lake.sales.order?", "pond.*")), [ORDERS, LOGS]),
-        (TableSelection(catalog="lake"), [ORDERS, DEEP]),
-        (TableSelection(everything=True), [ORDERS, DEEP, LOGS]),
+        (TableSelection(catalog="lake"), [ORDERS, DEEP, STAR]),
+        (TableSelection(everything=True), [ORDERS, DEEP, STAR, LOGS]),
     ],
 )
 def test_a_selection_holds_names_patterns_catalogs_or_all(selection: TableSelection, selected: list[TableRef]) -> None:
     """A plain name is one table; a pattern is matched part by part; a catalog is all that it has."""
-    assert [ref for ref in (ORDERS, DEEP, LOGS) if selection.contains(ref)] == selected
+    assert [ref for ref in (ORDERS, DEEP, STAR, LOGS) if selection.contains(ref)] == selected
     assert selection.without_match(selected) == []
     assert selection.without_match([]) == list(selection.names)
 

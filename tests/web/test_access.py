@@ -282,7 +282,9 @@ def test_without_auth_this_machine_alone(served: Served) -> None:
     here = served.client()
     assert here.get(f"{API}/me").json()["grants"] == [{"role": "admin", "scope": []}]
     problem(served.client(host=ELSEWHERE).get(f"{API}/tables"), 403)
-    problem(served.client(at="http://evil.example").get(f"{API}/tables"), 403)
+    rebound = served.client(at="http://evil.example")
+    for path in (f"{API}/tables", "/metrics", "/healthz", "/readyz", "/api/openapi.json"):
+        problem(rebound.get(path), 403)
     url = f"{API}/tables/lake.sales.orders/pause"
     problem(here.post(url, json={}, headers={"origin": "http://evil.example"}), 403)
     problem(here.post(url, json={}, headers={"sec-fetch-site": "cross-site"}), 403)

@@ -26,7 +26,7 @@ from icewright.core.describe import evaluation_document, ignored_document, knobs
 from icewright.core.errors import CatalogUnavailable, IcewrightError, UsageError
 from icewright.core.layering import Policy, PolicyRule, parse_pattern
 from icewright.core.policy import Operation
-from icewright.core.selection import TableSelection, is_pattern, matching_tables
+from icewright.core.selection import TableSelection, is_pattern, matching_tables, tables_of_namespace
 from icewright.core.steps import Due, on_pool
 from icewright.core.table import TableRef, split_name
 from icewright.core.words import no_job
@@ -56,6 +56,8 @@ class LocalBackend:
             views = app.runtime.store.views
             items = every_item(lambda after: views.list_tables(query, None, after, PAGE), criteria.limit)
             documents = [_table_document(item) for item in items]
+            if not documents and criteria.namespace and not detected.errors:
+                tables_of_namespace(criteria.namespace, _known(app, criteria.catalog))
             if not documents and not detected.errors:
                 _note_empty_catalogs(app, criteria.catalog)
         return {"tables": documents, "errors": list(detected.errors)}
@@ -68,7 +70,7 @@ class LocalBackend:
                 refs = [known_table(app, table).ref]
             else:
                 detected = detect(runtime, select_catalogs(app, None))
-                refs = [row.ref for row in runtime.store.tables.list() if not row.dropped]
+                refs = _known(app, None)
                 if not refs and not detected.errors:
                     _note_empty_catalogs(app, None)
                 for _, error in detected.errors if refs else ():
@@ -77,7 +79,7 @@ class LocalBackend:
                     raise CatalogUnavailable("; ".join(error for _, error in detected.errors))
                 refs = matching_tables(table, refs)
             if namespace is not None:
-                refs = [ref for ref in refs if ref.namespace == split_name(namespace)]
+                refs = tables_of_namespace(namespace, refs)
             return [_explained(app, ref) for ref in refs]
 
     def advise(self, table: str | None) -> list[Document]:
@@ -223,7 +225,7 @@ class LocalBackend:
             match = _rule_pattern(app, scope)
             new = parse_knobs("config set", settings, app.runtime.policy().guardrails)
             _store_rule(app, match, {**_stored_rule(app, match), **new})
-            known = (row.ref for row in app.runtime.store.tables.list() if not row.dropped)
+            known = _known(app, None)
             if Policy((PolicyRule(match, new),)).without_match(known):
                 output.note(f"{scope}: no table is known there")
         return new
@@ -268,6 +270,11 @@ class LocalBackend:
         with open_application() as app:
             row = ended_job(app.runtime, job)
             return {"job_id": row.job_id, "table": str(row.ref), "files": give_up(app.runtime, row.job_id)}
+
+
+def _known(app: Application, catalog: str | None) -> list[TableRef]:
+    """Return the tables that the state store knows, of one catalog or of all."""
+    return [row.ref for row in app.runtime.store.tables.list(catalog) if not row.dropped]
 
 
 def _note_empty_catalogs(app: Application, catalog: str | None) -> None:

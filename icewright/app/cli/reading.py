@@ -209,6 +209,8 @@ def plan(
     if namespace is not None:
         for part in ("jobs", "deferred"):
             document[part] = [d for d in document[part] if _namespace(d["table"]) == namespace]
+        if not document["jobs"] and not document["deferred"]:
+            backend().tables(TableFilter(catalog, namespace, limit=1))  # raises where no table is in the namespace
     if only is not None:
         document["jobs"] = [job for job in document["jobs"] if only in job["operations"]]
         document["deferred"] = [d for d in document["deferred"] if d["operation"] == only]

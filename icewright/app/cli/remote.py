@@ -13,7 +13,7 @@ from icewright.app.environment import server_token
 from icewright.client import Client
 from icewright.core.errors import Refused
 from icewright.core.policy import Operation
-from icewright.core.selection import TableSelection, is_pattern, matching_tables
+from icewright.core.selection import TableSelection, is_pattern, matching_tables, tables_of_namespace
 from icewright.core.table import TableRef
 
 _UNLIMITED = 1_000_000  # tables that are listed where no limit is given
@@ -46,6 +46,8 @@ class RemoteBackend:
                 order=order,
             )
             tables = [table for _, table in zip(range(criteria.limit or _UNLIMITED), matching, strict=False)]
+            if not tables and criteria.namespace:
+                tables_of_namespace(criteria.namespace, _names(client, criteria.catalog))
         return {"tables": tables, "errors": []}
 
     def explain(self, table: str | None, namespace: str | None) -> list[Document]:
@@ -53,8 +55,8 @@ class RemoteBackend:
             if table is not None and not is_pattern(table):
                 names = [table]
             else:
-                listed = (TableRef.parse(t["table"]) for t in client.tables(namespace=namespace))
-                names = [str(ref) for ref in matching_tables(table, listed)]
+                listed = matching_tables(table, _names(client))
+                names = [str(ref) for ref in (tables_of_namespace(namespace, listed) if namespace else listed)]
             return [_part(t, _EXPLAINED) for t in map(client.table, names)]
 
     def advise(self, table: str | None) -> list[Document]:
@@ -230,6 +232,10 @@ class RemoteBackend:
 
     def give_up(self, job: str) -> Document:
         return self._ask(lambda client: client.give_up(job))
+
+
+def _names(client: Client, catalog: str | None = None) -> list[TableRef]:
+    return [TableRef.parse(table["table"]) for table in client.tables(catalog=catalog)]
 
 
 def _follow_job(client: Client, job_id: str | None) -> Document:

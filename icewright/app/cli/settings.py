@@ -51,24 +51,34 @@ QUESTIONS: Mapping[str, Mapping[str, str]] = {
 
 @config_app.command("check")
 def config_check(as_json: Json = False) -> None:
-    """Read the configuration and report every fault."""
-    from icewright.app.bootstrap import read_config
+    """Read the configuration and report every fault.
+
+    Rules below a catalog that match no table of the state store are named; they are no fault.
+    """
+    from icewright.app.bootstrap import known_tables, read_config
     from icewright.app.environment import find_config
 
     path = find_config(OPTIONS.config)
     faults: tuple[str, ...] = ()
+    unmatched: list[str] = []
     try:
         config = read_config(path)
+        if known := known_tables(config):
+            unmatched = config.policy.without_match(known)
     except ConfigError as error:
         faults = error.faults
     if as_json:
-        output.print_json({"config": str(path), "ok": not faults, "faults": list(faults)})
+        output.print_json(
+            {"config": str(path), "ok": not faults, "faults": list(faults), "rules_without_tables": unmatched}
+        )
     elif faults:
         for fault in faults:
             output.error(fault)
     else:
         counts = f"{count(len(config.catalogs), 'catalog')}, {count(len(config.policy.rules), 'rule')}, no fault"
         output.echo(f"{output.escape(path)}: {counts}")
+        if unmatched:
+            output.note(f"no known table is in {', '.join(unmatched)}")
     leave(2 if faults else 0)
 
 

@@ -19,7 +19,7 @@ from icewright.app.config import Config
 from icewright.app.web import api, events, oidc, pages, problems
 from icewright.app.web.app_state import AppState, ResponseCache, ServiceStatus, service_status
 from icewright.app.web.events import EventSenders
-from icewright.app.web.identity import Access, access_of, is_local_request
+from icewright.app.web.identity import OPENAPI, Access, LoopbackHostMiddleware, access_of, is_local_request
 from icewright.app.web.middlewares import (
     BodyLimitMiddleware,
     ETagMiddleware,
@@ -122,11 +122,12 @@ def _routes(settings: Settings) -> list[BaseRoute]:
 
 def create_app(application: AppState, settings: Settings, service_status: ServiceStatus) -> FastAPI:
     """Return the ASGI application that serves an opened store."""
+    loopback_alone = not (settings.access.required or settings.exposed or settings.probes_only)
     app = FastAPI(
         routes=_routes(settings),
         title="Icewright",
         version=icewright.__version__,
-        openapi_url=None if settings.exposed or settings.probes_only else "/api/openapi.json",
+        openapi_url=None if settings.exposed or settings.probes_only else OPENAPI,
         docs_url=None,  # its page loads scripts from a CDN
         redoc_url=None,
         telemetry={"auto_configure": False},  # which would read the environment
@@ -137,6 +138,7 @@ def create_app(application: AppState, settings: Settings, service_status: Servic
             Middleware(BodyLimitMiddleware, limit=settings.max_body),
             Middleware(PathSegmentMiddleware),
             Middleware(ETagMiddleware),
+            *([Middleware(LoopbackHostMiddleware)] if loopback_alone else []),
         ],
         redirect_slashes=False,  # a name may end in one
     )

@@ -10,20 +10,25 @@ from hashlib import sha256
 from urllib.parse import urlsplit
 
 from fastapi import Request
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from icewright.app.addresses import is_loopback
 from icewright.app.sections import AuthSection, OidcSection
 from icewright.app.tokens import digest, proven, token_id
 from icewright.app.web.app_state import AppState, response_cache_of
-from icewright.app.web.middlewares import TokenBuckets, network_of
+from icewright.app.web.middlewares import PROBES, TokenBuckets, network_of
 from icewright.app.web.problems import Problem
 from icewright.core.permissions import Grant, Principal, Role, Via
 from icewright.ports.access import AuditRow, TokenRow
 
+OPENAPI = "/api/openapi.json"
+UNAUTHENTICATED = (*PROBES, "/metrics", OPENAPI)
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 CSRF = "x-csrf-token"
 COOKIE = "icewright_session"
 _MINUTE = timedelta(minutes=1)  # resolution of the time of last use
+_LONGEST_HOST = 200  # characters of a refused name that the answer repeats
 _FORWARDING = ("forwarded", "via", "x-real-ip", "x-client-ip", "true-client-ip", "cf-connecting-ip")
 _FORWARDING_PREFIXES = ("x-forwarded-", "x-envoy-", "x-original-", "x-cluster-")
 _LOCAL = Principal("local", Via.LOCAL, (Grant(Role.ADMIN),))
@@ -60,9 +65,32 @@ def is_local_request(request: Request) -> bool:
     if any(name in _FORWARDING or name.startswith(_FORWARDING_PREFIXES) for name in request.headers):
         return False
     client = request.client.host if request.client else ""
-    host = request.headers.get("host", "")
-    name = host.rpartition(":")[0] if re.search(r":\d*$", host) else host
-    return is_loopback(client) and is_loopback(name)
+    return is_loopback(client) and _names_loopback(request.headers.get("host", ""))
+
+
+def _names_loopback(host: str) -> bool:
+    """Return whether a `Host` header names this machine, with or without a port."""
+    return is_loopback(host.rpartition(":")[0] if re.search(r":\d*$", host) else host)
+
+
+class LoopbackHostMiddleware:
+    """Answers 403 on routes without authentication when a request names another host than this machine.
+
+    A web page whose name was rebound to a loopback address could read them: metrics name tables.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run the application, or refuse the request; a client that names no host is no browser."""
+        if scope["type"] == "http" and scope["path"] in UNAUTHENTICATED:
+            host = Headers(scope=scope).get("host", "")
+            if host and not _names_loopback(host):
+                detail = f"{host[:_LONGEST_HOST]} does not name this machine: ask 127.0.0.1 or localhost, or set auth"
+                await Problem(403, detail).response(scope)(scope, receive, send)
+                return
+        await self.app(scope, receive, send)
 
 
 def client_address(request: Request) -> str:
