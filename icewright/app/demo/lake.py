@@ -37,7 +37,7 @@ cache: {{folder: "{home}/cache"}}
 detect: {{interval_seconds: 3}}
 pools:
   default:
-    conf: {{spark.driver.extraJavaOptions: "-XX:TieredStopAtLevel=1"}}  # a short life: less time in the compiler
+    conf: {{spark.driver.extraJavaOptions: "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"}}  # quick to start
 policy:
   - set:
       evaluate.cooldown_minutes: 0
