@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from itertools import combinations
 
 import pytest
@@ -78,7 +79,7 @@ def test_the_bound_is_below_the_best_of_all_schedules(commits: Sequence[tuple[in
         lambda: (Write(BEGIN + timedelta(hours=h), n, n * size, n, delete_files=d) for h, n, size, d in history),
     )
     bound = least_gb_hours([source], Span(BEGIN, BEGIN + timedelta(hours=HOURS)))
-    assert 0 < bound <= best_of_all(history, ()) * (1 + 1e-9)
+    assert 0 < bound <= best_of_all(tuple(history), ()) * (1 + 1e-9)
 
 
 @given(
@@ -94,7 +95,7 @@ def test_the_bound_is_the_best_schedule_of_equal_commits(hours: Sequence[int], s
         lambda: (Write(BEGIN + timedelta(hours=h), files, files * each, files) for h in sorted(hours)),
     )
     bound = least_gb_hours([source], Span(BEGIN, BEGIN + timedelta(hours=HOURS)))
-    assert bound == pytest.approx(best_of_all([(hour, files, each, 0) for hour in sorted(hours)], ()))
+    assert bound == pytest.approx(best_of_all(tuple((hour, files, each, 0) for hour in sorted(hours)), ()))
 
 
 @pytest.mark.parametrize("minutes", [6, 60])
@@ -116,8 +117,9 @@ def test_a_job_for_several_partitions_is_paid_once(minutes: int) -> None:
     assert bound == pytest.approx(min(costs))
 
 
+@cache
 def best_of_all(
-    history: Sequence[tuple[int, int, int, int]], runs: tuple[tuple[int, int], ...], deletes: int = 0
+    history: tuple[tuple[int, int, int, int], ...], runs: tuple[tuple[int, int], ...], deletes: int = 0
 ) -> float:
     """Return the least GB-hours from the first commit on.
 
@@ -125,11 +127,11 @@ def best_of_all(
     """
     (hour, files, size, added), later = history[0], history[1:]
     until = later[0][0] if later else HOURS
-    runs = (*runs, (files, size))
+    runs = tuple(sorted((*runs, (files, size))))
     deletes += added
     found = [cost(later, runs, deletes, until - hour)]
     for count in range(len(runs) + 1):
-        for chosen in combinations(runs, count):
+        for chosen in set(combinations(runs, count)):
             rest = list(runs)
             for run in chosen:
                 rest.remove(run)
@@ -139,15 +141,16 @@ def best_of_all(
 
 
 def cost(
-    later: Sequence[tuple[int, int, int, int]], runs: tuple[tuple[int, int], ...], deletes: int, hours: int
+    later: tuple[tuple[int, int, int, int], ...], runs: tuple[tuple[int, int], ...], deletes: int, hours: int
 ) -> float:
     """Return the GB-hours of reading these files for so many hours, and the least of all that comes later."""
     reads = OPEN * hours * (deletes + sum(files for files, _ in runs))
     return reads + (best_of_all(later, runs, deletes) if later else 0.0)
 
 
+@cache
 def merged(
-    chosen: Sequence[tuple[int, int]], rest: tuple[tuple[int, int], ...]
+    chosen: tuple[tuple[int, int], ...], rest: tuple[tuple[int, int], ...]
 ) -> tuple[float, tuple[tuple[int, int], ...]]:
     """Return the GB-hours of merging files into as few as Iceberg's planner writes, and the files after it."""
     if not chosen:
