@@ -302,6 +302,15 @@ def test_a_job_is_followed_until_it_ends(served: Served) -> None:
     assert client.get("/live/jobs/nowhere").status_code == 404
 
 
+def test_rules_audit_and_vacuums_are_followed(served: Served) -> None:
+    """As lists of tables and jobs are; a catalog that is not there has no stream."""
+    with serving(served.app(), HERE, 0) as port, httpx2.Client(timeout=10) as client:
+        here = f"http://{HERE}:{port}/live"
+        for path in ("policies", "audit?outcome=refused", "vacuum?catalog=lake"):
+            assert next(follow(client, f"{here}/{path}")) == "part"
+        assert client.get(f"{here}/vacuum?catalog=pond").status_code == 404
+
+
 def test_followers_are_let_go(served: Served) -> None:
     """When the server stops they do not hold it up; so many at the same time are answered, and no more."""
     app = served.app()

@@ -28,6 +28,7 @@ _OWN = ("operation", "state", "summary", "metrics")  # shown apart from other de
 _BAD = ("catalog_failed", "reports_failed", "paused")
 
 Reader = Annotated[Caller, needs(Action.JOBS_READ)]
+Auditor = Annotated[Caller, needs(Action.AUDIT_READ)]
 AUDIT_PATH = "/audit"
 _OUTCOMES = {"": None, "done": False, "refused": True}
 
@@ -78,8 +79,20 @@ def _event(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @router.get(AUDIT_PATH)
-def audit(caller: Annotated[Caller, needs(Action.AUDIT_READ)]) -> Response:
+def audit(caller: Auditor) -> Response:
     """Render a page of audit entries, newest first."""
+    context = _audit_context(caller)
+    live = "" if "cursor" in caller.request.query_params else with_query("/live/audit", context["query"])
+    return render_page(caller, "audit.html", live=live, actions=list(Action), **context)
+
+
+@router.get("/live/audit")
+def live_audit(caller: Auditor) -> Response:
+    """Stream the newest audit entries as they come."""
+    return stream_template(caller, "_audit.html", lambda: _audit_context(caller), _EVERY)
+
+
+def _audit_context(caller: Caller) -> dict[str, Any]:
     params = ListParams(caller.request.query_params)
     query: dict[str, Any] = {name: params.text(name) for name in ("actor", "action", "outcome")}
     outcome = query["outcome"] or ""
@@ -93,12 +106,9 @@ def audit(caller: Annotated[Caller, needs(Action.AUDIT_READ)]) -> Response:
         limit=PAGE,
         cursor=params.text("cursor"),
     )
-    return render_page(
-        caller,
-        "audit.html",
-        query=query,
-        entries=entries.items,
-        filtered=any(query.values()),
-        actions=list(Action),
-        pager=pager(AUDIT_PATH, query, params, len(entries.items), entries.next, None),
-    )
+    return {
+        "query": query,
+        "entries": entries.items,
+        "filtered": any(query.values()),
+        "pager": pager(AUDIT_PATH, query, params, len(entries.items), entries.next, None),
+    }

@@ -15,7 +15,7 @@ from icewright.app.web.api import models
 from icewright.app.web.callers import Caller, needs
 from icewright.app.web.pages import policy_form
 from icewright.app.web.pages.forms import Form, Submission, submitted
-from icewright.app.web.pages.render import Crumb, redirect, render_page
+from icewright.app.web.pages.render import Crumb, redirect, render_page, stream_template
 from icewright.app.web.pages.urls import ListParams
 from icewright.app.web.problems import Problem
 from icewright.core.errors import ConfigError, UsageError
@@ -31,6 +31,7 @@ _LEVELS = (_PLATFORM, "catalog", "namespace")
 _LOWER_LEVELS = "table or namespace"
 _CONFLICT, _UNPROCESSABLE = 409, 422
 _LONGEST = 1000
+_EVERY = 3.0  # seconds
 
 Reader = Annotated[Caller, needs(Action.POLICIES_READ)]
 
@@ -75,13 +76,23 @@ class Draft:
 @router.get(PATH)
 def policies(caller: Reader) -> Response:
     """Render all rules by source, and the guardrails."""
+    return render_page(caller, "policies.html", live="/live/policies", **_rules(caller))
+
+
+@router.get("/live/policies")
+def live(caller: Reader) -> Response:
+    """Stream the rules as they change."""
+    return stream_template(caller, "_policies.html", lambda: _rules(caller), _EVERY)
+
+
+def _rules(caller: Caller) -> dict[str, Any]:
     all_rules = api.policies.policies(caller)
     sources: dict[str, list[Row]] = {_STORE: [], _FILE: []}
     for rule in all_rules.rules:
         match = _match(rule.scope)
         may = rule.source == _STORE and caller.principal.may_rule(Action.POLICIES_CHANGE, match)
         sources.setdefault(rule.source, []).append(Row(rule, _level(match), may))
-    return render_page(caller, "policies.html", sources=sources, guardrails=all_rules.guardrails)
+    return {"sources": sources, "guardrails": all_rules.guardrails}
 
 
 @router.get("/policies/edit")

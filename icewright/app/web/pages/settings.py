@@ -25,7 +25,7 @@ router = APIRouter()
 PATH = "/settings"
 _TOKEN_DEFAULTS = {"name": "", "role": Role.VIEWER.value, "scope": "", "days": "90"}  # defaults of the token form
 _CATALOG_FIELDS = ("enabled", "namespaces", "tables", "detect_interval_seconds")
-_EVERY = 15.0  # seconds
+_EVERY, _VACUUM_EVERY = 15.0, 3.0  # seconds
 _UNPROCESSABLE, _MISSING, _CONFLICT = 422, 404, 409
 
 
@@ -100,13 +100,28 @@ def set_catalog(submission: Annotated[Submission, submitted(Action.CATALOGS_CHAN
 @router.get("/vacuum")
 def last_vacuum(caller: Annotated[Caller, needs(Action.CATALOGS_VACUUM)], catalog: str) -> Response:
     """Render what a catalog's last vacuum did."""
+    live = with_query("/live/vacuum", {"catalog": catalog})
+    return _vacuum_page(caller, catalog, _last_vacuum(caller, catalog), live=live)
+
+
+@router.get("/live/vacuum")
+def live_vacuum(caller: Annotated[Caller, needs(Action.CATALOGS_VACUUM)], catalog: str) -> Response:
+    """Stream the answer of a catalog's last vacuum, which may still run."""
+    _last_vacuum(caller, catalog)  # refused before the stream begins
+
+    def context() -> dict[str, Any]:
+        return {"catalog": catalog, "vacuum": _last_vacuum(caller, catalog), "asks": False}
+
+    return stream_template(caller, "_vacuum.html", context, _VACUUM_EVERY)
+
+
+def _last_vacuum(caller: Caller, catalog: str) -> api.vacuums.VacuumAnswer | None:
     try:
-        answer = api.vacuums.last(catalog, caller)
+        return api.vacuums.last(catalog, caller)
     except Problem as problem:
         if problem.status != _MISSING or catalog not in caller.runtime.catalogs:
             raise
-        answer = None
-    return _vacuum_page(caller, catalog, answer)
+        return None
 
 
 @router.post("/do/vacuum")
@@ -128,10 +143,10 @@ def vacuum(submission: Annotated[Submission, submitted(Action.CATALOGS_VACUUM)])
 
 
 def _vacuum_page(
-    caller: Caller, catalog: str, answer: api.vacuums.VacuumAnswer | None, *, asks: bool = False
+    caller: Caller, catalog: str, answer: api.vacuums.VacuumAnswer | None, *, asks: bool = False, live: str = ""
 ) -> Response:
     crumbs = [Crumb("Settings", PATH)]
-    return render_page(caller, "vacuum.html", catalog=catalog, vacuum=answer, asks=asks, crumbs=crumbs)
+    return render_page(caller, "vacuum.html", catalog=catalog, vacuum=answer, asks=asks, live=live, crumbs=crumbs)
 
 
 def _page(

@@ -59,19 +59,26 @@ function replaced(part, html) {
 }
 
 for (const part of document.querySelectorAll("[data-live]")) {
-  const source = new EventSource(part.dataset.live);
   const state = document.querySelector("[data-live-state]");
   const say = (text) => { if (state) state.textContent = text; };
-  let ended = false, seen = false;
-  source.addEventListener("open", () => say("live"));
-  source.addEventListener("part", (event) => {
-    if (seen) document.querySelector("p.flash[data-flash]")?.remove();  // it told what was true before
-    seen = true;
-    replaced(part, event.data);
-  });
-  source.addEventListener("end", () => { ended = true; source.close(); say(""); });
-  source.addEventListener("error", () => { if (!ended) say("reconnecting"); });
-  addEventListener("pagehide", () => source.close());
+  let source, ended = false, seen = false;
+  const close = () => source?.close();
+  const follow = () => {
+    close();
+    if (ended || document.hidden) return;  // a browser keeps six streams of a server open, and the seventh page waits
+    source = new EventSource(part.dataset.live);
+    source.addEventListener("open", () => say("live"));
+    source.addEventListener("part", (event) => {
+      if (seen) document.querySelector("p.flash[data-flash]")?.remove();  // it told what was true before
+      seen = true;
+      replaced(part, event.data);
+    });
+    source.addEventListener("end", () => { ended = true; close(); say(""); });
+    source.addEventListener("error", () => { if (!ended) say("reconnecting"); });
+  };
+  follow();
+  document.addEventListener("visibilitychange", follow);
+  addEventListener("pagehide", close);
 }
 
 // "/" goes to the search of tables, unless somebody is writing.
