@@ -5,16 +5,28 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from icewright.adapters.engines.arrow import order
-from icewright.adapters.engines.arrow.exchange import SampledBin, SortedGroup, SplitBin, merge, planned, sampled, split
-from icewright.adapters.engines.arrow.ranges import TIE, KeySample
+from icewright.adapters.engines.arrow.exchange import (
+    SampledBin,
+    SortedGroup,
+    SplitBin,
+    chosen_ranges,
+    merge,
+    planned,
+    sampled,
+    split,
+    write_range,
+)
+from icewright.adapters.engines.arrow.ranges import TIE, KeySample, divided, sorted_rows, ties
 from icewright.adapters.engines.arrow.tasks import Bin, BinFailed, BinResult, BinWritten, FileSlice
 from icewright.core.sortedness import overlap
 from tests.adapters.arrow_tables import MEMORY, Folder, column
@@ -85,8 +97,10 @@ def test_keys_beyond_the_memory_are_left_to_others(tmp_path: Path) -> None:
     assert "do not fit into the memory of a task" in found.error
 
 
-def together(folder: Folder, bins: Sequence[Sequence[FileSlice]], outputs: int) -> list[BinResult]:
-    """What the tasks answer that sort a group together, as Spark's shuffle would connect them."""
+def together(
+    folder: Folder, bins: Sequence[Sequence[FileSlice]], outputs: int, *, shuffled: bool = True
+) -> list[BinResult]:
+    """What the tasks answer that sort a group together: as Spark's shuffle would connect them, or as each reads all."""
     rows = sum(piece.records for slices in bins for piece in slices)
     group = SortedGroup(
         [Bin(0, tuple(slices), {}, "", 1) for slices in bins],
@@ -99,6 +113,8 @@ def together(folder: Folder, bins: Sequence[Sequence[FileSlice]], outputs: int) 
     if failed := [sample for sample in samples if isinstance(sample, BinFailed)]:
         return list(failed)
     ranges, parts = planned(layout, group, [sample for sample in samples if isinstance(sample, KeySample)])
+    if not shuffled:
+        return [answer for task in chosen_ranges(group, ranges, parts) for answer in write_range(layout, task)]
     pieces = [p for n, bin_ in enumerate(group.bins) for p in split(layout, SplitBin(bin_, n, 0, ranges))]
     return [
         answer
@@ -108,13 +124,15 @@ def together(folder: Folder, bins: Sequence[Sequence[FileSlice]], outputs: int) 
     ]
 
 
-@pytest.mark.parametrize("outputs", [1, 4, 5])
-def test_a_z_order_keeps_neighbours_together(outputs: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("outputs", "shuffled"), [(1, True), (4, True), (5, True), (3, False)])
+def test_a_z_order_keeps_neighbours_together(outputs: int, shuffled: bool, tmp_path: Path) -> None:
     """Outputs are boxes that do not overlap, and a quarter of a box spans about half of it in both columns."""
     folder = Folder(tmp_path, [column(1, "x", "int"), column(2, "y", "double")])
     grid = [{"x": x, "y": float(y)} for x, y in itertools.product(range(16), repeat=2)]
     folder.of(order=((1, False, False), (2, False, False)), zorder=True)
-    found = together(folder, [[folder.file_slice(folder.write(grid[start::2]))] for start in range(2)], outputs)
+    found = together(
+        folder, [[folder.file_slice(folder.write(grid[start::2]))] for start in range(2)], outputs, shuffled=shuffled
+    )
     files = [rows for rows in written_rows(found) if rows]
     boxes = [[(min(row[c] for row in rows), max(row[c] for row in rows)) for c in ("x", "y")] for rows in files]
     assert len(files) == outputs
@@ -132,8 +150,9 @@ def written_rows(answers: Sequence[BinResult]) -> list[list[dict[str, Any]]]:
     return [pq.ParquetFile(file["file-path"]).read().to_pylist() for file in files]
 
 
+@pytest.mark.parametrize("shuffled", [True, False], ids=["shuffled", "each reads all"])
 @pytest.mark.parametrize("memory", [MEMORY, 1 << 18], ids=["in memory", "through files"])
-def test_tasks_that_sort_together_write_ranges(memory: int, folder: Folder) -> None:
+def test_tasks_that_sort_together_write_ranges(memory: int, shuffled: bool, folder: Folder) -> None:
     """Each live row once, in order within files and from file to file, of about one size though most keys are equal."""
     rows: list[dict[str, Any]] = [
         {"id": n * 7919 % 5003, "name": None if n % 7 == 0 else "a" if n % 2 else f"{n % 97}"} for n in range(6000)
@@ -141,7 +160,7 @@ def test_tasks_that_sort_together_write_ranges(memory: int, folder: Folder) -> N
     paths = [folder.write(rows[start::4], row_group_size=400) for start in range(4)]
     folder.of(order=((2, True, True),), memory_bytes=memory)
     slices = [folder.file_slice(path, folder.positions((path, 0))) for path in paths]
-    answers = together(folder, [slices[:2], slices[2:]], 3)
+    answers = together(folder, [slices[:2], slices[2:]], 3, shuffled=shuffled)
     files = written_rows(answers)
     found = [row for file in files for row in file]
     names = [str(row["name"] or "") for row in found]
@@ -149,11 +168,12 @@ def test_tasks_that_sort_together_write_ranges(memory: int, folder: Folder) -> N
     assert sorted(row["id"] for row in found) == sorted(row["id"] for row in rows[4:])
     assert [1800 < len(file) < 2200 for file in files] == [True] * 3
     counts = [(answer.read, answer.deleted) for answer in answers if isinstance(answer, BinWritten) and answer.read]
-    assert counts == [(3000, 2), (3000, 2)]
+    assert counts == ([(3000, 2), (3000, 2)] if shuffled else [(6000, 4)])
 
 
+@pytest.mark.parametrize("shuffled", [True, False], ids=["shuffled", "each reads all"])
 @pytest.mark.parametrize("broken", ["keys", "deletes"])
-def test_a_bin_that_fails_fails_its_group(broken: str, folder: Folder) -> None:
+def test_a_bin_that_fails_fails_its_group(broken: str, shuffled: bool, folder: Folder) -> None:
     """Where its keys are sampled, or only where its rows are split, as the deletes are read then."""
     slices = [folder.file_slice(folder.write([{"id": n, "name": "a"} for n in range(100)])) for _ in range(2)]
     slices[1] = (
@@ -162,7 +182,33 @@ def test_a_bin_that_fails_fails_its_group(broken: str, folder: Folder) -> None:
         else replace(slices[1], deletes=(folder.vector(1, spoil=True),))
     )
     folder.of(order=((1, False, False),))
-    answers = together(folder, [[piece] for piece in slices], 2)
-    (failed,) = (answer for answer in answers if isinstance(answer, BinFailed))
+    answers = together(folder, [[piece] for piece in slices], 2, shuffled=shuffled)
+    failed, *more = (answer for answer in answers if isinstance(answer, BinFailed))
+    assert len(more) == (0 if shuffled or broken == "keys" else 1)  # each task reads the deletes
     assert ("99" if broken == "keys" else "checksum") in failed.error
     assert not failed.unsupported
+
+
+VALUES: Sequence[pa.Array] = (
+    pa.array([True, False, None]),
+    pa.array([1, None, 3, 2, 2]),
+    pa.array([float("nan"), 1.0, None, float("inf"), 2.0, float("-inf")]),
+    pa.array(["a", "b\u00e9", None, "", "B"]),
+    pa.array([b"a", b"\xff", None, b""]),
+    pa.array([Decimal("1.10"), None, Decimal("-9.99")], pa.decimal128(38, 2)),
+    pa.array([0, None, -1], pa.timestamp("us", "UTC")),
+    pa.nulls(2, pa.int32()),
+)
+
+
+@pytest.mark.parametrize("values", VALUES, ids=[str(values.type) for values in VALUES])
+@pytest.mark.parametrize(("descending", "nulls_last"), [*itertools.product([False, True], repeat=2)])
+def test_ranges_are_in_the_order_of_rows(values: pa.Array, descending: bool, nulls_last: bool) -> None:
+    """Whatever the type of the first key, and where its nulls, NaN and equal values are."""
+    count, order = 60, ((1, descending, nulls_last), (2, False, False))
+    first = pa.concat_arrays([values] * (count // len(values)))
+    columns = {"0": first, "1": pa.array(n * 7 % 5 for n in range(len(first))), TIE: ties(0, len(first), 0)}
+    keys = pl.DataFrame(pl.from_arrow(pa.table(columns)))
+    numbers = divided(order, keys.gather_every(3), 7, zorder=False).numbers(keys).gather(sorted_rows(keys, order))
+    assert numbers.is_sorted()
+    assert numbers.n_unique() == 7

@@ -1,6 +1,7 @@
-"""Sort a group of files by several tasks: some sample and split the rows of its bins, and each of others one range.
+"""Sort a group of files by several tasks: some sample the rows of its bins, and each of others writes one range.
 
-Rows travel through Spark's shuffle as Arrow streams. The row counts of bins and what failed there go along.
+The tasks of a few ranges read all files, which takes less time than to send rows. Else those of the bins split their
+rows, which travel through Spark's shuffle as Arrow streams. The row counts of bins and what failed there go along.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ from icewright.adapters.engines.arrow.order import (
     decoded_bytes,
     merged_batches,
     ranges_of,
+    rows_of_range,
     sample_of,
     split_by_range,
 )
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 
 _SAMPLE_BYTES = 32 << 20  # of a group, which the driver holds
 _PIECE_BYTES = 4 << 20  # of rows, about: the JVM holds some pieces at once
+_MOST_READS = 3  # of a file: decoding it four times takes as long as a shuffle
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,21 @@ class Part:
     ranges: Ranges
 
 
+@dataclass(frozen=True)
+class ChosenRange:
+    """A range that one task chooses from all rows of a group. One of the group's tasks counts them."""
+
+    part: Part
+    source: Bin
+    ranges: Ranges
+    number: int
+
+    @property
+    def counts(self) -> bool:
+        """Return whether the task says how many rows the group has."""
+        return self.number == 0
+
+
 def sort_together(session: SparkSession, layout: Layout, groups: Sequence[SortedGroup]) -> list[BinResult]:
     """Sort each group by several tasks of Spark; return what they answer."""
     tasks = [
@@ -91,15 +109,20 @@ def sort_together(session: SparkSession, layout: Layout, groups: Sequence[Sorted
         for number, bin_ in enumerate(group.bins)
     ]
     samples = iter(run_tasks(session, partial(_sampled, layout), tasks, _sample_to_json, _sample_from_json))
-    answers, splits, parts = list[BinResult](), list[SplitBin](), list[Part]()
+    answers, splits, parts, chosen = list[BinResult](), list[SplitBin](), list[Part](), list[ChosenRange]()
     for group in groups:
         of_group = list(islice(samples, len(group.bins)))
         if failed := [sample for sample in of_group if isinstance(sample, BinFailed)]:
             answers += failed
             continue
         ranges, outputs = planned(layout, group, [sample for sample in of_group if isinstance(sample, KeySample)])
+        if len(outputs) <= _MOST_READS:
+            chosen += chosen_ranges(group, ranges, outputs)
+            continue
         splits += [SplitBin(bin_, number, len(parts), ranges) for number, bin_ in enumerate(group.bins)]
         parts += outputs
+    if chosen:
+        answers += run_tasks(session, partial(_written, layout), chosen, result_to_json, result_from_json)
     if splits:
         work = partial(split, layout), partial(merge, layout, parts)
         answers += exchange(session, *work, splits, len(parts), result_to_json, result_from_json)
@@ -117,6 +140,13 @@ def planned(layout: Layout, group: SortedGroup, samples: Sequence[KeySample]) ->
         for number, output in enumerate(group.outputs)
     ]
     return ranges, parts
+
+
+def chosen_ranges(group: SortedGroup, ranges: Ranges, parts: Sequence[Part]) -> list[ChosenRange]:
+    """Return a task for each part of a group, which reads the files of all bins."""
+    slices = tuple(file_slice for bin_ in group.bins for file_slice in bin_.slices)
+    source = replace(group.bins[0], slices=slices)
+    return [ChosenRange(part, source, ranges, number) for number, part in enumerate(parts)]
 
 
 def sampled(layout: Layout, task: SampledBin) -> KeySample | BinFailed:
@@ -185,6 +215,23 @@ def merge(layout: Layout, parts: Sequence[Part], number: int, pieces: Iterator[P
     written = write(layout, part.bin, task_attempt(), lambda _: merged_batches(layout, batches(), part.ranges))
     yield from results
     yield written
+
+
+def write_range(layout: Layout, task: ChosenRange) -> Iterator[BinResult]:
+    """Write the live rows of a range in order; yield what was written, and the group's counts where they are asked."""
+    scan = BatchScan(layout, Opener(layout.storage), task.source, tie_seed=0)
+
+    def rows(_: BatchScan) -> Iterator[pa.RecordBatch]:
+        batches = (rows_of_range(layout, batch, task.ranges, task.number) for batch in scan.batches())
+        return merged_batches(layout, batches, task.part.ranges)
+
+    yield write(layout, task.part.bin, task_attempt(), rows)
+    if task.counts:
+        yield BinWritten(task.source.group, (), scan.read, scan.deleted)
+
+
+def _written(layout: Layout, tasks: Iterable[ChosenRange]) -> Iterator[BinResult]:
+    return (answer for task in tasks for answer in write_range(layout, task))
 
 
 def _stream(rows: pa.Table) -> bytes:

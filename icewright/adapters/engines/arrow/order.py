@@ -99,6 +99,12 @@ def split_by_range(layout: Layout, rows: pa.Table, ranges: Ranges) -> Iterator[t
         start += count
 
 
+def rows_of_range(layout: Layout, rows: pa.RecordBatch, ranges: Ranges, number: int) -> pa.RecordBatch:
+    """Return the rows of one range."""
+    numbers = ranges.numbers(pl.DataFrame(pl.from_arrow(_keys(layout, pa.Table.from_batches([rows])))))
+    return rows.filter((numbers == number).to_arrow())
+
+
 def chunks(batches: Iterable[pa.RecordBatch], layout: Layout) -> Iterator[pa.Table]:
     """Yield tables of batches that fit into memory while they are sorted."""
     source = iter(batches)

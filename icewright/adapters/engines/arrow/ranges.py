@@ -166,9 +166,19 @@ def inverse(order: pl.Series) -> pl.Series:
 
 def _places(bounds: pl.DataFrame, keys: pl.DataFrame, order: Sequence[SortField]) -> pl.Series:
     """Return how many of the bounds come before each row or equal it."""
-    names = bounds.columns
-    of_bounds = [by for name, by in zip(keys.columns, order, strict=False) if name in names]
+    of_bounds = [by for name, by in zip(keys.columns, order, strict=False) if name in bounds.columns]
+    first, (_, descending, nulls_last) = bounds.columns[0], of_bounds[0]
+    values, column = bounds[first].drop_nulls().sort(), keys[first]
+    before, up_to = (values.search_sorted(column, side=side) for side in ("left", "right"))
+    undecided = ((before != up_to) | column.is_null()).arg_true()
+    places = (values.len() - up_to if descending else before) + (0 if nulls_last else bounds[first].null_count())
+    if undecided.is_empty():
+        return places
+    return places.scatter(undecided, _places_by_all_columns(bounds, keys.select(bounds.columns)[undecided], of_bounds))
+
+
+def _places_by_all_columns(bounds: pl.DataFrame, keys: pl.DataFrame, order: Sequence[SortField]) -> pl.Series:
     # the sort is stable, and a bound comes before the row that equals it
-    ordered = sorted_rows(pl.concat([bounds, keys.select(names)]), of_bounds)
+    ordered = sorted_rows(pl.concat([bounds, keys]), order)
     before = (ordered < bounds.height).cum_sum()
     return pl.repeat(0, ordered.len(), dtype=pl.UInt32, eager=True).scatter(ordered, before)[bounds.height :]
