@@ -94,8 +94,7 @@ def container(rows: Sequence[Any], codec: str = "null", per_block: int = 7, sync
 
 def _read(*contents: bytes) -> list[dict[str, Any]]:
     parsed = [avro.parse(content) for content in contents]
-    body = b"".join(one.body() for one in parsed)
-    frame = avro.read(parsed[0].schema, sum(one.records for one in parsed), body, [1, 2, 4])
+    frame = avro.read(parsed[0].schema, avro.decompressed(parsed), [1, 2, 4])
     return [{"id": row["1"], "text": row["2"], "data_file": {"n": row["4"]}} for row in frame.iter_rows(named=True)]
 
 
@@ -128,7 +127,7 @@ def test_files_together() -> None:
 
 def test_only_empty_files() -> None:
     """No record at all is an empty frame with the columns that were asked for."""
-    frame = avro.read(json.dumps(SCHEMA).encode(), 0, b"", [4, 1])
+    frame = avro.read(json.dumps(SCHEMA).encode(), [avro.Block(0, b"")], [4, 1])
     assert (frame.height, frame.columns) == (0, ["4", "1"])
 
 
@@ -144,7 +143,7 @@ def test_fields_of_type_null(others: Sequence[str], count: int) -> None:
     block = io.BytesIO()
     for _ in range(count):
         fastavro.schemaless_writer(block, fastavro.parse_schema(schema), {"status": 1, "partition": values})
-    frame = avro.read(json.dumps(schema).encode(), count, block.getvalue(), [102])
+    frame = avro.read(json.dumps(schema).encode(), [avro.Block(count, block.getvalue())], [102])
     assert frame["102"].to_list() == [values] * count
     assert partition_texts(frame["102"]).to_list() == [json.dumps([*values.values()], separators=(",", ":"))] * count
 
@@ -152,7 +151,7 @@ def test_fields_of_type_null(others: Sequence[str], count: int) -> None:
 def test_fields_are_chosen_by_their_ids() -> None:
     """A field is found by its id, at the top or inside of `data_file`; one that the writer lacks is null."""
     parsed = avro.parse(container(_rows(3)))
-    frame = avro.read(parsed.schema, 3, parsed.body(), [4, 99, 1])
+    frame = avro.read(parsed.schema, avro.decompressed([parsed]), [4, 99, 1])
     assert frame.columns == ["4", "99", "1"]
     assert frame["4"].to_list() == [0, 1, 2]
     assert frame["99"].to_list() == [None] * 3

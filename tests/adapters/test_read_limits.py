@@ -138,13 +138,13 @@ def test_counts_that_no_bytes_stand_for_are_refused() -> None:
     path, empty = {"name": "p", "type": "string", "field-id": 500}, {"type": "record", "name": "r", "fields": []}
     schema = {"type": "record", "name": "manifest_file", "fields": [path, {"name": "partition", "type": empty}]}
     with pytest.raises(ValueError, match="1125899906842624 records do not fit in 2 bytes"):
-        avro.read(json.dumps(schema).encode(), 1 << 50, b"\x02x", [500])
-    assert avro.read(json.dumps(schema).encode(), 1, b"\x02x", [500]).rows() == [("x",)]
+        avro.read(json.dumps(schema).encode(), [avro.Block(1 << 50, b"\x02x")], [500])
+    assert avro.read(json.dumps(schema).encode(), [avro.Block(1, b"\x02x")], [500]).rows() == [("x",)]
     array = {"type": "array", "items": empty}
     for kind in (array, ["null", array], {"type": "map", "values": array}):
         schema["fields"] = [path, {"name": "a", "type": kind}]
         with pytest.raises(ValueError, match="an array whose items take no bytes"):
-            avro.read(json.dumps(schema).encode(), 1, b"\x02x\x00", [500])
+            avro.read(json.dumps(schema).encode(), [avro.Block(1, b"\x02x\x00")], [500])
 
 
 @pytest.mark.cases(150)

@@ -1,7 +1,8 @@
 """Avro object container files from storage, read into columns of requested fields only; errors name the broken file.
 
-Blocks of one writer schema are inflated here and joined into one block, which Polars then decodes in one call: the cost
-of parsing a schema, and of small blocks (PyIceberg writes one per record), is paid once instead of per file. Nested
+The blocks of a file are inflated here and joined into one, and Polars then decodes those of many files of one writer
+schema in one call: the cost of small blocks (PyIceberg writes one per record) is paid once per file, and that of
+parsing a schema once. One block of all files would cost a copy and fresh pages of memory for each of its sizes. Nested
 records are flattened in the schema first, which changes no bytes, as a record is encoded as its fields in order: so the
 fields of `data_file` become columns that Polars can skip, column statistics above all.
 """
@@ -50,7 +51,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A block of records, compressed by the file's codec."""
+    """A block of records, in a file compressed by the file's codec."""
 
     records: int
     content: bytes = field(repr=False)
@@ -80,7 +81,7 @@ class Container:
 
     def body(self) -> bytes:
         """Return the records of all blocks, inflated. Raises `ValueError` when a block is broken, and `TooLarge`."""
-        return joined([self])
+        return inflated((self.codec, block) for block in self.blocks)
 
 
 def parse(content: bytes) -> Container:
@@ -138,18 +139,26 @@ class TooLarge(ValueError):
     """The blocks inflate to more bytes than `reading.max_manifest_mb` allows."""
 
 
-def joined(containers: Iterable[Container]) -> bytes:
-    """Return the records of all blocks of all containers, inflated, of at most `max_manifest_bytes` together.
+def decompressed(containers: Iterable[Container]) -> list[Block]:
+    """Return the records of each container as one inflated block, of at most `max_manifest_bytes` together.
 
     Raises `TooLarge` before more is inflated, and `ValueError` when a block is broken.
     """
-    return inflated((container.codec, block) for container in containers for block in container.blocks)
+    found: list[Block] = []
+    room = read_limits().max_manifest_bytes
+    for one in containers:
+        found.append(Block(one.records, _inflated(((one.codec, block) for block in one.blocks), room)))
+        room -= len(found[-1].content)
+    return found
 
 
 def inflated(blocks: Iterable[tuple[str, Block]]) -> bytes:
-    """Return the decompressed records of blocks, each given with its codec. Raises as `joined` does."""
+    """Return the decompressed records of blocks, each given with its codec. Raises as `decompressed` does."""
+    return _inflated(blocks, read_limits().max_manifest_bytes)
+
+
+def _inflated(blocks: Iterable[tuple[str, Block]], room: int) -> bytes:
     parts: list[bytes] = []
-    room = read_limits().max_manifest_bytes
     for codec, block in blocks:
         try:
             part = _inflate(codec, block.content, room)
@@ -213,33 +222,33 @@ def _inflate_zstandard(block: bytes, room: int) -> bytes:
     raise ValueError("truncated or broken Avro file (a block ends early)")
 
 
-def read(schema: bytes, records: int, body: bytes, ids: Sequence[int], required: Sequence[int] = ()) -> pl.DataFrame:
+def read(schema: bytes, blocks: Sequence[Block], ids: Sequence[int], required: Sequence[int] = ()) -> pl.DataFrame:
     """Return the fields of these ids, each a column named by its id; of a field that the writer lacks, nulls.
 
-    `body` holds `records` decompressed records in the encoding of the schema. Raises `ValueError` when a required field
-    is missing or null anywhere, or there are more records than bytes for them, and the errors of Polars.
+    The blocks hold decompressed records in the encoding of the schema. Raises `ValueError` when a required field is
+    missing or null anywhere, or a block has more records than bytes for them, and the errors of Polars.
     """
     flat = _flat(schema)
-    if records * flat.least_bytes > len(body):  # Polars takes memory for so many, and ends the process where it cannot
-        raise ValueError(f"truncated or broken Avro file ({records} records do not fit in {len(body)} bytes)")
+    for block in blocks:  # Polars takes memory for so many records, and ends the process where it cannot
+        if block.records * flat.least_bytes > len(block.content):
+            raise ValueError(
+                f"truncated or broken Avro file ({block.records} records do not fit in {len(block.content)} bytes)"
+            )
     if lacking := [i for i in required if i not in flat.ids]:
         raise ValueError(f"the writer's schema has no field of the ids {lacking}")
     columns = [str(i) for i in ids if i in flat.ids]
-    content = b"".join(  # once: the records are nearly all of it
-        (
-            _MAGIC,
-            varint(2),
-            *(varint(len(p)) + p for p in (b"avro.schema", flat.schema, b"avro.codec", b"null")),
-            b"\x00",
-            _SYNC,
-            *((varint(records), varint(len(body)), body, _SYNC) if records else ()),
+    parts = [_MAGIC, varint(2)]
+    for text in (b"avro.schema", flat.schema, b"avro.codec", b"null"):
+        parts += (varint(len(text)), text)
+    parts += (b"\x00", _SYNC)
+    for block in blocks:
+        parts += (varint(block.records), varint(len(block.content)), block.content, _SYNC) if block.records else ()
+    content = b"".join(parts)  # once: the records are nearly all of it
+    frame = pl.read_avro(io.BytesIO(content), columns=columns)
+    if restored := [name for name in flat.with_nulls if name in columns]:
+        frame = frame.with_columns(
+            pl.struct(_field_of(name, one) for one in flat.with_nulls[name].items()).alias(name) for name in restored
         )
-    )
-    frame = pl.read_avro(io.BytesIO(content), columns=columns).with_columns(
-        pl.struct(_field_of(name, one) for one in fields.items()).alias(name)
-        for name, fields in flat.with_nulls.items()
-        if name in columns
-    )
     if empty := [i for i in required if frame[str(i)].null_count()]:
         raise ValueError(f"the fields {empty} are null in some record")
     return frame.select(pl.col(str(i)) if i in flat.ids else pl.lit(None).alias(str(i)) for i in ids)

@@ -73,7 +73,7 @@ def read_list(storage: Storage, path: str) -> pl.DataFrame:
 
 
 def _rows(schema: bytes, records: int, body: bytes) -> pl.DataFrame:
-    raw = avro.read(schema, records, body, [number for number, _ in _FIELDS.values()], _REQUIRED)
+    raw = avro.read(schema, [avro.Block(records, body)], [number for number, _ in _FIELDS.values()], _REQUIRED)
     rows = raw.select(pl.col(str(number)).cast(kind).alias(name) for name, (number, kind) in _FIELDS.items())
     if not rows["content"].is_between(0, 1).all():
         raise ValueError("it names a manifest neither of data nor of deletes")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC
+from functools import partial
 from typing import Any, TypeVar
 
 import polars as pl
@@ -106,7 +107,7 @@ class ManifestReader:
         for path in snapshot.manifests:
             one = container(self.storage, path)
             with readable([path]):
-                status = avro.read(one.schema, one.records, one.body(), [_STATUS])[str(_STATUS)]
+                status = avro.read(one.schema, avro.decompressed([one]), [_STATUS])[str(_STATUS)]
             counts = [int((status == s).sum()) for s in (ADDED, EXISTING, DELETED)]
             spec = int(one.meta.get("partition-spec-id", b"0"))
             size = self.storage.size(path) or 0
@@ -132,7 +133,8 @@ class ManifestReader:
         """
         start = 0
         for tasks in _chunks(manifests):
-            for task, frame in zip(tasks, _in_parallel(self._live, tasks), strict=True):
+            cached = self.cache.load([(m.path, m.length) for task in tasks for m in task])
+            for task, frame in zip(tasks, _in_parallel(partial(self._live, cached), tasks), strict=True):
                 yield frame.with_columns(pl.col("manifest") + start)
                 start += len(task)
 
@@ -152,8 +154,8 @@ class ManifestReader:
         frames: list[pl.DataFrame] = []
         for schema, group in self._by_schema(manifests):
             with readable(m.path for m, _ in group):
-                body, records = avro.joined(c for _, c in group), sum(c.records for _, c in group)
-                raw = avro.read(schema, records, body, (_STATUS, _PATH, _BYTES, _PARTITION, _LOWER, _UPPER))
+                blocks = avro.decompressed(c for _, c in group)
+                raw = avro.read(schema, blocks, (_STATUS, _PATH, _BYTES, _PARTITION, _LOWER, _UPPER))
             specs = pl.Series("spec_id", [m.spec_id for m, c in group for _ in range(c.records)], pl.Int32)
             texts = partition_texts(raw[str(_PARTITION)]).alias("partition")
             frames.append(
@@ -173,8 +175,8 @@ class ManifestReader:
     def _decode(self, manifests: Sequence[ManifestFile]) -> None:
         for schema, group in self._by_schema(manifests):
             with readable(m.path for m, _ in group):
-                body, records = avro.joined(c for _, c in group), sum(c.records for _, c in group)
-                avro.read(schema, records, body, _OF_AN_ENTRY, _REQUIRED)
+                blocks = avro.decompressed(c for _, c in group)
+                avro.read(schema, blocks, _OF_AN_ENTRY, _REQUIRED)
 
     def _batches(self, manifests: Sequence[ManifestFile]) -> list[tuple[ManifestFile, pa.RecordBatch]]:
         """Return the entries of each manifest as `ENTRY` says."""
@@ -191,23 +193,24 @@ class ManifestReader:
                 start += one.records
         return result
 
-    def _live(self, manifests: Sequence[ManifestFile]) -> pl.DataFrame:
-        return pinpointed(self._read_live, manifests, lambda one: self._read_live([one]))
+    def _live(self, cached: Mapping[str, pa.RecordBatch], manifests: Sequence[ManifestFile]) -> pl.DataFrame:
+        read = partial(self._read_live, cached)
+        return pinpointed(read, manifests, lambda one: read([one]))
 
-    def _read_live(self, manifests: Sequence[ManifestFile]) -> pl.DataFrame:
-        cached_batches = self.cache.load([(m.path, m.length) for m in manifests])
+    def _read_live(self, cached: Mapping[str, pa.RecordBatch], manifests: Sequence[ManifestFile]) -> pl.DataFrame:
         number_of = {m.path: number for number, m in enumerate(manifests)}
-        cached = {m.path: _complete(m, cached_batches[m.path]) for m in manifests if m.path in cached_batches}
-        table = pa.Table.from_batches(cached.values(), ENTRY).select(["status", *_LIVE]).combine_chunks()
-        numbers = _numbers((number_of[path], batch.num_rows) for path, batch in cached.items())
-        live = pl.DataFrame(pl.from_arrow(table)).with_columns(numbers).filter(pl.col("status") != DELETED)
-        frames = [live.select(*_LIVE, "manifest")]
-        for schema, group in self._by_schema([m for m in manifests if m.path not in cached_batches]):
+        frames: list[pl.DataFrame] = []
+        if known := {m.path: _complete(m, cached[m.path]) for m in manifests if m.path in cached}:
+            table = pa.Table.from_batches(known.values(), ENTRY).select(["status", *_LIVE]).combine_chunks()
+            numbers = _numbers((number_of[path], batch.num_rows) for path, batch in known.items())
+            live = pl.DataFrame(pl.from_arrow(table)).with_columns(numbers).filter(pl.col("status") != DELETED)
+            frames.append(live.select(*_LIVE, "manifest"))
+        for schema, group in self._by_schema([m for m in manifests if m.path not in cached]):
             for manifest, one in group:
                 _require_count(manifest, one.records)
             with readable(m.path for m, _ in group):
-                body, records = avro.joined(c for _, c in group), sum(c.records for _, c in group)
-                raw = avro.read(schema, records, body, (_STATUS, _PATH, _BYTES, _CONTENT, _FORMAT), _REQUIRED)
+                blocks = avro.decompressed(c for _, c in group)
+                raw = avro.read(schema, blocks, (_STATUS, _PATH, _BYTES, _CONTENT, _FORMAT), _REQUIRED)
                 numbers = _numbers((number_of[m.path], c.records) for m, c in group)
                 live = raw.with_columns(numbers).filter(pl.col(str(_STATUS)) != DELETED)
                 frames.append(live.select(_path(), _bytes(), _content(), _format(), "manifest"))
@@ -289,8 +292,8 @@ def _format() -> pl.Expr:
 
 
 def _entries(schema: bytes, containers: Sequence[avro.Container]) -> pa.RecordBatch:
-    body, records = avro.joined(containers), sum(c.records for c in containers)
-    raw = avro.read(schema, records, body, _OF_AN_ENTRY, _REQUIRED)
+    blocks = avro.decompressed(containers)
+    raw = avro.read(schema, blocks, _OF_AN_ENTRY, _REQUIRED)
     frame = raw.select(
         pl.col(str(_STATUS)).cast(pl.Int8).alias("status"),
         pl.col(str(_SNAPSHOT)).cast(pl.Int64).alias("snapshot_id"),
@@ -305,7 +308,7 @@ def _entries(schema: bytes, containers: Sequence[avro.Container]) -> pa.RecordBa
         pl.col(str(_CONTENT_BYTES)).cast(pl.Int64).alias("content_bytes"),
     )
     if (frame["content"] == POSITION_DELETES).any():
-        single = _single_file(avro.read(schema, records, body, (_LOWER, _UPPER)))
+        single = _single_file(avro.read(schema, blocks, (_LOWER, _UPPER)))
         single = pl.select(pl.when(frame["content"] == POSITION_DELETES).then(single)).to_series()
         frame = frame.with_columns(referenced=pl.coalesce("referenced", single))
     table = frame.select(ENTRY.names).to_arrow().cast(ENTRY).combine_chunks()

@@ -230,7 +230,7 @@ class IcebergFiles:
 
     def live_files(self, manifests: Sequence[ManifestFile]) -> Iterator[pa.RecordBatch]:
         for frame in self.reader.live_files(manifests):
-            yield from frame.to_arrow().to_batches()
+            yield from frame.to_arrow(compat_level=pl.CompatLevel.newest()).to_batches()  # copies no text
 
 
 def _weight(facts: TableFacts) -> int:

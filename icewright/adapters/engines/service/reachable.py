@@ -67,11 +67,16 @@ def content_by_manifest(files: TableFiles, manifests: pl.DataFrame) -> Iterator[
     """Yield what `content_of` does, with `manifest`: the row of `manifests` that each file is named by."""
     vector = pl.col("format") == "PUFFIN"
     kind = pl.col("content").replace_strict(CONTENT_KINDS, default="data", return_dtype=pl.String)
+    kinds = pl.when(vector).then(pl.lit("deletion vectors")).otherwise(kind).alias("kind")
+    for frame in paths_by_manifest(files, manifests):
+        yield frame.select("path", "bytes", kinds, "manifest")
+
+
+def paths_by_manifest(files: TableFiles, manifests: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """Yield the rows of `content_by_manifest` as manifests have them: without kinds, for which each path costs more."""
     rows = listed(manifests)
     for batch in files.live_files(rows):
-        frame = _located(pl.DataFrame(pl.from_arrow(batch)), rows[0].path)
-        kinds = pl.when(vector).then(pl.lit("deletion vectors")).otherwise(kind).alias("kind")
-        yield frame.select("path", "bytes", kinds, "manifest")
+        yield _located(pl.DataFrame(pl.from_arrow(batch)), rows[0].path)
 
 
 def lists_of(snapshots: Iterable[Snapshot]) -> pl.DataFrame:
@@ -92,8 +97,9 @@ def _located(frame: pl.DataFrame, owner: str) -> pl.DataFrame:
     Such a file, under another path in the listing, would look unreached.
     """
     path, (scheme, slashes, _) = pl.col("path"), owner.partition("://")
-    unlike = frame.filter(~path.str.starts_with(scheme + slashes)) if slashes else frame
     in_store = local_path(owner) is None and scheme not in HOSTS
+    clear = [scheme + slashes] if slashes else [] if in_store else ["/", "file:/"]  # faster than an expression
+    unlike = frame.filter(~pl.any_horizontal(False, *(path.str.starts_with(start) for start in clear)))
     unclear = unlike.filter(~path.str.contains(_IN_A_STORE if in_store else _ROOTED))
     if unclear.height:
         raise MetadataUnreadable(
