@@ -30,6 +30,7 @@ from icewright.ports.lake import (
     Pointer,
     Registering,
     RemoveSnapshots,
+    Replying,
     RestoreSnapshots,
     Restoring,
     SetRefs,

@@ -192,6 +192,14 @@ class Restoring(Protocol):
 
 
 @runtime_checkable
+class Replying(Protocol):
+    """A catalog whose server replies with the metadata of a table, which `load` returns, beside its file's name."""
+
+    def written(self, metadata: TableMetadata) -> TableMetadata:
+        """Return the metadata as the file has it that the reply named. Raises `MetadataUnreadable`."""
+
+
+@runtime_checkable
 class Registering(Protocol):
     """A catalog that takes a table by its metadata file."""
 

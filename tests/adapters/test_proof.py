@@ -136,6 +136,23 @@ def test_a_manifest_is_compared_once() -> None:
     assert fresh.files.looked_at == ["m1", "m2", "m3"]
 
 
+def test_what_a_server_leaves_out_of_its_reply(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each version that it names is compared with its file, also one that came after the first batch."""
+    proving, asked = Proving(), list[str]()
+
+    def written(now: TableMetadata) -> TableMetadata:
+        asked.append(now.metadata_location)
+        return replace(now, snapshots=proving.own.snapshots)
+
+    monkeypatch.setattr(proving.world.lake, "written", written, raising=False)
+    assert proving.free() == proving.free() == {FREE, LATER, APART}
+    proving.changed(snapshots=proving.own.snapshots[1:])
+    with pytest.raises(Refused, match=r"has snapshot 1 .*the reply of catalog lake") as refused:
+        proving.free()
+    assert refused.value.code == "reply_differs"
+    assert len(asked) == len({*asked}) == 2
+
+
 def test_what_forbids_the_deletion_by_now() -> None:
     """The lease that is lost, another table of the name, `gc.enabled`, a second entry, a place that is not allowed."""
     proving = Proving()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -13,10 +15,15 @@ from icewright.adapters.catalogs.sql import SqlCatalog
 from icewright.adapters.engines.service import deletion
 from icewright.adapters.engines.service.deletion import Deletion
 from icewright.adapters.engines.service.registry import Other, TableRegistry
+from icewright.app.bootstrap import application, read_config
 from icewright.core.paths import local_path
+from icewright.core.policy import Operation
 from icewright.core.runs import FileAction, OperationState
 from icewright.core.table import TableMetadata, TableRef
+from icewright.flow.execute import execute
+from icewright.flow.operation import Request
 from icewright.ports import Pointer
+from tests.adapters.test_replies import Server, plain
 from tests.cases.test_gone_catalogs import SHORT_LOG, SOURCE, source
 from tests.cases.test_open_world import ROWS, later, reads
 from tests.cases.workspace import EXPIRE, ORPHANS, Workspace, edit
@@ -112,3 +119,52 @@ def test_a_server_that_keeps_the_name_of_the_metadata_file(
     done = workspace.run(EXPIRE)
     assert [file.path for file in done.files] == [batches[0][0].path]
     assert len(batches) > len(done.files)
+
+
+SERVED = """\
+state: sqlite:///{home}/served.db
+catalogs:
+  lake: {{type: rest, enabled: true, allowed_locations: ["file://{home}"], properties: {{uri: "{address}"}}}}
+cache: {{folder: "{home}/cache"}}
+policy: [{{set: {{expire_snapshots.retention_hours: 24, expire_snapshots.min_snapshots_to_keep: 1}}}}]
+"""
+
+
+@pytest.mark.parametrize("operation", [EXPIRE, ORPHANS])
+@pytest.mark.parametrize(
+    ("reply", "lacking"),
+    [
+        (lambda whole: whole["snapshots"].reverse(), ""),
+        (lambda whole: whole["snapshots"].pop(1), "has snapshot "),
+        (lambda whole: whole["refs"].pop("audit"), "has tag audit at snapshot "),
+        (lambda whole: whole["statistics"].clear(), "has statistics "),
+        (lambda whole: whole["metadata-log"].clear(), "has former version "),
+        (lambda whole: whole.update({"table-uuid": str(UUID(int=1))}), "has uuid "),
+    ],
+)
+def test_a_reply_that_lacks_what_the_metadata_file_has(
+    workspace: Workspace, operation: Operation, reply: Callable[[dict[str, Any]], object], lacking: str
+) -> None:
+    """A REST server's word alone makes no file unreached: the metadata file that it names decides."""
+    folder = workspace.table(hours=(400, 300, 200, 100, 90))
+    path = workspace.metadata_file()
+    document = json.loads(path.read_bytes())
+    first, place = document["snapshots"][0]["snapshot-id"], f"{document['location']}/metadata"
+    about = {"snapshot-id": first, "statistics-path": f"{place}/x.stats", "file-size-in-bytes": 1}
+    document |= {"snapshot-log": [], "statistics": [about | {"file-footer-size-in-bytes": 1, "blob-metadata": []}]}
+    document |= {"metadata-log": [{"metadata-file": f"{place}/0.metadata.json", "timestamp-ms": 1}]}
+    document["refs"] |= {"audit": {"snapshot-id": first, "type": "tag"}}
+    path.write_text(json.dumps(document))
+    workspace.plant(folder, "data/lost.parquet")
+    reply(document)
+    server, file = Server(), workspace.home / "served.yaml"
+    server.table = plain({"metadata-location": f"file://{path}", "metadata": document})
+    file.write_text(SERVED.format(home=workspace.home, address=server.address))
+    with application(read_config(file), kind="manual", clock=workspace.clock) as app:
+        request = Request(TableRef("lake", ("sales",), "orders"), (operation,), manual=True, dry_run=True)
+        (outcome,) = execute(app.runtime, request).outcomes
+    server.http.shutdown()
+    server.http.server_close()
+    assert lacking in outcome.reason, outcome
+    assert outcome.reason.endswith("[reply_differs]") == bool(lacking)
+    assert bool(outcome.files) != bool(lacking)

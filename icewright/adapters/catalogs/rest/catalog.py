@@ -157,6 +157,11 @@ class RestCatalog:
         self._require_table(ref, answer)
         return self._decode(ref, answer)
 
+    def written(self, metadata: TableMetadata) -> TableMetadata:
+        """Return the metadata as the file has it that the server's response named."""
+        location = metadata.metadata_location
+        return parse(metadata.ref, location, self.files.read(location))
+
     def neighbours(self) -> Sequence[Pointer]:
         """Return the tables that the last listing had and the server does not find; it lists no other warehouses."""
         return [self._without_location(ref) for ref in self._missing]

@@ -18,6 +18,7 @@ from icewright.adapters.engines.service.deletion import Deletion, DeletionResult
 from icewright.adapters.engines.service.guard import DeletionGuard
 from icewright.adapters.engines.service.listing import strange_metadata_beside
 from icewright.adapters.engines.service.proof import TableProof
+from icewright.adapters.engines.service.replied import require_as_written
 from icewright.adapters.engines.service.successors import require_no_successor
 from icewright.adapters.metadata.changes import restoration
 from icewright.core.errors import Cancelled, CommitConflict, InvariantViolated, LeaseLost
@@ -107,6 +108,7 @@ class ExpireInService:
         self, catalog: Catalog, base: TableMetadata, step: ExpireSnapshots, ids: set[int], *, automatic: bool
     ) -> PlannedExpiry:
         """Return the files to delete. Raises `Refused` if none may be deleted, `CommitConflict` after a new pin."""
+        require_as_written(catalog, base)
         with self.guard.registry.reading_together():
             self._require_unpinned(base, step)
             if not step.delete_files:

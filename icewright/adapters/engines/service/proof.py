@@ -12,6 +12,7 @@ from icewright.adapters.engines.service import reachable as sets
 from icewright.adapters.engines.service.deletion import Proved
 from icewright.adapters.engines.service.guard import DeletionGuard
 from icewright.adapters.engines.service.listing import strange_metadata_beside
+from icewright.adapters.engines.service.replied import require_as_written
 from icewright.adapters.engines.service.successors import require_no_successor
 from icewright.core.errors import Refused, TableReplaced
 from icewright.core.runs import FileAction
@@ -52,6 +53,8 @@ class TableProof:
         with self.guard.registry.reading_together():
             self._require_unpinned(current)
             recorded = self.guard.recorded(current)
+        if current != self._at:
+            require_as_written(self.catalog, current)
         surroundings = self.guard.around(current, recorded=recorded)
         files = self.guard.registry.files
         manifests = self._manifests

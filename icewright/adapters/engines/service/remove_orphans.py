@@ -29,6 +29,7 @@ from icewright.adapters.engines.service.listing import (
 )
 from icewright.adapters.engines.service.proof import Holds, TableProof
 from icewright.adapters.engines.service.registry import Surroundings
+from icewright.adapters.engines.service.replied import require_as_written
 from icewright.adapters.engines.service.successors import (
     Strange,
     StrangeFiles,
@@ -152,6 +153,7 @@ class RemoveOrphansInService:
             for root in roots:
                 listing.add_all(root, self._listed(root, step, invalid_names.append))
             fresh = _same_table(base, catalog.load(base.ref))
+            require_as_written(catalog, fresh)
             reached, manifests = early.result() if fresh == base else self._reached(fresh, step)
             # another job deletes these, or an undo takes them back
             waiting_deletions = self.deletion.planned(base.ref, base.table_uuid)
