@@ -104,9 +104,15 @@ class AuditLog(Protocol):
         """Append entries, all or none; durable when the call returns. Not to be repeated: each call adds them."""
 
     def entries(
-        self, visibility: VisibilityFilter, before: int | None, limit: int, **equal: str | bool
+        self,
+        visibility: VisibilityFilter,
+        before: int | None,
+        limit: int,
+        *,
+        since: datetime | None = None,
+        **equal: str | bool,
     ) -> Sequence[AuditRow]:
-        """Return entries, newest first, of ids below `before`, whose columns have the values of `equal`."""
+        """Return entries, newest first: since a time, of ids below `before`, with the values of `equal`."""
 
 
 class IdempotencyKeys(Protocol):

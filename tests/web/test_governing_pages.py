@@ -19,6 +19,7 @@ from icewright.core.guardrails import parse_guardrail
 from icewright.core.permissions import Action, Grant, Principal, Role, Via
 from icewright.core.policy import KNOBS
 from icewright.core.simulation.run import Slots, Span
+from icewright.ports.access import AuditRow
 from icewright.testing import NOW
 from tests.web.conftest import ELSEWHERE, Served
 from tests.web.test_access import API, bearer
@@ -210,9 +211,27 @@ def test_activity_goes_on(served: Served) -> None:
     assert "&lt;b&gt;59&lt;/b&gt;" in page
     following = page.partition('rel="next"')[0].rpartition('href="')[2].partition('"')[0].replace("&amp;", "&")
     assert "&lt;b&gt;0&lt;/b&gt;" in client.get(following, headers=BROWSER).text
-    for path in ("/activity?cursor=x", "/audit?outcome=x", "/alerts?severity=x"):
+    for path in ("/activity?cursor=x", "/audit?outcome=x", "/alerts?severity=x", "/audit?range=x", "/alerts?range=x"):
         assert client.get(path, headers=BROWSER).status_code == 422
     assert client.get("/alerts?show=x", headers=BROWSER).status_code == 404
+
+
+def test_alerts_and_audit_have_a_time_range(served: Served) -> None:
+    """What began or happened before it is not listed."""
+    store, now = served.bench.store, served.bench.clock.now()
+    about = Condition(AlertRule.JOB_FAILED, str(served.ref), "no space", served.ref)
+    for hours, name in ((3, "ann"), (0, "eve")):
+        at = now - timedelta(hours=hours)
+        store.audit.append(AuditRow(at, name, "token", "jobs.run", "x", None, False, "here", {}))
+    store.alerts.record_changes([Begin(about, Severity.WARNING, raised=True)], (), now - timedelta(hours=3))
+    client = served.client()
+
+    def shown(path: str, text: str) -> bool:
+        return text in client.get(path, headers=BROWSER).text
+
+    assert [shown(f"/audit?range={of}", "ann") for of in ("", "6h", "1h")] == [True, True, False]
+    assert shown("/audit?range=1h", "eve")
+    assert [shown(f"/alerts?range={of}", "no space") for of in ("", "6h", "1h")] == [True, True, False]
 
 
 MODE = "remove_orphans.mode in report, confirm"

@@ -95,11 +95,19 @@ class SqlAudit(AuditLog):
                 connection.execute(sa.delete(AUDIT).where(same, AUDIT.c.id < oldest_kept))
 
     def entries(
-        self, visibility: VisibilityFilter, before: int | None, limit: int, **equal: str | bool
+        self,
+        visibility: VisibilityFilter,
+        before: int | None,
+        limit: int,
+        *,
+        since: datetime | None = None,
+        **equal: str | bool,
     ) -> Sequence[AuditRow]:
         query = sa.select(AUDIT).where(*(AUDIT.c[name] == value for name, value in equal.items()))
         if before is not None:
             query = query.where(AUDIT.c.id < before)
+        if since is not None:
+            query = query.where(AUDIT.c.at >= since)
         with self.db.reading() as connection:
             readable = visible(connection, visibility, AUDIT)
             rows = connection.execute(query.where(readable).order_by(AUDIT.c.id.desc()).limit(limit)).all()

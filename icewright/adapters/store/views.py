@@ -249,10 +249,20 @@ def _table_conditions(query: TableQuery) -> list[sa.ColumnElement[bool]]:
 
 
 def _matches_search(text: str) -> sa.ColumnElement[bool]:
-    """Return whether name or namespace contain the text, in any case; namespaces are compared as JSON."""
+    """Return whether name or namespace contain the text, or the full name a text with a dot, in any case.
+
+    Namespaces are compared as JSON.
+    """
     inner = sa.func.substr(TABLES.c.namespace, 2, sa.func.length(TABLES.c.namespace) - 2)
     written = json.dumps(text, ensure_ascii=False)[1:-1]
-    return TABLES.c.name.icontains(text, autoescape=True) | inner.icontains(written, autoescape=True)
+    found = TABLES.c.name.icontains(text, autoescape=True) | inner.icontains(written, autoescape=True)
+    if "." not in text:
+        return found
+    dotted: sa.ColumnElement[str] = TABLES.c.namespace
+    for quotes, between in (('["', ""), ('"]', ""), ('", "', ".")):
+        dotted = sa.func.replace(dotted, quotes, between)
+    full = TABLES.c.catalog + "." + dotted + "." + TABLES.c.name
+    return found | full.icontains(text.replace("`", ""), autoescape=True)
 
 
 def _in_place(ref: TableRef | None, catalog: str | None) -> list[sa.ColumnElement[bool]]:

@@ -36,6 +36,8 @@ class AccessTests(StoreSuite):
         assert [row.place for row in store.audit.entries(None, None, 10)] == [("lake", "hr"), ("lake", "sales"), None]
         (entry,) = store.audit.entries(SALES, None, 10, actor="me", refused=False)
         assert store.audit.entries(SALES, entry.id, 10) == []
+        later = NOW + timedelta(seconds=1)
+        assert [len(store.audit.entries(None, None, 10, since=at)) for at in (NOW, later)] == [3, 0]
 
     def test_a_request_is_carried_out_once_per_key(self, store: Store) -> None:
         """A key is claimed once; a refused request, and one whose process died, may be sent again."""

@@ -169,8 +169,10 @@ class ViewsTests(StoreSuite):
             assert {item["ref"] for item in events} == expected
 
     def test_search_has_no_wildcards(self, store: Store) -> None:
-        """Tables are found by a part of name or namespace, in which pattern characters stand for themselves."""
-        for text, count in (("T1", 2), ("ALE", 4), ("%", 0), ("_", 0), ('"', 0), ("[", 0), ("\\", 0)):
+        """Tables are found by a part of name, namespace or full name; pattern characters stand for themselves."""
+        dotted = (("lake.sales.T1", 1), ("hr.t", 4), ("`sales`.t3", 1), ("lake.", 8), (".", 8), ("ake.hr.%", 0))
+        plain = (("T1", 2), ("lake", 0), ("ALE", 4), ("%", 0), ("_", 0), ('"', 0), ("[", 0), ("\\", 0))
+        for text, count in (*dotted, *plain):
             assert store.views.list_tables(TableQuery(search=text), None, None, 50).total == count, text
 
     def test_tables_are_filtered_by_due_operation(self, store: Store) -> None:

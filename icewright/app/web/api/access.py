@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Annotated, Any
 
 from fastapi import Depends, Query
+from pydantic import AwareDatetime
 
 from icewright.app.tokens import new_token
 from icewright.app.web.api import models
@@ -75,6 +76,7 @@ def audit(
     actor: Annotated[models.Text | None, Query(description="who")] = None,
     action: Annotated[models.Text | None, Query(description="what, as in jobs.run")] = None,
     refused: Annotated[bool | None, Query(description="refusals alone, or changes alone")] = None,
+    since: Annotated[AwareDatetime | None, Query(description="then or later")] = None,
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> models.Audit:
@@ -85,7 +87,7 @@ def audit(
     filters = {"actor": actor, "action": action, "refused": refused}
     set_filters = {name: value for name, value in filters.items() if value is not None}
     before = None if position is None else int(position[0])
-    rows = caller.runtime.store.audit.entries(caller.visibility, before, limit + 1, **set_filters)
+    rows = caller.runtime.store.audit.entries(caller.visibility, before, limit + 1, since=since, **set_filters)
     items = [models.AuditEntry.model_validate(row, from_attributes=True) for row in rows[:limit]]
     return models.Audit(items=items, next=encoded((items[-1].id,)) if len(rows) > limit else None)
 

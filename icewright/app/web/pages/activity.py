@@ -83,7 +83,7 @@ def audit(caller: Auditor) -> Response:
     """Render a page of audit entries, newest first."""
     context = _audit_context(caller)
     live = "" if "cursor" in caller.request.query_params else with_query("/live/audit", context["query"])
-    return render_page(caller, "audit.html", live=live, actions=list(Action), **context)
+    return render_page(caller, "audit.html", live=live, actions=list(Action), all=list(TimeRange), **context)
 
 
 @router.get("/live/audit")
@@ -94,7 +94,8 @@ def live_audit(caller: Auditor) -> Response:
 
 def _audit_context(caller: Caller) -> dict[str, Any]:
     params = ListParams(caller.request.query_params)
-    query: dict[str, Any] = {name: params.text(name) for name in ("actor", "action", "outcome")}
+    chosen = params.one("range", TimeRange)
+    query: dict[str, Any] = {name: params.text(name) for name in ("actor", "action", "outcome")} | {"range": chosen}
     outcome = query["outcome"] or ""
     if outcome not in _OUTCOMES:
         raise Problem(422, f"outcome: there is no {outcome}; there is: done, refused")
@@ -103,6 +104,7 @@ def _audit_context(caller: Caller) -> dict[str, Any]:
         actor=query["actor"],
         action=query["action"],
         refused=_OUTCOMES[outcome],
+        since=chosen.since(caller.runtime.clock.now()) if chosen is not None else None,
         limit=PAGE,
         cursor=params.text("cursor"),
     )

@@ -13,7 +13,7 @@ from icewright.app.web import api
 from icewright.app.web.callers import Caller, needs
 from icewright.app.web.pages.forms import Submission, submitted
 from icewright.app.web.pages.render import redirect, render_page, stream_template
-from icewright.app.web.pages.urls import ListParams, with_query
+from icewright.app.web.pages.urls import ListParams, TimeRange, with_query
 from icewright.app.web.problems import Problem
 from icewright.core.alerts import Severity
 from icewright.core.permissions import Action, place_of
@@ -33,12 +33,19 @@ Reader = Annotated[Caller, needs(Action.ALERTS_READ)]
 def alerts(caller: Reader) -> Response:
     """Render open or past alerts."""
     context = _context(caller)
-    query = {"severity": context["severity"]}
+    query = {"severity": context["severity"], "range": context["range"]}
     shows = [(key, title, with_query(PATH, {**query, "show": key})) for key, title in _SHOWS]
     live = with_query("/live/alerts", query) if not context["show"] else ""
     may_test = caller.principal.may(Action.ALERTS_TEST)
     return render_page(
-        caller, "alerts.html", live=live, shows=shows, severities=list(Severity), may_test=may_test, **context
+        caller,
+        "alerts.html",
+        live=live,
+        shows=shows,
+        severities=list(Severity),
+        all=list(TimeRange),
+        may_test=may_test,
+        **context,
     )
 
 
@@ -92,12 +99,20 @@ def _context(caller: Caller) -> dict[str, Any]:
     if show not in dict(_SHOWS):
         raise Problem(404, f"there are no alerts of the kind {show}")
     severity = params.one("severity", Severity)
+    chosen = params.one("range", TimeRange)
+    since = chosen.since(caller.runtime.clock.now()) if chosen is not None else None
     rows = api.system.alerts(caller, resolved=bool(show), limit=_MOST)
     matching = [
-        alert for alert in rows if (alert.resolved_at is not None) == bool(show) and severity in (None, alert.severity)
+        alert
+        for alert in rows
+        if (alert.resolved_at is not None) == bool(show)
+        and severity in (None, alert.severity)
+        and (since is None or (alert.resolved_at or alert.since) >= since)
     ]
     may = {alert.id: _may_acknowledge(caller, alert) for alert in matching if alert.resolved_at is None}
-    return {"alerts": matching, "show": show, "severity": severity, "most": _MOST, "may": may, "silences": _SILENCES}
+    return {
+        "alerts": matching, "show": show, "severity": severity, "range": chosen, "may": may, "silences": _SILENCES,
+    }  # fmt: skip
 
 
 def _may_acknowledge(caller: Caller, alert: api.system.AlertModel) -> bool:
