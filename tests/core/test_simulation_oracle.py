@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icewright.core.capacity import Limits
-from icewright.core.cost import REWRITES, expected_files, spark_gb_hours
+from icewright.core.cost import DELETE_FILE_BYTES, REWRITES, expected_files, spark_gb_hours
 from icewright.core.effective import Knobs
 from icewright.core.layering import Policy
 from icewright.core.merging import opening_gb_hours
@@ -72,7 +72,10 @@ commits = st.lists(
 
 @given(commits=commits, every=st.sampled_from([1, 1000]))
 def test_the_bound_is_below_the_best_of_all_schedules(commits: Sequence[tuple[int, int, int, int]], every: int) -> None:
-    """Trying all that each commit could be merged with finds nothing cheaper; deletes go with each job."""
+    """Trying all that each commit could be merged with finds nothing cheaper.
+
+    Deletes go with a rewrite of all data, or are merged into one file by a job of their own.
+    """
     history = [(hour, files * every, mb * MEGABYTE // every, deletes) for hour, files, mb, deletes in sorted(commits)]
     source = Source(
         TableRef("lake", ("ns",), "t"),
@@ -129,14 +132,19 @@ def best_of_all(
     until = later[0][0] if later else HOURS
     runs = tuple(sorted((*runs, (files, size))))
     deletes += added
+    merging = spark_gb_hours(REWRITES[Kernel.SPARK].seconds(deletes, deletes * DELETE_FILE_BYTES))
     found = [cost(later, runs, deletes, until - hour)]
-    for count in range(len(runs) + 1):
+    if deletes > 1:
+        found.append(merging + cost(later, runs, 1, until - hour))
+    for count in range(1, len(runs) + 1):
         for chosen in set(combinations(runs, count)):
             rest = list(runs)
             for run in chosen:
                 rest.remove(run)
             work, after = merged(chosen, tuple(rest))
-            found.append(work + cost(later, after, 0, until - hour))
+            found.append(work + cost(later, after, deletes if rest else 0, until - hour))
+            if rest and deletes > 1:
+                found.append(work + merging + cost(later, after, 1, until - hour))
     return min(found)
 
 
@@ -153,8 +161,6 @@ def merged(
     chosen: tuple[tuple[int, int], ...], rest: tuple[tuple[int, int], ...]
 ) -> tuple[float, tuple[tuple[int, int], ...]]:
     """Return the GB-hours of merging files into as few as Iceberg's planner writes, and the files after it."""
-    if not chosen:
-        return spark_gb_hours(REWRITES[Kernel.ARROW].call), rest
     files, size = sum(n for n, _ in chosen), sum(n * each for n, each in chosen)
     sizes = SIZES.of(size)
     written = expected_files(size, sizes.target_bytes, sizes.min_bytes, sizes.max_bytes)

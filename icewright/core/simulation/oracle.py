@@ -10,17 +10,20 @@ The bound rests on four facts about any sequence of jobs:
 So no schedule costs less than the cheapest set of moments for jobs, found by dynamic programming over the commits of a
 table (Wagner and Whitin, "Dynamic version of the economic lot size model", 1958), and each file is rewritten at the
 next of them or never. That leaves out that merged files are small files themselves at first, to open or to merge again:
-`merge_tree` reckons with it, for data files and outputs of any size. Delete files are added as in the first bound: of
-each call the merges of data pay one share, and the deletes the other. The greater of the two bounds counts.
+`merge_tree` reckons with it, for data files and outputs of any size. Delete files are added as in the first bound, by
+the greater of two ways to pay for the jobs that end them. Either they pay a share of each call, and the merges of data
+the other; or they pay for a call of their own, which merges them, or a share of the bytes of a partition that is
+rewritten whole, whichever costs less. The greater of all bounds counts.
 Expiry, evaluation, manifests, orphans, durations and waiting for slots cost the oracle nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from math import inf
 
+from icewright.core.cost import DELETE_FILE_BYTES, REWRITES, spark_gb_hours
 from icewright.core.effective import Knobs
 from icewright.core.partitions import PartitionKey
 from icewright.core.simulation.cron import night
@@ -29,10 +32,13 @@ from icewright.core.simulation.run import Span
 from icewright.core.simulation.table import SimulatedTable
 from icewright.core.simulation.world import World
 from icewright.core.simulation.writes import Source, Write
+from icewright.core.steps import Kernel
 from icewright.core.verdicts import thresholds
 
 _MOST_MOMENTS = 2000  # for jobs; of more commits, those of one interval share a moment
 _SHARE = 0.25  # of a call that merges of data pay where there are delete files: any share gives a bound
+_BYTES_SHARE = 0.02  # of bytes read that is paid by the deletes that a rewrite of a whole partition ends: likewise
+_MERGE_DELETES = spark_gb_hours(REWRITES[Kernel.SPARK].seconds(1, DELETE_FILE_BYTES))  # at least
 _LEAST_SUMS = 100_000  # of the search of trees, for each table
 _LARGEST_OUTPUT = 1.265  # times the target: a merge's own may be 1.15 times as large, and Iceberg lets a file exceed it
 _SIZES = thresholds(Knobs())
@@ -62,11 +68,16 @@ class _Segment:
         return max(0.0, 1 - self.deleted_rows / max(1, self.rows))
 
     @property
+    def live_bytes(self) -> float:
+        """Return the bytes of rows that nobody has deleted yet."""
+        return self.bytes * self.alive
+
+    @property
     def largest(self) -> float:
         """Return the bytes of the largest file that a job writes."""
         return _LARGEST_OUTPUT * _SIZES.of(self.bytes).target_bytes
 
-    def remaining(self, size: int) -> float:
+    def remaining(self, size: float) -> float:
         """Return how much of a file is left, at the least, of one of so many bytes that was rewritten."""
         if not size or not self.alive:
             return 0.0
@@ -75,12 +86,16 @@ class _Segment:
 
 @dataclass(frozen=True, slots=True)
 class _Arrival:
-    """Equal files of one commit; delete files have no bytes."""
+    """Equal files of one commit; delete files have no bytes.
+
+    `to_clear` are the bytes of the smallest partition that has deletes by then.
+    """
 
     at: float
     files: int
-    size: int
+    size: float
     segment: _Segment
+    to_clear: float = 0.0
 
 
 @dataclass(slots=True)
@@ -100,6 +115,7 @@ class _Moment:
 
     first: float
     last: float
+    call: float
     groups: dict[tuple[float, float, float], _Files] = field(default_factory=dict)
 
     def add(self, arrival: _Arrival) -> None:
@@ -139,18 +155,25 @@ def least_gb_hours(sources: Sequence[Source], span: Span, *, most_sums: int = 80
     ]
     different = {tuple((a.at - found[0].at, a.files, a.size) for a in found) for found in tables}
     sums = max(_LEAST_SUMS, most_sums // max(1, len(different)))
-    return sum(max(_least(_moments(found), CALL), _least_of_both(found, sums)) for found in tables)
+    return sum(_least_of_table(found, sums) for found in tables)
 
 
 def _arrivals(source: Source, table: SimulatedTable, span: Span) -> Iterator[_Arrival]:
     """Yield the files that are there at the begin, and those of each commit in the order of time."""
     end = (span.end - span.begin).total_seconds()
     segments: dict[PartitionKey, _Segment] = {}
+    deleted: dict[PartitionKey, _Segment] = {}  # those that have deletes
+
+    def deletes(at: float, files: int, key: PartitionKey) -> _Arrival:
+        if files:
+            deleted[key] = segments[key]
+        return _Arrival(at, files, 0, segments[key], min((s.live_bytes for s in deleted.values()), default=0.0))
+
     for key, partition in table.partitions.items():
         segment = segments[key] = _Segment(end, partition.rows, 0, partition.bytes)
         segment.add(Write(span.begin, deleted_rows=partition.deleted_rows))
         yield from (_Arrival(0, files, size, segment) for size, files in partition.sizes.items())
-        yield _Arrival(0, partition.deletes, 0, segment)
+        yield deletes(0, partition.deletes, key)
     layouts = list(table.layouts)
     for write in source.writes():
         at = (write.at - span.begin).total_seconds()
@@ -163,17 +186,36 @@ def _arrivals(source: Source, table: SimulatedTable, span: Span) -> Iterator[_Ar
         key = (layouts.index(write.layout), write.values)
         if write.operation == "overwrite" or (write.operation == "delete" and not write.delete_files):
             segments.pop(key, _Segment(end)).end = at
+            deleted.pop(key, None)
         segment = segments.setdefault(key, _Segment(end))
         segment.add(write)
         yield _Arrival(at, write.files, write.bytes // max(1, write.files), segment)
-        yield _Arrival(at, write.delete_files, 0, segment)
+        yield deletes(at, write.delete_files, key)
 
 
-def _least_of_both(arrivals: Sequence[_Arrival], sums: int) -> float:
-    """Return the least GB-hours of the data files alone and of the delete files alone, which share each job's call."""
+def _one_call(_arrival: _Arrival) -> float:
+    return CALL
+
+
+def _rest_of_call(_arrival: _Arrival) -> float:
+    return CALL * (1 - _SHARE)
+
+
+def _clearing(arrival: _Arrival) -> float:
+    """Return the least cost, as far as deletes pay for it, of a job that ends some: it merges them or applies them."""
+    return min(_MERGE_DELETES, _BYTES_SHARE * BYTE * arrival.to_clear)
+
+
+def _least_of_table(arrivals: Sequence[_Arrival], sums: int) -> float:
+    """Return the greatest of the bounds of a table: of all files, or of data files and of delete files apart."""
+    jobs_for_all = _least(_moments(arrivals, _one_call))
     deletes = [arrival for arrival in arrivals if not arrival.size]
-    call = CALL * _SHARE if deletes else CALL
-    return _least_of_trees(arrivals, sums, call) + _least(_moments(deletes), CALL - call)
+    if not deletes:
+        return max(jobs_for_all, _least_of_trees(arrivals, sums, CALL))
+    shared_calls = _least_of_trees(arrivals, sums // 2, CALL * _SHARE) + _least(_moments(deletes, _rest_of_call))
+    data = [replace(arrival, size=arrival.size * (1 - _BYTES_SHARE)) for arrival in arrivals if arrival.size]
+    shared_bytes = max(_least(_moments(data, _one_call)), _least_of_trees(data, sums // 2, CALL))
+    return max(jobs_for_all, shared_calls, shared_bytes + _least(_moments(deletes, _clearing)))
 
 
 def _least_of_trees(arrivals: Sequence[_Arrival], sums: int, call: float) -> float:
@@ -184,32 +226,36 @@ def _least_of_trees(arrivals: Sequence[_Arrival], sums: int, call: float) -> flo
             segments.setdefault(id(arrival.segment), []).append(arrival)
     starts = [found[0].at for found in segments.values()]
     files = [_equal(*pair, call) for pair in zip(segments.values(), [*starts[1:], inf], strict=True)]
-    share = sums // max(1, distinct(equal.times for equal in files))
-    return sum(least_merging(equal, share) for equal in files)
+    share = sums // max(1, distinct(equal.times for ways in files for equal in ways))
+    return sum(max(least_merging(equal, share) for equal in ways) for ways in files)
 
 
-def _equal(found: Sequence[_Arrival], calls_until: float, call: float) -> Files:
-    """Return the files of a segment as equal ones: larger files count as one of them, and smaller ones are left out."""
+def _equal(found: Sequence[_Arrival], calls_until: float, call: float) -> Sequence[Files]:
+    """Return the files of a segment as equal ones, by two sizes: larger ones count as such, smaller are left out."""
     segment = found[0].segment
     sizes = sorted(arrival.size for arrival in found for _ in range(arrival.files))
-    size = sizes[len(sizes) // 4]
-    times = [arrival.at for arrival in found if arrival.size >= size for _ in range(arrival.files)]
-    return Files(times, size * segment.oldest_alive, segment.largest, segment.end, call, calls_until)
+    ways = []
+    for size in {sizes[0], sizes[len(sizes) // 4]}:
+        times = [arrival.at for arrival in found if arrival.size >= size for _ in range(arrival.files)]
+        ways.append(Files(times, size * segment.oldest_alive, segment.largest, segment.end, call, calls_until))
+    return ways
 
 
-def _moments(arrivals: Sequence[_Arrival]) -> Sequence[_Moment]:
+def _moments(arrivals: Sequence[_Arrival], call: Callable[[_Arrival], float]) -> Sequence[_Moment]:
     """Return the moments at which a job makes sense: after each commit, or after each interval that has commits."""
     times = sorted({arrival.at for arrival in arrivals})
     step = 0.0 if len(times) <= _MOST_MOMENTS else times[-1] / _MOST_MOMENTS
     moments: dict[float, _Moment] = {}
     for arrival in arrivals:
         first = arrival.at if not step else arrival.at // step * step
-        moments.setdefault(first, _Moment(first, first + step)).add(arrival)
+        moment = moments.setdefault(first, _Moment(first, first + step, call(arrival)))
+        moment.call = min(moment.call, call(arrival))
+        moment.add(arrival)
     return list(moments.values())
 
 
-def _least(moments: Sequence[_Moment], call: float) -> float:
-    """Return the least GB-hours of one table over all sets of moments at which jobs run, each for a `call`."""
+def _least(moments: Sequence[_Moment]) -> float:
+    """Return the least GB-hours of one table over all sets of moments at which jobs run, each for its call."""
     until = [0.0]  # by how many moments have passed: what they cost at the least, the last one with a job
     for number, job in enumerate(moments):
         best, since = float("inf"), 0.0
@@ -218,7 +264,7 @@ def _least(moments: Sequence[_Moment], call: float) -> float:
             if since >= best:
                 break
             best = min(best, until[before] + since)
-        until.append(call + best)
+        until.append(job.call + best)
     left = 0.0
     best = until[-1]
     for before in range(len(moments) - 1, -1, -1):
