@@ -13,8 +13,10 @@ from icewright.app.demo import tables
 from icewright.core.policy import Operation
 from icewright.core.runs import OperationState, Outcome
 from icewright.core.table import SnapshotRef
-from tests.integration.bench import Bench, hours_ago, paths, snapshot_ids, spark_time
-from tests.integration.tables import statistics, tangle, version_one
+from tests.integration.bench import Bench, hours_ago, make_old, paths, snapshot_ids, spark_time
+from tests.integration.javacore import JavaTable
+from tests.integration.planting import DELETE, plant, remove
+from tests.integration.tables import backdate_all, create, insert, statistics, tangle, version_one
 from tests.nightly import nightly
 
 pytestmark = pytest.mark.spark
@@ -142,6 +144,36 @@ def test_tag_and_branch_hold_what_they_need(bench: Bench, new_name: Callable[[st
     assert len(kept.snapshots) == 1 + 1 + 3
     assert {r.name for r in kept.refs} == {"main", "quarter-end", "backtest"}
     pyiceberg_reads(bench, name)
+
+
+@pytest.mark.cases(7, 51)
+def test_work_that_waits_for_its_publication(bench: Bench, new_name: Callable[[str], str]) -> None:
+    """Staged snapshots younger than the retention, and files of a commit that is still to come, are there for it."""
+    name, conf = new_name("staged"), bench.lake.spark().conf
+    quoted = create(bench, name, "id int", properties={"write.wap.enabled": "true"})
+    insert(bench, quoted, "(1)", "(2)", "(3)")
+    for row, (way, value) in enumerate((("id", "old"), ("id", "young"), ("branch", "audit"))):
+        conf.set(f"spark.wap.{way}", value)
+        insert(bench, quoted, f"({10 + row})")
+        conf.unset(f"spark.wap.{way}")
+    backdate_all(bench, name, 600, 100)
+    snapshots = {s.summary.get("wap.id"): s for s in bench.metadata(name).snapshots}
+    java = JavaTable.load(bench, name)
+    append = java.table.newAppend().appendFile(java.data({"id": [20]}))
+    append.apply()  # writes all files of the commit
+    folder = bench.folder(name)
+    make_old(folder, days=4)
+    orphans = plant(folder, "data/orphan.parquet", days=6)
+    hours = (datetime.now(UTC) - snapshots["young"].timestamp).total_seconds() / 3600 + 1
+    gone = check(bench, name, hours, 1).gone
+    assert snapshots["old"].snapshot_id not in snapshot_ids(bench.metadata(name))
+    done = remove(bench, name, {**DELETE, "remove_orphans.older_than_hours": 5 * 24})
+    assert paths(f.path for f in done.files) == paths(map(str, orphans))
+    bench.call("cherrypick_snapshot", name, f"snapshot_id => {snapshots['young'].snapshot_id}")
+    append.commit()
+    assert sorted(row["id"] for row in bench.sql(f"SELECT id FROM {quoted}")) == [1, 2, 3, 11, 20]  # noqa: S608 - quoted
+    assert sorted(row["id"] for row in bench.sql(f"SELECT id FROM {quoted}.branch_audit")) == [1, 2, 3, 12]  # noqa: S608
+    assert gone
 
 
 @pytest.mark.cases(3, 4, 7, 9, 10, 19)

@@ -110,6 +110,27 @@ def test_states_of_streaming_writers_stay(workspace: NessieWorkspace) -> None:
     assert len(workspace.metadata("t")["snapshots"]) == 1
 
 
+@pytest.mark.cases(7)
+def test_a_staged_snapshot_stays_while_it_is_young(workspace: NessieWorkspace) -> None:
+    """No branch or tag leads to it, and no commit of Nessie has it as the current one: what it reads is there."""
+    table = workspace.native_table("t")
+    workspace.native_append(table, 0)
+    workspace.native_append(table, 1)
+    head, cutoff = table.metadata.current_snapshot_id or 0, _moment(workspace)
+    table.append(pa.table({"id": [2]}), snapshot_properties={"wap.id": "audit"})
+    staged = table.metadata.current_snapshot_id
+    table.manage_snapshots().rollback_to_snapshot(head).commit()
+    workspace.put(table)
+    workspace.cutoff(cutoff)
+    assert workspace.vacuum().files
+    assert {s["snapshot-id"] for s in workspace.metadata("t")["snapshots"]} == {head, staged}
+    assert sorted(table.scan(snapshot_id=staged).to_arrow()["id"].to_pylist()) == [0, 1, 2]
+    workspace.cutoff(_moment(workspace))
+    assert workspace.vacuum().files
+    assert [s["snapshot-id"] for s in workspace.metadata("t")["snapshots"]] == [head]
+    assert workspace.rest_rows("t", "main") == [0, 1]
+
+
 @pytest.mark.parametrize("native", [False, True])
 def test_a_branch_older_than_the_cutoff_keeps_its_head(workspace: NessieWorkspace, *, native: bool) -> None:
     """Its newest snapshot can be read, though everything on it is old."""
