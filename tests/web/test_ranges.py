@@ -94,6 +94,8 @@ def test_charts_of_every_range(served: Served) -> None:
             f"No run in the last {choice.words}" in client.get(f"{PAGE}?show=runs&range={choice}", headers=BROWSER).text
         )
     assert client.get("/?range=1y", headers=BROWSER).status_code == 422
+    assert "by 0 runs of lake<" in client.get("/?catalog=lake", headers=BROWSER).text
+    assert client.get("/?catalog=pond", headers=BROWSER).status_code == 422
     found = client.get(f"{API}/trend", params={"hours": 24, "table": "lake.sales.orders"}).json()
     assert (found["step"], found["points"]) == ("hour", [])
     assert client.get(f"{API}/trend", params={"table": "lake.sales.nowhere"}).status_code == 404
@@ -101,7 +103,7 @@ def test_charts_of_every_range(served: Served) -> None:
 
 @pytest.mark.external
 def test_the_search_of_every_page_leads_to_the_table(served: Served) -> None:
-    """One match is opened, several are listed."""
+    """One match is opened, and the table that was named in full; several are listed."""
     served.evaluate()
     client = served.client()
     assert 'name="jump"' in client.get("/queue", headers=BROWSER).text
@@ -109,6 +111,8 @@ def test_the_search_of_every_page_leads_to_the_table(served: Served) -> None:
     assert (found.status_code, found.headers["location"]) == (303, PAGE)
     add(served, "orders_old")
     assert client.get("/tables?search=orders&jump=yes", headers=BROWSER, follow_redirects=False).status_code == 200
+    whole = client.get("/tables?search=lake.sales.orders&jump=yes", headers=BROWSER, follow_redirects=False)
+    assert (whole.status_code, whole.headers["location"]) == (303, PAGE)
     assert client.get("/tables?search=orders_old", headers=BROWSER, follow_redirects=False).status_code == 200
 
 

@@ -14,7 +14,7 @@ from icewright.app.web.callers import Caller, needs
 from icewright.app.web.pages import charts
 from icewright.app.web.pages.render import render_page, stream_template
 from icewright.app.web.pages.urls import ListParams, TimeRange, with_query
-from icewright.core.permissions import Action
+from icewright.core.permissions import Action, touches
 from icewright.ports.views import TableSort
 
 router = APIRouter()
@@ -50,8 +50,8 @@ def home(caller: Reader) -> Response:
     found: models.Trend = context["trend"]
     now = caller.runtime.clock.now()
     drawn = [charts.spend(found, now, context["range"].words), charts.removed(found, now, context["range"].words)]
-    live = with_query("/live/overview", {"range": context["range"]})
-    ranges = [(choice, with_query("/", {"range": choice})) for choice in TimeRange]
+    live = with_query("/live/overview", {"range": context["range"], "catalog": context["catalog"]})
+    ranges = [(choice, with_query("/", {"range": choice, "catalog": context["catalog"]})) for choice in TimeRange]
     shown = [chart for chart in drawn if chart is not None]
     return render_page(caller, "home.html", live=live, charts=shown, ranges=ranges, **context)
 
@@ -64,8 +64,11 @@ def live(caller: Reader) -> Response:
 
 def _context(caller: Caller) -> dict[str, Any]:
     overview = api.overview.overview(caller, days=1)
-    chosen = ListParams(caller.request.query_params).one("range", TimeRange) or _RANGE
-    trend = api.overview.trend(caller, hours=chosen.hours)
+    params = ListParams(caller.request.query_params)
+    chosen = params.one("range", TimeRange) or _RANGE
+    catalogs = sorted(name for name in caller.runtime.scopes if touches(caller.visibility, name))
+    catalog = next(iter(params.some("catalog", catalogs)), None)
+    trend = api.overview.trend(caller, hours=chosen.hours, catalog=catalog)
     tables = replace(caller, action=Action.TABLES_READ)
     worst = caller.cached_briefly(
         "worst", work=lambda: api.tables.tables(tables, sort=TableSort.HEALTH, health_below=101, limit=_LISTED)
@@ -73,6 +76,8 @@ def _context(caller: Caller) -> dict[str, Any]:
     return {
         "overview": overview,
         "range": chosen,
+        "catalog": catalog,
+        "catalogs": catalogs,
         "trend": trend,
         "saved": charts.total(trend.points),
         "funnel": _funnel(overview),

@@ -261,8 +261,9 @@ def outlook(detail: models.TableDetail, waiting: Sequence[WaitingItem]) -> Outlo
     if waiting:
         first, names = waiting[0], _names([item.operation for item in waiting])
         place = f" at place {first.position} of the queue" if first.position is not None else ""
-        why = f": {first.reason}" if first.reason else ", and starts with the next plan"
-        names = f"{names.capitalize()} {'waits' if len(waiting) == 1 else 'wait'}"
+        end = "s" if len(waiting) == 1 else ""
+        why = f": {first.reason}" if first.reason else f", and start{end} with the next plan"
+        names = f"{names.capitalize()} wait{end}"
         return Outlook("bad" if blocked else "warn", f"{prefix}{names}{place}{why}")
     if detail.evaluated_at is None:
         return Outlook("live", "The table is new; its first evaluation is", detail.evaluate_at)
@@ -272,7 +273,8 @@ def outlook(detail: models.TableDetail, waiting: Sequence[WaitingItem]) -> Outlo
 
 
 def _names(operations: Sequence[str]) -> str:
-    return " and ".join(str(operation).replace("_", " ") for operation in operations)
+    words = [str(operation).replace("_", " ") for operation in operations]
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 def saved(runs: Sequence[models.Run]) -> SavingsLine:

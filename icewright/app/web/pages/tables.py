@@ -36,9 +36,11 @@ _SECONDS = 3.0
 def tables(caller: Annotated[Caller, needs(Action.TABLES_READ)]) -> Response:
     """Render one page of the list of tables; it follows what happens to them."""
     context = _context(caller)
-    query, items = context["query"], context["listing"].items
-    if "jump" in caller.request.query_params and query["search"] and context["listing"].total == 1:
-        return redirect(table_url(items[0].table))  # the search of every page leads to what it finds
+    query, listing = context["query"], context["listing"]
+    if "jump" in caller.request.query_params and query["search"]:
+        named = [item.table for item in listing.items if listing.total == 1 or item.table == query["search"]]
+        if named:
+            return redirect(table_url(named[0]))  # the search of every page leads to what it finds
     return render_page(
         caller,
         "tables.html",
