@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -21,6 +21,7 @@ from icewright.core.errors import UsageError
 from icewright.core.layering import Policy, PolicyRule
 from icewright.core.policy import PRESET
 from icewright.core.presets import PRESETS
+from icewright.core.rewriting import PRIOR_READS
 from icewright.core.simulation.fleet import fleet
 from icewright.core.simulation.meter import Result, Sample
 from icewright.core.simulation.run import Slots, Span, simulate
@@ -31,6 +32,8 @@ from icewright.core.words import decimal
 
 if TYPE_CHECKING:
     from multiprocessing.sharedctypes import SynchronizedArray
+
+    from icewright.flow.runtime import Runtime
 
 _COLUMNS, _WIDTH, _HEIGHT = 2, 460, 210  # of a panel
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 14, 34, 36
@@ -188,18 +191,26 @@ class Recorded:
         return read_trace(str(self.path), read_lines(self.path)).sources
 
 
+def reported_reads(runtime: Runtime, tables: Iterable[TableRef]) -> dict[TableRef, float]:
+    """Return the whole reads a day of the tables of which engines report any, as the value of merges counts them."""
+    inbox, now = runtime.store.inbox, runtime.clock.now()
+    found = {ref: inbox.reported_reads(ref) for ref in tables}
+    return {ref: reads.expected(PRIOR_READS, now) for ref, reads in found.items() if reads is not None}
+
+
 @dataclass(frozen=True)
 class ReplayedFleet:
     """Commits of existing tables, read into memory."""
 
     writes: Mapping[TableRef, Sequence[Write]]
+    reads_per_day: Mapping[TableRef, float]  # of the tables of which engines report reads
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.writes))
 
     def sources(self) -> Sequence[Source]:
         """Return the tables whose commits are given."""
-        return [Source(ref, partial(iter, writes)) for ref, writes in self.writes.items()]
+        return [Source(ref, partial(iter, found), self.reads_per_day.get(ref)) for ref, found in self.writes.items()]
 
 
 Origin = GeneratedFleet | Recorded | ReplayedFleet

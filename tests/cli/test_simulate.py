@@ -11,8 +11,11 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from icewright.app import simulating
+from icewright.app.bootstrap import application, read_config
 from icewright.app.demo.tables import metrics
 from icewright.app.simulating import _ticks
+from icewright.core.table import TableRef
+from icewright.testing.contracts.inbox import push, record_all, scan
 from tests.cli.workspace import Workspace
 
 pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
@@ -79,6 +82,12 @@ def test_the_history_of_a_table(workspace: Workspace) -> None:
     assert (found["recorded"], found["tables"]) == ([name], 1), said.err
     assert list(found["policies"]) == ["cron", "config", "oracle"]
     assert found["policies"]["config"]["average_files"] > 0
+    with application(read_config(workspace.path), kind="service") as app:
+        store, ref = app.runtime.store, TableRef.parse(name)
+        record_all(store, ref)
+        push(store, *[scan(ref, at=app.runtime.clock.now()) for _ in range(100)], now=app.runtime.clock.now())
+    read = workspace("simulate", "--table", name, "--compare", "cron", "--json").json["policies"]["cron"]
+    assert read["total_gb_hours"] > 3 * found["policies"]["cron"]["total_gb_hours"]  # as its engines report reads
     assert sorted((workspace.home / "warehouse").rglob("*.*")) == before
     wrong = workspace("simulate", "--table", "lake.no.such")
     assert (wrong.code, "lake.no.such" in wrong.err) == (1, True)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
+from icewright.core.capacity import Limits
 from icewright.core.errors import ConfigError
+from icewright.core.layering import Policy
+from icewright.core.simulation.meter import Result
+from icewright.core.simulation.run import Slots, Span, simulate
 from icewright.core.simulation.trace import read_partition, read_trace
 from icewright.core.simulation.writes import Write
 
+BEGIN = datetime(2026, 1, 5, tzinfo=UTC)
 GOOD = {"at": "2026-01-05T07:30:00Z", "table": "lake.sales.orders", "files": 3, "bytes": 3000}
 
 
@@ -36,6 +41,23 @@ def test_commits_are_read() -> None:
     assert second == Write(found.last, 3, 3000, 7, (("day", "day"),), (date(2026, 1, 5),))
     assert list(orders.writes()) == [first, second]
     assert len(list(other.writes())) == 1
+
+
+def test_reads_decide_what_merges_are_worth() -> None:
+    """A table that nobody reads is not compacted and costs readers nothing; one that is read a lot has fewer files."""
+
+    def simulated(*reads: str) -> Result:
+        commits = [line(at=f"2026-01-{day:02}T{hour:02}:00:00Z") for day in (5, 6, 7) for hour in range(24)]
+        found = read_trace("t", [*commits, *reads])
+        assert found.sources[0].reads_per_day == (None if not reads else pytest.approx(500 * len(reads) / 3, rel=0.02))
+        return simulate(found.sources, Policy(), Span(found.first, found.first + timedelta(days=4)), Slots(Limits()))
+
+    commit, reads = {"files": None, "bytes": None}, {"reads": 500}
+    unknown, many = simulated(), simulated(*[line(**commit, **reads)] * 6)
+    assert many.average_files < unknown.average_files / 1.3
+    none = read_trace("t", [line(), line(**commit, reads=0)]).sources
+    result = simulate(none, Policy(), Span(BEGIN, BEGIN + timedelta(days=4)), Slots(Limits()))
+    assert (result.runs.get("compact"), result.total_gb_hours) == (None, result.gb_hours)
 
 
 def test_deletes_are_read() -> None:

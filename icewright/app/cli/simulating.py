@@ -156,24 +156,25 @@ def _origin(trace: Path | None, tables: Sequence[str], generated: GeneratedFleet
         return Recorded(trace), read_trace(str(trace), read_lines(trace))
     if tables:
         replayed = _history(tables)
-        return replayed, trace_of(replayed.writes)
+        return replayed, trace_of(replayed.writes, replayed.reads_per_day)
     if generated.name not in FLEET_NAMES:
         raise UsageError(f"--fleet {generated.name}: there is no such fleet; there is: {', '.join(FLEET_NAMES)}")
     return generated, None
 
 
 def _history(names: Sequence[str]) -> ReplayedFleet:
-    """Return the commits of writers that the snapshots of tables tell of."""
-    from icewright.app.simulating import ReplayedFleet
+    """Return the commits of writers that the snapshots of tables tell of, and the reads that engines report."""
+    from icewright.app.simulating import ReplayedFleet, reported_reads
     from icewright.core.simulation.trace import writes_of
     from icewright.core.table import TableRef
 
     with open_application() as opened:
         refs = [TableRef.parse(name) for name in names]
         writes = {ref: writes_of(opened.runtime.catalog(ref).load(ref)) for ref in refs}
+        reads = reported_reads(opened.runtime, refs)
     if silent := [str(ref) for ref, found in writes.items() if not found]:
         raise UsageError(f"--table {silent[0]}: no snapshot tells of a writer's commit; record them as a trace")
-    return ReplayedFleet(writes)
+    return ReplayedFleet(writes, reads)
 
 
 def _span(recorded: Trace | None, days: int | None, every: int) -> Span:

@@ -35,7 +35,7 @@ class Result:
     """The measurements of one policy over one fleet."""
 
     gb_hours: float  # of the work
-    total_gb_hours: float  # of the work and of the readers, who read each table `PRIOR_READS` times a day
+    total_gb_hours: float  # of the work and of the readers: as reported, else `PRIOR_READS` times a day for each table
     average_files: float
     final_files: int
     average_health: float | None
@@ -60,13 +60,14 @@ class Meter:
         self.series: list[Sample] = []
         self._begin = self._now = begin
         self._tables = max(1, tables)
-        self._files, self._query, self._stored = 0, 0.0, 0
-        self._file_seconds = self._query_seconds = self._stored_seconds = 0.0
+        self._files, self._opened, self._query, self._stored = 0, 0.0, 0.0, 0
+        self._file_seconds = self._opened_days = self._query_seconds = self._stored_seconds = 0.0
 
     def pass_to(self, now: datetime) -> None:
         """Advance the meter's clock; everything stayed as it was in between."""
         seconds = (now - self._now).total_seconds()
         self._file_seconds += self._files * seconds
+        self._opened_days += self._opened * seconds / _SECONDS_PER_DAY
         self._query_seconds += self._query * seconds
         self._stored_seconds += self._stored * seconds
         self._now = now
@@ -74,6 +75,7 @@ class Meter:
     def changed(self, before: Reading, after: Reading) -> None:
         """Replace one table's reading by another in the sums."""
         self._files += after.files - before.files
+        self._opened += after.opened - before.opened
         self._query += after.query_mb - before.query_mb
         self._stored += after.stored_bytes - before.stored_bytes
 
@@ -106,11 +108,11 @@ class Meter:
     def result(self) -> Result:
         """Return the sums over the whole simulation."""
         seconds = max(1e-9, (self._now - self._begin).total_seconds())
-        work, opened = sum(self.gb_hours.values()), PRIOR_READS / _SECONDS_PER_DAY * self._file_seconds
+        work = sum(self.gb_hours.values())
         known = [s.health for s in self.series if s.health is not None]
         return Result(
             gb_hours=work,
-            total_gb_hours=work + opened * opening_gb_hours(Knobs()),
+            total_gb_hours=work + self._opened_days * opening_gb_hours(Knobs()),
             average_files=self._file_seconds / seconds,
             final_files=self._files,
             average_health=sum(known) / len(known) if known else None,
@@ -131,10 +133,13 @@ class Reading:
     """The counts of one table that the meter sums."""
 
     files: int = 0
+    opened: float = 0.0  # by readers in a day
     query_mb: float = 0.0
     stored_bytes: int = 0
 
     @classmethod
     def of(cls, table: SimulatedTable) -> Reading:
         """Return the reading of a table as it is now."""
-        return cls(table.files + table.deletes, table.query_mb, table.bytes + table.dead_bytes)
+        files, reads = table.files + table.deletes, table.reads_per_day
+        opened = files * (PRIOR_READS if reads is None else reads)
+        return cls(files, opened, table.query_mb, table.bytes + table.dead_bytes)

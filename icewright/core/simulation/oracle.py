@@ -26,6 +26,7 @@ from math import inf
 from icewright.core.cost import DELETE_FILE_BYTES, REWRITES, spark_gb_hours
 from icewright.core.effective import Knobs
 from icewright.core.partitions import PartitionKey
+from icewright.core.rewriting import PRIOR_READS
 from icewright.core.simulation.cron import night
 from icewright.core.simulation.merge_tree import BYTE, CALL, FILE, OPEN, Files, distinct, least_merging
 from icewright.core.simulation.run import Span
@@ -145,8 +146,9 @@ class _Moment:
 def least_gb_hours(sources: Sequence[Source], span: Span, *, most_sums: int = 80_000_000) -> float:
     """Return a lower bound of the GB-hours of work and readers over a fleet.
 
-    Each table is read `PRIOR_READS` times a day. What was written before the begin is there as a night of cron
-    has left it, as in `simulate`. `most_sums` bounds the search of trees over all tables: fewer make the bound lower.
+    Each table is read `PRIOR_READS` times a day. One that is read more often costs no less, and of one that is read
+    less the bound is a share. What was written before the begin is there as a night of cron has left it, as in
+    `simulate`. `most_sums` bounds the search of trees over all tables: fewer make the bound lower.
     """
     world = World(sources, span.begin, span.end, night)
     tables = [
@@ -155,7 +157,10 @@ def least_gb_hours(sources: Sequence[Source], span: Span, *, most_sums: int = 80
     ]
     different = {tuple((a.at - found[0].at, a.files, a.size) for a in found) for found in tables}
     sums = max(_LEAST_SUMS, most_sums // max(1, len(different)))
-    return sum(_least_of_table(found, sums) for found in tables)
+    reads = (PRIOR_READS if source.reads_per_day is None else source.reads_per_day for source in sources)
+    return sum(
+        min(1.0, each / PRIOR_READS) * _least_of_table(found, sums) for each, found in zip(reads, tables, strict=True)
+    )
 
 
 def _arrivals(source: Source, table: SimulatedTable, span: Span) -> Iterator[_Arrival]:

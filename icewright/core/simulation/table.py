@@ -60,8 +60,9 @@ class FilesDeleted:
 class SimulatedTable:
     """The state of one table; every change increments its version."""
 
-    def __init__(self, ref: TableRef) -> None:
+    def __init__(self, ref: TableRef, reads_per_day: float | None = None) -> None:
         self.ref = ref
+        self.reads_per_day = reads_per_day
         self.partitions: dict[PartitionKey, SimulatedPartition] = {}
         self.layouts: list[Layout] = []
         self.snapshots: list[Snapshot] = []
@@ -228,6 +229,7 @@ class SimulatedTable:
             manifests=tuple(manifests),
             delete_files=self.deletes + dangling,
             deleted_rows=sum(p.deleted_rows for p in partitions) if self.deletes else 0,
+            queries=self.reads_per_day,
         )
 
     def metadata(self) -> TableMetadata:

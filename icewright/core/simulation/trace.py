@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -22,7 +23,9 @@ DELETED_ROWS = 1000  # that a delete file names where the commit does not say
 MOST = 10**15  # of files, rows or bytes (a petabyte) of one commit
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)  # knobs reach some years further
 _COUNTS = ("files", "bytes", "rows", "delete_files", "deleted_rows")
-_KEYS = ("at", "table", "partition", "operation", *_COUNTS)
+_READS = "reads"
+_KEYS = ("at", "table", "partition", "operation", *_COUNTS, _READS)
+_DAY = timedelta(days=1)
 _SHOWN = 20
 _DAY_OR_HOUR = re.compile(r"(\d{4}-\d{2}-\d{2})(?:-(\d{2}))?")
 
@@ -93,6 +96,7 @@ def read_trace(name: str, lines: Iterable[str]) -> Trace:
     """
     faults: list[str] = []
     found: dict[TableRef, list[Write]] = {}
+    reads: Counter[TableRef] = Counter()
     refs: dict[str, TableRef] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -103,7 +107,11 @@ def read_trace(name: str, lines: Iterable[str]) -> Trace:
                 raise ValueError("write one object, such as {...}")  # noqa: TRY301, TRY004 - told like all others
             table = _text(raw, "table")
             ref = refs.get(table) or refs.setdefault(table, TableRef.parse(table))
-            found.setdefault(ref, []).append(read_write(raw, _time(raw), _KEYS))
+            at = _time(raw)
+            if _READS in raw:
+                reads[ref] += _reads(raw)
+            else:
+                found.setdefault(ref, []).append(read_write(raw, at, _KEYS))
         except (ValueError, UsageError, RecursionError) as error:
             reason = f"no JSON: {error}" if isinstance(error, json.JSONDecodeError | RecursionError) else str(error)
             faults.append(f"{name}, line {number}: {reason}")
@@ -115,14 +123,23 @@ def read_trace(name: str, lines: Iterable[str]) -> Trace:
         raise ConfigError([f"{name}: holds no commit; write one JSON object a line, with the keys {', '.join(_KEYS)}"])
     for writes in found.values():
         writes.sort(key=lambda write: write.at)
-    return trace_of(found)
+    made = trace_of(found, {})
+    days = max(1.0, (made.last - made.first) / _DAY)
+    return trace_of(found, {ref: number / days for ref, number in reads.items()})
 
 
-def trace_of(found: Mapping[TableRef, Sequence[Write]]) -> Trace:
+def trace_of(found: Mapping[TableRef, Sequence[Write]], reads_per_day: Mapping[TableRef, float]) -> Trace:
     """Return the tables with their commits, which are in the order of time; each has at least one."""
     first = min(writes[0].at for writes in found.values())
     last = max(writes[-1].at for writes in found.values())
-    return Trace([Source(ref, partial(iter, found[ref])) for ref in sorted(found)], first, last)
+    sources = [Source(ref, partial(iter, found[ref]), reads_per_day.get(ref)) for ref in sorted(found)]
+    return Trace(sources, first, last)
+
+
+def _reads(raw: Mapping[str, Any]) -> int:
+    if extra := [key for key in raw if key not in ("at", "table", _READS)]:
+        raise ValueError(f"{extra[0]}: leave it out where reads are told; a commit has a line of its own")
+    return _count(raw, _READS)
 
 
 def read_write(raw: Mapping[str, Any], at: datetime, known: Sequence[str]) -> Write:

@@ -47,7 +47,7 @@ class World:
         self.now = self.started = begin
         self.end = end
         self.meter = Meter(begin, len(sources))
-        self.tables = [SimulatedTable(source.ref) for source in sources]
+        self.tables = [SimulatedTable(source.ref, source.reads_per_day) for source in sources]
         self._events: list[tuple[datetime, int, Callable[[], None]]] = []
         self._order = count()
         self._readings = [Reading()] * len(sources)

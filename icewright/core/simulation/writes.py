@@ -38,3 +38,4 @@ class Source:
 
     ref: TableRef
     writes: Callable[[], Iterator[Write]]
+    reads_per_day: float | None = None  # of the whole table, as engines reported; None: nobody did

@@ -16,7 +16,16 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from icewright.app.simulating import BEGIN, CRON, GeneratedFleet, ReplayedFleet, measured, simulate_all, svg
+from icewright.app.simulating import (
+    BEGIN,
+    CRON,
+    GeneratedFleet,
+    ReplayedFleet,
+    measured,
+    reported_reads,
+    simulate_all,
+    svg,
+)
 from icewright.app.web.callers import Caller, needs
 from icewright.app.web.pages import policy_form
 from icewright.app.web.pages.forms import Form, Submission, submitted
@@ -282,7 +291,8 @@ def _simulation_request(caller: Caller, query: Mapping[str, str], proposed: Prop
     begin, long = BEGIN, f"{days} day{'' if days == 1 else 's'}"
     origin: GeneratedFleet | ReplayedFleet
     if query["of"] == RECORDED:
-        origin = ReplayedFleet(_recorded(caller, most))
+        recorded = _recorded(caller, most)
+        origin = ReplayedFleet(recorded, reported_reads(runtime, recorded))
         begin = (runtime.clock.now() - timedelta(days=days)).replace(minute=0, second=0, microsecond=0)
         title = f"{len(origin.writes)} tables as their snapshots record them, {long}"
         if not origin.writes:
