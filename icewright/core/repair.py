@@ -96,6 +96,9 @@ def without_file(fault: FileFault, *, drop_lost: bool) -> RepairKind | str:
     return "its rows are lost unless the file is put back; --drop-lost lets main go on without them"
 
 
-def ordered(actions: Sequence[RepairAction]) -> tuple[RepairAction, ...]:
-    """Return actions in the order in which they are shown."""
-    return tuple(sorted(actions, key=lambda action: (list(RepairKind).index(action.kind), action.path)))
+def ordered(actions: Sequence[RepairAction], unrepaired: Sequence[Unrepaired]) -> RepairPlan:
+    """Return the plan in the order in which it is shown, whatever was repaired first."""
+    return RepairPlan(
+        tuple(sorted(actions, key=lambda action: (list(RepairKind).index(action.kind), action.path))),
+        tuple(sorted(unrepaired, key=lambda one: (one.fault.path, one.fault.kind, one.fault.detail))),
+    )

@@ -11,7 +11,7 @@ from typing import Any
 
 from icewright.core.errors import CommitConflict, CommitStateUnknown, InvariantViolated, Refused, TableReplaced
 from icewright.core.integrity import CheckLevel, FileFault, FileFaultKind, IntegrityReport
-from icewright.core.repair import LISTS, MANIFESTS, RepairKind, RepairPlan
+from icewright.core.repair import LISTS, MANIFESTS, RepairKind, RepairPlan, ordered
 from icewright.core.restore import tag_before
 from icewright.core.table import SnapshotRef, TableMetadata, TableRef
 from icewright.core.words import count
@@ -110,7 +110,7 @@ def _carry_out(
     done = {action.path for action in written.actions}
     others = [fault for fault in report.faults if fault.file != LISTS and fault.path not in done]
     main, tag = _repair_main(runtime, replace(request, faults=others), approved_rows)
-    plan = RepairPlan(written.actions + main.actions, written.unrepaired + main.unrepaired)
+    plan = ordered(written.actions + main.actions, written.unrepaired + main.unrepaired)
     result = RepairResult(report, plan, False, tag, job.job_id)
     _verify(runtime, result)
     job.summary = result.summary
@@ -156,7 +156,10 @@ def _repair_main(runtime: Runtime, request: RepairRequest, approved_rows: int | 
 
 
 def _verify(runtime: Runtime, result: RepairResult) -> None:
-    """Check again what was repaired. A fault that is still there pauses the table."""
+    """Check again what was repaired. A fault that is still there pauses the table.
+
+    What is right in main may stay wrong in a snapshot whose list was written again: such a list alone is looked at.
+    """
     ref = result.report.ref
     if not result.plan.actions:
         return
@@ -167,7 +170,8 @@ def _verify(runtime: Runtime, result: RepairResult) -> None:
     if (head := runtime.catalog(ref).load(ref).current_snapshot_id) is not None:
         snapshots.add(head)
     after = runtime.engine.check(ref, CheckLevel.FOOTERS, frozenset(snapshots))
-    broken = [fault for fault in after.faults if (fault.path, fault.kind) in repaired]
+    concerned = (one for one in after.faults if one.path in rebuilt or head in one.snapshot_ids)
+    broken = [fault for fault in concerned if (fault.path, fault.kind) in repaired]
     if broken:
         message = f"{ref}: after the repair {broken[0].path} is still at fault ({broken[0].detail})"
         runtime.pause_broken(ref, message)

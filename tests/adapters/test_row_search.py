@@ -62,7 +62,7 @@ _FIELDS = [
     "text",
     [
         *("s like 'An%'", "s like 'Ann'", "not s like 'Ann%'", "s not in ('Ann', 'Bob')", "not s in ('Ann', 'Bob')"),
-        *("i > 1", "i not in (1, 3)", "i <> 1 or s = 'x like ''a_b'' y'"),
+        *("g > 'inf'", "g <= 'inf'", "i > 1", "i not in (1, 3)", "i <> 1 or s = 'x like ''a_b'' y'"),
         *("g > 1", "g >= 7.5", "not (g <= 1)", "g > 1 and i < 3", "g < 2", "not (g > 1)", "g = 0", "g != 1.5"),
         *(
             "g in (0, 7)",
@@ -99,3 +99,10 @@ def test_what_engines_take_for_another_condition_is_refused(text: str) -> None:
     """What a wider or narrower condition finds proves nothing about the rows that are asked for."""
     with pytest.raises(UsageError, match="write it as in"):
         RowPredicate.of(text, [{"fields": _FIELDS}])
+
+
+@pytest.mark.parametrize("text", ["g is nan", "i = 1 or not (s = 'Ann' and g is nan)"])
+def test_a_search_for_nan_is_one_that_engines_understand(text: str) -> None:
+    """SQL has no such condition: a certificate with it could not be rechecked."""
+    with pytest.raises(UsageError, match="write > 'inf'"):
+        RowPredicate.every(text, [{"fields": _FIELDS}])

@@ -217,6 +217,24 @@ def test_without_its_list_nobody_knows_what_main_needs(workspace: Workspace) -> 
     assert faults_of_main(workspace) == ()
 
 
+def test_what_stays_wrong_in_a_snapshot_whose_list_is_written_again_is_no_failure(workspace: Workspace) -> None:
+    """Main has right bounds; the manifest of the snapshot before never changes, and its list is there again."""
+    folder = grown(workspace)
+    DEEPER_FAULTS["an upper bound is too low"][1](folder)
+    lists(folder)[-2].unlink()
+    done = go(workspace)
+    assert {action.kind for action in done.plan.actions} == {RepairKind.REBUILD, RepairKind.CORRECT}
+    assert (done.plan.unrepaired, faults_of_main(workspace)) == ((), ())
+
+
+def test_a_dry_run_lists_faults_in_the_order_of_the_run(workspace: Workspace) -> None:
+    """Lists are written again before main is repaired, which a dry run does at once."""
+    folder = grown(workspace)
+    for path in (*lists(folder)[:1], *folder.glob("metadata/*-m0.avro")):
+        path.write_bytes(b"x" * path.stat().st_size)
+    assert [one.fault.file for one in go(workspace).plan.unrepaired] == [*["manifest"] * 4, "manifest list"]
+
+
 def test_a_file_that_lies_elsewhere_is_not_lost(workspace: Workspace) -> None:
     """The repair says where, and drops nothing; put back, the table has no fault."""
     folder = grown(workspace)

@@ -79,7 +79,7 @@ class TableRepair:
             main.run(kinds[RepairKind.CORRECT], kinds[RepairKind.DROP])
             self._actions += main.actions
             self._unrepaired += main.unrepaired
-        return RepairPlan(ordered(self._actions), tuple(self._unrepaired))
+        return ordered(self._actions, self._unrepaired)
 
     def _moved(self) -> Mapping[str, str]:
         """Return for each missing file whose name lies elsewhere in the table's places where: it is not lost.

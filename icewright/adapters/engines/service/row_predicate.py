@@ -25,6 +25,7 @@ from pyiceberg.expressions import (
     BoundLiteralPredicate,
     BoundNotEqualTo,
     BoundNotIn,
+    BoundNotNaN,
     BoundNotNull,
     BoundPredicate,
     BoundReference,
@@ -128,9 +129,12 @@ class RowPredicate:
     def every(text: str, schemas: Sequence[Mapping[str, Any]]) -> tuple[RowPredicate, ...]:
         """Return the predicate as `of` does, and for each dropped column that had one of its names what it meant then.
 
-        Those match rows that have a value in the dropped column.
+        Those match rows that have a value in the dropped column. Raises `UsageError` also for `is nan`, with which
+        nobody could recheck what was found by SQL.
         """
         first = RowPredicate.of(text, schemas)
+        if _names_nan(first.bound):
+            raise UsageError(f"--where {text}: engines do not know `is nan`; NaN is above all numbers: write > 'inf'")
         used = {field["name"]: field for field in first.fields}
         others: dict[str, RowPredicate] = {}
         current = {field["id"] for field in schemas[0]["fields"]}
@@ -290,6 +294,13 @@ def _as_engines_do(expression: BooleanExpression) -> BooleanExpression:
             numbers = isinstance(term.ref().field.field_type, FloatType | DoubleType)
             return Or(BoundIsNaN(term=term), expression) if numbers else expression
     return expression
+
+
+def _names_nan(expression: BooleanExpression) -> bool:
+    match expression:
+        case And(left=left, right=right) | Or(left=left, right=right):
+            return _names_nan(left) or _names_nan(right)
+    return isinstance(expression, BoundIsNaN | BoundNotNaN)
 
 
 def _zero(literals: Iterable[Literal[Any]]) -> Literal[Any] | None:
