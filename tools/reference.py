@@ -209,7 +209,7 @@ def _commands() -> Iterator[str]:
     yield "Exit codes: 0 done or nothing to do, 1 failed, 2 usage or configuration, 3 partial, 130 Ctrl-C.\n"
     group: Any = typer.main.get_command(app)
     for path, command in _leaf_commands((), group):
-        usage = " ".join(str(p.metavar) for p in command.params if p.param_type_name == "argument")
+        usage = " ".join(_usage(p) for p in command.params if p.param_type_name == "argument")
         yield f"## `icewright {' '.join(path)}{f' {usage}' if usage else ''}`\n"
         yield f"{command.help}\n"
         options = [p for p in command.params if p.param_type_name == "option" and p.name != "help"]
@@ -217,6 +217,11 @@ def _commands() -> Iterator[str]:
             yield f"- `{' '.join(option.opts)}`: {option.help}"
         if options:
             yield ""
+
+
+def _usage(argument: Any) -> str:  # noqa: ANN401 - Typer's argument
+    name = str(argument.metavar) if argument.required else f"[{argument.metavar}]"
+    return name if argument.nargs == 1 else f"{name}..."
 
 
 def _leaf_commands(path: tuple[str, ...], command: Any) -> Iterator[tuple[tuple[str, ...], Any]]:  # noqa: ANN401

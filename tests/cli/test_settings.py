@@ -308,13 +308,16 @@ def test_a_state_store_that_cannot_be_opened(workspace: Workspace, state: str, f
 
 
 def test_help_names_every_command(workspace: Workspace) -> None:
-    """Each with a sentence, and each command's help works."""
+    """Each with a sentence, and each command's help works; none is wider than 80 columns."""
+    workspace.monkeypatch.setenv("COLUMNS", "80")
     said = workspace("--help")
+    assert max(map(len, said.out.splitlines())) <= 80
     names = ["tables", "health", "explain", "plan", "cycle", "run", "history", "show", "cancel", "pause", "resume"]
     assert said.code == 0
     for name in [*names, "config", "doctor", "demo", "db"]:
         assert name in said.out
-        assert workspace(name, "--help").code == 0
+        helped = workspace(name, "--help")
+        assert (helped.code, max(map(len, helped.out.splitlines())) <= 80, "[[" in helped.out) == (0, True, False), name
 
 
 def test_the_version(workspace: Workspace) -> None:

@@ -197,7 +197,7 @@ def pin(
     table: Table,
     reader: Reader,
     snapshot: Annotated[
-        int | None, typer.Argument(metavar="[SNAPSHOT]", help="Id of the snapshot that was read last.")
+        int | None, typer.Argument(metavar="SNAPSHOT", help="Id of the snapshot that was read last.")
     ] = None,
     checkpoint: Annotated[
         str | None,

@@ -51,7 +51,7 @@ _AGE, _MINUTES = re.compile(r"(\d{1,6})([mhdw])"), {"m": 1, "h": 60, "d": 1440, 
 _COLLECTION, _SELDOM = gc.get_threshold(), 1_000_000  # allocations between collections
 EXAMPLES = """\
 Examples:
-  icewright demo --once                    make a neglected lakehouse and maintain it
+  icewright demo --once                    maintain a neglected lakehouse
   icewright explain lake.sales.orders      why each operation is due or not
   icewright run lake.sales.orders --op compact --dry-run
   icewright history --state failed --since 7d
@@ -141,7 +141,7 @@ Table = Annotated[
     ),
 ]
 OptionalTable = Annotated[
-    str | None, typer.Argument(metavar="[TABLE]", help="Default: all tables.", autocompletion=complete_table)
+    str | None, typer.Argument(metavar="TABLE", help="Default: all tables.", autocompletion=complete_table)
 ]
 Job = Annotated[
     str,

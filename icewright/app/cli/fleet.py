@@ -17,9 +17,7 @@ from icewright.core.words import count, some
 _LISTED = 10  # tables that a question names
 Tables = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="[TABLE]...", help="Names, and patterns such as 'lake.sales.*'.", autocompletion=complete_table
-    ),
+    typer.Argument(metavar="TABLE", help="Names, and patterns such as 'lake.sales.*'.", autocompletion=complete_table),
 ]
 WholeCatalog = Annotated[
     str | None,
@@ -81,7 +79,7 @@ def cancel(
     jobs: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[JOB|TABLE]...",
+            metavar="JOB|TABLE",
             help="Job ids or unique prefixes of them; or tables and patterns such as 'lake.sales.*'.",
         ),
     ] = None,

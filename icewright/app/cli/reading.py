@@ -104,7 +104,7 @@ def explain(
     table: Annotated[
         str | None,
         typer.Argument(
-            metavar="[TABLE]",
+            metavar="TABLE",
             help="A table, or a pattern such as 'lake.sales.*'. Default: all tables.",
             autocompletion=complete_table,
         ),
@@ -141,7 +141,7 @@ def check(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="[TABLE|CATALOG]", help="Default: all tables of all catalogs.", autocompletion=complete_table
+            metavar="TABLE|CATALOG", help="Default: all tables of all catalogs.", autocompletion=complete_table
         ),
     ] = None,
     level: Annotated[

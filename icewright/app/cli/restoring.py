@@ -48,7 +48,7 @@ def restore(
         ),
     ] = None,
     table: Annotated[
-        str | None, typer.Argument(metavar="[TABLE]", help="catalog.namespace.table", autocompletion=complete_table)
+        str | None, typer.Argument(metavar="TABLE", help="catalog.namespace.table", autocompletion=complete_table)
     ] = None,
     namespace: Annotated[
         str | None, typer.Option("--namespace", metavar="CATALOG.NAMESPACE", help="Restore all tables of a namespace.")

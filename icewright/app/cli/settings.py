@@ -108,7 +108,7 @@ def config_set(
 @config_app.command("unset")
 def config_unset(
     scope: Scope,
-    knobs: Annotated[list[str] | None, typer.Argument(metavar="[KNOB]", help="Default: the whole rule.")] = None,
+    knobs: Annotated[list[str] | None, typer.Argument(metavar="KNOB", help="Default: the whole rule.")] = None,
     as_json: Json = False,
 ) -> None:
     """Remove knobs from a stored rule, or the whole rule; the file's rules stay."""

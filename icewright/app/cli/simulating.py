@@ -58,7 +58,7 @@ _Tables = Annotated[
 def simulate(  # noqa: PLR0913, PLR0917 - each is an option, given by its name
     trace: Annotated[
         Path | None,
-        typer.Argument(metavar="[TRACE]", help="Commits, one JSON object a line; default: a generated fleet."),
+        typer.Argument(metavar="TRACE", help="Commits, one JSON object a line; default: a generated fleet."),
     ] = None,
     table: _Tables = None,
     fleet: Annotated[str | None, typer.Option("--fleet", help="The kind of generated fleet; default: mixed.")] = None,
