@@ -35,10 +35,10 @@ TableDetail = TypedDict("TableDetail", {"table": str, "catalog": str, "namespace
     "state": Literal["healthy", "due", "blocked", "changed", "new", "busy", "paused", "unreadable", "dropped"],
     "health": int | None, "files": int | None, "bytes": int | None, "importance": str, "queries_per_day": float,
     "due": list[Operation], "due_since": str | None, "evaluated_at": str | None, "evaluate_at": str | None,
-    "succeeded_at": str | None, "job": str | None, "paused": str | None, "error": str | None, "table_uuid": str | None,
-    "location": str | None, "metadata_location": str, "snapshot_id": str | None, "parts": dict[str, Any],
-    "facts": dict[str, Any], "verdicts": list[Verdict], "ignored_properties": list[IgnoredProperty],
-    "maintenance": dict[str, Maintenance], "pins": list[Pin]})
+    "succeeded_at": str | None, "job": str | None, "paused": str | None, "error": str | None,
+    "goes_first_from": str | None, "table_uuid": str | None, "location": str | None, "metadata_location": str,
+    "snapshot_id": str | None, "parts": dict[str, Any], "facts": dict[str, Any], "verdicts": list[Verdict],
+    "ignored_properties": list[IgnoredProperty], "maintenance": dict[str, Maintenance], "pins": list[Pin]})
 Knob = TypedDict("Knob", {"knob": str, "value": Any, "unit": str, "level": str, "rule": str, "note": str,
     "overrides": list[dict[str, Any]]})
 Knobs = TypedDict("Knobs", {"table": str, "knobs": list[Knob], "ignored_properties": list[IgnoredProperty]})

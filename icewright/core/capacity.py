@@ -69,6 +69,10 @@ class Limits:
         """Return the number of slots for operations that have waited too long."""
         return max(1, self.total // RESERVED_SHARE)
 
+    def goes_first_from(self, due_since: datetime | None, importance: str) -> datetime | None:
+        """Return from when what is due since a time goes before all that is worth more; None where nothing is due."""
+        return None if due_since is None else due_since + self.max_wait[importance]
+
     def money(self, gb_hours: float, pool: str | None) -> float | None:
         """Return what GB-hours cost on a pool, or in the service; None where no price is known."""
         bounds = self.pools.get(pool) if pool is not None else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from functools import partial
 
 import pytest
@@ -16,6 +17,7 @@ pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
 
 HISTORY = partial(metrics, commits=20, rows_per_file=2)
 METRICS, SESSIONS = "lake.ops.metrics", "lake.web.sessions"
+DAY = timedelta(days=1)
 
 
 def names(workspace: Workspace, *options: str) -> list[str]:
@@ -29,6 +31,9 @@ def test_lists_are_filtered(workspace: Workspace) -> None:
     explained, every = workspace("explain").out, workspace("explain", "--all").out
     assert ("expire_snapshots" in explained, "recovery_points" in explained) == (True, False)
     assert ("recovery_points" in every, "Nothing is due on 0 of 2 tables" in explained) == (True, True)
+    due = workspace("explain", METRICS, "--json").json
+    since, first_from = (datetime.fromisoformat(due[name]) for name in ("due_since", "goes_first_from"))
+    assert (first_from - since, f"before all others from {first_from:%Y-%m-%d %H:%M:%S}" in explained) == (DAY, True)
     assert names(workspace) == [METRICS, SESSIONS]
     assert names(workspace, "--namespace", "web") == [SESSIONS]
     assert names(workspace, "--state", "due") == [METRICS, SESSIONS]

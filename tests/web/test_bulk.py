@@ -6,7 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -239,6 +239,11 @@ def test_the_queue_says_what_waits_and_what_comes_next(fleet: Served) -> None:
     assert re.search(rf'with the next pass</td><th[^>]*><a class="cell" href="{table_url(NAMES[1])}"', following)
     assert table_url(NAMES[2]) not in following
     assert f"the next {following.count('href=')} of" in following
+    detail = client.get(f"/api/v1/tables/{NAMES[1]}").json()
+    since, first_from = (datetime.fromisoformat(detail[name]) for name in ("due_since", "goes_first_from"))
+    assert first_from - since == timedelta(days=1)
+    page = client.get(table_url(NAMES[1]), headers=BROWSER).text
+    assert f"before all others from {first_from:%Y-%m-%d %H:%M} UTC" in page
 
 
 def test_pages_change_many_tables_after_a_count(fleet: Served) -> None:

@@ -342,6 +342,9 @@ def _explained(app: Application, ref: TableRef) -> Document:
         full = evaluation_document(evaluation)
         document |= {name: full[name] for name in ("health", "verdicts", "ignored_properties")}
         document["advice"] = full["facts"]["advice"]
+        since = row.due_since if row is not None else None
+        first_from = app.runtime.limits.goes_first_from(since, evaluation.terms.importance)
+        document |= {"due_since": since, "goes_first_from": first_from}
         scope = app.runtime.scopes[ref.catalog]
         for found in document["verdicts"]:
             if isinstance(due := evaluation.verdicts[Operation(found["operation"])], Due):

@@ -17,7 +17,9 @@ from icewright.core.selection import TableSelection, is_pattern, matching_tables
 from icewright.core.table import TableRef
 
 _UNLIMITED = 1_000_000  # tables that are listed where no limit is given
-_EXPLAINED = ("table", "paused", "error", "health", "verdicts", "ignored_properties")
+_EXPLAINED = (
+    "table", "paused", "error", "health", "verdicts", "ignored_properties", "due_since", "goes_first_from"
+)  # fmt: skip
 _RUN = ("operation", "state", "reason", "summary", "metrics", "notes", "statements", "partitions")
 
 

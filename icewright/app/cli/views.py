@@ -70,6 +70,9 @@ def show_explained(document: Mapping[str, Any], *, everything: bool) -> None:
         echo(f"[red]{escape(document['error'])}[/]")
         return
     show_verdicts([v for v in document["verdicts"] if everything or v["verdict"] != "not_due"])
+    if document.get("goes_first_from") is not None:
+        due, first = moment(document["due_since"]), moment(document["goes_first_from"])
+        echo(f"due since {due}; goes before all others from {first} (limits.max_wait_hours)")
     show_ignored(document.get("ignored_properties", []))
 
 

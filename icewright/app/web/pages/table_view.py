@@ -264,7 +264,9 @@ def outlook(detail: models.TableDetail, waiting: Sequence[WaitingItem]) -> Outlo
         end = "s" if len(waiting) == 1 else ""
         why = f": {first.reason}" if first.reason else f", and start{end} with the next plan"
         names = f"{names.capitalize()} wait{end}"
-        return Outlook("bad" if blocked else "warn", f"{prefix}{names}{place}{why}")
+        first_from = detail.goes_first_from
+        bound = f"; before all others from {first_from:%Y-%m-%d %H:%M} UTC" if first_from is not None else ""
+        return Outlook("bad" if blocked else "warn", f"{prefix}{names}{place}{why}{bound}")
     if detail.evaluated_at is None:
         return Outlook("live", "The table is new; its first evaluation is", detail.evaluate_at)
     idle = "Nothing else is due" if blocked else "Nothing is due"

@@ -84,6 +84,9 @@ class IgnoredProperty(BaseModel):
 class TableDetail(Table):
     """Everything the store knows about a table."""
 
+    goes_first_from: datetime | None = Field(
+        description="from when what is due goes before all others, by limits.max_wait_hours; null: nothing is due"
+    )
     table_uuid: str | None
     location: str | None
     metadata_location: str
