@@ -52,6 +52,7 @@ def test_what_writers_take_in_between_two_batches_stays(
                     taken.append(path)
                     turn.notify_all()
                     turn.wait(10)
+            turn.notify_all()
 
     monkeypatch.setattr(Deletion, "_delete_batch", batch)
     monkeypatch.setattr("icewright.adapters.engines.service.deletion.BATCH", 2)
