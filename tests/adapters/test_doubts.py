@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import timedelta
 
@@ -10,7 +11,7 @@ import pytest
 
 from icewright.adapters.engines.service.doubts import Doubts, require_few_orphans
 from icewright.core.errors import Refused
-from icewright.core.table import TableMetadata
+from icewright.core.table import PartitionField, PartitionSpec, TableMetadata
 from icewright.testing import NOW, metadata
 
 TABLE = metadata([24, 2])  # made a day ago, as far as its snapshots tell
@@ -33,6 +34,8 @@ def _check(table: TableMetadata, name: str, hours: float, *, adopted: bool = Fal
         (OLD_LOG, "00000-0-a.parquet", 48),
         (replace(OLD_LOG, properties={"write.metadata.previous-versions-max": "2"}), "00000-0-a.parquet", 99),
         (replace(TABLE, metadata_log=LOG * 50), "00000-0-a.parquet", 99),  # its log has as many as Iceberg keeps
+        (replace(TABLE, last_updated=NOW - timedelta(hours=30)), "00000-0-a.parquet", 30),
+        (replace(TABLE, metadata_log=LOG, log_since=NOW), "00000-0-a.parquet", 24),
     ],
 )
 def test_files_that_the_table_may_have_written(table: TableMetadata, name: str, hours: float) -> None:
@@ -49,6 +52,7 @@ def test_files_that_the_table_may_have_written(table: TableMetadata, name: str, 
         (OLD_LOG, "00000-0-a.parquet", 48.1, "is older than the table"),
         (replace(OLD_LOG, properties={"write.metadata.previous-versions-max": "3"}), "a.parquet", 99, "is older than"),
         (replace(TABLE, metadata_log=LOG * 49), "00000-0-a.parquet", 99, "is older than the table"),
+        (replace(TABLE, snapshots=(), last_updated=NOW - timedelta(hours=30)), "a.parquet", 31, "is older than"),
     ],
 )
 def test_files_that_are_hardly_the_table_s(table: TableMetadata, name: str, hours: float, words: str) -> None:
@@ -57,6 +61,76 @@ def test_files_that_are_hardly_the_table_s(table: TableMetadata, name: str, hour
         _check(table, name, hours)
     assert caught.value.code == "unnamed_files"
     _check(table, name, hours, adopted=True)
+
+
+DATA, POOL = f"{LOCATION}/data", "s3://pool/files"
+OWNED = f"{POOL}/{'/'.join(LOCATION.split('/')[-2:])}"
+SPECS = tuple(
+    PartitionSpec(n, tuple(PartitionField(1, 1000 + i, name, "identity") for i, name in enumerate(names)))
+    for n, names in enumerate([(), ("a b",), ("a b", "c")])
+)
+PARTED = replace(TABLE, specs=SPECS, properties={"write.data.path": f"{POOL}/"})
+HASHED = replace(TABLE, properties={"write.object-storage.enabled": "TRUE"})
+
+
+def _check_folders(table: TableMetadata, orphans: list[str], live: list[str] | None) -> None:
+    def reached() -> list[pl.DataFrame]:
+        assert live is not None, "is read where it has to be"
+        return [pl.DataFrame({"path": [path]}) for path in live]
+
+    doubts = Doubts(table, frozenset())
+    for path in orphans:
+        doubts.check_files(pl.DataFrame({"path": [path], "modified": [NOW]}), [])
+    doubts.check_folders(reached, lambda folder: folder.replace("/link/", "/data/"))
+
+
+@pytest.mark.parametrize(
+    ("table", "orphan", "live"),
+    [
+        (TABLE, f"{LOCATION}/x.parquet", None),
+        (replace(TABLE, location=f"{LOCATION}/"), f"{DATA}/x.parquet", None),
+        (TABLE, f"{LOCATION}/metadata/x.avro", None),
+        (TABLE, f"{LOCATION}/link/x.parquet", None),
+        (PARTED, f"{POOL}/x.parquet", None),
+        (PARTED, f"{OWNED}/x.parquet", None),
+        (PARTED, f"{DATA}/a+b=1/x.parquet", None),
+        (PARTED, f"{OWNED}/a%20b=1/c=/x.parquet", None),
+        (TABLE, f"{DATA}/0101/1010/0000/11110000/x.parquet", None),
+        (TABLE, f"{DATA}/0101/1010/0000/x.parquet", None),
+        (TABLE, f"{DATA}/2025cafe/x.parquet", None),
+        (HASHED, f"{DATA}/aB_-9A/x.parquet", None),
+        (TABLE, f"{DATA}/own/x.parquet", [f"{DATA}/y.parquet", f"{DATA}/own/y.parquet"]),
+        (PARTED, f"{DATA}/own/a+b=1/c=2/x.parquet", [f"{DATA}/own/a+b=3/y.parquet"]),
+        (TABLE, f"{LOCATION}/link/own/x.parquet", [f"{DATA}/own/y.parquet"]),
+    ],
+)
+def test_folders_in_which_the_table_writes(table: TableMetadata, orphan: str, live: list[str] | None) -> None:
+    """Its own, those of partitions and hashes below, and any in which it has a file; nothing is read without need."""
+    _check_folders(table, [orphan, f"{DATA}/0.parquet"], live)
+
+
+@pytest.mark.parametrize(
+    ("table", "folder"),
+    [
+        (TABLE, "s3://elsewhere/files"),
+        (TABLE, f"{DATA}/other"),
+        (TABLE, f"{DATA}/a+b=1"),
+        (PARTED, f"{DATA}/c=1"),
+        (PARTED, f"{DATA}/a+b=1/deeper"),
+        (PARTED, f"{DATA}/c=1/a+b=1"),
+        (PARTED, f"{POOL}/orders"),
+        (TABLE, f"{DATA}/aB_-9A"),
+        (HASHED, f"{DATA}/orders"),
+        (HASHED, f"{DATA}/20260131"),
+    ],
+)
+def test_folders_in_which_the_table_has_no_file(table: TableMetadata, folder: str) -> None:
+    """The first of them is named, and a file of the table in one does not speak for another."""
+    orphans = [f"{folder}/zz/x.parquet", f"{folder}/x.parquet", f"{LOCATION}/own/x.parquet"]
+    with pytest.raises(Refused, match=rf"no file of the table lies in {re.escape(folder)}, so") as caught:
+        _check_folders(table, orphans, [f"{LOCATION}/own/y.parquet", f"{DATA}/y.parquet"])
+    assert caught.value.code == "unnamed_files"
+    assert f"icewright adopt {table.ref}" in str(caught.value)
 
 
 def test_a_document_that_is_named_as_metadata() -> None:
