@@ -89,11 +89,12 @@ def carry_out(runtime: Runtime, plans: Sequence[RestorePlan], running: TableJob 
     `running` is the job of the only plan's table, where that has begun; otherwise each table gets one.
     """
     with ExitStack() as stack:
-        jobs = {}
+        jobs, holds = {}, {}
         for plan in plans:
             if not plan.already:
                 metadata, options = plan.metadata, {RESTORE: str(plan.target.snapshot_id)}
-                jobs[metadata.ref] = running or stack.enter_context(
+                hold = holds[metadata.ref] = stack.enter_context(ExitStack())
+                jobs[metadata.ref] = running or hold.enter_context(
                     table_job(runtime, metadata.ref, metadata.table_uuid, options, "restore")
                 )
         for plan in plans:
@@ -107,6 +108,7 @@ def carry_out(runtime: Runtime, plans: Sequence[RestorePlan], running: TableJob 
                 with _names_restored(results[:-1]):
                     _restore(runtime, plan, holder.lease)
                 holder.summary = results[-1].summary
+                holds[plan.metadata.ref].close()  # its job has ended well, whatever becomes of the tables after it
         return results
 
 

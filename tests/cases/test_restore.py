@@ -205,7 +205,8 @@ def test_a_writer_in_between_loses_nothing(workspace: Workspace, monkeypatch: py
     with pytest.raises(Refused, match=told):
         go(workspace, f"{base.snapshots[0].timestamp:%Y-%m-%dT%H:%M:%S}", OTHER, NAME)
     assert workspace.metadata().metadata_location == seen[0].metadata_location
-    assert {job.ref.name: job.state for job in workspace.app.runtime.store.jobs.list()}["orders"] is JobState.FAILED
+    states = {str(job.ref): job.state for job in workspace.app.runtime.store.jobs.list()}
+    assert states == {f"lake.{OTHER}": JobState.SUCCEEDED, f"lake.{NAME}": JobState.FAILED}
 
 
 def test_a_tag_in_between_does_not_stop_it(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
