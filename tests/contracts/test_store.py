@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import sqlalchemy as sa
@@ -138,6 +139,9 @@ def test_reads_of_one_thread_share_a_transaction_and_others_do_not(store: SqlSto
     assert [event["kind"] for event in store.activity.list()] == ["later", "elsewhere"]
 
 
+EXPORTED = ["job_id", "table", "path", "bytes", "kind", "state", "planned_at", "settled_at", "delete_after", "reason"]
+
+
 def test_the_ledger_as_parquet(store: SqlStore, tmp_path: Path) -> None:
     """Every file of a job with its state and times; where nothing can be written, the answer says so."""
     uuid = known_table(store)
@@ -146,18 +150,33 @@ def test_the_ledger_as_parquet(store: SqlStore, tmp_path: Path) -> None:
     files = [FileAction("file:///t/a b", 5, "data"), FileAction("file:///t/m", None, "manifest list")]
     store.ledger.plan(job, REF, files, LedgerState.PLANNED, NOW)
     store.ledger.record(job, {"file:///t/a b": LedgerState.DELETED}, NOW + timedelta(seconds=3))
-    store.ledger.exports = tmp_path / "made" / "here"
-    said = store.ledger.export(job)
-    assert said == f"ledger: {tmp_path}/made/here/{job}.parquet"
-    rows = pq.read_table(said.removeprefix("ledger: ")).to_pylist()
+    store.ledger.abandon(job, later := NOW + timedelta(seconds=4))
+    store.ledger.plan(job, REF, [FileAction("file:///t/z", 1, "data")], LedgerState.PLANNED, NOW, later)
+    folder = tmp_path / "made" / "here"
+    store.ledger.exports = folder
+    for _ in range(2):
+        said = store.ledger.export(job)
+    assert said == f"ledger: {folder}/{job}.parquet"
+    table = pq.read_table(said.removeprefix("ledger: "))
+    at, text = pa.timestamp("us", "UTC"), pa.string()
+    types = [text, text, text, pa.int64(), text, text, at, at, at, text]
+    assert dict(zip(table.column_names, table.schema.types, strict=True)) == dict(zip(EXPORTED, types, strict=True))
+    rows = table.to_pylist()
     assert [(r["table"], r["path"], r["bytes"], r["kind"], r["state"]) for r in rows] == [
         (str(REF), "file:///t/a b", 5, "data", "deleted"),
-        (str(REF), "file:///t/m", None, "manifest list", "planned"),
+        (str(REF), "file:///t/m", None, "manifest list", "given up"),
+        (str(REF), "file:///t/z", 1, "data", "planned"),
     ]
-    assert [(r["planned_at"], r["settled_at"]) for r in rows] == [(NOW, NOW + timedelta(seconds=3)), (NOW, None)]
-    (tmp_path / "taken").touch()
-    store.ledger.exports = tmp_path / "taken"
-    assert "could not be exported" in store.ledger.export(job)
+    assert [(r["settled_at"], r["delete_after"]) for r in rows] == [
+        (NOW + timedelta(seconds=3), None),
+        (later, None),
+        (None, later),
+    ]
+    assert {(r["job_id"], r["planned_at"], r["reason"]) for r in rows} == {(job, NOW, None)}
+    (folder / f"{job}.parquet").unlink()
+    (folder / f"{job}.parquet").mkdir()
+    assert store.ledger.export(job) == f"the ledger could not be exported to {folder}: Is a directory"
+    assert [path.name for path in folder.iterdir()] == [f"{job}.parquet"]
 
 
 def test_health_is_counted_by_tens(store: SqlStore) -> None:

@@ -12,7 +12,7 @@ import pytest
 from icewright.core.errors import UsageError
 from icewright.core.runs import FileAction, JobState
 from icewright.core.table import TableRef
-from icewright.ports import LedgerState, Removal, Store
+from icewright.ports import Intent, LedgerState, Removal, Store
 from icewright.ports.views import DeletionQuery
 from icewright.testing import NOW, REF
 from icewright.testing.contracts.cases import COMPACT, EXPIRE, OTHER, StoreSuite, begin_expiry, record_tables, start_job
@@ -87,7 +87,13 @@ class DeletionLedgerTests(StoreSuite):
         assert store.ledger.found_orphans(REF, "u1") == {"b": NOW, "c": NOW}
         store.ledger.forget_orphans(REF, ["b"])
         assert store.ledger.found_orphans(REF, "u1") == {"c": NOW}
+        store.ledger.plan(second, REF, found[2:], LedgerState.PLANNED, NOW)
+        store.ledger.forget_orphans(REF, ["c"])
+        assert (store.ledger.found_orphans(REF, "u1"), file_states(store, second)) == ({}, ["deleted", "planned"])
         assert store.ledger.found_orphans(OTHER, "u1").keys() == {"a", "b", "c"}
+        assert store.ledger.found_orphans(OTHER, "u2") == {}
+        store.ledger.forget_orphans(POND, ["a"])
+        assert store.ledger.found_orphans(POND, "u1") == {}
 
     def test_files_wait_until_their_delay_is_over(self, store: Store) -> None:
         """Files are pending from the start, and unfinished when their delay is over."""
@@ -110,7 +116,7 @@ class DeletionLedgerTests(StoreSuite):
             assert store.ledger.claim(job_id, PATHS[:1]) == {PATHS[0]}
             store.ledger.record(job_id, {PATHS[0]: LedgerState.FAILED}, now, {PATHS[0]: "denied"})
             (waiting,) = store.ledger.pending(REF)
-            assert (waiting.files, waiting.failed, waiting.reason) == (3, 1, "denied")
+            assert (waiting.files, waiting.failed, waiting.reason, waiting.delete_after) == (3, 1, "denied", None)
             again = next(f["delete_after"] for f in store.ledger.files(job_id) if f["path"] == PATHS[0])
             delays.append(again - now)
             assert PATHS[0] not in {
@@ -118,11 +124,80 @@ class DeletionLedgerTests(StoreSuite):
             }
             assert PATHS[0] in {f.path for u in store.ledger.unfinished(again) for f in u.files}
             now = again
-        assert delays == sorted(delays)
-        assert (delays[0], delays[-1]) == (timedelta(minutes=5), DAY)
+        assert delays == [min(timedelta(minutes=5 * 2**n), DAY) for n in range(10)]
         store.ledger.record(job_id, {PATHS[0]: LedgerState.DELETED}, now)
         store.ledger.record(job_id, {PATHS[0]: LedgerState.FAILED}, now, {PATHS[0]: "denied"})
         assert file_states(store, job_id) == [LedgerState.DELETED, LedgerState.PLANNED, LedgerState.PLANNED]
+
+    def test_files_that_fail_together_wait_each_by_its_own_failures(self, store: Store) -> None:
+        """One that has failed before waits longer than one that has not; a file of another job does not wait."""
+        job_id, other = plan_files(store, until=None), plan_files(store, ref=OTHER, until=None)
+        store.ledger.record(job_id, {PATHS[1]: LedgerState.FAILED}, NOW)
+        store.ledger.record(job_id, dict.fromkeys(PATHS[:2], LedgerState.FAILED), NOW)
+        minutes = [
+            f["delete_after"] and (f["delete_after"] - NOW) / timedelta(minutes=1) for f in store.ledger.files(job_id)
+        ]
+        assert minutes == [5, 10, None]
+        assert file_states(store, other) == [LedgerState.PLANNED] * 3
+
+    def test_the_commit_that_is_about_to_be_made(self, store: Store) -> None:
+        """It is unfinished once its job has ended, without any file, until its result is known."""
+        job_id, intent = begin_expiry(store), Intent("file:///w/m1", frozenset([2**62, 1]), frozenset(["it's", "☃"]))
+        plan_files(store, ref=OTHER)
+        store.ledger.set_commit_intent(job_id, intent)
+        assert (store.ledger.commit_intent(job_id), store.ledger.unfinished(NOW)) == (intent, [])
+        store.jobs.finish(job_id, JobState.INTERRUPTED, "", NOW)
+        (unfinished,) = store.ledger.unfinished(NOW)
+        assert (unfinished.job_id, unfinished.files, unfinished.intent) == (job_id, (), intent)
+        store.ledger.set_commit_intent(job_id, None)
+        assert (store.ledger.commit_intent(job_id), store.ledger.unfinished(NOW)) == (None, [])
+
+    def test_paths_that_wait_under_any_name_of_a_table(self, store: Store) -> None:
+        """What is planned, tried, failed or undone waits; by the uuid also under other names in the catalog."""
+        job_id, more = plan_files(store), ["file:///w/d", "file:///w/e"]
+        store.ledger.plan(job_id, REF, [FileAction(path, 5, "data") for path in more], LedgerState.FOUND, NOW)
+        store.ledger.claim(job_id, PATHS[:1])
+        store.ledger.record(job_id, {PATHS[1]: LedgerState.FAILED, PATHS[2]: LedgerState.KEPT}, NOW)
+        undone, pond = plan_files(store, ["file:///w/o"], ref=OTHER), plan_files(store, ["file:///w/p"], ref=POND)
+        store.ledger.begin_undo(undone)
+        assert sorted(store.ledger.waiting_paths(REF)) == list(PATHS[:2])
+        assert sorted(store.ledger.waiting_paths(REF, "u2")) == list(PATHS[:2])
+        assert sorted(store.ledger.waiting_paths(REF, "u1")) == [*PATHS[:2], "file:///w/o"]
+        assert store.ledger.waiting_paths(POND, "u1") == ["file:///w/p"]
+        store.ledger.abandon(pond, NOW)
+        assert store.ledger.waiting_paths(POND, "u1") == []
+
+    def test_files_of_tables_without_a_uuid_wait_under_their_own_name(self, store: Store) -> None:
+        """Nothing says that two such tables are one."""
+        for ref, path in ((REF, "a"), (OTHER, "b")):
+            record_tables(store, ref)
+            store.ledger.plan(
+                start_job(store, ref, uuid=""), ref, [FileAction(path, 1, "data")], LedgerState.PLANNED, NOW
+            )
+        assert store.ledger.waiting_paths(REF, "") == ["a"]
+
+    def test_waiting_files_are_of_the_operation_that_planned_them(self, store: Store) -> None:
+        """Or of all operations of the job, where that is not recorded."""
+        record_tables(store)
+        job_id, file = start_job(store), FileAction("a", 1, "data")
+        store.ledger.plan(job_id, REF, [file], LedgerState.PLANNED, NOW, None, EXPIRE)
+        store.ledger.plan(job_id, REF, [replace(file, path="b")], LedgerState.PLANNED, NOW)
+        assert sorted(w.operations for w in store.ledger.pending()) == [(COMPACT, EXPIRE), (EXPIRE,)]
+
+    def test_an_undo_ends_for_its_own_files_alone(self, store: Store) -> None:
+        """What restored snapshots need stays for good; what was settled before, or is of another job, is as it was."""
+        job_id, other = plan_files(store), plan_files(store, ref=OTHER)
+        plan_more = [FileAction("file:///w/z", 5, "data")]
+        store.ledger.plan(job_id, REF, plan_more, LedgerState.PLANNED, NOW)
+        store.ledger.record(job_id, {"file:///w/z": LedgerState.KEPT}, NOW, {"file:///w/z": "a reader"})
+        for job in (job_id, other):
+            store.ledger.begin_undo(job)
+        store.ledger.end_undo(job_id, NOW, undone=True, in_use=[PATHS[0], "file:///w/z"])
+        found = [(file["state"], file["reason"]) for file in store.ledger.files(job_id)]
+        restored = "snapshots that an undo restored need it"
+        undone = (LedgerState.UNDONE, None)
+        assert found == [(LedgerState.KEPT, restored), undone, undone, (LedgerState.KEPT, "a reader")]
+        assert file_states(store, other) == [LedgerState.UNDOING] * 3
 
     def test_an_undo_takes_the_files_from_deletion(self, store: Store) -> None:
         """Files of an undo cannot be claimed; they end as undone, or are planned as before."""
@@ -189,7 +264,7 @@ class DeletionLedgerTests(StoreSuite):
     def test_later_deletions_of_the_same_table(self, store: Store) -> None:
         """Only files of the same table that later jobs deleted, or still plan to delete, are returned."""
         first = plan_files(store)
-        later = plan_files(store, now=NOW + timedelta(hours=2))
+        later = plan_files(store, now=NOW + timedelta(hours=1))
         plan_files(store, now=NOW - timedelta(hours=2))
         plan_files(store, ref=OTHER, now=NOW + timedelta(hours=2))
         assert store.ledger.later_deletions(first, NOW + timedelta(hours=1)) == {
