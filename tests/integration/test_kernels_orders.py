@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from icewright.adapters.engines.arrow.executors import Piece, exchange
 from icewright.core.paths import local_path
 from icewright.core.policy import Operation
 from icewright.core.runs import OperationState, Outcome
@@ -84,17 +86,35 @@ def test_sorted_in_little_memory(strategy: str, bench: Bench, new_name: Name) ->
     done = run(
         bench,
         name,
-        {**knobs, "compact.engine": "arrow", "compact.task_memory_mb": 256, "compact.target_file_size_mb": 20},
+        {**knobs, "compact.engine": "arrow", "compact.task_memory_mb": 256, "compact.target_file_size_mb": 10},
     )
     assert done.state is OperationState.COMMITTED, done
     assert bench.read(name) == before
     files = data_files(bench, name)
     counts = [file.entry["record-count"] for file in files]
-    assert len(files) > 2
+    assert len(files) > 3, "more than tasks read for themselves: rows went through Spark's shuffle"
     assert max(counts) < 1.1 * min(counts), "several tasks have sorted ranges, which a sample has divided"
     if strategy == "sort":
         rows = pa.concat_tables([file.table.select(["k", "id"]) for file in files])
         assert rows.equals(rows.take(pc.sort_indices(rows, [("k", "descending"), ("id", "ascending")])))
+
+
+def test_rows_in_the_shuffle_come_a_few_at_a_time(bench: Bench) -> None:
+    """By default Spark hands a task 64 MB of them at once, which takes 200 MB beside the memory that rows may take."""
+
+    def split(pieces: int) -> Iterator[Piece]:
+        return (Piece(0, bytes(4 << 20), None) for _ in range(pieces))
+
+    def taken(_: int, pieces: Iterator[Piece]) -> Iterator[int]:
+        most = max(_resident_mib() for _ in pieces)
+        yield most - _resident_mib()
+
+    (mib,) = exchange(bench.lake.spark(), split, taken, [20], 1, json.dumps, json.loads)
+    assert mib < 48
+
+
+def _resident_mib() -> int:
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) >> 8
 
 
 def test_values_that_are_too_large(bench: Bench, new_name: Name) -> None:

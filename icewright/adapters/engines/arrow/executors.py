@@ -21,6 +21,7 @@ _Parameters = ParamSpec("_Parameters")
 _PACKAGES = ("icewright", "polars", "pyarrow", "pyroaring")
 _REMEDY = "give them this environment (spark.archives and spark.pyspark.python)"
 _TASKS = 4
+_BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch", str(8 << 20)  # 64 MB by default, in memory three times
 
 
 class Piece(NamedTuple):
@@ -98,6 +99,8 @@ def exchange(
             found = [to_json(answer) for answer in merge(first.part, chain([first], received))]
             yield pa.RecordBatch.from_arrays([pa.array(found, pa.string())], ["answer"])
 
+    if session.conf.isModifiable(_BATCH_BYTES[0]):
+        session.conf.set(*_BATCH_BYTES)
     sent = session.range(0, len(items), 1, len(items)).mapInArrow(pieces, "part int, rows binary, result string")
     found = sent.repartitionById(parts, "part").mapInArrow(answers, "answer string").collect()
     return [from_json(row[0]) for row in found]
