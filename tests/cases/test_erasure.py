@@ -284,6 +284,22 @@ def test_values_of_a_dropped_column_are_found_by_a_name_that_another_has_now(wor
         find(workspace, "part = 5")
 
 
+def test_files_with_a_former_type_of_a_column_are_not_read(workspace: Workspace) -> None:
+    """A table that is replaced gives a column the id that it had, whatever its type: there is no certificate."""
+    workspace.table()
+
+    def replace_type(document: dict[str, Any]) -> None:
+        (old,) = document["schemas"]
+        fields = [old["fields"][0], {**old["fields"][1], "type": "double"}]
+        document["schemas"].append({**old, "schema-id": 7, "fields": fields})
+        document["current-schema-id"] = 7
+
+    edit(workspace.metadata_file(), replace_type)
+    report = find(workspace, "part = 5.0")
+    unread = [path for path, why in report.unread.items() if why == "a file has a column of large_string for double"]
+    assert (len(unread), report.searched) == (4, ())
+
+
 def test_values_of_a_dropped_column_in_a_struct_are_found(workspace: Workspace) -> None:
     """A predicate may name it together with a column that the struct has got since."""
     struct = NestedField(2, "who", StructType(NestedField(3, "email", StringType())))
