@@ -52,7 +52,7 @@ MAX_FILE_SIZE_RATIO = _number_knob(
 MIN_INPUT_FILES = _integer(
     "compact.min_input_files",
     5,
-    "candidates that make a partition worth rewriting; fewer do once nobody has written to it for so long that it pays",
+    "candidates that make a partition worth rewriting; fewer do where nobody writes to it for so long that it pays",
     minimum=2,
 )
 MAX_GROUP_SIZE = _integer(

@@ -170,6 +170,17 @@ def test_a_hot_partition_of_a_stream_is_merged(operation: str, due: bool) -> Non
     assert ("their writers only append" if due else "hot, left to the writer") in reason
 
 
+@pytest.mark.parametrize(("days", "merged"), [(1, 6), (20, 7)])
+def test_a_table_that_is_seldom_written_is_merged_whole(days: float, merged: int) -> None:
+    """A load of a table without partitions is merged with the file that is there, where it is left until that pays."""
+    snapshots = tuple(snapshot(n, age=24 * days * (5 - n)) for n in range(1, 6))
+    arrived = replace(of_sizes(*[1.5] * 6, 30), first_write=NOW, last_write=NOW, writes=1)
+    table = facts(arrived, of=metadata(snapshots=snapshots))
+    merge = worthwhile_merge(arrived, table, Knobs(), timedelta(days=30), NOW, settled=False)
+    assert merge is not None
+    assert merge.files == merged
+
+
 @pytest.mark.parametrize(("larger", "merged"), [(3, 24), (12, 36)])
 def test_larger_files_wait_until_they_pay_for_themselves(larger: int, merged: int) -> None:
     """Of a stream, a few files that merges have left are not written again with the next small ones; many are."""
