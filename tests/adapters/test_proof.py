@@ -151,6 +151,11 @@ def test_what_a_server_leaves_out_of_its_reply(monkeypatch: pytest.MonkeyPatch) 
         proving.free()
     assert refused.value.code == "reply_differs"
     assert len(asked) == len({*asked}) == 2
+    proving.changed(snapshots=proving.own.snapshots)
+    forbidden = replace(proving.own, properties={"gc.enabled": "False"})
+    monkeypatch.setattr(proving.world.lake, "written", lambda _: forbidden)
+    with pytest.raises(Refused, match=r"has gc\.enabled=false, and the reply"):
+        proving.free()
 
 
 def test_what_forbids_the_deletion_by_now() -> None:

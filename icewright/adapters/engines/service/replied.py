@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from icewright.core.errors import Refused
 from icewright.core.table import TableMetadata
+from icewright.core.vacuum import gc_enabled
 from icewright.ports import Catalog, Replying
 
 
@@ -30,4 +31,6 @@ def _named(metadata: TableMetadata) -> frozenset[str]:
     statistics = (f"statistics {s.path}" for s in (*metadata.statistics, *metadata.partition_statistics))
     former = (f"former version {path}" for path in metadata.metadata_log)
     uuid = [f"uuid {metadata.table_uuid}"] if metadata.table_uuid else []
-    return frozenset((*snapshots, *refs, *statistics, *former, *uuid, f"location {metadata.location.rstrip('/')}"))
+    forbidden = [] if gc_enabled(metadata.properties) else ["gc.enabled=false"]
+    location = f"location {metadata.location.rstrip('/')}"
+    return frozenset((*snapshots, *refs, *statistics, *former, *uuid, *forbidden, location))
