@@ -101,6 +101,7 @@ FULL = (
     Shape("small", 200, 5_600, 32),
     Shape("deleted", 100, 19_000, 64, deleted_from=20),
     Shape("sorted", 100, 19_000, 64, order="user, id"),
+    Shape("shuffled", 200, 19_000, 40, order="user, id"),  # into more files than tasks read for themselves
     Shape("zstd", 100, 60_000, 256, codec="zstd"),
 )
 QUICK = (Shape("large", 20, 12_000, 32),)

@@ -194,6 +194,7 @@ def split(layout: Layout, task: SplitBin) -> Iterator[Piece]:
         result = failure(task.bin, error)
         if result is None:
             raise
+    _give_back()
     yield Piece(task.first_part, None, result_to_json(result))
 
 
@@ -212,6 +213,7 @@ def merge(layout: Layout, parts: Sequence[Part], number: int, pieces: Iterator[P
                     yield from reader
 
     part = parts[number]
+    _give_back()
     written = write(layout, part.bin, task_attempt(), lambda _: merged_batches(layout, batches(), part.ranges))
     yield from results
     yield written
@@ -232,6 +234,11 @@ def write_range(layout: Layout, task: ChosenRange) -> Iterator[BinResult]:
 
 def _written(layout: Layout, tasks: Iterable[ChosenRange]) -> Iterator[BinResult]:
     return (answer for task in tasks for answer in write_range(layout, task))
+
+
+def _give_back() -> None:
+    """Return to the system what Arrow keeps of what ran before: these tasks need memory of Polars and Python too."""
+    pa.default_memory_pool().release_unused()
 
 
 def _stream(rows: pa.Table) -> bytes:
