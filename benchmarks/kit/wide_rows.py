@@ -117,6 +117,15 @@ def _upserts(folder: Path, _: bool) -> Written:
     return Written(columns, commits, len(alive))
 
 
+def _long_keys(folder: Path, quick: bool) -> Written:
+    """A file of keys of 10 KB each, which delete all rows of a small one."""
+    columns, count = (("text", "string"),), 20_000 if quick else 50_000
+    commits = [[str(folder / f"{what}-{number}.parquet") for what in ("data", "keys")] for number in range(2)]
+    for path, rows in zip([path for commit in commits for path in commit], (100, 1, 1, count), strict=True):
+        _file(Path(path), columns, iter([[[_text(n, 10_000) for n in range(rows)]]]), use_dictionary=False)
+    return Written(columns, commits, 1)
+
+
 def _columns(folder: Path, quick: bool) -> Written:
     """1,000 columns, numbers and texts in turn."""
     columns = [(f"c{number}", ("long", "string")[number % 2]) for number in range(_COLUMNS)]
@@ -159,6 +168,7 @@ def _keys(folder: Path, _: bool) -> Written:
 
 SHAPES = (
     Shape("200 upsert commits", _upserts, slow=True),
+    Shape("delete keys of 10 KB", _long_keys),
     Shape("strings of 100 KB", _long(100_000, 10, 20_000, 4_000)),
     Shape("strings of 4 MB, pages of 40 MB", _long(4_000_000, 10, 400, 150)),
     Shape("strings of 4 MB, pages of 400 MB", _long(4_000_000, 100, 400, 150)),

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from icewright.adapters.engines.arrow.opening import Opener
+from icewright.adapters.engines.arrow.pages import batch_rows_of
 from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow, field_id, resolved, with_ids
 from icewright.adapters.engines.arrow.tasks import Layout
 from icewright.adapters.engines.arrow.types import Field, arrow_type, storage_array
 from icewright.core.kernel import KEY_COLUMN
 
-_BATCH_ROWS = 1 << 17
 _FLOAT_BITS = 32
 _MEMORY_SHARE = 4  # of the task's memory, for the index; sorting it takes as much again
 _BYTES_OF_A_KEY = 16  # beside its values: hash, delete file and prefix count
@@ -112,7 +112,9 @@ def read_keys(opener: Opener, key_columns: Sequence[Field], path: str) -> Iterat
         fields = [field for field in schema if field_id(field) in wanted_ids]
         if len(fields) < len(wanted_ids):
             raise UnsupportedByArrow(f"equality delete file {path} lacks a column of its keys")
-        for batch in source.iter_batches(_BATCH_ROWS, columns=[f.name for f in fields], use_threads=False):
+        groups = range(source.num_row_groups)
+        rows = batch_rows_of(source.source, source.metadata, groups) if groups else 1
+        for batch in source.iter_batches(rows, columns=[f.name for f in fields], use_threads=False):
             yield _key_frame(resolved(batch, fields, key_columns, {}), key_columns)
 
 
