@@ -17,7 +17,6 @@ PRESETS: Mapping[str, Mapping[str, object]] = {
         "order": "seaweedfs",
     },
     "streaming": {
-        "compact.target_file_size_mb": 256,
         "compact.cooldown_minutes": 30,
         "compact.hot_minutes": 60,
         "expire_snapshots.retention_hours": 48,

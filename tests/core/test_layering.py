@@ -148,14 +148,17 @@ def test_lists_of_wildcards(patterns: str, name: str, expected: bool) -> None:
     assert matches_any(patterns, name) is expected
 
 
-@pytest.mark.parametrize("preset", ["seaweedfs", "streaming"])
-def test_a_preset_stands_behind_the_settings_beside_it(preset: str) -> None:
+@pytest.mark.parametrize(
+    ("preset", "knob", "value"),
+    [("seaweedfs", "compact.target_file_size_mb", 256), ("streaming", "compact.cooldown_minutes", 30)],
+)
+def test_a_preset_stands_behind_the_settings_beside_it(preset: str, knob: str, value: int) -> None:
     """What a rule says itself beats the preset it names; the preset beats every wider level."""
     own = PolicyRule(("lake",), {"preset": preset, HOURS: 12.0})
-    found = _found(_rule("", 900.0, knob=rewriting.TARGET_FILE_SIZE.name), own)
+    found = _found(_rule("", 900.0, knob=knob), own)
     assert found[policy.RETENTION] == 12
-    assert _values(found, rewriting.TARGET_FILE_SIZE.name) == [256, 900.0]
-    assert preset in found.origins[rewriting.TARGET_FILE_SIZE.name][0].rule
+    assert _values(found, knob) == [value, 900.0]
+    assert preset in found.origins[knob][0].rule
     assert found[policy.PRESET] == preset
 
 
