@@ -20,6 +20,7 @@ MAX_WAIT: Mapping[str, timedelta] = {
 }
 _SHARE = "namespace "  # before the pattern: the name of limits that others may borrow from
 RESERVED_SHARE = 4  # one slot of so many, and at least one, is for what has waited too long
+LONG_OVERDUE = timedelta(weeks=1)  # in which each window opens
 LONG_WAIT = timedelta(seconds=30)  # a job that waits so long for a place in Spark says that there are too many
 BACKLOG = 4.0  # tasks that wait for each core
 
@@ -199,23 +200,24 @@ class Room:
         return tuple(admitted), refused
 
     def admit_overdue(
-        self, candidate: Candidate, operations: Sequence[Operation]
+        self, candidate: Candidate, operations: Mapping[Operation, timedelta]
     ) -> tuple[tuple[Operation, ...], Mapping[Operation, str]] | None:
         """Return the overdue operations that fit, and why the others do not; None when the reserved slots are taken.
 
-        None of them waits for another. What does not fit puts aside what it needs, so that nothing else uses it up as
-        it becomes free: a part of each budget always, a slot unless it waits for a budget.
+        The operations come with the time by which they are overdue. None of them waits for another. What does not fit
+        puts aside what it needs, so that nothing else uses it up as it becomes free: a part of each budget always, a
+        slot unless it waits for a budget.
         """
         if self._overdue_slots <= 0:
             self.put_budgets_aside(candidate, operations)
             return None
-        shut = self._job_refused(candidate)
+        shut = self._job_refused(candidate, overdue=True)
         refused: dict[Operation, str] = {}
         admitted: list[Operation] = []
         waits_for_slot = shut is not None
-        for operation in operations:
-            over_budget = self._over_budget(candidate, operation, overdue=True)
-            reason = shut or over_budget or self._refused(candidate, operation, admitted, overdue=True)
+        for operation, late in operations.items():
+            over_budget = self._over_budget(candidate, operation, late)
+            reason = shut or over_budget or self._refused(candidate, operation, admitted, late)
             if reason is None:
                 self._take(candidate, operation, admitted)
                 admitted.append(operation)
@@ -259,17 +261,17 @@ class Room:
         for place in self._places(ref, "", on_pool=False):
             self._running[place] += 1
 
-    def _job_refused(self, candidate: Candidate) -> str | None:
+    def _job_refused(self, candidate: Candidate, *, overdue: bool = False) -> str | None:
         limits = self._limits
         if self._started >= limits.max_jobs:
             return f"limit max_jobs_per_detection ({limits.max_jobs}) reached"
         if self._jobs >= limits.total:
             return f"global limit ({limits.total}) reached"
         places = self._places(candidate.ref, candidate.pool, on_pool=False)
-        return next((reason for place in places if (reason := self._full(place)) is not None), None)
+        return next((reason for place in places if (reason := self._full(place, overdue=overdue)) is not None), None)
 
     def _refused(
-        self, candidate: Candidate, operation: Operation, before: Sequence[Operation], *, overdue: bool = False
+        self, candidate: Candidate, operation: Operation, before: Sequence[Operation], late: timedelta | None = None
     ) -> str | None:
         """Return why the operation does not fit into a job that has the operations `before` it."""
         due_operations = candidate.due_operations
@@ -278,11 +280,18 @@ class Room:
             return f"limit per_operation.{operation} ({most}) reached"
         new_on_pool = due_operations[operation].on_pool and not any(due_operations[op].on_pool for op in before)
         full = self._full(f"pool {candidate.pool}") if new_on_pool else None
-        return full or self._over_budget(candidate, operation, overdue=overdue)
+        return full or self._over_budget(candidate, operation, late)
 
-    def _full(self, place: str) -> str | None:
+    def _full(self, place: str, *, overdue: bool = False) -> str | None:
         bounds, most = self._bounds.get(place), max(1, self._limits.total - self._limits.reserved)
-        if self._several and not self._lends and place.startswith("catalog ") and self._running[place] >= most:
+        # of the reserved slots no catalog has to leave others a part: these go by the time waited alone
+        if (
+            self._several
+            and not self._lends
+            and not overdue
+            and place.startswith("catalog ")
+            and self._running[place] >= most
+        ):
             return f"{place} has {most} of {self._limits.total} slots, and others wait"
         if bounds is None or bounds.max_concurrent is None or self._running[place] < bounds.max_concurrent:
             return None
@@ -290,11 +299,12 @@ class Room:
             return None
         return f"limit of {place} ({bounds.max_concurrent}) reached"
 
-    def _over_budget(self, candidate: Candidate, operation: Operation, *, overdue: bool) -> str | None:
-        """Return the budget that has no room.
+    def _over_budget(self, candidate: Candidate, operation: Operation, late: timedelta | None) -> str | None:
+        """Return the budget that has no room for an operation; `late` says by how much it is overdue, None: not.
 
         Work above a day's budget runs first of a day, or, if it is overdue, while any of the budget is left: it would
-        never run otherwise.
+        never run otherwise. So does what is overdue by a week, as jobs that began on the day before its window may have
+        taken a part of each budget that it could have used.
         """
         due = candidate.due_operations[operation]
         for place in self._places(candidate.ref, candidate.pool, on_pool=due.on_pool):
@@ -304,7 +314,8 @@ class Room:
                 continue
             if self._lends and place.startswith(_SHARE) and due.cost <= self._borrowable:
                 continue
-            if spent >= budget if overdue and due.cost > budget else spent + due.cost > budget:
+            while_any_is_left = late is not None and (due.cost > budget or late >= LONG_OVERDUE)
+            if spent >= budget if while_any_is_left else spent + due.cost > budget:
                 return f"the budget of {place} ({budget:g} GB-hours a day) has no room until 00:00 UTC"
         return None
 

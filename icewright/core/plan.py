@@ -77,7 +77,7 @@ class _Waiting:
 
     candidate: Candidate
     scores: Mapping[Operation, float]  # none while its window is closed
-    late: Mapping[Operation, timedelta]  # of what has waited too long: by how much
+    late: Mapping[Operation, tuple[timedelta, float]]  # of what has waited too long: by how much, and its score
 
     @property
     def operations(self) -> tuple[Operation, ...]:
@@ -99,14 +99,14 @@ def make_plan(
     midnight = Cadence.DAILY.start(now)
     for candidate in candidates:
         scores: dict[Operation, float] = {}
-        late: dict[Operation, timedelta] = {}
+        late: dict[Operation, tuple[timedelta, float]] = {}
         shut, opening = closed(candidate.windows, now), opens(candidate.windows, now) or now
         for operation, due in candidate.due_operations.items():
             points = score(due, candidate.importance, due.waited(now), candidate.heat)
             reason = candidate.blocked or due.blocked or _cooling(due, now)
             over = due.waited(now) - limits.max_wait[candidate.importance]
             if reason is None and over >= timedelta(0) and opening < midnight + timedelta(days=1):
-                late[operation] = over
+                late[operation] = over, points
             if (reason := reason or shut) is None:
                 scores[operation] = points
             else:
@@ -143,9 +143,9 @@ def _admit(waiting: Sequence[_Waiting], room: Room, now: datetime) -> tuple[tupl
     ordered = sorted(opened, key=lambda item: (-max(item.scores.values()), item.candidate.ref))
     beyond_share: list[tuple[_Waiting, Priority]] = []
     rest = {item.candidate.ref: item for item in ordered}
-    shut = [item for item in waiting if not item.scores]
-    for item in sorted((i for i in (*ordered, *shut) if i.late), key=lambda i: max(i.late.values()), reverse=True):
-        overdue = sorted(item.late, key=item.late.__getitem__, reverse=True)
+    by_name = sorted((item for item in waiting if item.late), key=lambda item: item.candidate.ref)
+    for item in sorted(by_name, key=lambda item: max(item.late.values()), reverse=True):  # windows are no matter
+        overdue = {op: item.late[op][0] for op in sorted(item.late, key=item.late.__getitem__, reverse=True)}
         if not item.scores:
             room.put_budgets_aside(item.candidate, overdue)
         elif (result := room.admit_overdue(item.candidate, overdue)) is not None:

@@ -114,6 +114,22 @@ def test_an_overdue_operation_waits_for_no_other_of_its_table() -> None:
     )
 
 
+def test_what_is_overdue_has_a_reserved_slot_whatever_else_its_catalog_runs() -> None:
+    """Though its catalog has its part of the slots, an overdue operation goes before the hot ones of another."""
+    of_pond = [replace(one, ref=TableRef("pond", ("sales",), one.ref.name)) for one in HOT]
+    (job,) = make_plan([*of_pond, table("cold", 30)], Limits(2, max_jobs=1), NOW, Usage((busy("old"),))).jobs
+    assert job.ref.name == "cold"
+
+
+def test_what_is_overdue_keeps_its_order_as_windows_open() -> None:
+    """Of two that have waited equally long, the better one has its part of the budget, also before their window."""
+    pair = [
+        replace(table(name, 30, value=cost**2, cost=cost), windows="20:00-23:00") for name, cost in (("a", 1), ("b", 2))
+    ]
+    limits = Limits(9, pools={"default": PoolLimits(9, 4)})
+    assert make_plan([*pair, table("hot", value=1e6, cost=3)], limits, NOW).jobs == ()
+
+
 @pytest.mark.parametrize(
     ("cost", "spent", "begins"),
     [
@@ -129,6 +145,8 @@ def test_a_budget_is_left_to_what_is_overdue(cost: float, spent: float, begins: 
     for usage in (Usage((), {"default": spent}), Usage((), {}, {"lake": spent})):
         plan = make_plan([table("cold", 30, cost=cost), table("hot", value=1e6, cost=0.05)], limits, NOW, usage)
         assert [job.ref.name for job in plan.jobs] == begins
+        late = make_plan([table("cold", 24 * 8, cost=cost)], limits, NOW, usage)  # by a week: while any is left
+        assert [job.ref.name for job in late.jobs] == (["cold"] if spent < 10 else [])
         early = make_plan([table("cold", 3, cost=cost), table("hot", value=1e6, cost=0.05)], limits, NOW, usage)
         assert [job.ref.name for job in early.jobs] == (["cold"] if cost == 3 and spent == 7 else []) or spent < 10
 
@@ -217,8 +235,8 @@ LIMITS = st.builds(
 def test_every_due_operation_is_chosen_within_a_bound(waits: _Waits, limits: Limits, data: st.DataObject) -> None:
     """No operation waits longer than its bound, and a day and a job for each that may be before it.
 
-    Windows open for as long as the longest job takes, each day or each week: then two weeks more, as one may pass
-    while others that have waited longer run.
+    Windows open for as long as the longest job takes, each day or each week: then a week for each instead, as a window
+    may pass while one that has waited longer runs.
     """
     running: dict[TableRef, tuple[PlannedJob, int]] = {}
     now, spent, day = NOW, Usage(), NOW.date()
@@ -242,8 +260,8 @@ def test_every_due_operation_is_chosen_within_a_bound(waits: _Waits, limits: Lim
                 by_namespace[ref.parts[:-1]] = by_namespace.get(ref.parts[:-1], 0) + job.cost
                 spent = Usage((), by_pool, by_catalog, by_namespace)
         for (ref, _op), since in waits.since.items():
-            bound = limits.max_wait[waits.tables[ref].importance] + operations * (DAY + LASTS * STEP)
-            assert now - since <= bound + 2 * WEEK * (waits.tables[ref].windows in WEEKLY)
+            each = WEEK if waits.tables[ref].windows in WEEKLY else DAY + LASTS * STEP
+            assert now - since <= limits.max_wait[waits.tables[ref].importance] + max(2, operations) * each
 
 
 def _small(number: int) -> Iterator[Write]:
