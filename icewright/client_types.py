@@ -13,7 +13,8 @@ Overview = TypedDict("Overview", {"funnel": dict[str, int], "states": dict[str, 
     "saved": Saved, "alerts": dict[str, int]})
 TrendStep = Literal["minute", "hour", "day"]
 TrendStepSums = TypedDict("TrendStepSums", {"at": str, "pool": str, "saved": Saved})
-Trend = TypedDict("Trend", {"since": str, "step": TrendStep, "points": list[TrendStepSums]})
+HealthDay = TypedDict("HealthDay", {"day": str, "tables": int, "health": float, "files": int, "bytes": int})
+Trend = TypedDict("Trend", {"since": str, "step": TrendStep, "points": list[TrendStepSums], "health": list[HealthDay]})
 Bulk = TypedDict("Bulk", {"count": int, "changed": bool, "tables": list[str], "jobs": list[str],
     "refused": dict[str, str]})
 FleetPauseModel = TypedDict("FleetPauseModel", {"reason": str, "author": str, "since": str})

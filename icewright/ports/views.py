@@ -209,6 +209,17 @@ class TrendPoint:
 
 
 @dataclass(frozen=True, slots=True)
+class HealthPoint:
+    """Health and size of tables as they were known at the end of a day."""
+
+    day: date
+    tables: int
+    health: float  # the mean, from 0 to 100
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class FleetOverview:
     """The counts and sums of the overview. Each part of the funnel is in the one before."""
 
@@ -289,6 +300,12 @@ class Views(Protocol):
         """Return what runs of a table, catalog or all cost and removed since then, by step and pool, oldest first.
 
         Steps without a run have no point.
+        """
+
+    def health_trend(self, visibility: VisibilityFilter, since: date, query: RunQuery) -> Sequence[HealthPoint]:
+        """Return health and size of a table, of those of a catalog or of all that are not dropped, oldest day first.
+
+        Days on which no table was evaluated have no point. The first point has what was known before it.
         """
 
 

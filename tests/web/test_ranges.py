@@ -49,6 +49,20 @@ def test_the_chart_of_costs_counts_what_is_too_small_to_judge() -> None:
     assert (chart.title.partition(": ")[2], len(chart.rows)) == ("1 of 2 within 2x, 1 too small to judge", 3)
 
 
+def test_health_and_files_are_drawn_from_the_second_day_on() -> None:
+    """What was known on a day lasts until today."""
+    day = models.HealthDay(day=NOW.date(), tables=3, health=66.666, files=12, bytes=9)
+    trend = models.Trend(since=NOW, step=TrendStep.DAY, points=[], health=[day])
+    assert charts.health_and_files(trend, NOW, "7 days") == []
+    health, files = charts.health_and_files(trend, NOW + timedelta(days=2), "7 days")
+    assert (health.title, files.title) == (
+        "Health by day, the last 7 days, the mean of 3 tables",
+        "Data files by day, the last 7 days",
+    )
+    assert health.rows == ((NOW.date(), 66.7), (NOW.date() + timedelta(days=2), 66.7))
+    assert [number for _, number in files.rows] == [12, 12]
+
+
 def test_ranges_in_words() -> None:
     """Each stretch begins as long ago as its name says."""
     assert [choice.words for choice in TimeRange] == [
@@ -97,7 +111,7 @@ def test_charts_of_every_range(served: Served) -> None:
     assert "by 0 runs of lake<" in client.get("/?catalog=lake", headers=BROWSER).text
     assert client.get("/?catalog=pond", headers=BROWSER).status_code == 422
     found = client.get(f"{API}/trend", params={"hours": 24, "table": "lake.sales.orders"}).json()
-    assert (found["step"], found["points"]) == ("hour", [])
+    assert (found["step"], found["points"], [day["tables"] for day in found["health"]]) == ("hour", [], [1])
     assert client.get(f"{API}/trend", params={"table": "lake.sales.nowhere"}).status_code == 404
 
 

@@ -254,6 +254,16 @@ POOLS = sa.Table(
     sa.Column("changed", Moment, nullable=False),
 )
 
+HEALTH_DAYS = sa.Table(  # what the last evaluation of each table on each day found
+    "health_days",
+    SCHEMA,
+    sa.Column("table_id", sa.ForeignKey("tables.id"), primary_key=True),
+    sa.Column("day", sa.Date, primary_key=True),
+    sa.Column("health", sa.Integer, nullable=False),
+    sa.Column("files", sa.BigInteger, nullable=False),
+    sa.Column("bytes", sa.BigInteger, nullable=False),
+)
+
 SCANS = sa.Table(  # scans that engines report, by table and day
     "scans",
     SCHEMA,

@@ -12,6 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from icewright.adapters.store.database import Database, dialect_insert
+from icewright.adapters.store.health import forget_health, record_health
 from icewright.adapters.store.registrations import write_registration
 from icewright.adapters.store.schema import DELETIONS, FACTS, JOBS, PINS, SNAPSHOT_READS, TABLES, VERDICTS, Moment
 from icewright.adapters.store.statements import (
@@ -178,6 +179,8 @@ class SqlTables(TableState):
             if not same:
                 findings = (DELETIONS.c.table_id == row.id) & (DELETIONS.c.state == LedgerState.FOUND)
                 connection.execute(sa.delete(DELETIONS).where(findings))
+                forget_health(connection, row.id)
+            record_health(connection, row.id, evaluation, now)
             since = _due_since(connection, row.id) if same else {}
             first = (row.due_since if same and row.error is not None else None) or now  # an error removed the verdicts
             for table in (FACTS, VERDICTS):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any
 
 import sqlalchemy as sa
 
 from icewright.adapters.store.database import Database
+from icewright.adapters.store.health import health_trend
 from icewright.adapters.store.jobs import job_of
 from icewright.adapters.store.ledger import PLANNED_BY, waiting_deletions, waiting_of
 from icewright.adapters.store.measures import STATE, overview, trend
@@ -27,6 +28,7 @@ from icewright.ports.views import (
     After,
     DeletionQuery,
     FleetOverview,
+    HealthPoint,
     JobItem,
     JobQuery,
     Page,
@@ -202,6 +204,11 @@ class SqlViews(Views):
         with self.db.reading() as connection:
             condition = sa.and_(visible(connection, visibility), *_in_place(query.ref, query.catalog))
             return trend(connection, condition, since, step)
+
+    def health_trend(self, visibility: VisibilityFilter, since: date, query: RunQuery) -> Sequence[HealthPoint]:
+        with self.db.reading() as connection:
+            condition = sa.and_(visible(connection, visibility), *_in_place(query.ref, query.catalog))
+            return health_trend(connection, condition, since)
 
     def _of_job(
         self, table: sa.Table, columns: Sequence[str], job_id: str, after: After | None, limit: int

@@ -12,7 +12,7 @@ from icewright.core.permissions import VisibilityFilter
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState, committed
 from icewright.core.table import TableRef
-from icewright.core.verdicts import evaluate, thresholds
+from icewright.core.verdicts import Evaluation, evaluate, thresholds
 from icewright.ports import Pointer, RunRow, Store, Trigger
 from icewright.ports.views import JobQuery, RunQuery, Savings, TableQuery, TableSort, TrendStep
 from icewright.testing import NOW, facts, knobs, manifests, metadata, partition
@@ -23,6 +23,12 @@ SALES = (("lake", "sales"),)
 BAD_CURSORS: tuple[tuple[Any, ...], ...] = (("x",), (1, 2, 3, 4), ({}, 1, 1), (2**70, 2**70), ("\0", "a", "b"))
 
 
+def _evaluation(ref: TableRef, files: int, uuid: str) -> Evaluation:
+    of = metadata((50, 2, 1), ref=ref, metadata_location=f"s3://w/{ref}/1", table_uuid=uuid)
+    found = facts(partition(files=files, mb=1), of=of, thresholds=thresholds(knobs()), manifests_of=(manifests(20),))
+    return evaluate(found, knobs(), {}, NOW)
+
+
 class ViewsTests(StoreSuite):
     """Lists for people, in pages, within what they may see."""
 
@@ -31,11 +37,7 @@ class ViewsTests(StoreSuite):
         """Record eight tables, of which every second has something due."""
         store.tables.record_listing("lake", [Pointer(ref, f"s3://w/{ref}/1") for ref in REFS], NOW)
         for i, ref in enumerate(REFS[::2]):
-            of = metadata((50, 2, 1), ref=ref, metadata_location=f"s3://w/{ref}/1", table_uuid=f"u{i}")
-            table_facts = facts(
-                partition(files=10 + i, mb=1), of=of, thresholds=thresholds(knobs()), manifests_of=(manifests(20),)
-            )
-            store.tables.record_evaluation(evaluate(table_facts, knobs(), {}, NOW), NOW + timedelta(seconds=i))
+            store.tables.record_evaluation(_evaluation(ref, 10 + i, f"u{i}"), NOW + timedelta(seconds=i))
 
     @pytest.mark.parametrize("descending", [False, True])
     @pytest.mark.parametrize("sort", TableSort)
@@ -147,6 +149,35 @@ class ViewsTests(StoreSuite):
         assert trend(None, TrendStep.MINUTE, 1, RunQuery(ref=REFS[0])) == [(NOW.replace(second=0, microsecond=0), 5)]
         (point,) = store.views.trend(SALES, NOW - timedelta(days=1), TrendStep.DAY, RunQuery())
         assert point.saved == saved
+
+    def test_health_of_each_day(self, store: Store) -> None:
+        """What the last evaluation of a day found counts until another finds something else."""
+
+        def trend(since: int, query: RunQuery, visibility: VisibilityFilter = None) -> list[tuple[int, int, int]]:
+            points = store.views.health_trend(visibility, NOW.date() + timedelta(days=since), query)
+            return [((point.day - NOW.date()).days, point.tables, point.files) for point in points]
+
+        def again(days: int, files: int, uuid: str = "u0") -> Evaluation:
+            evaluation = _evaluation(REFS[0], files, uuid)
+            store.tables.record_evaluation(evaluation, NOW + timedelta(days=days, seconds=files))
+            return evaluation
+
+        all_tables, one = RunQuery(), RunQuery(ref=REFS[0])
+        again(2, 1)
+        found = again(2, 30)
+        assert trend(0, all_tables) == trend(-5, all_tables) == [(0, 4, 46), (2, 4, 66)]
+        assert trend(1, all_tables) == [(1, 4, 46), (2, 4, 66)]
+        assert trend(3, RunQuery(catalog="lake")) == [(3, 4, 66)]
+        assert trend(0, RunQuery(catalog="nowhere")) == []
+        assert (trend(0, one), trend(0, all_tables, SALES)) == ([(0, 1, 10), (2, 1, 30)], [(0, 2, 25)])
+        *_, point = store.views.health_trend(None, NOW.date(), one)
+        assert (point.health, point.bytes) == (found.health, found.facts.data_bytes)
+        again(3, 5, "another table of the name")
+        assert trend(0, one) == [(3, 1, 5)]
+        again(500, 6, "another table of the name")
+        assert trend(0, one) == [(500, 1, 6)]  # a year and more ago is forgotten
+        store.tables.record_listing("lake", [Pointer(ref, "m") for ref in REFS[1:]], NOW)
+        assert trend(0, all_tables) == [(0, 3, 36)]
 
     def test_jobs_and_events_are_found_by_table_and_time(self, store: Store) -> None:
         """A part of the table's name and a time narrow both lists."""

@@ -51,24 +51,29 @@ def overview(
     )
 
 
-@router.get("/trend", summary="What runs cost and removed over time", responses=documented(404))
+@router.get("/trend", summary="Health, and what runs cost and removed, over time", responses=documented(404))
 def trend(
     caller: Annotated[Caller, needs(Action.PLAN_READ)],
     hours: Annotated[int, Query(ge=1, le=_LONGEST, description="up to now")] = 14 * 24,
     catalog: Annotated[models.Text | None, Query(description="only this catalog")] = None,
     table: Annotated[models.Text | None, Query(description="catalog.namespace.table")] = None,
 ) -> models.Trend:
-    """Return the sums of runs by pool for each minute (up to 2 hours), hour (up to 48 hours) or day."""
+    """Return the sums of runs by pool for each minute (up to 2 hours), hour (up to 48 hours) or day; health by day."""
     runtime = caller.runtime
     ref = caller.table(table).ref if table is not None else None
     since, step = steps_since(runtime.clock.now(), hours)
-    points = caller.cached_briefly(
+    views, query = runtime.store.views, RunQuery(ref, catalog)
+    points, health = caller.cached_briefly(
         "trend",
         *(since, step, ref, catalog),
-        work=lambda: runtime.store.views.trend(caller.visibility, since, step, RunQuery(ref, catalog)),
+        work=lambda: (
+            views.trend(caller.visibility, since, step, query),
+            views.health_trend(caller.visibility, since.date(), query),
+        ),
     )
     sums = [models.TrendStepSums(at=p.at, pool=p.pool, saved=models.Saved(**asdict(p.saved))) for p in points]
-    return models.Trend(since=since, step=step, points=sums)
+    days = [models.HealthDay(**asdict(point)) for point in health]
+    return models.Trend(since=since, step=step, points=sums, health=days)
 
 
 def steps_since(now: datetime, hours: int) -> tuple[datetime, TrendStep]:

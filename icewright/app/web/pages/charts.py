@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any
 
 from icewright.app.web.api import models
@@ -85,6 +85,46 @@ def removed(trend: models.Trend, now: datetime, words: str) -> Chart | None:
     return _bars(sums, trend, now, f"Removed per {trend.step}, the last {words}", ("kind", "number"), stacked=False)
 
 
+def health_and_files(trend: models.Trend, now: datetime, words: str) -> list[Chart]:
+    """Return charts of health and of data files by day, none before the second day."""
+    days = list(trend.health)
+    if len({day.day for day in days} | {now.date()}) < 2:  # noqa: PLR2004 - a line has two ends
+        return []
+    if days[-1].day < now.date():
+        days.append(days[-1].model_copy(update={"day": now.date()}))
+    number = days[-1].tables
+    of_tables = "" if number == 1 else f", the mean of {number} tables"
+    return [
+        _line(
+            f"Health by day, the last {words}{of_tables}",
+            [(day.day, round(day.health, 1)) for day in days],
+            "health",
+            _HEALTH,
+        ),
+        _line(
+            f"Data files by day, the last {words}",
+            [(day.day, day.files) for day in days],
+            "data files",
+            {"axis": _WHOLE},
+        ),
+    ]
+
+
+def _line(title: str, points: Sequence[tuple[date, float]], name: str, vertical: Mapping[str, Any]) -> Chart:
+    """Return a chart of what was so from each day to the next."""
+    axis = _time_axis(points[-1][0] - points[0][0])
+    spec = _spec(
+        [{"at": day.isoformat(), "value": value} for day, value in points],
+        {"type": "line", "interpolate": "step-after", "point": True},
+        {
+            "x": {"field": "at", "type": "temporal", "scale": {"type": "utc"}, "title": None, "axis": axis},
+            "y": {"field": "value", "type": "quantitative", "title": name, **vertical},
+        },
+        height=150,
+    )
+    return Chart(title, spec, ("day (UTC)", name), tuple(points))
+
+
 def _bars(
     sums: Mapping[tuple[datetime, str], float],
     trend: models.Trend,
@@ -135,6 +175,7 @@ _UNITS: Mapping[TrendStep, tuple[str, str]] = {  # of Vega-Lite: its time unit, 
     TrendStep.MINUTE: ("utcyearmonthdatehoursminutes", "%H:%M"),
 }
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
+_HEALTH: Mapping[str, Any] = {"scale": {"domain": [0, 100]}, "axis": {"tickCount": 5}}
 _WHOLE = {"tickMinStep": 1, "format": ",d"}  # numbers of files
 
 

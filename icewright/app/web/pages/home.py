@@ -49,7 +49,12 @@ def home(caller: Reader) -> Response:
     context = _context(caller)
     found: models.Trend = context["trend"]
     now = caller.runtime.clock.now()
-    drawn = [charts.spend(found, now, context["range"].words), charts.removed(found, now, context["range"].words)]
+    words = context["range"].words
+    drawn = [
+        *charts.health_and_files(found, now, words),
+        charts.spend(found, now, words),
+        charts.removed(found, now, words),
+    ]
     live = with_query("/live/overview", {"range": context["range"], "catalog": context["catalog"]})
     ranges = [(choice, with_query("/", {"range": choice, "catalog": context["catalog"]})) for choice in TimeRange]
     shown = [chart for chart in drawn if chart is not None]

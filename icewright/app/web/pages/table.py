@@ -95,6 +95,7 @@ def _runs(caller: Caller, detail: models.TableDetail) -> dict[str, Any]:
     runs = api.jobs.runs(reader, table=detail.table, since=chosen.since(now), limit=_RUNS).items
     trend = api.overview.trend(reader, hours=chosen.hours, table=detail.table)
     drawn = (
+        *charts.health_and_files(trend, now, chosen.words),
         charts.file_history(runs),
         charts.removed(trend, now, chosen.words),
         charts.spend(trend, now, chosen.words),

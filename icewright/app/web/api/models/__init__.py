@@ -4,6 +4,7 @@ from icewright.app.web.api.models.governing import (
     Audit,
     AuditEntry,
     Granted,
+    HealthDay,
     KnobChange,
     Me,
     NewToken,

@@ -186,12 +186,23 @@ class TrendStepSums(BaseModel):
     saved: Saved
 
 
+class HealthDay(BaseModel):
+    """Health and size of tables as they were known at the end of a day."""
+
+    day: date
+    tables: int = Field(description="that had been evaluated by then and are not dropped")
+    health: float = Field(description="the mean, from 0 to 100")
+    files: int = Field(description="data files")
+    bytes: int
+
+
 class Trend(BaseModel):
-    """Cost and removals of runs over time; steps without a run are left out."""
+    """Cost and removals of runs over time, and health; steps without a run or an evaluation are left out."""
 
     since: datetime
     step: TrendStep
     points: list[TrendStepSums]
+    health: list[HealthDay] = Field(description="by day, whatever the step")
 
 
 class Overview(BaseModel):
