@@ -178,6 +178,7 @@ SHAPES = (
     Shape("four strings of 100 KB, repeated", _long(100_000, 1024, 20_000, 20_000, distinct=4)),
     Shape("1,000 columns", _columns),
     Shape("one row group of 1 GB, a quarter of it in quick", _one_group),
+    Shape("strings of 4 MB, sorted", _long(4_000_000, 1, 400, 150), order=(1,)),
     Shape("5 million distinct numbers, sorted", _keys, order=(1,)),
     Shape("5 million distinct texts, sorted", _keys, order=(2,)),
 )

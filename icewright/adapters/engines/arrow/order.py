@@ -27,6 +27,8 @@ _BYTE_BITS = 8
 _ROW_MEMORY_SHARE = 8  # divisor of the task's memory, for the rows that are sorted at once; a sample takes half of it
 _BYTES_OF_A_ROW = 48  # beside its values, while it is sorted
 _KEY_COPIES = 2  # of a text key beside it
+_LONG_ROW_BYTES = 64 << 10  # of a row, about, from which Arrow's `take` needs three times the memory of long values
+_TAKEN_BYTES = 8 << 20  # of sorted rows, about
 _MAX_RANGES = 128
 _DICTIONARY_BYTES = 16 << 20  # bytes of the distinct texts of a key column up to which they are replaced by their ranks
 _RANGE_SLACK = 2  # more ranges than sizes suggest; small neighbours are read back together
@@ -91,6 +93,10 @@ def decoded_bytes(file_bytes: int) -> int:
 def split_by_range(layout: Layout, rows: pa.Table, ranges: Ranges) -> Iterator[tuple[int, pa.Table]]:
     """Yield the rows of each range that has some, with its number."""
     numbers = ranges.numbers(pl.DataFrame(pl.from_arrow(_keys(layout, rows))))
+    if rows.nbytes > _LONG_ROW_BYTES * rows.num_rows:
+        for number in numbers.unique().to_list():
+            yield number, rows.filter((numbers == number).to_arrow())
+        return
     order = numbers.arg_sort()
     rows, numbers = rows.take(order.to_arrow()), numbers.gather(order)
     start = 0
@@ -171,7 +177,12 @@ def _sorted_in_memory(layout: Layout, batches: list[pa.RecordBatch]) -> Iterator
     keys = pl.DataFrame([_sortable(column).alias(str(n)) for n, column in enumerate(_keys(layout, table).columns[:-1])])
     order = _curve(keys).arg_sort() if layout.zorder else sorted_rows(keys, layout.order)
     del keys
-    yield from table.drop_columns([TIE]).take(order.to_arrow()).to_batches()
+    table = table.drop_columns([TIE])
+    step = max(1, table.num_rows)
+    if table.nbytes > _LONG_ROW_BYTES * table.num_rows:
+        table, step = table.combine_chunks(), max(1, _TAKEN_BYTES * table.num_rows // table.nbytes)
+    for start in range(0, table.num_rows, step):
+        yield from table.take(order.slice(start, step).to_arrow()).to_batches()
 
 
 def _sortable(column: pa.Array) -> pl.Series:
