@@ -56,23 +56,6 @@ def history_span(metadata: TableMetadata) -> timedelta:
     return metadata.snapshots[-1].timestamp - metadata.snapshots[0].timestamp
 
 
-def left_for(partition: PartitionFacts, metadata: TableMetadata, now: datetime, *, settled: bool) -> timedelta | None:
-    """Return for how long nobody is taken to write to a partition; None where that is not known.
-
-    A partition that has settled is left for as long again as it has been; a table without partitions until its next
-    commit, by the rhythm of the newest ones.
-    """
-    if partition.last_write is None:
-        return None
-    silence = now - partition.last_write
-    if settled:
-        return silence
-    commits = _recent_commits(metadata)
-    if len(commits) < RHYTHM_COMMITS or not is_whole_table(partition, metadata):
-        return None
-    return max(silence, (commits[0].timestamp - commits[-1].timestamp) / (len(commits) - 1) - silence)
-
-
 def quiet_time(partition: PartitionFacts, knobs: Knobs) -> timedelta:
     """Return how long nobody must have written to the partition for it to be cold."""
     quiet = timedelta(minutes=knobs[HOT_MINUTES])

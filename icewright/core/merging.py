@@ -30,7 +30,6 @@ from icewright.core.hotness import (
     is_rate_known,
     is_whole_table,
     last_written,
-    left_for,
     quiet_time,
 )
 from icewright.core.policy import Operation
@@ -75,9 +74,9 @@ def worthwhile_merge(
     Merged files last for `lasts` at most.
 
     Larger files that are taken along are written again for each time that smaller ones arrive. They wait until they
-    are so many that their own readers pay for it, or until nobody is taken to write for so long that the merge pays by
-    then: two files are enough for that. Where a table is read so much more than the prior says that the merge pays
-    several times over, it waits for less growth.
+    are so many that their own readers pay for it, or until nobody has written for so long that the merge would have
+    paid by now: a partition that has been left for a time is taken to be left for as long again. Where a table is read
+    so much more than the prior says that the merge pays several times over, it waits for less growth.
     """
 
     def pays(larger: Merge, smaller: Merge | None) -> bool:
@@ -94,33 +93,19 @@ def worthwhile_merge(
     sizes, least_files = facts.thresholds.of(partition.data_bytes), knobs[rewriting.MIN_INPUT_FILES]
     growth = min(FINAL_GROWTH, knobs[rewriting.GROWTH]) if settled else knobs[rewriting.GROWTH]
     merge = best_merge(partition, sizes, growth, least_files, pays)
-    quiet = left_for(partition, facts.metadata, now, settled=settled)
-    if quiet is not None:
-        fewest = 2 if knobs[rewriting.MIN_RETURN] else least_files  # the value bounds what is rewritten instead
-        larger = best_merge(partition, sizes, 1.0, fewest, pays)
-        if larger is not None and _pays_for_more(larger, merge, facts, knobs, min(lasts, quiet)):
-            return larger
     beyond = 1 - rewriting.PRIOR_READS / max(rewriting.PRIOR_READS, reads_per_day(facts, knobs))  # a share of the reads
-    if merge is not None or partition.last_write is None or not beyond:
+    if merge is not None or partition.last_write is None or not (settled or beyond):
         return merge
     least_growth = 1.0 if settled else min(_HOT_READ_GROWTH, growth)
     merge = best_merge(partition, sizes, least_growth, least_files, pays)
     if merge is None:
         return None
     asked = knobs[rewriting.MIN_RETURN] * _speed(knobs).gb_hours(merge.files, merge.bytes)
+    if settled and asked <= merge_value(merge, partition, facts, knobs, now - partition.last_write, now, settled=True):
+        return merge
     value = beyond * merge_value(merge, partition, facts, knobs, lasts, now, settled=settled)
     value *= 1.0 if settled else (least_growth - 1) / growth  # by less growth the next merge comes sooner
     return merge if value > _ABUNDANT * asked else None
-
-
-def _pays_for_more(larger: Merge, smaller: Merge | None, facts: TableFacts, knobs: Knobs, quiet: timedelta) -> bool:
-    """Return whether readers pay for what a merge takes beyond another, or beyond none, while nobody writes."""
-    speed = _speed(knobs)
-    saved, cost = larger.saved, speed.gb_hours(larger.files, larger.bytes)
-    if smaller is not None:
-        saved, cost = saved - smaller.saved, cost - speed.gb_hours(smaller.files, smaller.bytes)
-    value = saved * reads_per_day(facts, knobs) * (quiet / timedelta(days=1)) * opening_gb_hours(knobs)
-    return saved > 0 and value >= knobs[rewriting.MIN_RETURN] * cost
 
 
 def best_merge(

@@ -49,12 +49,7 @@ MIN_FILE_SIZE_RATIO = _number_knob(
 MAX_FILE_SIZE_RATIO = _number_knob(
     "compact.max_file_size_ratio", 1.8, "a file above this share of the target is a candidate", minimum=1, maximum=100
 )
-MIN_INPUT_FILES = _integer(
-    "compact.min_input_files",
-    5,
-    "candidates that make a partition worth rewriting; fewer do where nobody writes to it for so long that it pays",
-    minimum=2,
-)
+MIN_INPUT_FILES = _integer("compact.min_input_files", 5, "candidates that make a partition worth rewriting", minimum=2)
 MAX_GROUP_SIZE = _integer(
     "compact.max_file_group_size_mb", 10240, "bytes rewritten by one Spark job", unit="MB", maximum=10**9
 )

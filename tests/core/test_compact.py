@@ -87,7 +87,7 @@ def test_sizes(files: int, mb: float, due: bool) -> None:
     ("table", "settings", "reason"),
     [
         (facts(), {}, "no files eligible for compaction"),
-        (facts(partition(files=4)), {"value.min_return": 0}, "no files eligible for compaction"),
+        (facts(partition(files=4)), {}, "no files eligible for compaction"),
         (facts(partition(files=5), of=metadata([])), {}, "no current snapshot"),
         (
             facts(partition(deletion_vectors=1)),

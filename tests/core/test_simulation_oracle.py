@@ -33,22 +33,19 @@ BEGIN = datetime(2026, 1, 5, tzinfo=UTC)
 HOURS = 24 * 10
 OPEN = PRIOR_READS / 24 * opening_gb_hours(Knobs())  # of a file, for an hour
 SIZES = thresholds(Knobs())
-DAYS = {"monthly-trickle": 15, "hourly-200mb": 15, "daily-stream": 2, "gdpr": 7, "streams": 1.5, "dormant": 30}
+DAYS = {"monthly-trickle": 15, "hourly-200mb": 15, "daily-stream": 2, "gdpr": 7, "streams": 1.5}
 FROM_ORACLE = 1.5  # times its cost, at most
 SUMS = 2_000_000  # of a search: a fortieth of the usual
 
 
 @pytest.mark.cases(130, 131, 136)
-@pytest.mark.parametrize(
-    "name",
-    [*(nightly(name) if name == "streams" else name for name in SCENARIOS), "dormant"],  # all streams
-)
+@pytest.mark.parametrize("name", [nightly(name) if name == "streams" else name for name in SCENARIOS])  # all streams
 def test_the_default_costs_no_more_than_cron_and_at_most_half_more_than_the_least(name: str) -> None:
     """In each named fleet the default policy spends less than cron, and reads are cheaper; idle tables cost the same.
 
     The cost of both together is at most one and a half times that of the oracle.
     """
-    sources = fleet(name, min(SCENARIOS[name].tables, 4) if name in SCENARIOS else 4, 0, BEGIN)
+    sources = fleet(name, min(SCENARIOS[name].tables, 4), 0, BEGIN)
     span = Span(BEGIN, BEGIN + timedelta(days=DAYS.get(name, 3)))
     cron, default = (simulate(sources, policy, span, Slots(Limits())) for policy in (None, Policy()))
     assert default.gb_hours <= cron.gb_hours

@@ -362,7 +362,7 @@ def _options(facts: TableFacts, knobs: Knobs, batch: Sequence[PartitionRewrite])
         "target-file-size-bytes": target,
         "min-file-size-bytes": min(below, sizes.min_bytes),
         "max-file-size-bytes": sizes.max_bytes,
-        "min-input-files": min(knobs[rewriting.MIN_INPUT_FILES], *(max(2, rewrite.files) for rewrite in batch)),
+        "min-input-files": knobs[rewriting.MIN_INPUT_FILES],
         "max-file-group-size-bytes": knobs[rewriting.MAX_GROUP_SIZE] * MEGABYTE,
         "max-concurrent-file-group-rewrites": knobs[rewriting.MAX_CONCURRENT_GROUPS],
         "remove-dangling-deletes": str(knobs[rewriting.REMOVE_DANGLING] and facts.delete_files > 0).lower(),
