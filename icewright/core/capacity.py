@@ -285,13 +285,8 @@ class Room:
     def _full(self, place: str, *, overdue: bool = False) -> str | None:
         bounds, most = self._bounds.get(place), max(1, self._limits.total - self._limits.reserved)
         # of the reserved slots no catalog has to leave others a part: these go by the time waited alone
-        if (
-            self._several
-            and not self._lends
-            and not overdue
-            and place.startswith("catalog ")
-            and self._running[place] >= most
-        ):
+        leaves_a_part = self._several and not self._lends and not overdue
+        if leaves_a_part and place.startswith("catalog ") and self._running[place] >= most:
             return f"{place} has {most} of {self._limits.total} slots, and others wait"
         if bounds is None or bounds.max_concurrent is None or self._running[place] < bounds.max_concurrent:
             return None

@@ -174,7 +174,8 @@ def full_at(
 
     def pays(larger: Merge, _smaller: Merge | None) -> bool:
         wait = _wait(larger, larger.saved, partition, facts, knobs, lasts, now)
-        waits.extend(() if wait is None else (wait,))
+        if wait is not None:
+            waits.append(wait)
         return False
 
     sizes = facts.thresholds.of(partition.data_bytes)

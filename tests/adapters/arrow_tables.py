@@ -103,3 +103,16 @@ class Folder:
         tables = [pq.ParquetFile(one["file-path"]).read() for one in found.files]
         assert all(table.schema.metadata is None for table in tables)
         return [row for table in tables for row in table.to_pylist()]
+
+
+def rewritten_in_memory(folder: Folder, path: Path, rows: int, most: int = MEMORY) -> None:
+    """Rewrite a file, and hold what Arrow allocates meanwhile against the memory of a task."""
+    before, measured = pa.default_memory_pool(), pa.proxy_memory_pool(pa.system_memory_pool())
+    pa.set_memory_pool(measured)
+    try:
+        found = folder.rewrite(folder.file_slice(str(path)))
+    finally:
+        pa.set_memory_pool(before)
+    assert isinstance(found, BinWritten), found
+    assert found.files[0]["record-count"] == rows
+    assert measured.max_memory() < most

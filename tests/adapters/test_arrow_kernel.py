@@ -27,7 +27,7 @@ from icewright.adapters.engines.arrow.tasks import (
     split_into_bins,
 )
 from icewright.adapters.engines.arrow.types import LAST_UPDATED, ROW_ID, Field, arrow_field, arrow_schema
-from tests.adapters.arrow_tables import ID, MEMORY, NAME, Folder, column
+from tests.adapters.arrow_tables import ID, NAME, Folder, column, rewritten_in_memory
 
 POINT = {"type": "struct", "fields": [column(11, "x", "int"), column(12, "y", "int")]}
 
@@ -296,19 +296,6 @@ def test_wide_rows_of_repeated_values_are_not_all_held(folder: Folder, stored: i
     pq.write_table(pa.Table.from_arrays([sevens] * len(schema), schema=schema), path)
     folder.of(schema={"type": "struct", "fields": folder.fields})
     rewritten_in_memory(folder, path, len(sevens))
-
-
-def rewritten_in_memory(folder: Folder, path: Path, rows: int) -> None:
-    """Rewrite a file, and hold what Arrow allocates meanwhile against the memory of a task."""
-    before, measured = pa.default_memory_pool(), pa.proxy_memory_pool(pa.system_memory_pool())
-    pa.set_memory_pool(measured)
-    try:
-        found = folder.rewrite(folder.file_slice(str(path)))
-    finally:
-        pa.set_memory_pool(before)
-    assert isinstance(found, BinWritten), found
-    assert found.files[0]["record-count"] == rows
-    assert measured.max_memory() < MEMORY
 
 
 def test_batches_are_as_large_as_the_values_of_dictionaries_allow(tmp_path: Path) -> None:

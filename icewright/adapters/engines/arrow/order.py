@@ -92,7 +92,7 @@ def decoded_bytes(file_bytes: int) -> int:
 
 def split_by_range(layout: Layout, rows: pa.Table, ranges: Ranges) -> Iterator[tuple[int, pa.Table]]:
     """Yield the rows of each range that has some, with its number."""
-    numbers = ranges.numbers(pl.DataFrame(pl.from_arrow(_keys(layout, rows))))
+    numbers = _range_numbers(layout, rows, ranges)
     if rows.nbytes > _LONG_ROW_BYTES * rows.num_rows:
         for number in numbers.unique().to_list():
             yield number, rows.filter((numbers == number).to_arrow())
@@ -107,8 +107,13 @@ def split_by_range(layout: Layout, rows: pa.Table, ranges: Ranges) -> Iterator[t
 
 def rows_of_range(layout: Layout, rows: pa.RecordBatch, ranges: Ranges, number: int) -> pa.RecordBatch:
     """Return the rows of one range."""
-    numbers = ranges.numbers(pl.DataFrame(pl.from_arrow(_keys(layout, pa.Table.from_batches([rows])))))
+    numbers = _range_numbers(layout, pa.Table.from_batches([rows]), ranges)
     return rows.filter((numbers == number).to_arrow())
+
+
+def _range_numbers(layout: Layout, rows: pa.Table, ranges: Ranges) -> pl.Series:
+    """Return the number of each row's range."""
+    return ranges.numbers(pl.DataFrame(pl.from_arrow(_keys(layout, rows))))
 
 
 def chunks(batches: Iterable[pa.RecordBatch], layout: Layout) -> Iterator[pa.Table]:

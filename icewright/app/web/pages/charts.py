@@ -112,17 +112,28 @@ def health_and_files(trend: models.Trend, now: datetime, words: str) -> list[Cha
 
 def _line(title: str, points: Sequence[tuple[date, float]], name: str, vertical: Mapping[str, Any]) -> Chart:
     """Return a chart of what was so from each day to the next."""
-    axis = _time_axis(points[-1][0] - points[0][0])
-    spec = _spec(
-        [{"at": day.isoformat(), "value": value} for day, value in points],
+    steps = [(day.isoformat(), value) for day, value in points]
+    spec = _steps(steps, points[-1][0] - points[0][0], {"title": name, **vertical})
+    return Chart(title, spec, ("day (UTC)", name), tuple(points))
+
+
+def _steps(points: Sequence[tuple[str, float]], span: timedelta, vertical: Mapping[str, Any]) -> str:
+    """Return the specification of a line whose values last from each written time to the next."""
+    return _spec(
+        [{"at": at, "value": value} for at, value in points],
         {"type": "line", "interpolate": "step-after", "point": True},
         {
-            "x": {"field": "at", "type": "temporal", "scale": {"type": "utc"}, "title": None, "axis": axis},
-            "y": {"field": "value", "type": "quantitative", "title": name, **vertical},
+            "x": {
+                "field": "at",
+                "type": "temporal",
+                "scale": {"type": "utc"},
+                "title": None,
+                "axis": _time_axis(span),
+            },
+            "y": {"field": "value", "type": "quantitative", **vertical},
         },
-        height=150,
+        height=160,
     )
-    return Chart(title, spec, ("day (UTC)", name), tuple(points))
 
 
 def _bars(
@@ -188,17 +199,8 @@ def file_history(runs: Sequence[models.Run]) -> Chart | None:
                 points.append((at.isoformat(timespec="seconds"), str(run.operation), int(side["files"])))
     if len(runs) < 2:  # noqa: PLR2004 - a line has two ends
         return None
-    values = [{"at": at, "operation": operation, "files": files} for at, operation, files in points]
-    axis = _time_axis(max(run.finished for run in runs) - min(run.started for run in runs))
-    spec = _spec(
-        values,
-        {"type": "line", "interpolate": "step-after", "point": True},
-        {
-            "x": {"field": "at", "type": "temporal", "scale": {"type": "utc"}, "title": None, "axis": axis},
-            "y": {"field": "files", "type": "quantitative", "title": "data files", "axis": _WHOLE},
-        },
-        height=160,
-    )
+    span = max(run.finished for run in runs) - min(run.started for run in runs)
+    spec = _steps([(at, files) for at, _, files in points], span, {"title": "data files", "axis": _WHOLE})
     return Chart(
         "Data files, before and after each run", spec, ("time (UTC)", "operation", "data files"), tuple(points)
     )
