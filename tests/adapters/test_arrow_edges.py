@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icewright.adapters.engines.arrow import opening, reading
+from icewright.adapters.engines.arrow import deletes, equality, opening, reading
 from icewright.adapters.engines.arrow.equality import read_keys
 from icewright.adapters.engines.arrow.opening import Opener
 from icewright.adapters.engines.arrow.tasks import Bin, BinFailed, BinWritten
@@ -378,6 +378,24 @@ def test_equality_deletes_beyond_the_memory_are_left_to_spark(folder: Folder) ->
     assert "the keys of its equality deletes do not fit" in failed.error
 
 
+@pytest.mark.cases(124)
+@pytest.mark.parametrize("kind", ["keys", "positions"])
+def test_deletes_with_pages_beyond_the_memory_are_left_to_spark(
+    kind: str, folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page is decoded whole, also that of keys or of paths: no row of it is read."""
+    path, long = folder.write([{"id": 1, "name": "a"}]), "x" * (1 << 20)
+    keys = folder.keys([NAME], [2], {"name": long})
+    delete = keys if kind == "keys" else folder.positions((long, 0), (path, 0))
+    folder.of(memory_bytes=2 << 20)
+    monkeypatch.setattr(equality, "resolved", lambda *_: pytest.fail("a key was read"))
+    monkeypatch.setattr(deletes, "_frame", lambda *_: pytest.fail("a position was read"))
+    failed = folder.rewrite(folder.file_slice(path, delete))
+    assert isinstance(failed, BinFailed), failed
+    assert failed.unsupported
+    assert "the pages of its files do not fit" in failed.error
+
+
 def test_keys_of_the_same_hash_are_told_apart(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     """A seed that gives different keys one hash is not used; rows that merely share a hash stay."""
 
@@ -494,6 +512,6 @@ def test_columns_are_named_as_iceberg_names_them(name: str, stored: str, tmp_pat
 def test_long_keys_of_deletes_are_read_a_few_at_a_time(folder: Folder) -> None:
     """Those of 10 KB were read 131,072 at once, in 1.2 GB of a task's 512 MB; a file without keys has none."""
     files = [folder.keys([NAME], [2], *({"name": f"{n:05}" * 2000} for n in range(count))) for count in (4000, 0)]
-    frames = [[frame.height for frame in read_keys(Opener({}), (NAME,), file.path)] for file in files]
+    frames = [[frame.height for frame in read_keys(folder.layout, Opener({}), (NAME,), file.path)] for file in files]
     assert [sum(heights) for heights in frames] == [4000, 0]
     assert max(frames[0]) * 10_000 < 32 << 20

@@ -142,7 +142,7 @@ class Deletes:
     def _read_positions(self, delete: DeleteFile) -> Mapping[str, BitMap64]:
         data_paths = {file_slice.path for file_slice in self.slices}
         found: dict[str, BitMap64] = {}
-        with self.opener.parquet(delete.path) as source:
+        with self.opener.parquet(delete.path, page_memory=self.layout.page_memory) as source:
             names = {field_id(f): f.name for f in source.schema_arrow}
             path, position = names.get(DELETED_PATH, "file_path"), names.get(DELETED_POSITION, "pos")
             for batch in source.iter_batches(_BATCH_ROWS, columns=[path, position], use_threads=False):

@@ -72,7 +72,7 @@ def read_equality_index(layout: Layout, opener: Opener, ids: Sequence[int], path
     frames = [_key_frame([pa.nulls(0, arrow_type(column["type"])) for column in key_columns], key_columns)]
     file_numbers, size = [pl.Series(dtype=pl.UInt32)], 0.0
     for number, path in enumerate(paths):
-        for frame in read_keys(opener, key_columns, path):
+        for frame in read_keys(layout, opener, key_columns, path):
             frames.append(frame)
             file_numbers.append(pl.repeat(number, frame.height, dtype=pl.UInt32, eager=True))
             size += frame.estimated_size() + _BYTES_OF_A_KEY * frame.height
@@ -104,10 +104,13 @@ def misjudged_keys(fields: Iterable[Field]) -> frozenset[int]:
     return frozenset(field["id"] for field in fields if field["type"] in _MISJUDGED)
 
 
-def read_keys(opener: Opener, key_columns: Sequence[Field], path: str) -> Iterator[pl.DataFrame]:
-    """Yield the keys of a delete file, in batches. Raises `UnsupportedByArrow` when it lacks a column of them."""
+def read_keys(layout: Layout, opener: Opener, key_columns: Sequence[Field], path: str) -> Iterator[pl.DataFrame]:
+    """Yield the keys of a delete file, in batches.
+
+    Raises `UnsupportedByArrow` when it lacks a column of them, or its pages do not fit into the memory of a task.
+    """
     wanted_ids = {column["id"] for column in key_columns}
-    with opener.parquet(path) as source:
+    with opener.parquet(path, page_memory=layout.page_memory) as source:
         schema = with_ids(source.schema_arrow, None)  # readers map no names in delete files
         fields = [field for field in schema if field_id(field) in wanted_ids]
         if len(fields) < len(wanted_ids):

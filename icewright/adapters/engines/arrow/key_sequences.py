@@ -84,7 +84,7 @@ def read_key_sequences(
     frames: list[pl.DataFrame] = []
     most, size = layout.memory_bytes // _MEMORY_SHARE, 0.0
     for path, sequence in deletes:
-        for keys in read_keys(opener, key_columns, path):
+        for keys in read_keys(layout, opener, key_columns, path):
             frames.append(keys.with_columns(pl.lit(sequence, pl.Int64).alias(_SEQUENCE)))
             size += _size(frames[-1])
             if size > most:

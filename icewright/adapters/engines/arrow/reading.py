@@ -25,7 +25,6 @@ from icewright.adapters.engines.arrow.types import LAST_UPDATED, ROW_ID, Field, 
 
 _BYTES_OF_A_COLUMN = 1 << 10  # of a batch, beside its values
 _SMALL_SHARE = 64  # divisor of the task's memory: smaller batches become one
-_PAGE_MEMORY_SHARE = 4  # divisor of the task's memory: a row group that waits to be written takes as much
 
 
 @dataclass
@@ -47,7 +46,6 @@ class BatchScan:
         self.fields = (*self.layout.schema["fields"], *lineage)
         self.schema = arrow_schema(self.fields)
         self._deletes = Deletes(self.layout, self.opener, self.bin.slices)
-        self._page_memory = self.layout.memory_bytes // _PAGE_MEMORY_SHARE
         constants = (*self.bin.partition.values(), *(f.get("initial-default") for f in self.fields))
         self._leaves = len([*column_paths(self.fields)])
         self._most_rows = constant_rows(self._leaves, constants)  # of columns that a file lacks
@@ -70,7 +68,7 @@ class BatchScan:
     def scan_columns(self, fields: Sequence[Field]) -> Iterator[list[pa.Array]]:
         """Yield the columns of all rows, deleted rows included, in the order of `batches`."""
         for file_slice in self.bin.slices:
-            with self.opener.parquet(file_slice.path, file_slice.file_bytes, self._page_memory) as source:
+            with self.opener.parquet(file_slice.path, file_slice.file_bytes, self.layout.page_memory) as source:
                 for batch, file_fields, _ in self._file_batches(source, file_slice, fields):
                     yield self._resolve(file_slice, batch, file_fields, fields)
 
@@ -80,7 +78,7 @@ class BatchScan:
         dropped = keys.keys() - {column["id"] for column in self.fields}
         fields = (*self.fields, *(keys[number] for number in dropped))
         codes = {column["id"] for column in self.fields} - keys.keys() if self.codes else frozenset[int]()
-        opened = self.opener.parquet(file_slice.path, file_slice.file_bytes, self._page_memory, codes=bool(codes))
+        opened = self.opener.parquet(file_slice.path, file_slice.file_bytes, self.layout.page_memory, codes=bool(codes))
         with opened as source:
             for batch, file_fields, start in self._file_batches(source, file_slice, fields):
                 columns = self._resolve(file_slice, batch, file_fields, fields, codes)

@@ -83,6 +83,11 @@ class Layout:
     storage: Mapping[str, str]  # FileIO properties; empty for local files
     counted: tuple[int, ...] = ()  # ids of the top-level columns whose distinct values are counted
 
+    @property
+    def page_memory(self) -> int:
+        """Return the bytes that the pages of a file may take; a row group that waits to be written takes as much."""
+        return self.memory_bytes // 4
+
     @classmethod
     def for_reading(
         cls,
