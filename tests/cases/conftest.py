@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
 from zlib import crc32
@@ -12,7 +13,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from icewright.app.bootstrap import application, pyiceberg_catalog_properties, read_config, upgrade_store
-from icewright.testing import NOW, FixedClock
+from icewright.testing import FixedClock
 from tests.cases.workspace import CONFIG, Ground, Workspace, quickly
 
 
@@ -55,13 +56,21 @@ def fresh(ground: Ground) -> None:
 def workspace(ground: Ground, request: pytest.FixtureRequest) -> Iterator[Workspace]:
     """An empty house; whatever a test does with it, Spark is not started.
 
-    Each test has file names of its own: PyIceberg remembers manifest lists by their paths.
+    Its clock begins with the time at which the files are written, which is that of the machine. Each test has file
+    names of its own: PyIceberg remembers manifest lists by their paths.
     """
     fresh(ground)
-    clock = FixedClock(NOW)
+    clock = FixedClock(datetime.now(UTC).replace(microsecond=0))
     with application(ground.config, kind="tests", clock=clock) as app:
         yield Workspace(ground.home, clock, app, crc32(request.node.nodeid.encode()), ground.icebergs)
     assert not (ground.home / "cache" / "logs").exists()
+
+
+@pytest.fixture
+def at_noon(workspace: Workspace) -> None:
+    """Set the clock to the next noon, for tests that count hours and days of the calendar."""
+    now = workspace.clock.now()
+    workspace.clock.time = datetime(now.year, now.month, now.day, 12, tzinfo=UTC) + timedelta(days=now.hour >= 12)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

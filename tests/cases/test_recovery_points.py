@@ -17,6 +17,8 @@ from icewright.flow.restore import point_costs
 from icewright.ports import SetRefs
 from tests.cases.workspace import EXPIRE, KNOBS_OF, NAME, Workspace
 
+pytestmark = pytest.mark.usefixtures("at_noon")
+
 POINTS = Operation.RECOVERY_POINTS
 COMMITTED, SKIPPED = OperationState.COMMITTED, OperationState.SKIPPED
 HOURLY: dict[str, Any] = {"recovery_points__hourly": 4}
