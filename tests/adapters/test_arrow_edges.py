@@ -293,6 +293,29 @@ def test_pages_that_are_larger_than_the_first_are_left_to_spark(
 
 
 @pytest.mark.cases(124)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {"type": "list", "element-id": 4, "element": "long", "element-required": False},
+        {"type": "map", "key-id": 4, "key": "long", "value-id": 5, "value": "long", "value-required": False},
+    ],
+    ids=lambda kind: kind["type"],
+)
+@pytest.mark.parametrize("length", [9_000, 40_000])
+def test_long_lists_and_maps_are_left_to_spark(kind: Mapping[str, Any], length: int, tmp_path: Path) -> None:
+    """One of 3 million numbers took 735 MB of a task's 512 MB while it was encoded."""
+    folder = Folder(tmp_path, [ID, column(3, "many", kind)])
+    folder.of(memory_bytes=8 << 20)
+    values: Any = range(length) if kind["type"] == "list" else zip(range(length), range(length), strict=True)
+    done = folder.rewrite(folder.file_slice(folder.write([{"id": 1, "many": list(values)}, {"id": 2, "many": None}])))
+    if length < 10_000:
+        assert isinstance(done, BinWritten), done
+    else:
+        assert isinstance(done, BinFailed), done
+        assert (done.unsupported, "values of more than" in done.error) == (True, True)
+
+
+@pytest.mark.cases(124)
 def test_a_footer_beyond_the_memory_of_a_task_is_left_to_spark(folder: Folder) -> None:
     """One of 20,000 row groups of 20 columns takes 370 MB once decoded."""
     folder.of(memory_bytes=1 << 20)

@@ -307,16 +307,17 @@ def _sketches(layout: Layout, fields: Sequence[Field]) -> list[tuple[str, int, T
 
 
 def _longest(array: pa.Array) -> int:
-    """Return the bytes of the longest text or binary value, inside of nested columns too."""
+    """Return the bytes of the longest text, binary value, list or map, inside of nested columns too."""
     kind = array.type
     if pa.types.is_dictionary(kind):
         return _longest(array.dictionary)
     if pa.types.is_struct(kind):
         return max((_longest(array.field(number)) for number in range(kind.num_fields)), default=0)
-    if pa.types.is_map(kind):
-        return max(_longest(array.keys), _longest(array.items))
-    if pa.types.is_list(kind):
-        return _longest(array.values)
+    if pa.types.is_map(kind) or pa.types.is_list(kind):
+        inner = [array.keys, array.items] if pa.types.is_map(kind) else [array.values]
+        most: int = pc.max(pc.pairwise_diff(array.offsets)).as_py() or 0
+        size: int = sum(values.nbytes for values in inner)
+        return max(most * size // max(1, len(inner[0])), *map(_longest, inner))
     text = pa.types.is_string(kind) or pa.types.is_binary(kind)
     return (pc.max(pc.binary_length(array)).as_py() or 0) if text else 0
 
