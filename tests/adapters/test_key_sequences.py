@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from icewright.adapters.engines.arrow import key_sequences
 from icewright.adapters.engines.arrow.key_sequences import Bounds, KeySequences, read_key_sequences
 from icewright.adapters.engines.arrow.live_deletes import LiveData, LiveDelete
 from icewright.adapters.engines.arrow.opening import Opener
@@ -96,10 +97,10 @@ def test_a_timestamp_with_bounds_of_dates_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.cases(144)
 @pytest.mark.parametrize("seed", range(40))
-def test_rows_that_newer_deletes_name(seed: int, tmp_path: Path) -> None:
-    """Whatever the keys and the memory, all rows that newer deletes name are found, in files that are read."""
+def test_rows_that_newer_deletes_name(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the keys and their part of the memory, all rows that newer deletes name are found, in files read."""
     chance, folder = Random(seed), Folder(tmp_path)
-    folder.of(memory_bytes=chance.choice([1 << 30, 1]))
+    monkeypatch.setattr(key_sequences, "_MEMORY_SHARE", chance.choice([8, 1 << 30]))
     fields = chance.sample([NUMBER, DAY, TEXT, FLOAT], chance.randrange(1, 3))
 
     def some(most: int) -> list[tuple[Any, ...]]:
