@@ -95,7 +95,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {  # each with a small set of fast test
     ),
     f"{_SERVICE}/expire_snapshots.py": ("tests/cases/test_expiry.py", "tests/cases/test_open_world.py"),
     f"{_SERVICE}/other_formats.py": ("tests/cases/test_other_formats.py",),
-    f"{_SERVICE}/replied.py": ("tests/cases/test_wrong_catalogs.py",),
+    f"{_SERVICE}/replied.py": ("tests/adapters/test_replied.py",),
     "flow/restore.py": ("tests/cases/test_restore.py",),
     "flow/undo.py": ("tests/cases/test_undo.py", "tests/cases/test_undo_crashes.py"),
     "adapters/store/ledger.py": ("tests/contracts/test_store.py", "tests/contracts/test_undo_store.py"),
