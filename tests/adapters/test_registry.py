@@ -17,6 +17,7 @@ from icewright.core.errors import (
     CatalogUnavailable,
     IcewrightError,
     MetadataUnreadable,
+    Refused,
     StorageUnavailable,
     TableNotFound,
     TableReplaced,
@@ -456,6 +457,35 @@ def test_a_name_that_means_another_table_by_now_is_not_read_for_it(uuid: str, na
             world.registry.metadata_of(other)
     else:  # it had no uuid, and has one now
         assert world.registry.metadata_of(other).table_uuid == "swapped"
+
+
+class Server(Metastore):
+    """A catalog whose replies may lack what the metadata files have."""
+
+    lacking: bool = True
+
+    def load(self, ref: TableRef) -> TableMetadata:
+        """Return the reply."""
+        whole = super().load(ref)
+        return replace(whole, snapshots=whole.snapshots[1:]) if self.lacking else whole
+
+    def written(self, metadata: TableMetadata) -> TableMetadata:
+        """Return what the file has."""
+        return super().load(metadata.ref)
+
+
+def test_a_reply_that_lacks_snapshots_of_another_table_frees_none_of_its_files() -> None:
+    """The table counts as one that cannot be read, until its server replies with what the metadata file has."""
+    world, own = World(pond=Server("pond")), metadata()
+    world.lake.put(own)
+    world.pond.put(guest())
+    (one,) = world.around(own).others
+    assert "has snapshot 1" in one.problem
+    assert folders(one) == {"/sales/guest/"}
+    with pytest.raises(Refused, match="has snapshot 1"):
+        world.registry.metadata_of(one)
+    cast("Server", world.pond).lacking = False
+    assert len(world.registry.metadata_of(one).snapshots) == 2
 
 
 class Hiding(Metastore):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property, partial
 
+from icewright.adapters.engines.service.replied import require_as_written
 from icewright.adapters.metadata.parsing import parse
 from icewright.core.breakers import storage_place
 from icewright.core.errors import (
@@ -21,6 +22,7 @@ from icewright.core.errors import (
     CatalogUnavailable,
     IcewrightError,
     MetadataUnreadable,
+    Refused,
     StorageUnavailable,
     TableNotFound,
     TableReplaced,
@@ -38,7 +40,7 @@ _READERS = 8
 _UNREADABLE_FOR = timedelta(minutes=5)  # how long a table that could not be read is not read again
 # without progress, after which a table is not waited for: most likely it lies elsewhere
 _READ_LIMIT = timedelta(seconds=5)
-_UNREADABLE = (MetadataUnreadable, TableNotFound, UnsupportedTable, AccessDenied, StorageUnavailable)
+_UNREADABLE = (MetadataUnreadable, TableNotFound, UnsupportedTable, AccessDenied, StorageUnavailable, Refused)
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,7 +390,12 @@ class TableRegistry:
 
 
 def _load(pointer: Pointer, catalog: Catalog) -> TableMetadata:
-    return catalog.load(pointer.ref) if pointer.ref.catalog == catalog.name else catalog.neighbour(pointer)
+    """Return the metadata of another table. Raises `Refused` where a server's reply lacks what its file has."""
+    if pointer.ref.catalog != catalog.name:
+        return catalog.neighbour(pointer)
+    current = catalog.load(pointer.ref)
+    require_as_written(catalog, current)
+    return current
 
 
 def _listing(catalog: Catalog) -> tuple[Sequence[Pointer], Sequence[Dataset]]:
