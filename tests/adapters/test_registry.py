@@ -11,7 +11,8 @@ from typing import Any, cast
 import pytest
 
 from icewright.adapters.engines.service import registry as module
-from icewright.adapters.engines.service.registry import Other, Surroundings, TableRegistry
+from icewright.adapters.engines.service.registry import TableRegistry
+from icewright.adapters.engines.service.surroundings import Other, Surroundings
 from icewright.core.errors import (
     AccessDenied,
     CatalogUnavailable,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from icewright.adapters.engines.service.registry import Other
+from icewright.adapters.engines.service.surroundings import Other
 from icewright.core.errors import FileMissing, IcewrightError, MetadataUnreadable, Refused
 from icewright.core.table import TableMetadata, TableRef
 from icewright.testing.builders import LOCATION, lineage, metadata

@@ -14,7 +14,8 @@ import pytest
 from icewright.adapters.catalogs.sql import SqlCatalog
 from icewright.adapters.engines.service import deletion
 from icewright.adapters.engines.service.deletion import Deletion
-from icewright.adapters.engines.service.registry import Other, TableRegistry
+from icewright.adapters.engines.service.registry import TableRegistry
+from icewright.adapters.engines.service.surroundings import Other
 from icewright.app.bootstrap import application, read_config
 from icewright.core.paths import local_path
 from icewright.core.policy import Operation

@@ -11,8 +11,8 @@ import polars as pl
 from icewright.adapters.engines.service.guard import DeletionGuard
 from icewright.adapters.engines.service.listing import metadata_files, strange_metadata_beside
 from icewright.adapters.engines.service.other_formats import markers_of_other_formats
-from icewright.adapters.engines.service.registry import Surroundings
 from icewright.adapters.engines.service.successors import Strange, StrangeFiles, identify
+from icewright.adapters.engines.service.surroundings import Surroundings
 from icewright.core.errors import FolderMissing, MetadataUnreadable, Refused
 from icewright.core.paths import key
 from icewright.core.table import TableMetadata

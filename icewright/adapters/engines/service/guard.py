@@ -14,8 +14,9 @@ import polars as pl
 from icewright.adapters.engines.service import reachable as sets
 from icewright.adapters.engines.service.listing import has_versions, is_version, strange_metadata_beside
 from icewright.adapters.engines.service.other_formats import require_iceberg_alone
-from icewright.adapters.engines.service.registry import Other, RecordedTables, Surroundings, TableRegistry
+from icewright.adapters.engines.service.registry import TableRegistry
 from icewright.adapters.engines.service.successors import identify
+from icewright.adapters.engines.service.surroundings import Other, RecordedTables, Surroundings
 from icewright.core.errors import FileMissing, IcewrightError, Refused
 from icewright.core.places import Index, Place, Spelling
 from icewright.core.table import TableMetadata, TableRef

@@ -12,9 +12,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from functools import cached_property, partial
+from functools import partial
 
 from icewright.adapters.engines.service.replied import require_as_written
+from icewright.adapters.engines.service.surroundings import Other, RecordedTables, Surroundings
 from icewright.adapters.metadata.parsing import parse
 from icewright.core.breakers import storage_place
 from icewright.core.errors import (
@@ -28,8 +29,7 @@ from icewright.core.errors import (
     TableReplaced,
     UnsupportedTable,
 )
-from icewright.core.paths import key
-from icewright.core.places import Index, Place, Spelling
+from icewright.core.places import Place, Spelling
 from icewright.core.table import TableMetadata, TableRef
 from icewright.ports import Catalog, Clock, Dataset, ListsDatasets, Pointer, Registration, Registrations, TableFiles
 from icewright.ports.deadlines import CatalogCalls
@@ -41,80 +41,6 @@ _UNREADABLE_FOR = timedelta(minutes=5)  # how long a table that could not be rea
 # without progress, after which a table is not waited for: most likely it lies elsewhere
 _READ_LIMIT = timedelta(seconds=5)
 _UNREADABLE = (MetadataUnreadable, TableNotFound, UnsupportedTable, AccessDenied, StorageUnavailable, Refused)
-
-
-@dataclass(frozen=True, slots=True)
-class Other:
-    """Another table whose files may lie where this one's do."""
-
-    registration: Registration
-    via: str  # the configured catalog that shows it, or showed it
-    pointer: Pointer | None  # as it is named now, without a file for other formats; None: no catalog names it any more
-    places: tuple[Place, ...]  # its own
-    folders: tuple[Place, ...]  # of others, in which files of it lie
-    problem: str = ""  # why its metadata could not be read
-    unlisted: bool = False  # its catalog is not configured any more or does not tell, so that nobody knows if it lives
-
-    def __str__(self) -> str:
-        if self.is_dataset:
-            return f"{self.registration.ref} (a table of another format at {', '.join(self.registration.places)})"
-        if self.unlisted:
-            return f"{self.registration.ref} ({self.problem or 'whose catalog is not configured any more'})"
-        return f"{self.registration.ref}{'' if self.pointer else ' (which no catalog names any more)'}"
-
-    @property
-    def is_dropped(self) -> bool:
-        """Return whether no catalog names it, though the one that did is still listed."""
-        return self.pointer is None and not self.unlisted
-
-    @property
-    def identity(self) -> str:
-        """Return what a person adopts to say that nobody reads the table any more, though a metastore may list it."""
-        if self.is_dataset:
-            return str(self)
-        return self.registration.table_uuid or key(self.registration.metadata_location)
-
-    @property
-    def is_dataset(self) -> bool:
-        """Return whether it is no table of Iceberg: its engine reads whatever lies in its folders."""
-        return self.pointer is not None and not self.pointer.metadata_location
-
-
-@dataclass(frozen=True)
-class Surroundings:
-    """A table's own places, and all other tables with theirs."""
-
-    own: tuple[Place, ...]  # its location and write paths, those of earlier names and moves too
-    first: tuple[tuple[Place, ...], ...]  # those that it had when it was first seen, under each of its names
-    others: tuple[Other, ...]
-    spelling: Spelling
-    adopted: frozenset[str]  # places, files and uuids that a person has adopted for the table
-    former_versions: tuple[str, ...] = ()  # the last metadata files of the table under its earlier names
-    metadata_folders: tuple[str, ...] = ()  # all that the table had, under each of its names
-
-    def had_at_first(self, place: Place) -> bool:
-        """Return whether the place lies in those that the table had when it was first seen, whatever its name."""
-        return all(any(place.within(one) for one in places) for places in self.first)
-
-    @cached_property
-    def having(self) -> Index[Other]:
-        """Return the other tables, indexed by their own places."""
-        return Index((place, other) for other in self.others for place in other.places)
-
-    @cached_property
-    def using(self) -> Index[Other]:
-        """Return the other tables, indexed by the folders that they use outside of their places."""
-        return Index((folder, other) for other in self.others for folder in other.folders)
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedTables:
-    """The store's records of a table and of all others, as of one transaction."""
-
-    registered: Mapping[tuple[TableRef, str], Registration]
-    failing: Mapping[str, str]  # catalogs that are known not to answer, each with the error
-    adopted: frozenset[str]  # by the table
-    elsewhere: Sequence[tuple[str, Sequence[str]]] = ()  # as in the registry
 
 
 @dataclass

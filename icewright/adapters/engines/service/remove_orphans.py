@@ -28,7 +28,6 @@ from icewright.adapters.engines.service.listing import (
     strange_metadata_beside,
 )
 from icewright.adapters.engines.service.proof import Holds, TableProof
-from icewright.adapters.engines.service.registry import Surroundings
 from icewright.adapters.engines.service.replied import require_as_written
 from icewright.adapters.engines.service.successors import (
     Strange,
@@ -36,6 +35,7 @@ from icewright.adapters.engines.service.successors import (
     require_no_foreign_table,
     require_no_successor,
 )
+from icewright.adapters.engines.service.surroundings import Surroundings
 from icewright.core.errors import Refused, TableReplaced
 from icewright.core.paths import same_place, split
 from icewright.core.policy import Operation
