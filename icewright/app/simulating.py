@@ -22,7 +22,7 @@ from icewright.core.layering import Policy, PolicyRule
 from icewright.core.policy import PRESET
 from icewright.core.presets import PRESETS
 from icewright.core.rewriting import PRIOR_READS
-from icewright.core.simulation.fleet import fleet
+from icewright.core.simulation.fleet import DEFAULT_DAYS, SCENARIOS, fleet
 from icewright.core.simulation.meter import Result, Sample
 from icewright.core.simulation.run import Slots, Span, simulate
 from icewright.core.simulation.trace import read_trace
@@ -171,6 +171,11 @@ class GeneratedFleet:
 
     def __str__(self) -> str:
         return f"fleet {self.name}"
+
+    @property
+    def days(self) -> int:
+        """Return how many days a simulation of the fleet lasts by default."""
+        return SCENARIOS[self.name].days if self.name in SCENARIOS else DEFAULT_DAYS
 
     def sources(self) -> Sequence[Source]:
         """Return the tables of the fleet."""

@@ -139,6 +139,14 @@ def test_policies_beside_the_oracle(alone: Workspace) -> None:
     assert "times the least GB-hours with readers of any schedule" in alone(*arguments, config=False).out
 
 
+def test_a_fleet_by_month_lasts_as_long_as_its_merges_need(alone: Workspace) -> None:
+    """What a merge saves comes after it: an oracle that knows the end of a short simulation merges little."""
+    found = alone("simulate", "--fleet", "hourly-200mb", "--compare", "default,oracle", "--json", config=False).json
+    assert (found["begin"][:10], found["end"][:10]) == ("2026-01-05", "2026-01-30")
+    cost, least = (found["policies"][name]["total_gb_hours"] for name in ("default", "oracle"))
+    assert cost < 1.3 * least
+
+
 @pytest.mark.external
 def test_policies_side_by_side(alone: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it takes long each policy has a process of its own, and the result is the same."""

@@ -71,7 +71,10 @@ def simulate(  # noqa: PLR0913, PLR0917 - each is an option, given by its name
     days: Annotated[
         int | None,
         typer.Option(
-            "--days", min=1, max=_MAX_DAYS, help="Default: 7; of recorded commits until a day after the last one."
+            "--days",
+            min=1,
+            max=_MAX_DAYS,
+            help="Default: 7, of fleets by month 25; of recorded commits until a day after the last one.",
         ),
     ] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Another generated fleet of the same kind.")] = None,
@@ -103,7 +106,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - each is an option, given by its name
     catalog = next(iter(config.catalogs), "lake") if config is not None else "lake"  # whose rules are to apply
     generated = GeneratedFleet(fleet or "mixed", tables, seed or 0, catalog)
     origin, recorded = _origin(trace, table or [], generated)
-    sources, span = recorded.sources if recorded else origin.sources(), _span(recorded, days, every)
+    sources, span = recorded.sources if recorded else origin.sources(), _span(recorded, days, every, generated.days)
     with _progress(names) as progress:
         results = simulate_all(origin, sources, policies, span, slots(config), progress)
     least = least_gb_hours(sources, span) if ORACLE in compared else None
@@ -177,12 +180,12 @@ def _history(names: Sequence[str]) -> ReplayedFleet:
     return ReplayedFleet(writes, reads)
 
 
-def _span(recorded: Trace | None, days: int | None, every: int) -> Span:
+def _span(recorded: Trace | None, days: int | None, every: int, generated_days: int) -> Span:
     from icewright.app.simulating import BEGIN
     from icewright.core.simulation.run import Span
 
     begin = BEGIN if recorded is None else recorded.first.replace(minute=0, second=0, microsecond=0)
-    last = begin + timedelta(days=7) if recorded is None else recorded.last + _AFTER_TRACE
+    last = begin + timedelta(days=generated_days) if recorded is None else recorded.last + _AFTER_TRACE
     return Span(begin, begin + timedelta(days=days) if days else last, timedelta(minutes=every))
 
 

@@ -31,6 +31,8 @@ _REGIONS = (
 _BURST = timedelta(hours=1)
 _BURST_FILES = 10  # times as many
 DEFAULT_TABLES = 1000
+DEFAULT_DAYS = 7
+_LONG_DAYS = 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,7 @@ class Scenario:
 
     tables: int
     writes: Callable[[int, datetime], Iterator[Write]]
+    days: int = DEFAULT_DAYS  # that a simulation lasts by default; a week does not show what merges of a month save
 
     def sources(self, name: str, tables: int, begin: datetime, catalog: str) -> Sequence[Source]:
         """Return the tables `catalog.NAME.tNNNNN` with their commits."""
@@ -122,8 +125,8 @@ def _streams(number: int, begin: datetime) -> Iterator[Write]:
 
 
 SCENARIOS: Mapping[str, Scenario] = {
-    "monthly-trickle": Scenario(1, _steady(10 * _MINUTE, 1, 3.0, _MONTH)),
-    "hourly-200mb": Scenario(1, _steady(_ONE_HOUR, 1, 200.0, _MONTH)),
+    "monthly-trickle": Scenario(1, _steady(10 * _MINUTE, 1, 3.0, _MONTH), _LONG_DAYS),
+    "hourly-200mb": Scenario(1, _steady(_ONE_HOUR, 1, 200.0, _MONTH), _LONG_DAYS),
     "daily-stream": Scenario(1, _steady(timedelta(seconds=10), 1, 1.0, _DAY)),
     "minute-stream": Scenario(1, _steady(_MINUTE, 1, 4.0, _DAY)),
     "cdc": Scenario(2, _steady(5 * _MINUTE, 2, 8.0, deletes=1)),
