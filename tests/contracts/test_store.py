@@ -45,9 +45,11 @@ from icewright.testing.contracts.cases import (
     EXPIRE,
     ME,
     MINUTE,
+    OTHER,
     PLANNER,
     WORKER,
     StoreSuite,
+    begin_expiry,
     enqueue_jobs,
     evaluated,
     known_table,
@@ -154,6 +156,8 @@ def test_the_ledger_as_parquet(store: SqlStore, tmp_path: Path) -> None:
     store.ledger.plan(job, REF, [FileAction("file:///t/z", 1, "data")], LedgerState.PLANNED, NOW, later)
     folder = tmp_path / "made" / "here"
     store.ledger.exports = folder
+    other = begin_expiry(store, OTHER)
+    store.ledger.plan(other, OTHER, [FileAction("file:///o/a", 1, "data")], LedgerState.PLANNED, NOW)
     for _ in range(2):
         said = store.ledger.export(job)
     assert said == f"ledger: {folder}/{job}.parquet"

@@ -18,6 +18,7 @@ from icewright.testing import NOW, REF
 from icewright.testing.contracts.cases import COMPACT, EXPIRE, OTHER, StoreSuite, begin_expiry, record_tables, start_job
 
 DAY = timedelta(days=1)
+WRITTEN = NOW - 9 * DAY
 PATHS = ("file:///w/a.parquet", "file:///w/b.parquet", "file:///w/it's %_ ☃.avro")
 
 
@@ -34,9 +35,8 @@ def plan_files(
 ) -> str:
     """Return a job that ended, with files that wait to be deleted until then."""
     job_id = begin_expiry(store, ref, now)
-    store.ledger.plan(
-        job_id, ref, [FileAction(path, 5, "data") for path in paths], LedgerState.PLANNED, now, until, EXPIRE
-    )
+    files = [FileAction(path, 5, "data", WRITTEN) for path in reversed(paths)]
+    store.ledger.plan(job_id, ref, files, LedgerState.PLANNED, now, until, EXPIRE)
     store.jobs.finish(job_id, JobState.SUCCEEDED, "", now)
     return job_id
 
@@ -83,13 +83,15 @@ class DeletionLedgerTests(StoreSuite):
         assert store.ledger.unfinished(NOW) == []
         second = start_job(store, now=NOW + timedelta(days=1))
         store.ledger.plan(second, REF, found[:1], LedgerState.PLANNED, NOW)
-        store.ledger.record(second, {"a": LedgerState.DELETED}, NOW)
+        store.ledger.plan(second, REF, found[1:2], LedgerState.PLANNED, NOW)
+        store.ledger.record(second, {"a": LedgerState.DELETED, "b": LedgerState.KEPT}, NOW)
         assert store.ledger.found_orphans(REF, "u1") == {"b": NOW, "c": NOW}
         store.ledger.forget_orphans(REF, ["b"])
         assert store.ledger.found_orphans(REF, "u1") == {"c": NOW}
         store.ledger.plan(second, REF, found[2:], LedgerState.PLANNED, NOW)
         store.ledger.forget_orphans(REF, ["c"])
-        assert (store.ledger.found_orphans(REF, "u1"), file_states(store, second)) == ({}, ["deleted", "planned"])
+        states = ["deleted", "kept", "planned"]
+        assert (store.ledger.found_orphans(REF, "u1"), file_states(store, second)) == ({}, states)
         assert store.ledger.found_orphans(OTHER, "u1").keys() == {"a", "b", "c"}
         assert store.ledger.found_orphans(OTHER, "u2") == {}
         store.ledger.forget_orphans(POND, ["a"])
@@ -100,8 +102,9 @@ class DeletionLedgerTests(StoreSuite):
         late, at_once = plan_files(store), plan_files(store, ref=OTHER, until=None)
         assert [u.job_id for u in store.ledger.unfinished(NOW)] == [at_once]
         assert [u.job_id for u in store.ledger.unfinished(NOW + DAY - timedelta(seconds=1))] == [at_once]
-        due = {u.job_id: u.due_at for u in store.ledger.unfinished(NOW + DAY)}
-        assert due == {late: NOW + DAY, at_once: NOW}
+        unfinished = store.ledger.unfinished(NOW + DAY)
+        assert {u.job_id: u.due_at for u in unfinished} == {late: NOW + DAY, at_once: NOW}
+        assert {f.modified for u in unfinished for f in u.files} == {WRITTEN}
         waiting = {w.job_id: w for w in store.ledger.pending()}
         assert (waiting[late].files, waiting[late].bytes, waiting[late].failed) == (3, 15, 0)
         assert (waiting[late].ref, waiting[late].operations, waiting[late].planned_at) == (REF, (EXPIRE,), NOW)
@@ -139,6 +142,11 @@ class DeletionLedgerTests(StoreSuite):
         ]
         assert minutes == [5, 10, None]
         assert file_states(store, other) == [LedgerState.PLANNED] * 3
+        store.ledger.plan(
+            other, OTHER, [FileAction(f"{n}", 1, "data") for n in range(1200)], LedgerState.PLANNED, NOW, None, EXPIRE
+        )
+        store.ledger.record(other, dict.fromkeys(map(str, range(1200)), LedgerState.FAILED), NOW)
+        assert file_states(store, other).count(LedgerState.FAILED) == 1200
 
     def test_the_commit_that_is_about_to_be_made(self, store: Store) -> None:
         """It is unfinished once its job has ended, without any file, until its result is known."""
@@ -182,7 +190,10 @@ class DeletionLedgerTests(StoreSuite):
         job_id, file = start_job(store), FileAction("a", 1, "data")
         store.ledger.plan(job_id, REF, [file], LedgerState.PLANNED, NOW, None, EXPIRE)
         store.ledger.plan(job_id, REF, [replace(file, path="b")], LedgerState.PLANNED, NOW)
-        assert sorted(w.operations for w in store.ledger.pending()) == [(COMPACT, EXPIRE), (EXPIRE,)]
+        assert [w.operations for w in store.ledger.pending()] == [(COMPACT, EXPIRE), (EXPIRE,)]
+        store.jobs.finish(job_id, JobState.INTERRUPTED, "", NOW)
+        unfinished = {u.operations: [f.path for f in u.files] for u in store.ledger.unfinished(NOW)}
+        assert unfinished == {(EXPIRE,): ["a"], (COMPACT, EXPIRE): ["b"]}
 
     def test_an_undo_ends_for_its_own_files_alone(self, store: Store) -> None:
         """What restored snapshots need stays for good; what was settled before, or is of another job, is as it was."""
@@ -231,6 +242,15 @@ class DeletionLedgerTests(StoreSuite):
         assert file_states(store, job_id) == before
         assert store.ledger.unfinished_undos() == []
 
+    def test_files_of_unknown_size(self, store: Store) -> None:
+        """They wait as others do; no files are no plan."""
+        job_id = begin_expiry(store)
+        store.ledger.plan(job_id, REF, [], LedgerState.PLANNED, NOW)
+        assert store.ledger.files(job_id) == []
+        store.ledger.plan(job_id, REF, [FileAction("a", None, "data")], LedgerState.PLANNED, NOW)
+        (waiting,) = store.ledger.pending()
+        assert (waiting.ref, waiting.files, waiting.bytes) == (REF, 1, 0)
+
     def test_abandoned_deletions_are_never_tried_again(self, store: Store) -> None:
         """Only the waiting files of that job are given up, and an undo cannot take them any more."""
         job_id, other = plan_files(store), plan_files(store, ref=OTHER)
@@ -256,9 +276,11 @@ class DeletionLedgerTests(StoreSuite):
         for removal in (first, second, theirs):
             store.ledger.record_removal(removal)
         assert store.ledger.removals(job_id) == [first, second]
-        store.ledger.close_removal(second, None)
         store.ledger.close_removal(first, NOW + DAY)
-        assert store.ledger.removals(job_id) == [replace(first, undone_at=NOW + DAY)]
+        undone = replace(first, undone_at=NOW + DAY)
+        assert store.ledger.removals(job_id) == [undone, second]
+        store.ledger.close_removal(second, None)
+        assert store.ledger.removals(job_id) == [undone]
         assert store.ledger.removals(other) == [theirs]
 
     def test_later_deletions_of_the_same_table(self, store: Store) -> None:
@@ -286,6 +308,7 @@ class DeletionLedgerTests(StoreSuite):
             if (after := page.after) is None:
                 break
         assert found == jobs == [waiting.job_id for waiting in store.ledger.pending()]
+        assert jobs == [unfinished.job_id for unfinished in store.ledger.unfinished(NOW + 9 * DAY)]
 
         def listed(query: DeletionQuery, visibility: Any = None) -> list[str]:
             return [waiting.job_id for waiting in store.views.list_deletions(query, visibility, None, 10).items]
