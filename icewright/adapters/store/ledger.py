@@ -313,7 +313,7 @@ def waiting_deletions() -> sa.Select[Any]:
     )
     joined = DELETIONS.join(JOBS, DELETIONS.c.job_id == JOBS.c.job_id).join(TABLES, JOBS.c.table_id == TABLES.c.id)
     query = sa.select(*columns).select_from(joined).where(DELETIONS.c.state.in_(WAITING))
-    return query.group_by(*of_job, sa.cast(JOBS.c.operations, sa.Text))
+    return query.group_by(*of_job)
 
 
 def waiting_of(row: Any) -> WaitingDeletions:  # noqa: ANN401 - a result row

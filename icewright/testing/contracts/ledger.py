@@ -249,7 +249,7 @@ class DeletionLedgerTests(StoreSuite):
         assert store.ledger.files(job_id) == []
         store.ledger.plan(job_id, REF, [FileAction("a", None, "data")], LedgerState.PLANNED, NOW)
         (waiting,) = store.ledger.pending()
-        assert (waiting.ref, waiting.files, waiting.bytes) == (REF, 1, 0)
+        assert (waiting.ref, waiting.files, waiting.bytes, waiting.reason) == (REF, 1, 0, "")
 
     def test_abandoned_deletions_are_never_tried_again(self, store: Store) -> None:
         """Only the waiting files of that job are given up, and an undo cannot take them any more."""
