@@ -7,6 +7,7 @@ that they cannot drive the terminal.
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -53,6 +54,13 @@ def console(*, stderr: bool = False) -> Console:
     if detected.is_terminal:
         return detected
     return Console(stderr=stderr, highlight=False, width=get_terminal_size((PLAIN_WIDTH, 24)).columns)
+
+
+def open_closed_streams() -> None:
+    """Let standard input, output and error be those of the null device where the caller closed them, as by `>&-`."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123 - until the process ends
 
 
 def escape(text: object) -> str:

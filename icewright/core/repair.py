@@ -93,7 +93,9 @@ def without_file(fault: FileFault, *, drop_lost: bool) -> RepairKind | str:
         return "without the file, rows that were deleted would come back: put it back, or restore an earlier state"
     if drop_lost:
         return RepairKind.DROP
-    return "its rows are lost unless the file is put back; --drop-lost lets main go on without them"
+    # of a manifest its list alone says whether it is of data or of deletes, which are never dropped
+    whom = "them" if fault.file == DATA else "a manifest of data files"
+    return f"its rows are lost unless the file is put back; --drop-lost lets main go on without {whom}"
 
 
 def ordered(actions: Sequence[RepairAction], unrepaired: Sequence[Unrepaired]) -> RepairPlan:

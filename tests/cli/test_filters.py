@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import pytest
@@ -11,6 +11,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 from icewright.app.bootstrap import pyiceberg_catalog_properties, read_config
 from icewright.app.cli.base import complete_catalog, complete_job, complete_operation, complete_table
 from icewright.app.demo.tables import metrics, sessions
+from icewright.core.table import TableRef
+from icewright.ports import Pointer
 from tests.cli.workspace import Workspace
 
 pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
@@ -114,12 +116,18 @@ def test_stored_knobs_are_unset(workspace: Workspace) -> None:
 
 
 def test_names_complete_in_the_shell(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The names that the store knows are offered; without a configuration there are none, and no error."""
+    """The names that the store knows are offered, but none that a shell expands; without a configuration none is."""
     workspace.make(HISTORY, partial(sessions, rows_per_file=5))
     job = workspace("run", METRICS, "--op", "expire_snapshots", "--json").json["job_id"]
     assert complete_table("lake.o") == [METRICS]
     assert complete_catalog("") == ["lake"]
     assert (complete_job(job[:8]), complete_job("x")) == ([job], [])
+    store = workspace.store()
+    odd = ("größe", r"\$(id)", "id.x", "a b", "it's", "x;id", "x|id", "x&", "st*r", "~", "x\nid")  # zsh runs the second
+    pointers = [Pointer(TableRef("other", ("a",), name), "file:///1.json") for name in odd]
+    store.tables.record_listing("other", pointers, datetime.now(UTC))
+    store.engine.dispose()
+    assert complete_table("other") == ["other.a.größe"]
     monkeypatch.setattr("icewright.app.cli.base.OPTIONS.config", "nowhere.yaml")
     assert complete_table("lake") == []
     assert complete_operation("rewrite_") == ["rewrite_deletes", "rewrite_manifests"]

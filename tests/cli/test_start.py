@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 
@@ -47,6 +48,31 @@ def test_help_imports_no_library_but_typer(arguments: list[str]) -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, check=True)
     loaded = HEAVY & set(done.stdout.splitlines()[-1].split())
     assert loaded <= ({"pydantic"} if "tables" in arguments else set())  # by Typer, which checks parameters with it
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "message"),
+    [
+        ("> /dev/full", 1, "the output cannot be written: No space left on device\n"),
+        ("| true", 1, ""),
+        (">&-", 0, ""),
+    ],
+)
+def test_output_that_nobody_takes_is_no_traceback(end: str, code: int, message: str) -> None:
+    """A full disk has a message, a pipe without a reader ends the command, and a closed output is none."""
+    command = f"{sys.executable} -m icewright --version {end}; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (code, message)
+
+
+@pytest.mark.external
+def test_a_port_on_the_command_line_wins(workspace: Workspace) -> None:
+    """`serve --port` listens there, whatever the configuration says; where it cannot, the error names the port."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        refused = workspace("serve", "--no-worker", "--port", str(port))
+    assert refused.code == 2
+    assert f"server: 127.0.0.1:{port} cannot be listened on: Address already in use" in refused.err
 
 
 def test_help_lists_each_command() -> None:

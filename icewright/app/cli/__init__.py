@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from collections.abc import Sequence
 from copy import copy
@@ -36,6 +38,7 @@ _tell_interrupted = partial(
 
 def main() -> None:
     """Run the command line; an error of Icewright becomes one message and an exit code."""
+    output.open_closed_streams()
     collect_seldom()
     environment.without_pydantic_plugins()
     with interruptible(_tell_interrupted):
@@ -64,7 +67,10 @@ def _named(arguments: Sequence[str]) -> str | None:
 
 def _run() -> None:
     try:
-        _command(_named(sys.argv))(standalone_mode=True)
+        try:
+            _command(_named(sys.argv))(standalone_mode=True)
+        finally:
+            sys.stdout.flush()  # here, where a fault has a message
     except ConfigError as error:
         for fault in error.faults:
             output.error(fault)
@@ -72,6 +78,13 @@ def _run() -> None:
     except IcewrightError as error:
         output.error(error)
         sys.exit(2 if isinstance(error, UsageError) else 1)
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.ENOSPC):
+            raise
+        if error.errno == errno.ENOSPC:
+            output.error(f"{error.filename or 'the output'} cannot be written: {error.strerror}")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is left of it when Python ends
+        sys.exit(1)
     except SystemExit as ended:
         if ended.code == INTERRUPTED:
             _tell_interrupted()

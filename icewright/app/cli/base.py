@@ -47,6 +47,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Run as a service": ("serve", "worker", "drain", "token", "archive", "db", "mcp"),
     "Set up and try out": ("demo", "init", "config", "doctor", "simulate"),
 }  # fmt: skip
+_PLAIN = re.compile(r"[\w@%+=:,./-]+")  # what no shell expands, not even the scripts of completion
 _AGE, _MINUTES = re.compile(r"(\d{1,6})([mhdw])"), {"m": 1, "h": 60, "d": 1440, "w": 10080}
 _COLLECTION, _SELDOM = gc.get_threshold(), 1_000_000  # allocations between collections
 EXAMPLES = """\
@@ -93,7 +94,10 @@ app.add_typer(token_app, name="token")
 
 
 def _from_store(read: Callable[[Store], Iterable[str]], incomplete: str) -> list[str]:
-    """Return what is read of the state store and begins with the text, for the shell's completion."""
+    """Return what is read of the state store and begins with the text, for the shell's completion.
+
+    A name that a shell would expand is not offered: zsh runs the commands in it when the Tab key is pressed.
+    """
     from icewright.app.bootstrap import open_store
 
     try:
@@ -104,7 +108,7 @@ def _from_store(read: Callable[[Store], Iterable[str]], incomplete: str) -> list
             store.engine.dispose()
     except Exception:  # noqa: BLE001 - a completion that fails offers nothing, and prints nothing
         return []
-    return [name for name in names if name.startswith(incomplete)]
+    return [name for name in names if name.startswith(incomplete) and _PLAIN.fullmatch(name)]
 
 
 def complete_table(incomplete: str) -> list[str]:

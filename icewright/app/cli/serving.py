@@ -75,6 +75,10 @@ def archive_old_days(app: Application) -> bool:
 @app.command()
 def serve(
     no_worker: Annotated[bool, typer.Option("--no-worker", help="Only plan; separate workers run the jobs.")] = False,
+    port: Annotated[
+        int | None,
+        typer.Option("--port", metavar="PORT", min=0, max=65535, help="Serve here; default: server.port."),
+    ] = None,
     slots: Slots = None,
     grace_seconds: Grace = GRACE_SECONDS,
 ) -> None:
@@ -82,7 +86,7 @@ def serve(
 
     It runs until SIGTERM or Ctrl-C; several may share one PostgreSQL.
     """
-    _run("service", slots, grace_seconds, no_worker=no_worker)
+    _run("service", slots, grace_seconds, no_worker=no_worker, port=port)
 
 
 @app.command()
@@ -100,11 +104,11 @@ def worker(
 
     It runs until SIGTERM or Ctrl-C.
     """
-    _run("worker", slots, grace_seconds, probe_port=probe_port)
+    _run("worker", slots, grace_seconds, port=probe_port)
 
 
 def _run(
-    kind: str, slots: int | None, grace_seconds: int, *, no_worker: bool = False, probe_port: int | None = None
+    kind: str, slots: int | None, grace_seconds: int, *, no_worker: bool = False, port: int | None = None
 ) -> None:
     from icewright.app import logs
     from icewright.app.service import running
@@ -120,7 +124,8 @@ def _run(
             ExitStack() as stack,
         ):
             probes_only = kind == "worker"
-            port = probe_port if probes_only else opened.config.server.port
+            if port is None and not probes_only:
+                port = opened.config.server.port
             address = None
             if port is not None:
                 address = stack.enter_context(_listening(opened, service, port, probes_only=probes_only))

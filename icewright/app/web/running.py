@@ -242,4 +242,5 @@ def _bound(host: str, port: int, *, open_to_others: bool) -> socket.socket:
         return socket.create_server((str(address[0]), port), family=family, dualstack_ipv6=dual_stack)
     except OSError as error:
         reason = (error.strerror or str(error)).partition(" (while")[0]  # Python repeats the address
-        raise ConfigError([f"server: {host}:{port} cannot be listened on: {reason}; correct host or port"]) from error
+        fault = f"server: {host}:{port} cannot be listened on: {reason}; choose another host or port"
+        raise ConfigError([fault]) from error
