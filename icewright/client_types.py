@@ -23,7 +23,7 @@ Table = TypedDict("Table", {"table": str, "catalog": str, "namespace": list[str]
     "state": Literal["healthy", "due", "blocked", "changed", "new", "busy", "paused", "unreadable", "dropped"],
     "health": int | None, "files": int | None, "bytes": int | None, "importance": str, "queries_per_day": float,
     "due": list[Operation], "due_since": str | None, "evaluated_at": str | None, "evaluate_at": str | None,
-    "succeeded_at": str | None, "job": str | None, "paused": str | None, "error": str | None})
+    "succeeded_at": str | None, "job": str | None, "paused": str | None, "error": str | None, "blocked": str | None})
 Tables = TypedDict("Tables", {"items": list[Table], "total": int, "next": str | None})
 Verdict = TypedDict("Verdict", {"operation": Operation, "verdict": Literal["due", "not_due", "blocked", "unsupported"],
     "reason": str})
@@ -36,7 +36,7 @@ TableDetail = TypedDict("TableDetail", {"table": str, "catalog": str, "namespace
     "state": Literal["healthy", "due", "blocked", "changed", "new", "busy", "paused", "unreadable", "dropped"],
     "health": int | None, "files": int | None, "bytes": int | None, "importance": str, "queries_per_day": float,
     "due": list[Operation], "due_since": str | None, "evaluated_at": str | None, "evaluate_at": str | None,
-    "succeeded_at": str | None, "job": str | None, "paused": str | None, "error": str | None,
+    "succeeded_at": str | None, "job": str | None, "paused": str | None, "error": str | None, "blocked": str | None,
     "goes_first_from": str | None, "table_uuid": str | None, "location": str | None, "metadata_location": str,
     "snapshot_id": str | None, "parts": dict[str, Any], "facts": dict[str, Any], "verdicts": list[Verdict],
     "ignored_properties": list[IgnoredProperty], "maintenance": dict[str, Maintenance], "pins": list[Pin]})

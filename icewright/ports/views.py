@@ -85,6 +85,7 @@ class TableItem:
     bytes: int | None
     succeeded_at: datetime | None
     due: tuple[Operation, ...] = ()
+    blocked: str | None = None  # in the state `blocked`: which operations, and why
 
 
 @dataclass(frozen=True, slots=True)

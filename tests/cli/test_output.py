@@ -70,6 +70,17 @@ def test_a_long_name_widens_no_list(width: int, capsys: pytest.CaptureFixture[st
     assert max(map(len, (header, *rest))) <= width
 
 
+def test_a_reason_stays_at_any_width(width: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """Why a table is blocked is beside its row or below it; where no table has a reason there is no column."""
+    table = {"state": "due", "due": ["compact"], "files": 3, "bytes": 3, "health": 90, "succeeded_at": None}
+    table |= {"table": "lake.a.b", "error": None, "paused": None, "job": None, "blocked": None}
+    why = "remove_orphans: two tables share the location"
+    views.show_tables([table, {**table, "state": "blocked", "blocked": why}])
+    assert why in " ".join(capsys.readouterr().out.split())
+    views.show_tables([table])
+    assert "reason" not in capsys.readouterr().out
+
+
 @pytest.mark.cases(155)
 def test_a_name_forges_no_row(capsys: pytest.CaptureFixture[str]) -> None:
     """Its newlines are escapes in cells and lines, and the lines of a message that go on are indented."""

@@ -42,6 +42,8 @@ def test_tables_that_share_a_place_are_blocked(served: Served, location: str) ->
     rows = client.get("/api/v1/tables?state=blocked").json()["items"]
     expected = {str(served.ref), str(other)} | ({"lake.sales.apart"} if location == "s3://lake/sales" else set())
     assert {row["table"] for row in rows} == expected
+    assert all(row["blocked"].startswith("remove_orphans: ") and "[shared_location]" in row["blocked"] for row in rows)
+    assert "[shared_location]" in client.get("/tables").text
     overview = client.get("/api/v1/overview").json()
     assert overview["states"]["blocked"] == len(expected)
     assert "healthy" not in {r["state"] for r in client.get("/api/v1/tables").json()["items"] if r["table"] in expected}
@@ -78,5 +80,5 @@ def test_what_is_switched_off_blocks_no_table(served: Served) -> None:
     _evaluate_all(served)
     item = served.bench.store.views.table_item(ref)
     assert item is not None
-    assert item.state != "blocked"
+    assert (item.state != "blocked", item.blocked) == (True, None)
     assert served.bench.store.views.list_tables(TableQuery(states=("blocked",)), None, None, 10).items == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -14,7 +15,7 @@ from icewright.adapters.store.database import Database
 from icewright.adapters.store.health import health_trend
 from icewright.adapters.store.jobs import job_of
 from icewright.adapters.store.ledger import PLANNED_BY, waiting_deletions, waiting_of
-from icewright.adapters.store.measures import STATE, overview, trend
+from icewright.adapters.store.measures import IS_BLOCKING, STATE, overview, trend
 from icewright.adapters.store.schema import DELETIONS, EVENTS, JOBS, RUNS, TABLES, VERDICTS
 from icewright.adapters.store.statements import UNDONE_JOBS, Key, cursor, of_table, order_by, ref_of, seek, visible
 from icewright.adapters.store.tables import table_of
@@ -72,14 +73,14 @@ class SqlViews(Views):
             total = connection.execute(sa.select(sa.func.count()).select_from(TABLES).where(conditions)).scalar_one()
             page_query = sa.select(TABLES, STATE.label("state")).where(conditions, seek(keys, after))
             rows = connection.execute(page_query.order_by(*order_by(keys)).limit(limit + 1)).all()
-            due = _due(connection, [row.id for row in rows])
-        items = [_item(row, due.get(row.id, ())) for row in rows]
+            verdicts = _verdicts(connection, [row.id for row in rows])
+        items = [_item(row, verdicts[row.id]) for row in rows]
         return _page(items, rows, [key.column.name for key in keys], limit, total)
 
     def table_item(self, ref: TableRef) -> TableItem | None:
         with self.db.reading() as connection:
             row = connection.execute(sa.select(TABLES, STATE.label("state")).where(*of_table(ref))).first()
-            return None if row is None else _item(row, _due(connection, [row.id]).get(row.id, ()))
+            return None if row is None else _item(row, _verdicts(connection, [row.id])[row.id])
 
     def list_jobs(
         self, query: JobQuery, visibility: VisibilityFilter, after: After | None, limit: int
@@ -278,21 +279,25 @@ def _in_place(ref: TableRef | None, catalog: str | None) -> list[sa.ColumnElemen
     return [TABLES.c.catalog == catalog] if catalog is not None else []
 
 
-def _due(connection: sa.Connection, ids: Sequence[int]) -> dict[int, tuple[Operation, ...]]:
-    """Return the due operations of the tables, by id."""
+def _verdicts(connection: sa.Connection, ids: Sequence[int]) -> Mapping[int, Sequence[Any]]:
+    """Return the verdicts of each table on operations that are due or blocked, in the order of operations, by id."""
     # coalesce keeps the database from the index on verdicts, by which it would visit everything that is due
-    is_due = sa.func.coalesce(VERDICTS.c.verdict, "") == "due"
-    query = sa.select(VERDICTS.c.table_id, VERDICTS.c.operation).where(VERDICTS.c.table_id.in_(ids), is_due)
-    operations_by_table: dict[int, list[Operation]] = {}
-    for table, operation in connection.execute(query).all():
-        operations_by_table.setdefault(table, []).append(Operation(operation))
+    matters = sa.func.coalesce(VERDICTS.c.verdict, "").in_(("due", "blocked"))
+    columns = [VERDICTS.c[name] for name in ("table_id", "operation", "verdict", "reason")]
+    query = sa.select(*columns, IS_BLOCKING.label("blocks")).where(VERDICTS.c.table_id.in_(ids), matters)
     order = list(Operation)
-    return {table: tuple(sorted(operations, key=order.index)) for table, operations in operations_by_table.items()}
+    found = defaultdict[int, list[Any]](list)
+    for row in sorted(connection.execute(query), key=lambda row: order.index(row.operation)):
+        found[row.table_id].append(row)
+    return found
 
 
-def _item(row: Any, due: tuple[Operation, ...]) -> TableItem:  # noqa: ANN401 - a result row
+def _item(row: Any, verdicts: Sequence[Any]) -> TableItem:  # noqa: ANN401 - a result row
     names = ("state", "importance", "queries_per_day", "files", "bytes", "succeeded_at")
-    return TableItem(row=table_of(row), due=due, **{name: getattr(row, name) for name in names})
+    due = tuple(Operation(verdict.operation) for verdict in verdicts if verdict.verdict == "due")
+    reasons = [f"{verdict.operation}: {verdict.reason}" for verdict in verdicts if verdict.blocks]
+    blocked = "; ".join(reasons) if row.state == "blocked" else None
+    return TableItem(row=table_of(row), due=due, blocked=blocked, **{name: getattr(row, name) for name in names})
 
 
 def _jobs() -> sa.Select[Any]:

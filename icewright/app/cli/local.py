@@ -310,6 +310,7 @@ def _table_document(item: TableItem) -> Document:
         "evaluate_at": row.evaluate_at,
         "paused": row.paused,
         "error": row.error,
+        "blocked": item.blocked,
         "status": item.state,
         "due": [str(operation) for operation in item.due],
         "files": item.files,

@@ -107,9 +107,7 @@ def worker(
     _run("worker", slots, grace_seconds, port=probe_port)
 
 
-def _run(
-    kind: str, slots: int | None, grace_seconds: int, *, no_worker: bool = False, port: int | None = None
-) -> None:
+def _run(kind: str, slots: int | None, grace_seconds: int, *, no_worker: bool = False, port: int | None = None) -> None:
     from icewright.app import logs
     from icewright.app.service import running
 

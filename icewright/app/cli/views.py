@@ -30,7 +30,7 @@ _TABLES = (
     Column("files", right=True, rank=3),
     Column("size", right=True, rank=2),
     Column("last success (UTC)", rank=4),
-    Column("reason", wrap=True, rank=1),
+    Column("reason", wrap=True),  # of what is unreadable, paused, busy or blocked
 )
 _JOBS = (
     _ID,
@@ -55,11 +55,11 @@ def show_tables(tables: Documents) -> None:
             t["files"],
             size(t["bytes"]),
             moment(t["succeeded_at"]),
-            t["error"] or t["paused"] or (f"job {t['job']}" if t["job"] else ""),
+            t["error"] or t["paused"] or (f"job {t['job']}" if t["job"] else t.get("blocked") or ""),
         )
         for t in tables
     ]
-    rows("Tables", _TABLES, lines)
+    rows("Tables", _TABLES if any(line[-1] for line in lines) else _TABLES[:-1], lines)
 
 
 def show_explained(document: Mapping[str, Any], *, everything: bool) -> None:

@@ -212,7 +212,7 @@ def _listed(caller: Caller, query: TableQuery, after: After | None, limit: int) 
 
 def _document(item: TableItem) -> dict[str, Any]:
     row = item.row
-    item_names = ("state", "importance", "queries_per_day", "files", "bytes", "succeeded_at", "due")
+    item_names = ("state", "importance", "queries_per_day", "files", "bytes", "succeeded_at", "due", "blocked")
     row_names = ("health", "due_since", "evaluated_at", "evaluate_at", "paused", "error")
     return {
         "table": str(row.ref),

@@ -33,6 +33,7 @@ class Table(BaseModel):
     job: str | None = Field(description="the queued or running job of the table")
     paused: str | None = Field(description="why automatic maintenance is paused")
     error: str | None = Field(description="why the table cannot be read")
+    blocked: str | None = Field(description="in the state `blocked`: which operations, and why")
 
 
 class Tables(BaseModel):
