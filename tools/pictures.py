@@ -22,7 +22,7 @@ from icewright.app.web.app_state import ServiceStatus
 from icewright.app.web.application import Settings, create_app
 from icewright.app.web.pages import policies, simulate
 from icewright.app.web.pages.jobs import PATH as JOBS
-from icewright.app.web.pages.render import NAVIGATION
+from icewright.app.web.pages.render import NAVIGATION, VEGA, assets
 from icewright.app.web.pages.table import TABS
 from icewright.app.web.pages.urls import table_url
 from icewright.app.web.running import serving
@@ -31,7 +31,7 @@ from icewright.ports.views import TableQuery
 
 OUT = Path("build/pictures")
 _JOBS = 200  # of which the newest of each state is shown
-_DRAWN_MS = 30_000  # the first chart of a server waits for its bundle
+_DRAWN_MS = 30_000  # for all charts of a page
 _CHARTS = "document.querySelectorAll('figure[data-spec]:not(.drawn)').length === 0"
 
 
@@ -67,6 +67,7 @@ def pages(app: Application) -> Mapping[str, str]:
 
 def take(browser: Browser, address: str, paths: Mapping[str, str], out: Path, looks: Sequence[Look] = LOOKS) -> int:
     """Take a picture of each page in each look as `out/LOOK/NAME.png`; return how many there are."""
+    assets()[VEGA].content()  # is built here, and not while a page waits for its charts
     for look in looks:
         size: ViewportSize = {"width": look.width, "height": look.height}
         context = browser.new_context(base_url=address, viewport=size, color_scheme=look.theme)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import threading
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import httpx2
@@ -277,6 +280,24 @@ def test_static_files(served: Served) -> None:
     assert client.get("/static/older/style.css").headers["cache-control"] == "no-store"
     for path in ("/static/x/nowhere.css", "/static/x/..%2F..%2Fapplication.py", "/static/x/__init__.py"):
         assert client.get(path).status_code == 404
+
+
+def test_the_bundle_of_charts_is_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Browsers that come while a child process builds it wait for that one: each takes 150 MB."""
+    begun: list[object] = []
+
+    def build(*_: object, **__: object) -> SimpleNamespace:
+        begun.append(time.sleep(0.1))
+        return SimpleNamespace(stdout=b"bundle")
+
+    render._built.cache_clear()
+    try:
+        with monkeypatch.context() as patch, ThreadPoolExecutor(4) as browsers:
+            patch.setattr(subprocess, "run", build)
+            contents = browsers.map(lambda _: render.assets()[render.VEGA].content()[0], range(4))
+            assert (set(contents), len(begun)) == ({b"bundle"}, 1)
+    finally:
+        render._built.cache_clear()
 
 
 def follow(client: httpx2.Client, path: str) -> Any:

@@ -93,7 +93,7 @@ def test_lists_of_a_time_and_a_table(served: Served) -> None:
     assert "No job matches" in client.get("/jobs?range=7d", headers=BROWSER).text
     assert "orders" in client.get("/jobs?range=14d", headers=BROWSER).text
     assert client.get(f"{API}/jobs", params={"since": served.bench.clock.now().isoformat()}).json()["items"] == []
-    for live in ("/live/jobs?search=ord", "/live/processes"):
+    for live in ("/live/jobs?search=ord", "/live/settings"):
         assert next(follow(client, live)) == "part"
 
 

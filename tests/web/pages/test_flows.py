@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 from icewright.app.web.pages.urls import table_url
 from icewright.core.runs import JobState
 from icewright.core.table import TableRef
-from icewright.ports import ProcessRow
+from icewright.ports import CatalogSettings, ProcessRow
 from tests.web.pages.conftest import CLICKS, EVENTS, Opener, Site
 from tests.web.pages.test_every_page import faults
 
@@ -225,6 +225,25 @@ def test_pause_and_resume(site: Site, desk: Opener, number: int) -> None:
     page.get_by_role("button", name="Resume").click()
     expect(page.get_by_role("status")).to_contain_text("Resumed")
     assert site.store.tables.get(ref).paused is None
+
+
+def test_settings_follow_what_others_set(site: Site, desk: Opener) -> None:
+    """A catalog that somebody else disables is shown as disabled; fields follow too, but for what was edited."""
+    page, runtime = desk(site.local).page, site.app.runtime
+    now = runtime.clock.now()
+    page.goto("/settings")
+    expect(page.locator("[data-live-state]")).to_have_text("live")
+    form = page.get_by_role("form", name="Set the catalog fleet")
+    page.locator("tr", has=page.get_by_role("link", name="fleet", exact=True)).get_by_text("Change").click()
+    form.get_by_label("Tables").fill("t*")
+    try:
+        runtime.store.catalogs.record_settings("fleet", CatalogSettings(enabled=False, tables="x*"), now)
+        runtime.scopes.read_again()  # type: ignore[attr-defined] # as the form and the API do
+        expect(page.locator("main")).to_contain_text("read-only: never maintained")
+        expect(form.get_by_label("Maintained")).to_have_value("false")
+        expect(form.get_by_label("Tables")).to_have_value("t*")
+    finally:
+        runtime.store.catalogs.record_settings("fleet", None, now)
 
 
 def test_a_worker_is_drained(site: Site, desk: Opener) -> None:

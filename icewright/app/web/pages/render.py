@@ -39,6 +39,7 @@ _KINDS = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=ut
 _IMMUTABLE = "public, max-age=31536000, immutable"
 _SECONDS = 120  # to build the bundle
 VEGA = "vega.js"
+_BUILDING = threading.Lock()
 # built in a child process: vl_convert's engine needs more memory than the whole service
 _BUNDLE = "import sys, vl_convert; sys.stdout.write(vl_convert.javascript_bundle())"
 THEME, FLASH = "icewright_theme", "icewright_said"
@@ -100,9 +101,14 @@ def _file(path: Path) -> Asset:
     return Asset(_digest(content), _KINDS[path.suffix], lambda: encodings)
 
 
-@cache
 def _bundle() -> tuple[bytes, bytes]:
-    """Return the bundle of Vega, Vega-Lite and Vega-Embed, built at the first request."""
+    """Return the bundle of Vega, Vega-Lite and Vega-Embed, built once, at the first request; others wait for it."""
+    with _BUILDING:
+        return _built()
+
+
+@cache
+def _built() -> tuple[bytes, bytes]:
     bundle = subprocess.run([sys.executable, "-c", _BUNDLE], capture_output=True, check=True, timeout=_SECONDS)  # noqa: S603 - ours
     return bundle.stdout, gzip.compress(bundle.stdout, mtime=0)
 

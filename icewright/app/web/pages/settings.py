@@ -25,7 +25,7 @@ router = APIRouter()
 PATH = "/settings"
 _TOKEN_DEFAULTS = {"name": "", "role": Role.VIEWER.value, "scope": "", "days": "90"}  # defaults of the token form
 _CATALOG_FIELDS = ("enabled", "namespaces", "tables", "detect_interval_seconds")
-_EVERY, _VACUUM_EVERY = 15.0, 3.0  # seconds
+_EVERY = 3.0  # seconds
 _UNPROCESSABLE, _MISSING, _CONFLICT = 422, 404, 409
 
 
@@ -35,10 +35,10 @@ def settings(caller: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> Response:
     return _page(caller)
 
 
-@router.get("/live/processes")
+@router.get("/live/settings")
 def live(caller: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> Response:
-    """Stream the processes as their heartbeats come, or stay away."""
-    return stream_template(caller, "_processes.html", lambda: _processes(caller), _EVERY)
+    """Stream catalogs and processes as their settings, answers and heartbeats come, or stay away."""
+    return stream_template(caller, "_settings.html", lambda: _followed(caller), _EVERY)
 
 
 @router.post("/do/token/create")
@@ -112,7 +112,7 @@ def live_vacuum(caller: Annotated[Caller, needs(Action.CATALOGS_VACUUM)], catalo
     def context() -> dict[str, Any]:
         return {"catalog": catalog, "vacuum": _last_vacuum(caller, catalog), "asks": False}
 
-    return stream_template(caller, "_vacuum.html", context, _VACUUM_EVERY)
+    return stream_template(caller, "_vacuum.html", context, _EVERY)
 
 
 def _last_vacuum(caller: Caller, catalog: str) -> api.vacuums.VacuumAnswer | None:
@@ -163,16 +163,11 @@ def _page(
         caller,
         "settings.html",
         status=status,
-        catalogs=api.catalogs.catalogs(reading),
         pools=api.system.pools(reading),
         limits=api.system.limits(reading),
-        live="/live/processes",
-        **_processes(caller),
+        live="/live/settings",
+        **_followed(caller),
         permissions=api.access.permissions(caller),
-        may_change=[
-            c.name for c in api.catalogs.catalogs(reading) if caller.principal.may(Action.CATALOGS_CHANGE, (c.name,))
-        ],
-        may_vacuum=[name for name in caller.runtime.catalogs if caller.principal.may(Action.CATALOGS_VACUUM, (name,))],
         person=api.access.me(caller),
         roles=list(Role),
         tokens=api.access.tokens(replace(caller, action=Action.TOKENS_MANAGE)).items if manages else None,
@@ -183,9 +178,17 @@ def _page(
     )
 
 
-def _processes(caller: Caller) -> dict[str, Any]:
+def _followed(caller: Caller) -> dict[str, Any]:
+    """Return what the page shows of catalogs and processes, which it follows."""
     reading = replace(caller, action=Action.SYSTEM_READ)
-    return {"processes": api.system.processes(reading), "may_drain": caller.principal.may(Action.TABLES_PAUSE)}
+    catalogs, may = api.catalogs.catalogs(reading), caller.principal.may
+    return {
+        "catalogs": catalogs,
+        "may_change": [c.name for c in catalogs if may(Action.CATALOGS_CHANGE, (c.name,))],
+        "may_vacuum": [name for name in caller.runtime.catalogs if may(Action.CATALOGS_VACUUM, (name,))],
+        "processes": api.system.processes(reading),
+        "may_drain": may(Action.TABLES_PAUSE),
+    }
 
 
 def _token_request(filled: dict[str, str]) -> models.TokenRequest:

@@ -42,6 +42,12 @@ setInterval(aged, 10000);
 // A part that follows: what was opened in it stays open, what was filled in stays, and what has the focus keeps it.
 const FIELDS = ":is(input, select)[data-focus]";
 
+function edited(field) {
+  if (field.type === "checkbox") return field.checked !== field.defaultChecked;
+  if (field.matches("select")) return [...field.selectedOptions].some((option) => !option.defaultSelected);
+  return field.value !== field.defaultValue;
+}
+
 function replaced(part, html) {
   const open = new Set([...part.querySelectorAll("details[open][data-key]")].map((one) => one.dataset.key));
   const scrolls = new Map([...part.querySelectorAll("[data-keep]")].map((one) => [one.dataset.keep, one.scrollTop]));
@@ -50,8 +56,9 @@ function replaced(part, html) {
   part.innerHTML = html;
   for (const one of part.querySelectorAll(FIELDS)) {
     const before = fields.get(one.dataset.focus);
-    if (before?.type === "checkbox") one.checked = before.checked;
-    else if (before) one.value = before.value;
+    if (!before || !edited(before)) continue;
+    if (before.type === "checkbox") one.checked = before.checked;
+    else one.value = before.value;
   }
   for (const one of part.querySelectorAll("details[data-key]")) if (open.has(one.dataset.key)) one.open = true;
   for (const one of part.querySelectorAll("[data-keep]")) one.scrollTop = scrolls.get(one.dataset.keep) ?? 0;
