@@ -81,6 +81,14 @@ def test_help_lists_each_command() -> None:
     assert sorted(listed) == sorted(get_group(app).commands)
 
 
+def test_help_of_groups_is_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    """No sentence on a command is cut, also on one of a group."""
+    for group in ("config", "token", "db"):
+        get_group(app)([group, "--help"], standalone_mode=False)
+    printed = capsys.readouterr().out
+    assert ("Commands:" in printed, "..." in printed.replace("[ARGS]...", "")) == (True, False)
+
+
 def test_collections_are_as_ever_once_the_application_is_open(workspace: Workspace) -> None:
     """A command collects garbage seldom only while it loads: services run for months."""
     code = """

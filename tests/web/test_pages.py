@@ -284,10 +284,11 @@ def test_static_files(served: Served) -> None:
 
 def test_the_bundle_of_charts_is_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Browsers that come while a child process builds it wait for that one: each takes 150 MB."""
-    begun: list[object] = []
+    begun: list[int] = []
 
     def build(*_: object, **__: object) -> SimpleNamespace:
-        begun.append(time.sleep(0.1))
+        begun.append(1)
+        time.sleep(0.1)
         return SimpleNamespace(stdout=b"bundle")
 
     render._built.cache_clear()

@@ -44,7 +44,9 @@ def advise(
     ] = False,
     runs_per_day: Annotated[
         float | None,
-        typer.Option("--runs-per-day", min=0, help="How often all filters run; without it, by pushed scan events."),
+        typer.Option(
+            "--runs-per-day", metavar="N", min=0, help="How often all filters run; without it, by pushed scan events."
+        ),
     ] = None,
     dry_run: DryRun = False,
     as_json: Json = False,

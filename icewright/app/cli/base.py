@@ -59,19 +59,30 @@ Examples:
 """
 
 
-class _SectionedGroup(TyperGroup):
-    """The group of all commands, whose help lists them by purpose."""
+class _Group(TyperGroup):
+    """A group of commands, whose help has the first sentence of each in full."""
 
-    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - Typer's context
-        listed = [name for names in SECTIONS.values() for name in names if name in self.commands]
-        return listed + [name for name in super().list_commands(ctx) if name not in listed]
-
-    def format_commands(self, _ctx: Any, formatter: Any) -> None:  # noqa: ANN401
+    def format_commands(self, _ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - Typer's context and formatter
         width = max(map(len, self.commands))
-        for section, names in SECTIONS.items():
+        for section, names in self.sections().items():
             with formatter.section(section):
                 lines = [(name.ljust(width), self.commands[name].get_short_help_str(limit=200)) for name in names]
                 formatter.write_dl(lines)
+
+    def sections(self) -> Mapping[str, Iterable[str]]:
+        """Return the names of the commands by the title under which the help lists them."""
+        return {"Commands": self.commands}
+
+
+class _SectionedGroup(_Group):
+    """The group of all commands, whose help lists them by purpose."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401
+        listed = [name for names in SECTIONS.values() for name in names if name in self.commands]
+        return listed + [name for name in super().list_commands(ctx) if name not in listed]
+
+    def sections(self) -> Mapping[str, Iterable[str]]:
+        return SECTIONS
 
     def format_epilog(self, _ctx: Any, formatter: Any) -> None:  # noqa: ANN401
         formatter.write("\n" + EXAMPLES)
@@ -85,9 +96,11 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     help="Keep Apache Iceberg tables healthy.",
 )
-config_app = typer.Typer(no_args_is_help=True, help="Check the configuration; explain, set and unset knobs.")
-db_app = typer.Typer(no_args_is_help=True, help="Migrate the state store.")
-token_app = typer.Typer(no_args_is_help=True, help="Create, list and revoke API tokens.")
+config_app = typer.Typer(
+    cls=_Group, no_args_is_help=True, help="Check the configuration; explain, set and unset knobs."
+)
+db_app = typer.Typer(cls=_Group, no_args_is_help=True, help="Migrate the state store.")
+token_app = typer.Typer(cls=_Group, no_args_is_help=True, help="Create, list and revoke API tokens.")
 app.add_typer(config_app, name="config")
 app.add_typer(db_app, name="db")
 app.add_typer(token_app, name="token")

@@ -61,29 +61,38 @@ def simulate(  # noqa: PLR0913, PLR0917 - each is an option, given by its name
         typer.Argument(metavar="TRACE", help="Commits, one JSON object a line; default: a generated fleet."),
     ] = None,
     table: _Tables = None,
-    fleet: Annotated[str | None, typer.Option("--fleet", help="The kind of generated fleet; default: mixed.")] = None,
+    fleet: Annotated[
+        str | None, typer.Option("--fleet", metavar="KIND", help="The kind of generated fleet; default: mixed.")
+    ] = None,
     tables: Annotated[
         int | None,
         typer.Option(
-            "--tables", min=1, max=_MAX_TABLES, help="Of a generated fleet; default: 1000, or as many as it has."
+            "--tables",
+            metavar="N",
+            min=1,
+            max=_MAX_TABLES,
+            help="Of a generated fleet; default: 1000, or as many as it has.",
         ),
     ] = None,
     days: Annotated[
         int | None,
         typer.Option(
             "--days",
+            metavar="N",
             min=1,
             max=_MAX_DAYS,
             help="Default: 7, of fleets by month 25; of recorded commits until a day after the last one.",
         ),
     ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="Another generated fleet of the same kind.")] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", metavar="N", help="Another generated fleet of the same kind.")
+    ] = None,
     compare: Annotated[
         str | None,
         typer.Option("--compare", metavar="NAME[,NAME]", help="cron, default, config, presets, oracle; default: two."),
     ] = None,
     every: Annotated[
-        int, typer.Option("--every", min=1, max=_MAX_MINUTES, help="Minutes between two detections.")
+        int, typer.Option("--every", metavar="MINUTES", min=1, max=_MAX_MINUTES, help="Between two detections.")
     ] = 60,
     sets: Sets = None,
     picture: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Draw the results over time.")] = None,
