@@ -135,7 +135,7 @@ def pause_fleet(runtime: Runtime, reason: str, *, cancel_running: bool) -> list[
 
 def drain_process(runtime: Runtime, name: str) -> ProcessRow:
     """Ask the process of this id, or of this unique prefix of one, to take no more jobs and to end after its jobs."""
-    rows = runtime.store.processes.list()
+    rows = runtime.store.processes.list() if name else ()
     matching = [row for row in rows if row.holder == name] or [row for row in rows if row.holder.startswith(name)]
     if len(matching) != 1 or not runtime.store.processes.request_drain(matching[0].holder, runtime.clock.now()):
         raise UsageError(f"no process, or more than one, begins with {name!r}; `icewright status` lists them")

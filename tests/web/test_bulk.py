@@ -15,8 +15,10 @@ from icewright.app.cli import main
 from icewright.app.web.identity import Access
 from icewright.app.web.pages.urls import table_url
 from icewright.app.web.running import serving
+from icewright.core.errors import UsageError
 from icewright.core.policy import Operation
 from icewright.core.table import TableRef
+from icewright.flow.bulk import drain_process
 from icewright.flow.evaluate import evaluate_and_record
 from icewright.ports import ProcessRow
 from icewright.testing import NOW
@@ -181,6 +183,8 @@ def test_a_process_is_drained_by_its_id(fleet: Served, command: Any) -> None:
     """`status` lists the processes; a unique prefix names one, an unknown one is refused."""
     fleet.bench.store.processes.record_heartbeat(ProcessRow("host.1:7:9", "worker", NOW, NOW, 2, {"busy": 1}))
     assert "host.1:7:9" in command("status")
+    with pytest.raises(UsageError, match="no process"):
+        drain_process(fleet.runtime, "")  # as of a variable that is not set
     assert "takes no more jobs" in command("drain", "host.1:7")
     assert "draining" in command("status")
     assert "no process" in command("drain", "other", code=2)

@@ -182,6 +182,8 @@ class SqlJobs(JobQueue):
         return [job_of(row) for row in self.db.rows(query if ref is None else query.where(*of_table(ref)))]
 
     def get(self, job_id: str) -> JobRow | None:
+        if not job_id:  # every id begins with it, and where there is one job it would be meant
+            return None
         begins = sa.select(JOBS.c.job_id).where(JOBS.c.job_id.startswith(job_id, autoescape=True)).limit(2)
         with self.db.reading() as connection:
             rows = connection.execute(_jobs().where(JOBS.c.job_id == job_id)).all()

@@ -112,7 +112,7 @@ class Caller:
 
     def job(self, job_id: str) -> JobRow:
         """Return a job of a visible table after checking the caller's action. Raises `Problem`."""
-        job = self.runtime.store.jobs.get(job_id) if job_id else None
+        job = self.runtime.store.jobs.get(job_id)
         if job is None or not self.principal.may(Action.JOBS_READ, place_of(job.ref)):
             if job is not None:
                 self._audit(Action.JOBS_READ, job.job_id, place_of(job.ref), refused=True)
