@@ -42,7 +42,7 @@ def tables(  # noqa: PLR0913, PLR0917 - a parameter for each filter
     caller: Annotated[Caller, needs(Action.TABLES_READ)],
     catalog: Annotated[models.Text | None, Query(description="only this catalog")] = None,
     namespace: Annotated[models.Text | None, Query(description="only this namespace, as in a.b")] = None,
-    search: Annotated[models.Text | None, Query(description="within table and namespace, in any case")] = None,
+    search: Annotated[models.Text | None, Query(description="part of the full name, in any case")] = None,
     state: Annotated[
         list[Annotated[_STATE, BeforeValidator(_renamed)]] | None, Query(description="one of these")
     ] = None,
