@@ -287,8 +287,7 @@ def known_tables(config: Config) -> Sequence[TableRef]:
             return ()  # opening would make it
         engine = open_database(config.state)
         try:
-            rows = SqlStore(engine, config.ledger_folder).tables.list() if is_current(engine) else ()
-            return [row.ref for row in rows if not row.dropped]
+            return SqlStore(engine, config.ledger_folder).tables.known() if is_current(engine) else ()
         finally:
             engine.dispose()
     except IcewrightError:

@@ -90,7 +90,7 @@ def _check(name: str, run: Callable[[], str]) -> Check:
 
 def _rules(app: Application) -> str:
     policy = app.runtime.policy()
-    tables = [row.ref for row in app.runtime.store.tables.list() if not row.dropped]
+    tables = app.runtime.store.tables.known()
     lost = policy.without_match(tables) if tables else []
     return count(len(policy.rules), "rule") + (f"; no known table is in {', '.join(lost)}" if lost else "")
 

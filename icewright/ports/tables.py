@@ -25,6 +25,10 @@ class TableState(Protocol):
     def list(self, catalog: str | None = None) -> Sequence[TableRow]:
         """Return the tables of one catalog or of all, dropped ones too, in the order in which they were first seen."""
 
+    def known(self, catalog: str | None = None) -> Sequence[TableRef]:
+        """Return the tables of one catalog or of all that are not dropped, in the same order."""
+        return [row.ref for row in self.list(catalog) if not row.dropped]
+
     def record_listing(self, catalog: str, pointers: Sequence[Pointer], now: datetime) -> int:
         """Record the complete listing of a catalog. Return how many tables are new or have moved.
 

@@ -221,6 +221,14 @@ class HealthPoint:
 
 
 @dataclass(frozen=True, slots=True)
+class Trend:
+    """Runs by step and pool, and health by day, oldest first; what had no run or no evaluation has no point."""
+
+    points: Sequence[TrendPoint]
+    health: Sequence[HealthPoint]  # the first has what was known before it
+
+
+@dataclass(frozen=True, slots=True)
 class FleetOverview:
     """The counts and sums of the overview. Each part of the funnel is in the one before."""
 
@@ -295,18 +303,10 @@ class Views(Protocol):
     def overview(self, visibility: VisibilityFilter, since: datetime) -> FleetOverview:
         """Return the overview; what was spent and saved counts from `since` on."""
 
-    def trend(
-        self, visibility: VisibilityFilter, since: datetime, step: TrendStep, query: RunQuery
-    ) -> Sequence[TrendPoint]:
-        """Return what runs of a table, catalog or all cost and removed since then, by step and pool, oldest first.
+    def trend(self, visibility: VisibilityFilter, since: datetime, step: TrendStep, query: RunQuery) -> Trend:
+        """Return what runs cost and removed since then, and health and size of tables that are not dropped.
 
-        Steps without a run have no point.
-        """
-
-    def health_trend(self, visibility: VisibilityFilter, since: date, query: RunQuery) -> Sequence[HealthPoint]:
-        """Return health and size of a table, of those of a catalog or of all that are not dropped, oldest day first.
-
-        Days on which no table was evaluated have no point. The first point has what was known before it.
+        The query names a table or a catalog, else all tables in sight count.
         """
 
 

@@ -17,14 +17,20 @@ _REMEMBERED = timedelta(days=400)  # a year, and the longest month
 _FOUND = ("health", "files", "bytes")
 
 
-def record_health(connection: sa.Connection, table_id: int, evaluation: Evaluation, now: datetime) -> None:
-    """Store what an evaluation found as that of its day, and forget days of long ago."""
+def record_health(
+    connection: sa.Connection, table_id: int, evaluation: Evaluation, now: datetime, last: datetime | None
+) -> None:
+    """Store what an evaluation found as that of its day, and forget days of long ago at the first one of a day.
+
+    `last`: the time of the evaluation before.
+    """
     found = (evaluation.health, evaluation.facts.data_files, evaluation.facts.data_bytes)
     values = {"table_id": table_id, "day": now.date(), **dict(zip(_FOUND, found, strict=True))}
     insert = dialect_insert(connection, HEALTH_DAYS).values(values)
     later = {name: insert.excluded[name] for name in _FOUND}
     connection.execute(insert.on_conflict_do_update(index_elements=["table_id", "day"], set_=later))
-    forget_health(connection, table_id, (now - _REMEMBERED).date())
+    if last is None or last.date() < now.date():
+        forget_health(connection, table_id, (now - _REMEMBERED).date())
 
 
 def forget_health(connection: sa.Connection, table_id: int, before: date | None = None) -> None:

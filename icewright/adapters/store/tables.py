@@ -180,7 +180,7 @@ class SqlTables(TableState):
                 findings = (DELETIONS.c.table_id == row.id) & (DELETIONS.c.state == LedgerState.FOUND)
                 connection.execute(sa.delete(DELETIONS).where(findings))
                 forget_health(connection, row.id)
-            record_health(connection, row.id, evaluation, now)
+            record_health(connection, row.id, evaluation, now, row.evaluated_at)
             since = _due_since(connection, row.id) if same else {}
             first = (row.due_since if same and row.error is not None else None) or now  # an error removed the verdicts
             for table in (FACTS, VERDICTS):

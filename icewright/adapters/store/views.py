@@ -6,7 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
@@ -29,7 +29,6 @@ from icewright.ports.views import (
     After,
     DeletionQuery,
     FleetOverview,
-    HealthPoint,
     JobItem,
     JobQuery,
     Page,
@@ -37,7 +36,7 @@ from icewright.ports.views import (
     TableItem,
     TableQuery,
     TableSort,
-    TrendPoint,
+    Trend,
     TrendStep,
     WaitingItem,
 )
@@ -199,17 +198,11 @@ class SqlViews(Views):
         with self.db.reading() as connection:
             return overview(connection, visibility, since)
 
-    def trend(
-        self, visibility: VisibilityFilter, since: datetime, step: TrendStep, query: RunQuery
-    ) -> Sequence[TrendPoint]:
+    def trend(self, visibility: VisibilityFilter, since: datetime, step: TrendStep, query: RunQuery) -> Trend:
         with self.db.reading() as connection:
             condition = sa.and_(visible(connection, visibility), *_in_place(query.ref, query.catalog))
-            return trend(connection, condition, since, step)
-
-    def health_trend(self, visibility: VisibilityFilter, since: date, query: RunQuery) -> Sequence[HealthPoint]:
-        with self.db.reading() as connection:
-            condition = sa.and_(visible(connection, visibility), *_in_place(query.ref, query.catalog))
-            return health_trend(connection, condition, since)
+            points = trend(connection, condition, since, step)
+            return Trend(points, health_trend(connection, condition, since.date()))
 
     def _of_job(
         self, table: sa.Table, columns: Sequence[str], job_id: str, after: After | None, limit: int

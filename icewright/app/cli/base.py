@@ -126,7 +126,7 @@ def _from_store(read: Callable[[Store], Iterable[str]], incomplete: str) -> list
 
 def complete_table(incomplete: str) -> list[str]:
     """Return the tables of the state store whose names begin with the text."""
-    return _from_store(lambda store: (str(row.ref) for row in store.tables.list() if not row.dropped), incomplete)
+    return _from_store(lambda store: map(str, store.tables.known()), incomplete)
 
 
 def complete_catalog(incomplete: str) -> list[str]:
@@ -331,7 +331,7 @@ def known_table(app: Application, text: str) -> TableRow:
 
 
 def _known_names(app: Application, catalog: str | None = None) -> list[str]:
-    return [str(row.ref) for row in app.runtime.store.tables.list(catalog) if not row.dropped]
+    return [str(ref) for ref in app.runtime.store.tables.known(catalog)]
 
 
 def write_file(option: str, path: Path, text: str) -> None:

@@ -57,7 +57,7 @@ class LocalBackend:
             items = every_item(lambda after: views.list_tables(query, None, after, PAGE), criteria.limit)
             documents = [_table_document(item) for item in items]
             if not documents and criteria.namespace and not detected.errors:
-                tables_of_namespace(criteria.namespace, _known(app, criteria.catalog))
+                tables_of_namespace(criteria.namespace, app.runtime.store.tables.known(criteria.catalog))
             if not documents and not detected.errors:
                 _note_empty_catalogs(app, criteria.catalog)
         return {"tables": documents, "errors": list(detected.errors)}
@@ -70,7 +70,7 @@ class LocalBackend:
                 refs = [known_table(app, table).ref]
             else:
                 detected = detect(runtime, select_catalogs(app, None))
-                refs = _known(app, None)
+                refs = list(runtime.store.tables.known())
                 if not refs and not detected.errors:
                     _note_empty_catalogs(app, None)
                 for _, error in detected.errors if refs else ():
@@ -225,7 +225,7 @@ class LocalBackend:
             match = _rule_pattern(app, scope)
             new = parse_knobs("config set", settings, app.runtime.policy().guardrails)
             _store_rule(app, match, {**_stored_rule(app, match), **new})
-            known = _known(app, None)
+            known = app.runtime.store.tables.known()
             if Policy((PolicyRule(match, new),)).without_match(known):
                 output.note(f"{scope}: no table is known there")
         return new
@@ -270,11 +270,6 @@ class LocalBackend:
         with open_application() as app:
             row = ended_job(app.runtime, job)
             return {"job_id": row.job_id, "table": str(row.ref), "files": give_up(app.runtime, row.job_id)}
-
-
-def _known(app: Application, catalog: str | None) -> list[TableRef]:
-    """Return the tables that the state store knows, of one catalog or of all."""
-    return [row.ref for row in app.runtime.store.tables.list(catalog) if not row.dropped]
 
 
 def _note_empty_catalogs(app: Application, catalog: str | None) -> None:

@@ -240,7 +240,7 @@ def token_create(
 
     with open_application(without_catalogs=True) as opened:
         runtime, new_grant = opened.runtime, grant(role, scope or ())
-        places = [place_of(row.ref) for row in runtime.store.tables.list() if not row.dropped]
+        places = [place_of(ref) for ref in runtime.store.tables.known()]
         actor = runtime.trigger.actor
         text, row = new_token([new_grant], name.strip() or f"{role} by {actor}", actor, runtime.clock.now(), days)
         runtime.store.access.add_token(row)

@@ -138,7 +138,7 @@ class ViewsTests(StoreSuite):
         def trend(
             visibility: VisibilityFilter, step: TrendStep, days: int, query: RunQuery
         ) -> list[tuple[datetime, int]]:
-            points = store.views.trend(visibility, NOW - timedelta(days=days), step, query)
+            points = store.views.trend(visibility, NOW - timedelta(days=days), step, query).points
             return [(point.at, point.saved.runs) for point in points]
 
         midnight = NOW.replace(hour=0, minute=0, second=0, microsecond=0)
@@ -147,14 +147,14 @@ class ViewsTests(StoreSuite):
         assert trend(None, TrendStep.DAY, 40, RunQuery(catalog="nowhere")) == []
         assert trend(None, TrendStep.HOUR, 1, RunQuery()) == [(NOW.replace(minute=0, second=0, microsecond=0), 10)]
         assert trend(None, TrendStep.MINUTE, 1, RunQuery(ref=REFS[0])) == [(NOW.replace(second=0, microsecond=0), 5)]
-        (point,) = store.views.trend(SALES, NOW - timedelta(days=1), TrendStep.DAY, RunQuery())
+        (point,) = store.views.trend(SALES, NOW - timedelta(days=1), TrendStep.DAY, RunQuery()).points
         assert point.saved == saved
 
     def test_health_of_each_day(self, store: Store) -> None:
         """What the last evaluation of a day found counts until another finds something else."""
 
         def trend(since: int, query: RunQuery, visibility: VisibilityFilter = None) -> list[tuple[int, int, int]]:
-            points = store.views.health_trend(visibility, NOW.date() + timedelta(days=since), query)
+            points = store.views.trend(visibility, NOW + timedelta(days=since), TrendStep.DAY, query).health
             return [((point.day - NOW.date()).days, point.tables, point.files) for point in points]
 
         def again(days: int, files: int, uuid: str = "u0") -> Evaluation:
@@ -170,7 +170,7 @@ class ViewsTests(StoreSuite):
         assert trend(3, RunQuery(catalog="lake")) == [(3, 4, 66)]
         assert trend(0, RunQuery(catalog="nowhere")) == []
         assert (trend(0, one), trend(0, all_tables, SALES)) == ([(0, 1, 10), (2, 1, 30)], [(0, 2, 25)])
-        *_, point = store.views.health_trend(None, NOW.date(), one)
+        *_, point = store.views.trend(None, NOW, TrendStep.DAY, one).health
         assert (point.health, point.bytes) == (found.health, found.facts.data_bytes)
         again(3, 5, "another table of the name")
         assert trend(0, one) == [(3, 1, 5)]

@@ -63,16 +63,11 @@ def trend(
     ref = caller.table(table).ref if table is not None else None
     since, step = steps_since(runtime.clock.now(), hours)
     views, query = runtime.store.views, RunQuery(ref, catalog)
-    points, health = caller.cached_briefly(
-        "trend",
-        *(since, step, ref, catalog),
-        work=lambda: (
-            views.trend(caller.visibility, since, step, query),
-            views.health_trend(caller.visibility, since.date(), query),
-        ),
+    found = caller.cached_briefly(
+        "trend", *(since, step, ref, catalog), work=lambda: views.trend(caller.visibility, since, step, query)
     )
-    sums = [models.TrendStepSums(at=p.at, pool=p.pool, saved=models.Saved(**asdict(p.saved))) for p in points]
-    days = [models.HealthDay(**asdict(point)) for point in health]
+    sums = [models.TrendStepSums(at=p.at, pool=p.pool, saved=models.Saved(**asdict(p.saved))) for p in found.points]
+    days = [models.HealthDay(**asdict(point)) for point in found.health]
     return models.Trend(since=since, step=step, points=sums, health=days)
 
 
