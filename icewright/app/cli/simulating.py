@@ -121,12 +121,12 @@ def simulate(  # noqa: PLR0913, PLR0917 - each is an option, given by its name
     least = least_gb_hours(sources, span) if ORACLE in compared else None
     price = slots(config).gb_hour_price(sources)
     title = f"{origin}: {count(len(sources), 'table')} over {(span.end - span.begin) / timedelta(days=1):.3g} days"
-    if picture is not None:
-        _draw(picture, title, results)
     if as_json:
         output.print_json(_document(origin, sources, span, results, least, price))
     else:
         _show(title, results, least, price)
+    if picture is not None:  # last, as a file that cannot be written takes no numbers away
+        _draw(picture, title, results)
 
 
 def _policy_names(compare: str | None) -> list[str]:
