@@ -64,11 +64,12 @@ def _problem(error: Exception) -> Problem:
     match error:
         case Problem():
             return error
+        case HTTPException(status_code=404):
+            return Problem(404, "there is nothing at this address: a part of it is missing or misspelt")
         case HTTPException():
             return Problem(error.status_code, error.detail, headers=error.headers)
         case RequestValidationError():
-            faults = [f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()]
-            return Problem(422, "the request is not as it must be", errors=faults)
+            return Problem(422, "the request is not as it must be", errors=list(map(_fault, error.errors())))
         case BadEvent():
             return Problem(422, "an event cannot be parsed; no event was accepted", errors=list(error.faults))
         case ConfigError():
@@ -83,6 +84,13 @@ def _problem(error: Exception) -> Problem:
     headers = {"Retry-After": str(AGAIN_SECONDS)}
     service = "the catalog" if isinstance(error, CatalogUnavailable) else "the state store or a storage"
     return Problem(503, f"{service} does not answer; try again", headers=headers)
+
+
+def _fault(item: Mapping[str, Any]) -> str:
+    """Return a fault of a request, with its place."""
+    if item["type"] == "json_invalid":
+        return f"body: not JSON from character {item['loc'][-1]} on: {item['ctx']['error']}"
+    return f"{'.'.join(map(str, item['loc']))}: {item['msg']}"
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
