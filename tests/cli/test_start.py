@@ -53,7 +53,7 @@ def test_help_imports_no_library_but_typer(arguments: list[str]) -> None:
 @pytest.mark.parametrize(
     ("end", "code", "message"),
     [
-        ("> /dev/full", 1, "the output cannot be written: No space left on device\n"),
+        ("> /dev/full", 1, "the output or a file cannot be written: No space left on device\n"),
         ("| true", 1, ""),
         (">&-", 0, ""),
     ],

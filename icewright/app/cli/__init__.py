@@ -82,7 +82,7 @@ def _run() -> None:
         if error.errno not in (errno.EPIPE, errno.ENOSPC):
             raise
         if error.errno == errno.ENOSPC:
-            output.error(f"{error.filename or 'the output'} cannot be written: {error.strerror}")
+            output.error(f"{error.filename or 'the output or a file'} cannot be written: {error.strerror}")
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is left of it when Python ends
         sys.exit(1)
     except SystemExit as ended:
