@@ -53,6 +53,27 @@ _Tables = Annotated[
     ),
 ]
 
+_TableCount = Annotated[
+    int | None,
+    typer.Option(
+        "--tables",
+        metavar="N",
+        min=1,
+        max=_MAX_TABLES,
+        help="Of a generated fleet; default: 1000, or as many as it has.",
+    ),
+]
+_Days = Annotated[
+    int | None,
+    typer.Option(
+        "--days",
+        metavar="N",
+        min=1,
+        max=_MAX_DAYS,
+        help="Default: 7, of fleets by month 25; of recorded commits until a day after the last one.",
+    ),
+]
+
 
 @app.command()
 def simulate(  # noqa: PLR0913, PLR0917 - each is an option, given by its name
@@ -64,26 +85,8 @@ def simulate(  # noqa: PLR0913, PLR0917 - each is an option, given by its name
     fleet: Annotated[
         str | None, typer.Option("--fleet", metavar="KIND", help="The kind of generated fleet; default: mixed.")
     ] = None,
-    tables: Annotated[
-        int | None,
-        typer.Option(
-            "--tables",
-            metavar="N",
-            min=1,
-            max=_MAX_TABLES,
-            help="Of a generated fleet; default: 1000, or as many as it has.",
-        ),
-    ] = None,
-    days: Annotated[
-        int | None,
-        typer.Option(
-            "--days",
-            metavar="N",
-            min=1,
-            max=_MAX_DAYS,
-            help="Default: 7, of fleets by month 25; of recorded commits until a day after the last one.",
-        ),
-    ] = None,
+    tables: _TableCount = None,
+    days: _Days = None,
     seed: Annotated[
         int | None, typer.Option("--seed", metavar="N", help="Another generated fleet of the same kind.")
     ] = None,
