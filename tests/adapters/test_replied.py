@@ -56,6 +56,7 @@ def test_a_reply_that_says_as_much_or_more(file: Mapping[str, Any], reply: Mappi
         ({"properties": {}}, "gc.enabled=false"),
         ({"table_uuid": ""}, f"uuid {WHOLE.table_uuid}"),
         ({"location": "/lake/orders"}, "location s3://lake/orders"),
+        ({"location": "s3://lake/ordersX"}, "location s3://lake/orders"),
         ({"snapshots": WHOLE.snapshots[1:]}, f"snapshot 1 ({FIRST.manifest_list})"),
         ({"snapshots": (replace(FIRST, manifest_list=""), *WHOLE.snapshots[1:])}, "snapshot 1 (s3://"),
     ],
