@@ -6,6 +6,7 @@ import io
 import json
 import struct
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -13,26 +14,33 @@ from typing import Any
 import fastavro
 import pytest
 from pyiceberg import types as t
+from pyiceberg.conversions import to_bytes
 from pyiceberg.manifest import ManifestFile as Listed
 from pyiceberg.manifest import construct_partition_summaries, read_manifest_list, write_manifest_list
 from pyiceberg.typedef import Record, TableVersion
 
+from icewright.adapters.engines.arrow.small_table_limits import unsupported_feature
+from icewright.adapters.engines.service.avro_records import schema_field
 from icewright.adapters.engines.service.manifest_files import ManifestWriter, read_manifest
 from icewright.adapters.engines.service.manifest_list_files import manifest_list, read_list
 from icewright.adapters.engines.service.partition_bounds import uncovered
+from icewright.adapters.engines.service.partition_types import promoted
 from icewright.adapters.files.tables import IcebergFiles
 from icewright.core.errors import IcewrightError
-from icewright.core.table import PartitionSpec, Snapshot
+from icewright.core.table import PartitionField, PartitionSpec, Snapshot, TableMetadata
 from tests.adapters.writing import IO, TYPES, Partitioned, by_fastavro, entries_schema, entry, metadata, ours, record
 
 STATED = ("status", "snapshot_id", "sequence_number", "file_sequence_number")
 
 
-def copied(files: IcebergFiles, folder: Path, rows: Sequence[Listed], version: int) -> Listed:
+def copied(
+    files: IcebergFiles, folder: Path, rows: Sequence[Listed], version: int, table: TableMetadata | None = None
+) -> Listed:
     """One manifest of the live entries of others, as `rewrite_manifests` makes it."""
     listed = [ours(row) for row in rows]
     sources = [read_manifest(files, manifest.path) for manifest in listed]
-    writer = ManifestWriter(sources[0], metadata([PartitionSpec(0, ())], version=version), listed[0].spec_id)
+    table = table or metadata([PartitionSpec(0, ())], version=version)
+    writer = ManifestWriter(sources[0], table, listed[0].spec_id)
     entries = [e for manifest, source in zip(listed, sources, strict=True) for e in writer.entries(manifest, source)]
     (written,) = writer.write(files, f"file://{folder}", writer.clustered(entries), 1)
     values = {**written.row, 503: 99, 515: 9 if version > 1 else 0}
@@ -115,18 +123,72 @@ def test_v1_manifests_in_an_upgraded_table(files: IcebergFiles, tmp_path: Path, 
     assert len(files.entries([ours(copy)])) == 2, "this program reads what it wrote"
 
 
-def test_decimals_of_fewer_digits(files: IcebergFiles, tmp_path: Path) -> None:
-    """A value from before its column was widened takes as many bytes as values since, and stays the same."""
-    narrow, wide = (Partitioned(tmp_path, (t.DecimalType(digits, 2),)) for digits in (5, 38))
-    old = narrow.crafted(2, [record(f"file:///t/{n}", [n]) for n in (Decimal("-1.28"), Decimal("1.28"), None)])
-    copy = copied(files, tmp_path, [wide.crafted(2, [record("file:///t/new", [Decimal(10**30)])]), old], 2)
-    found = {e.data_file.file_path: e.data_file.partition[0] for e in copy.fetch_manifest_entry(IO)}
-    assert {path.rsplit("/", 1)[1]: value for path, value in found.items()} == {
-        "new": Decimal(10**30),
-        "-1.28": Decimal("-1.28"),
-        "1.28": Decimal("1.28"),
-        "None": None,
-    }
+@pytest.mark.parametrize("first", ["old", "new"])
+@pytest.mark.parametrize(
+    ("narrow", "wide", "before", "since"),
+    [
+        (t.DecimalType(5, 2), t.DecimalType(38, 2), (Decimal("-1.28"), Decimal("1.28"), None), Decimal(f"{10**30}.25")),
+        (t.IntegerType(), t.LongType(), (-1, 2**31 - 1, None), 2**40),
+        (t.FloatType(), t.DoubleType(), (-0.5, 1.25, None), 0.1),
+        (t.FloatType(), t.DoubleType(), (-0.5, 1.25, None), 1e300),
+    ],
+)
+def test_values_from_before_a_promotion(
+    files: IcebergFiles,
+    tmp_path: Path,
+    narrow: t.PrimitiveType,
+    wide: t.PrimitiveType,
+    before: Sequence[Any],
+    since: Any,
+    first: str,
+) -> None:
+    """All partition values stay the same, whichever manifest comes first, and the bounds have the type of today."""
+    tables = [Partitioned(tmp_path, (t.StringType(), kind)) for kind in (narrow, wide)]
+    rows = [
+        table.crafted(2, [record(f"file:///t/{value}", ["x", value]) for value in values])
+        for table, values in zip(tables, (before, [since]), strict=True)
+    ]
+    spec = PartitionSpec(0, tuple(PartitionField(i, 999 + i, f"p{i}", "identity") for i in (1, 2)))
+    schema = {"type": "struct", "fields": [{"id": 2, "name": "c2", "type": str(wide)}]}
+    table = metadata([spec], schema=schema)
+    copy = copied(files, tmp_path, rows if first == "old" else rows[::-1], 2, table)
+    found = {one["data_file"]["file_path"]: list(one["data_file"]["partition"].values()) for one in raw(copy)}
+    assert found == {f"file:///t/{value}": ["x", value] for value in (*before, since)}
+    real = [value for value in (*before, since) if value is not None]
+    bounds = [to_bytes(wide, value) for value in (min(real), max(real))]
+    assert copy.partitions is not None
+    assert copy.partitions[1]._data[2:] == bounds
+
+
+def test_a_promoted_type_of_two_fields_is_defined_once() -> None:
+    """Avro allows one definition of a name, to which other fields refer; a field that stays keeps its type."""
+    decimal = {"type": "fixed", "size": 2, "name": "decimal_4_2", "logicalType": "decimal", "precision": 4, "scale": 2}
+    kinds = {1: ["null", decimal], 2: ["null", "decimal_4_2"], 3: ["null", "decimal_4_2"], 4: "int", 5: ["null", "int"]}
+    partition = {"type": "record", "name": "r102", "fields": [schema_field(f"p{n}", n, k) for n, k in kinds.items()]}
+    data_file = {"type": "record", "name": "r2", "fields": [schema_field("partition", 102, partition)]}
+    schema = {"type": "record", "name": "manifest_entry", "fields": [schema_field("data_file", 2, data_file)]}
+    wide = {**decimal, "size": 9, "name": "decimal_20_2", "precision": 20}
+    after = promoted(schema, {1: "decimal(20, 2)", 3: "decimal(20, 2)", 4: "long", 5: "int"})
+    fields = after["fields"][0]["type"]["fields"][0]["type"]["fields"]
+    expected = [["null", wide], ["null", decimal], ["null", "decimal_20_2"], "long", ["null", "int"]]
+    assert [one["type"] for one in fields] == expected
+    assert promoted(schema, {1: "decimal(4, 2)", 4: "int"}) is schema
+
+
+def test_a_plan_of_a_small_table_ends_with_the_type_of_its_partitions() -> None:
+    """Files that a writer adds after a promotion have values that manifests of before cannot hold."""
+    spec = PartitionSpec(0, (PartitionField(1, 1000, "p", "identity"),))
+    at = datetime(2026, 11, 1, tzinfo=UTC)
+    planned, renamed, promoted_ = (
+        metadata(
+            [spec],
+            [Snapshot(1, None, 1, at, "snap.avro")],
+            schema={"type": "struct", "fields": [{"id": 1, "name": name, "type": kind}]},
+        )
+        for name, kind in (("c", "float"), ("d", "float"), ("c", "double"))
+    )
+    assert unsupported_feature(renamed, [], has_jvm=True, planned=planned) is None
+    assert unsupported_feature(promoted_, [], has_jvm=True, planned=planned) == "the types of its partition columns"
 
 
 @pytest.mark.cases(47)

@@ -302,7 +302,7 @@ class SmallTable:
                 f"{metadata.ref}: the snapshot that compaction was planned on is not in main's history"
             )
         listed = self.files.manifests(metadata.current_snapshot)
-        reason = unsupported_feature(metadata, listed, has_jvm=self.has_jvm)
+        reason = unsupported_feature(metadata, listed, has_jvm=self.has_jvm, planned=self.base)
         if reason is None and self.deletes is None:  # the planned snapshot had none
             deletes = manifest_reader(self.files, metadata, listed, ManifestContent.DELETES)
             if same_partitions(self.data, deletes):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from icewright.adapters.engines.arrow.live_files import LiveFileReader, with_live_content
 from icewright.adapters.engines.service.manifest_files import ManifestWriter, read_manifest
+from icewright.adapters.engines.service.partition_types import source_types
 from icewright.core.table import ManifestContent, ManifestFile, TableMetadata
 from icewright.ports import TableFiles
 
@@ -31,8 +32,13 @@ def manifest_reader(
     return LiveFileReader(files, ManifestWriter(model, base, base.default_spec_id, content))
 
 
-def unsupported_feature(metadata: TableMetadata, listed: Sequence[ManifestFile], *, has_jvm: bool) -> str | None:
-    """Return the feature of the table that `SmallTable` does not support; None when there is none."""
+def unsupported_feature(
+    metadata: TableMetadata, listed: Sequence[ManifestFile], *, has_jvm: bool, planned: TableMetadata | None = None
+) -> str | None:
+    """Return the feature of the table that `SmallTable` does not support; None when there is none.
+
+    With `planned` it may also be one that has changed since, and on which the plan depends.
+    """
     snapshot, properties = metadata.current_snapshot, metadata.properties
     most_files = _MAX_FILES if has_jvm else _MAX_FILES_WITHOUT_JVM
     if metadata.format_version != _FORMAT_VERSION or snapshot is None or snapshot.manifest_list is None:
@@ -46,4 +52,10 @@ def unsupported_feature(metadata: TableMetadata, listed: Sequence[ManifestFile],
     manifests = [m for m in listed if m.live_files]
     if any(m.spec_id != metadata.default_spec_id for m in manifests):
         return "its partition spec"
+    if planned is not None and _partition_types(planned) != _partition_types(metadata):
+        return "the types of its partition columns"
     return "most of its files" if sum(m.live_files for m in manifests) > most_files else None
+
+
+def _partition_types(metadata: TableMetadata) -> Mapping[int, str]:
+    return source_types(metadata, metadata.default_spec_id)

@@ -30,6 +30,7 @@ from icewright.adapters.engines.service.avro_records import (
     shape_of,
 )
 from icewright.adapters.engines.service.partition_bounds import partition_fields, summaries, widened
+from icewright.adapters.engines.service.partition_types import promoted, source_types
 from icewright.core.avro_values import Schema, read_varint, skipper, varint
 from icewright.core.errors import UnsupportedTable
 from icewright.core.table import ManifestContent, ManifestFile, TableMetadata
@@ -170,6 +171,8 @@ class ManifestWriter:
         if metadata.format_version >= VERSION_SEQUENCES and _SEQUENCE not in names_by_id(model.shape.schema):
             self._header |= {"format-version": str(metadata.format_version), "content": "data"}
             self._shape = EntryShape(_upgraded(model.shape.schema, _DATA_ADDITIONS, _ENTRY_ADDITIONS))
+        schema = promoted(self._shape.schema, source_types(metadata, spec_id))
+        self._shape = self._shape if schema is self._shape.schema else EntryShape(schema)
         self._names = names_by_id(self._shape.data_file)
         self._partition_schema = fastavro.parse_schema(plain_schema(partition_schema(self._shape.data_file)))
         self._partition_fields = partition_fields(partition_schema(self._shape.data_file))

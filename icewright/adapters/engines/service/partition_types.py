@@ -1,0 +1,67 @@
+"""Types of partition tuples in manifests, of which older ones have those from before a column was promoted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from icewright.adapters.engines.service.partition_bounds import partition_fields
+from icewright.core.avro_values import Schema
+from icewright.core.table import TableMetadata, columns
+
+_DATA_FILE, _PARTITION = 2, 102
+_WIDER = {"int": "long", "float": "double"}
+_DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
+
+
+def source_types(metadata: TableMetadata, spec_id: int) -> dict[int, str]:
+    """Return the types of a spec's columns by partition field id, where its values are of the column's type."""
+    kinds = {number: kind for number, _, kind in columns(metadata.schema)}
+    return {
+        field.field_id: str(kinds[field.source_id])
+        for spec in metadata.specs
+        for field in spec.fields
+        if spec.spec_id == spec_id and field.transform.startswith(("identity", "truncate")) and field.source_id in kinds
+    }
+
+
+def promoted(schema: Schema, types: Mapping[int, str]) -> Schema:
+    """Return the schema of a manifest whose partition tuples hold values of these types; itself where they do."""
+    (data_file,) = (one["type"] for one in schema["fields"] if one.get("field-id") == _DATA_FILE)
+    (partition,) = (one["type"] for one in data_file["fields"] if one.get("field-id") == _PARTITION)
+    fields, wider = _promoted_fields(partition, types)
+    if not wider:
+        return schema
+    changed = _with_type(data_file, _PARTITION, {**partition, "fields": fields})
+    return _with_type(schema, _DATA_FILE, changed)
+
+
+def _with_type(record: Schema, field_id: int, kind: Schema) -> dict[str, Any]:
+    fields = [{**one, "type": kind} if one.get("field-id") == field_id else one for one in record["fields"]]
+    return {**record, "fields": fields}
+
+
+def _promoted_fields(partition: Schema, types: Mapping[int, str]) -> tuple[list[Schema], bool]:
+    """Return the fields of partition tuples, each named type defined once, and whether any has become wider."""
+    fields, wider, defined = list[Schema](), False, set[str]()
+    for one, resolved in zip(partition["fields"], partition_fields(partition), strict=True):
+        kind = _promoted(resolved["type"], types.get(one.get("field-id"), ""))
+        wider = wider or kind != resolved["type"]
+        name = kind.get("name")
+        written = name if name in defined else kind["type"] if kind.keys() == {"type"} else kind
+        defined |= {name} if name else set()
+        nullable = isinstance(one["type"], list)
+        fields.append({**one, "type": [b if b == "null" else written for b in one["type"]] if nullable else written})
+    return fields, wider
+
+
+def _promoted(kind: Mapping[str, Any], column: str) -> Mapping[str, Any]:
+    """Return the Avro type of a partition value for a column of an Iceberg type, which may be a wider one."""
+    if kind == {"type": kind["type"]} and _WIDER.get(kind["type"]) == column:
+        return {"type": column}
+    decimal = _DECIMAL.fullmatch(column)
+    if decimal is None or kind["type"] != "fixed" or kind.get("precision", 0) >= (precision := int(decimal[1])):
+        return kind
+    size = (10**precision - 1).bit_length() // 8 + 1
+    return {**kind, "name": f"decimal_{precision}_{decimal[2]}", "size": size, "precision": precision}
