@@ -30,6 +30,7 @@ from icewright.core.errors import IcewrightError
 from icewright.core.table import PartitionField, PartitionSpec, Snapshot, TableMetadata
 from tests.adapters.writing import IO, TYPES, Partitioned, by_fastavro, entries_schema, entry, metadata, ours, record
 
+_SUMMARY = ("contains_null", "contains_nan", "lower_bound", "upper_bound")
 STATED = ("status", "snapshot_id", "sequence_number", "file_sequence_number")
 
 
@@ -258,6 +259,9 @@ def test_nan_is_flagged_and_bounds_nothing(files: IcebergFiles, tmp_path: Path, 
     theirs = construct_partition_summaries(table.spec, table.schema, [Record(value) for value in values])
     assert [s._data for s in copy.partitions or []] == [s._data for s in theirs]
     assert theirs[0].contains_nan
+    field, listed = {"name": "f", "type": {"type": kind}}, dict(zip(_SUMMARY, theirs[0]._data, strict=True))
+    for stated, faults in ((True, 0), (None, 0), (False, 1)):  # by `is nan` readers skip what is said to have none
+        assert len(list(uncovered([field], [listed | {"contains_nan": stated}], [(v,) for v in values]))) == faults
 
 
 @pytest.mark.parametrize("zeros", [[0.0, -0.0], [-0.0, 0.0]])

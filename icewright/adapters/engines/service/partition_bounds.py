@@ -109,6 +109,8 @@ def uncovered(
         name, kind = one["name"], one["type"]
         if actual["contains_null"] and not summary["contains_null"]:
             yield f"its list says that no partition has null in {name}"
+        if actual["contains_nan"] and summary.get("contains_nan") is False:  # null: nobody has looked
+            yield f"its list says that no partition has NaN in {name}"
         bounds = [(summary[which], actual[which]) for which in ("lower_bound", "upper_bound")]
         type_name = "decimal" if kind.get("logicalType") == "decimal" else kind["type"]
         if actual["lower_bound"] is None:
