@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
@@ -108,16 +109,22 @@ def test_columns_are_found_by_field_id(had: Field, row: object, wanted: Field, f
     assert [one[wanted["name"]] for one in folder.rows(folder.file_slice(path))] == [found, nothing]
 
 
+@pytest.mark.parametrize("by", ["id", "name"])
 @pytest.mark.parametrize(
     "kind", [pa.list_(pa.float32(), 40), pa.list_view(pa.float32()), pa.large_list_view(pa.float32())], ids=str
 )
-def test_lists_of_any_arrow_type_are_lists(kind: pa.DataType, tmp_path: Path) -> None:
+def test_lists_of_any_arrow_type_are_lists(kind: pa.DataType, by: str, tmp_path: Path) -> None:
     """A file's Arrow schema may name types whose buffers are others than those of a list, as embeddings have them."""
     wanted = column(2, "v", {"type": "list", "element-id": 3, "element": "float", "element-required": False})
     folder = Folder(tmp_path, [ID, wanted])
     values = [[float(n + m) if m % 7 else None for m in range(40)] if n % 3 else None for n in range(100)]
     path = str(tmp_path / "lists.parquet")
     fields = [arrow_field(ID), arrow_field(wanted).with_type(kind)]
+    if by == "name":
+        fields = [one.remove_metadata() for one in fields]
+        inner = {"field-id": 3, "names": ["element"]}
+        mapping = [{"field-id": 1, "names": ["id"]}, {"field-id": 2, "names": ["v"], "fields": [inner]}]
+        folder.of(properties={"schema.name-mapping.default": json.dumps(mapping)})
     pq.write_table(pa.Table.from_arrays([pa.array(range(100)), pa.array(values, kind)], schema=pa.schema(fields)), path)
     assert [row["v"] for row in folder.rows(folder.file_slice(path))] == values
 

@@ -131,7 +131,8 @@ def _default_column(field: Field, length: int) -> pa.Array:
 def _project(array: pa.Array, file_field: pa.Field, field: Field) -> pa.Array:
     kind = field["type"]
     wanted = arrow_type(kind)
-    if file_field.type.equals(wanted, check_metadata=True):
+    # a name mapping calls all lists one type
+    if file_field.type.equals(wanted, check_metadata=True) and array.type.equals(wanted):
         return array
     if isinstance(kind, str):
         return _cast(array, wanted)
