@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.orc
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.partitioning import PartitionField as Partition
+from pyiceberg.partitioning import PartitionSpec as PyicebergSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import DecimalType, LongType, NestedField
 
 from icewright.adapters.engines.arrow.deletes import DELETED_PATH
 from icewright.adapters.engines.service.content_faults import ColumnContent, column_faults
@@ -201,3 +208,22 @@ def test_a_file_of_another_format_is_no_fault(workspace: Workspace) -> None:
     workspace.publish(craft)
     report = check(workspace, CheckLevel.ROWS)
     assert (report.faults, report.unread) == ((), {f"file://{path}": "only Parquet is read, not ORC"})
+
+
+def test_a_partition_column_with_more_digits_since_is_no_fault(workspace: Workspace) -> None:
+    """Manifests of today store the old values in more bytes: they are the same partitions, in the rewritten one too."""
+    lake, fields = (
+        workspace.icebergs["lake"],
+        [NestedField(1, "id", LongType()), NestedField(2, "amount", DecimalType(4, 2))],
+    )
+    spec = PyicebergSpec(Partition(2, 1000, IdentityTransform(), "amount"))
+    table = lake.create_table(NAME, Schema(*fields), partition_spec=spec)
+    for text in ("-99.99", "1.28", "123456789012345678.25"):
+        if len(text) > len("-99.99"):
+            with table.update_schema() as change:
+                change.update_column("amount", DecimalType(20, 2))
+        schema = table.schema().as_arrow()
+        table.append(pa.Table.from_pylist([{"id": 1, "amount": Decimal(text)}], schema=schema))
+    assert workspace.run(Operation.REWRITE_MANIFESTS, rewrite_manifests__min_manifests=2).state.value == "committed"
+    assert check(workspace, CheckLevel.ROWS).faults == ()
+    assert len(table.refresh().scan("amount = -99.99").to_arrow()) == 1

@@ -40,6 +40,16 @@ def widened(value: Any, kind: Mapping[str, Any]) -> Any:  # noqa: ANN401 - any A
     return value
 
 
+def shortest(partition: Record, fields: list[dict[str, Any]]) -> Record:
+    """Return a partition tuple with decimals in as few bytes as hold them: those of before a promotion had fewer."""
+    return {
+        name: _single_value(_comparable(value, kind), kind)
+        if kind.get("logicalType") == "decimal" and value is not None
+        else value
+        for (name, value), kind in zip(partition.items(), (field["type"] for field in fields), strict=True)
+    }
+
+
 def _comparable(value: Any, kind: Mapping[str, Any]) -> Any:  # noqa: ANN401 - any Avro value
     """Return the value in comparable form: decimals as numbers, all others unchanged."""
     if kind.get("logicalType") == "decimal":
