@@ -300,6 +300,21 @@ def test_files_with_a_former_type_of_a_column_are_not_read(workspace: Workspace)
     assert (len(unread), report.searched) == (4, ())
 
 
+def test_a_former_partition_column_that_no_schema_has_any_more_is_no_obstacle(workspace: Workspace) -> None:
+    """An expiry has removed the schemas that no snapshot names; the partition spec of the files is there still."""
+    workspace.table(spec=BY_PART, hours=[100])
+
+    def drop(document: dict[str, Any]) -> None:
+        kept = [field for field in document["schemas"][0]["fields"] if field["name"] != "part"]
+        document["schemas"][0]["fields"] = kept
+        document["partition-specs"].append({"spec-id": 1, "fields": []})
+        document["default-spec-id"] = 1
+
+    edit(workspace.metadata_file(), drop)
+    (found,) = find(workspace, "id = 0").found
+    assert (found.rows, found.live_rows) == (1, 1)
+
+
 def test_values_of_a_dropped_column_in_a_struct_are_found(workspace: Workspace) -> None:
     """A predicate may name it together with a column that the struct has got since."""
     struct = NestedField(2, "who", StructType(NestedField(3, "email", StringType())))

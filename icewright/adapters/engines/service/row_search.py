@@ -379,9 +379,9 @@ def slice_of(one: ContentFile) -> FileSlice:
 
 
 def constants_of(one: ContentFile, metadata: TableMetadata, types: Mapping[int, Any]) -> Mapping[int, Any]:
-    """Return the identity partition values of a data file, which files of other writers may lack as columns."""
+    """Return the identity partition values of a data file, which may lack the columns, of those that a schema has."""
     values = _partition_values(one, metadata) if one.content == DATA else {}
-    return {number: single_value(types[number], value) for number, value in values.items()}
+    return {number: single_value(types[number], value) for number, value in values.items() if number in types}
 
 
 def _partition_values(one: ContentFile, metadata: TableMetadata) -> Mapping[int, Any]:
