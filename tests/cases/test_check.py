@@ -19,8 +19,10 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DecimalType, LongType, NestedField
 
 from icewright.adapters.engines.arrow.deletes import DELETED_PATH
+from icewright.adapters.engines.arrow.opening import Opener
 from icewright.adapters.engines.service.content_faults import ColumnContent, column_faults
 from icewright.adapters.engines.service.content_file import ContentFile
+from icewright.adapters.engines.service.row_faults import RowCheck
 from icewright.app.demo.files import WrittenFile
 from icewright.core.alerts import AlertRule
 from icewright.core.integrity import CheckLevel, FileFaultKind
@@ -227,3 +229,25 @@ def test_a_partition_column_with_more_digits_since_is_no_fault(workspace: Worksp
     assert workspace.run(Operation.REWRITE_MANIFESTS, rewrite_manifests__min_manifests=2).state.value == "committed"
     assert check(workspace, CheckLevel.ROWS).faults == ()
     assert len(table.refresh().scan("amount = -99.99").to_arrow()) == 1
+
+
+@pytest.mark.parametrize(
+    ("stored", "kind", "bound", "found"),
+    [
+        (pa.array(["b", None, "a"]).dictionary_encode(), "string", b"a", [FileFaultKind.WRONG_BOUNDS]),
+        (pa.array([2, None, 1], pa.int32()).dictionary_encode(), "int", b"\1\0\0\0", [FileFaultKind.WRONG_BOUNDS]),
+        (pa.array([b"b", None, b"a"], pa.binary_view()), "binary", b"b", []),
+        (pa.array([1.5, None], pa.float16()), "float", b"\0\0\0\0", "halffloat"),
+    ],
+    ids=["categories", "categories of numbers", "view", "type that nothing orders"],
+)
+def test_rows_of_any_arrow_type_are_compared(
+    stored: pa.Array, kind: str, bound: bytes, found: list[FileFaultKind] | str, tmp_path: Path
+) -> None:
+    """A file's Arrow schema may name the types of another library; one that cannot be compared is not read."""
+    path, field = tmp_path / "file.parquet", pa.field("c", stored.type, metadata={"PARQUET:field_id": "1"})
+    pq.write_table(pa.Table.from_arrays([stored], schema=pa.schema([field])), path)
+    values = {100: str(path), 101: "PARQUET", 102: {}, 103: len(stored), 104: path.stat().st_size}
+    one = ContentFile("m.avro", 0, 1, 1, {**values, 128: [{"key": 1, "value": bound}]})
+    ((_, faults, why),) = RowCheck({1: kind}, {}, None, {}, {}).answers(Opener({}), [(0, one)])
+    assert found in (why or "") if isinstance(found, str) else ([fault for fault, _ in faults], why) == (found, None)

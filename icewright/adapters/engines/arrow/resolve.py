@@ -187,10 +187,7 @@ def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
     Raises `UnsupportedByArrow` where Spark may read others, or none, and `Unresolvable` where Spark reads others than
     every other engine, and would write them.
     """
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
-    if isinstance(array, pa.ExtensionArray):
-        array = array.storage
+    array = plain_values(array)
     stored = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
     if not _keeps_values(array.type, stored):
         raise UnsupportedByArrow(FOREIGN_TYPE(f"{array.type} for {kind}"))
@@ -206,6 +203,13 @@ def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
                 f"it has values of {array.type} that {kind} cannot hold, and Spark reads them as microseconds"
             ) from error
         raise UnsupportedByArrow(FOREIGN_TYPE(f"{array.type} for {kind}: {error}")) from error
+
+
+def plain_values(array: pa.Array) -> pa.Array:
+    """Return the values of codes and of extension types, such as a file's Arrow schema may name."""
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    return array.storage if isinstance(array, pa.ExtensionArray) else array
 
 
 def _keeps_values(kind: pa.DataType, wanted: pa.DataType) -> bool:

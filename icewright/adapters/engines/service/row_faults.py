@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from icewright.adapters.engines.arrow.opening import Opener, UnreadableFile
 from icewright.adapters.engines.arrow.pages import batch_rows_of
-from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow, field_id, with_ids
+from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow, field_id, plain_values, with_ids
 from icewright.adapters.engines.service.content_faults import ColumnContent, Fault, column_faults, is_ordered
 from icewright.adapters.engines.service.content_file import ContentFile
 from icewright.core.integrity import FileFaultKind
@@ -23,6 +23,7 @@ from icewright.core.table import PartitionSpec
 
 _PAGE_BYTES = 512 << 20  # of a row group; larger ones are not read
 _SAMPLE = 1_000  # values of a column whose partition values are computed
+_TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_binary_view)
 _POSITIONS = ["file_path", "pos"]
 Answer = tuple[int, list[Fault], str | None]  # number of the file, its faults, why it was not read
 
@@ -44,7 +45,7 @@ class RowCheck:
                 yield number, list(self._faults(opener, one)), None
             except UnreadableFile as error:
                 yield number, [(FileFaultKind.UNREADABLE, str(error))], None
-            except UnsupportedByArrow as error:
+            except (UnsupportedByArrow, pa.ArrowNotImplementedError) as error:
                 yield number, [], str(error)
 
     def _faults(self, opener: Opener, one: ContentFile) -> Iterator[Fault]:
@@ -108,6 +109,7 @@ class _Tally:
 
     def add(self, array: pa.Array) -> None:
         """Count values, nulls and NaN, and keep the least and the greatest value."""
+        array = plain_values(array)
         self.values += len(array)
         self.nulls += array.null_count
         if pa.types.is_floating(array.type):
@@ -141,7 +143,7 @@ def _plain(array: pa.Array, kind: str) -> pa.Array:
             return array.cast(pa.int32())
         case flag if pa.types.is_boolean(flag):
             return array.cast(pa.int8())
-        case text if pa.types.is_string(text) or pa.types.is_large_string(text) or pa.types.is_string_view(text):
+        case text if any(is_text(text) for is_text in _TEXTS):
             return array.cast(pa.large_binary())
     return array
 
