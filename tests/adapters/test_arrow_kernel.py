@@ -157,7 +157,7 @@ def test_files_without_ids_need_a_name_mapping(folder: Folder, tmp_path: Path) -
     assert isinstance(refused, BinFailed)
     assert refused.unsupported
     assert "name mapping" in refused.error
-    mapping = '[{"field-id": 1, "names": ["id", "ID"]}, {"field-id": 2, "names": ["label"]}]'
+    mapping = '[{"field-id": 1, "names": ["id", "ID"]}, {"field-id": 2, "names": ["label"]}, {"names": ["more"]}]'
     folder.of(properties={"schema.name-mapping.default": mapping})
     assert folder.rows(folder.file_slice(path)) == [{"id": 1, "name": "a"}]
 

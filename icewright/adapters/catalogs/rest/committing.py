@@ -35,7 +35,7 @@ from icewright.core.table import FORMAT_V3, SnapshotRef, TableMetadata, TableRef
 from icewright.ports import AddSnapshot, Change, Clock, RemoveSnapshots, RestoreSnapshots, SetRefs, SetStatistics
 from icewright.ports.work import progress
 
-_OK, _NOT_FOUND, _CONFLICT = 200, 404, 409
+_OK, _NOT_FOUND, _CONFLICT, _TOO_MANY = 200, 404, 409, 429
 _RETRYABLE = frozenset({429, 503})  # the server did nothing: the request may be repeated
 _UNKNOWN_FROM = 500
 _TRIES = 4  # of a request that the server did not want to hear
@@ -148,13 +148,16 @@ class Committing:
                     return now  # the commit landed despite the status
                 self._require_unchanged(base)
                 continue
+            # a conflict may be with an earlier attempt, which came late
+            if answer.status >= _UNKNOWN_FROM or (attempt > 1 and answer.status in (_CONFLICT, _NOT_FOUND)):
+                return self._outcome_of_lost_response(base, change, f"the server answered {answer.message}")
             if answer.status == _CONFLICT:
                 raise CommitConflict(f"{base.ref}: another writer committed since the plan ({answer.message})")
             if answer.status == _NOT_FOUND:
                 raise CommitConflict(f"{base.ref}: the table is gone since {base.metadata_location}")
-            if answer.status >= _UNKNOWN_FROM:
-                return self._outcome_of_lost_response(base, change, f"the server answered {answer.message}")
             raise Refused(f"{base.ref}: the catalog refused the commit ({answer.message})")
+        if answer.status != _TOO_MANY and isinstance(change, AddSnapshot):  # it may come yet, and needs the new files
+            return self._outcome_of_lost_response(base, change, f"the server answered {answer.message}")
         raise CatalogUnavailable(f"{base.ref}: {self.client.where} takes no commits now ({answer.message})")
 
     def _post(self, ref: TableRef, request: commits.Json) -> RestResponse:
