@@ -130,6 +130,19 @@ def test_partition_values_of_each_transform(transform: str, kind: str, value: An
     assert found(wrong if wrong is not None else 1, what="void") == found(right, what="unheard-of") == []
 
 
+@pytest.mark.parametrize(
+    ("transform", "kind", "value", "partition"),
+    [("bucket[4]", "string", b"a\xff", 3), ("truncate[1]", "string", b"\xff", "x"), ("year", "date", 2**31 - 1, 7)],
+)
+def test_a_partition_that_python_cannot_compute_is_no_fault(
+    transform: str, kind: str, value: Any, partition: Any
+) -> None:
+    """Spark has texts that are not UTF-8, and years above 9999."""
+    spec = PartitionSpec(0, (PartitionField(1, 1000, "p", transform),))
+    one = ContentFile("m.avro", 0, 1, 1, {102: {"p": partition}})
+    assert list(column_faults(one, {1: ColumnContent(9, 0, value, value, is_exact=True)}, {1: kind}, spec)) == []
+
+
 def test_a_partition_of_nan_has_a_footer_with_nan() -> None:
     """Spark writes NaN for the least and the greatest value of such a column."""
     one = ContentFile("m.avro", 0, 1, 1, {102: {"p": math.nan}})

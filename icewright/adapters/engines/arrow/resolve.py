@@ -73,8 +73,8 @@ def _with_mapped_ids(fields: Sequence[pa.Field], mapping: Sequence[Mapping[str, 
     result = []
     for field in fields:
         mapped = by_name.get(field.name)
-        if mapped is not None:
-            kind = _mapped_type(field.type, mapped.get("fields", ()))
+        if mapped is not None and mapped.get("field-id") is not None:  # the spec lets a mapping leave it out
+            kind = _mapped_type(field.type, mapped.get("fields") or ())
             index = str(mapped["field-id"]).encode()
             result.append(pa.field(field.name, kind, field.nullable, {FIELD_ID: index}))
         else:

@@ -328,7 +328,10 @@ def _transformed(transform: str, kind: str, value: Any) -> Any:  # noqa: ANN401 
     function = None if kind.startswith("decimal") else _function(transform, kind)
     if function is None or (transform in _TIMES and value < 0):
         return None
-    found = function(value.decode() if kind == "string" else value)
+    try:
+        found = function(value.decode() if kind == "string" else value)
+    except (UnicodeDecodeError, OverflowError):  # Python has texts of UTF-8 alone, and no year above 9999
+        return None
     return found.encode() if isinstance(found, str) else found
 
 
