@@ -151,6 +151,14 @@ def test_a_partition_of_nan_has_a_footer_with_nan() -> None:
     assert list(column_faults(one, {1: column}, {1: "double"}, spec)) == []
 
 
+@pytest.mark.parametrize("bound", [b"abc", b""])
+def test_a_bound_of_nothing_but_nan_that_is_no_number_is_named(bound: bytes) -> None:
+    """Other counts of its entry say that there is no number: whatever the bound is, it is compared with none."""
+    said = {109: [{"key": 1, "value": 2}], 137: [{"key": 1, "value": 2}], 125: [{"key": 1, "value": bound}]}
+    one = ContentFile("m.avro", 0, 1, 1, {102: {}, **said})
+    assert [kind for kind, _ in column_faults(one, {}, {1: "double"}, None)] == [FileFaultKind.WRONG_BOUNDS]
+
+
 def test_an_upper_bound_that_was_cut_has_to_be_raised() -> None:
     """Also where the footer's own greatest value was cut and raised; what it cuts at its end proves nothing."""
 

@@ -257,10 +257,15 @@ def _contradictions(one: ContentFile) -> Mapping[int, str]:
     values, nulls, nans, lower = map(one.mapped, (109, 110, 137, 125))
     found = {}
     for number, total in values.items():
-        numbers, bound = total - nulls.get(number, 0) - nans.get(number, 0), lower.get(number)
+        numbers, bound = total - nulls.get(number, 0) - nans.get(number, 0), lower.get(number, b"")
         if numbers < 0:
             found[number] = "fewer values than nulls and NaN"
-        elif not numbers and nans.get(number) and bound and not math.isnan(bound_value("double", bound)):
+        elif (
+            not numbers
+            and nans.get(number)
+            and is_bound("double", bound)
+            and not math.isnan(bound_value("double", bound))
+        ):
             found[number] = "nothing but NaN, and a bound"
     return found
 
