@@ -385,6 +385,14 @@ def test_a_broken_deletion_vector_is_named(folder: Folder) -> None:
     assert "2 positions where its entry says 3" in counted.error
 
 
+def test_position_deletes_without_positions_are_named(folder: Folder) -> None:
+    """An entry may call a file of rows one of position deletes."""
+    path = folder.write(ROWS)
+    found = folder.rewrite(folder.file_slice(path, DeleteFile(DeleteKind.POSITION, path)))
+    assert isinstance(found, BinFailed)
+    assert f"{path} has no columns of position deletes" in found.error
+
+
 def _piece(number: int, size: int, groups: int = 1) -> FileSlice:
     offsets = tuple(4 + part * size // groups for part in range(groups))
     return FileSlice(f"f{number}", size, size, size, 1, None, (), 0, offsets)

@@ -145,6 +145,8 @@ class Deletes:
         with self.opener.parquet(delete.path, page_memory=self.layout.page_memory) as source:
             names = {field_id(f): f.name for f in source.schema_arrow}
             path, position = names.get(DELETED_PATH, "file_path"), names.get(DELETED_POSITION, "pos")
+            if not {path, position} <= set(source.schema_arrow.names):
+                raise UnreadableFile(f"{delete.path} has no columns of position deletes")
             for batch in source.iter_batches(_BATCH_ROWS, columns=[path, position], use_threads=False):
                 frame = _frame(batch, {path: "path", position: "pos"}).filter(pl.col("path").is_in(data_paths))
                 for (name,), part in frame.partition_by("path", as_dict=True).items():
