@@ -75,7 +75,10 @@ class DeletionLedger(Protocol):
         """Return waiting files of one table or of all, summed by job and operation, oldest job first."""
 
     def later_deletions(self, job_id: str, since: datetime) -> Mapping[str, Mapping[str, str]]:
-        """Return files of the job's table that other jobs planned since then: state by path, by id of the job."""
+        """Return files of the job's table that other jobs planned since then: state by path, by id of the job.
+
+        Those of the table's other names count too.
+        """
 
     def waiting_paths(self, ref: TableRef, table_uuid: str = "") -> Sequence[str]:
         """Return the paths of a table that a job is still to delete, or that an undo is restoring.

@@ -94,7 +94,7 @@ class SnapshotPins(Protocol):
     """Snapshots that a reader continues from, or that a running rewrite began on: no expiry removes them."""
 
     def list(self, ref: TableRef, table_uuid: str) -> Sequence[SnapshotPin]:
-        """Return the pinned snapshots of the table of this uuid, expired pins too."""
+        """Return the pinned snapshots of the table of this uuid, expired pins and those of its earlier names too."""
 
     def holds(self, metadata: TableMetadata) -> tuple[SnapshotHold, ...]:
         """Return what the pins of the table hold."""

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,12 @@ from icewright.core.errors import (
 )
 from icewright.core.paths import local_path
 from icewright.core.policy import ENABLED, ORPHAN_MODE, Operation
-from icewright.core.runs import FileAction, JobState
+from icewright.core.runs import FileAction, JobState, OperationState
 from icewright.core.words import count
 from icewright.flow.evaluate import evaluate_due, evaluate_table
 from icewright.flow.reconcile import reconcile_interrupted
 from icewright.flow.undo import give_up, release_abandoned_undos, undo
-from icewright.ports import LedgerState, RestoreSnapshots
+from icewright.ports import LedgerState, RestoreSnapshots, SnapshotPin
 from tests.cases.workspace import EXPIRE, NAME, ORPHANS, Workspace, edit, ref
 from tests.faults.interceptors import Call, Hook, tapped
 
@@ -547,3 +548,19 @@ def test_a_renamed_table_gets_back_what_its_expiry_removed(workspace: Workspace)
     assert (done.job.ref, workspace.read("sales.renamed")) == (ref("sales.renamed"), before)
     settled(workspace, hours=100)
     assert workspace.read("sales.renamed") == before
+
+
+def test_a_pin_follows_a_renamed_table(workspace: Workspace) -> None:
+    """A reader's snapshot stays under the new name, until the reader releases it there."""
+    workspace.table()
+    workspace.detect()
+    table, pins, now = workspace.metadata(), workspace.app.runtime.store.pins, workspace.clock.now()
+    pin = SnapshotPin("reader x", table.snapshots[0].snapshot_id, now, now + timedelta(days=9), "me")
+    assert pins.add(ref(NAME), table.table_uuid, pin)
+    workspace.icebergs["lake"].rename_table(NAME, "sales.renamed")
+    before = workspace.read("sales.renamed")
+    workspace.run(EXPIRE, name="sales.renamed")
+    assert workspace.read("sales.renamed") == before
+    evaluate_due(workspace.app.runtime, ["lake"])
+    assert pins.remove(ref("sales.renamed"), pin.reader)
+    assert workspace.run(EXPIRE, name="sales.renamed").state is OperationState.COMMITTED

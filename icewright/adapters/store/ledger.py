@@ -58,6 +58,8 @@ def write_ledger(folder: Path, job_id: str, rows: Iterable[Mapping[str, Any]]) -
 
 _FILE_COLUMNS = [DELETIONS.c[name] for name in ("path", "bytes", "kind", "modified")]
 
+_WITH_TABLES = DELETIONS.join(JOBS, DELETIONS.c.job_id == JOBS.c.job_id).join(TABLES, JOBS.c.table_id == TABLES.c.id)
+
 _FIRST_RETRY, _LAST_RETRY = timedelta(minutes=5), timedelta(days=1)  # waits after a failed deletion
 
 # the operation of the job that planned the deletion; blank where an earlier release did not record it
@@ -208,13 +210,17 @@ class SqlLedger(DeletionLedger):
             return [waiting_of(row) for row in rows]
 
     def later_deletions(self, job_id: str, since: datetime) -> Mapping[str, Mapping[str, str]]:
-        table = sa.select(JOBS.c.table_id).where(JOBS.c.job_id == job_id).scalar_subquery()
+        columns = (JOBS.c.table_id, JOBS.c.table_uuid, TABLES.c.catalog)
+        own = sa.select(*columns).join(TABLES, JOBS.c.table_id == TABLES.c.id).where(JOBS.c.job_id == job_id).subquery()
+        renamed = (JOBS.c.table_uuid == own.c.table_uuid) & (TABLES.c.catalog == own.c.catalog)
+        same_table = (JOBS.c.table_id == own.c.table_id) | (renamed & (JOBS.c.table_uuid != ""))
         states = (*WAITING, LedgerState.DELETED, LedgerState.UNDOING)
-        others = (DELETIONS.c.table_id == table, DELETIONS.c.job_id != job_id, DELETIONS.c.state.in_(states))
+        others = (DELETIONS.c.job_id != job_id, DELETIONS.c.state.in_(states), DELETIONS.c.planned_at >= since)
         query = sa.select(DELETIONS.c.job_id, DELETIONS.c.path, DELETIONS.c.state)
+        query = query.select_from(_WITH_TABLES.join(own, same_table)).where(*others)
         states_by_job: dict[str, dict[str, str]] = {}
         with self.db.reading() as connection:
-            for job, path, state in connection.execute(query.where(*others, DELETIONS.c.planned_at >= since)):
+            for job, path, state in connection.execute(query):
                 states_by_job.setdefault(job, {})[path] = state
         return states_by_job
 
@@ -222,8 +228,7 @@ class SqlLedger(DeletionLedger):
         open_states = (*WAITING, LedgerState.UNDOING)
         renamed = (JOBS.c.table_uuid == table_uuid) & (TABLES.c.catalog == ref.catalog) & (JOBS.c.table_uuid != "")
         of_any_name = sa.or_(sa.and_(*of_table(ref)), renamed)
-        joined = DELETIONS.join(JOBS, DELETIONS.c.job_id == JOBS.c.job_id).join(TABLES, JOBS.c.table_id == TABLES.c.id)
-        query = sa.select(DELETIONS.c.path).select_from(joined)
+        query = sa.select(DELETIONS.c.path).select_from(_WITH_TABLES)
         query = query.where(DELETIONS.c.state.in_(open_states), of_any_name)
         with self.db.reading() as connection:
             return list(connection.execute(query).scalars())
@@ -311,8 +316,7 @@ def waiting_deletions() -> sa.Select[Any]:
         sa.func.min(DELETIONS.c.delete_after).label("delete_after"),
         sa.func.coalesce(sa.func.max(DELETIONS.c.reason), "").label("reason"),
     )
-    joined = DELETIONS.join(JOBS, DELETIONS.c.job_id == JOBS.c.job_id).join(TABLES, JOBS.c.table_id == TABLES.c.id)
-    query = sa.select(*columns).select_from(joined).where(DELETIONS.c.state.in_(WAITING))
+    query = sa.select(*columns).select_from(_WITH_TABLES).where(DELETIONS.c.state.in_(WAITING))
     return query.group_by(*of_job)
 
 

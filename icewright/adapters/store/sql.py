@@ -17,9 +17,10 @@ from icewright.adapters.store.inbox import SqlInbox
 from icewright.adapters.store.jobs import SqlJobs
 from icewright.adapters.store.ledger import SqlLedger
 from icewright.adapters.store.measures import SqlMeasures
+from icewright.adapters.store.pins import SqlPins
 from icewright.adapters.store.planning import SqlPlanning
 from icewright.adapters.store.registrations import SqlRegistrations
-from icewright.adapters.store.tables import SqlPins, SqlTables
+from icewright.adapters.store.tables import SqlTables
 from icewright.adapters.store.views import SqlViews
 from icewright.ports import Store
 

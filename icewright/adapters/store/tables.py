@@ -1,4 +1,4 @@
-"""Tables with their listings and evaluations, the schedule of evaluations, and pinned snapshots."""
+"""Tables with their listings and evaluations, and the schedule of evaluations."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ import sqlalchemy as sa
 from icewright.adapters.store.database import Database, dialect_insert
 from icewright.adapters.store.health import forget_health, record_health
 from icewright.adapters.store.registrations import write_registration
-from icewright.adapters.store.schema import DELETIONS, FACTS, JOBS, PINS, SNAPSHOT_READS, TABLES, VERDICTS, Moment
+from icewright.adapters.store.schema import DELETIONS, FACTS, JOBS, TABLES, VERDICTS, Moment
 from icewright.adapters.store.statements import (
     DUE_SINCE,
-    NAMED,
     chunks,
     lock_rows,
     name_columns,
@@ -33,7 +32,7 @@ from icewright.core.runs import JobState
 from icewright.core.steps import VERDICT_NAMES, Due, NotDue, on_pool, why
 from icewright.core.table import TableRef
 from icewright.core.verdicts import Evaluation, due
-from icewright.ports import LedgerState, Pointer, Registration, SnapshotPin, SnapshotPins, TableRow, TableState
+from icewright.ports import LedgerState, Pointer, Registration, TableRow, TableState
 
 _PAGE = 500  # rows per fetch; more do not fit a processor cache, and fewer cost more calls
 
@@ -61,13 +60,6 @@ def _due_statement() -> sa.Select[Any]:
 
 
 _DUE_EVALUATIONS = _due_statement()  # built once, as it is executed every second
-
-_COLUMNS = [PINS.c[name] for name in SnapshotPin.__dataclass_fields__]
-
-_OF_TABLE = sa.select(*_COLUMNS).select_from(PINS).join(TABLES).where(*NAMED)
-
-_PINS_OF_TABLE = _OF_TABLE.where(PINS.c.table_uuid == sa.bindparam("uuid")).order_by(PINS.c.id)
-_READS_OF_TABLE = sa.select(SNAPSHOT_READS.c.snapshot_id, SNAPSHOT_READS.c.at).join(TABLES).where(*NAMED)
 
 
 @dataclass
@@ -292,41 +284,6 @@ def record_deaths(connection: sa.Connection, holders: Sequence[str], now: dateti
             values |= {"error": _death_message(deaths), "health": None, "evaluate_at": retry_at, "rest_until": retry_at}
             connection.execute(sa.delete(VERDICTS).where(VERDICTS.c.table_id == table_id))
         connection.execute(sa.update(TABLES).where(TABLES.c.id == table_id).values(values))
-
-
-@dataclass
-class SqlPins(SnapshotPins):
-    """The SnapshotPins port on a database."""
-
-    db: Database
-
-    def list(self, ref: TableRef, table_uuid: str) -> Sequence[SnapshotPin]:
-        return [SnapshotPin(*row) for row in self.db.rows(_PINS_OF_TABLE, name_columns(ref) | {"uuid": table_uuid})]
-
-    def add(self, ref: TableRef, table_uuid: str, pin: SnapshotPin, *, job_id: str | None = None) -> bool:
-        with self.db.begin() as connection:
-            # the lock orders this pin and a job that begins on the table
-            row = table_row(connection, ref, locked=True)
-            if row is None:
-                return False
-            state = connection.execute(sa.select(JOBS.c.state).where(JOBS.c.job_id == row.held_by)).scalar()
-            if row.held_by != job_id if job_id is not None else state == JobState.RUNNING:
-                return False
-            connection.execute(sa.delete(PINS).where(PINS.c.table_id == row.id, PINS.c.reader == pin.reader))
-            values = {name: getattr(pin, name) for name in SnapshotPin.__dataclass_fields__}
-            connection.execute(sa.insert(PINS).values(table_id=row.id, table_uuid=table_uuid, **values))
-        return True
-
-    def remove(self, ref: TableRef, reader: str) -> bool:
-        with self.db.begin() as connection:
-            row = table_row(connection, ref)
-            if row is None:
-                return False
-            delete = sa.delete(PINS).where(PINS.c.table_id == row.id, PINS.c.reader == reader)
-            return connection.execute(delete).rowcount == 1
-
-    def reads(self, ref: TableRef) -> Mapping[int, datetime]:
-        return {row.snapshot_id: row.at for row in self.db.rows(_READS_OF_TABLE, name_columns(ref))}
 
 
 def _death_message(deaths: int) -> str:

@@ -249,7 +249,7 @@ class SnapshotPinsTests(StoreSuite):
     """Snapshots that readers and rewrites need."""
 
     def test_a_reader_pins_one_snapshot(self, store: Store) -> None:
-        """A later pin moves a reader's pin, release removes it, and another uuid of the table has none."""
+        """A later pin moves a reader's pin, and release removes it. It is of one uuid, under whatever name."""
         uuid = known_table(store)
         first = SnapshotPin("reader a", 2**62, NOW, NOW + timedelta(hours=1), "me")
         second, other = replace(first, snapshot_id=7), replace(first, reader="reader b")
@@ -260,7 +260,11 @@ class SnapshotPinsTests(StoreSuite):
         assert not store.pins.remove(REF, "reader a")
         assert list(store.pins.list(REF, uuid)) == [other]
         assert not store.pins.add(OTHER, uuid, first), "a table that nobody knows"
-        assert list(store.pins.list(OTHER, uuid)) == []
+        assert list(store.pins.list(OTHER, uuid)) == [other], "the same table under another name"
+        assert list(store.pins.list(OTHER, "")) == []
+        store.tables.record_listing(REF.catalog, [Pointer(OTHER, "m")], NOW)
+        assert store.pins.add(OTHER, uuid, replace(other, snapshot_id=8))
+        assert [pin.snapshot_id for pin in store.pins.list(REF, uuid)] == [8]
 
     def test_nobody_else_pins_while_a_job_works(self, store: Store) -> None:
         """While a job works on the table, only that job may pin, as an expiry may be about to commit."""
