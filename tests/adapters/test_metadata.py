@@ -111,6 +111,16 @@ def test_optional_fields(missing: str) -> None:
     assert (found.snapshots, found.refs, found.statistics, found.properties) == ((), (), (), {})
 
 
+def test_a_snapshot_without_files_and_one_that_names_none() -> None:
+    """Version 1 may list no manifest; what a snapshot reads whose manifest list was left out nobody knows."""
+    made = document()
+    made["snapshots"][0] |= {"manifest-list": None, "manifests": []}
+    assert parse(REF, "m", json.dumps(made).encode()).snapshots[0].manifests == ()
+    del made["snapshots"][0]["manifests"]
+    with pytest.raises(MetadataUnreadable, match="neither a manifest list nor manifests"):
+        parse(REF, "m", json.dumps(made).encode())
+
+
 @pytest.mark.parametrize(("age", "days"), [(-(2**63), 0), (2**63 - 1, 36_500)])
 def test_ages_that_no_calendar_has(age: int, days: int) -> None:
     """An age beyond what can be reckoned with is the nearest that can."""

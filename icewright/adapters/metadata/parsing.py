@@ -218,6 +218,8 @@ def _ref(name: str, raw: _Ref) -> SnapshotRef:
 def _snapshot(item: msgspec.Raw) -> Snapshot:
     """Parse one snapshot at a time, so that a long history is never in memory in two forms."""
     raw = _SNAPSHOT.decode(item)
+    if raw.manifest_list is None and raw.manifests is None:  # what it reads would look unreached
+        raise ValueError(f"snapshot {raw.snapshot_id} names neither a manifest list nor manifests")
     raw_summary = raw.summary or {}
     summary = {name: str(value) for name, value in raw_summary.items() if name in _SUMMARY and value is not None}
     return Snapshot(
