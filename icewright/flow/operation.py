@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from icewright.core import verify
 from icewright.core.branches import on_branch
@@ -254,11 +254,11 @@ class OperationRunner:
         *first, last = judgement.work.steps
         base = metadata
         for step in first:
-            self.done.append(self._step(step, base, facts))
+            self.done.append(self._step(step, base, facts, now))
             base = load(runtime, request)
-        return self._step(last, base, facts)
+        return self._step(last, base, facts, now)
 
-    def _step(self, step: Step, base: TableMetadata, facts: TableFacts) -> Outcome:
+    def _step(self, step: Step, base: TableMetadata, facts: TableFacts, planned_at: datetime) -> Outcome:
         self.lease.check()
         dry_run, self.last_step, self.base_snapshots = self.request.dry_run, step, frozenset(base.by_id)
         self.verified = None
@@ -269,6 +269,7 @@ class OperationRunner:
             base,
             dry_run,
             automatic=not self.request.manual,
+            planned_at=planned_at,
             check=self.lease.check,
             on_partial_result=self.done.append,
             on_progress=self._progress,

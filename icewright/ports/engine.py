@@ -31,6 +31,7 @@ class StepRequest:
     base: TableMetadata
     dry_run: bool = False
     automatic: bool = False  # not requested by a person: doubtful deletions are refused
+    planned_at: datetime | None = None  # by the clock as it was then
     # raises `LeaseLost` or `Cancelled`; called before each commit
     check: Callable[[], None] = field(default=lambda: None)
     # called with the commits of a step that then raises

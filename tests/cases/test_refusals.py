@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,10 +26,11 @@ from icewright.flow.cycle import run_cycle
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
 from icewright.flow.reconcile import reconcile_interrupted
+from icewright.flow.runtime import Runtime
 from icewright.flow.vacuum import vacuum
-from icewright.ports import WAITING, Catalog, LedgerState
+from icewright.ports import WAITING, Catalog, Engine, LedgerState
 from tests.cases.test_open_world import ROWS, later
-from tests.cases.workspace import EXPIRE, NAME, ORPHANS, Workspace, edit, ref
+from tests.cases.workspace import EXPIRE, KNOBS_OF, NAME, ORPHANS, Workspace, edit, ref
 
 AUTOMATIC = {"remove_orphans.mode": "delete", "deletion.delay_hours": 0, "remove_orphans.max_delete_ratio": 1}
 
@@ -234,6 +236,54 @@ def test_a_clock_that_goes_ahead_while_files_wait(workspace: Workspace) -> None:
     assert ("[clock_skew]" in waits, workspace.files(folder)) == (True, files)
     reconcile_interrupted(workspace.app.runtime)
     assert workspace.files(folder) < files
+
+
+@pytest.mark.cases(112)
+def test_a_clock_behind_the_storages(workspace: Workspace) -> None:
+    """The delay of what it plans would be over as soon as somebody sets it right, and no undo were left."""
+    workspace.table()
+    ahead(workspace, -72).refused(EXPIRE, "[clock_skew]", deletion__delay_hours=24)
+
+
+@dataclass(frozen=True)
+class MendedClock:
+    """An engine before whose work somebody sets the clock back by some days."""
+
+    workspace: Workspace
+    days: float
+
+    def __getattr__(self, name: str) -> Any:
+        self.workspace.clock.advance(days=-self.days)
+        return getattr(self.workspace.app.engines, name)
+
+    def runtime(self, knobs: Mapping[str, object]) -> Runtime:
+        """Let the clock run ahead until the engine works."""
+        self.workspace.detect()
+        self.workspace.clock.advance(days=self.days)
+        return replace(self.workspace.runtime(knobs), engine=cast("Engine", self))
+
+
+@pytest.mark.cases(112)
+@pytest.mark.parametrize("operation", [ORPHANS, EXPIRE])
+def test_a_clock_that_is_mended_after_the_plan(workspace: Workspace, operation: Operation) -> None:
+    """What was called old by the clock as it was then stays, though the clocks agree by now."""
+    folder = workspace.table(hours=(5, 4, 3, 2))
+    workspace.plant(folder, "data/staged.parquet", days=0.1)
+    before, files = workspace.metadata(), workspace.files()
+    request = Request(ref(NAME), (operation,), manual=True)
+    (outcome,) = execute(MendedClock(workspace, 9).runtime(KNOBS_OF[operation]), request).outcomes
+    assert outcome.reason.endswith("[clock_skew]"), outcome
+    assert (workspace.metadata(), workspace.files()) == (before, files)
+
+
+@pytest.mark.cases(112)
+def test_a_clock_that_is_mended_after_it_ended_a_delay(workspace: Workspace) -> None:
+    """Files that are not due by now wait on."""
+    folder = workspace.table()
+    workspace.job(EXPIRE, deletion__delay_hours=24)
+    files = workspace.files(folder)
+    (waits,) = reconcile_interrupted(MendedClock(workspace, 9).runtime({}))
+    assert ("[clock_skew]" in waits, workspace.files(folder)) == (True, files)
 
 
 def allow(workspace: Workspace, **settings: object) -> None:

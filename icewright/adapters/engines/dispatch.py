@@ -98,7 +98,7 @@ class Engines:
         if isinstance(request.step, (ExpireSnapshots, ExpireRows, TagRecoveryPoints)) and not request.dry_run:
             only_metadata = isinstance(request.step, ExpireSnapshots) and not request.step.delete_files
             deletes = not (only_metadata or isinstance(request.step, TagRecoveryPoints))
-            self._require_same_time(request.base, deletes=deletes)  # writes a file for a moment
+            self._require_same_time(request.base, request.planned_at, deletes=deletes)  # writes a file for a moment
         catalog = self.catalogs[request.base.ref.catalog]
         match request.step:
             case (
@@ -155,7 +155,7 @@ class Engines:
         """Delete what an ended run planned, after the same proof as in the run."""
         if not unfinished.files:
             return DeletionResult(())
-        self._require_same_time(base)
+        self._require_same_time(base, unfinished.due_at)
         deletion = self.orphans.deletion
         proof = TableProof(
             self.catalogs[base.ref.catalog],
@@ -309,11 +309,10 @@ class Engines:
                 "spark_deletes_all",
             )
 
-    def _require_same_time(self, base: TableMetadata, *, deletes: bool = True) -> None:
-        """Raise `Refused` before a rule about age acts by a clock that is ahead of the storage's."""
-        require_clocks_agree(
-            base, base.metadata_folder, self.orphans.deletion.clock.now(), self.orphans.storage_time, deletes=deletes
-        )
+    def _require_same_time(self, base: TableMetadata, planned_at: datetime | None, *, deletes: bool = True) -> None:
+        """Raise `Refused` before a rule about age acts by a clock that is, or was then, far from the storage's."""
+        now, time = self.orphans.deletion.clock.now(), self.orphans.storage_time
+        require_clocks_agree(base, base.metadata_folder, now, time, planned_at=planned_at, deletes=deletes)
 
     def _require_allowed(self, base: TableMetadata) -> None:
         """Raise `Refused` before a step touches a table outside of its catalog's allowlist."""

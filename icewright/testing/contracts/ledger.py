@@ -300,7 +300,7 @@ class DeletionLedgerTests(StoreSuite):
         store.ledger.record(later, {PATHS[0]: LedgerState.DELETED}, NOW)
         store.ledger.record(later, {PATHS[2]: LedgerState.KEPT}, NOW)
         found = store.ledger.later_deletions(first, NOW + timedelta(hours=1))
-        assert found.pop(later) == {PATHS[0]: LedgerState.DELETED, PATHS[1]: LedgerState.DELETING}
+        assert found[later] == {PATHS[0]: LedgerState.DELETED, PATHS[1]: LedgerState.DELETING}
 
     def test_waiting_deletions_are_listed_page_by_page(self, store: Store) -> None:
         """Pages begin with the oldest job, by catalog, table or job, within sight; foreign cursors are refused."""

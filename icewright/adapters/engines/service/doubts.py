@@ -29,7 +29,7 @@ _WRITTEN_BY_JOBS = r"(?:^|/)part-[^/]*$"  # by Hadoop and Spark, where they writ
 _HASHES = r"[01]{4}/[01]{4}/[01]{4}(?:/[01]{8})?|(?=[0-9]*[a-f])[0-9a-f]{8}"
 _FOUR_BYTES = r"(?=[a-z]*[^a-z/])[A-Za-z0-9_-]{5}[AQgw]"  # those of the versions between, which look like names
 _LOG_LENGTH = 100  # Iceberg's default of write.metadata.previous-versions-max
-_MAX_SKEW = timedelta(hours=1)  # how far our clock may be ahead of the storage's
+_MAX_SKEW = timedelta(hours=1)  # how far our clock may be from the storage's
 
 
 class Doubts:
@@ -130,13 +130,15 @@ def _created(metadata: TableMetadata) -> datetime | None:
 def require_clocks_agree(
     metadata: TableMetadata,
     folder: str,
-    ours: datetime,
+    now: datetime,
     storage_time: Callable[[str], datetime],
     *,
+    planned_at: datetime | None = None,
     deletes: bool = True,
 ) -> None:
-    """Raise `Refused` when our clock is so far ahead of the storage's that young files look old.
+    """Raise `Refused` when our clock is far from the storage's: young files look old, or a delay ends too early.
 
+    Our clock may have been mended since it was asked for `planned_at`, by which files and snapshots were called old.
     Its clock is read by a file that is written to `folder` and deleted again. Where that is denied, what `deletes` is
     refused too, and anything else goes on by our clock.
     """
@@ -150,11 +152,12 @@ def require_clocks_agree(
             f"and delete below {folder}, or disable the operations that delete for this table",
             "read_only_storage",
         ) from error
-    if ours - storages > _MAX_SKEW:
+    ours = now if planned_at is None else max(now, planned_at)
+    if abs(ours - storages) > _MAX_SKEW:
         raise Refused(
             f"{metadata.ref}: the clock here says {ours:%Y-%m-%d %H:%M} UTC and that of the storage "
-            f"{storages:%Y-%m-%d %H:%M}: files and snapshots look older than they are, and nothing goes by its age "
-            "before the clocks agree",
+            f"{storages:%Y-%m-%d %H:%M}: files look older than they are, or deletions end their delay too early, and "
+            "nothing goes by its age before the clocks agree",
             "clock_skew",
         )
 
@@ -162,15 +165,16 @@ def require_clocks_agree(
 def require_clocks_agree_at(
     metadata: TableMetadata,
     roots: Iterable[str],
-    ours: datetime,
+    now: datetime,
     storage_time: Callable[[str], datetime],
     *,
+    planned_at: datetime | None = None,
     deletes: bool = True,
 ) -> None:
     """Apply `require_clocks_agree` to each root that is there, as each may have a storage of its own."""
     for root in roots:
         with suppress(FolderMissing):
-            require_clocks_agree(metadata, root, ours, storage_time, deletes=deletes)
+            require_clocks_agree(metadata, root, now, storage_time, planned_at=planned_at, deletes=deletes)
 
 
 def require_few_orphans(metadata: TableMetadata, orphans: int, listed: int, most: float, look: str = "") -> None:

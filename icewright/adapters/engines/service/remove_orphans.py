@@ -76,7 +76,7 @@ class RemoveOrphansInService:
         base, clock = request.base, self.deletion.clock
         started = clock.now()
         self.guard.require_in_allowed_place(base)
-        scan = self.scan(catalog, base, step, automatic=request.automatic)
+        scan = self.scan(catalog, base, step, automatic=request.automatic, planned_at=request.planned_at)
         chosen = self._orphans_to_delete(base, scan.orphans, step)
         deleted = DeletionResult(chosen)
         if not request.dry_run:
@@ -131,7 +131,13 @@ class RemoveOrphansInService:
         return self.deletion.carry_out(job_id, place, chosen, proof, concurrency, owed=False, delay=step.delay)
 
     def scan(
-        self, catalog: Catalog, base: TableMetadata, step: RemoveOrphans, *, automatic: bool = False
+        self,
+        catalog: Catalog,
+        base: TableMetadata,
+        step: RemoveOrphans,
+        *,
+        automatic: bool = False,
+        planned_at: datetime | None = None,
     ) -> OrphanScan:
         """Return the orphans: list first, then load the table, so that every commit during the listing is seen.
 
@@ -146,7 +152,8 @@ class RemoveOrphansInService:
         doubts = Doubts(base, adopted) if automatic and step.mode != "report" else None
         if doubts is not None and (moved := self.guard.moved(roots, surroundings)):
             raise doubts.moved(moved)
-        require_clocks_agree_at(base, roots, clock.now(), self.storage_time, deletes=step.mode != "report")
+        deletes = step.mode != "report"
+        require_clocks_agree_at(base, roots, clock.now(), self.storage_time, planned_at=planned_at, deletes=deletes)
         invalid_names: list[str] = []
         with closing(LocationListing(base, step.older_than, files.canonical)) as listing, WorkerThreads(1) as meanwhile:
             early = meanwhile.submit(self._reached, base, step)

@@ -7,7 +7,7 @@ in between is reached. Before anything is deleted the references are read once m
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -120,6 +120,8 @@ class BranchVacuum:
             expiry = self.contents.expiry(metadata, work.survey.policy, work.survey.taken)
             if not expiry.snapshot_ids or work.dry_run:
                 return expiry
+            now, folders, taken = self.deletion.clock.now(), [metadata.metadata_folder], work.survey.taken
+            require_clocks_agree_at(metadata, folders, now, self.storage_time, planned_at=taken)
             work.check()
             try:
                 after = self.catalog.expire(
@@ -168,7 +170,7 @@ class BranchVacuum:
         doubts = Doubts(base, surroundings.adopted, by_age=False) if work.automatic else None
         if doubts is not None and (moved := self.guard.moved(roots, surroundings)):
             raise doubts.moved(moved)
-        require_clocks_agree_at(base, roots, started, self.storage_time)
+        require_clocks_agree_at(base, roots, started, self.storage_time, planned_at=work.survey.taken)
         with closing(LocationListing(base, started - work.survey.policy.grace, files.canonical)) as listing:
             for root in roots:
                 listing.add_all(root, files.listing(root))
@@ -184,9 +186,8 @@ class BranchVacuum:
             require_no_foreign_table(base, strange)
             knobs = self.contents.knobs(base.ref, base)
             if knobs[PREFIX_MISMATCH] == "error":
-                require_same_prefixes(
-                    base, listing.mismatches(named, lambda one, other: _same_storage(one, other, knobs))
-                )
+                same = partial(same_prefix, schemes=knobs[EQUAL_SCHEMES], authorities=knobs[EQUAL_AUTHORITIES])
+                require_same_prefixes(base, listing.mismatches(named, same))
             live = next((one for one in survey.tables if one.content_id == table.content_id), table)
             read_again = partial(mark.read_again, live, survey, dry_run=work.dry_run)
             names = listing.names_not_listed(mark.named_by(live), read_again, files)
@@ -295,6 +296,8 @@ class BranchVacuum:
             states = dict.fromkeys((f.path for f in unfinished.files), LedgerState.KEPT)
             self.deletion.ledger.record(unfinished.job_id, states, now, dict.fromkeys(states, deleted.notes[0]))
         else:
+            base, due_at = self._base(table), unfinished.due_at
+            require_clocks_agree_at(base, base.roots, now, self.storage_time, planned_at=due_at)
             work = VacuumOf(table, survey, unfinished.job_id)
             proof = BranchProof(self, work, mark)
             files, place = unfinished.files, table.location
@@ -379,11 +382,6 @@ class BranchProof:
             if f.path not in deletable
         }
         return Proved(deletable, stays)
-
-
-def _same_storage(one: str, other: str, knobs: Knobs) -> bool:
-    schemes: Mapping[str, str] = knobs[EQUAL_SCHEMES]
-    return same_prefix(one, other, schemes, knobs[EQUAL_AUTHORITIES])
 
 
 def _step(expiry: Expiry, work: VacuumOf) -> ExpireSnapshots:
