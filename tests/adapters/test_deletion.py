@@ -230,6 +230,29 @@ def test_a_fault_on_the_way_is_tried_again() -> None:
     assert world.files.asked == [DATA[0]]
 
 
+@pytest.mark.cases(104)
+def test_a_proof_does_not_last() -> None:
+    """Where storage hangs until a proof is old, another is made; what a writer took in meanwhile stays."""
+    world, proof, hangs = World(), Proof(), [timedelta(hours=1)]
+    real = world.files.stat
+
+    def stat(paths: Sequence[str], concurrency: int) -> Mapping[str, FileStat | None]:
+        if hangs:
+            world.clock.time += hangs.pop()
+            proof.stays = {DATA[1]: LIVE}
+        return real(paths, concurrency)
+
+    world.files.stat = stat  # type: ignore[method-assign]
+    assert [file.path for file in world.carry_out(planned(*DATA), proof).files] == [DATA[0], *DATA[2:]]
+    assert (len(proof.batches), world.ledger.states[DATA[1]]) == (2, LedgerState.KEPT)
+    hangs += [module.PROOF_LASTS]
+    assert world.finish(planned(DATA[1]), proof).files == ()
+    assert len(proof.batches) == 3
+    hangs += [timedelta(hours=1)] * 3
+    with pytest.raises(StorageUnavailable, match="1 file could not be proved and looked at within 0:15:00"):
+        world.finish(planned(DATA[1]), proof)
+
+
 def test_what_is_forbidden_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor is any later batch begun: what is left waits, and is told, without what stays for good."""
     monkeypatch.setattr(module, "BATCH", 2)

@@ -1,7 +1,7 @@
 """The one place where files of a table are deleted: planned in the ledger, proved unreachable, deleted, recorded.
 
 Files are deleted in batches. Before each batch the proof is repeated, and each file is checked with `stat`: a file that
-was written again under its old name since the plan stays.
+was written again under its old name since the plan stays. A proof that took too long is repeated too.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Protocol
 
 import polars as pl
 
-from icewright.core.errors import Cancelled, IcewrightError, LeaseLost, RetryableError
+from icewright.core.errors import Cancelled, IcewrightError, LeaseLost, RetryableError, StorageUnavailable
 from icewright.core.runs import FileAction, backoff
 from icewright.core.table import TableRef
 from icewright.core.words import count
@@ -29,6 +29,7 @@ _CONTENT = _ORDER[:4]  # whose sizes manifests record
 _SHOWN = 20  # failures that notes list one by one
 _ATTEMPTS = 3
 BATCH = 5_000  # files that one proof is good for
+PROOF_LASTS = timedelta(minutes=15)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,10 +181,7 @@ class Deletion:
         self, job_id: str, batch: Sequence[FileAction], proof: Proof, concurrency: int, progress: _Progress
     ) -> None:
         """Prove a batch, claim it in the ledger, stat each file once more, delete, and record the results."""
-        proved = proof.prove(batch)
-        claimed = self.ledger.claim(job_id, [f.path for f in batch if f.path in proved.free])
-        claimed_files = [f for f in batch if f.path in claimed]
-        stats = self.files.stat([f.path for f in claimed_files], concurrency)
+        proved, claimed_files, stats = self._proved(job_id, batch, proof, concurrency)
         stays = dict(proved.stays) | {
             f.path: why for f in claimed_files if (why := _replaced_reason(f, stats.get(f.path)))
         }
@@ -199,6 +197,23 @@ class Deletion:
         progress.deleted += deleted_before + [f for f in present if f.path not in failures]
         progress.failures |= failures
         progress.stays |= stays
+
+    def _proved(
+        self, job_id: str, batch: Sequence[FileAction], proof: Proof, concurrency: int
+    ) -> tuple[Proved, list[FileAction], Mapping[str, FileStat | None]]:
+        """Return the proof of a batch, and the files that it frees and that are claimed, with their stats as of now.
+
+        Storage may hang, or the machine sleep, and a writer take in a file meanwhile: an old proof is made anew.
+        """
+        for _ in range(_ATTEMPTS):
+            began = self.clock.now()
+            proved = proof.prove(batch)
+            claimed = self.ledger.claim(job_id, [f.path for f in batch if f.path in proved.free])
+            claimed_files = [f for f in batch if f.path in claimed]
+            stats = self.files.stat([f.path for f in claimed_files], concurrency)
+            if self.clock.now() - began <= PROOF_LASTS:
+                return proved, claimed_files, stats
+        raise StorageUnavailable(f"{count(len(batch), 'file')} could not be proved and looked at within {PROOF_LASTS}")
 
     def _notes(self, job_id: str, location: str, progress: _Progress) -> Iterator[str]:
         """Yield which files were not deleted and why, and where the exported ledger is."""
