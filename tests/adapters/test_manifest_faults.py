@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -88,6 +89,19 @@ def test_a_longer_manifest_is_not_the_listed_one(reader: ManifestReader, tmp_pat
     with pytest.raises(MetadataUnreadable) as caught:
         reader.entries([manifest])
     assert manifest.path in str(caught.value)
+
+
+def test_a_manifest_of_a_table_that_was_made_anew(reader: ManifestReader, tmp_path: Path) -> None:
+    """By another snapshot it is another one, though it has the path and length of one that was read before."""
+    table = Partitioned(tmp_path, (t.StringType(),))
+    first, second = (
+        ours(table.crafted(2, [record(f"file:///t/{n}", ["a"])], snapshot_id=n, sequence=3)) for n in (7, 8)
+    )
+    assert (reader.entries([first])["path"].to_pylist(), second.length) == (["file:///t/7"], first.length)
+    Path(second.path.removeprefix("file://")).rename(first.path.removeprefix("file://"))
+    now = replace(second, path=first.path)
+    assert [path for frame in reader.live_files([now]) for path in frame["path"]] == ["file:///t/8"]
+    assert reader.entries([now])["path"].to_pylist() == ["file:///t/8"]
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -1,4 +1,4 @@
-"""The manifest cache: the entries of manifests by path and length, in one SQLite file.
+"""The manifest cache: the entries of manifests by path and mark, in one SQLite file.
 
 Each row holds one Arrow record batch as an IPC message without its schema, so that a thousand of them are read as one
 stream. SQLite makes the file safe for several processes and after a crash; a broken file is deleted and created again.
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-_VERSION = 1  # of the rows' schema: another version is another file
+_VERSION = 1  # of the rows' schema: another version is another file; `length` has the mark
 _SCHEMA = """
 create table if not exists manifests (
   path text primary key, length integer not null, batch blob not null, used integer not null
@@ -38,19 +38,19 @@ class Cache:
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def load(self, manifests: Sequence[tuple[str, int]]) -> dict[str, pa.RecordBatch]:
-        """Return the cached manifests among those given by path and length; a row of another length is ignored."""
+        """Return the cached manifests among those given by path and mark; a row of another mark is ignored."""
         if not manifests:
             return {}
-        lengths = dict(manifests)
+        marks = dict(manifests)
         try:
             with self._lock, closing(self._connect()) as database:
                 turn = database.execute("update size set turn = turn + 1 returning turn").fetchone()[0]
                 rows: list[tuple[str, int, bytes, int]] = []
                 for start in range(0, len(manifests), 500):
                     paths = [p for p, _ in manifests[start : start + 500]]
-                    marks = ",".join("?" * len(paths))
+                    places = ",".join("?" * len(paths))
                     rows += database.execute(
-                        f"select path, length, batch, used from manifests where path in ({marks})",  # noqa: S608
+                        f"select path, length, batch, used from manifests where path in ({places})",  # noqa: S608
                         paths,
                     ).fetchall()
                 stale = [(turn, path) for path, _, _, used in rows if turn - used > _TURNS_BETWEEN_UPDATES]
@@ -59,7 +59,7 @@ class Cache:
         except (sqlite3.DatabaseError, OSError) as error:
             self._give_up(error)
             return {}
-        good = {path: batch for path, length, batch, _ in rows if lengths[path] == length}
+        good = {path: batch for path, mark, batch, _ in rows if marks[path] == mark}
         try:
             return dict(zip(good, _read(list(good.values()), self.schema), strict=True))
         except (pa.ArrowInvalid, OSError, ValueError):  # some row is no batch: find out which
@@ -73,14 +73,14 @@ class Cache:
 
     def save(self, batches: Mapping[tuple[str, int], pa.RecordBatch]) -> None:
         """Store manifests. A full disk or a locked file disables the cache and raises nothing."""
-        rows = [(path, length, batch.serialize().to_pybytes()) for (path, length), batch in batches.items()]
+        rows = [(path, mark, batch.serialize().to_pybytes()) for (path, mark), batch in batches.items()]
         try:
             with self._lock, closing(self._connect()) as database:
                 turn = database.execute("select turn from size").fetchone()[0]
-                for path, length, blob in rows:
+                for path, mark, blob in rows:
                     deleted = database.execute("delete from manifests where path = ? returning length(batch)", (path,))
                     freed = sum(n + _OVERHEAD for (n,) in deleted.fetchall())
-                    database.execute("insert into manifests values (?, ?, ?, ?)", (path, length, blob, turn))
+                    database.execute("insert into manifests values (?, ?, ?, ?)", (path, mark, blob, turn))
                     database.execute("update size set bytes = bytes + ?", (len(blob) + _OVERHEAD - freed,))
                 self._evict(database)
                 database.commit()

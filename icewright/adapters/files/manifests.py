@@ -116,11 +116,11 @@ class ManifestReader:
 
     def entries(self, manifests: Sequence[ManifestFile]) -> pa.Table:
         """Return all entries with inherited values, and `spec_id` and `manifest` (index) of their manifest."""
-        batches_by_path = self.cache.load([(m.path, m.length) for m in manifests])
+        batches_by_path = self.cache.load([_marked(m) for m in manifests])
         missing = [m for m in manifests if m.path not in batches_by_path]
         for tasks in _chunks(missing):
             read = {m.path: batch for part in _in_parallel(self._batches, tasks) for m, batch in part}
-            self.cache.save({(m.path, m.length): read[m.path] for task in tasks for m in task})
+            self.cache.save({_marked(m): read[m.path] for task in tasks for m in task})
             batches_by_path |= read
         batches = [_complete(m, batches_by_path[m.path]) for m in manifests]
         table = pa.Table.from_batches(batches, ENTRY).combine_chunks()
@@ -133,7 +133,7 @@ class ManifestReader:
         """
         start = 0
         for tasks in _chunks(manifests):
-            cached = self.cache.load([(m.path, m.length) for task in tasks for m in task])
+            cached = self.cache.load([_marked(m) for task in tasks for m in task])
             for task, frame in zip(tasks, _in_parallel(partial(self._live, cached), tasks), strict=True):
                 yield frame.with_columns(pl.col("manifest") + start)
                 start += len(task)
@@ -229,6 +229,14 @@ class ManifestReader:
 def listed(frame: pl.DataFrame) -> tuple[ManifestFile, ...]:
     """Return the rows of a frame of manifests as `ManifestFile` values."""
     return tuple(ManifestFile.of(row) for row in frame.select(SCHEMA.names()).iter_rows())
+
+
+def _marked(manifest: ManifestFile) -> tuple[str, int]:
+    """Return the key of a manifest in the cache.
+
+    A table that was made anew may have another manifest of the same path and length, but not by the same snapshot.
+    """
+    return manifest.path, manifest.length ^ manifest.added_snapshot_id
 
 
 def _chunks(manifests: Sequence[ManifestFile]) -> Iterator[list[list[ManifestFile]]]:

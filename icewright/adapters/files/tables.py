@@ -197,13 +197,13 @@ class IcebergFiles:
         folders_of_files = dict.fromkeys(outside_folders(pl.Series(paths, dtype=pl.String), metadata, self.canonical))
         fresh: list[ManifestFile] = []
         for manifest in manifests:
-            cached = self._outside.get((manifest.path, *metadata.roots))
+            cached = self._outside.get((manifest.path, str(manifest.added_snapshot_id), *metadata.roots))
             fresh += [manifest] if cached is None else []
             folders_of_files |= dict.fromkeys(cached or ())
         for manifest in fresh:
             live = [frame["path"] for frame in self.reader.live_files([manifest])]
             folders = outside_folders(pl.concat(live), metadata, self.canonical) if live else ()
-            self._outside.put((manifest.path, *metadata.roots), folders)
+            self._outside.put((manifest.path, str(manifest.added_snapshot_id), *metadata.roots), folders)
             folders_of_files |= dict.fromkeys(folders)
         return tuple(folders_of_files)
 
