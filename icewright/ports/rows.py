@@ -5,7 +5,8 @@ from __future__ import annotations
 import enum
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from itertools import accumulate
 from typing import Any
 
 from icewright.core.places import Spelling
@@ -218,18 +219,26 @@ class Removal:
 
 FIRST_LOOK = 100  # newest snapshots whose files are read of a table that is seen for the first time
 _SPELLING = Spelling()
+_NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 _SKEW = timedelta(hours=1)  # how much the clocks of a table's writers may differ
+_BEHIND = timedelta(minutes=1)  # how far Iceberg's library lets a snapshot be behind those before it
 
 
 def unseen_snapshots(metadata: TableMetadata, seen: datetime | None) -> Sequence[Snapshot]:
     """Return the snapshots whose files may lie in folders that are not registered yet.
 
-    These are the snapshots that the table and its refs name, and those since the version that was last `seen`.
+    These are the snapshots that the table and its refs name, and those since the version that was last `seen`. The time
+    of a snapshot that is behind an earlier one, as its writer's clock was wrong, does not tell: it counts as unseen.
     """
     ids = {metadata.current_snapshot_id, *(ref.snapshot_id for ref in metadata.refs)}
     recent = {s.snapshot_id for s in metadata.snapshots[-FIRST_LOOK:]}
     if seen is not None:
-        recent = {s.snapshot_id for s in metadata.snapshots if s.timestamp >= seen - _SKEW}
+        newest = accumulate((s.timestamp for s in metadata.snapshots), max)
+        recent = {
+            s.snapshot_id
+            for s, latest in zip(metadata.snapshots, newest, strict=True)
+            if s.timestamp >= seen - _SKEW or latest - s.timestamp > _BEHIND
+        }
     return [s for s in metadata.snapshots if s.snapshot_id in ids | recent]
 
 
@@ -249,7 +258,8 @@ class Registration:
     places: tuple[str, ...]  # locations and write paths, former ones too; a metadata folder ends with a slash
     folders: tuple[str, ...] = ()  # outside of the places, with files that are or were live
     first_places: tuple[str, ...] = ()  # the places of the version that was seen first
-    seen: datetime | None = field(default=None, compare=False)  # when the version that was read last was written
+    # the time of the newest snapshot in the version that was read last
+    seen: datetime | None = field(default=None, compare=False)
 
     @classmethod
     def of(cls, metadata: TableMetadata, folders: Sequence[str]) -> Registration:
@@ -261,8 +271,9 @@ class Registration:
         if at not in {_SPELLING.place(f"{place}/metadata") for place in places}:
             places = (*places, f"{metadata.metadata_folder}/")
         unique = tuple(dict.fromkeys(places))
-        updated = metadata.last_updated
-        return cls(metadata.ref, metadata.table_uuid, metadata.metadata_location, unique, tuple(folders), seen=updated)
+        newest = max((s.timestamp for s in metadata.snapshots), default=_NEVER)
+        seen = min(newest, metadata.last_updated)
+        return cls(metadata.ref, metadata.table_uuid, metadata.metadata_location, unique, tuple(folders), seen=seen)
 
     @property
     def key(self) -> tuple[TableRef, str]:

@@ -14,7 +14,7 @@ from icewright.core.paths import local_path
 from icewright.core.policy import Operation
 from icewright.flow.cycle import look
 from tests.cases.test_open_world import ROWS, elsewhere, later, quickly_located, reads
-from tests.cases.workspace import EXPIRE, NAME, ORPHANS, Workspace, quickly
+from tests.cases.workspace import EXPIRE, NAME, ORPHANS, Workspace, edit, quickly
 
 COLUMNS = "catalog_name, table_namespace, table_name, metadata_location, iceberg_type"
 
@@ -31,6 +31,18 @@ def source_and_borrower(workspace: Workspace, borrower: str = "lake") -> tuple[T
     borrowed = source.inspect.files()["file_path"].to_pylist()
     other = workspace.icebergs[borrower].create_table("sales.borrower", ROWS.schema)
     return source, other, borrowed
+
+
+def shift(table: Table, hours: int) -> Table:
+    """The table as if its newest version had been written by a clock that is so far ahead."""
+
+    def change(document: dict[str, Any]) -> None:
+        document["last-updated-ms"] += hours * 3_600_000
+        for snapshot in document["snapshots"][-1:]:
+            snapshot["timestamp-ms"] = document["last-updated-ms"]
+
+    edit(there(table.metadata_location), change)
+    return table.catalog.load_table(table.name())
 
 
 def expire_and_clean(workspace: Workspace, name: str) -> list[object]:
@@ -64,14 +76,20 @@ def test_files_borrowed_and_replaced_since_the_last_evaluation(workspace: Worksp
     assert reads(other)
 
 
-@pytest.mark.parametrize("tag", ["tag", ""])
-def test_files_borrowed_and_replaced_between_two_evaluations(workspace: Workspace, tag: str) -> None:
-    """Both evaluations saw heads without the borrowed files, and an older snapshot or a tag reads them."""
+@pytest.mark.parametrize("how", ["tag", "", "behind", "ahead before"])
+def test_files_borrowed_and_replaced_between_two_evaluations(workspace: Workspace, how: str) -> None:
+    """Both evaluations saw heads without the borrowed files, and an older snapshot or a tag reads them.
+
+    The time of that snapshot is no evidence, as a writer's clock may be wrong.
+    """
     source, other, borrowed = source_and_borrower(workspace)
-    other.append(ROWS)
+    other = shift(other, 48) if how == "ahead before" else other
+    if how != "ahead before":
+        other.append(ROWS)
     look(workspace.app.runtime, ["lake", "pond"], force=True)
     other.add_files(borrowed)
-    if tag:
+    other = shift(other, -5) if how == "behind" else other
+    if how == "tag":
         other.manage_snapshots().create_tag(other.snapshots()[-1].snapshot_id, "keep").commit()
     other.overwrite(ROWS)
     look(workspace.app.runtime, ["lake", "pond"], force=True)
