@@ -165,6 +165,7 @@ class SqlTables(TableState):
                     bytes=evaluation.facts.data_bytes,
                     error=None,
                     policy=policy,
+                    **_pause_of_another_name(connection, row, metadata.table_uuid),
                 )
             )
             write_registration(connection, Registration.of(metadata, evaluation.facts.outside), now)
@@ -284,6 +285,15 @@ def record_deaths(connection: sa.Connection, holders: Sequence[str], now: dateti
             values |= {"error": _death_message(deaths), "health": None, "evaluate_at": retry_at, "rest_until": retry_at}
             connection.execute(sa.delete(VERDICTS).where(VERDICTS.c.table_id == table_id))
         connection.execute(sa.update(TABLES).where(TABLES.c.id == table_id).values(values))
+
+
+def _pause_of_another_name(connection: sa.Connection, row: Any, table_uuid: str) -> dict[str, str]:  # noqa: ANN401
+    """Return the column `paused` of a table that was paused and then renamed, when its new name is first evaluated."""
+    if not table_uuid or row.paused or row.table_uuid == table_uuid:
+        return {}
+    same = (TABLES.c.catalog == row.catalog) & (TABLES.c.table_uuid == table_uuid) & (TABLES.c.id != row.id)
+    why = connection.execute(sa.select(TABLES.c.paused).where(same, TABLES.c.paused.is_not(None))).scalar()
+    return {} if why is None else {"paused": why}
 
 
 def _death_message(deaths: int) -> str:

@@ -209,6 +209,19 @@ class TableStateTests(StoreSuite):
         assert store.ledger.found_orphans(REF, "u1") == {}
         assert table_row(store).due_since == later
 
+    def test_a_pause_follows_a_renamed_table(self, store: Store) -> None:
+        """It begins with the first evaluation under the new name, and ends there as well."""
+        record_tables(store)
+        store.tables.record_evaluation(evaluated(), NOW)
+        store.tables.pause(REF, "broken")
+        record_tables(store, OTHER)
+        later = NOW + timedelta(hours=1)
+        store.tables.record_evaluation(evaluated(OTHER, now=later), later)
+        assert table_row(store, OTHER).paused == "broken"
+        store.tables.pause(OTHER, None)
+        store.tables.record_evaluation(evaluated(OTHER, at="m2", now=later), later)
+        assert table_row(store, OTHER).paused is None
+
     def test_odd_names_are_told_apart(self, store: Store) -> None:
         """Names with dots, quotes, percent signs, underscores or Unicode have rows, jobs and findings of their own."""
         assert record_tables(store, *ODD) == len(ODD)
