@@ -335,6 +335,31 @@ def test_a_clock_ahead_of_the_storage_of_a_write_path(workspace: NessieWorkspace
     assert f"{pool}/staged.parquet" not in workspace.files()
 
 
+@pytest.mark.cases(112)
+def test_a_clock_ahead_of_the_storages(workspace: NessieWorkspace) -> None:
+    """No snapshot expires by it, and no delay ends: by the storage's clock nothing of it is old."""
+    table = workspace.native_table("t")
+    for number in range(3):
+        workspace.native_append(table, number)
+    _old(workspace)
+    with workspace.opened(extra="policy: [{set: {deletion.delay_hours: 1}}]\n") as app:
+        one = app.engines.vacuums["lake"]
+        time, late = one.storage_time, timedelta(days=3)
+        one.storage_time = lambda folder: time(folder) - late
+        (said,) = summaries(vacuum(app.runtime, "lake"))
+        assert ("[clock_skew]" in said, len(workspace.metadata("t")["snapshots"])) == (True, 3)
+        one.storage_time = time
+        vacuum(app.runtime, "lake")
+        files = workspace.files()
+        workspace.clock.advance(hours=2)
+        one.storage_time = lambda folder: time(folder) - late
+        (waits,) = reconcile_interrupted(app.runtime)
+        assert ("[clock_skew]" in waits, workspace.files()) == (True, files)
+        one.storage_time = time
+        reconcile_interrupted(app.runtime)
+        assert workspace.files() < files
+
+
 @pytest.mark.cases(151)
 def test_files_that_hardly_are_the_tables_wait_for_a_word(workspace: NessieWorkspace) -> None:
     """A vacuum by itself deletes no photograph, and nothing in a folder without files of the table, or a new place."""
