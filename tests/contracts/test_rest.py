@@ -331,6 +331,22 @@ def test_a_503_after_the_commit_landed(bench: RestBench, catalog: RestCatalog, p
     assert proxy.count(COMMIT) == 1
 
 
+def test_a_commit_that_lands_late(bench: RestBench, catalog: RestCatalog, proxy: Proxy) -> None:
+    """A gateway gives up on a commit that the server is still at: it is what conflicts then, and it needs its files."""
+    base = bench.craft("sales.orders")
+    change = addition(base)
+
+    def land() -> None:
+        bench.catalog.commit(base, change)
+
+    proxy.faults += [Fault(COMMIT, status=503, headers={"Retry-After": "1"}), Fault(COMMIT, status=409, act=land)]
+    now = catalog.commit(base, change)
+    assert (4711 in now.by_id, proxy.count(COMMIT)) == (True, 2)
+    proxy.faults.append(Fault(COMMIT, times=4, status=503))
+    with pytest.raises(CommitStateUnknown, match="does not show it yet"):
+        catalog.commit(now, addition(now, **{"snapshot-id": 4712}))
+
+
 @pytest.mark.parametrize(("status", "error"), [(409, CommitConflict), (400, Refused), (403, Refused)])
 def test_what_the_server_refuses(
     bench: RestBench, catalog: RestCatalog, proxy: Proxy, status: int, error: type[Exception]
