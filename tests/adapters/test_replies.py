@@ -26,7 +26,7 @@ from icewright.adapters.catalogs.rest import RestCatalog
 from icewright.adapters.catalogs.translate import rest_catalog
 from icewright.adapters.files.local import LocalStorage
 from icewright.adapters.read_limits import ReadLimits, read_limits, set_read_limits
-from icewright.core.errors import CatalogUnavailable, CommitStateUnknown, MetadataTooLarge
+from icewright.core.errors import CatalogUnavailable, CommitConflict, CommitStateUnknown, MetadataTooLarge
 from icewright.core.table import TableRef
 from icewright.core.vacuum import Content, Reference
 from icewright.ports import Pointer
@@ -231,6 +231,19 @@ def test_a_commit_whose_reply_never_ends_has_an_unknown_outcome(server: Server) 
     server.table = endless
     content = Content("id", ("orders",), "s3://b/v2.json", 1)
     with pytest.raises(CommitStateUnknown, match="the reply to a commit was lost"):
+        NessieClient("lake", f"{server.address}/api/v2").commit(Reference("main", True, "00"), content, {}, "m")
+
+
+@pytest.mark.parametrize(("status", "outcome"), [(429, CommitConflict), (503, CommitStateUnknown)])
+def test_a_commit_to_a_busy_server(server: Server, status: int, outcome: type[Exception]) -> None:
+    """Nessie says that it has not begun; a gateway before it does not know how far it is."""
+
+    def busy(request: BaseHTTPRequestHandler) -> None:
+        request.send_error(status)
+
+    server.table = busy
+    content = Content("id", ("orders",), "s3://b/v2.json", 1)
+    with pytest.raises(outcome, match=str(status)):
         NessieClient("lake", f"{server.address}/api/v2").commit(Reference("main", True, "00"), content, {}, "m")
 
 

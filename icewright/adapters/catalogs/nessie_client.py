@@ -26,7 +26,7 @@ _DENIED = 403
 _NOT_FOUND = 404
 _CONFLICT = 409
 _OUTCOME_UNKNOWN_FROM = 500  # statuses from here on leave the outcome of a commit unknown
-_BUSY = (429, 503)  # the server did not even begin
+_BUSY = 429  # the server did not even begin; by 503 a gateway may say that it has not ended in time
 
 
 class NessieNotFound(Exception):
@@ -179,7 +179,7 @@ class NessieClient:
             raise CommitStateUnknown(
                 f"catalog {self.catalog}: the reply to a commit was lost: {_reason(error)}"
             ) from error
-        if answer.status_code == _CONFLICT or answer.status_code in _BUSY:
+        if answer.status_code in (_CONFLICT, _BUSY):
             raise CommitConflict(f"catalog {self.catalog}: {_message(answer)}")
         if answer.status_code >= _OUTCOME_UNKNOWN_FROM:
             raise CommitStateUnknown(f"catalog {self.catalog} answered a commit by {_message(answer)}")
