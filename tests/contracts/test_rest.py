@@ -30,7 +30,7 @@ from icewright.core.errors import (
     UnsupportedTable,
 )
 from icewright.core.table import RefKind, TableMetadata
-from icewright.ports import Change, RestoreSnapshots
+from icewright.ports import Change, RestoreSnapshots, SetStatistics
 from tests.contracts.bench import CHANGES, FixedClock, addition, file_of, removal
 from tests.contracts.rest_bench import RestBench
 from tests.faulty_proxy import Fault, Proxy, faulty_proxy
@@ -290,11 +290,13 @@ def test_the_commit_landed_and_its_reply_was_lost(
 def test_the_commit_did_not_land(bench: RestBench, catalog: RestCatalog, proxy: Proxy, status: int | None) -> None:
     """A removal may be planned again; new files may be needed yet, as the server may still be at it."""
     base = bench.craft("sales.orders")
-    proxy.faults.append(Fault(COMMIT, times=2, status=status))
+    proxy.faults.append(Fault(COMMIT, times=3, status=status))
     with pytest.raises(CommitConflict, match="does not show it"):
         catalog.commit(base, removal(base, 0))
-    with pytest.raises(CommitStateUnknown, match="yet"):
-        catalog.commit(base, addition(base))
+    file = {"snapshot-id": base.current_snapshot_id, "statistics-path": "s3://lake/t/p", "file-size-in-bytes": 1}
+    for change in (addition(base), SetStatistics(base.snapshots[-1].snapshot_id, partition_statistics=file)):
+        with pytest.raises(CommitStateUnknown, match="yet"):
+            catalog.commit(base, change)
     assert bench.catalog.load(base.ref) == base
 
 

@@ -42,6 +42,8 @@ _TRIES = 4  # of a request that the server did not want to hear
 _MAX_LOADS = 3  # at the table after a lost reply
 _LONGEST_WAIT = timedelta(seconds=30)
 
+_OF_NEW_FILES = AddSnapshot | SetStatistics  # which the table needs, should the commit come yet
+
 Fetch = Callable[[TableRef], tuple[TableMetadata, Loaded | None]]
 
 
@@ -156,7 +158,7 @@ class Committing:
             if answer.status == _NOT_FOUND:
                 raise CommitConflict(f"{base.ref}: the table is gone since {base.metadata_location}")
             raise Refused(f"{base.ref}: the catalog refused the commit ({answer.message})")
-        if answer.status != _TOO_MANY and isinstance(change, AddSnapshot):  # it may come yet, and needs the new files
+        if answer.status != _TOO_MANY and isinstance(change, _OF_NEW_FILES):
             return self._outcome_of_lost_response(base, change, f"the server answered {answer.message}")
         raise CatalogUnavailable(f"{base.ref}: {self.client.where} takes no commits now ({answer.message})")
 
@@ -191,7 +193,7 @@ class Committing:
                 if commits.can_never_land(base, now):
                     raise CommitConflict(f"{base.ref}: {why} to the commit, and another writer committed first")
             self.clock.sleep(backoff(look + 3).total_seconds())
-        if isinstance(change, AddSnapshot):  # the server may still be at it, and then the table needs the new files
+        if isinstance(change, _OF_NEW_FILES):  # the server may still be at it
             raise CommitStateUnknown(f"{base.ref}: {why} to the commit, and the table does not show it yet")
         raise CommitConflict(f"{base.ref}: {why} to the commit, and the table does not show it")
 
