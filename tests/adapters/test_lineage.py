@@ -29,7 +29,7 @@ def document(**more: Any) -> dict[str, Any]:
         "location": "s3://b/t/",
         "last-updated-ms": 3_000,
         "current-snapshot-id": 8,
-        "snapshots": [{"snapshot-id": 7, "timestamp-ms": 1}, {"snapshot-id": 8, "timestamp-ms": 2}],
+        "snapshots": [{"snapshot-id": n, "timestamp-ms": n - 6, "manifest-list": "s3://b/t/l.avro"} for n in (7, 8)],
         "metadata-log": [
             {"metadata-file": "s3://b/t/metadata/00001-a.metadata.json", "timestamp-ms": 1_000},
             {"metadata-file": "s3://b/t/metadata/00002-b.metadata.json", "timestamp-ms": 2_000},

@@ -76,7 +76,7 @@ class RemoveOrphansInService:
         base, clock = request.base, self.deletion.clock
         started = clock.now()
         self.guard.require_in_allowed_place(base)
-        scan = self.scan(catalog, base, step, automatic=request.automatic, planned_at=request.planned_at)
+        scan = self.scan(catalog, request, step)
         chosen = self._orphans_to_delete(base, scan.orphans, step)
         deleted = DeletionResult(chosen)
         if not request.dry_run:
@@ -130,30 +130,22 @@ class RemoveOrphansInService:
         concurrency, place = step.max_concurrent_deletes, base.location
         return self.deletion.carry_out(job_id, place, chosen, proof, concurrency, owed=False, delay=step.delay)
 
-    def scan(
-        self,
-        catalog: Catalog,
-        base: TableMetadata,
-        step: RemoveOrphans,
-        *,
-        automatic: bool = False,
-        planned_at: datetime | None = None,
-    ) -> OrphanScan:
+    def scan(self, catalog: Catalog, request: StepRequest, step: RemoveOrphans) -> OrphanScan:
         """Return the orphans: list first, then load the table, so that every commit during the listing is seen.
 
-        The files that `base` reaches are read during the listing; they count if the table is still at `base`
+        The files that the request's base reaches are read during the listing; they count if the table is still at it
         afterwards.
         """
-        files, clock = self.deletion.files, self.deletion.clock
+        files, clock, base = self.deletion.files, self.deletion.clock, request.base
         begun = clock.now()
         surroundings = self.guard.around(base)
         roots, notes = self.guard.roots(base, surroundings)
         adopted = surroundings.adopted
-        doubts = Doubts(base, adopted) if automatic and step.mode != "report" else None
+        doubts = Doubts(base, adopted) if request.automatic and step.mode != "report" else None
         if doubts is not None and (moved := self.guard.moved(roots, surroundings)):
             raise doubts.moved(moved)
-        deletes = step.mode != "report"
-        require_clocks_agree_at(base, roots, clock.now(), self.storage_time, planned_at=planned_at, deletes=deletes)
+        now, planned_at, deletes = clock.now(), request.planned_at, step.mode != "report"
+        require_clocks_agree_at(base, roots, now, self.storage_time, planned_at=planned_at, deletes=deletes)
         invalid_names: list[str] = []
         with closing(LocationListing(base, step.older_than, files.canonical)) as listing, WorkerThreads(1) as meanwhile:
             early = meanwhile.submit(self._reached, base, step)
