@@ -97,7 +97,11 @@ MODULES: Mapping[str, tuple[str, ...]] = {  # each with a small set of fast test
     f"{_SERVICE}/other_formats.py": ("tests/cases/test_other_formats.py",),
     f"{_SERVICE}/replied.py": ("tests/adapters/test_replied.py",),
     "flow/restore.py": ("tests/cases/test_restore.py",),
-    "flow/undo.py": ("tests/cases/test_undo.py", "tests/cases/test_undo_crashes.py"),
+    "flow/undo.py": (
+        "tests/cases/test_undo.py",
+        "tests/cases/test_undo_races.py",
+        "tests/cases/test_undo_crashes.py",
+    ),
     "adapters/store/ledger.py": ("tests/contracts/test_store.py", "tests/contracts/test_undo_store.py"),
     "adapters/catalogs/staging.py": _COMMITS,
     "adapters/catalogs/sql.py": ("tests/contracts/test_catalog.py", *_COMMITS),

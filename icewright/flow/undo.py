@@ -230,11 +230,9 @@ def _disable_repeat(runtime: Runtime, job: JobRow) -> None:
     if Operation.REMOVE_ORPHANS in ledger_files(runtime, job).operations:
         settings[ORPHAN_MODE.name] = "report"
     author = f"{runtime.trigger.actor}, by the undo of job {job.job_id}"
-    while settings:
+    while True:
         newest = next(iter(runtime.store.rules.versions(job.ref.parts)), None)
         before, version = (newest.settings, newest.version) if newest else ({}, 0)
         if {**before, **settings} == dict(before):
             return
-        now = runtime.clock.now()
-        if runtime.store.rules.put(job.ref.parts, {**before, **settings}, author, now, version) is not None:
-            return
+        runtime.store.rules.put(job.ref.parts, {**before, **settings}, author, runtime.clock.now(), version)

@@ -10,6 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from icewright.adapters.engines.service.deletion import Proved
@@ -67,6 +68,11 @@ def document(workspace: Workspace, name: str = NAME) -> dict[str, Any]:
 def states(workspace: Workspace, job_id: str) -> set[str]:
     """In which states the files of the job are."""
     return {file["state"] for file in workspace.app.runtime.store.ledger.files(job_id)}
+
+
+def exported(workspace: Workspace, job_id: str) -> set[str]:
+    """In which states the files of the job are by its exported ledger."""
+    return set(pq.read_table(workspace.home / "cache" / "ledger" / f"{job_id}.parquet")["state"].to_pylist())
 
 
 def settled(workspace: Workspace, hours: float = 0) -> list[str]:
@@ -134,6 +140,7 @@ def test_the_undo_is_a_job_of_its_own(workspace: Workspace) -> None:
     assert (row.held_by, row.evaluated_location) == (None, workspace.metadata().metadata_location)
     assert [event["details"]["by"] for event in store.activity.list(job_id) if event["kind"] == "undone"] == [job.actor]
     assert [removal.undone_at for removal in store.ledger.removals(job_id)] == [workspace.clock.now()]
+    assert exported(workspace, job_id) == {LedgerState.UNDONE}
 
 
 def test_a_second_undo_finds_nothing_to_do(workspace: Workspace) -> None:
@@ -143,7 +150,7 @@ def test_a_second_undo_finds_nothing_to_do(workspace: Workspace) -> None:
     first = undo(workspace.app.runtime, job_id)
     after = document(workspace)
     again = undo(workspace.app.runtime, job_id)
-    assert again.back.already
+    assert (again.back.already, again.undone_by) == (True, None)
     assert again.summary == f"job {job_id} is undone already"
     assert document(workspace) == after
     with pytest.raises(UsageError, match="is itself the undo of job"):
@@ -390,7 +397,10 @@ def test_given_up_deletions(workspace: Workspace) -> None:
     assert left == len(workspace.app.runtime.store.ledger.files(job_id)) > 0
     assert give_up(workspace.app.runtime, job_id) == 0
     events = [e for e in workspace.app.runtime.store.activity.list(job_id) if e["kind"] == "deletions_given_up"]
-    assert [e["details"]["files"] for e in events] == [left]
+    assert [(e["details"]["files"], e["details"]["by"]) for e in events] == [
+        (left, workspace.app.runtime.trigger.actor)
+    ]
+    assert exported(workspace, job_id) == {LedgerState.GIVEN_UP}
     settled(workspace, hours=30)
     undo(workspace.app.runtime, job_id)
     assert workspace.read() == before
