@@ -20,6 +20,7 @@ from icewright.adapters.files.cache import Cache
 from icewright.adapters.files.facts import table_facts
 from icewright.adapters.files.local import LocalStorage
 from icewright.adapters.files.manifests import ENTRY, ManifestReader
+from icewright.core.errors import MetadataUnreadable
 from icewright.core.partitions import partition_name, partition_text, partition_values
 from icewright.core.predicates import partitions_predicate
 from icewright.core.sizes import FileHistogram
@@ -315,6 +316,14 @@ def test_years_that_python_lacks_are_partitions(
 
 
 @pytest.mark.cases(85)
+def test_a_manifest_of_a_spec_that_the_table_lacks_is_named(tmp_path: Path) -> None:
+    """Nobody knows the partitions of its files."""
+    bed = Bed(tmp_path, (BY_P,))
+    bed.add(data("a"), sequence=1)
+    with pytest.raises(MetadataUnreadable, match=r"\.avro is of partition spec 0, which the table does not have"):
+        bed.facts()
+
+
 def test_a_rewrite_is_no_write(tmp_path: Path) -> None:
     """A partition is as hot as its last write; files of replace snapshots, and of snapshots long gone, say nothing."""
     bed = Bed(tmp_path)

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from icewright.adapters.files.bounds import Measured
 from icewright.adapters.files.manifests import DATA, DELETED, EQUALITY_DELETES, POSITION_DELETES
+from icewright.core.errors import MetadataUnreadable
 from icewright.core.partitions import PartitionKey, partition_key, partition_text
 from icewright.core.policy import MEGABYTE
 from icewright.core.runs import FileAction
@@ -41,15 +42,21 @@ def table_facts(
 ) -> TableFacts:
     """Return the facts of the current snapshot from its manifests and their entries.
 
-    `measures` has the measures by column bounds of partitions, by spec id and partition text.
+    `measures` has the measures by column bounds of partitions, by spec id and partition text. Raises
+    `MetadataUnreadable` when a manifest is of a partition spec that the table does not have.
     """
+    specs = {s.spec_id: s for s in metadata.specs}
+    if foreign := next((m for m in manifests if m.spec_id not in specs), None):
+        raise MetadataUnreadable(
+            f"{metadata.ref}: {foreign.path} is of partition spec {foreign.spec_id}, which the table does not have: "
+            f"`icewright check {metadata.ref}` lists what is wrong"
+        )
     live = _live(entries, metadata)
     counted = _data(live.filter(pl.col("content") == DATA), metadata, thresholds)
     applying: pl.DataFrame | None = None
     if any(m.content is ManifestContent.DELETES for m in manifests):  # most tables have none, and joins take their time
         applying = _applying(live, metadata).collect()
         counted = counted.join(_deletes(applying.lazy(), metadata), on=_KEY, how="full", coalesce=True)
-    specs = {s.spec_id: s for s in metadata.specs}
     measures_by_key = {partition_key(specs[s], text): one for (s, text), one in measures.items()}
     partitions = tuple(
         _partition(r, partition_key(specs[r["spec_id"]], r["partition"]), measures_by_key)
