@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -317,6 +318,16 @@ def test_a_flood_of_orphans_that_no_expiry_explains_stays(workspace: NessieWorks
     assert workspace.rest_rows("flooded", "main") == [0, 1]
 
 
+@contextmanager
+def late_storage(app: Application, folders: str = "") -> Iterator[None]:
+    """Let the clock of the storage, or of some folders of it, be three days behind."""
+    one, late = app.engines.vacuums["lake"], timedelta(days=3)
+    time = one.storage_time
+    one.storage_time = lambda folder: time(folder) - (late if folders in folder else timedelta())
+    yield
+    one.storage_time = time
+
+
 @pytest.mark.cases(112)
 def test_a_clock_ahead_of_the_storage_of_a_write_path(workspace: NessieWorkspace) -> None:
     """By that storage's clock a file that was just staged is of three days ago: it stays until the clocks agree."""
@@ -325,12 +336,9 @@ def test_a_clock_ahead_of_the_storage_of_a_write_path(workspace: NessieWorkspace
     obstore.put(workspace.bucket, f"{pool}/staged.parquet", b"x")
     _old(workspace)
     with workspace.opened(extra=ANY_RATIO) as app:
-        one = app.engines.vacuums["lake"]
-        time, late = one.storage_time, timedelta(days=3)
-        one.storage_time = lambda folder: time(folder) - (late if pool in folder else timedelta())
-        (said,) = summaries(workspace.mine(vacuum(app.runtime, "lake")))
+        with late_storage(app, pool):
+            (said,) = summaries(workspace.mine(vacuum(app.runtime, "lake")))
         assert ("[clock_skew]" in said, f"{pool}/staged.parquet" in workspace.files()) == (True, True), said
-        one.storage_time = time
         vacuum(app.runtime, "lake")
     assert f"{pool}/staged.parquet" not in workspace.files()
 
@@ -343,19 +351,15 @@ def test_a_clock_ahead_of_the_storages(workspace: NessieWorkspace) -> None:
         workspace.native_append(table, number)
     _old(workspace)
     with workspace.opened(extra="policy: [{set: {deletion.delay_hours: 1}}]\n") as app:
-        one = app.engines.vacuums["lake"]
-        time, late = one.storage_time, timedelta(days=3)
-        one.storage_time = lambda folder: time(folder) - late
-        (said,) = summaries(vacuum(app.runtime, "lake"))
+        with late_storage(app):
+            (said,) = summaries(vacuum(app.runtime, "lake"))
         assert ("[clock_skew]" in said, len(workspace.metadata("t")["snapshots"])) == (True, 3)
-        one.storage_time = time
         vacuum(app.runtime, "lake")
         files = workspace.files()
         workspace.clock.advance(hours=2)
-        one.storage_time = lambda folder: time(folder) - late
-        (waits,) = reconcile_interrupted(app.runtime)
+        with late_storage(app):
+            (waits,) = reconcile_interrupted(app.runtime)
         assert ("[clock_skew]" in waits, workspace.files()) == (True, files)
-        one.storage_time = time
         reconcile_interrupted(app.runtime)
         assert workspace.files() < files
 

@@ -212,8 +212,7 @@ class SqlLedger(DeletionLedger):
     def later_deletions(self, job_id: str, since: datetime) -> Mapping[str, Mapping[str, str]]:
         columns = (JOBS.c.table_id, JOBS.c.table_uuid, TABLES.c.catalog)
         own = sa.select(*columns).join(TABLES, JOBS.c.table_id == TABLES.c.id).where(JOBS.c.job_id == job_id).subquery()
-        renamed = (JOBS.c.table_uuid == own.c.table_uuid) & (TABLES.c.catalog == own.c.catalog)
-        same_table = (JOBS.c.table_id == own.c.table_id) | (renamed & (JOBS.c.table_uuid != ""))
+        same_table = (JOBS.c.table_id == own.c.table_id) | _of_any_name(own.c.table_uuid, own.c.catalog)
         states = (*WAITING, LedgerState.DELETED, LedgerState.UNDOING)
         others = (DELETIONS.c.job_id != job_id, DELETIONS.c.state.in_(states), DELETIONS.c.planned_at >= since)
         query = sa.select(DELETIONS.c.job_id, DELETIONS.c.path, DELETIONS.c.state)
@@ -226,10 +225,9 @@ class SqlLedger(DeletionLedger):
 
     def waiting_paths(self, ref: TableRef, table_uuid: str = "") -> Sequence[str]:
         open_states = (*WAITING, LedgerState.UNDOING)
-        renamed = (JOBS.c.table_uuid == table_uuid) & (TABLES.c.catalog == ref.catalog) & (JOBS.c.table_uuid != "")
-        of_any_name = sa.or_(sa.and_(*of_table(ref)), renamed)
+        same_table = sa.and_(*of_table(ref)) | _of_any_name(table_uuid, ref.catalog)
         query = sa.select(DELETIONS.c.path).select_from(_WITH_TABLES)
-        query = query.where(DELETIONS.c.state.in_(open_states), of_any_name)
+        query = query.where(DELETIONS.c.state.in_(open_states), same_table)
         with self.db.reading() as connection:
             return list(connection.execute(query).scalars())
 
@@ -333,6 +331,11 @@ def waiting_of(row: Any) -> WaitingDeletions:  # noqa: ANN401 - a result row
         None if row.at_once else row.delete_after,
         row.reason,
     )
+
+
+def _of_any_name(table_uuid: Any, catalog: Any) -> sa.ColumnElement[bool]:  # noqa: ANN401 - values or columns
+    """Return whether a job was on a table under any name of the catalog; without a uuid nobody knows."""
+    return sa.and_(JOBS.c.table_uuid == table_uuid, TABLES.c.catalog == catalog, JOBS.c.table_uuid != "")
 
 
 def _lock_job(connection: sa.Connection, job_id: str) -> None:

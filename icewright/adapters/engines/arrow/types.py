@@ -35,7 +35,7 @@ _PRIMITIVES: Mapping[str, pa.DataType] = {
     "binary": pa.binary(),
 }
 _LAST_UNIT = "\uffff"  # behind it characters take two units
-_DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
+DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
 _FIXED = re.compile(r"fixed\[(\d+)\]")
 
 
@@ -80,7 +80,7 @@ def arrow_type(kind: Any) -> pa.DataType:  # noqa: ANN401 - the spec's JSON of a
 def _primitive(kind: str) -> pa.DataType:
     if primitive := _PRIMITIVES.get(kind):
         return primitive
-    if decimal := _DECIMAL.fullmatch(kind):
+    if decimal := DECIMAL.fullmatch(kind):
         return pa.decimal128(int(decimal[1]), int(decimal[2]))
     if fixed := _FIXED.fullmatch(kind):
         return pa.binary(int(fixed[1]))
@@ -140,7 +140,7 @@ def single_value(kind: str, value: Any) -> Any:  # noqa: ANN401 - any Avro value
         return value
     if kind == "uuid":
         return str(UUID(bytes=value))
-    if decimal := _DECIMAL.fullmatch(kind):
+    if decimal := DECIMAL.fullmatch(kind):
         unscaled = Decimal(int.from_bytes(value, "big", signed=True)).as_tuple()
         # built from digits: arithmetic would round to the 28 digits of Python's default context
         return f"{Decimal((unscaled.sign, unscaled.digits, -int(decimal[2]))):f}"

@@ -30,7 +30,7 @@ from icewright.adapters.engines.service.manifest_files import (
     read_manifest,
 )
 from icewright.adapters.engines.service.manifest_list_files import read_list
-from icewright.adapters.engines.service.partition_bounds import partition_fields, shortest, uncovered
+from icewright.adapters.engines.service.partition_bounds import decimal_fields, partition_fields, shortest, uncovered
 from icewright.adapters.engines.service.reachable import CONTENT_KINDS
 from icewright.adapters.metadata.document import text_of
 from icewright.adapters.metadata.shape import malformed
@@ -205,10 +205,10 @@ class EntryFaults:
             schema, data_file = manifest.shape.schema, manifest.shape.data_file
             names, inner = names_by_id(schema), names_by_id(data_file)
             spec_id, entries = int(manifest.header.get("partition-spec-id", "0")), list[ContentFile]()
-            fields = partition_fields(partition_schema(data_file))
+            decimals = decimal_fields(partition_schema(data_file))
             for record in decoded(plain_schema(schema), manifest.records, manifest.body):
                 values = {number: record[names[2]][name] for number, name in inner.items()}
-                values[102] = shortest(values[102], fields)
+                values[102] |= shortest(values[102], decimals)
                 stated = record.get(names.get(3, ""))
                 sequence = inherited if stated is None else stated
                 if stated is None and inherited and record[names[0]] == EXISTING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from icewright.adapters.engines.service.avro_records import Record
@@ -40,14 +40,15 @@ def widened(value: Any, kind: Mapping[str, Any]) -> Any:  # noqa: ANN401 - any A
     return value
 
 
-def shortest(partition: Record, fields: list[dict[str, Any]]) -> Record:
-    """Return a partition tuple with decimals in as few bytes as hold them: those of before a promotion had fewer."""
-    return {
-        name: _single_value(_comparable(value, kind), kind)
-        if kind.get("logicalType") == "decimal" and value is not None
-        else value
-        for (name, value), kind in zip(partition.items(), (field["type"] for field in fields), strict=True)
-    }
+def decimal_fields(partition: Schema) -> list[dict[str, Any]]:
+    """Return the decimal fields of partition tuples."""
+    return [field for field in partition_fields(partition) if field["type"].get("logicalType") == "decimal"]
+
+
+def shortest(partition: Record, decimals: Iterable[dict[str, Any]]) -> Record:
+    """Return the decimals of a partition tuple in as few bytes as hold them: those of before a promotion had fewer."""
+    kinds = {field["name"]: field["type"] for field in decimals if partition[field["name"]] is not None}
+    return {name: _single_value(_comparable(partition[name], kind), kind) for name, kind in kinds.items()}
 
 
 def _comparable(value: Any, kind: Mapping[str, Any]) -> Any:  # noqa: ANN401 - any Avro value

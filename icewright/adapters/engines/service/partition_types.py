@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
+from icewright.adapters.engines.arrow.types import DECIMAL
 from icewright.adapters.engines.service.partition_bounds import partition_fields
 from icewright.core.avro_values import Schema
 from icewright.core.table import TableMetadata, columns
 
 _DATA_FILE, _PARTITION = 2, 102
 _WIDER = {"int": "long", "float": "double"}
-_DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
 
 
 def source_types(metadata: TableMetadata, spec_id: int) -> dict[int, str]:
@@ -60,7 +59,7 @@ def _promoted(kind: Mapping[str, Any], column: str) -> Mapping[str, Any]:
     """Return the Avro type of a partition value for a column of an Iceberg type, which may be a wider one."""
     if kind == {"type": kind["type"]} and _WIDER.get(kind["type"]) == column:
         return {"type": column}
-    decimal = _DECIMAL.fullmatch(column)
+    decimal = DECIMAL.fullmatch(column)
     if decimal is None or kind["type"] != "fixed" or kind.get("precision", 0) >= (precision := int(decimal[1])):
         return kind
     size = (10**precision - 1).bit_length() // 8 + 1
