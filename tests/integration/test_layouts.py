@@ -131,8 +131,8 @@ def test_sorted_small_files_are_merged_in_order(bench: Bench, new_name: Callable
     backdate_all(bench, name, 50, 40)
     done = compacted(bench, name, BY_ID).outcome
     assert done.state is OperationState.COMMITTED
-    assert done.metrics["gb_hours"] > 0
-    assert done.metrics["gb_hours"] == pytest.approx(2 * done.metrics["duration_ms"] / 3_600_000, rel=0.3)  # the JVM's
+    whole = 2 * done.metrics["duration_ms"] / 3_600_000  # of the JVM's 2 GB; Spark works for a part of the time
+    assert whole / 10 < done.metrics["gb_hours"] < whole * 1.01
     assert 0 < done.metrics["gb_hours_used"] < 2 * done.metrics["gb_hours"]
     assert 0 < done.metrics["gb_hours_driver"] <= done.metrics["gb_hours"]
     assert done.metrics["gb_hours_predicted"] > 0
