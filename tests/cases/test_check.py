@@ -18,13 +18,13 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DecimalType, LongType, NestedField
 
-from icewright.adapters.engines.arrow.deletes import DELETED_PATH
 from icewright.adapters.engines.arrow.opening import Opener
 from icewright.adapters.engines.service.content_faults import ColumnContent, column_faults
 from icewright.adapters.engines.service.content_file import ContentFile
 from icewright.adapters.engines.service.row_faults import RowCheck
 from icewright.app.demo.files import WrittenFile
 from icewright.core.alerts import AlertRule
+from icewright.core.field_ids import DELETED_PATH
 from icewright.core.integrity import CheckLevel, FileFaultKind
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState

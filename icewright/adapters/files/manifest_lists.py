@@ -12,6 +12,7 @@ import polars as pl
 
 from icewright.adapters.files import avro
 from icewright.adapters.files.avro import container, pinpointed, readable
+from icewright.core import field_ids as ids
 from icewright.core.avro_values import Skip, skipper
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.paths import stray_local_file
@@ -20,18 +21,18 @@ from icewright.ports.work import WorkerThreads
 
 # field ids of a row (spec, Manifest Lists), in the order of `ManifestFile`'s fields
 _FIELDS = {
-    "path": (500, pl.String),
-    "length": (501, pl.Int64),
-    "spec_id": (502, pl.Int32),
-    "content": (517, pl.Int8),
-    "sequence_number": (515, pl.Int64),
-    "min_sequence_number": (516, pl.Int64),
-    "added_snapshot_id": (503, pl.Int64),
-    "added_files": (504, pl.Int64),
-    "existing_files": (505, pl.Int64),
-    "deleted_files": (506, pl.Int64),
+    "path": (ids.MANIFEST_PATH, pl.String),
+    "length": (ids.MANIFEST_LENGTH, pl.Int64),
+    "spec_id": (ids.MANIFEST_SPEC_ID, pl.Int32),
+    "content": (ids.MANIFEST_CONTENT, pl.Int8),
+    "sequence_number": (ids.MANIFEST_SEQUENCE_NUMBER, pl.Int64),
+    "min_sequence_number": (ids.MIN_SEQUENCE_NUMBER, pl.Int64),
+    "added_snapshot_id": (ids.ADDED_SNAPSHOT_ID, pl.Int64),
+    "added_files": (ids.ADDED_FILES, pl.Int64),
+    "existing_files": (ids.EXISTING_FILES, pl.Int64),
+    "deleted_files": (ids.DELETED_FILES, pl.Int64),
 }
-_REQUIRED = (500, 501, 502)
+_REQUIRED = (ids.MANIFEST_PATH, ids.MANIFEST_LENGTH, ids.MANIFEST_SPEC_ID)
 SCHEMA = pl.Schema({name: kind for name, (_, kind) in _FIELDS.items()})
 _LISTS_PER_TASK = 128  # lists read by one task, one after the other
 _MAX_PENDING_BYTES = 8_000_000  # of records, per task: bounds the memory

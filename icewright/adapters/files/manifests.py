@@ -15,6 +15,7 @@ from icewright.adapters.files import avro
 from icewright.adapters.files.avro import container, pinpointed, readable
 from icewright.adapters.files.cache import Cache
 from icewright.adapters.files.manifest_lists import SCHEMA, read_list, read_lists
+from icewright.core import field_ids as ids
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.partitions import date_of, moment_of, partition_text
 from icewright.core.table import ManifestContent, ManifestFile, Snapshot
@@ -41,14 +42,13 @@ ENTRY = pa.schema(
         ("content_bytes", pa.int64()),  # length of a deletion vector in its Puffin file
     ]
 )
-_STATUS, _SNAPSHOT, _SEQUENCE, _CONTENT, _PATH, _FORMAT, _PARTITION = 0, 1, 3, 134, 100, 101, 102
-_RECORDS, _BYTES, _LOWER, _UPPER, _REFERENCED, _CONTENT_BYTES = 103, 104, 125, 128, 143, 145
 _OF_AN_ENTRY = (
-    _STATUS, _SNAPSHOT, _SEQUENCE, _CONTENT, _PATH, _FORMAT, _PARTITION, _RECORDS, _BYTES, _REFERENCED, _CONTENT_BYTES
-)  # fmt: skip
-_REQUIRED = (_STATUS, _PATH, _BYTES)
+    *(ids.STATUS, ids.SNAPSHOT_ID, ids.SEQUENCE_NUMBER),
+    *(ids.CONTENT, ids.FILE_PATH, ids.FILE_FORMAT, ids.PARTITION, ids.RECORD_COUNT, ids.FILE_SIZE),
+    *(ids.REFERENCED_DATA_FILE, ids.CONTENT_SIZE),
+)
+_REQUIRED = (ids.STATUS, ids.FILE_PATH, ids.FILE_SIZE)
 _LIVE = ("path", "bytes", "content", "format")
-_FILE_PATH_COLUMN = 2147483546  # the reserved field id of `file_path` in position delete files
 _TASKS = 4
 # bytes of manifests that one task reads, some five times as many once inflated: with more, most processor time goes
 # into pages of memory that are new each time
@@ -107,7 +107,7 @@ class ManifestReader:
         for path in snapshot.manifests:
             one = container(self.storage, path)
             with readable([path]):
-                status = avro.read(one.schema, avro.decompressed([one]), [_STATUS])[str(_STATUS)]
+                status = avro.read(one.schema, avro.decompressed([one]), [ids.STATUS])[str(ids.STATUS)]
             counts = [int((status == s).sum()) for s in (ADDED, EXISTING, DELETED)]
             spec = int(one.meta.get("partition-spec-id", b"0"))
             size = self.storage.size(path) or 0
@@ -155,12 +155,16 @@ class ManifestReader:
         for schema, group in self._by_schema(manifests):
             with readable(m.path for m, _ in group):
                 blocks = avro.decompressed(c for _, c in group)
-                raw = avro.read(schema, blocks, (_STATUS, _PATH, _BYTES, _PARTITION, _LOWER, _UPPER))
+                raw = avro.read(
+                    schema,
+                    blocks,
+                    (ids.STATUS, ids.FILE_PATH, ids.FILE_SIZE, ids.PARTITION, ids.LOWER_BOUNDS, ids.UPPER_BOUNDS),
+                )
             specs = pl.Series("spec_id", [m.spec_id for m, c in group for _ in range(c.records)], pl.Int32)
-            texts = partition_texts(raw[str(_PARTITION)]).alias("partition")
+            texts = partition_texts(raw[str(ids.PARTITION)]).alias("partition")
             frames.append(
                 raw.with_columns(specs, texts)
-                .filter(pl.col(str(_STATUS)) != DELETED)
+                .filter(pl.col(str(ids.STATUS)) != DELETED)
                 .select(_path(), _bytes(), "spec_id", "partition", *_bounds_of(field_ids, raw.schema))
             )
         return frames
@@ -210,9 +214,11 @@ class ManifestReader:
                 _require_count(manifest, one.records)
             with readable(m.path for m, _ in group):
                 blocks = avro.decompressed(c for _, c in group)
-                raw = avro.read(schema, blocks, (_STATUS, _PATH, _BYTES, _CONTENT, _FORMAT), _REQUIRED)
+                raw = avro.read(
+                    schema, blocks, (ids.STATUS, ids.FILE_PATH, ids.FILE_SIZE, ids.CONTENT, ids.FILE_FORMAT), _REQUIRED
+                )
                 numbers = _numbers((number_of[m.path], c.records) for m, c in group)
-                live = raw.with_columns(numbers).filter(pl.col(str(_STATUS)) != DELETED)
+                live = raw.with_columns(numbers).filter(pl.col(str(ids.STATUS)) != DELETED)
                 frames.append(live.select(_path(), _bytes(), _content(), _format(), "manifest"))
         return pl.concat(frames, rechunk=True)
 
@@ -284,39 +290,39 @@ def _numbers(counts: Iterable[tuple[int, int]]) -> pl.Series:
 
 
 def _path() -> pl.Expr:
-    return pl.col(str(_PATH)).cast(pl.String).alias("path")
+    return pl.col(str(ids.FILE_PATH)).cast(pl.String).alias("path")
 
 
 def _bytes() -> pl.Expr:
-    return pl.col(str(_BYTES)).cast(pl.Int64).alias("bytes")
+    return pl.col(str(ids.FILE_SIZE)).cast(pl.Int64).alias("bytes")
 
 
 def _content() -> pl.Expr:
-    return pl.col(str(_CONTENT)).cast(pl.Int8).fill_null(DATA).alias("content")
+    return pl.col(str(ids.CONTENT)).cast(pl.Int8).fill_null(DATA).alias("content")
 
 
 def _format() -> pl.Expr:
-    return pl.col(str(_FORMAT)).cast(pl.String).str.to_uppercase().alias("format")
+    return pl.col(str(ids.FILE_FORMAT)).cast(pl.String).str.to_uppercase().alias("format")
 
 
 def _entries(schema: bytes, containers: Sequence[avro.Container]) -> pa.RecordBatch:
     blocks = avro.decompressed(containers)
     raw = avro.read(schema, blocks, _OF_AN_ENTRY, _REQUIRED)
     frame = raw.select(
-        pl.col(str(_STATUS)).cast(pl.Int8).alias("status"),
-        pl.col(str(_SNAPSHOT)).cast(pl.Int64).alias("snapshot_id"),
-        pl.col(str(_SEQUENCE)).cast(pl.Int64).alias("sequence_number"),
+        pl.col(str(ids.STATUS)).cast(pl.Int8).alias("status"),
+        pl.col(str(ids.SNAPSHOT_ID)).cast(pl.Int64).alias("snapshot_id"),
+        pl.col(str(ids.SEQUENCE_NUMBER)).cast(pl.Int64).alias("sequence_number"),
         _content(),
         _path(),
         _format(),
-        partition_texts(raw[str(_PARTITION)]).alias("partition"),
-        pl.col(str(_RECORDS)).cast(pl.Int64).alias("records"),
+        partition_texts(raw[str(ids.PARTITION)]).alias("partition"),
+        pl.col(str(ids.RECORD_COUNT)).cast(pl.Int64).alias("records"),
         _bytes(),
-        pl.col(str(_REFERENCED)).cast(pl.String).alias("referenced"),
-        pl.col(str(_CONTENT_BYTES)).cast(pl.Int64).alias("content_bytes"),
+        pl.col(str(ids.REFERENCED_DATA_FILE)).cast(pl.String).alias("referenced"),
+        pl.col(str(ids.CONTENT_SIZE)).cast(pl.Int64).alias("content_bytes"),
     )
     if (frame["content"] == POSITION_DELETES).any():
-        single = _single_file(avro.read(schema, blocks, (_LOWER, _UPPER)))
+        single = _single_file(avro.read(schema, blocks, (ids.LOWER_BOUNDS, ids.UPPER_BOUNDS)))
         single = pl.select(pl.when(frame["content"] == POSITION_DELETES).then(single)).to_series()
         frame = frame.with_columns(referenced=pl.coalesce("referenced", single))
     table = frame.select(ENTRY.names).to_arrow().cast(ENTRY).combine_chunks()
@@ -330,7 +336,7 @@ def _bounds_of(field_ids: Sequence[int], schema: Mapping[str, pl.DataType] | Non
         if schema is not None and isinstance(schema[str(which)], pl.List)
         else pl.lit(None, pl.Binary).alias(f"{number} {which}")
         for number in field_ids
-        for which in (_LOWER, _UPPER)
+        for which in (ids.LOWER_BOUNDS, ids.UPPER_BOUNDS)
     ]
 
 
@@ -344,7 +350,7 @@ def _single_file(bounds: pl.DataFrame) -> pl.Series:
     if not all(isinstance(kind, pl.List) for kind in bounds.dtypes):
         return pl.Series([None] * bounds.height, dtype=pl.String)
 
-    lower, upper = _bound_of(_FILE_PATH_COLUMN, _LOWER), _bound_of(_FILE_PATH_COLUMN, _UPPER)
+    lower, upper = _bound_of(ids.DELETED_PATH, ids.LOWER_BOUNDS), _bound_of(ids.DELETED_PATH, ids.UPPER_BOUNDS)
     same = pl.when(lower == upper).then(lower.cast(pl.String))
     return bounds.select(same.alias("single")).to_series()
 

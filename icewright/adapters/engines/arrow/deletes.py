@@ -23,10 +23,9 @@ from icewright.adapters.engines.arrow.opening import Opener, UnreadableFile
 from icewright.adapters.engines.arrow.resolve import field_id
 from icewright.adapters.engines.arrow.tasks import DeleteFile, DeleteKind, FileSlice, Layout
 from icewright.adapters.engines.arrow.types import FIELD_ID
+from icewright.core.field_ids import DELETED_PATH, DELETED_POSITION, ROW_POSITION
 
 VECTOR_MAGIC = b"\xd1\xd3\x39\x64"
-DELETED_PATH, DELETED_POSITION = 2147483546, 2147483545  # reserved ids of position delete files
-_ROW_POSITION = 2147483645  # the reserved id of `_pos`, which vectors are about
 _PUFFIN = b"PFA1"
 _BATCH_ROWS = 1 << 17
 
@@ -67,7 +66,7 @@ def vector_file(vectors: Mapping[str, BitMap64]) -> Puffin:
 
 def _about(path: str, positions: BitMap64) -> Mapping[str, Any]:
     properties = {"referenced-data-file": path, "cardinality": str(len(positions))}
-    place = {"fields": [_ROW_POSITION], "snapshot-id": -1, "sequence-number": -1}
+    place = {"fields": [ROW_POSITION], "snapshot-id": -1, "sequence-number": -1}
     return {"type": "deletion-vector-v1", **place, "properties": properties}
 
 

@@ -17,12 +17,11 @@ from icewright.adapters.engines.service.manifest_files import (
     read_manifest,
 )
 from icewright.adapters.metadata.document import Editor, decode
+from icewright.core import field_ids as ids
 from icewright.core.errors import MetadataUnreadable, UnsupportedTable
 from icewright.core.table import ManifestContent, ManifestFile, TableMetadata
 from icewright.ports import TableFiles
 
-_PATH, _FORMAT, _BYTES, _NULLS, _LOWER, _UPPER, _KEY_METADATA = 100, 101, 104, 110, 125, 128, 131
-_CONTENT, _EQUALITY_IDS, _OFFSET, _LENGTH = 134, 135, 144, 145
 Partition = tuple[int, bytes]  # spec id, and the tuple as manifests of the spec store it
 
 
@@ -168,28 +167,28 @@ def _data(
 ) -> LiveData:
     lower, upper, nulls = (
         {item["key"]: item["value"] for item in record.get(number) or () if item["key"] in key_ids}
-        for number in (_LOWER, _UPPER, _NULLS)
+        for number in (ids.LOWER_BOUNDS, ids.UPPER_BOUNDS, ids.NULL_COUNTS)
     )
     bounds = {number: (lower.get(number), upper.get(number), nulls.get(number)) for number in key_ids}
-    plain = record[_FORMAT].upper() == "PARQUET" and record.get(_KEY_METADATA) is None
+    plain = record[ids.FILE_FORMAT].upper() == "PARQUET" and record.get(ids.KEY_METADATA) is None
     place = (manifest.spec_id, entry.partition)
-    size = int(record[_BYTES])
-    return LiveData(record[_PATH], place, partition, entry.sequence or 0, entry.records, size, plain, bounds)
+    size = int(record[ids.FILE_SIZE])
+    return LiveData(record[ids.FILE_PATH], place, partition, entry.sequence or 0, entry.records, size, plain, bounds)
 
 
 def _delete(manifest: ManifestFile, entry: Entry, _partition: tuple[Any, ...], record: Mapping[int, Any]) -> LiveDelete:
-    content = int(record[_CONTENT])
+    content = int(record[ids.CONTENT])
     return LiveDelete(
         entry,
         manifest.path,
         (manifest.spec_id, entry.partition),
-        record[_PATH],
-        int(record[_BYTES]),
+        record[ids.FILE_PATH],
+        int(record[ids.FILE_SIZE]),
         content,
-        record[_FORMAT].upper(),
-        record.get(_KEY_METADATA) is not None,
-        tuple(sorted(record.get(_EQUALITY_IDS) or ())),
+        record[ids.FILE_FORMAT].upper(),
+        record.get(ids.KEY_METADATA) is not None,
+        tuple(sorted(record.get(ids.EQUALITY_IDS) or ())),
         only_data_file(record) if content == POSITION_DELETES else None,
-        record.get(_OFFSET) or 0,
-        record.get(_LENGTH) or 0,
+        record.get(ids.CONTENT_OFFSET) or 0,
+        record.get(ids.CONTENT_SIZE) or 0,
     )

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from icewright.adapters.engines.arrow.deletes import DELETED_PATH
 from icewright.adapters.engines.arrow.tasks import DeleteFile, DeleteKind, FileSlice
 from icewright.adapters.engines.service.manifest_files import (
     DELETED,
@@ -16,17 +15,26 @@ from icewright.adapters.engines.service.manifest_files import (
     ManifestWriter,
     read_manifest,
 )
+from icewright.core import field_ids as ids
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.table import ManifestContent, ManifestFile, Snapshot
 from icewright.core.writer_state import stated_number
 from icewright.ports import TableFiles
 
-_PATH, _FORMAT, _RECORDS, _BYTES, _KEY_METADATA, _SPLITS, _CONTENT = 100, 101, 103, 104, 131, 132, 134
-_LOWER, _UPPER, _EQUALITY_IDS, _REFERENCED = 125, 128, 135, 143
-_NUMBERS = {"record-count": _RECORDS, "file-size-in-bytes": _BYTES, "split-offsets": _SPLITS, "sort-order-id": 140}
-_COUNTS = {"column-sizes": 108, "value-counts": 109, "null-value-counts": 110, "nan-value-counts": 137}
-_BOUNDS = {"lower-bounds": _LOWER, "upper-bounds": _UPPER}
-REQUIRED_FIELDS = frozenset((_PATH, _FORMAT, *_NUMBERS.values(), *_COUNTS.values(), *_BOUNDS.values()))
+_NUMBERS = {
+    "record-count": ids.RECORD_COUNT,
+    "file-size-in-bytes": ids.FILE_SIZE,
+    "split-offsets": ids.SPLIT_OFFSETS,
+    "sort-order-id": ids.SORT_ORDER_ID,
+}
+_COUNTS = {
+    "column-sizes": ids.COLUMN_SIZES,
+    "value-counts": ids.VALUE_COUNTS,
+    "null-value-counts": ids.NULL_COUNTS,
+    "nan-value-counts": ids.NAN_COUNTS,
+}
+_BOUNDS = {"lower-bounds": ids.LOWER_BOUNDS, "upper-bounds": ids.UPPER_BOUNDS}
+REQUIRED_FIELDS = frozenset((ids.FILE_PATH, ids.FILE_FORMAT, *_NUMBERS.values(), *_COUNTS.values(), *_BOUNDS.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,32 +102,34 @@ class LiveFileReader:
             entry,
             manifest,
             repr(self.writer.partition(entry.partition)),
-            record[_PATH],
-            int(record[_BYTES]),
-            tuple(record.get(_SPLITS) or ()),
-            record.get(_CONTENT) or 0,
-            record[_FORMAT].upper() == "PARQUET" and record.get(_KEY_METADATA) is None,
-            only_data_file(record) if record.get(_CONTENT) == POSITION_DELETES else None,
+            record[ids.FILE_PATH],
+            int(record[ids.FILE_SIZE]),
+            tuple(record.get(ids.SPLIT_OFFSETS) or ()),
+            record.get(ids.CONTENT) or 0,
+            record[ids.FILE_FORMAT].upper() == "PARQUET" and record.get(ids.KEY_METADATA) is None,
+            only_data_file(record) if record.get(ids.CONTENT) == POSITION_DELETES else None,
             _delete_file(record),
         )
 
 
 def _delete_file(record: Mapping[int, Any]) -> DeleteFile | None:
     """Return a delete file as tasks take it, one value for all data files that it applies to; None for a data file."""
-    if record.get(_CONTENT) == POSITION_DELETES:
-        return DeleteFile(DeleteKind.POSITION, record[_PATH])
-    if record.get(_CONTENT) == EQUALITY_DELETES:
-        return DeleteFile(DeleteKind.EQUALITY, record[_PATH], equality_ids=tuple(record.get(_EQUALITY_IDS) or ()))
+    if record.get(ids.CONTENT) == POSITION_DELETES:
+        return DeleteFile(DeleteKind.POSITION, record[ids.FILE_PATH])
+    if record.get(ids.CONTENT) == EQUALITY_DELETES:
+        return DeleteFile(
+            DeleteKind.EQUALITY, record[ids.FILE_PATH], equality_ids=tuple(record.get(ids.EQUALITY_IDS) or ())
+        )
     return None
 
 
 def only_data_file(record: Mapping[int, Any]) -> str | None:
     """Return the only data file of a position delete file: the referenced file, or equal bounds of `file_path`."""
-    if record.get(_REFERENCED) is not None:
-        return str(record[_REFERENCED])
+    if record.get(ids.REFERENCED_DATA_FILE) is not None:
+        return str(record[ids.REFERENCED_DATA_FILE])
     bounds = [
-        next((file["value"] for file in record.get(bound_key) or () if file["key"] == DELETED_PATH), None)
-        for bound_key in (_LOWER, _UPPER)
+        next((file["value"] for file in record.get(bound_key) or () if file["key"] == ids.DELETED_PATH), None)
+        for bound_key in (ids.LOWER_BOUNDS, ids.UPPER_BOUNDS)
     ]
     return bounds[0].decode() if bounds[0] is not None and bounds[0] == bounds[1] else None
 
@@ -138,7 +148,7 @@ def manifest_record(entry: Mapping[str, Any]) -> dict[int, Any]:
         keys, values = entry[name]["keys"], entry[name]["values"]
         return [{"key": key, "value": value} for key, value in zip(keys, values, strict=True)]
 
-    values: dict[int, Any] = {_PATH: entry["file-path"], _FORMAT: entry["file-format"].upper()}
+    values: dict[int, Any] = {ids.FILE_PATH: entry["file-path"], ids.FILE_FORMAT: entry["file-format"].upper()}
     values |= {number: entry.get(name) for name, number in _NUMBERS.items()}
     values |= {number: items(name) for name, number in _COUNTS.items()}
     for name, number in _BOUNDS.items():

@@ -10,8 +10,6 @@ from uuid import uuid4
 from pyroaring import BitMap64
 
 from icewright.adapters.engines.arrow.deletes import (
-    DELETED_PATH,
-    DELETED_POSITION,
     Deletes,
     position_delete_file,
     vector_file,
@@ -21,12 +19,10 @@ from icewright.adapters.engines.arrow.opening import Opener
 from icewright.adapters.engines.arrow.position_scan import file_slice, positions_by
 from icewright.adapters.engines.arrow.tasks import Layout
 from icewright.adapters.engines.service.manifest_files import POSITION_DELETES
+from icewright.core import field_ids as ids
 from icewright.core.paths import data_folder
 from icewright.core.table import FORMAT_V3, TableMetadata
 from icewright.ports import TableFiles
-
-_PATH, _FORMAT, _RECORDS, _BYTES, _LOWER, _UPPER, _CONTENT = 100, 101, 103, 104, 125, 128, 134
-_REFERENCED, _OFFSET, _LENGTH = 143, 144, 145
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +147,18 @@ class PositionOutputs:
         outputs = []
         for one, blob in zip(chosen, puffin.blobs, strict=True):
             rows = len(one.positions)
-            record = {_PATH: path, _FORMAT: "PUFFIN", _RECORDS: rows, _BYTES: size, _CONTENT: POSITION_DELETES}
-            record |= {_REFERENCED: one.file.path, _OFFSET: blob.offset, _LENGTH: blob.length}
+            record = {
+                ids.FILE_PATH: path,
+                ids.FILE_FORMAT: "PUFFIN",
+                ids.RECORD_COUNT: rows,
+                ids.FILE_SIZE: size,
+                ids.CONTENT: POSITION_DELETES,
+            }
+            record |= {
+                ids.REFERENCED_DATA_FILE: one.file.path,
+                ids.CONTENT_OFFSET: blob.offset,
+                ids.CONTENT_SIZE: blob.length,
+            }
             outputs.append(PositionOutput(record, one.file.partition, one.file.values, rows, blob.length))
         return outputs
 
@@ -168,16 +174,23 @@ class PositionOutputs:
         self.check()
         positions = {one.file.path: one.positions for one in members}
         content, rows = position_delete_file(positions), sum(map(len, positions.values()))
-        record: dict[int, Any] = {_PATH: self._write("parquet", content), _FORMAT: "PARQUET", _RECORDS: rows}
-        record |= {_BYTES: len(content), _CONTENT: POSITION_DELETES}
+        record: dict[int, Any] = {
+            ids.FILE_PATH: self._write("parquet", content),
+            ids.FILE_FORMAT: "PARQUET",
+            ids.RECORD_COUNT: rows,
+        }
+        record |= {ids.FILE_SIZE: len(content), ids.CONTENT: POSITION_DELETES}
         if len(members) == 1:
-            record[_REFERENCED] = members[0].file.path
+            record[ids.REFERENCED_DATA_FILE] = members[0].file.path
         bounds = (
             (min(positions), min(p.min() for p in positions.values())),
             (max(positions), max(p.max() for p in positions.values())),
         )
-        for number, (path, position) in zip((_LOWER, _UPPER), bounds, strict=True):
-            values = {DELETED_PATH: path.encode(), DELETED_POSITION: position.to_bytes(8, "little", signed=True)}
+        for number, (path, position) in zip((ids.LOWER_BOUNDS, ids.UPPER_BOUNDS), bounds, strict=True):
+            values = {
+                ids.DELETED_PATH: path.encode(),
+                ids.DELETED_POSITION: position.to_bytes(8, "little", signed=True),
+            }
             record[number] = [{"key": key, "value": value} for key, value in values.items()]
         first = members[0].file
         return PositionOutput(record, first.partition, first.values, rows, len(content))

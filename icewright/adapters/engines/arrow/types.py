@@ -12,9 +12,11 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from icewright.core import field_ids
+
 FIELD_ID = b"PARQUET:field_id"
-ROW_ID = {"id": 2147483540, "name": "_row_id", "required": False, "type": "long"}
-LAST_UPDATED = {"id": 2147483539, "name": "_last_updated_sequence_number", "required": False, "type": "long"}
+ROW_ID = {"id": field_ids.ROW_ID, "name": "_row_id", "required": False, "type": "long"}
+LAST_UPDATED = {**ROW_ID, "id": field_ids.LAST_UPDATED_SEQUENCE_NUMBER, "name": "_last_updated_sequence_number"}
 
 Field = Mapping[str, Any]  # the spec's JSON of a field: id, name, required, type
 

@@ -14,12 +14,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from icewright.adapters.engines.arrow.deletes import DELETED_PATH, vector_positions
+from icewright.adapters.engines.arrow.deletes import vector_positions
 from icewright.adapters.engines.arrow.resolve import field_id
 from icewright.adapters.engines.service.column_types import physical_types
 from icewright.adapters.engines.service.content_file import ContentFile
 from icewright.adapters.engines.service.footers import MAGIC, parquet_footer, puffin_blobs
 from icewright.adapters.engines.service.partition_bounds import bound_value, is_bound
+from icewright.core import field_ids as ids
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.integrity import FileFaultKind
 from icewright.core.table import PartitionSpec
@@ -140,32 +141,32 @@ class _ParquetFile:
         if self.footer.num_rows != self.one.records:
             yield FileFaultKind.WRONG_COUNT, f"it has {self.footer.num_rows} rows, not {self.one.records}"
         if self._offsets_are_wrong:
-            offsets = self.one.values[132]
+            offsets = self.one.values[ids.SPLIT_OFFSETS]
             yield FileFaultKind.WRONG_OFFSETS, f"its entry has split offsets {offsets} where no row group begins"
         yield from column_faults(self.one, self._measured, self.types, self.spec)
 
     def corrected(self) -> Mapping[int, Any]:
         """Return the entry's values as the footer has them; what is wrong and optional is left out."""
         new, measured = dict(self.one.values), self._measured
-        new[103] = self.footer.num_rows
+        new[ids.RECORD_COUNT] = self.footer.num_rows
         if self._offsets_are_wrong:
-            new[132] = None
-        lower, upper = self.one.mapped(125), self.one.mapped(128)
+            new[ids.SPLIT_OFFSETS] = None
+        lower, upper = self.one.mapped(ids.LOWER_BOUNDS), self.one.mapped(ids.UPPER_BOUNDS)
         wrong = {
             n
             for n in _bounded(self.one, self.types)
             if any(_outside(self.types[n], n, measured.get(n, _UNMEASURED), lower.get(n), upper.get(n)))
         }
         for field, actual in (
-            (109, {number: column.values for number, column in measured.items()}),
-            (110, {n: column.nulls for n, column in measured.items() if column.nulls is not None}),
+            (ids.VALUE_COUNTS, {number: column.values for number, column in measured.items()}),
+            (ids.NULL_COUNTS, {n: column.nulls for n, column in measured.items() if column.nulls is not None}),
         ):
             stated = new.get(field)
             new[field] = stated and [{**pair, "value": actual.get(pair["key"], pair["value"])} for pair in stated]
         if any(_beside(self.one, measured)):
-            new[143] = None
+            new[ids.REFERENCED_DATA_FILE] = None
         contradicted = _contradictions(replace(self.one, values=new)).keys()
-        for field, dropped in (125, wrong), (128, wrong), (137, contradicted):
+        for field, dropped in (ids.LOWER_BOUNDS, wrong), (ids.UPPER_BOUNDS, wrong), (ids.NAN_COUNTS, contradicted):
             new[field] = new.get(field) and [pair for pair in new[field] if pair["key"] not in dropped]
         return new
 
@@ -173,7 +174,7 @@ class _ParquetFile:
     def _offsets_are_wrong(self) -> bool:
         groups = [self.footer.row_group(number).column(0) for number in range(self.footer.num_row_groups)]
         begins = {offset for group in groups for offset in _beginnings(group)}
-        offsets = list(self.one.values.get(132) or ())
+        offsets = list(self.one.values.get(ids.SPLIT_OFFSETS) or ())
         return offsets != sorted(offsets) or not begins.issuperset(offsets)
 
     @cached_property
@@ -222,7 +223,9 @@ def column_faults(
     one: ContentFile, columns: Mapping[int, ColumnContent], types: Mapping[int, Any], spec: PartitionSpec | None
 ) -> Iterator[Fault]:
     """Yield where an entry differs from what its file says of the columns, by their ids."""
-    values, nulls, nans, lower, upper = map(one.mapped, (109, 110, 137, 125, 128))
+    values, nulls, nans, lower, upper = map(
+        one.mapped, (ids.VALUE_COUNTS, ids.NULL_COUNTS, ids.NAN_COUNTS, ids.LOWER_BOUNDS, ids.UPPER_BOUNDS)
+    )
     for number, column in columns.items():
         for what, actual, stated in (
             ("values", column.values, values),
@@ -249,12 +252,12 @@ def _beside(one: ContentFile, columns: Mapping[int, ColumnContent]) -> Iterator[
     """Yield where position deletes name other data files than the one of their entry."""
     path = one.referenced.encode()
     if path and not one.is_vector:
-        yield from _outside("string", DELETED_PATH, columns.get(DELETED_PATH, _UNMEASURED), path, path)
+        yield from _outside("string", ids.DELETED_PATH, columns.get(ids.DELETED_PATH, _UNMEASURED), path, path)
 
 
 def _contradictions(one: ContentFile) -> Mapping[int, str]:
     """Return the columns whose counts contradict one another or their bounds."""
-    values, nulls, nans, lower = map(one.mapped, (109, 110, 137, 125))
+    values, nulls, nans, lower = map(one.mapped, (ids.VALUE_COUNTS, ids.NULL_COUNTS, ids.NAN_COUNTS, ids.LOWER_BOUNDS))
     found = {}
     for number, total in values.items():
         numbers, bound = total - nulls.get(number, 0) - nans.get(number, 0), lower.get(number, b"")
@@ -272,7 +275,7 @@ def _contradictions(one: ContentFile) -> Mapping[int, str]:
 
 def _bounded(one: ContentFile, types: Mapping[int, Any]) -> list[int]:
     """Return the columns of simple types of which the entry has bounds."""
-    bounded = one.mapped(125).keys() | one.mapped(128).keys()
+    bounded = one.mapped(ids.LOWER_BOUNDS).keys() | one.mapped(ids.UPPER_BOUNDS).keys()
     return sorted(number for number in bounded if isinstance(types.get(number), str))
 
 
@@ -365,8 +368,8 @@ def _comparable(value: Any, kind: str) -> Any:  # noqa: ANN401 - any physical va
 
 
 def _vector_faults(files: TableFiles, one: ContentFile, records: Mapping[str, int]) -> Iterator[Fault]:
-    offset, length = one.values.get(144), one.values.get(145)
-    blobs = puffin_blobs(files, one.path, one.values[104])
+    offset, length = one.values.get(ids.CONTENT_OFFSET), one.values.get(ids.CONTENT_SIZE)
+    blobs = puffin_blobs(files, one.path, one.bytes)
     found = next((b for b in blobs if (b["offset"], b["length"]) == (offset, length)), None)
     if offset is None or length is None or (blobs and found is None):
         yield FileFaultKind.WRONG_VECTOR, f"its entry says {length} bytes at {offset}, where the file has no blob"

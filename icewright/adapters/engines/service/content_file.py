@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from icewright.adapters.engines.service.manifest_files import DATA
 from icewright.adapters.engines.service.reachable import CONTENT_KINDS
+from icewright.core import field_ids as ids
 
 
 @dataclass(frozen=True)
@@ -25,17 +26,17 @@ class ContentFile:
     @property
     def path(self) -> str:
         """Return the full path of the file."""
-        return str(self.values[100])
+        return str(self.values[ids.FILE_PATH])
 
     @property
     def content(self) -> int:
         """Return the spec's number for what the file holds: data, position deletes or equality deletes."""
-        return int(self.values.get(134) or DATA)
+        return int(self.values.get(ids.CONTENT) or DATA)
 
     @property
     def partition(self) -> tuple[Any, ...]:
         """Return the values of the partition tuple."""
-        return tuple(self.values[102].values())
+        return tuple(self.values[ids.PARTITION].values())
 
     @property
     def place(self) -> str:
@@ -45,32 +46,47 @@ class ContentFile:
     @property
     def format(self) -> str:
         """Return the file format in capitals."""
-        return str(self.values[101]).upper()
+        return str(self.values[ids.FILE_FORMAT]).upper()
 
     @property
     def records(self) -> int:
         """Return the number of rows, or of positions of a deletion vector."""
-        return int(self.values[103])
+        return int(self.values[ids.RECORD_COUNT])
 
     @property
     def is_encrypted(self) -> bool:
         """Return whether the file can be read with its key alone."""
-        return self.values.get(131) is not None
+        return self.values.get(ids.KEY_METADATA) is not None
 
     @property
     def bytes(self) -> int:
         """Return the length of the file."""
-        return int(self.values[104])
+        return int(self.values[ids.FILE_SIZE])
 
     @property
     def is_vector(self) -> bool:
-        """Return whether it is a deletion vector, of which a file may hold several."""
+        """Return whether it is a deletion vector."""
         return self.format == "PUFFIN"
 
     @property
     def referenced(self) -> str:
         """Return the one data file that a deletion vector applies to; empty for other files."""
-        return str(self.values.get(143) or "")
+        return str(self.values.get(ids.REFERENCED_DATA_FILE) or "")
+
+    @property
+    def key(self) -> tuple[str, int | None]:
+        """Return the path and, of a deletion vector, its offset: a file may hold several."""
+        return self.path, self.values.get(ids.CONTENT_OFFSET)
+
+    @property
+    def equality_ids(self) -> Sequence[int]:
+        """Return the columns by which an equality delete file deletes; empty for other files."""
+        return self.values.get(ids.EQUALITY_IDS) or ()
+
+    @property
+    def first_row_id(self) -> int | None:
+        """Return the id of the first row, as the entry states it; None: it follows from the manifest's."""
+        return self.values.get(ids.FIRST_ROW_ID)
 
     @property
     def kind(self) -> str:

@@ -20,7 +20,6 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from icewright.adapters.engines.arrow.deletes import DELETED_PATH, DELETED_POSITION
 from icewright.adapters.engines.arrow.resolve import field_id
 from icewright.adapters.engines.service.avro_records import (
     Record,
@@ -37,6 +36,7 @@ from icewright.adapters.engines.service.manifest_files import POSITION_DELETES
 from icewright.adapters.engines.service.reachable import as_files, content_of, lists_of, manifests_of, statistics_of
 from icewright.adapters.metadata.document import GZIP, Editor, decode, encode_as
 from icewright.adapters.metadata.parsing import parse
+from icewright.core import field_ids as ids
 from icewright.core.copying import MARKER, CopyResult, Relocation, uuid_of_copy
 from icewright.core.errors import FileMissing, FolderMissing, MetadataUnreadable, Refused, UnsupportedTable
 from icewright.core.integrity import CheckLevel
@@ -49,9 +49,6 @@ from icewright.ports.work import WorkerThreads
 _CONCURRENCY = 16
 _REWRITTEN = ("position deletes", "deletion vectors", "manifest", "manifest list")  # kinds of files that name others
 _SPELLING = Spelling()
-_DATA_FILE, _PATH, _FORMAT, _BYTES, _CONTENT, _KEY, _REFERENCED = 2, 100, 101, 104, 134, 131, 143
-_COLUMN_SIZES, _LOWER, _UPPER, _OFFSETS = 108, 125, 128, 132
-_MANIFEST, _LENGTH, _LIST_KEY = 500, 501, 519
 _Row = tuple[str, str, int | None]  # path, target, bytes of a file; those of a manifest list nobody says
 
 
@@ -255,14 +252,14 @@ class TableCopy:
         except (pa.ArrowException, OSError) as error:
             raise MetadataUnreadable(f"{path} cannot be read: {error}") from error
         by_id = {field_id(one): number for number, one in enumerate(table.schema)}
-        number = by_id.get(DELETED_PATH, 0)
+        number = by_id.get(ids.DELETED_PATH, 0)
         paths = table.column(number).combine_chunks().cast(pa.string()).dictionary_encode()
         new = pa.DictionaryArray.from_arrays(
             paths.indices, pa.array([self._relocation.path(one) for one in paths.dictionary.to_pylist()], pa.string())
         )
         kind = table.schema.field(number)
         table = table.set_column(number, kind, new.cast(pa.string()).cast(kind.type))
-        order = [(table.schema.names[n], "ascending") for n in (number, by_id.get(DELETED_POSITION, 1))]
+        order = [(table.schema.names[n], "ascending") for n in (number, by_id.get(ids.DELETED_POSITION, 1))]
         sink = pa.BufferOutputStream()
         pq.write_table(table.sort_by(order), sink, compression="zstd", store_schema=False)
         return bytes(sink.getvalue())
@@ -282,16 +279,16 @@ class TableCopy:
 
     def _manifest(self, path: str, _length: int) -> bytes:
         def change(record: Record, names: Mapping[int, str], schema: Any) -> None:  # noqa: ANN401 - JSON
-            entry = record[names[_DATA_FILE]]
-            self._change_entry(entry, names_by_id(_type_of(schema, _DATA_FILE)))
+            entry = record[names[ids.DATA_FILE]]
+            self._change_entry(entry, names_by_id(_type_of(schema, ids.DATA_FILE)))
 
         return self._avro(path, change)
 
     def _list(self, path: str, _length: int) -> bytes:
         def change(record: Record, names: Mapping[int, str], _: Any) -> None:  # noqa: ANN401 - JSON
-            self._require_plain(record.get(names.get(_LIST_KEY, "")))
-            target = self._relocation.path(record[names[_MANIFEST]])
-            record |= {names[_MANIFEST]: target, names[_LENGTH]: self._there[target]}
+            self._require_plain(record.get(names.get(ids.MANIFEST_KEY_METADATA, "")))
+            target = self._relocation.path(record[names[ids.MANIFEST_PATH]])
+            record |= {names[ids.MANIFEST_PATH]: target, names[ids.MANIFEST_LENGTH]: self._there[target]}
 
         return self._avro(path, change)
 
@@ -312,29 +309,32 @@ class TableCopy:
     def _change_entry(self, entry: Record, names: Mapping[int, str]) -> None:
         """Let a data file's values name the copied files."""
         to = self._relocation
-        self._require_plain(entry.get(names.get(_KEY, "")))
-        entry[names[_PATH]] = target = to.path(entry[names[_PATH]])
-        if (referenced := entry.get(names.get(_REFERENCED, ""))) is not None:
-            entry[names[_REFERENCED]] = to.path(referenced)
-        if entry.get(names.get(_CONTENT, "")) != POSITION_DELETES:
+        self._require_plain(entry.get(names.get(ids.KEY_METADATA, "")))
+        entry[names[ids.FILE_PATH]] = target = to.path(entry[names[ids.FILE_PATH]])
+        if (referenced := entry.get(names.get(ids.REFERENCED_DATA_FILE, ""))) is not None:
+            entry[names[ids.REFERENCED_DATA_FILE]] = to.path(referenced)
+        if entry.get(names.get(ids.CONTENT, "")) != POSITION_DELETES:
             return
-        entry[names[_BYTES]] = self._there.get(target, entry[names[_BYTES]])  # of a deleted one nobody reads the length
-        if entry[names[_FORMAT]].upper() == "PUFFIN":
+        # of a deleted one nobody reads the length
+        entry[names[ids.FILE_SIZE]] = self._there.get(target, entry[names[ids.FILE_SIZE]])
+        if entry[names[ids.FILE_FORMAT]].upper() == "PUFFIN":
             return
         # of many paths the bounds go: the order of paths may be another, and without bounds readers look into the file
-        lower, upper = (self._path_bound(entry.get(names.get(which, ""))) for which in (_LOWER, _UPPER))
+        lower, upper = (
+            self._path_bound(entry.get(names.get(which, ""))) for which in (ids.LOWER_BOUNDS, ids.UPPER_BOUNDS)
+        )
         same = lower is not None and lower == upper
-        one_file = [{"key": DELETED_PATH, "value": to.path(lower.decode()).encode()}] if same and lower else []
-        for which in (_LOWER, _UPPER):
+        one_file = [{"key": ids.DELETED_PATH, "value": to.path(lower.decode()).encode()}] if same and lower else []
+        for which in (ids.LOWER_BOUNDS, ids.UPPER_BOUNDS):
             if stated := entry.get(names.get(which, "")):
-                entry[names[which]] = [pair for pair in stated if pair["key"] != DELETED_PATH] + one_file
-        for optional in (_COLUMN_SIZES, _OFFSETS):  # of the file as it was
+                entry[names[which]] = [pair for pair in stated if pair["key"] != ids.DELETED_PATH] + one_file
+        for optional in (ids.COLUMN_SIZES, ids.SPLIT_OFFSETS):  # of the file as it was
             if optional in names:
                 entry[names[optional]] = None
 
     @staticmethod
     def _path_bound(bounds: Sequence[Mapping[str, Any]] | None) -> bytes | None:
-        return next((bytes(pair["value"]) for pair in bounds or () if pair["key"] == DELETED_PATH), None)
+        return next((bytes(pair["value"]) for pair in bounds or () if pair["key"] == ids.DELETED_PATH), None)
 
     def _require_plain(self, key_metadata: object) -> None:
         if key_metadata is not None:

@@ -17,6 +17,7 @@ from icewright.adapters.engines.service.manifest_files import DATA, Entry, Manif
 from icewright.adapters.engines.service.reachable import of_snapshots
 from icewright.adapters.engines.service.replacing import Replacing
 from icewright.core.errors import Refused
+from icewright.core.field_ids import FILE_PATH, FIRST_ROW_ID
 from icewright.core.layout import MEASURED_ON
 from icewright.core.policy import MEGABYTE
 from icewright.core.runs import JOB_ID
@@ -25,7 +26,6 @@ from icewright.core.words import byte_size
 from icewright.ports import Catalog, Clock, SetRefs, TableFiles
 
 _KEPT = timedelta(days=1)  # after which any engine's expiry drops the branch, should nobody else do so
-_PATH, _ROW_ID = 100, 142  # field ids of data files
 _ONE_MANIFEST = 1 << 62  # bytes: more than any has
 
 
@@ -122,9 +122,9 @@ def _entries_of(
     entries = writer.entries(manifest, source)
     for entry, values in zip(entries, writer.data_files(entries), strict=True):
         one = entry
-        if first_row_id is not None and values.get(_ROW_ID) is None:
-            one = writer.changed(entry, {**values, _ROW_ID: first_row_id})
+        if first_row_id is not None and values.get(FIRST_ROW_ID) is None:
+            one = writer.changed(entry, {**values, FIRST_ROW_ID: first_row_id})
             first_row_id += entry.records
-        if values[_PATH] in paths:
+        if values[FILE_PATH] in paths:
             chosen.append(one)
     return writer, chosen

@@ -40,13 +40,13 @@ from icewright.adapters.engines.service.entry_faults import EntryFaults
 from icewright.adapters.engines.service.manifest_files import DATA
 from icewright.adapters.engines.service.row_predicate import RowPredicate
 from icewright.adapters.engines.service.row_search import constants_of, reading_layout, slice_of
+from icewright.core.field_ids import LOWER_BOUNDS, UPPER_BOUNDS
 from icewright.core.layout import FileSizes, LayoutReport, LayoutTrial, RowLayout, layout_candidates
 from icewright.core.table import TableMetadata
 from icewright.ports import TableFiles
 
 _SAMPLE_ROWS = 200_000
 _ROWS_OF_A_FILE = 20  # of the sample, at the least: fewer say nothing about bounds
-_BYTES, _LOWER, _UPPER = 104, 125, 128
 
 
 @dataclass
@@ -92,14 +92,14 @@ class LayoutTrials:
 
     @cached_property
     def _total(self) -> int:
-        return sum(int(one.values[_BYTES]) for one in self._data)
+        return sum(one.bytes for one in self._data)
 
     @cached_property
     def _by_partition(self) -> Mapping[str, int]:
         """Return the bytes of each partition."""
         sizes = Counter[str]()
         for one in self._data:
-            sizes[one.place] += int(one.values[_BYTES])
+            sizes[one.place] += one.bytes
         return sizes
 
     @cached_property
@@ -107,8 +107,8 @@ class LayoutTrials:
         types = {name: self._predicate_type(field["id"]) for name, field in self._columns.items()}
         rows = []
         for one in self._data:
-            row: dict[str, Any] = {"bytes": int(one.values[_BYTES])}
-            lower, upper = one.mapped(_LOWER), one.mapped(_UPPER)
+            row: dict[str, Any] = {"bytes": one.bytes}
+            lower, upper = one.mapped(LOWER_BOUNDS), one.mapped(UPPER_BOUNDS)
             for name, field in self._columns.items():
                 for end, bounds in (("low", lower), ("high", upper)):
                     bound = bounds.get(field["id"])

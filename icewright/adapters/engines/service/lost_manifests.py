@@ -22,11 +22,11 @@ from icewright.adapters.engines.service.manifest_files import (
     ManifestWriter,
     read_manifest,
 )
+from icewright.core import field_ids as ids
 from icewright.core.errors import MetadataUnreadable, UnsupportedTable
 from icewright.core.table import FORMAT_V3, ManifestContent, ManifestFile, Snapshot, TableMetadata
 from icewright.ports import TableFiles
 
-_FIELDS = (500, 501, 502, 517, 515, 516, 503, 504, 505, 506)  # of a list's row, in the order of `ManifestFile`
 _UNCHANGED = ("added-data-files", "deleted-data-files", "added-delete-files", "removed-delete-files")
 FileKey = tuple[str, int | None]  # path, and the offset of a deletion vector in it
 
@@ -81,11 +81,11 @@ class LostManifests:
             return []
         listed = []
         for record in found.records:
-            values = [found.value(record, number) for number in _FIELDS]
+            values = [found.value(record, number) for number in ids.MANIFEST_FILE]
             if None in values:
                 return []
-            counts = found.value(record, 512), found.value(record, 513)
-            listed.append(_Listed(ManifestFile.of(values), counts, found.value(record, 507)))
+            counts = found.value(record, ids.ADDED_ROWS), found.value(record, ids.EXISTING_ROWS)
+            listed.append(_Listed(ManifestFile.of(values), counts, found.value(record, ids.PARTITION_SUMMARIES)))
         return listed
 
     def _rebuild(
@@ -131,7 +131,10 @@ def _by_key(
 ) -> dict[FileKey, Entry]:
     """Return the entries by file. Raises `LookupError` for a file that is named twice, which tells no file apart."""
     entries = writer.entries(manifest, source, statuses)
-    found = {(str(f[100]), f.get(144)): entry for f, entry in zip(writer.data_files(entries), entries, strict=True)}
+    found = {
+        (str(f[ids.FILE_PATH]), f.get(ids.CONTENT_OFFSET)): entry
+        for f, entry in zip(writer.data_files(entries), entries, strict=True)
+    }
     if len(found) < len(entries) or found.keys() & known.keys():
         raise LookupError(f"{manifest.path} names a file that is named already")
     return found

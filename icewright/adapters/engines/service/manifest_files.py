@@ -31,6 +31,7 @@ from icewright.adapters.engines.service.avro_records import (
 )
 from icewright.adapters.engines.service.partition_bounds import partition_fields, summaries, widened
 from icewright.adapters.engines.service.partition_types import promoted, source_types
+from icewright.core import field_ids as ids
 from icewright.core.avro_values import Schema, read_varint, skipper, varint
 from icewright.core.errors import UnsupportedTable
 from icewright.core.table import ManifestContent, ManifestFile, TableMetadata
@@ -38,22 +39,20 @@ from icewright.ports import TableFiles
 
 EXISTING, ADDED, DELETED = 0, 1, 2  # status of an entry (spec, Manifests)
 DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2  # content of a file (spec, Data File Fields)
-_STATUS, _SNAPSHOT, _DATA_FILE, _SEQUENCE, _FILE_SEQUENCE = 0, 1, 2, 3, 4
-_CONTENT, _PARTITION, _RECORDS, _BLOCK_SIZE = 134, 102, 103, 105
 
 _ENTRY_ADDITIONS = (
     schema_field("sequence_number", 3, ["null", "long"]),
     schema_field("file_sequence_number", 4, ["null", "long"]),
 )
 _DATA_ADDITIONS = (
-    schema_field("content", 134, "int"),
-    schema_field("equality_ids", 135, ["null", {"type": "array", "items": "int", "element-id": 136}]),
+    schema_field("content", ids.CONTENT, "int"),
+    schema_field("equality_ids", ids.EQUALITY_IDS, ["null", {"type": "array", "items": "int", "element-id": 136}]),
 )
 _DELETE_ADDITIONS = (
     *_DATA_ADDITIONS,
-    schema_field("referenced_data_file", 143, ["null", "string"]),
-    schema_field("content_offset", 144, ["null", "long"]),
-    schema_field("content_size_in_bytes", 145, ["null", "long"]),
+    schema_field("referenced_data_file", ids.REFERENCED_DATA_FILE, ["null", "string"]),
+    schema_field("content_offset", ids.CONTENT_OFFSET, ["null", "long"]),
+    schema_field("content_size_in_bytes", ids.CONTENT_SIZE, ["null", "long"]),
 )
 
 
@@ -66,7 +65,7 @@ class EntryShape:
     def __init__(self, schema: Schema) -> None:
         named: dict[str, Schema] = {}
         self.schema = schema
-        self.data_file: Schema = next(f["type"] for f in schema["fields"] if f.get("field-id") == _DATA_FILE)
+        self.data_file: Schema = next(f["type"] for f in schema["fields"] if f.get("field-id") == ids.DATA_FILE)
         self.bytes_alike = shape_of(self.data_file)  # equal for data files that may be copied as bytes
         self._top = [(f.get("field-id"), f["type"], skipper(f["type"], named)) for f in schema["fields"]]
         self._inner = [(f.get("field-id"), skipper(f["type"], named)) for f in self.data_file["fields"]]
@@ -84,13 +83,13 @@ class EntryShape:
             spans: dict[int, tuple[int, int]] = {}
             for field_id, kind, skip in self._top:
                 start = position
-                if field_id == _DATA_FILE:
+                if field_id == ids.DATA_FILE:
                     for inner_id, skip_inner in self._inner:
                         before, position = position, skip_inner(body, position)
-                        if inner_id in (_PARTITION, _RECORDS, _CONTENT):
+                        if inner_id in (ids.PARTITION, ids.RECORD_COUNT, ids.CONTENT):
                             spans[inner_id] = (before, position)
-                    spans[_DATA_FILE] = (start, position)
-                elif field_id in (_STATUS, _SNAPSHOT, _SEQUENCE, _FILE_SEQUENCE):
+                    spans[ids.DATA_FILE] = (start, position)
+                elif field_id in (ids.STATUS, ids.SNAPSHOT_ID, ids.SEQUENCE_NUMBER, ids.FILE_SEQUENCE_NUMBER):
                     numbers[field_id], position = _number(body, position, kind)
                 else:
                     position = skip(body, position)
@@ -168,7 +167,7 @@ class ManifestWriter:
     ) -> None:
         self._metadata, self._spec_id, self._holds = metadata, spec_id, content
         self._header, self._shape = dict(model.header), model.shape
-        if metadata.format_version >= VERSION_SEQUENCES and _SEQUENCE not in names_by_id(model.shape.schema):
+        if metadata.format_version >= VERSION_SEQUENCES and ids.SEQUENCE_NUMBER not in names_by_id(model.shape.schema):
             self._header |= {"format-version": str(metadata.format_version), "content": "data"}
             self._shape = EntryShape(_upgraded(model.shape.schema, _DATA_ADDITIONS, _ENTRY_ADDITIONS))
         schema = promoted(self._shape.schema, source_types(metadata, spec_id))
@@ -185,10 +184,10 @@ class ManifestWriter:
         """Return the live entries of a manifest, with inherited values filled in. Raises `MetadataUnreadable`."""
         with readable(manifest.path):
             self._require_listed_content(deletes=source.header.get("content") == "deletes")
-            walked = [e for e in source.shape.walk(source.body, source.records) if e[0][_STATUS] in statuses]
+            walked = [e for e in source.shape.walk(source.body, source.records) if e[0][ids.STATUS] in statuses]
             if source.shape.bytes_alike == self._shape.bytes_alike:
                 return [self._entry(manifest, n, s, source.body) for n, s in walked]
-            data_files = [self._translated(source, s[_DATA_FILE]) for _, s in walked]
+            data_files = [self._translated(source, s[ids.DATA_FILE]) for _, s in walked]
             body = b"".join(data_files)
             moved = [spans for _, spans in self._translations.walk(body, len(data_files))]
             return [self._entry(manifest, n, s, body) for (n, _), s in zip(walked, moved, strict=True)]
@@ -209,15 +208,15 @@ class ManifestWriter:
             value = numbers.get(field_id)
             return inherited if value is None else value
 
-        start, end = spans[_DATA_FILE]
-        first, last = spans[_PARTITION]
-        self._require_listed_content(deletes=_CONTENT in spans and body[spans[_CONTENT][0]] != 0)
+        start, end = spans[ids.DATA_FILE]
+        first, last = spans[ids.PARTITION]
+        self._require_listed_content(deletes=ids.CONTENT in spans and body[spans[ids.CONTENT][0]] != 0)
         return Entry(
-            stated(_SNAPSHOT, manifest.added_snapshot_id),
-            stated(_SEQUENCE, manifest.sequence_number),
-            stated(_FILE_SEQUENCE, manifest.sequence_number),
+            stated(ids.SNAPSHOT_ID, manifest.added_snapshot_id),
+            stated(ids.SEQUENCE_NUMBER, manifest.sequence_number),
+            stated(ids.FILE_SEQUENCE_NUMBER, manifest.sequence_number),
             body[first:last],
-            read_varint(body, spans[_RECORDS][0])[0],
+            read_varint(body, spans[ids.RECORD_COUNT][0])[0],
             body[start:end],
         )
 
@@ -230,7 +229,7 @@ class ManifestWriter:
         """Return a data file written in another shape, its fields mapped by id; the partition tuple by position."""
         (data,) = decoded(source.shape.values, 1, source.body[slice(*span)])
         names = names_by_id(source.shape.data_file)
-        lacking = {i: n for i, n in names.items() if i not in self._names and i != _BLOCK_SIZE}
+        lacking = {i: n for i, n in names.items() if i not in self._names and i != ids.BLOCK_SIZE}
         unknown = [i for i, name in lacking.items() if data[name] is not None]
         if unknown:
             raise UnsupportedTable(
@@ -238,13 +237,13 @@ class ManifestWriter:
                 "set rewrite_manifests.engine to spark"
             )
         new = {name: data.get(names.get(i, "")) for i, name in self._names.items()}
-        if _BLOCK_SIZE in self._names and new[self._names[_BLOCK_SIZE]] is None:
-            new[self._names[_BLOCK_SIZE]] = 64 * 1024 * 1024  # required by format v1, but no reader uses it
-        if _CONTENT in self._names and new[self._names[_CONTENT]] is None:
-            new[self._names[_CONTENT]] = 0
-        new[self._names[_PARTITION]] = {
+        if ids.BLOCK_SIZE in self._names and new[self._names[ids.BLOCK_SIZE]] is None:
+            new[self._names[ids.BLOCK_SIZE]] = 64 * 1024 * 1024  # required by format v1, but no reader uses it
+        if ids.CONTENT in self._names and new[self._names[ids.CONTENT]] is None:
+            new[self._names[ids.CONTENT]] = 0
+        new[self._names[ids.PARTITION]] = {
             field["name"]: widened(value, field["type"])
-            for field, value in zip(self._partition_fields, data[names[_PARTITION]].values(), strict=True)
+            for field, value in zip(self._partition_fields, data[names[ids.PARTITION]].values(), strict=True)
         }
         return encoded(self._shape.values, new)
 
@@ -283,17 +282,17 @@ class ManifestWriter:
         names = self._names
         record = {name: values.get(number) for number, name in names.items()}
         tuple_names = (field["name"] for field in self._partition_fields)
-        record[names[_PARTITION]] = stored = dict(zip(tuple_names, partition, strict=True))
-        if _CONTENT in names:
-            record[names[_CONTENT]] = values.get(_CONTENT, 0)
+        record[names[ids.PARTITION]] = stored = dict(zip(tuple_names, partition, strict=True))
+        if ids.CONTENT in names:
+            record[names[ids.CONTENT]] = values.get(ids.CONTENT, 0)
         data_file = encoded(self._shape.values, record)
         place = encoded(self._partition_schema, stored)
-        return Entry(snapshot_id, sequence, None, place, values[_RECORDS], data_file, ADDED)
+        return Entry(snapshot_id, sequence, None, place, values[ids.RECORD_COUNT], data_file, ADDED)
 
     def changed(self, entry: Entry, values: Mapping[int, Any]) -> Entry:
         """Return an entry with other values of its data file, by field id; its partition stays."""
         data_file = encoded(self._shape.values, {name: values.get(number) for number, name in self._names.items()})
-        return replace(entry, records=values[_RECORDS], data_file=data_file)
+        return replace(entry, records=values[ids.RECORD_COUNT], data_file=data_file)
 
     def partition(self, partition: bytes) -> tuple[Any, ...]:
         """Return the values of a partition tuple as they are stored."""
@@ -321,18 +320,18 @@ class ManifestWriter:
             path,
             len(entries),
             {
-                500: path,
-                501: len(content),
-                502: self._spec_id,
-                517: int(self._holds),
-                516: min(live, default=None),
-                504: len(of[ADDED]),
-                505: len(of[EXISTING]),
-                506: len(of[DELETED]),
-                512: sum(of[ADDED]),
-                513: sum(of[EXISTING]),
-                514: sum(of[DELETED]),
-                507: self.summaries(entries),
+                ids.MANIFEST_PATH: path,
+                ids.MANIFEST_LENGTH: len(content),
+                ids.MANIFEST_SPEC_ID: self._spec_id,
+                ids.MANIFEST_CONTENT: int(self._holds),
+                ids.MIN_SEQUENCE_NUMBER: min(live, default=None),
+                ids.ADDED_FILES: len(of[ADDED]),
+                ids.EXISTING_FILES: len(of[EXISTING]),
+                ids.DELETED_FILES: len(of[DELETED]),
+                ids.ADDED_ROWS: sum(of[ADDED]),
+                ids.EXISTING_ROWS: sum(of[EXISTING]),
+                ids.DELETED_ROWS: sum(of[DELETED]),
+                ids.PARTITION_SUMMARIES: self.summaries(entries),
             },
         )
 
@@ -347,11 +346,13 @@ class ManifestWriter:
     def _record(self, entry: Entry) -> bytes:
         stated = (entry.status, entry.snapshot_id, entry.sequence, entry.file_sequence)
         if stated not in self._encoded_number:  # the same for all that one commit wrote
-            numbers = dict(zip((_STATUS, _SNAPSHOT, _SEQUENCE, _FILE_SEQUENCE), stated, strict=True))
+            numbers = dict(
+                zip((ids.STATUS, ids.SNAPSHOT_ID, ids.SEQUENCE_NUMBER, ids.FILE_SEQUENCE_NUMBER), stated, strict=True)
+            )
             around = [b"", b""]
             for one in self._shape.schema["fields"]:
                 field_id, kind = one.get("field-id"), one["type"]
-                if field_id == _DATA_FILE:
+                if field_id == ids.DATA_FILE:
                     around.reverse()
                     continue
                 around[0] += _encoded_number(numbers[field_id], kind)
@@ -380,7 +381,7 @@ def _upgraded(schema: Schema, of_files: Sequence[Schema], of_entries: Sequence[S
     """Return the schema of a manifest with fields that later versions add."""
     fields = [
         f | {"type": f["type"] | {"fields": [*f["type"]["fields"], *of_files]}}
-        if f.get("field-id") == _DATA_FILE
+        if f.get("field-id") == ids.DATA_FILE
         else f
         for f in schema["fields"]
     ]
@@ -389,9 +390,9 @@ def _upgraded(schema: Schema, of_files: Sequence[Schema], of_entries: Sequence[S
 
 def _entry_schema(data_file: Schema) -> Schema:
     """Return the schema of entries that consist of their data file alone."""
-    return {"type": "record", "name": "entry", "fields": [{"name": "f", "type": data_file, "field-id": _DATA_FILE}]}
+    return {"type": "record", "name": "entry", "fields": [{"name": "f", "type": data_file, "field-id": ids.DATA_FILE}]}
 
 
 def partition_schema(data_file: Schema) -> Schema:
     """Return the schema of partition tuples."""
-    return next(f["type"] for f in data_file["fields"] if f.get("field-id") == _PARTITION)
+    return next(f["type"] for f in data_file["fields"] if f.get("field-id") == ids.PARTITION)

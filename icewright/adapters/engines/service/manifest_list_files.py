@@ -22,18 +22,18 @@ from icewright.adapters.engines.service.avro_records import (
     schema_field,
 )
 from icewright.adapters.engines.service.manifest_files import WrittenManifest
+from icewright.core import field_ids as ids
 from icewright.core.avro_values import Schema
 from icewright.core.table import TableMetadata
 from icewright.ports import TableFiles
 
-PATH = 500
-_SEQUENCE = 515
 _LIST_ADDITIONS = (
-    schema_field("content", 517, "int"),
-    schema_field("sequence_number", 515, "long"),
-    schema_field("min_sequence_number", 516, "long"),
+    schema_field("content", ids.MANIFEST_CONTENT, "int"),
+    schema_field("sequence_number", ids.MANIFEST_SEQUENCE_NUMBER, "long"),
+    schema_field("min_sequence_number", ids.MIN_SEQUENCE_NUMBER, "long"),
 )
-_V1_VALUES = {517: 0, 515: 0, 516: 0}  # the spec's values for files of v1, by field id
+# the spec's values for files of v1
+_V1_VALUES = dict.fromkeys((ids.MANIFEST_CONTENT, ids.MANIFEST_SEQUENCE_NUMBER, ids.MIN_SEQUENCE_NUMBER), 0)
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def read_list(files: TableFiles, path: str, version: int) -> Records:
     with readable(path):
         schema = json.loads(file.meta["avro.schema"])
         records = decoded(plain_schema(schema), file.records, file.body)
-    if version >= VERSION_SEQUENCES and _SEQUENCE not in names_by_id(schema):
+    if version >= VERSION_SEQUENCES and ids.MANIFEST_SEQUENCE_NUMBER not in names_by_id(schema):
         schema = schema | {"fields": [*schema["fields"], *_LIST_ADDITIONS]}
         for record in records:
             record |= {f["name"]: _V1_VALUES.get(f["field-id"]) for f in _LIST_ADDITIONS}
@@ -90,10 +90,19 @@ def with_written(rows: Records, written: Sequence[WrittenManifest], snapshot_id:
 
 
 def _record(rows: Records, manifest: WrittenManifest, snapshot_id: int, sequence: int) -> Record:
-    least = manifest.row[516]  # None: added files have the sequence number of this commit
-    values = {**manifest.row, 503: snapshot_id, 515: sequence, 516: sequence if least is None else least}
+    least = manifest.row[ids.MIN_SEQUENCE_NUMBER]  # None: added files have the sequence number of this commit
+    values = {
+        **manifest.row,
+        ids.ADDED_SNAPSHOT_ID: snapshot_id,
+        ids.MANIFEST_SEQUENCE_NUMBER: sequence,
+        ids.MIN_SEQUENCE_NUMBER: sequence if least is None else least,
+    }
     record = {name: values.get(i) for i, name in rows.names.items()}
-    aliases = {"added_data_files_count": 504, "existing_data_files_count": 505, "deleted_data_files_count": 506}
+    aliases = {
+        "added_data_files_count": ids.ADDED_FILES,
+        "existing_data_files_count": ids.EXISTING_FILES,
+        "deleted_data_files_count": ids.DELETED_FILES,
+    }
     return record | {name: values[i] for name, i in aliases.items() if name in record}
 
 

@@ -20,6 +20,7 @@ from icewright.adapters.engines.service.avro_records import (
 )
 from icewright.adapters.engines.service.manifest_files import ADDED, WrittenManifest, partition_schema, read_manifest
 from icewright.adapters.engines.service.partition_bounds import partition_fields, summaries
+from icewright.core import field_ids as ids
 from icewright.core.errors import FolderMissing, MetadataUnreadable
 from icewright.core.paths import key, metadata_folder
 from icewright.core.table import Snapshot, TableMetadata
@@ -50,7 +51,7 @@ def added_by(
         except MetadataUnreadable:
             continue  # a manifest list, or what a writer did not end
         if row is not None:
-            found.append(WrittenManifest(path, row[504], {**row, 501: length}))
+            found.append(WrittenManifest(path, row[ids.ADDED_FILES], {**row, ids.MANIFEST_LENGTH: length}))
     return found
 
 
@@ -61,20 +62,22 @@ def _row(files: TableFiles, base: TableMetadata, snapshot: Snapshot, path: str) 
         names, inner = names_by_id(schema), names_by_id(data_file)
         spec_id = int(manifest.header["partition-spec-id"])
         entries = decoded(plain_schema(schema), manifest.records, manifest.body)
-        values = [entry[names[2]] for entry in entries]
-        theirs = all(entry[names[0]] == ADDED and entry[names[1]] == snapshot.snapshot_id for entry in entries)
-        sequences = {entry.get(names.get(3, "")) for entry in entries} - {None, snapshot.sequence_number}
-        deletes = any(value.get(inner.get(134, "")) for value in values)
-        if not entries or not theirs or sequences or deletes or spec_id not in {spec.spec_id for spec in base.specs}:
+        values = [entry[names[ids.DATA_FILE]] for entry in entries]
+        statuses = {(entry[names[ids.STATUS]], entry[names[ids.SNAPSHOT_ID]]) for entry in entries}
+        sequences = {entry.get(names.get(ids.SEQUENCE_NUMBER, "")) for entry in entries}
+        deletes = any(value.get(inner.get(ids.CONTENT, "")) for value in values)
+        if statuses != {(ADDED, snapshot.snapshot_id)} or sequences - {None, snapshot.sequence_number} or deletes:
             return None
-        partitions = {tuple(value[inner[102]].values()) for value in values}
+        if spec_id not in {spec.spec_id for spec in base.specs}:
+            return None
+        partitions = {tuple(value[inner[ids.PARTITION]].values()) for value in values}
         return {
-            500: path,
-            502: spec_id,
-            517: 0,
-            516: snapshot.sequence_number if base.format_version >= VERSION_SEQUENCES else 0,
-            504: len(entries),
-            512: sum(value[inner[103]] for value in values),
-            **dict.fromkeys((505, 506, 513, 514), 0),
-            507: summaries(partition_fields(partition_schema(data_file)), partitions),
+            ids.MANIFEST_PATH: path,
+            ids.MANIFEST_SPEC_ID: spec_id,
+            ids.MANIFEST_CONTENT: 0,
+            ids.MIN_SEQUENCE_NUMBER: snapshot.sequence_number if base.format_version >= VERSION_SEQUENCES else 0,
+            ids.ADDED_FILES: len(entries),
+            ids.ADDED_ROWS: sum(value[inner[ids.RECORD_COUNT]] for value in values),
+            **dict.fromkeys((ids.EXISTING_FILES, ids.DELETED_FILES, ids.EXISTING_ROWS, ids.DELETED_ROWS), 0),
+            ids.PARTITION_SUMMARIES: summaries(partition_fields(partition_schema(data_file)), partitions),
         }

@@ -21,6 +21,7 @@ from icewright.adapters.engines.service import manifest_list_files as lists
 from icewright.adapters.engines.service.lost_manifests import LostManifests
 from icewright.adapters.engines.service.own_manifests import added_by, avro_files
 from icewright.adapters.engines.service.repair_main import MainRepair
+from icewright.core import field_ids as ids
 from icewright.core.errors import FolderMissing, MetadataUnreadable
 from icewright.core.integrity import FileFault, FileFaultKind
 from icewright.core.paths import key
@@ -128,8 +129,8 @@ class TableRepair:
             self._actions.append(RepairAction(RepairKind.REBUILD, path, detail))
             if not self.request.dry_run:
                 self.request.check()
-                ids = snapshot.snapshot_id, snapshot.parent_id, snapshot.sequence_number
-                self.files.write(path, lists.manifest_list(rows, rows.records, [], base, *ids))
+                numbers = snapshot.snapshot_id, snapshot.parent_id, snapshot.sequence_number
+                self.files.write(path, lists.manifest_list(rows, rows.records, [], base, *numbers))
         unproved = [lost[s.manifest_list or ""] for s in missing if s.snapshot_id not in self._rebuilt]
         self._leave(unproved, "neither the snapshot before nor one made from it proves what the list had")
 
@@ -160,9 +161,11 @@ class TableRepair:
                 rows = self._rebuilt.get(child.snapshot_id) or self._list(child.manifest_list)
             except MetadataUnreadable:
                 continue
-            own = [row for row in rows.records if rows.value(row, 503) == child.snapshot_id]
+            own = [row for row in rows.records if rows.value(row, ids.ADDED_SNAPSHOT_ID) == child.snapshot_id]
             rest = replace(rows, records=[row for row in rows.records if row not in own])
-            only_added = all(rows.value(row, number) == 0 for row in own for number in (505, 506))
+            only_added = all(
+                rows.value(row, number) == 0 for row in own for number in (ids.EXISTING_FILES, ids.DELETED_FILES)
+            )
             if only_added and _has_totals(rest, snapshot):
                 return rest
         return None
@@ -178,11 +181,14 @@ class TableRepair:
             before = self._rebuilt.get(parent.snapshot_id) or self._list(parent.manifest_list)
         except MetadataUnreadable:
             return None
-        others = {key(before.value(row, lists.PATH)) for row in before.records}
+        others = {key(before.value(row, ids.MANIFEST_PATH)) for row in before.records}
         candidates = {path: size for path, size in self._avro_files.items() if key(path) not in others}
         own = added_by(self.files, base, snapshot, candidates)
         rows = lists.with_written(before, own, snapshot.snapshot_id, snapshot.sequence_number)
-        added = {"added-data-files": sum(m.entries for m in own), "added-records": sum(m.row[512] for m in own)}
+        added = {
+            "added-data-files": sum(m.entries for m in own),
+            "added-records": sum(m.row[ids.ADDED_ROWS] for m in own),
+        }
         stated = all(snapshot.summary.get(name) == str(number) for name, number in added.items())
         return rows if own and stated and _has_totals(rows, snapshot) else None
 
@@ -198,8 +204,11 @@ def _has_totals(rows: lists.Records, snapshot: Snapshot) -> bool:
     """Return whether the manifests have as many files and rows as the snapshot's summary says."""
     found = Counter[str](dict.fromkeys(_TOTALS, 0))
     for row in rows.records:
-        deletes = bool(rows.value(row, 517))
-        counts = [rows.value(row, number) for number in (504, 505, 512, 513)]
+        deletes = bool(rows.value(row, ids.MANIFEST_CONTENT))
+        counts = [
+            rows.value(row, number)
+            for number in (ids.ADDED_FILES, ids.EXISTING_FILES, ids.ADDED_ROWS, ids.EXISTING_ROWS)
+        ]
         if None in counts:
             return False
         found[_TOTALS[deletes]] += counts[0] + counts[1]

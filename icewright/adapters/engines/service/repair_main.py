@@ -19,6 +19,7 @@ from icewright.adapters.engines.service.entry_faults import EntryFaults
 from icewright.adapters.engines.service.manifest_files import DATA, DELETED, Entry, ManifestWriter, read_manifest
 from icewright.adapters.engines.service.reachable import of_snapshots
 from icewright.adapters.engines.service.replacing import Replacing
+from icewright.core import field_ids as ids
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.integrity import FileFault, FileFaultKind
 from icewright.core.repair import LOST, MANIFESTS, RepairAction, RepairKind, Unrepaired, without_file
@@ -58,7 +59,7 @@ class MainRepair:
         except MetadataUnreadable:
             self._leave(faults, "it is not known what main has, as its manifest list cannot be read")
             return
-        named = {rows.value(row, lists.PATH): row for row in rows.records}
+        named = {rows.value(row, ids.MANIFEST_PATH): row for row in rows.records}
         if head is None or len(named) < len(rows.records):
             self._leave(faults, "main's manifest list names a manifest twice")
             return
@@ -75,7 +76,7 @@ class MainRepair:
             return
         dropped = {action.path for action in lost}
         if any(
-            sum(rows.value(row, n) or 0 for n in (504, 505))
+            sum(rows.value(row, n) or 0 for n in (ids.ADDED_FILES, ids.EXISTING_FILES))
             for path, row in named.items()
             if path not in {*live, *dropped}
         ):
@@ -138,10 +139,19 @@ class MainRepair:
             if (
                 fault.file != MANIFESTS
                 or fault.path not in named
-                or not self._is_cut_or_gone(fault, rows.value(named[fault.path], 501))
+                or not self._is_cut_or_gone(fault, rows.value(named[fault.path], ids.MANIFEST_LENGTH))
             ):
                 continue
-            content, *counts = (rows.value(named[fault.path], number) for number in (517, 504, 505, 512, 513))
+            content, *counts = (
+                rows.value(named[fault.path], number)
+                for number in (
+                    ids.MANIFEST_CONTENT,
+                    ids.ADDED_FILES,
+                    ids.EXISTING_FILES,
+                    ids.ADDED_ROWS,
+                    ids.EXISTING_ROWS,
+                )
+            )
             if content:
                 self._leave([fault], "without it, rows that were deleted would come back")
             elif None in counts:
@@ -164,14 +174,14 @@ class MainRepair:
             found[fault.path].append(fault)
         entries = writer.entries(manifest, source)
         for place, (entry, values) in enumerate(zip(entries, writer.data_files(entries), strict=True)):
-            of_file = found.get(values[100], [])
-            size = self._lengths.get(values[100])
+            of_file = found.get(values[ids.FILE_PATH], [])
+            size = self._lengths.get(values[ids.FILE_PATH])
             lost = next((fault for fault in of_file if fault.kind in LOST), None) if size is None else None
-            if lost is not None and self._is_cut_or_gone(lost, values[104]):
+            if lost is not None and self._is_cut_or_gone(lost, values[ids.FILE_SIZE]):
                 entries[place] = replace(entry, status=DELETED, snapshot_id=snapshot_id)
                 actions.append(RepairAction(RepairKind.DROP, lost.path, lost.detail, entry.records, files=1))
                 continue
-            real = values if size is None else {**values, 104: size}
+            real = values if size is None else {**values, ids.FILE_SIZE: size}
             one = ContentFile(manifest.path, manifest.spec_id, entry.status, entry.sequence or 0, real)
             right = corrected(self.files, one, types, self._specs) if of_file and not lost else values
             if right != values:
@@ -196,8 +206,8 @@ class MainRepair:
         """Count files of the new snapshot, each by its content and the values of its entry."""
         for content, values in files:
             self._totals[_TOTALS[0] if content == DATA else _TOTALS[1]] += 1
-            self._totals[_TOTALS[2 + content]] += values[103]
-            self._totals[_TOTALS[-1]] += values[104]
+            self._totals[_TOTALS[2 + content]] += values[ids.RECORD_COUNT]
+            self._totals[_TOTALS[-1]] += values[ids.FILE_SIZE]
 
     def _commit(
         self,
@@ -223,10 +233,10 @@ def _whole_length(
 ) -> int | None:
     """Return the length of a file whose entry says another one; None unless its footer agrees with all else there."""
     size = files.size(one.path)
-    if one.format != "PARQUET" or size is None or not one.mapped(109):
+    if one.format != "PARQUET" or size is None or not one.mapped(ids.VALUE_COUNTS):
         return None
     try:
-        faults = check_content(files, replace(one, values={**one.values, 104: size}), types, specs, {}, ())
+        faults = check_content(files, replace(one, values={**one.values, ids.FILE_SIZE: size}), types, specs, {}, ())
     except MetadataUnreadable:
         return None
     return None if faults else size

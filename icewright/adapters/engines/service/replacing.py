@@ -11,13 +11,12 @@ from uuid import uuid4
 from icewright.adapters.engines.service import manifest_list_files as lists
 from icewright.adapters.engines.service.avro_records import VERSION_SEQUENCES
 from icewright.adapters.engines.service.manifest_files import Entry, ManifestWriter, WrittenManifest
+from icewright.core import field_ids as ids
 from icewright.core.errors import CommitStateUnknown, IcewrightError, InvariantViolated, MetadataUnreadable
 from icewright.core.paths import metadata_folder
 from icewright.core.table import MAIN, ManifestContent, ManifestFile, Snapshot, TableMetadata
 from icewright.core.verify import identity_violations, ref_violations
 from icewright.ports import AddSnapshot, Catalog, Clock, TableFiles
-
-_CONTENT, _FIRST_ROW_ID = 517, 520  # of a manifest list's row
 
 
 @dataclass
@@ -39,7 +38,7 @@ class Replacing:
         self._list = f"{self._folder}/snap-{self.snapshot_id}-1-{uuid4()}.avro"
         path = self.current.manifest_list
         self._rows = lists.read_list(self.files, path or "", self.base.format_version)
-        if [m.path for m in self.listed] != [self._rows.value(row, lists.PATH) for row in self._rows.records]:
+        if [m.path for m in self.listed] != [self._rows.value(row, ids.MANIFEST_PATH) for row in self._rows.records]:
             raise MetadataUnreadable(f"{path} was read twice, and said another thing each time")
 
     @contextmanager
@@ -67,18 +66,18 @@ class Replacing:
         """
         per_file = max(1, int(target_bytes / max(1.0, each)))
         for one in writer.write(self.files, self._folder, entries, -(-len(entries) // per_file)):
-            self.written.append(replace(one, row={**one.row, _FIRST_ROW_ID: first_row_id}))
+            self.written.append(replace(one, row={**one.row, ids.MANIFEST_FIRST_ROW_ID: first_row_id}))
 
     def lacks_row_ids(self) -> bool:
         """Return whether the table's manifests of data have no row ids yet, which the next commit in v3 has to give."""
         rows = self._rows
-        data = (row for row in rows.records if rows.value(row, _CONTENT) == ManifestContent.DATA)
-        return any(rows.value(row, _FIRST_ROW_ID) is None for row in data)
+        data = (row for row in rows.records if rows.value(row, ids.MANIFEST_CONTENT) == ManifestContent.DATA)
+        return any(rows.value(row, ids.MANIFEST_FIRST_ROW_ID) is None for row in data)
 
     def first_row_ids(self) -> Mapping[str, int | None]:
         """Return by manifest the id of the first row whose entry does not state it; None where there are no ids."""
         rows = self._rows
-        return {rows.value(row, lists.PATH): rows.value(row, _FIRST_ROW_ID) for row in rows.records}
+        return {rows.value(row, ids.MANIFEST_PATH): rows.value(row, ids.MANIFEST_FIRST_ROW_ID) for row in rows.records}
 
     def commit(self, dropped: Collection[str], summary: Mapping[str, str], operation: str = "replace") -> TableMetadata:
         """Commit a snapshot in which the new manifests replace the dropped ones.
@@ -87,7 +86,7 @@ class Replacing:
         """
         base, current, rows = self.base, self.current, self._rows
         sequence = base.last_sequence_number + 1 if base.format_version >= VERSION_SEQUENCES else 0
-        retained = [row for row in rows.records if rows.value(row, lists.PATH) not in dropped]
+        retained = [row for row in rows.records if rows.value(row, ids.MANIFEST_PATH) not in dropped]
         content = lists.manifest_list(
             rows, retained, self.written, base, self.snapshot_id, current.snapshot_id, sequence
         )

@@ -30,6 +30,7 @@ from icewright.adapters.engines.service.entry_faults import EntryFaults
 from icewright.adapters.engines.service.manifest_files import DATA, DELETED, EQUALITY_DELETES, POSITION_DELETES
 from icewright.adapters.engines.service.reachable import reached, with_key
 from icewright.adapters.engines.service.row_predicate import RowPredicate
+from icewright.core import field_ids as ids
 from icewright.core.copying import MARKER
 from icewright.core.erasure import ORPHAN_AGE, SNAPSHOT_AGE, FoundRows, RowPlace, RowSearchReport, SearchedFile
 from icewright.core.errors import FolderMissing, MetadataUnreadable, Refused
@@ -42,8 +43,6 @@ from icewright.ports.work import WorkerThreads
 _CONCURRENCY = 4
 _MEMORY_BYTES = 2 << 30  # of the pages of one file
 _ROUNDS = 5
-_KEY_METADATA, _EQUALITY_IDS, _OFFSET, _LENGTH = 131, 135, 144, 145
-_LOWER_BOUNDS, _UPPER_BOUNDS = 125, 128
 _DELETED_ROW = "row"  # optional in position delete files, deprecated with v3 (spec, Position Delete Files)
 _PARQUET, _PUFFIN, _AVRO = b"PAR1", b"PFA1", b"Obj\x01"
 # what lies in a table's folders without rows in it
@@ -186,7 +185,7 @@ class _Round:
         """
         if one.content == POSITION_DELETES:
             return False
-        spelt = one.mapped(_LOWER_BOUNDS), one.mapped(_UPPER_BOUNDS), _partition_values(one, self.metadata)
+        spelt = one.mapped(ids.LOWER_BOUNDS), one.mapped(ids.UPPER_BOUNDS), _partition_values(one, self.metadata)
         try:
             return any(each.matches_bounds(*spelt) for each, _ in self._predicates)
         except (ValueError, struct.error) as error:
@@ -210,10 +209,10 @@ class _Round:
 
     def _read_entry(self, one: ContentFile) -> int:
         """Return the number of matching rows, or keys, of a file that an entry names."""
-        keys = frozenset[int](one.values.get(_EQUALITY_IDS) or ()) if one.content == EQUALITY_DELETES else None
+        keys = frozenset[int](one.equality_ids) if one.content == EQUALITY_DELETES else None
         if keys is not None and all(keys.isdisjoint(each.columns.values()) for each, _ in self._predicates):
             return 0
-        if one.format != "PARQUET" or one.values.get(_KEY_METADATA) is not None:
+        if one.format != "PARQUET" or one.is_encrypted:
             self._unread[one.path] = f"encrypted, or {one.format}: only Parquet is read"
             return 0
         if one.content == POSITION_DELETES:
@@ -365,17 +364,16 @@ def applies(delete: ContentFile, data: ContentFile, everywhere: Container[int]) 
 
 def _delete(one: ContentFile) -> DeleteFile:
     if one.content == EQUALITY_DELETES:
-        return DeleteFile(DeleteKind.EQUALITY, one.path, equality_ids=tuple(one.values[_EQUALITY_IDS]))
+        return DeleteFile(DeleteKind.EQUALITY, one.path, equality_ids=tuple(one.equality_ids))
     if one.is_vector:
-        offset, length = one.values[_OFFSET], one.values[_LENGTH]
+        offset, length = one.values[ids.CONTENT_OFFSET], one.values[ids.CONTENT_SIZE]
         return DeleteFile(DeleteKind.VECTOR, one.path, offset, length, one.records)
     return DeleteFile(DeleteKind.POSITION, one.path)
 
 
 def slice_of(one: ContentFile) -> FileSlice:
     """Return a whole data or delete file as a reader takes it."""
-    size = int(one.values[104])
-    return FileSlice(one.path, size, size, one.records, one.sequence, None)
+    return FileSlice(one.path, one.bytes, one.bytes, one.records, one.sequence, None)
 
 
 def constants_of(one: ContentFile, metadata: TableMetadata, types: Mapping[int, Any]) -> Mapping[int, Any]:
@@ -393,7 +391,7 @@ def _partition_values(one: ContentFile, metadata: TableMetadata) -> Mapping[int,
 
 def reading_layout(fields: Sequence[Field], schemas: Sequence[Mapping[str, Any]], metadata: TableMetadata) -> Layout:
     """Return the layout that reads some top-level fields; deletes may name all others that the schemas have."""
-    ids = {one["id"] for one in fields}
-    older = {f["id"]: f for schema in reversed(schemas) for f in schema["fields"] if f["id"] not in ids}
+    current = {one["id"] for one in fields}
+    older = {f["id"]: f for schema in reversed(schemas) for f in schema["fields"] if f["id"] not in current}
     schema = {"type": "struct", "fields": fields}
     return Layout.for_reading(schema, older, metadata.properties, _MEMORY_BYTES)

@@ -1,0 +1,67 @@
+"""Field ids of the Iceberg specification, by which the fields of manifests and manifest lists are found.
+
+Writers differ in how they name these fields, and not in their ids.
+"""
+
+from __future__ import annotations
+
+# of an entry of a manifest (spec, Manifests)
+STATUS = 0
+SNAPSHOT_ID = 1
+DATA_FILE = 2
+SEQUENCE_NUMBER = 3
+FILE_SEQUENCE_NUMBER = 4
+
+# of the data or delete file of an entry (spec, Data File Fields)
+FILE_PATH = 100
+FILE_FORMAT = 101
+PARTITION = 102
+RECORD_COUNT = 103
+FILE_SIZE = 104
+BLOCK_SIZE = 105
+COLUMN_SIZES = 108
+VALUE_COUNTS = 109
+NULL_COUNTS = 110
+LOWER_BOUNDS = 125
+UPPER_BOUNDS = 128
+KEY_METADATA = 131
+SPLIT_OFFSETS = 132
+CONTENT = 134
+EQUALITY_IDS = 135
+NAN_COUNTS = 137
+SORT_ORDER_ID = 140
+FIRST_ROW_ID = 142
+REFERENCED_DATA_FILE = 143
+CONTENT_OFFSET = 144
+CONTENT_SIZE = 145
+
+# of a manifest, in the row that a manifest list has of it (spec, Manifest Lists)
+MANIFEST_PATH = 500
+MANIFEST_LENGTH = 501
+MANIFEST_SPEC_ID = 502
+ADDED_SNAPSHOT_ID = 503
+ADDED_FILES = 504
+EXISTING_FILES = 505
+DELETED_FILES = 506
+PARTITION_SUMMARIES = 507
+ADDED_ROWS = 512
+EXISTING_ROWS = 513
+DELETED_ROWS = 514
+MANIFEST_SEQUENCE_NUMBER = 515
+MIN_SEQUENCE_NUMBER = 516
+MANIFEST_CONTENT = 517
+MANIFEST_KEY_METADATA = 519
+MANIFEST_FIRST_ROW_ID = 520
+# in the order of the fields of `core.table.ManifestFile`
+MANIFEST_FILE = (
+    *(MANIFEST_PATH, MANIFEST_LENGTH, MANIFEST_SPEC_ID, MANIFEST_CONTENT),
+    *(MANIFEST_SEQUENCE_NUMBER, MIN_SEQUENCE_NUMBER, ADDED_SNAPSHOT_ID),
+    *(ADDED_FILES, EXISTING_FILES, DELETED_FILES),
+)
+
+# of columns that the specification reserves (spec, Reserved Field IDs)
+DELETED_PATH = 2147483546  # of position delete files
+DELETED_POSITION = 2147483545
+ROW_POSITION = 2147483645
+ROW_ID = 2147483540
+LAST_UPDATED_SEQUENCE_NUMBER = 2147483539
