@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from icewright.core.retention import held_by
+from icewright.core.retention import held_snapshots
 from icewright.core.table import Snapshot, SnapshotHold, TableMetadata
 
 REMEMBERED = timedelta(days=14)  # a read counts for so long
@@ -36,7 +36,7 @@ def unpinned_reads(
     recent = {id_: at for id_, at in reads.items() if id_ in metadata.by_id and now - at < REMEMBERED}
     if not recent:
         return []
-    kept = {ref.snapshot_id for ref in metadata.refs} | held_by(metadata, holds, now)
+    kept = {ref.snapshot_id for ref in metadata.refs} | held_snapshots(metadata, holds, now)
     followed: dict[int | None, datetime] = {}
     for snapshot in metadata.snapshots:
         followed[snapshot.parent_id] = min(snapshot.timestamp, followed.get(snapshot.parent_id, snapshot.timestamp))

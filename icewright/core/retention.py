@@ -82,7 +82,7 @@ def plan_expiry(
             until = just_after(snapshot.timestamp, now - older_than)
             retained.keep(snapshot.snapshot_id, staged.get(snapshot.snapshot_id, _YOUNG), until)
     for hold in holds:
-        for snapshot_id in held_by(metadata, [hold], now):
+        for snapshot_id in held_snapshots(metadata, [hold], now):
             behind = "" if snapshot_id == hold.snapshot_id else ", which is behind it"
             retained.keep(snapshot_id, f"{hold.by}{behind}", hold.until)
     reasons, waiting = retained.reasons, set(staged.values())
@@ -277,7 +277,7 @@ def _staged(metadata: TableMetadata) -> dict[int, str]:
     }
 
 
-def held_by(metadata: TableMetadata, holds: Sequence[SnapshotHold], now: datetime) -> frozenset[int]:
+def held_snapshots(metadata: TableMetadata, holds: Sequence[SnapshotHold], now: datetime) -> frozenset[int]:
     """Return the held snapshots and all their descendants.
 
     A reader that goes on from a snapshot walks back to it from a head, and so does a rewrite that looks for what was

@@ -90,7 +90,7 @@ def pause_tables(runtime: Runtime, rows: Sequence[TableRow], reason: str | None)
 def cancel_jobs(runtime: Runtime, rows: Sequence[TableRow]) -> list[str]:
     """Cancel the queued jobs of tables, and ask running ones to stop; return the ids of those jobs."""
     now = runtime.clock.now()
-    open_ids = [row.held_by for row in rows if row.held_by is not None]
+    open_ids = [row.job_id for row in rows if row.job_id is not None]
     return [job_id for job_id in open_ids if runtime.store.jobs.request_cancel(job_id, now)]
 
 

@@ -124,7 +124,7 @@ def release_abandoned_undos(runtime: Runtime) -> tuple[list[str], list[str]]:
         if job is None or job.ref.catalog not in runtime.catalogs:
             continue
         row = runtime.store.tables.get(job.ref)
-        if row is not None and row.held_by:  # by the undo itself, or by a job that ends first
+        if row is not None and row.job_id:  # by the undo itself, or by a job that ends first
             continue
         try:
             done.append(_released(runtime, under_current_name(runtime, job)))

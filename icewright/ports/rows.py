@@ -28,7 +28,7 @@ class TableRow:
     evaluated_at: datetime | None
     evaluate_at: datetime | None  # when it is evaluated next, if its metadata does not move before
     due_since: datetime | None
-    held_by: str | None  # id of its queued or running job
+    job_id: str | None  # of its queued or running job
     policy: str | None  # fingerprint of the policy of the last evaluation
     dropped: bool
     paused: str | None

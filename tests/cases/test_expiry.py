@@ -216,7 +216,7 @@ def test_nothing_to_expire(workspace: Workspace) -> None:
         assert (done.state, done.files, done.statements) == (SKIPPED, (), ())
         assert done.reason == ("no current snapshot" if name == "sales.empty" else "no snapshots to expire")
     assert workspace.files() == files
-    assert all(row.held_by is None for row in workspace.app.runtime.store.tables.list())
+    assert all(row.job_id is None for row in workspace.app.runtime.store.tables.list())
 
 
 @pytest.mark.cases(51, 52)

@@ -137,7 +137,7 @@ def test_the_undo_is_a_job_of_its_own(workspace: Workspace) -> None:
     assert job.summary == done.summary == f"{restored}, dropped {count(done.back.files, 'planned deletion')}"
     row = store.tables.get(ref(NAME))
     assert row is not None
-    assert (row.held_by, row.evaluated_location) == (None, workspace.metadata().metadata_location)
+    assert (row.job_id, row.evaluated_location) == (None, workspace.metadata().metadata_location)
     assert [event["details"]["by"] for event in store.activity.list(job_id) if event["kind"] == "undone"] == [job.actor]
     assert [removal.undone_at for removal in store.ledger.removals(job_id)] == [workspace.clock.now()]
     assert exported(workspace, job_id) == {LedgerState.UNDONE}

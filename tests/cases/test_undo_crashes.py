@@ -82,7 +82,7 @@ def test_an_undo_that_dies_at_any_step_is_completed_by_the_next(workspace: Works
         assert states(workspace, job_id) == {LedgerState.UNDONE}, where
         row = store.tables.get(ref(NAME))
         assert row is not None
-        assert row.held_by is None, where
+        assert row.job_id is None, where
         assert store.rules.versions(ref(NAME).parts)[0].settings == {ENABLED[EXPIRE].name: False}, where
     assert workspace.read() == before
     steps = (

@@ -215,4 +215,4 @@ def test_a_migration_waits_for_running_claims_and_loses_none(
     for job in left:
         store.jobs.finish(job.job_id, JobState.SUCCEEDED, "", NOW)
     assert {row.state for row in store.jobs.list(limit=100_000)} == {JobState.SUCCEEDED}
-    assert all(row.held_by is None for row in store.tables.list())
+    assert all(row.job_id is None for row in store.tables.list())

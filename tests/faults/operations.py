@@ -68,4 +68,4 @@ def open_ends(runtime: Runtime) -> list[str]:
         f"{len(u.files)} deletions of job {u.job_id} are still planned"
         for u in runtime.store.ledger.unfinished(runtime.clock.now())
     ]
-    return wrong + [f"{row.ref} is held by {row.held_by}" for row in runtime.store.tables.list() if row.held_by]
+    return wrong + [f"{row.ref} is held by {row.job_id}" for row in runtime.store.tables.list() if row.job_id]

@@ -153,7 +153,7 @@ def test_a_job_whose_thread_hangs_past_its_end_frees_its_slot_and_its_table(
         assert job.summary.startswith(reason)
         row = bench.store.tables.get(ref)
         assert row is not None
-        assert row.held_by is None
+        assert row.job_id is None
         recorded = bench.store.runs.list(job.job_id)
         assert {run["state"] for run in recorded} == {OperationState.DEFERRED}
     (job,) = bench.store.jobs.list()

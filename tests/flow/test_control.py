@@ -50,7 +50,7 @@ def test_cancel_between_operations(bench: Bench) -> None:
     assert result.state is JobState.CANCELLED
     assert states(result) == {COMPACT: done, MANIFESTS: deferral, EXPIRE: deferral}
     assert bench.asked == [("orders", COMPACT)]
-    assert bench.store.tables.list()[0].held_by is None
+    assert bench.store.tables.list()[0].job_id is None
     assert bench.store.jobs.count_consecutive(REF, JobState.FAILED) == 0
 
 
@@ -241,7 +241,7 @@ def test_settling_finishes_what_was_planned(bench: Bench) -> None:
     assert reconcile_interrupted(bench.runtime()) == []
     bench.clock.advance(days=8)
     said = bench.settle()
-    assert [finished, [row.held_by for row in bench.store.tables.list()]] == [[jobs[0], jobs[2]], [None] * 3]
+    assert [finished, [row.job_id for row in bench.store.tables.list()]] == [[jobs[0], jobs[2]], [None] * 3]
     assert sum("interrupted" in line for line in said) == 3
     assert "lake.sales.b is gone" in said
     assert {f["state"] for f in bench.store.ledger.files(str(jobs[1]))} == {"kept"}
@@ -261,7 +261,7 @@ def test_an_unexpected_error_in_one_job_does_not_abort_the_pass(bench: Bench) ->
     bench.before = before
     result = bench.cycle()
     assert {job.ref.name for job in result.jobs} == {"a", "b", "c"}
-    assert [row.held_by for row in bench.store.tables.list()] == [None] * 3
+    assert [row.job_id for row in bench.store.tables.list()] == [None] * 3
 
 
 def test_the_pause_of_a_moment_ago_holds(bench: Bench) -> None:

@@ -91,7 +91,7 @@ def test_the_table_is_replaced_while_the_job_runs(bench: Bench) -> None:
     assert bench.asked == [("orders", COMPACT)]
     assert all("replaced" in o.reason or "another table" in o.reason for o in result.outcomes)
     assert len(bench.catalog.load(REF).snapshots) == 10
-    assert [row.held_by for row in bench.store.tables.list()] == [None]
+    assert [row.job_id for row in bench.store.tables.list()] == [None]
 
 
 @pytest.mark.parametrize("error", [CatalogUnavailable("catalog is down"), MetadataUnreadable("file is gone")])

@@ -260,7 +260,7 @@ def test_a_table_that_is_gone_when_its_turn_comes(bench: Bench) -> None:
     assert execute_taken(runtime, job).state is JobState.SKIPPED
     row = bench.store.tables.get(ref)
     assert row is not None
-    assert row.held_by is None
+    assert row.job_id is None
 
 
 def test_a_catalog_that_is_down_when_a_job_begins(bench: Bench) -> None:

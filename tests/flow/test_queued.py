@@ -67,7 +67,7 @@ def test_a_queued_job_asks_again_before_it_begins(bench: Bench, change: Callable
     assert (result.state, result.reason) == (JobState.CANCELLED, reason)
     assert bench.asked == []
     assert job_states(bench) == [JobState.CANCELLED]
-    assert bench.store.tables.get(REF).held_by is None  # type: ignore[union-attr]
+    assert bench.store.tables.get(REF).job_id is None  # type: ignore[union-attr]
 
 
 def test_nothing_begins_while_everything_is_paused(bench: Bench) -> None:

@@ -74,7 +74,7 @@ def maintained(app: Application) -> bool:
     """Whether both tables were worked on, and nothing is left to do."""
     rows = app.runtime.store.tables.list()
     ended = {job.ref for job in app.runtime.store.jobs.list() if job.state is JobState.SUCCEEDED}
-    return len(ended) == 2 and all(row.due_since is None and row.held_by is None for row in rows)
+    return len(ended) == 2 and all(row.due_since is None and row.job_id is None for row in rows)
 
 
 def test_it_maintains_by_itself(workspace: Workspace) -> None:

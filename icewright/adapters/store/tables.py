@@ -326,8 +326,8 @@ def _requested_since(now: datetime) -> sa.ColumnElement[bool]:
 
 
 _PLAIN_COLUMNS = [name for name in TableRow.__dataclass_fields__ if name not in ("ref", "write_paths")]
-
-_plain = itemgetter(*(list(TABLES.c.keys()).index(name) for name in _PLAIN_COLUMNS))
+_NAMES = {"job_id": "held_by"}  # of columns that are named otherwise than the fields
+_plain = itemgetter(*(list(TABLES.c.keys()).index(_NAMES.get(name, name)) for name in _PLAIN_COLUMNS))
 
 
 def table_of(row: Any) -> TableRow:  # noqa: ANN401 - a row of all columns, of which there may be thousands

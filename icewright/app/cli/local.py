@@ -165,7 +165,7 @@ class LocalBackend:
             if selection.catalog is not None:
                 select_catalogs(app, selection.catalog)
             rows = selected_tables(app.runtime, selection)
-            rows = [row for row in rows if row.held_by is not None or action != "cancel"]
+            rows = [row for row in rows if row.job_id is not None or action != "cancel"]
             jobs: list[str] = []
             if expected is not None and action == "cancel":
                 jobs = cancel_jobs(app.runtime, rows)
@@ -311,7 +311,7 @@ def _table_document(item: TableItem) -> Document:
         "files": item.files,
         "bytes": item.bytes,
         "succeeded_at": item.succeeded_at,
-        "job": row.held_by,
+        "job": row.job_id,
     }
 
 
@@ -320,8 +320,8 @@ def _state(row: TableRow) -> str:
         return f"unreadable: {row.error}"
     if row.paused:
         return f"paused: {row.paused}"
-    if row.held_by:
-        return f"running {row.held_by}"
+    if row.job_id:
+        return f"running {row.job_id}"
     if row.evaluated_at is None:
         return "not evaluated yet"
     if row.metadata_location != row.evaluated_location:

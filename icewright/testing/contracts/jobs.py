@@ -117,11 +117,11 @@ class JobQueueTests(StoreSuite):
             assert (claim is None) == bool(took)
             row = store.tables.get(REF)
             assert row is not None
-            assert row.held_by == (queued if took else claim)
+            assert row.job_id == (queued if took else claim)
             stored = store.jobs.get(queued)
             assert stored is not None
             assert stored.state is (JobState.RUNNING if took else JobState.CANCELLED)
-            store.jobs.finish(str(row.held_by), JobState.SUCCEEDED, "", NOW)
+            store.jobs.finish(str(row.job_id), JobState.SUCCEEDED, "", NOW)
 
     def test_cancelling_ends_queued_jobs_and_asks_running_ones(self, store: Store) -> None:
         """A queued job ends at once, a running one is asked, an ended one is refused; each is counted once."""
@@ -138,7 +138,7 @@ class JobQueueTests(StoreSuite):
         assert store.jobs.heartbeat(second, NOW) is LeaseStatus.CANCELLED
         store.jobs.finish(second, JobState.CANCELLED, "", NOW)
         assert not store.jobs.request_cancel(second, NOW)
-        assert [row.held_by for row in store.tables.list()] == [None, None]
+        assert [row.job_id for row in store.tables.list()] == [None, None]
         assert store.measures.read(NOW, (), ()).totals == {Total("jobs", label="cancelled"): 2}
 
     def test_only_running_jobs_are_interrupted(self, store: Store) -> None:
@@ -154,7 +154,7 @@ class JobQueueTests(StoreSuite):
         assert lost.job_id == job.job_id
         row = store.tables.get(job.ref)
         assert row is not None
-        assert (row.held_by, row.evaluate_at) == (None, late + JOB_LEASE + MINUTE)
+        assert (row.job_id, row.evaluate_at) == (None, late + JOB_LEASE + MINUTE)
 
     def test_leases_from_before_the_clock_was_set_back_begin_anew(self, store: Store) -> None:
         """A job whose process lives goes on, and one whose process has died unseen frees its table as ever."""
@@ -181,7 +181,7 @@ class JobQueueTests(StoreSuite):
             for _ in range(3):
                 won = [job_id for job_id in pool.map(claim, range(workers)) if job_id is not None]
                 assert len(won) == 1
-                assert table_row(store).held_by == won[0]
+                assert table_row(store).job_id == won[0]
                 store.jobs.finish(won[0], JobState.SUCCEEDED, "", NOW)
 
     def test_a_job_that_ended_stays_ended(self, store: Store) -> None:
@@ -195,7 +195,7 @@ class JobQueueTests(StoreSuite):
         assert not store.jobs.request_cancel(first, NOW)
         ended = store.jobs.get(first)
         assert ended is not None
-        assert (ended.state, ended.summary, table_row(store).held_by) == (JobState.SUCCEEDED, "done", second)
+        assert (ended.state, ended.summary, table_row(store).job_id) == (JobState.SUCCEEDED, "done", second)
         assert [job.job_id for job in store.jobs.list(REF)] == [second, first]
         assert [job.job_id for job in store.jobs.list(limit=1)] == [second]
 
@@ -215,7 +215,7 @@ class JobQueueTests(StoreSuite):
         stored = store.jobs.get(dead)
         assert stored is not None
         assert stored.state is JobState.INTERRUPTED
-        assert all(r.held_by is None for r in store.tables.list())
+        assert all(r.job_id is None for r in store.tables.list())
 
     def test_a_cancel_request_reaches_the_job_at_its_next_heartbeat(self, store: Store) -> None:
         """The heartbeat reports the request to cancel; pausing a table stores its reason."""

@@ -95,7 +95,7 @@ def test_a_dry_run(site: Site, desk: Opener) -> None:
 
 def open_recovery(site: Site, page: Page) -> None:
     """Open the tab of recovery of a table that no job holds."""
-    if (planned := site.store.tables.get(CLICKS).held_by) is not None:
+    if (planned := site.store.tables.get(CLICKS).job_id) is not None:
         site.store.jobs.request_cancel(planned, site.app.runtime.clock.now())
     page.goto(table_url(CLICKS, show="recovery"))
 
@@ -188,7 +188,7 @@ def test_many_tables_by_keyboard(site: Site, desk: Opener) -> None:
     """Two tables are selected with the space bar, then paused, resumed and run, each after a page that counts them."""
     window = desk(site.local)
     page, chosen = window.page, (CLICKS, EVENTS)
-    if site.store.tables.get(CLICKS).held_by is None:
+    if site.store.tables.get(CLICKS).job_id is None:
         site.running(CLICKS)
     for action, done in (("pause", "Paused"), ("resume", "Resumed"), ("run", "Started")):
         page.goto("/tables?catalog=lake")

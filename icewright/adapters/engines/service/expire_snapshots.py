@@ -24,7 +24,7 @@ from icewright.adapters.metadata.changes import restoration
 from icewright.core.errors import Cancelled, CommitConflict, InvariantViolated, LeaseLost
 from icewright.core.operations.expire_snapshots import NOTHING
 from icewright.core.policy import Operation
-from icewright.core.retention import held_by, unused_schemas
+from icewright.core.retention import held_snapshots, unused_schemas
 from icewright.core.runs import FileAction, Outcome, committed, skipped
 from icewright.core.steps import ExpireSnapshots
 from icewright.core.table import SnapshotHold, TableMetadata
@@ -195,7 +195,7 @@ class ExpireInService:
 
     def _require_unpinned(self, base: TableMetadata, step: ExpireSnapshots) -> None:
         """Raise `CommitConflict` when somebody pinned one of the snapshots since they were chosen."""
-        if held_by(base, self.holds(base), self.deletion.clock.now()) & set(step.snapshot_ids):
+        if held_snapshots(base, self.holds(base), self.deletion.clock.now()) & set(step.snapshot_ids):
             raise CommitConflict(f"{base.ref}: a reader pinned a snapshot that was about to go")
 
     def _deleted(

@@ -48,7 +48,7 @@ def cancel(body: models.BulkRequest, caller: Annotated[Caller, needs(Action.JOBS
     if body.expected is None:
         return _bulk(rows)
     job_ids = cancel_jobs(caller.runtime, rows)
-    cancelled = [row.ref for row in rows if row.held_by in job_ids]
+    cancelled = [row.ref for row in rows if row.job_id in job_ids]
     caller.audit_tables(cancelled, selection=str(body.selection()))
     return _bulk(rows, changed=True, jobs=job_ids)
 
@@ -127,7 +127,7 @@ def _selected(caller: Caller, body: models.BulkRequest, *actions: Action, with_j
         )
     except UsageError as error:
         raise Problem(422, str(error)) from error
-    rows = [row for row in rows if row.held_by is not None or not with_job]
+    rows = [row for row in rows if row.job_id is not None or not with_job]
     if body.expected not in (None, len(rows)):
         raise Problem(409, f"{len(rows)} tables are selected by now, not {body.expected}: look at them again")
     return rows

@@ -219,7 +219,7 @@ def _document(item: TableItem) -> dict[str, Any]:
         "catalog": row.ref.catalog,
         "namespace": list(row.ref.namespace),
         "name": row.ref.name,
-        "job": row.held_by,
+        "job": row.job_id,
         **{name: getattr(item, name) for name in item_names},
         **{name: getattr(row, name) for name in row_names},
     }

@@ -95,7 +95,7 @@ def _start(
 
 def _active_job_id(caller: Caller, ref: TableRef) -> str | None:
     row = caller.runtime.store.tables.get(ref)
-    return row.held_by if row is not None else None
+    return row.job_id if row is not None else None
 
 
 def _dry_run(caller: Caller, row: TableRow, body: models.JobRequest, knobs: dict[str, Any]) -> models.Started:
