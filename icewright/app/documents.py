@@ -56,8 +56,8 @@ def _outcome_document(outcome: Outcome, *, files: bool, dry_run: bool) -> dict[s
         document["statements"] = list(outcome.statements)
     if outcome.partitions:
         document["partitions"] = [asdict(change) for change in outcome.partitions]
-    if outcome.kept:
-        document["kept"] = [{"snapshot_id": pin.snapshot_id, "by": pin.by} for pin in outcome.kept]
+    if outcome.retained:
+        document["kept"] = [{"snapshot_id": one.snapshot_id, "by": one.by} for one in outcome.retained]
     if files or dry_run:
         document["files"] = [{"path": f.path, "bytes": f.bytes, "kind": f.kind} for f in outcome.files]
     return document

@@ -27,7 +27,7 @@ class Expiry:
 
     snapshot_ids: tuple[int, ...]
     remove_refs: tuple[str, ...]
-    pins: tuple[RetainedSnapshot, ...]
+    retained: tuple[RetainedSnapshot, ...]
     next_expiry: datetime | None  # when time alone lets the next snapshot expire
     kept_writers: tuple[str, ...] = ()  # for which writers snapshots stay that would expire else, as sentences
     lost_writers: tuple[str, ...] = ()  # which writers' newest states expire, as sentences
@@ -87,7 +87,7 @@ def plan_expiry(
             retained.keep(snapshot_id, f"{hold.by}{behind}", hold.until)
     reasons, waiting = retained.reasons, set(staged.values())
     expired = tuple(s.snapshot_id for s in metadata.snapshots if s.snapshot_id not in reasons)
-    pins = tuple(
+    staying = tuple(
         RetainedSnapshot(s.snapshot_id, reasons[s.snapshot_id])
         for s in metadata.snapshots
         if (s.timestamp < older_than or waiting) and s.snapshot_id in reasons
@@ -95,7 +95,7 @@ def plan_expiry(
     )
     lost_writers = _lost_writers(metadata, expired, writers) if writers is not None else ()
     next_expiry = min(retained.expiries, default=None)
-    return Expiry(expired, removed, pins, next_expiry, _first_sentences(retained.writers), lost_writers)
+    return Expiry(expired, removed, staying, next_expiry, _first_sentences(retained.writers), lost_writers)
 
 
 def expired_by_iceberg(metadata: TableMetadata, now: datetime) -> Expiry:
@@ -239,11 +239,11 @@ def _straight(metadata: TableMetadata, now: datetime, older_than: datetime, reta
     names = {len(snapshots) - 1: "current snapshot"}
     count, by_age = f"one of the {least} newest of branch {MAIN}", f"younger than the retention of branch {MAIN}"
     old = takewhile(lambda n: snapshots[n].timestamp < older_than, range(gone, len(snapshots)))
-    pins = tuple(
+    staying = tuple(
         RetainedSnapshot(snapshots[n].snapshot_id, names.get(n) or (count if n >= newest else by_age)) for n in old
     )
     until = just_after(snapshots[young].timestamp, age) if young < newest else None
-    return Expiry(tuple(s.snapshot_id for s in snapshots[:gone]), (), pins, until)
+    return Expiry(tuple(s.snapshot_id for s in snapshots[:gone]), (), staying, until)
 
 
 def _kept_by_count(branch: SnapshotRef, newest_first: Iterable[Snapshot], retain_last: int) -> int:

@@ -92,7 +92,7 @@ class Outcome:
     files: tuple[FileAction, ...] = ()
     statements: tuple[str, ...] = ()  # SQL that was run, for the record
     notes: tuple[str, ...] = ()
-    kept: tuple[RetainedSnapshot, ...] = ()  # old snapshots that stay, with the ref, pin or rule that retains each
+    retained: tuple[RetainedSnapshot, ...] = ()  # old snapshots that stay, each with what retains it
     partitions: tuple[PartitionChange, ...] = ()
     tried: bool = True  # False: the verdict was not due, so nothing ran
     fault: FaultOwner | None = None  # whose fault a failure or deferral was

@@ -148,7 +148,7 @@ class ExpireSnapshots:
     by_spark: bool
     check_totals: bool = True  # a manifest list names as many files as its snapshot's summary counts
     clean_metadata: bool = False  # specs and schemas that nothing kept uses go too
-    pins: tuple[RetainedSnapshot, ...] = ()  # old snapshots that stay, for people
+    retained: tuple[RetainedSnapshot, ...] = ()  # old snapshots that stay, each with what retains it
     losses: tuple[str, ...] = ()  # what streaming writers and readers that pinned nothing lose, as sentences
     outside: bool = False  # files go too that lie in nobody's place, outside the table's own
     delay: timedelta = timedelta(0)  # between the commit and the deletion of files

@@ -134,7 +134,7 @@ def _expiry(found: Verdict, facts: TableFacts, knobs: Knobs, now: datetime) -> E
     """Return the expiry of the verdict, or plan it anew where something blocked the verdict."""
     match found:
         case Due(work=Work(steps=(ExpireSnapshots() as step,))):
-            return Expiry(step.snapshot_ids, step.remove_refs, step.pins, None)
+            return Expiry(step.snapshot_ids, step.remove_refs, step.retained, None)
         case NotDue(reason=expire_snapshots.NOTHING):
             return Expiry((), (), (), None)
     return expire_snapshots.expiry(facts.metadata, facts.holds, knobs, now)

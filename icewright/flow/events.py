@@ -13,14 +13,14 @@ from icewright.ports import CommitReports, Receipt
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class ReceivedEvents:
     """The receipt for accepted messages, and the names in them that match no configured table."""
 
     receipt: Receipt
     ignored: tuple[str, ...]
 
 
-def take(runtime: Runtime, directory: Directory, messages: Sequence[Message]) -> Taken:
+def receive_events(runtime: Runtime, directory: Directory, messages: Sequence[Message]) -> ReceivedEvents:
     """Store all messages; when one cannot be understood, store none and raise `BadEvent` with the reasons."""
     resolved = []
     faults: list[str] = []
@@ -32,7 +32,7 @@ def take(runtime: Runtime, directory: Directory, messages: Sequence[Message]) ->
     if faults:
         raise BadEvent(tuple(dict.fromkeys(faults)))
     receipt = runtime.store.inbox.receive([entry.message for entry in resolved], runtime.clock.now())
-    return Taken(receipt, tuple(dict.fromkeys(ignored for message in resolved for ignored in message.ignored)))
+    return ReceivedEvents(receipt, tuple(dict.fromkeys(ignored for message in resolved for ignored in message.ignored)))
 
 
 def read_reports(runtime: Runtime, directory: Directory, reports: Mapping[str, CommitReports]) -> int:

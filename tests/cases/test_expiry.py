@@ -97,7 +97,7 @@ def test_a_staged_snapshot_has_its_own_grace(workspace: Workspace) -> None:
 
     workspace.publish(craft, unpublished)
     before = workspace.read()
-    (pin,) = [p for p in workspace.run(EXPIRE, dry_run=True).kept if p.snapshot_id == pending["snapshot-id"]]
+    (pin,) = [p for p in workspace.run(EXPIRE, dry_run=True).retained if p.snapshot_id == pending["snapshot-id"]]
     assert pin.by == "staged as audit, not published yet, younger than the retention"
     done = workspace.run(EXPIRE)
     assert done.metrics["snapshots_expired"] == 1, done

@@ -93,7 +93,7 @@ def test_a_default_cycle_leaves_writers_their_states(workspace: Workspace, keeps
     assert last_committed_offsets(after) == ({"0": 111} if keeps else {})
     lost = [note for note in expiry.notes if note.startswith("the state of ")]
     assert len(lost) == (0 if keeps else 4)  # Kafka Connect has two
-    assert any("Flink job 54b43d2b, checkpoint 6, until" in pin.by for pin in expiry.kept) is keeps
+    assert any("Flink job 54b43d2b, checkpoint 6, until" in pin.by for pin in expiry.retained) is keeps
 
 
 @pytest.mark.cases(141)
@@ -104,8 +104,8 @@ def test_compliance_keeps_a_writer_s_state_with_a_reason(workspace: Workspace) -
     (dry,) = execute(runtime, Request(ref(NAME), (EXPIRE,), manual=True, dry_run=True)).outcomes
     workspace.detect()
     (done,) = execute(runtime, Request(ref(NAME), (EXPIRE,), manual=True)).outcomes
-    assert [pin.by for pin in done.kept] == [pin.by for pin in dry.kept]
-    assert done.kept[0].by.startswith("Flink job 54b43d2b, checkpoint 6, until ")
+    assert [pin.by for pin in done.retained] == [pin.by for pin in dry.retained]
+    assert done.retained[0].by.startswith("Flink job 54b43d2b, checkpoint 6, until ")
     after = document(workspace)
     assert max_committed_checkpoint(after) == 6
     assert len(after["snapshots"]) == 3

@@ -161,7 +161,7 @@ def test_knobs_reach_the_step() -> None:
         by_spark=True,
         check_totals=False,
         clean_metadata=True,
-        pins=(RetainedSnapshot(2, "head of tag v1"),),
+        retained=(RetainedSnapshot(2, "head of tag v1"),),
         outside=True,
         delay=timedelta(hours=5),
     )

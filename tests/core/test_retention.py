@@ -34,7 +34,7 @@ def test_a_tag_keeps_its_snapshot() -> None:
     """Everything older than now goes down to one snapshot, but not the one that a tag names, which says so."""
     plan = _plan(metadata([50, 40, 30], refs=[_tag("v1", 2)]), hours=0)
     assert plan.snapshot_ids == (1,)
-    assert {pin.snapshot_id: pin.by for pin in plan.pins}[2] == "head of tag v1"
+    assert {one.snapshot_id: one.by for one in plan.retained}[2] == "head of tag v1"
 
 
 @pytest.mark.cases(2)
@@ -56,7 +56,7 @@ def test_a_branch_keeps_by_its_own_age() -> None:
     )
     plan = _plan(table)
     assert plan.snapshot_ids == (1,)
-    assert [pin.snapshot_id for pin in plan.pins] == [2, 3]
+    assert [one.snapshot_id for one in plan.retained] == [2, 3]
 
 
 @pytest.mark.cases(3)
@@ -150,7 +150,7 @@ def test_a_staged_snapshot_waits_for_its_publication() -> None:
     plan = _plan(table)
     assert plan.snapshot_ids == (1,)
     staged_reason = "staged as w1, not published yet, younger than the retention"
-    assert [(pin.snapshot_id, pin.by) for pin in plan.pins] == [(2, "current snapshot"), (3, staged_reason)]
+    assert [(one.snapshot_id, one.by) for one in plan.retained] == [(2, "current snapshot"), (3, staged_reason)]
     assert plan.next_expiry == NOW + timedelta(hours=1, seconds=1)
     assert 3 in _plan(table, hours=22).snapshot_ids
 
@@ -165,7 +165,7 @@ def test_only_old_snapshots_and_staged_ones_need_a_reason() -> None:
     table = metadata(snapshots=(*lineage([20]), copy, published, staged, *outside), current_snapshot_id=3)
     plan = _plan(table)
     assert plan.is_empty
-    assert [pin.snapshot_id for pin in plan.pins] == [4]
+    assert [one.snapshot_id for one in plan.retained] == [4]
 
 
 @pytest.mark.cases(9)
@@ -194,7 +194,7 @@ def test_both_age_and_count_must_be_passed() -> None:
 def test_an_empty_table_has_nothing_to_expire() -> None:
     """No snapshot, no plan, no error."""
     plan = _plan(metadata([]))
-    assert (plan.is_empty, plan.pins, plan.next_expiry) == (True, (), None)
+    assert (plan.is_empty, plan.retained, plan.next_expiry) == (True, (), None)
 
 
 def test_the_bound_itself_is_kept() -> None:
@@ -215,7 +215,7 @@ def test_every_old_snapshot_that_stays_says_why() -> None:
         current_snapshot_id=3,
         refs=[_branch("b", 11, min_snapshots_to_keep=1, max_snapshot_age=100 * HOUR), _tag("t", 20)],
     )
-    assert [(pin.snapshot_id, pin.by) for pin in _plan(table, keep=2).pins] == [
+    assert [(one.snapshot_id, one.by) for one in _plan(table, keep=2).retained] == [
         (2, "one of the 2 newest of branch main"),
         (3, "current snapshot"),
         (10, "younger than the retention of branch b"),
@@ -227,13 +227,13 @@ def test_every_old_snapshot_that_stays_says_why() -> None:
 def test_the_first_reason_to_keep_a_snapshot_is_shown() -> None:
     """Heads come before counts and ages, and main before other branches."""
     table = metadata([90, 80, 70, 60], refs=[_tag("t", 2), _branch("b", 3, max_snapshot_age=100 * HOUR)])
-    assert [(pin.snapshot_id, pin.by) for pin in _plan(table, keep=4).pins] == [
+    assert [(one.snapshot_id, one.by) for one in _plan(table, keep=4).retained] == [
         (1, "one of the 4 newest of branch main"),
         (2, "head of tag t"),
         (3, "head of branch b"),
         (4, "current snapshot"),
     ]
-    assert [pin.by for pin in _plan(table).pins][:2] == ["younger than the retention of branch b", "head of tag t"]
+    assert [one.by for one in _plan(table).retained][:2] == ["younger than the retention of branch b", "head of tag t"]
 
 
 def test_a_circle_of_parents_ends() -> None:
@@ -280,7 +280,7 @@ def test_a_held_snapshot_stays_with_all_that_came_after_it() -> None:
         table, now=NOW, older_than=NOW - 24 * HOUR, retain_last=1, holds=[SnapshotHold(2, "reader flink", until)]
     )
     assert plan.snapshot_ids == (1,)
-    assert [(pin.snapshot_id, pin.by) for pin in plan.pins] == [
+    assert [(one.snapshot_id, one.by) for one in plan.retained] == [
         (2, "reader flink"),
         (3, "reader flink, which is behind it"),
         (4, "current snapshot"),

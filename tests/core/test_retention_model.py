@@ -104,9 +104,9 @@ def test_every_old_snapshot_either_goes_or_is_pinned(table: TableMetadata, hours
     older_than = NOW - timedelta(hours=hours)
     plan = plan_expiry(table, now=NOW, older_than=older_than, retain_last=keep)
     old = {s.snapshot_id for s in table.snapshots if s.timestamp < older_than}
-    pinned = {pin.snapshot_id for pin in plan.pins}
+    pinned = {one.snapshot_id for one in plan.retained}
     assert pinned == old - set(plan.snapshot_ids)
-    assert all(pin.by for pin in plan.pins)
+    assert all(one.by for one in plan.retained)
 
 
 @examples(60)

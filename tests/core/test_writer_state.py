@@ -63,7 +63,7 @@ def test_the_newest_state_of_a_writer_stays_with_all_that_is_newer(properties: M
     found = plan(table, replace(RULE, keys=("acme.offset.*", "acme[0].?")))
     assert found.snapshot_ids == (1, 2)
     last = f"{writer}, until {NOW + 23 * DAY:%Y-%m-%d}"
-    assert [(pin.snapshot_id, pin.by) for pin in found.pins] == [
+    assert [(one.snapshot_id, one.by) for one in found.retained] == [
         (3, last),
         (4, f"{last}, which is behind it"),
         (5, "current snapshot"),
@@ -131,7 +131,7 @@ def test_what_flink_has_not_converted_stays_on_its_branch() -> None:
     table = metadata(snapshots=(*main, *line), current_snapshot_id=5, refs=[staging])
     found = plan(table)
     assert found.snapshot_ids == (1, 2, 3, 10)
-    by = {pin.snapshot_id: pin.by for pin in found.pins}
+    by = {one.snapshot_id: one.by for one in found.retained}
     said = f"Flink's conversion of equality deletes, staging snapshot 11, until {NOW + 23 * DAY:%Y-%m-%d}"
     assert (by[4], by[11], by[12]) == (said, *[f"{said}, which goes on from there"] * 2)
     assert plan(table, WriterStateRule(timedelta(0))).snapshot_ids == (1, 2, 3, 4, 10, 11, 12)

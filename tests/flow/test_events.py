@@ -16,7 +16,7 @@ from icewright.core.rewriting import PRIOR_READS
 from icewright.core.steps import Due, why
 from icewright.flow.detect import detect
 from icewright.flow.evaluate import evaluate_due, evaluate_now
-from icewright.flow.events import Taken, read_reports, take
+from icewright.flow.events import ReceivedEvents, read_reports, receive_events
 from icewright.ports import NewReports, Receipt
 from icewright.testing import NOW, REF, partition
 from tests.flow.bench import OLD, Bench
@@ -67,10 +67,10 @@ def evaluated(bench: Bench) -> Sequence[str]:
 def test_a_pushed_event_has_the_table_evaluated(quiet: Bench) -> None:
     """The next time that anybody evaluates, not when the catalog is asked next."""
     assert evaluated(quiet) == []
-    found = take(
+    found = receive_events(
         quiet.runtime(), DIRECTORY, [touched("iceberg.sales.orders"), touched("lake.sales.orders", message_id="2")]
     )
-    assert found == Taken(Receipt(2, 0, (REF,), ()), ())
+    assert found == ReceivedEvents(Receipt(2, 0, (REF,), ()), ())
     assert evaluated(quiet) == ["orders"]
     assert evaluated(quiet) == []
 
@@ -78,7 +78,7 @@ def test_a_pushed_event_has_the_table_evaluated(quiet: Bench) -> None:
 def test_one_bad_message_spoils_all(quiet: Bench) -> None:
     """Every fault is said once, and nothing is done."""
     with pytest.raises(BadEvent) as caught:
-        take(
+        receive_events(
             quiet.runtime(),
             DIRECTORY,
             [touched("lake.sales.orders"), *[touched("sea.a.b", message_id=m) for m in "23"]],
@@ -93,7 +93,7 @@ def test_reported_reads_are_what_merges_are_worth(quiet: Bench) -> None:
     now = quiet.clock.now()
     for ref, last in ((REF, now), (customers, now - timedelta(days=10))):
         quiet.files.partitions[ref] = (partition(files=12, mb=180),)
-        take(runtime, DIRECTORY, [Message(ref.name, (ScanReported(ref.parts, last, 1, 1, 1, 1),))])
+        receive_events(runtime, DIRECTORY, [Message(ref.name, (ScanReported(ref.parts, last, 1, 1, 1, 1),))])
     found = {ref: evaluate_now(runtime, ref) for ref in (REF, customers)}
     assert found[REF].facts.queries == pytest.approx(PRIOR_READS, rel=0.1)
     assert isinstance(found[REF].verdicts[Operation.COMPACT], Due)
@@ -106,8 +106,8 @@ def test_reported_reads_are_what_merges_are_worth(quiet: Bench) -> None:
 def test_what_is_not_ours_is_said(quiet: Bench) -> None:
     """And the rest counts."""
     scans = tuple(ScanReported((catalog, "sales", "orders"), NOW, 1, 1, 1, 1) for catalog in ("tpch", "lake"))
-    found = take(quiet.runtime(), DIRECTORY, [Message("1", scans, foreign=True)])
-    assert found == Taken(Receipt(1, 0, (REF,), ()), ("there is no catalog tpch",))
+    found = receive_events(quiet.runtime(), DIRECTORY, [Message("1", scans, foreign=True)])
+    assert found == ReceivedEvents(Receipt(1, 0, (REF,), ()), ("there is no catalog tpch",))
 
 
 def test_commit_reports_name_tables(quiet: Bench) -> None:

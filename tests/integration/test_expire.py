@@ -284,7 +284,7 @@ def test_spark_expires_what_was_planned(bench: Bench, new_name: Callable[[str], 
     }
     planned = bench.run(name, Operation.EXPIRE_SNAPSHOTS, knobs, dry_run=True)
     metadata = bench.metadata(name)
-    kept = {pin.snapshot_id for pin in planned.kept}
+    kept = {pin.snapshot_id for pin in planned.retained}
     expired = [s.snapshot_id for s in metadata.snapshots if s.snapshot_id not in kept]
     pinned = expired[len(expired) // 2]
     knobs |= {"expire_snapshots.reader_pins": {"flink": str(pinned)}, "expire_snapshots.engine": "spark"}

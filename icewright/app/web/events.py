@@ -20,7 +20,7 @@ from icewright.app.web.problems import Problem, documented
 from icewright.core.errors import BadEvent
 from icewright.core.events.model import decoded
 from icewright.core.events.parse import JSON, MEDIA_TYPES, messages
-from icewright.flow.events import take
+from icewright.flow.events import receive_events
 
 SIGNATURE = "x-icewright-signature"
 _SCHEME = "sha256="
@@ -120,7 +120,7 @@ def _accept_events(app: AppState, body: bytes, kind: str, attributes: Mapping[st
         document = decoded(body) if body or not attributes else None
     except BadEvent as error:
         raise Problem(400, str(error)) from error
-    accepted = take(app.runtime, app.directory, messages(document, kind, attributes, app.runtime.clock.now()))
+    accepted = receive_events(app.runtime, app.directory, messages(document, kind, attributes, app.runtime.clock.now()))
     receipt = accepted.receipt
     return Accepted(
         received=receipt.received,

@@ -78,7 +78,7 @@ def stays(
         age = ref.max_snapshot_age or timedelta(hours=knobs[RETENTION])
         for snapshot in ancestors(metadata, ref.snapshot_id):
             ages[snapshot.snapshot_id] = max(age, ages.get(snapshot.snapshot_id, age))
-    kept = {pin.snapshot_id: pin.by for pin in plan.pins}
+    kept = {one.snapshot_id: one.by for one in plan.retained}
     return {
         one: kept.get(one) or just_after(snapshot.timestamp, ages.get(one, timedelta(hours=knobs[RETENTION])))
         for one, snapshot in metadata.by_id.items()
@@ -135,7 +135,7 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
         by_spark=knobs[EXPIRE_ENGINE] == "spark" and not plan.is_empty,
         check_totals=knobs[CHECK_TOTALS],
         clean_metadata=knobs[CLEAN_METADATA],
-        pins=plan.pins,
+        retained=plan.retained,
         losses=(*plan.lost_writers, *warnings),
         outside=knobs[OUTSIDE] == "delete",
         delay=timedelta(hours=knobs[DELETION_DELAY]),
@@ -198,6 +198,6 @@ def _postponed(
 
 def _retained_notes(plan: Expiry) -> tuple[str, ...]:
     """Return a note on who keeps old snapshots, besides the count of the policy, most first."""
-    by_reason = Counter(pin.by for pin in plan.pins if not pin.by.startswith(("current", "one of"))).most_common()
+    by_reason = Counter(one.by for one in plan.retained if not one.by.startswith(("current", "one of"))).most_common()
     shown = some([f"{count} for {who}" for who, count in by_reason])
     return (f"old ones stay: {shown}",) if by_reason else ()

@@ -260,5 +260,5 @@ def _outcome(
         },
         deleted.files or deleted.waiting,
         notes=tuple(notes),
-        kept=step.pins,
+        retained=step.retained,
     )
