@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
-from icewright.adapters.store.schema import DELETIONS, JOBS, RUNS, TABLES, VERDICTS
+from icewright.adapters.store.health import health_trend
+from icewright.adapters.store.schema import DELETIONS, HEALTH_DAYS, JOBS, RUNS, TABLES, VERDICTS
 from icewright.adapters.store.sql import SqlStore
 from icewright.core.alerts import AlertRule, Begin, Condition, Severity
 from icewright.core.plan import PlannedJob
@@ -238,3 +241,29 @@ def test_a_scrape_of_a_large_fleet(store: SqlStore) -> None:
         ]
     assert len(brought) < MOST_STATEMENTS
     assert max(brought) < MOST_ROWS
+
+
+def test_a_chart_of_a_day_reads_no_year(copied_store: Callable[[Path], sa.Engine], tmp_path: Path) -> None:
+    """Of the days before a chart's first, SQLite looks at the last one of each table alone."""
+    store, days, tables = SqlStore(copied_store(tmp_path / "state.db")), 300, 20
+    rows(store, *({} for _ in range(tables)))
+    since = NOW.date() - timedelta(days=days)
+    found = {"health": 50, "files": 1, "bytes": 1}
+    each = [
+        {"table_id": table, "day": since + timedelta(days=day), **found}
+        for table in range(1, tables + 1)
+        for day in range(days)
+    ]
+    with store.engine.begin() as connection:
+        connection.execute(sa.insert(HEALTH_DAYS), each)
+        driver: Any = connection.connection.dbapi_connection
+        steps = []
+        for first in (since, NOW.date() - timedelta(days=1)):
+            counted: list[int] = []
+            driver.set_progress_handler(lambda counted=counted: counted.append(1), 100)
+            points = health_trend(connection, sa.true(), first)
+            driver.set_progress_handler(None, 0)
+            steps.append(len(counted))
+            assert {point.tables for point in points} == {tables}
+    store.engine.dispose()
+    assert steps[1] * 20 < steps[0], steps

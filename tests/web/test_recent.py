@@ -56,6 +56,23 @@ def test_lately() -> None:
     assert store.cache.get("a", work, allow_stale=True) == 3
 
 
+@pytest.mark.parametrize(("took", "young", "old"), [(0.5, 4.9, 5.1), (60, 29, 31)])
+def test_what_takes_long_is_kept_longer(took: float, young: float, old: float) -> None:
+    """Ten times as long as it took, half a minute at most, where something older will do."""
+    store, number = Store(), numbers()
+
+    def work() -> int:
+        store.time += took
+        return number()
+
+    assert store.cache.get("a", work, allow_stale=True) == 1
+    store.stamp, began = 2, store.time
+    store.time = began + young
+    assert store.cache.get("a", work, allow_stale=True) == 1
+    store.time = began + old
+    assert store.cache.get("a", work, allow_stale=True) == 2
+
+
 def test_without_stamps() -> None:
     """Nothing is kept but for a second where that will do."""
     store, work = Store(), numbers()

@@ -44,17 +44,16 @@ def health_trend(connection: sa.Connection, condition: sa.ColumnElement[bool], s
 
     Each row adds the difference to the row before it of the same table, so that the database reads each once.
     """
-    day = HEALTH_DAYS.c.day
-    order: Mapping[str, Any] = {"partition_by": HEALTH_DAYS.c.table_id, "order_by": day}
+    day, begun = HEALTH_DAYS.c.day, _first_days(condition, since).c
+    order: Mapping[str, Any] = {"partition_by": begun.id, "order_by": day}
     first = sa.case((sa.func.row_number().over(**order) == 1, 1), else_=0).label("tables")
     changes = [
         (HEALTH_DAYS.c[name] - sa.func.coalesce(sa.func.lag(HEALTH_DAYS.c[name]).over(**order), 0)).label(name)
         for name in _FOUND
     ]
     at = sa.case((day < since, since), else_=day).label("day")
-    each = (
-        sa.select(at, first, *changes).join_from(HEALTH_DAYS, TABLES).where(condition, ~TABLES.c.dropped).subquery().c
-    )
+    counted = (HEALTH_DAYS.c.table_id == begun.id, day >= begun.day)
+    each = sa.select(at, first, *changes).where(*counted).subquery().c
     sums = [sa.func.sum(each[name]) for name in ("tables", *_FOUND)]
     points: list[HealthPoint] = []
     totals = [0] * len(sums)
@@ -63,3 +62,14 @@ def health_trend(connection: sa.Connection, condition: sa.ColumnElement[bool], s
         tables, health, files, size = totals
         points.append(HealthPoint(of_day, tables, health / tables, files, size))
     return points
+
+
+def _first_days(condition: sa.ColumnElement[bool], since: date) -> sa.CTE:
+    """Return the tables, each with the last day up to `since` of which something is stored, else `since` itself.
+
+    Earlier days do not count: a chart of a day would read a year of them.
+    """
+    day = HEALTH_DAYS.c.day
+    last = sa.select(sa.func.max(day)).where(HEALTH_DAYS.c.table_id == TABLES.c.id, day <= since).scalar_subquery()
+    tables = sa.select(TABLES.c.id, sa.func.coalesce(last, since).label("day")).where(condition, ~TABLES.c.dropped)
+    return tables.cte("begun").prefix_with("MATERIALIZED")
