@@ -1,7 +1,7 @@
 """The interfaces between the flow and the adapters. The meaning of each call and error is part of the port."""
 
 from icewright.ports.access import AccessStore, AuditLog, IdempotencyKeys
-from icewright.ports.alerts import AlertStore, Notifier, PendingDelivery, QueueBacklog
+from icewright.ports.alerts import OPEN_ALERTS, AlertQuery, AlertStore, Notifier, PendingDelivery, QueueBacklog
 from icewright.ports.archive import Archive, Batch, OldHistory
 from icewright.ports.coordination import Breakers, CatalogSchedule, FleetPauses, Leases, ProcessRegistry
 from icewright.ports.engine import (

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
 from icewright.core.alerts import Acknowledgement, Alert, AlertChange, Severity
 from icewright.core.conditions import Failure, TableInputs
+from icewright.core.permissions import VisibilityFilter
 from icewright.core.table import TableRef
 
 
@@ -35,6 +36,20 @@ class QueueBacklog:
 
     jobs: int
     oldest: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class AlertQuery:
+    """Which alerts are listed: those that are open, unless it says otherwise."""
+
+    resolved: bool | None = False  # True: only those that are over; None: these too
+    severity: Severity | None = None
+    since: datetime | None = None  # over then or later, or begun if still open
+    alert_id: int | None = None
+    visibility: VisibilityFilter = None
+
+
+OPEN_ALERTS = AlertQuery()
 
 
 class AlertStore(Protocol):
@@ -73,8 +88,11 @@ class AlertStore(Protocol):
     def unresolved(self) -> Sequence[Alert]:
         """Return alerts that are not resolved, and conditions that may become alerts, oldest first."""
 
-    def list(self, *, resolved: bool = False, limit: int = 1000) -> Sequence[Alert]:
-        """Return raised alerts with their deliveries, newest first; with `resolved` those that are over too."""
+    def list(self, query: AlertQuery = OPEN_ALERTS, limit: int = 1000) -> Sequence[Alert]:
+        """Return raised alerts with their deliveries, newest first. One that only a newer release knows is left out."""
+
+    def count_open(self, visibility: VisibilityFilter) -> Mapping[str, int]:
+        """Return how many raised alerts are open, by severity."""
 
     def record_changes(self, changes: Sequence[AlertChange], channels: Sequence[str], now: datetime) -> None:
         """Record changes of alerts and, in the same transaction, the deliveries that these channels are owed.

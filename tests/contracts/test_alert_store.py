@@ -13,6 +13,7 @@ from icewright.core.alerts import Forget
 from icewright.core.conditions import Failure, TableInputs
 from icewright.core.runs import JobState
 from icewright.core.table import TableRef
+from icewright.ports import AlertQuery
 from icewright.testing import NOW, REF
 from icewright.testing.contracts.alerts import (
     DOWN,
@@ -46,6 +47,19 @@ def test_an_alert_takes_its_tellings_with_it(store: SqlStore) -> None:
     with store.engine.begin() as connection:
         connection.execute(sa.delete(ALERTS).where(ALERTS.c.id == alert.id))
         assert connection.execute(sa.select(sa.func.count()).select_from(DELIVERIES)).scalar() == 0
+
+
+def test_a_rule_of_a_newer_release_is_left_to_it(store: SqlStore) -> None:
+    """Replicas of two releases may share a store: the older one lists, raises and resolves what it knows."""
+    known = raised(store, SLACK)
+    store.alerts.record_changes([beginning(DOWN)], [SLACK], NOW + MINUTE)
+    (unknown, _) = store.alerts.list()
+    with store.engine.begin() as connection:
+        connection.execute(sa.update(ALERTS).where(ALERTS.c.id == unknown.id).values(rule="of_tomorrow"))
+    assert [one.id for one in store.alerts.list(AlertQuery(resolved=None))] == [known.id]
+    assert [one.id for one in store.alerts.unresolved()] == [known.id]
+    assert [delivery.alert.id for delivery in claimed(store, SLACK, now=NOW + HOUR)] == [known.id]
+    assert store.alerts.count_open(None) == {known.severity: 1}
 
 
 # -- what rules look at

@@ -23,11 +23,12 @@ from icewright.core.runs import failed
 from icewright.core.table import TableRef
 from icewright.flow.alert import CLAIM, Alerting, alert_due
 from icewright.flow.runtime import Runtime, Scope
-from icewright.ports import Notifier, PendingDelivery, ProcessRow, StepRequest, Trigger
+from icewright.ports import AlertQuery, Notifier, PendingDelivery, ProcessRow, StepRequest, Trigger
 from icewright.testing import REF
 from tests.flow.bench import COMPACT, EXPIRE, Bench
 
 HOUR = timedelta(hours=1)
+EVERY = AlertQuery(resolved=None)
 
 
 @dataclass
@@ -434,7 +435,7 @@ def test_a_long_history(bench: Bench, seed: int) -> None:
     while alert_due(bench.runtime(), services[0]):
         pass
     wanted: dict[str, list[bool]] = {}
-    for alert in reversed(bench.store.alerts.list(resolved=True)):
+    for alert in reversed(bench.store.alerts.list(EVERY)):
         wanted.setdefault(alert.subject, []).extend([True, False] if alert.resolved_at else [True])
     assert sum(map(len, wanted.values())) > 10
     assert [heard(channel) for channel in channels] == [wanted, wanted]

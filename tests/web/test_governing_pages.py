@@ -11,6 +11,7 @@ import pytest
 
 from icewright.app.simulating import BEGIN, GeneratedFleet
 from icewright.app.web.identity import COOKIE, Access
+from icewright.app.web.pages import alerts as alerts_page
 from icewright.app.web.pages import policy_form
 from icewright.app.web.pages.simulate import Simulated, SimulationRequest, Simulations
 from icewright.app.web.problems import Problem
@@ -232,6 +233,31 @@ def test_alerts_and_audit_have_a_time_range(served: Served) -> None:
     assert [shown(f"/audit?range={of}", "ann") for of in ("", "6h", "1h")] == [True, True, False]
     assert shown("/audit?range=1h", "eve")
     assert [shown(f"/alerts?range={of}", "no space") for of in ("", "6h", "1h")] == [True, True, False]
+
+
+def test_a_page_of_alerts_says_what_it_leaves_out(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A filter and the sight of the caller choose among all alerts, not among the newest; past ones are apart."""
+    monkeypatch.setattr(alerts_page, "_MOST", 1)
+    store, now = served.bench.store, served.bench.clock.now()
+    ours = Condition(AlertRule.JOB_FAILED, str(served.ref), "no space", served.ref)
+    down = Condition(AlertRule.CATALOG_UNREACHABLE, "lake", "it is down")
+    store.alerts.record_changes([Begin(ours, Severity.WARNING, raised=True)], (), now - timedelta(hours=1))
+    store.alerts.record_changes([Begin(down, Severity.CRITICAL, raised=True)], (), now)
+    client = served.client(served.app(access=Access(required=True)), host=ELSEWHERE)
+    every, scoped = bearer(served, "viewer"), bearer(served, "viewer", "lake.sales")
+    for path, headers, shown in (
+        ("/alerts", every, (True, False, True)),
+        ("/alerts?severity=warning", every, (False, True, False)),
+        ("/alerts", scoped, (False, True, False)),
+        ("/alerts?show=past", every, (False, False, False)),
+    ):
+        page = client.get(path, headers=headers | BROWSER).text
+        found = tuple(text in page for text in ("it is down", "no space", "the newest 1 alerts"))
+        assert found == shown, path
+    for headers, counts in ((every, {"warning": 1, "critical": 1}), (scoped, {"warning": 1})):
+        assert client.get("/api/v1/overview", headers=headers).json()["alerts"] == counts
+    asked = client.get("/api/v1/alerts?severity=warning&limit=1", headers=every).json()
+    assert [one["message"] for one in asked] == ["no space"]
 
 
 MODE = "remove_orphans.mode in report, confirm"

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from icewright.adapters.store.database import Database, dialect_insert
 from icewright.adapters.store.measures import IS_BLOCKING
 from icewright.adapters.store.schema import ALERTS, DELIVERIES, JOBS, RUNS, TABLES, VERDICTS
-from icewright.adapters.store.statements import SAME_TABLE, chunks, name_columns, namespace_of, ref_of
+from icewright.adapters.store.statements import SAME_TABLE, chunks, name_columns, namespace_of, ref_of, visible
 from icewright.core.alerts import (
     Acknowledgement,
     Alert,
@@ -26,16 +26,19 @@ from icewright.core.alerts import (
     Severity,
 )
 from icewright.core.conditions import Failure, TableInputs
+from icewright.core.permissions import VisibilityFilter
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState, OperationState
 from icewright.core.table import TableRef
-from icewright.ports import AlertStore, PendingDelivery, QueueBacklog
+from icewright.ports import OPEN_ALERTS, AlertQuery, AlertStore, PendingDelivery, QueueBacklog
 
 _NAME = (TABLES.c.catalog, TABLES.c.namespace, TABLES.c.name)
 
 _OPEN = ALERTS.c.resolved_at.is_(None)
 
 _RAISED = ALERTS.c.raised_at.is_not(None)
+
+_KNOWN = ALERTS.c.rule.in_(list(AlertRule))  # a newer release, which may share the store, has rules of its own
 
 # Statements of every few seconds are built once: building one takes as long as executing it
 _IN_CATALOGS = (TABLES.c.catalog.in_(sa.bindparam("catalogs", expanding=True)), ~TABLES.c.dropped)
@@ -175,16 +178,23 @@ class SqlAlerts(AlertStore):
     def unresolved(self) -> Sequence[Alert]:
         return [_alert(row) for row in self.db.rows(_alerts().where(_OPEN).order_by(ALERTS.c.id))]
 
-    def list(self, *, resolved: bool = False, limit: int = 1000) -> Sequence[Alert]:
-        query = _alerts().where(_RAISED).order_by(ALERTS.c.raised_at.desc(), ALERTS.c.id.desc()).limit(limit)
+    def list(self, query: AlertQuery = OPEN_ALERTS, limit: int = 1000) -> Sequence[Alert]:
+        newest = _alerts().where(_RAISED, *_matching(query)).order_by(ALERTS.c.raised_at.desc(), ALERTS.c.id.desc())
         with self.db.reading() as connection:
-            rows = connection.execute(query if resolved else query.where(_OPEN)).all()
+            condition = visible(connection, query.visibility)
+            rows = connection.execute(newest.where(condition).limit(limit)).all()
             deliveries: dict[int, list[Delivery]] = {row.id: [] for row in rows}
             for chunk in chunks(list(deliveries)):
                 of_alerts = sa.select(DELIVERIES).where(DELIVERIES.c.alert_id.in_(chunk))
                 for row in connection.execute(of_alerts.order_by(DELIVERIES.c.channel, DELIVERIES.c.resolved)):
                     deliveries[row.alert_id].append(Delivery(row.channel, row.resolved, row.failures, row.told_at))
         return [_alert(row, deliveries[row.id]) for row in rows]
+
+    def count_open(self, visibility: VisibilityFilter) -> Mapping[str, int]:
+        count = sa.select(ALERTS.c.severity, sa.func.count().label("alerts")).join_from(ALERTS, TABLES, isouter=True)
+        with self.db.reading() as connection:
+            open_now = count.where(_RAISED, _OPEN, _KNOWN, visible(connection, visibility))
+            return {row.severity: row.alerts for row in connection.execute(open_now.group_by(ALERTS.c.severity))}
 
     def record_changes(self, changes: Sequence[AlertChange], channels: Sequence[str], now: datetime) -> None:
         with self.db.begin() as connection:
@@ -218,7 +228,8 @@ class SqlAlerts(AlertStore):
         pending = (DELIVERIES.c.told_at.is_(None), DELIVERIES.c.try_at <= now, DELIVERIES.c.channel.in_(channels))
         silent = DELIVERIES.c.alert_id.in_(sa.select(ALERTS.c.id).where(ALERTS.c.silent_until > now))
         silenced = silent & ~DELIVERIES.c.resolved
-        claim = sa.update(DELIVERIES).where(*pending, ~silenced, ~_earlier_undelivered()).values(try_at=until)
+        known = sa.exists().where(ALERTS.c.id == DELIVERIES.c.alert_id, _KNOWN)
+        claim = sa.update(DELIVERIES).where(*pending, known, ~silenced, ~_earlier_undelivered()).values(try_at=until)
         columns = (DELIVERIES.c.alert_id, DELIVERIES.c.channel, DELIVERIES.c.resolved, DELIVERIES.c.failures)
         with self.db.claiming() as connection:
             rows = connection.execute(claim.returning(*columns)).all()
@@ -335,7 +346,20 @@ def _overdue_since(row: Any) -> datetime | None:  # noqa: ANN401 - a result row
 
 
 def _alerts() -> sa.Select[Any]:
-    return sa.select(ALERTS, *_NAME).join_from(ALERTS, TABLES, isouter=True)
+    return sa.select(ALERTS, *_NAME).join_from(ALERTS, TABLES, isouter=True).where(_KNOWN)
+
+
+def _matching(query: AlertQuery) -> list[sa.ColumnElement[bool]]:
+    conditions: list[sa.ColumnElement[bool]] = []
+    if query.resolved is not None:
+        conditions.append(~_OPEN if query.resolved else _OPEN)
+    if query.severity is not None:
+        conditions.append(ALERTS.c.severity == query.severity)
+    if query.since is not None:
+        conditions.append(sa.func.coalesce(ALERTS.c.resolved_at, ALERTS.c.since) >= query.since)
+    if query.alert_id is not None:
+        conditions.append(ALERTS.c.id == query.alert_id)
+    return conditions
 
 
 def _alert(row: Any, deliveries: Sequence[Delivery] = ()) -> Alert:  # noqa: ANN401 - a result row

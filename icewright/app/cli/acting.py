@@ -274,11 +274,12 @@ def acknowledge(
     """
     from icewright.app.documents import alert_document
     from icewright.core.alerts import Acknowledgement
+    from icewright.ports import AlertQuery
 
     with open_application(without_catalogs=True) as opened:
         runtime = opened.runtime
         now, alerts = runtime.clock.now(), runtime.store.alerts
-        found = next((one for one in alerts.list() if one.id == alert), None)
+        found = next(iter(alerts.list(AlertQuery(alert_id=alert))), None)
         until = now + timedelta(hours=silence) if silence else None
         ends = until.isoformat() if until else None
         given = None if withdraw else Acknowledgement(runtime.trigger.actor, now, note.strip(), until)

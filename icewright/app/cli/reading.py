@@ -269,17 +269,21 @@ def alerts(
 ) -> None:
     """List open alerts, newest first, or test the channels."""
     from icewright.app.documents import alert_document
+    from icewright.ports import AlertQuery
 
     with open_application() as opened:
         if test:
             results = _test_channels(opened)
         else:
-            alerts = [alert_document(a) for a in opened.runtime.store.alerts.list(resolved=resolved, limit=limit)]
+            query = AlertQuery(resolved=None if resolved else False)
+            alerts = [alert_document(a) for a in opened.runtime.store.alerts.list(query, limit)]
     if not test:
         if as_json:
             output.print_json({"alerts": alerts})
         else:
             views.show_alerts(alerts)
+            if len(alerts) == limit:
+                output.note(f"the newest {count(limit, 'alert')}; --limit shows more")
         return
     if as_json:
         output.print_json({"channels": [{"channel": n, "ok": not error, "error": error} for n, error in results]})

@@ -13,7 +13,7 @@ from icewright.core.plan import PlannedJob
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState, OperationState, Outcome
 from icewright.core.table import TableRef
-from icewright.ports import PendingDelivery, Pointer, QueueBacklog, RunRow, Store
+from icewright.ports import AlertQuery, PendingDelivery, Pointer, QueueBacklog, RunRow, Store
 from icewright.testing import NOW, REF
 from icewright.testing.contracts.cases import COMPACT, EXPIRE, ME, StoreSuite, at_once
 
@@ -22,6 +22,7 @@ POND = TableRef("pond", ("sales",), "orders")
 DOWN = Condition(AlertRule.CATALOG_UNREACHABLE, "lake", "it cannot be read: ☃ 'quoted' %s")
 FAILED = Condition(AlertRule.JOB_FAILED, str(OTHER), "compact failed", OTHER)
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+EVERY = AlertQuery(resolved=None)
 SLACK, MAIL = "slack", "mailto 2"
 
 
@@ -98,7 +99,7 @@ class AlertStoreTests(StoreSuite):
         store.alerts.record_changes([beginning(DOWN, raised=False)], (), NOW)
         (pending,) = store.alerts.unresolved()
         assert (pending.key, pending.since, pending.raised_at, pending.ref) == (DOWN.key, NOW, None, None)
-        assert store.alerts.list(resolved=True) == []
+        assert store.alerts.list(EVERY) == []
         store.alerts.record_changes([Raise(pending, "worse", Severity.CRITICAL)], (), NOW + MINUTE)
         store.alerts.record_changes([Raise(pending, "once more", Severity.INFO), Forget(pending)], (), NOW + 2 * MINUTE)
         (open_now,) = store.alerts.list()
@@ -106,10 +107,32 @@ class AlertStoreTests(StoreSuite):
         store.alerts.record_changes([Resolve(open_now)], (), NOW + 3 * MINUTE)
         store.alerts.record_changes([Resolve(open_now)], (), NOW + 4 * MINUTE)
         assert (store.alerts.unresolved(), store.alerts.list()) == ([], [])
-        (over,) = store.alerts.list(resolved=True)
+        (over,) = store.alerts.list(EVERY)
         assert over == replace(open_now, resolved_at=NOW + 3 * MINUTE)
         store.alerts.record_changes([beginning(DOWN)], (), NOW + HOUR)
-        assert [a.resolved_at for a in store.alerts.list(resolved=True)] == [None, NOW + 3 * MINUTE], "newest first"
+        assert [a.resolved_at for a in store.alerts.list(EVERY)] == [None, NOW + 3 * MINUTE], "newest first"
+
+    def test_an_alert_is_found_among_newer_ones(self, store: Store) -> None:
+        """By its severity, time, id and state, and by who may see its table; the limit counts what matches."""
+        record_all(store, OTHER)
+        store.alerts.record_changes([Begin(FAILED, Severity.INFO, raised=True)], (), NOW)
+        store.alerts.record_changes([Begin(DOWN, Severity.CRITICAL, raised=True)], (), NOW + HOUR)
+        newest, oldest = store.alerts.list()
+        owners, others = (OTHER.parts[:-1],), (("pond",),)
+        for query, found in (
+            (AlertQuery(visibility=owners), [oldest]),
+            (AlertQuery(visibility=others), []),
+            (AlertQuery(severity=Severity.INFO), [oldest]),
+            (AlertQuery(alert_id=oldest.id), [oldest]),
+            (AlertQuery(since=NOW + MINUTE), [newest]),
+            (AlertQuery(resolved=True), []),
+        ):
+            assert store.alerts.list(query, 1) == found, query
+        assert store.alerts.count_open(None) == {Severity.INFO: 1, Severity.CRITICAL: 1}
+        assert (store.alerts.count_open(owners), store.alerts.count_open(others)) == ({Severity.INFO: 1}, {})
+        store.alerts.record_changes([Resolve(oldest)], (), NOW + 2 * HOUR)
+        (over,) = store.alerts.list(AlertQuery(resolved=True, since=NOW + 2 * HOUR), 1)
+        assert (over.id, store.alerts.count_open(None)) == (oldest.id, {Severity.CRITICAL: 1})
 
     def test_an_alert_names_its_table(self, store: Store) -> None:
         """The name of a table comes back unchanged, however odd."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Annotated
@@ -13,7 +12,7 @@ from icewright.app.web.api import models
 from icewright.app.web.callers import Caller, api_router, needs
 from icewright.app.web.problems import documented
 from icewright.core.cadence import Cadence
-from icewright.core.permissions import Action, place_of, sees
+from icewright.core.permissions import Action
 from icewright.core.policy import Operation
 from icewright.ports.views import RunQuery, TrendStep
 
@@ -35,9 +34,6 @@ def overview(
     verdicts: dict[Operation, dict[str, int]] = {operation: {} for operation in Operation}
     for (operation, verdict), count in totals.verdicts.items():
         verdicts[Operation(operation)][verdict] = count
-    alerts = [
-        a for a in runtime.store.alerts.list() if visibility is None or (a.ref and sees(visibility, place_of(a.ref)))
-    ]
     return models.Overview(
         funnel={name: getattr(totals, name) for name in ("tables", "changed", "due", "running")},
         states=dict(totals.states),
@@ -47,7 +43,7 @@ def overview(
         jobs=dict(totals.jobs),
         saved=models.Saved(**asdict(totals.saved)),
         spend=[models.Spent(**asdict(spent)) for spent in totals.spend],
-        alerts=dict(Counter(str(alert.severity) for alert in alerts)),
+        alerts=dict(runtime.store.alerts.count_open(visibility)),
     )
 
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 from fastapi import Path, Query
-from pydantic import BaseModel, Field
+from pydantic import AwareDatetime, BaseModel, Field
 
 from icewright.app.web.api.models.requests import RequestBody, Text
 from icewright.app.web.api.paging import Limit
@@ -16,7 +16,8 @@ from icewright.app.web.problems import Problem, documented
 from icewright.core.alerts import Acknowledgement, Alert, Severity
 from icewright.core.cadence import Cadence
 from icewright.core.errors import ChannelUnavailable
-from icewright.core.permissions import Action, place_of, sees, touches
+from icewright.core.permissions import Action, place_of, touches
+from icewright.ports import AlertQuery
 
 router = api_router("system")
 
@@ -147,11 +148,18 @@ def processes(caller: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> list[Proc
 def alerts(
     caller: Annotated[Caller, needs(Action.ALERTS_READ)],
     resolved: Annotated[bool, Query(description="those too that are over")] = False,
+    severity: Annotated[Severity | None, Query()] = None,
+    since: Annotated[AwareDatetime | None, Query(description="over then or later, or begun if still open")] = None,
     limit: Limit = 100,
 ) -> list[AlertModel]:
     """Return alerts, newest first; scoped callers see alerts of their tables."""
-    rows = caller.runtime.store.alerts.list(resolved=resolved)
-    return [_alert(alert) for alert in rows if _sees(caller, alert)][:limit]
+    return listed(caller, AlertQuery(None if resolved else False, severity, since), limit)
+
+
+def listed(caller: Caller, query: AlertQuery, limit: int) -> list[AlertModel]:
+    """Return the alerts of a query that the caller may see, newest first."""
+    query = replace(query, visibility=caller.principal.visibility(Action.ALERTS_READ))
+    return [_alert(alert) for alert in caller.runtime.store.alerts.list(query, limit)]
 
 
 @router.post("/alerts/test", summary="Send a test message", tags=["alerts"])
@@ -193,10 +201,10 @@ def withdraw(alert_id: AlertId, caller: Annotated[Caller, needs(Action.ALERTS_AC
 
 
 def _acknowledge(caller: Caller, alert_id: int, given: Acknowledgement | None, **details: Any) -> AlertModel:
-    store = caller.runtime.store.alerts
-    alert = next((one for one in store.list() if one.id == alert_id), None)
+    store, visibility = caller.runtime.store.alerts, caller.principal.visibility(Action.ALERTS_READ)
+    alert = next(iter(store.list(AlertQuery(alert_id=alert_id, visibility=visibility))), None)
     missing = Problem(404, f"there is no open alert {alert_id}, or it is not yours to see")
-    if alert is None or not _sees(caller, alert):
+    if alert is None:
         raise missing
     place = place_of(alert.ref) if alert.ref else ()
     caller.require(place, f"alert {alert.key}")
@@ -204,12 +212,6 @@ def _acknowledge(caller: Caller, alert_id: int, given: Acknowledgement | None, *
         raise missing  # it has just ended
     caller.audit(f"alert {alert.key}", place, **details)
     return _alert(replace(alert, acknowledgement=given))
-
-
-def _sees(caller: Caller, alert: Alert) -> bool:
-    """Return whether the alert is about a table that the caller sees, or the caller sees everything."""
-    visibility = caller.principal.visibility(Action.ALERTS_READ)
-    return visibility is None or (alert.ref is not None and sees(visibility, place_of(alert.ref)))
 
 
 def _alert(alert: Alert) -> AlertModel:

@@ -18,6 +18,7 @@ from icewright.app.web.problems import Problem
 from icewright.core.alerts import Severity
 from icewright.core.permissions import Action, place_of
 from icewright.core.table import TableRef
+from icewright.ports import AlertQuery
 
 router = APIRouter()
 PATH = "/alerts"
@@ -101,18 +102,17 @@ def _context(caller: Caller) -> dict[str, Any]:
     severity = params.one("severity", Severity)
     chosen = params.one("range", TimeRange)
     since = chosen.since(caller.runtime.clock.now()) if chosen is not None else None
-    rows = api.system.alerts(caller, resolved=bool(show), limit=_MOST)
-    matching = [
-        alert
-        for alert in rows
-        if (alert.resolved_at is not None) == bool(show)
-        and severity in (None, alert.severity)
-        and (since is None or (alert.resolved_at or alert.since) >= since)
-    ]
-    may = {alert.id: _may_acknowledge(caller, alert) for alert in matching if alert.resolved_at is None}
+    rows = api.system.listed(caller, AlertQuery(bool(show), severity, since), _MOST + 1)
+    may = {alert.id: _may_acknowledge(caller, alert) for alert in rows if alert.resolved_at is None}
     return {
-        "alerts": matching, "show": show, "severity": severity, "range": chosen, "may": may, "silences": _SILENCES,
-    }  # fmt: skip
+        "alerts": rows[:_MOST],
+        "most": _MOST if len(rows) > _MOST else None,
+        "show": show,
+        "severity": severity,
+        "range": chosen,
+        "may": may,
+        "silences": _SILENCES,
+    }
 
 
 def _may_acknowledge(caller: Caller, alert: api.system.AlertModel) -> bool:
