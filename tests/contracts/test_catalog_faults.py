@@ -12,13 +12,16 @@ from typing import Any, cast
 import pytest
 import sqlalchemy as sa
 
+from icewright.adapters.catalogs.nessie import NessieCatalog
 from icewright.adapters.catalogs.sql import SqlCatalog
-from icewright.adapters.catalogs.translate import sql_catalog
+from icewright.adapters.catalogs.translate import nessie_catalog, sql_catalog
 from icewright.adapters.files.local import LocalStorage
 from icewright.core.errors import CatalogUnavailable, CommitConflict, CommitStateUnknown, UnknownOutcome
 from icewright.core.table import TableMetadata, TableRef
 from icewright.ports import RemoveSnapshots
-from tests.contracts.bench import Bench, FixedClock, Losing, loses, lost, only_sql
+from tests.contracts.bench import Bench, FixedClock, Losing, addition, file_of, loses, lost, only_sql, where
+from tests.contracts.nessie_bench import NessieBench
+from tests.faulty_proxy import Fault, faulty_proxy
 from tests.servers.loopback import free_port
 
 SECRET = "hunter2%40\u00e9x"
@@ -131,6 +134,32 @@ def test_a_commit_still_under_way_is_no_conflict(bench: Bench) -> None:
     finally:
         threads[0].join()
     assert bench.rows()["sales", "orders"][0] == after.metadata_location
+
+
+@pytest.mark.cases(77)
+@where(lambda kind: kind.name == "nessie")
+@pytest.mark.parametrize("status", [409, 200], ids=["conflict", "no JSON"])
+def test_a_gateway_sends_a_commit_again_or_answers_itself(bench: NessieBench, status: int) -> None:
+    """The branch shows that the commit landed, with no commit on top or with one; nothing of it is deleted."""
+    base = bench.craft("sales.orders")
+
+    def on_top() -> None:
+        bench.read("sales", "orders").transaction().set_properties({"owner": "me"}).commit_transaction()
+
+    with faulty_proxy(bench.uri.removesuffix("/api/v2")) as proxy:
+        bench.catalog = NessieCatalog(
+            nessie_catalog("lake", {"uri": f"{proxy.address}/api/v2", "warehouse": f"file://{bench.warehouse}"}),
+            LocalStorage(),
+            bench.clock,
+        )
+        for act in (lambda: None, *([on_top] if status == 409 else [])):
+            proxy.faults.append(Fault("/history/commit", forward=True, status=status, body=b"<html>", act=act))
+            base = bench.catalog.commit(base, addition(base, **{"snapshot-id": 4711 + len(base.snapshots)}))
+            assert file_of(base.metadata_location).is_file()
+            assert base.metadata_location in (
+                bench.content_location("sales", "orders"),
+                *bench.catalog.load(base.ref).metadata_log,
+            )
 
 
 def _catalog(uri: str) -> SqlCatalog:

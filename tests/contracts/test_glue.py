@@ -55,7 +55,10 @@ def _property(bench: Bench) -> None:
 
 
 @pytest.mark.cases(77)
-@pytest.mark.parametrize("how", [{"status": None}, {"status": 500}, {"status": 504, "body": b"<html>"}])
+@pytest.mark.parametrize(
+    "how",
+    [{"status": None}, {"status": 500}, {"status": 504, "body": b"<html>"}, _fault("ConcurrentModificationException")],
+)
 def test_landed_without_a_good_answer(bench: GlueBench, proxy: Proxy, how: dict[str, Any]) -> None:
     """A cut connection or a 5xx after the update was done: the entry shows that it was."""
     base = bench.craft("sales.orders")

@@ -272,7 +272,7 @@ def test_a_connection_that_hangs_keeps_no_request_from_another(catalog: RestCata
 
 @pytest.mark.cases(77)
 @EITHER
-@pytest.mark.parametrize("status", [None, 200, 500, 502, 504])
+@pytest.mark.parametrize("status", [None, 200, 409, 500, 502, 504])
 def test_the_commit_landed_and_its_reply_was_lost(
     bench: RestBench, catalog: RestCatalog, proxy: Proxy, change: Make, status: int | None
 ) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from icewright.adapters.catalogs.staging import MetadataFiles, restorable, write_metadata
+from icewright.adapters.catalogs.staging import MetadataFiles, landed_before, restorable, write_metadata
 from icewright.adapters.catalogs.translate import CatalogProperties
 from icewright.adapters.lru_cache import LRUCache
 from icewright.adapters.metadata.parsing import parse
@@ -202,7 +202,9 @@ class MetastoreCatalog(MetadataFileCatalog, ABC):
             self._replace(base, new.after, change)
         except CommitStateUnknown:
             raise
-        except IcewrightError:
+        except IcewrightError as error:
+            if isinstance(error, CommitConflict) and landed_before(error, base, new.location, self.load):
+                return new.after
             self.files.delete([new.location], 1)  # no commit came to use it
             raise
         return new.after

@@ -14,7 +14,7 @@ from typing import Any, assert_never
 
 from icewright.adapters.catalogs.metadata_files import MetadataFileCatalog
 from icewright.adapters.catalogs.nessie_client import NessieClient, NessieNotFound
-from icewright.adapters.catalogs.staging import Staged, write_metadata
+from icewright.adapters.catalogs.staging import Staged, landed_before, write_metadata
 from icewright.adapters.catalogs.translate.nessie import NessieCatalogProperties
 from icewright.adapters.metadata.parsing import parse
 from icewright.core.allowlist import require_inside
@@ -195,6 +195,10 @@ class NessieCatalog(MetadataFileCatalog):
         try:
             self._client.commit(branch, content, _content_ids(new), _message(base, change))
         except (CommitConflict, AccessDenied, CatalogUnavailable, NessieNotFound) as error:
+            if isinstance(error, CommitConflict) and landed_before(
+                error, base, new.location, lambda _: self._at(branch, content)
+            ):
+                return new.after
             self.files.delete([new.location], 1)  # no commit came to use it
             if isinstance(error, NessieNotFound):
                 raise CommitConflict(f"{base.ref}: branch {branch.name} is not there any more ({error})") from error
@@ -216,6 +220,16 @@ class NessieCatalog(MetadataFileCatalog):
             raise error from None
         if [c.metadata_location for c in now] != [location]:
             raise error
+
+    def _at(self, branch: Reference, content: Content) -> TableMetadata:
+        """Return the table of the content's key at the head of a branch. Raises `TableNotFound`."""
+        try:
+            contents, _ = self._client.contents(branch.name, [content.key])
+        except NessieNotFound:
+            contents = []
+        if not contents:
+            raise TableNotFound(f"{self._ref(content.key)}: branch {branch.name} has no such table")
+        return self.read(contents[0])
 
     def _content(self, ref: TableRef) -> tuple[Content, str]:
         try:

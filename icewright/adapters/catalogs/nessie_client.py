@@ -109,8 +109,12 @@ class _One(_Struct):
     reference: _Ref
 
 
+class _Committed(_Struct):
+    target_branch: _Ref
+
+
 # made at once: threads that are the first to decode a struct at the same time crash in msgspec
-_DECODERS = {kind: msgspec.json.Decoder(kind) for kind in (_Log, _Entries, _Contents, _Refs, _One)}
+_DECODERS = {kind: msgspec.json.Decoder(kind) for kind in (_Log, _Entries, _Contents, _Refs, _One, _Committed)}
 
 
 @dataclass(frozen=True)
@@ -159,10 +163,10 @@ class NessieClient:
         contents = [c for one in read.contents if (c := _content(one.key.elements, one.content))]
         return contents, read.effective_reference.hash if read.effective_reference else ""
 
-    def commit(self, branch: Reference, content: Content, document: Mapping[str, Any], message: str) -> str:
+    def commit(self, branch: Reference, content: Content, document: Mapping[str, Any], message: str) -> None:
         """Give the key of `content` the table that `document` describes, if it still has the one of `branch.hash`.
 
-        Returns the commit's hash. Raises `CommitStateUnknown` when the reply was lost. After every other error nothing
+        Raises `CommitStateUnknown` when the reply was lost or is none of Nessie's. After every other error nothing
         was committed: `CommitConflict`, and those of the class.
         """
         put = {"type": _TABLE, "id": content.content_id, **document}
@@ -185,7 +189,10 @@ class NessieClient:
             raise CommitStateUnknown(f"catalog {self.catalog} answered a commit by {_message(answer)}")
         if not answer.ok:
             self._fail(answer)
-        return str(msgspec.json.decode(answer.content)["targetBranch"]["hash"])
+        try:
+            _DECODERS[_Committed].decode(answer.content)
+        except msgspec.MsgspecError as error:
+            raise CommitStateUnknown(f"catalog {self.catalog} answered a commit as Nessie does not: {error}") from error
 
     def gc_config(self) -> GcConfig | None:
         """Return the stored configuration of garbage collection; None if there is none."""

@@ -12,7 +12,13 @@ import msgspec
 from icewright.adapters.metadata.changes import apply_change, left_out
 from icewright.adapters.metadata.document import decode, encode, next_location
 from icewright.adapters.metadata.parsing import parse
-from icewright.core.errors import CommitConflict, CommitStateUnknown, IcewrightError, MetadataUnreadable
+from icewright.core.errors import (
+    CommitConflict,
+    CommitStateUnknown,
+    IcewrightError,
+    MetadataUnreadable,
+    TableNotFound,
+)
 from icewright.core.paths import local_path
 from icewright.core.runs import backoff
 from icewright.core.table import TableMetadata, TableRef
@@ -120,6 +126,23 @@ def _id(document: Mapping[str, object], name: str) -> int:
     value = document.get(name)
     value = msgspec.json.decode(value) if isinstance(value, msgspec.Raw) else value
     return value if isinstance(value, int) else 0
+
+
+def landed_before(
+    conflict: CommitConflict, base: TableMetadata, location: str, load: Callable[[TableRef], TableMetadata]
+) -> bool:
+    """Return whether the commit of `location` landed although its reply is a conflict.
+
+    So it is where a gateway sends a request again that the catalog has carried out. Raises `CommitStateUnknown` when
+    the table cannot be read.
+    """
+    try:
+        now = load(base.ref)
+    except TableNotFound:
+        return False
+    except IcewrightError as error:
+        raise CommitStateUnknown(f"{conflict}; whether {location} was committed cannot be seen: {error}") from error
+    return location in (now.metadata_location, *now.metadata_log)
 
 
 def require_landed(

@@ -154,7 +154,7 @@ class Committing:
             if answer.status >= _UNKNOWN_FROM or (attempt > 1 and answer.status in (_CONFLICT, _NOT_FOUND)):
                 return self._outcome_of_lost_response(base, change, f"the server answered {answer.message}")
             if answer.status == _CONFLICT:
-                raise CommitConflict(f"{base.ref}: another writer committed since the plan ({answer.message})")
+                return self._landed_before(base, change, f"another writer committed since the plan ({answer.message})")
             if answer.status == _NOT_FOUND:
                 raise CommitConflict(f"{base.ref}: the table is gone since {base.metadata_location}")
             raise Refused(f"{base.ref}: the catalog refused the commit ({answer.message})")
@@ -176,6 +176,23 @@ class Committing:
         if not table.metadata_location:
             return self.fetch(base.ref)[0]
         return parse(base.ref, table.metadata_location, bytes(table.metadata))
+
+    def _landed_before(self, base: TableMetadata, change: Change, conflict: str) -> TableMetadata:
+        """Return the table if it shows that the commit landed; else raise `CommitConflict`.
+
+        A gateway that sends a request again hands on the conflict of the second with the first.
+        """
+        try:
+            now, _ = self.fetch(base.ref)
+        except TableNotFound as error:
+            raise CommitConflict(f"{base.ref}: {conflict}") from error
+        except (IcewrightError, RequestOutcomeUnknown) as error:
+            raise CommitStateUnknown(
+                f"{base.ref}: {conflict}; whether it was this one cannot be seen: {error}"
+            ) from error
+        if commits.has_landed(base, now, change):
+            return now
+        raise CommitConflict(f"{base.ref}: {conflict}")
 
     def _outcome_of_lost_response(self, base: TableMetadata, change: Change, why: str) -> TableMetadata:
         """Return the table if it shows that the commit of a lost response landed; else raise the outcome."""
