@@ -37,13 +37,17 @@ def split(text: str) -> Location:
 
     `//a/b` is a local path: PyIceberg opens it as such, and Hadoop, which takes `a` for a host, not at all.
     """
+    return Location(*_parts(text))
+
+
+def _parts(text: str) -> tuple[str, str, str]:
     match = _SCHEME.fullmatch(text)
     scheme, rest = (match[1].lower(), match[2]) if match else ("", text)
     authority = ""
     if scheme and rest.startswith("//"):
         authority, slash, tail = rest[2:].partition("/")
         rest = slash + tail
-    return Location(scheme, authority, "/" + rest.lstrip("/"))
+    return scheme, authority, "/" + rest.lstrip("/")
 
 
 def canonical(location: Location) -> Location:
@@ -64,10 +68,8 @@ def canonical(location: Location) -> Location:
 
 def local_path(text: str) -> str | None:
     """Return the file system's path, when the text names a local file."""
-    location = split(text)
-    if location.scheme not in ("", "file") or location.authority not in ("", "localhost"):
-        return None
-    return location.path
+    scheme, authority, path = _parts(text)
+    return path if scheme in ("", "file") and authority in ("", "localhost") else None
 
 
 def named_place(text: str) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from stat import S_ISDIR, S_ISLNK, S_ISREG
-from typing import BinaryIO
+from time import perf_counter
+from typing import BinaryIO, TypeVar
 from uuid import uuid4
 
 import pyarrow as pa
@@ -28,8 +30,11 @@ from icewright.core.paths import local_path
 from icewright.ports import DeleteReport, FileStat, SizeLimit, ignore
 from icewright.ports.work import WorkerThreads, progress
 
+Result = TypeVar("Result")
+
 _BATCH = 20_000
 _FILES_PER_TASK = 64  # a task costs more than a deletion
+_LONG_SECONDS = 0.02  # of a part
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ABSENT = (
     errno.ENOENT,
@@ -92,10 +97,7 @@ class LocalStorage:
 
     def stat(self, paths: Sequence[str], concurrency: int) -> Mapping[str, FileStat | None]:
         """Return length and time of many files, links not followed; None for a file that does not exist."""
-        parts = [paths[i : i + _FILES_PER_TASK] for i in range(0, len(paths), _FILES_PER_TASK)]
-        with WorkerThreads(max(1, concurrency)) as pool:
-            stats = [one for part in pool.map(lambda part: [_stat(path) for path in part], parts) for one in part]
-        return dict(zip(paths, stats, strict=True))
+        return dict(zip(paths, _for_each(_stat, paths, concurrency), strict=True))
 
     def time(self, location: str) -> datetime:
         """Return the file system's clock. A missing location is not created: its disk may be unmounted."""
@@ -125,10 +127,8 @@ class LocalStorage:
         return {folder: followed(os.path.normpath(_local(folder))).rstrip("/") + "/" for folder in folders}
 
     def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:
-        """Delete files in parallel, with Hadoop's checksum files next to them."""
-        parts = [paths[i : i + _FILES_PER_TASK] for i in range(0, len(paths), _FILES_PER_TASK)]
-        with WorkerThreads(max(1, concurrency)) as pool:
-            reasons = [reason for part in pool.map(_delete_files, parts) for reason in part]
+        """Delete files, with Hadoop's checksum files next to them."""
+        reasons = _for_each(_delete_file, paths, concurrency)
         failures = {path: reason for path, reason in zip(paths, reasons, strict=True) if reason is not None}
         return DeleteReport(tuple(p for p in paths if p not in failures), failures)
 
@@ -136,8 +136,8 @@ class LocalStorage:
         """Remove the folders of deleted files that are empty now, up to `stop`, which stays."""
         end = os.path.normpath(_local(stop)) + os.sep
         folders: set[str] = set()
-        for path in paths:
-            folder = os.path.dirname(os.path.normpath(_local(path)))  # noqa: PTH120 - as above
+        for parent in {os.path.dirname(path) for path in paths}:  # noqa: PTH120 - as above
+            folder = os.path.normpath(_local(parent))
             while folder.startswith(end) and folder not in folders:
                 folders.add(folder)
                 folder = os.path.dirname(folder)  # noqa: PTH120
@@ -194,12 +194,26 @@ def _without_blocking(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-def _delete_files(paths: Sequence[str]) -> list[str | None]:
-    """Delete files; return for each why it could not be deleted, or None."""
-    return [_delete_file(path) for path in paths]
+def _for_each(work: Callable[[str], Result], paths: Sequence[str], concurrency: int) -> list[Result]:
+    """Return the result of the work for each path.
+
+    A disk of this machine answers sooner than threads take turns, and one of the network later: threads do what is left
+    once a part took long.
+    """
+    parts = deque(paths[i : i + _FILES_PER_TASK] for i in range(0, len(paths), _FILES_PER_TASK))
+    results, seconds = list[Result](), 0.0
+    while parts and seconds < _LONG_SECONDS:
+        started = perf_counter()
+        results += map(work, parts.popleft())
+        seconds = perf_counter() - started
+    if parts:
+        with WorkerThreads(max(1, concurrency)) as pool:
+            results += (result for part in pool.map(lambda part: [*map(work, part)], parts) for result in part)
+    return results
 
 
 def _delete_file(path: str) -> str | None:
+    """Delete a file; return why it could not be deleted, or None."""
     progress()  # file by file: one call may hang in the kernel, and the files after it are not deleted any more then
     try:
         file = _local(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
 from uuid import uuid4
 
 import pyarrow as pa
@@ -148,7 +149,8 @@ class Storages:
     def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:
         """Delete files, those of one storage together and in their order."""
         deleted: list[str] = []
-        failures = {path: f"{_NOT_ALLOWED}: it is kept" for path in paths if not self._inside(path)}
+        resolve = cache(self.local.canonical)
+        failures = {path: f"{_NOT_ALLOWED}: it is kept" for path in paths if not self._inside(path, resolve)}
         for storage, own in self._by_storage([path for path in paths if path not in failures], failures):
             report = storage.delete(own, concurrency)
             deleted += report.deleted
@@ -170,10 +172,11 @@ class Storages:
         if not self._inside(path):
             raise Refused(f"{path}: {_NOT_ALLOWED}: it is not written")
 
-    def _inside(self, path: str) -> bool:
-        """Return whether the path lies inside the allowlist, and so does the target of its links."""
+    def _inside(self, path: str, resolve: Callable[[str], str] | None = None) -> bool:
+        """Return whether the path lies inside the allowlist, and so does what `resolve` makes of its links."""
         folder, _, name = path.rpartition("/")
-        return self.allows(path) and (local_path(path) is None or self.allows(f"{self.local.canonical(folder)}{name}"))
+        resolve = resolve or self.local.canonical
+        return self.allows(path) and (local_path(path) is None or self.allows(f"{resolve(folder)}{name}"))
 
     def _by_storage(self, paths: Sequence[str], unknown: dict[str, str]) -> list[tuple[Storage, list[str]]]:
         """Return the paths by their storage; paths of unknown storage are added to `unknown` with the reason."""
