@@ -170,9 +170,6 @@ CatalogOption = Annotated[
     str | None,
     typer.Option("--catalog", metavar="NAME", help="Only this catalog.", autocompletion=complete_catalog),
 ]
-Namespace = Annotated[
-    str | None, typer.Option("--namespace", metavar="NAMESPACE", help="Only tables of this namespace, such as sales.")
-]
 Sets = Annotated[list[str] | None, typer.Option("--set", metavar="KNOB=VALUE", help="A knob for this run only.")]
 
 
@@ -265,7 +262,7 @@ def select_catalogs(app: Application, catalog: str | None) -> list[str]:
     if catalog is None:
         return catalogs
     if catalog not in catalogs:
-        raise UsageError(f"there is no catalog {catalog}; there is: {', '.join(catalogs)}")
+        raise UsageError(f"there is no catalog {catalog or 'with a blank name'}; there is: {', '.join(catalogs)}")
     return [catalog]
 
 

@@ -114,7 +114,7 @@ class LocalBackend:
         """Return the jobs of the state store that pass the filter, newest first."""
         with open_application() as app:
             since = None if criteria.since is None else parse_since(criteria.since, app.runtime.clock.now())
-            ref = known_table(app, criteria.table).ref if criteria.table else None
+            ref = known_table(app, criteria.table).ref if criteria.table is not None else None
             query = JobQuery(ref=ref, states=tuple(criteria.states), operation=criteria.operation)
             views = app.runtime.store.views
             items = every_item(lambda after: views.list_jobs(query, None, after, PAGE), criteria.limit)

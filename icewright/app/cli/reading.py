@@ -15,7 +15,6 @@ from icewright.app.cli.base import (
     CatalogOption,
     Job,
     Json,
-    Namespace,
     OptionalTable,
     Table,
     app,
@@ -38,6 +37,23 @@ if TYPE_CHECKING:
     from icewright.core.table import TableRef
     from icewright.flow.runtime import Runtime
 
+
+def _not_blank(namespace: str | None) -> str | None:
+    """Return the namespace. Raises `UsageError` for a blank one, as of a variable that is not set."""
+    if namespace is not None and not namespace.strip():
+        raise UsageError("--namespace: name a namespace, or leave the option out for all of them")
+    return namespace
+
+
+Namespace = Annotated[
+    str | None,
+    typer.Option(
+        "--namespace",
+        metavar="NAMESPACE",
+        help="Only tables of this namespace, such as sales.",
+        callback=_not_blank,
+    ),
+]
 States = Annotated[
     list[str] | None, typer.Option("--state", metavar="STATE", help="Only this state; may be given several times.")
 ]
@@ -54,7 +70,7 @@ OneOperation = Annotated[
 
 
 def _operation(name: str | None) -> Operation | None:
-    operations = parse_operations("--operation", [name] if name else None)
+    operations = parse_operations("--operation", None if name is None else [name])
     return operations[0] if operations else None
 
 
