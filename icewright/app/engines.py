@@ -66,6 +66,8 @@ def build_engines(
     deletion, pinned = Deletion(files, store.ledger, clock), store.pins.holds
     return Engines(
         catalogs=catalogs,
+        deletion=deletion,
+        guard=guard,
         spark=SparkEngine(
             {name: pools[entry.pool] for name, entry in config.catalogs.items()}, files, store.ledger, clock, rewritten
         ),

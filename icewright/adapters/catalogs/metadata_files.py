@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from icewright.adapters.catalogs.staging import MetadataFiles, landed_before, restorable, write_metadata
+from icewright.adapters.catalogs.staging import MetadataFiles, conflict, gone, landed_before, restorable, write_metadata
 from icewright.adapters.catalogs.translate import CatalogProperties
 from icewright.adapters.lru_cache import LRUCache
 from icewright.adapters.metadata.parsing import parse
 from icewright.core.allowlist import Allowlist, require_inside
-from icewright.core.errors import CommitConflict, CommitStateUnknown, IcewrightError, TableNotFound, UnsupportedTable
+from icewright.core.errors import CommitStateUnknown, IcewrightError, TableNotFound, UnsupportedTable
 from icewright.core.table import TableMetadata, TableRef
 from icewright.ports import Change, Clock, Dataset, Pointer, RestoreSnapshots
 from icewright.ports.memory import ROOM
@@ -217,10 +217,10 @@ class MetastoreCatalog(MetadataFileCatalog, ABC):
         try:
             entry = self._entry(base.ref)
         except TableNotFound as error:
-            raise CommitConflict(f"{base.ref}: the table is gone since {base.metadata_location}") from error
+            raise gone(base) from error
         parameters = self._parameters(entry)
         if location_of(parameters) != base.metadata_location:
-            raise CommitConflict(f"{base.ref}: another writer committed since {base.metadata_location}")
+            raise conflict(base)
         if parameters and parameters.get(_KEY):
             raise UnsupportedTable(
                 f"{base.ref}: it is encrypted: its catalog keeps a checksum that Spark alone can write"

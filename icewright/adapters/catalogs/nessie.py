@@ -14,7 +14,7 @@ from typing import Any, assert_never
 
 from icewright.adapters.catalogs.metadata_files import MetadataFileCatalog
 from icewright.adapters.catalogs.nessie_client import NessieClient, NessieNotFound
-from icewright.adapters.catalogs.staging import Staged, landed_before, write_metadata
+from icewright.adapters.catalogs.staging import Staged, conflict, gone, landed_before, write_metadata
 from icewright.adapters.catalogs.translate.nessie import NessieCatalogProperties
 from icewright.adapters.metadata.parsing import parse
 from icewright.core.allowlist import require_inside
@@ -144,9 +144,9 @@ class NessieCatalog(MetadataFileCatalog):
         try:
             content, hash_ = self._content(base.ref)
         except TableNotFound as error:
-            raise CommitConflict(f"{base.ref}: the table is gone since {base.metadata_location}") from error
+            raise gone(base) from error
         if content.metadata_location != base.metadata_location:
-            raise CommitConflict(f"{base.ref}: another writer committed since {base.metadata_location}")
+            raise conflict(base)
         return self._commit(Reference(self.branch, is_branch=True, hash=hash_), content, base, change)
 
     def gc_config(self) -> GcConfig | None:

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from icewright.adapters.catalogs.metadata_files import MetadataFileCatalog
-from icewright.adapters.catalogs.staging import write_metadata
+from icewright.adapters.catalogs.staging import conflict, write_metadata
 from icewright.adapters.catalogs.translate import SqlCatalogProperties
 from icewright.adapters.postgresql import give_up_lost_servers
 from icewright.core.allowlist import require_inside
@@ -114,7 +114,7 @@ class SqlCatalog(MetadataFileCatalog):
             return after
         if swapped != 1:
             self.files.delete([location], 1)  # no commit came to use it
-            raise _conflict(base)
+            raise conflict(base)
         return after
 
     def _current(self, base: TableMetadata) -> TableMetadata:
@@ -122,9 +122,9 @@ class SqlCatalog(MetadataFileCatalog):
         try:
             now = self._location(base.ref)
         except TableNotFound as error:
-            raise _conflict(base) from error
+            raise conflict(base) from error
         if now != base.metadata_location:
-            raise _conflict(base)
+            raise conflict(base)
         return base
 
     def _resolve_lost_response(self, base: TableMetadata, location: str, error: SQLAlchemyError) -> None:
@@ -185,10 +185,6 @@ class SqlCatalog(MetadataFileCatalog):
 @lru_cache(maxsize=4096)  # thousands of tables have few namespaces
 def _namespace(text: str) -> tuple[str, ...]:
     return tuple(text.split("."))
-
-
-def _conflict(base: TableMetadata) -> CommitConflict:
-    return CommitConflict(f"{base.ref}: another writer committed since {base.metadata_location}")
 
 
 def _reason(error: SQLAlchemyError) -> str:

@@ -33,6 +33,16 @@ class RequestOutcomeUnknown(Exception):
     """Raised when a request may have reached the server and no answer came back: the commit may have been made."""
 
 
+def conflict(base: TableMetadata) -> CommitConflict:
+    """Return the error for a commit to a table that another writer has changed since `base`."""
+    return CommitConflict(f"{base.ref}: another writer committed since {base.metadata_location}")
+
+
+def gone(base: TableMetadata) -> CommitConflict:
+    """Return the error for a commit to a table that was dropped since `base`."""
+    return CommitConflict(f"{base.ref}: the table is gone since {base.metadata_location}")
+
+
 class MetadataFiles(Protocol):
     """The part of the Files port that a catalog needs."""
 

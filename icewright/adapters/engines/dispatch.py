@@ -13,10 +13,11 @@ from icewright.adapters.engines.arrow.statistics import StatisticsInService
 from icewright.adapters.engines.checking import Checking
 from icewright.adapters.engines.service.adopting import Adopting
 from icewright.adapters.engines.service.copying import TableCopy
-from icewright.adapters.engines.service.deletion import DeletionResult
+from icewright.adapters.engines.service.deletion import Deletion, DeletionResult
 from icewright.adapters.engines.service.doubts import require_clocks_agree
 from icewright.adapters.engines.service.drawn_filters import drawn_filters
 from icewright.adapters.engines.service.expire_snapshots import ExpireInService
+from icewright.adapters.engines.service.guard import DeletionGuard
 from icewright.adapters.engines.service.layout_sample import LayoutSample
 from icewright.adapters.engines.service.layout_trials import LayoutTrials
 from icewright.adapters.engines.service.proof import TableProof
@@ -77,6 +78,8 @@ class Engines:
     """The Engine port over Spark and the service."""
 
     catalogs: Mapping[str, Catalog]
+    deletion: Deletion
+    guard: DeletionGuard
     spark: SparkEngine
     expire: ExpireInService
     orphans: RemoveOrphansInService
@@ -94,7 +97,7 @@ class Engines:
     def _run(self, request: StepRequest) -> Outcome:
         self._require_allowed(request.base)
         if not isinstance(request.step, (RemoveOrphans, CheckFiles)):  # one's guard looks when it scans, one only reads
-            self.expire.guard.require_iceberg_alone(request.base)
+            self.guard.require_iceberg_alone(request.base)
         if isinstance(request.step, (ExpireSnapshots, ExpireRows, TagRecoveryPoints)) and not request.dry_run:
             only_metadata = isinstance(request.step, ExpireSnapshots) and not request.step.delete_files
             deletes = not (only_metadata or isinstance(request.step, TagRecoveryPoints))
@@ -116,9 +119,7 @@ class Engines:
             case ComputeStatistics() as step:
                 return _with_service_cost(self.statistics.run(catalog, request, step))
             case TagRecoveryPoints() as step:
-                return _with_service_cost(
-                    RecoveryPointsInService(self.orphans.deletion.clock).run(catalog, request, step)
-                )
+                return _with_service_cost(RecoveryPointsInService(self.deletion.clock).run(catalog, request, step))
             case ExpireSnapshots() as step:
                 return _with_service_cost(self.expire.run(catalog, request, step))
             case RemoveOrphans() as step:
@@ -156,11 +157,10 @@ class Engines:
         if not unfinished.files:
             return DeletionResult(())
         self._require_same_time(base, unfinished.due_at)
-        deletion = self.orphans.deletion
         proof = TableProof(
             self.catalogs[base.ref.catalog],
-            self.orphans.guard,
-            deletion.clock,
+            self.guard,
+            self.deletion.clock,
             base,
             unfinished.files,
             self.orphans.holds,
@@ -169,7 +169,7 @@ class Engines:
             finishing=True,
             outside=outside,
         )
-        return deletion.finish(unfinished.job_id, base.location, unfinished.files, proof, RESUME_CONCURRENCY)
+        return self.deletion.finish(unfinished.job_id, base.location, unfinished.files, proof, RESUME_CONCURRENCY)
 
     def _restore_lost_refs(self, unfinished: Unfinished) -> list[str]:
         """Restore refs that the commit of a crashed process dropped; return notes on them."""
@@ -178,12 +178,12 @@ class Engines:
             return []
         change = RemoveSnapshots(intent.snapshot_ids, intent.refs)
         names = catalog.restore(unfinished.ref, intent.metadata_location, change)
-        self.orphans.deletion.ledger.set_commit_intent(unfinished.job_id, None)
+        self.deletion.ledger.set_commit_intent(unfinished.job_id, None)
         return [f"{', '.join(names)} was set on a snapshot that went at that moment; it was put back"] if names else []
 
     def adoptable(self, ref: TableRef) -> Adoptable:
         """Return the places that a person may declare to be the table's own."""
-        guard = self.vacuums[ref.catalog].guard if ref.catalog in self.vacuums else self.expire.guard
+        guard = self.vacuums[ref.catalog].guard if ref.catalog in self.vacuums else self.guard
         with catalog_context(ref.catalog):
             return Adopting(guard).adoptable(self.catalogs[ref.catalog].load(ref))
 
@@ -202,20 +202,20 @@ class Engines:
 
     @property
     def _checking(self) -> Checking:
-        return Checking(self.orphans.deletion.files, self.orphans.deletion.clock, self.spark)
+        return Checking(self.deletion.files, self.deletion.clock, self.spark)
 
     def repair(self, request: RepairRequest) -> RepairPlan:
         """Repair what is provably right, or return what that would be."""
         self._require_allowed(request.base)
-        deletion, catalog = self.orphans.deletion, self.catalogs[request.base.ref.catalog]
+        catalog = self.catalogs[request.base.ref.catalog]
         with catalog_context(request.base.ref.catalog):
-            self.expire.guard.require_iceberg_alone(request.base)
-            return TableRepair(deletion.files, deletion.clock, catalog, request).run()
+            self.guard.require_iceberg_alone(request.base)
+            return TableRepair(self.deletion.files, self.deletion.clock, catalog, request).run()
 
     def point_costs(self, metadata: TableMetadata, kept: AbstractSet[int], gone: AbstractSet[int]) -> PointCosts:
         """Return the bytes that stay for the snapshots of recovery points alone."""
         with catalog_context(metadata.ref.catalog):
-            return point_costs(self.orphans.deletion.files, metadata, kept, gone)
+            return point_costs(self.deletion.files, metadata, kept, gone)
 
     def copy(self, request: CopyRequest) -> CopyResult:
         """Copy a table to another place, or return what that would copy."""
@@ -223,40 +223,40 @@ class Engines:
         if request.snapshot_id is not None:
             request = replace(request, base=of_snapshots(request.base, frozenset({request.snapshot_id})))
         with catalog_context(""):  # the copy is nobody's so far, and may be meant for another catalog
-            return TableCopy(self.orphans.deletion.files, request).run()
+            return TableCopy(self.deletion.files, request).run()
 
     def find_rows(self, ref: TableRef, predicate: str) -> RowSearchReport:
         """Read every file that may hold rows of a table for those that match a predicate."""
         if ref.catalog in self.vacuums:
             raise Refused(f"{ref}: other branches of its catalog may keep the rows, and are not searched")
-        deletion, guard = self.orphans.deletion, self.orphans.guard
+        ledger, guard = self.deletion.ledger, self.guard
 
         def waiting(ref: TableRef) -> Waiting:
-            jobs = deletion.ledger.pending(ref)
+            jobs = ledger.pending(ref)
             until = max((job.delete_after for job in jobs if job.delete_after is not None), default=None)
-            return Waiting(frozenset(deletion.ledger.waiting_paths(ref)), tuple(job.job_id for job in jobs), until)
+            return Waiting(frozenset(ledger.waiting_paths(ref)), tuple(job.job_id for job in jobs), until)
 
         def roots(metadata: TableMetadata) -> tuple[list[str], list[str]]:
             return guard.roots(metadata, guard.around(metadata))
 
         with catalog_context(ref.catalog):
-            return RowSearch(deletion.files, self.catalogs[ref.catalog], predicate, roots, waiting).run(ref)
+            return RowSearch(self.deletion.files, self.catalogs[ref.catalog], predicate, roots, waiting).run(ref)
 
     def try_layouts(self, ref: TableRef, filters: Sequence[str], sizes: FileSizes) -> LayoutReport:
         """Return what filters would read in other layouts of a table's rows."""
         with catalog_context(ref.catalog):
-            return LayoutTrials(self.orphans.deletion.files, self._current(ref), filters).run(sizes)
+            return LayoutTrials(self.deletion.files, self._current(ref), filters).run(sizes)
 
     def measure_layouts(self, request: MeasureRequest) -> LayoutReport:
         """Return the report with what Spark read in the promising layouts, on a branch of a sample."""
-        ref, deletion = request.report.ref, self.orphans.deletion
+        ref, deletion = request.report.ref, self.deletion
         if ref.catalog in self.vacuums:
             raise Refused(f"{ref}: no layout is measured: tables have no branches of their own where the catalog has")
         catalog, pool = self.catalogs[ref.catalog], self.spark.pools[ref.catalog]
         base = catalog.load(ref)
         self._require_allowed(base)
         with catalog_context(ref.catalog):
-            self.expire.guard.require_iceberg_alone(base)
+            self.guard.require_iceberg_alone(base)
             require_measurable(pool, base)
             sample = LayoutSample(deletion.files, deletion.clock, catalog, base, request.job_id)
             made = sample.commit(request.sample_bytes)
@@ -265,7 +265,7 @@ class Engines:
     def draw_filters(self, ref: TableRef, templates: Mapping[str, float], now: datetime) -> Sequence[str]:
         """Return filters over a table's rows by templates, as often as queries have each."""
         with catalog_context(ref.catalog):
-            return drawn_filters(self.orphans.deletion.files, self._current(ref), templates, now)
+            return drawn_filters(self.deletion.files, self._current(ref), templates, now)
 
     def _current(self, ref: TableRef) -> TableMetadata:
         """Return a table with its current snapshot alone."""
@@ -289,7 +289,7 @@ class Engines:
                 "to service, which leaves time for an undo",
                 "spark_deletes_at_once",
             )
-        others = expired_by_iceberg(base, self.expire.deletion.clock.now())
+        others = expired_by_iceberg(base, self.deletion.clock.now())
         unplanned = [f"snapshot {s}" for s in others.snapshot_ids if s not in step.snapshot_ids]
         unplanned += [f"ref {name}" for name in others.remove_refs if name not in step.remove_refs]
         if unplanned:
@@ -311,7 +311,7 @@ class Engines:
 
     def _require_same_time(self, base: TableMetadata, planned_at: datetime | None, *, deletes: bool = True) -> None:
         """Raise `Refused` before a rule about age acts by a clock that is, or was then, far from the storage's."""
-        now, time = self.orphans.deletion.clock.now(), self.orphans.storage_time
+        now, time = self.deletion.clock.now(), self.orphans.storage_time
         require_clocks_agree(base, base.metadata_folder, now, time, planned_at=planned_at, deletes=deletes)
 
     def _require_allowed(self, base: TableMetadata) -> None:

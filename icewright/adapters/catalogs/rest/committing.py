@@ -17,7 +17,7 @@ import msgspec
 from icewright.adapters.catalogs.replies import table_reply
 from icewright.adapters.catalogs.rest import commits, restoring
 from icewright.adapters.catalogs.rest.client import Loaded, RestClient, RestResponse, loaded
-from icewright.adapters.catalogs.staging import RequestOutcomeUnknown
+from icewright.adapters.catalogs.staging import RequestOutcomeUnknown, conflict, gone
 from icewright.adapters.metadata.document import Document, Editor, decode
 from icewright.adapters.metadata.parsing import parse
 from icewright.core.errors import (
@@ -86,19 +86,13 @@ class Committing:
 
     def _with_row_ids(self, base: TableMetadata, change: AddSnapshot) -> AddSnapshot:
         """Return the change with the fields of row lineage in its snapshot, which adds no rows."""
-        now, document = self.document(base.ref)
-        if now.metadata_location != base.metadata_location:
-            raise CommitConflict(f"{base.ref}: another writer committed since {base.metadata_location}")
-        rows = {"first-row-id": Editor(document).get("next-row-id", 0), "added-rows": 0}
+        rows = {"first-row-id": Editor(self._document_of(base)).get("next-row-id", 0), "added-rows": 0}
         return AddSnapshot({**rows, **change.snapshot}, change.branch)
 
     def _restore_snapshots(self, base: TableMetadata, change: RestoreSnapshots) -> TableMetadata:
         """Restore snapshots and verify that the server applied the updates in their order."""
         self._require_unchanged(base)
-        now, document = self.document(base.ref)
-        if now.metadata_location != base.metadata_location:
-            raise CommitConflict(f"{base.ref}: another writer committed since {base.metadata_location}")
-        updates = restoring.updates(document, change)
+        updates = restoring.updates(self._document_of(base), change)
         if not updates:
             return base
         try:
@@ -124,9 +118,9 @@ class Committing:
         try:
             now, _ = self.fetch(base.ref)
         except TableNotFound as error:
-            raise CommitConflict(f"{base.ref}: the table is gone since {base.metadata_location}") from error
+            raise gone(base) from error
         if now.metadata_location != base.metadata_location or now.table_uuid != base.table_uuid:
-            raise CommitConflict(f"{base.ref}: another writer committed since {base.metadata_location}")
+            raise conflict(base)
 
     def _committed(self, base: TableMetadata, change: Change, request: commits.Json) -> TableMetadata:
         for attempt in range(1, _TRIES + 1):
@@ -156,7 +150,7 @@ class Committing:
             if answer.status == _CONFLICT:
                 return self._landed_before(base, change, f"another writer committed since the plan ({answer.message})")
             if answer.status == _NOT_FOUND:
-                raise CommitConflict(f"{base.ref}: the table is gone since {base.metadata_location}")
+                raise gone(base)
             raise Refused(f"{base.ref}: the catalog refused the commit ({answer.message})")
         if answer.status != _TOO_MANY and isinstance(change, _OF_NEW_FILES):
             return self._outcome_of_lost_response(base, change, f"the server answered {answer.message}")
@@ -292,6 +286,13 @@ class Committing:
             f"{after.ref}: {ref.kind} {ref.name} was set on snapshot {ref.snapshot_id} while that went, and could not "
             f"be put back ({message}); no file is deleted, and {after.metadata_log[-1]} still has both"
         )
+
+    def _document_of(self, base: TableMetadata) -> Document:
+        """Return the JSON fields of `base` as the server sent them. Raises `CommitConflict` when the table changed."""
+        now, document = self.document(base.ref)
+        if now.metadata_location != base.metadata_location:
+            raise conflict(base)
+        return document
 
     def document(self, ref: TableRef) -> tuple[TableMetadata, Document]:
         """Return the current metadata, parsed, and its JSON fields as the server sent them."""
