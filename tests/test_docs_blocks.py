@@ -184,8 +184,8 @@ def run(block: Block, workspace: Workspace, names: Mapping[str, str]) -> None:
             os.environ |= dict(word.split("=", 1) for word in words[1:])
         elif not {block.page, name, " ".join(words)} & ELSEWHERE.keys():
             assert words[0] == "icewright", f"nothing runs {words[0]}, and ELSEWHERE does not say why"
-            said = workspace(*(names.get(word, word) for word in words[1:]), config=False)
-            assert said.code == 0, (words, said)
+            result = workspace(*(names.get(word, word) for word in words[1:]), config=False)
+            assert result.code == 0, (words, result)
 
 
 @pytest.mark.parametrize("page", dict.fromkeys(block.page for block in RUN))

@@ -76,10 +76,10 @@ class NessieWorkspace:
         """Make a branch or tag."""
         source = self.client.reference(of or self.ref)
         body = {"type": "BRANCH", "name": source.name, "hash": at or source.hash}
-        said = requests.post(
+        response = requests.post(
             f"{self.server.api}/trees", params={"name": name, "type": "TAG" if tag else "BRANCH"}, json=body, timeout=30
         )
-        assert said.ok, said.text
+        assert response.ok, response.text
 
     def reset(self) -> None:
         """An empty repository."""
@@ -90,8 +90,8 @@ class NessieWorkspace:
         root = requests.get(f"{api}/config", timeout=30).json()["noAncestorHash"]
         main = self.client.reference("main")
         body = {"type": "DETACHED", "hash": root}
-        said = requests.put(f"{api}/trees/main@{main.hash}", json=body, params={"type": "BRANCH"}, timeout=30)
-        assert said.ok, said.text
+        response = requests.put(f"{api}/trees/main@{main.hash}", json=body, params={"type": "BRANCH"}, timeout=30)
+        assert response.ok, response.text
 
     def drop_reference(self, name: str) -> None:
         """Delete a branch or tag."""
@@ -152,9 +152,11 @@ class NessieWorkspace:
             "commitMeta": {"message": f"append to {name}"},
             "operations": [{"type": "PUT", "key": {"elements": [self.space, name]}, "content": described}],
         }
-        said = requests.post(f"{self.server.api}/trees/{ref or self.ref}@{hash_}/history/commit", json=body, timeout=30)
-        assert said.ok, said.text
-        return str(said.json()["targetBranch"]["hash"])
+        response = requests.post(
+            f"{self.server.api}/trees/{ref or self.ref}@{hash_}/history/commit", json=body, timeout=30
+        )
+        assert response.ok, response.text
+        return str(response.json()["targetBranch"]["hash"])
 
     def native_append(self, table: Table, value: int, ref: str | None = None) -> str:
         """One commit of one row by the native way."""

@@ -72,8 +72,8 @@ def test_prometheus_takes_the_rules(tmp_path: Path) -> None:
     recorded = [{"record": f"panel:{i}", "expr": expression} for i, expression in enumerate(asked)]
     panels.write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": recorded}]}), encoding="utf-8")
     for path in (RULES, panels):
-        said = subprocess.run([str(TOOL), "check", "rules", path], capture_output=True, text=True, check=False)
-        assert said.returncode == 0, said.stdout + said.stderr
+        result = subprocess.run([str(TOOL), "check", "rules", path], capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stdout + result.stderr
 
 
 CASES = {
@@ -115,5 +115,5 @@ def test_rule_fires(alert: str, tmp_path: Path) -> None:
     ]
     path = tmp_path / "tests.yaml"
     path.write_text(yaml.safe_dump({"rule_files": [str(bare)], "tests": tests}), encoding="utf-8")
-    said = subprocess.run([str(TOOL), "test", "rules", path], capture_output=True, text=True, check=False)
-    assert said.returncode == 0, said.stdout + said.stderr
+    result = subprocess.run([str(TOOL), "test", "rules", path], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr

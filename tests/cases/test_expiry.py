@@ -240,8 +240,8 @@ def test_statistics_that_two_snapshots_share(workspace: Workspace, key: str) -> 
     workspace.publish(craft, change)
     workspace.plant(craft.folder, "metadata/own.stats", "metadata/shared.stats")
     workspace.finds([])
-    said = workspace.run(EXPIRE, dry_run=True)
-    assert set(workspace.run(EXPIRE).files) == set(said.files)
+    result = workspace.run(EXPIRE, dry_run=True)
+    assert set(workspace.run(EXPIRE).files) == set(result.files)
     assert (own.exists(), shared.exists()) == (False, True)
     left = workspace.metadata()
     assert {s.snapshot_id for s in (*left.statistics, *left.partition_statistics)} == {ids(craft)[-1]}

@@ -303,10 +303,10 @@ def test_a_borrower_deletes_nothing_of_its_source(workspace: Workspace) -> None:
     other.overwrite(ROWS)
     later(workspace)
     before = reads(source)
-    said = workspace.run(EXPIRE, name="sales.borrower", dry_run=True)
+    result = workspace.run(EXPIRE, name="sales.borrower", dry_run=True)
     done = workspace.run(EXPIRE, name="sales.borrower", expire_snapshots__outside_location="delete")
     assert done.state is OperationState.COMMITTED, done
-    assert any("place of lake.sales.source" in note for note in (*said.notes, *done.notes)), (said, done)
+    assert any("place of lake.sales.source" in note for note in (*result.notes, *done.notes)), (result, done)
     assert reads(source) == before
 
 
@@ -396,11 +396,11 @@ def test_a_name_that_was_reused_before_the_plan(workspace: Workspace) -> None:
     workspace.publish(craft)
     victim, other = (manifest.files[0].path for manifest in manifests[:2])
     victim.write_bytes(b"y" * (victim.stat().st_size + 1))
-    said = workspace.run(EXPIRE, dry_run=True)
+    result = workspace.run(EXPIRE, dry_run=True)
     done = workspace.run(EXPIRE)
     assert (victim.exists(), other.exists()) == (True, False)
-    assert {f.path for f in said.files} == {f.path for f in done.files}
-    assert any("another file bears the name now" in note for note in said.notes), said
+    assert {f.path for f in result.files} == {f.path for f in done.files}
+    assert any("another file bears the name now" in note for note in result.notes), result
 
 
 def _deletions(workspace: Workspace, job_id: str) -> list[Mapping[str, Any]]:

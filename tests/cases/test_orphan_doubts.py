@@ -110,11 +110,11 @@ def test_a_dry_run_then_a_run_then_another(workspace: Workspace, operation: Oper
     workspace.commits(craft, [400, 300, 200, 100], replacing=operation == EXPIRE)
     workspace.plant(workspace.publish(craft), "data/orphan.parquet", "metadata/x-m0.avro")
     files, metadata = workspace.files(), workspace.metadata()
-    said = workspace.run(operation, dry_run=True)
+    result = workspace.run(operation, dry_run=True)
     assert (workspace.files(), workspace.metadata(), workspace.app.runtime.store.jobs.list()) == (files, metadata, [])
     done = workspace.run(operation)
     assert done.state is OperationState.COMMITTED, done
-    assert said.files == done.files != ()
+    assert result.files == done.files != ()
     if operation != MANIFESTS:
         assert {f.path for f in done.files} == {f"file://{p}" for p in files - workspace.files()}
     files, metadata = workspace.files(), workspace.metadata()

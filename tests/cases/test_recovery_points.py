@@ -34,10 +34,10 @@ def test_a_dry_run_says_what_the_run_does(workspace: Workspace) -> None:
     """The states of the last hours get tags that PyIceberg reads; no file but the metadata is written."""
     workspace.table(hours=(9, 3.5, 2.5, 0.5))
     files = workspace.files()
-    said = workspace.run(POINTS, dry_run=True, **HOURLY)
+    result = workspace.run(POINTS, dry_run=True, **HOURLY)
     assert workspace.files() == files
     done = workspace.run(POINTS, **HOURLY)
-    assert said.notes == tuple(note.replace("made", "would make") for note in done.notes)
+    assert result.notes == tuple(note.replace("made", "would make") for note in done.notes)
     assert (done.state, done.metrics["points_made"], done.metrics["points_retired"]) == (COMMITTED, 3, 0)
     day = f"{workspace.clock.now():icewright-hourly-%Y-%m-%dT}"
     assert tags(workspace) == {f"{day}08": 1, f"{day}09": 2, f"{day}10": 3}

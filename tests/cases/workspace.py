@@ -184,8 +184,8 @@ class Workspace:
     def refused(self, operation: Operation, *words: str, **how: Any) -> None:
         """The operation is skipped as refused, for a reason that holds the words, and every file stays."""
         files = self.files()
-        said = self.run(operation, dry_run=True, **how)
-        done = self.run(operation, **how) if said.state is OperationState.COMMITTED else said
+        result = self.run(operation, dry_run=True, **how)
+        done = self.run(operation, **how) if result.state is OperationState.COMMITTED else result
         assert done.state is OperationState.SKIPPED, done  # had it run, the files would be gone by now
         assert done.reason.startswith("refused: "), done
         assert all(word in done.reason for word in words), done.reason
@@ -202,10 +202,10 @@ class Workspace:
 
     def finds(self, expected: Iterable[Path], **how: Any) -> Outcome:
         """Orphan removal would remove exactly these files."""
-        said = self.run(ORPHANS, dry_run=True, **how)
-        assert said.state is OperationState.COMMITTED, said
-        assert {key(f.path) for f in said.files} == {key(str(p)) for p in expected}
-        return said
+        result = self.run(ORPHANS, dry_run=True, **how)
+        assert result.state is OperationState.COMMITTED, result
+        assert {key(f.path) for f in result.files} == {key(str(p)) for p in expected}
+        return result
 
     def removes(self, expected: Iterable[Path], **how: Any) -> Outcome:
         """Of all files of the house exactly these go as orphans."""

@@ -67,13 +67,13 @@ def test_from_a_pass_to_the_channel(workspace: Workspace, service: str, taken: l
     shown = workspace("alerts").out
     assert all(word in shown for word in ("table_paused", "json", "looking"))
     workspace("resume", NAME)
-    said = workspace("cycle")
+    result = workspace("cycle")
     assert [message["title"] for message in taken[1:]] == [f"[resolved] table_paused: {NAME}"]
     assert workspace("alerts", "--json").json == {"alerts": []}
     assert len(workspace("alerts", "--all", "--json").json["alerts"]) == 1
     assert "(over)" in workspace("alerts", "--all").out
-    assert TOKEN not in said.out + said.err + shown
-    events = [json.loads(line) for line in said.err.splitlines()]
+    assert TOKEN not in result.out + result.err + shown
+    events = [json.loads(line) for line in result.err.splitlines()]
     assert [e["rule"] for e in events if e["event"] == "alert_resolved"] == ["table_paused"]
 
 
@@ -84,8 +84,8 @@ def test_an_alert_is_silenced(workspace: Workspace, service: str, taken: list[di
     workspace("pause", NAME)
     workspace("cycle")
     (alert,) = workspace("alerts", "--json").json["alerts"]
-    said = workspace("acknowledge", str(alert["id"]), "--note", "a deploy", "--silence", "8")
-    assert "table_paused of lake.ops.metrics is acknowledged, and silent until" in said.out
+    result = workspace("acknowledge", str(alert["id"]), "--note", "a deploy", "--silence", "8")
+    assert "table_paused of lake.ops.metrics is acknowledged, and silent until" in result.out
     assert "a deploy" in workspace("alerts").out
     workspace.write(f"alerts: {{channels: ['{service}']}}\n")
     workspace("cycle")
@@ -109,14 +109,14 @@ def test_testing_channels(workspace: Workspace, service: str, taken: list[dict[s
     """Each channel is told; one that takes nothing is named with what mends it, never with its address."""
     dead = f"json://localhost:{free_port()}/{TOKEN}"
     workspace.write(f"alerts: {{channels: ['{service}', '{dead}']}}\n")
-    said = workspace("alerts", "--test")
-    assert (said.code, len(taken)) == (1, 1)
-    assert "took the message" in said.out
-    assert "json 2" in said.out
-    assert "cannot be reached" in " ".join(said.out.split())
+    result = workspace("alerts", "--test")
+    assert (result.code, len(taken)) == (1, 1)
+    assert "took the message" in result.out
+    assert "json 2" in result.out
+    assert "cannot be reached" in " ".join(result.out.split())
     document = workspace("alerts", "--test", "--json")
     assert [(c["channel"], c["ok"]) for c in document.json["channels"]] == [("json", True), ("json 2", False)]
-    for text in (said.out, said.err, document.out, document.err):
+    for text in (result.out, result.err, document.out, document.err):
         assert TOKEN not in text
         assert dead not in text
     workspace.write(f"alerts: {{channels: ['{service}']}}\n")
@@ -125,5 +125,5 @@ def test_testing_channels(workspace: Workspace, service: str, taken: list[dict[s
 
 def test_without_channels(workspace: Workspace) -> None:
     """There is nothing to test: the call is wrong, and the message says what to write."""
-    said = workspace("alerts", "--test")
-    assert (said.code, "name Apprise URLs under alerts.channels" in said.err) == (2, True)
+    result = workspace("alerts", "--test")
+    assert (result.code, "name Apprise URLs under alerts.channels" in result.err) == (2, True)

@@ -107,6 +107,6 @@ def test_the_service_archives(lived: Workspace) -> None:
 
 def test_no_archive(workspace: Workspace) -> None:
     """Without the section the command says what to write."""
-    said = workspace("archive")
-    assert (said.code, said.out) == (2, "")
-    assert "archive: {catalog: NAME}" in said.err
+    result = workspace("archive")
+    assert (result.code, result.out) == (2, "")
+    assert "archive: {catalog: NAME}" in result.err

@@ -82,18 +82,18 @@ def test_a_catalog_that_is_not_enabled(workspace: Workspace) -> None:
     """Everything that is due waits with the reason, and the exit code is 0."""
     workspace.make(HISTORY)
     workspace.write("", enabled="false")
-    said = workspace("cycle", "--json")
-    assert (said.code, said.json["jobs"], said.json["funnel"]["run"]) == (0, [], 0)
-    assert {d["operation"] for d in said.json["deferred"]} == {"expire_snapshots", "remove_orphans"}
-    assert all(d["reason"].endswith("set catalogs.lake.enabled to true") for d in said.json["deferred"])
-    assert all(d.keys() >= {"table", "operation", "reason"} for d in said.json["deferred"])
+    result = workspace("cycle", "--json")
+    assert (result.code, result.json["jobs"], result.json["funnel"]["run"]) == (0, [], 0)
+    assert {d["operation"] for d in result.json["deferred"]} == {"expire_snapshots", "remove_orphans"}
+    assert all(d["reason"].endswith("set catalogs.lake.enabled to true") for d in result.json["deferred"])
+    assert all(d.keys() >= {"table", "operation", "reason"} for d in result.json["deferred"])
 
 
 def test_a_catalog_that_does_not_answer(workspace: Workspace) -> None:
     """Exit code 1, the catalog named, and how to mend it."""
-    said = workspace("cycle", "--json")
-    assert (said.code, said.json["funnel"]["tables"]) == (1, 0)
-    (error,) = said.json["errors"]
+    result = workspace("cycle", "--json")
+    assert (result.code, result.json["funnel"]["tables"]) == (1, 0)
+    (error,) = result.json["errors"]
     assert error["source"] == "lake"
     assert "catalogs.lake.properties.uri" in error["error"]
     listed = workspace("tables")
@@ -106,10 +106,10 @@ def test_an_unreadable_table_makes_the_cycle_partial(workspace: Workspace) -> No
     workspace.make(HISTORY, MANIFESTS)
     for path in (workspace.home / "warehouse" / "web").rglob("snap-*.avro"):
         path.unlink()
-    said = workspace("cycle", "--json")
-    assert said.code == 3
-    assert [(e["source"], "snap-" in e["error"]) for e in said.json["errors"]] == [("lake.web.events", True)]
-    assert [job["table"] for job in said.json["jobs"]] == ["lake.ops.metrics"]
+    result = workspace("cycle", "--json")
+    assert result.code == 3
+    assert [(e["source"], "snap-" in e["error"]) for e in result.json["errors"]] == [("lake.web.events", True)]
+    assert [job["table"] for job in result.json["jobs"]] == ["lake.ops.metrics"]
     rows = {row["table"]: row for row in workspace("tables", "--json").json["tables"]}
     assert rows["lake.web.events"]["state"].startswith("unreadable: ")
     assert rows["lake.web.events"]["health"] is None
@@ -190,8 +190,8 @@ def test_a_job_that_runs_is_cancelled_and_one_that_ended_is_not(workspace: Works
     now = datetime.now(UTC)
     job_id = store.jobs.claim(row.ref, "u", (Operation.COMPACT,), Trigger("cycle", "me", "another-host:1:2"), now)
     assert job_id is not None
-    said = workspace("run", name, "--op", "expire_snapshots", "--json")
-    assert (said.json["state"], said.json["summary"]) == ("skipped", "another job holds the table")
+    result = workspace("run", name, "--op", "expire_snapshots", "--json")
+    assert (result.json["state"], result.json["summary"]) == ("skipped", "another job holds the table")
     assert workspace("tables", "--json").json["tables"][0]["state"] == f"running {job_id}"
     cancelled = workspace("cancel", job_id[:-3])
     assert (cancelled.code, cancelled.out) == (0, f"job {job_id} was asked to stop\n")

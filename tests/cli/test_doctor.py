@@ -42,9 +42,9 @@ def test_a_catalog_that_is_called_otherwise(workspace: Workspace) -> None:
     workspace.make(partial(metrics, commits=1, rows_per_file=2))
     text = workspace.path.read_text(encoding="utf-8").replace("  lake:", "  prod:")
     workspace.path.write_text(text, encoding="utf-8")
-    said = workspace("tables")
-    assert (said.code, said.out) == (0, "Tables: none\n")
-    assert "no table is in catalog prod, but its database has some in lake" in said.err
+    result = workspace("tables")
+    assert (result.code, result.out) == (0, "Tables: none\n")
+    assert "no table is in catalog prod, but its database has some in lake" in result.err
     workspace("config", "set", "prod.ops", "importance=high")
     with application(read_config(workspace.path), kind="test") as app:
         app.runtime.store.tables.record_listing(

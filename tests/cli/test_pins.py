@@ -36,8 +36,8 @@ def test_a_pinned_snapshot_outlives_an_expiry(workspace: Workspace) -> None:
     ids = due(workspace, name)
     moved = workspace("pin", name, str(ids[4]), "--reader", "flink orders", "--json").json
     assert (moved["table"], moved["reader"], moved["snapshot_id"]) == (name, "reader flink orders", ids[4])
-    said = workspace("pin", name, str(ids[5]), "--reader", "flink orders", "--hours", "5")
-    assert (said.code, f"reader flink orders holds snapshot {ids[5]} of {name} until" in said.out) == (0, True)
+    result = workspace("pin", name, str(ids[5]), "--reader", "flink orders", "--hours", "5")
+    assert (result.code, f"reader flink orders holds snapshot {ids[5]} of {name} until" in result.out) == (0, True)
     (held,) = workspace("pins", name, "--json").json
     assert (held["reader"], held["snapshot_id"], held["aged_out"]) == ("reader flink orders", ids[5], False)
     assert "flink orders" in workspace("pins", name).out
@@ -66,9 +66,9 @@ def test_pins_that_make_no_sense(workspace: Workspace) -> None:
         (("pin", name, "1", "--checkpoint", "x", "--reader", "x"), "pin either a snapshot by its id"),
         (("pin", name, "--checkpoint", str(workspace.home), "--reader", "x"), "is no checkpoint of a Spark stream"),
     ]:
-        said = workspace(*arguments)
-        assert said.code == 2
-        assert words in " ".join(said.err.split())
+        result = workspace(*arguments)
+        assert result.code == 2
+        assert words in " ".join(result.err.split())
 
 
 def checkpoint(folder: Path, first: int, batches: list[int], done: int) -> None:
@@ -109,10 +109,10 @@ def test_a_pin_in_the_policy(workspace: Workspace) -> None:
     workspace.write(f"policy: [{{match: {name}, set: {{{knob}: {{spark: {ids[3]}}}}}}}]\n")
     assert workspace("run", name, *EXPIRE).json["operations"][0]["metrics"]["snapshots_expired"] == 3
     workspace.write(f"policy: [{{match: {name}, set: {{{knob}: {{spark: latest}}}}}}]\n")
-    said = workspace("config", "check")
-    assert said.code == 2
-    assert f"{knob}" in said.err
-    assert "whole numbers" in said.err
+    result = workspace("config", "check")
+    assert result.code == 2
+    assert f"{knob}" in result.err
+    assert "whole numbers" in result.err
 
 
 def test_each_job_leaves_its_ledger_as_parquet(workspace: Workspace) -> None:

@@ -18,6 +18,10 @@ pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
 
 JOB = {"table", "job_id", "state", "dry_run", "operations", "summary"}
 OPERATION = {"operation", "state", "reason", "summary", "metrics"}
+DELETE_ORPHANS = (
+    *("--op", "remove_orphans", "--set", "remove_orphans.mode=delete"),
+    *("--set", "deletion.delay_hours=0", "--json"),
+)
 HISTORY = partial(metrics, commits=20, rows_per_file=2)
 ODD = 'ops.it\'s `a` "b" ü 100% [x]'
 QUOTED = 'lake.ops.`it\'s ``a`` "b" ü 100% [x]`'
@@ -86,8 +90,8 @@ def test_files_are_listed_on_demand(workspace: Workspace) -> None:
     (name,) = workspace.make(HISTORY)
     sets = ["--set", "expire_snapshots.min_snapshots_to_keep=1", "--set", "expire_snapshots.retention_hours=1"]
     sets += ["--set", "deletion.delay_hours=0"]
-    said = workspace("run", name, "--op", "expire_snapshots", *sets, "--files", "--json")
-    operation = only(said.json)
+    result = workspace("run", name, "--op", "expire_snapshots", *sets, "--files", "--json")
+    operation = only(result.json)
     assert len(operation["files"]) == operation["metrics"]["files_deleted"] > 0
     assert not {file["path"] for file in operation["files"]} & workspace.files()
 
@@ -100,17 +104,7 @@ def test_orphans_are_reported_and_then_deleted(workspace: Workspace) -> None:
     report = only(workspace("run", name, "--op", "remove_orphans", "--json").json)
     assert report["summary"] == "found 6 orphan files, mode report removes none"
     assert workspace.files() == before
-    delete = [
-        "run",
-        name,
-        "--op",
-        "remove_orphans",
-        "--set",
-        "remove_orphans.mode=delete",
-        "--set",
-        "deletion.delay_hours=0",
-        "--json",
-    ]
+    delete = ["run", name, *DELETE_ORPHANS]
     listed = {file["path"] for file in only(workspace(*delete, "--dry-run").json)["files"]}
     said = only(workspace(*delete).json)
     assert said["summary"] == "removed 6 orphan files"
@@ -124,19 +118,9 @@ def test_a_shared_location_is_refused(workspace: Workspace) -> None:
     """A skip with the reason, exit code 1 where it was asked for, and every file is there."""
     (name,) = workspace.make(partial(shared, old=2))
     before = workspace.files()
-    said = workspace(
-        "run",
-        name,
-        "--op",
-        "remove_orphans",
-        "--set",
-        "remove_orphans.mode=delete",
-        "--set",
-        "deletion.delay_hours=0",
-        "--json",
-    )
-    operation = only(said.json)
-    assert (said.code, said.json["state"], operation["state"]) == (1, "skipped", "skipped")
+    result = workspace("run", name, *DELETE_ORPHANS)
+    operation = only(result.json)
+    assert (result.code, result.json["state"], operation["state"]) == (1, "skipped", "skipped")
     assert "refused" in operation["reason"]
     assert workspace.files() == before
 
@@ -150,9 +134,9 @@ def test_an_inventory_of_another_place_is_refused(workspace: Workspace, *, dry_r
     setting = f"remove_orphans.inventory=file://{inventory}"
     more = ("--dry-run", "--json") if dry_run else ("--json",)
     before = workspace.files()
-    said = workspace("run", name, "--op", "remove_orphans", "--set", setting, *more)
-    assert (said.code, said.json["state"]) == (1, "skipped")
-    assert "inventory_elsewhere" in only(said.json)["reason"]
+    result = workspace("run", name, "--op", "remove_orphans", "--set", setting, *more)
+    assert (result.code, result.json["state"]) == (1, "skipped")
+    assert "inventory_elsewhere" in only(result.json)["reason"]
     workspace("config", "set", name, setting, "remove_orphans.mode=delete")
     assert workspace("run", name, "--op", "remove_orphans", *more).code == 1
     assert workspace.files() == before
@@ -165,16 +149,16 @@ def test_gc_enabled_false_forbids_deletion(workspace: Workspace) -> None:
     (name,) = workspace.make(partial(ledger, commits=8, rows_per_file=2))
     before = workspace.files()
     for operation in ("expire_snapshots", "remove_orphans"):
-        said = workspace("run", name, "--op", operation, "--json")
-        assert (said.code, only(said.json)["reason"]) == (0, "gc.enabled is false on the table")
+        result = workspace("run", name, "--op", operation, "--json")
+        assert (result.code, only(result.json)["reason"]) == (0, "gc.enabled is false on the table")
     assert workspace.files() == before
 
 
 def test_manifests_are_rewritten(workspace: Workspace) -> None:
     """In-service, with the summary and the metrics of the reference."""
     (name,) = workspace.make(partial(events, manifests=12, rows_per_file=5))
-    said = workspace("run", name, "--op", "rewrite_manifests", "--json")
-    operation = only(said.json)
+    result = workspace("run", name, "--op", "rewrite_manifests", "--json")
+    operation = only(result.json)
     assert operation["summary"] == "rewrote 12 manifests into 1 (12 entries)"
     assert operation["metrics"].keys() >= {"manifests_rewritten", "manifests_written", "entries_total", "duration_ms"}
     again = only(workspace("run", name, "--op", "rewrite_manifests", "--json").json)
@@ -192,8 +176,8 @@ def test_operations_run_in_the_order_of_the_policy(workspace: Workspace, order: 
     """Whatever order they are asked for in."""
     (name,) = workspace.make(HISTORY)
     for asked in (expected, expected[::-1]):
-        said = workspace("run", name, "--op", ",".join(asked), "--set", f"order={order}", "--dry-run", "--json")
-        assert [o["operation"] for o in said.json["operations"]] == expected
+        result = workspace("run", name, "--op", ",".join(asked), "--set", f"order={order}", "--dry-run", "--json")
+        assert [o["operation"] for o in result.json["operations"]] == expected
 
 
 @pytest.mark.cases(59)
@@ -203,10 +187,10 @@ def test_an_odd_name(workspace: Workspace) -> None:
     before = workspace.files()
     assert [row["table"] for row in workspace("tables", "--json").json["tables"]] == [QUOTED]
     assert workspace("explain", QUOTED, "--json").json["table"] == QUOTED
-    said = workspace("run", QUOTED, "--op", "expire_snapshots,remove_orphans", "--json")
-    assert (said.code, said.json["table"], said.json["state"]) == (0, QUOTED, "succeeded")
-    assert [o["state"] for o in said.json["operations"]] == ["committed", "committed"]
-    assert len(before - workspace.files()) == said.json["operations"][0]["metrics"]["files_deleted"] > 0
+    result = workspace("run", QUOTED, "--op", "expire_snapshots,remove_orphans", "--json")
+    assert (result.code, result.json["table"], result.json["state"]) == (0, QUOTED, "succeeded")
+    assert [o["state"] for o in result.json["operations"]] == ["committed", "committed"]
+    assert len(before - workspace.files()) == result.json["operations"][0]["metrics"]["files_deleted"] > 0
     assert QUOTED in workspace("history", QUOTED).out.replace("\n", "")
     assert workspace("pause", QUOTED, "--reason", '[bold]it\'s[/] "odd"').out == (
         f'{QUOTED} is paused: [bold]it\'s[/] "odd"\n'
@@ -219,13 +203,13 @@ def test_an_odd_name(workspace: Workspace) -> None:
 def test_people_see_the_same(workspace: Workspace) -> None:
     """Without --json: the operation, its state and summary, and with --dry-run the files with their paths."""
     (name,) = workspace.make(HISTORY)
-    said = workspace("run", name, "--op", "expire_snapshots", "--dry-run")
-    assert f"{name}: dry run, nothing was changed" in said.out
-    assert "would expire" in said.out
+    result = workspace("run", name, "--op", "expire_snapshots", "--dry-run")
+    assert f"{name}: dry run, nothing was changed" in result.out
+    assert "would expire" in result.out
     listed = workspace("run", name, "--op", "expire_snapshots", "--dry-run", "--json").json["operations"][0]["files"]
-    text = "".join(said.out.split())
+    text = "".join(result.out.split())
     assert listed[0]["path"].rpartition("/")[2] in text
-    assert "Traceback" not in said.out + said.err
+    assert "Traceback" not in result.out + result.err
 
 
 def test_a_broken_table_fails_with_the_file_in_the_message(workspace: Workspace) -> None:
@@ -234,9 +218,9 @@ def test_a_broken_table_fails_with_the_file_in_the_message(workspace: Workspace)
     for path in (workspace.home / "warehouse").rglob("snap-*.avro"):
         path.unlink()
     before = workspace.files()
-    said = workspace("run", name, "--op", "expire_snapshots,remove_orphans", "--json")
-    assert (said.code, said.json["state"]) == (1, "failed")
-    assert all("snap-" in o["reason"] and "missing" in o["reason"] for o in said.json["operations"])
+    result = workspace("run", name, "--op", "expire_snapshots,remove_orphans", "--json")
+    assert (result.code, result.json["state"]) == (1, "failed")
+    assert all("snap-" in o["reason"] and "missing" in o["reason"] for o in result.json["operations"])
     assert before == workspace.files()
     health = workspace("health", name)
     assert (health.code, "snap-" in health.err) == (1, True)
@@ -247,20 +231,23 @@ def test_a_partial_job_has_exit_code_3(workspace: Workspace) -> None:
     (name,) = workspace.make(partial(clicks, commits=12, rows_per_file=2))
     old = min((workspace.home / "warehouse").rglob("snap-*.avro"), key=lambda path: path.stat().st_mtime)
     old.write_bytes(b"Obj\x01broken")
-    said = workspace("run", name, "--op", "rewrite_manifests,expire_snapshots", "--json")
-    assert {o["operation"]: o["state"] for o in said.json["operations"]} == {
+    result = workspace("run", name, "--op", "rewrite_manifests,expire_snapshots", "--json")
+    assert {o["operation"]: o["state"] for o in result.json["operations"]} == {
         "rewrite_manifests": "committed",
         "expire_snapshots": "failed",
     }
-    assert (said.code, said.json["state"]) == (3, "partial")
+    assert (result.code, result.json["state"]) == (3, "partial")
 
 
 def test_a_paused_table_is_not_run_by_accident(workspace: Workspace) -> None:
     """The message says how to go on; --force goes on; --dry-run may look."""
     (name,) = workspace.make(HISTORY)
     workspace("pause", name, "--reason", "looking")
-    said = workspace("run", name, "--op", "expire_snapshots")
-    assert (said.code, f"{name} is paused (looking): `icewright resume {name}`, or run with --force" in said.err) == (
+    result = workspace("run", name, "--op", "expire_snapshots")
+    assert (
+        result.code,
+        f"{name} is paused (looking): `icewright resume {name}`, or run with --force" in result.err,
+    ) == (
         2,
         True,
     )

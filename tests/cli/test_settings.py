@@ -82,12 +82,12 @@ def test_config_check(workspace: Workspace) -> None:
     workspace("tables")
     assert workspace("config", "check").err == "no known table is in lake.sales, lake.opps\n"
     workspace.write("polices: []\nlimits: {global: 0}\n")
-    said = workspace("config", "check")
-    assert (said.code, len(said.err.splitlines())) == (2, 2)
+    result = workspace("config", "check")
+    assert (result.code, len(result.err.splitlines())) == (2, 2)
     faults = workspace("config", "check", "--json")
     assert (faults.code, faults.json["ok"], len(faults.json["faults"])) == (2, False, 2)
     tables = workspace("tables")
-    assert (tables.code, tables.err) == (2, said.err)
+    assert (tables.code, tables.err) == (2, result.err)
 
 
 def test_config_set_and_explain(workspace: Workspace) -> None:
@@ -114,8 +114,8 @@ def test_guardrails_hold_what_is_set_later(workspace: Workspace) -> None:
     """`config set` and `run --set` are refused; neither deletes what the guardrail protects."""
     workspace.make(HISTORY)
     workspace.write("guardrails: ['expire_snapshots.retention_hours >= 100000']\n")
-    said = workspace("config", "set", "platform", "expire_snapshots.retention_hours=24")
-    assert (said.code, "passes the guardrail expire_snapshots.retention_hours >= 100000" in said.err) == (2, True)
+    result = workspace("config", "set", "platform", "expire_snapshots.retention_hours=24")
+    assert (result.code, "passes the guardrail expire_snapshots.retention_hours >= 100000" in result.err) == (2, True)
     ran = workspace("run", NAME, "--op", "expire_snapshots", "--set", "expire_snapshots.retention_hours=1", "--json")
     assert (ran.code, "passes the guardrail expire_snapshots.retention_hours >= 100000" in ran.err) == (2, True)
 
@@ -167,8 +167,8 @@ def test_db_upgrade(workspace: Workspace) -> None:
     store = workspace.home / "state.db"
     store.unlink()
     for _ in range(2):
-        said = workspace("db", "upgrade")
-        assert (said.code, said.out) == (0, "the state store has the newest revision\n")
+        result = workspace("db", "upgrade")
+        assert (result.code, result.out) == (0, "the state store has the newest revision\n")
     assert store.stat().st_mode & 0o777 == 0o600
     assert workspace("db", "upgrade", "--json").json == {"revision": newest_revision()}
 
@@ -186,8 +186,8 @@ def test_a_token_for_nothing(workspace: Workspace) -> None:
     """A scope without a known table is pointed out, as it may be misspelt; it may also be of tables to come."""
     workspace.make(HISTORY)
     workspace("tables")
-    said = workspace("token", "create", "--role", "viewer", "--scope", "lake.ops", "--scope", "lake.opps")
-    assert (said.code, [line for line in said.err.splitlines() if "no table" in line]) == (
+    result = workspace("token", "create", "--role", "viewer", "--scope", "lake.ops", "--scope", "lake.opps")
+    assert (result.code, [line for line in result.err.splitlines() if "no table" in line]) == (
         0,
         ["--scope lake.opps: no table is known there"],
     )
@@ -283,9 +283,9 @@ def test_wrong_calls(
 def test_no_configuration(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]) -> None:
     """Every command says how to name one."""
     monkeypatch.chdir(workspace.home / "warehouse")
-    said = workspace(*arguments, config=False)
-    assert (said.code, said.out) == (2, "")
-    assert "there is no configuration icewright.yaml: name one with --config or ICEWRIGHT_CONFIG" in said.err
+    result = workspace(*arguments, config=False)
+    assert (result.code, result.out) == (2, "")
+    assert "there is no configuration icewright.yaml: name one with --config or ICEWRIGHT_CONFIG" in result.err
 
 
 @pytest.mark.parametrize(
@@ -301,26 +301,26 @@ def test_a_state_store_that_cannot_be_opened(workspace: Workspace, state: str, f
     """A message that names the place and never the password, and an exit code, instead of a traceback."""
     workspace.path.write_text(workspace.path.read_text().replace("sqlite:///state.db", state), encoding="utf-8")
     for arguments in (("tables",), ("cycle", "--json"), ("db", "upgrade")):
-        said = workspace(*arguments)
-        assert said.code in (1, 2)
-        assert fragment in said.err
-        assert "hush-4711" not in said.err
+        result = workspace(*arguments)
+        assert result.code in (1, 2)
+        assert fragment in result.err
+        assert "hush-4711" not in result.err
 
 
 def test_help_names_every_command(workspace: Workspace) -> None:
     """Each with a sentence, and each command's help works; none is wider than 80 columns."""
     workspace.monkeypatch.setenv("COLUMNS", "80")
-    said = workspace("--help")
-    assert max(map(len, said.out.splitlines())) <= 80
+    result = workspace("--help")
+    assert max(map(len, result.out.splitlines())) <= 80
     names = ["tables", "health", "explain", "plan", "cycle", "run", "history", "show", "cancel", "pause", "resume"]
-    assert said.code == 0
+    assert result.code == 0
     for name in [*names, "config", "doctor", "demo", "db"]:
-        assert name in said.out
+        assert name in result.out
         helped = workspace(name, "--help")
         assert (helped.code, max(map(len, helped.out.splitlines())) <= 80, "[[" in helped.out) == (0, True, False), name
 
 
 def test_the_version(workspace: Workspace) -> None:
     """`--version` needs no command and no configuration."""
-    said = workspace("--version", config=False)
-    assert (said.code, said.out) == (0, f"{icewright.__version__}\n")
+    result = workspace("--version", config=False)
+    assert (result.code, result.out) == (0, f"{icewright.__version__}\n")

@@ -77,9 +77,9 @@ def test_the_history_of_a_table(workspace: Workspace) -> None:
     """The commits that a table's own snapshots tell of are replayed; the table stays as it is."""
     (name,) = workspace.make(partial(metrics, commits=4, rows_per_file=2))
     before = sorted((workspace.home / "warehouse").rglob("*.*"))
-    said = workspace("simulate", "--table", name, "--compare", "cron,config,oracle", "--json")
-    found = said.json
-    assert (found["recorded"], found["tables"]) == ([name], 1), said.err
+    result = workspace("simulate", "--table", name, "--compare", "cron,config,oracle", "--json")
+    found = result.json
+    assert (found["recorded"], found["tables"]) == ([name], 1), result.err
     assert list(found["policies"]) == ["cron", "config", "oracle"]
     assert found["policies"]["config"]["average_files"] > 0
     with application(read_config(workspace.path), kind="service") as app:
@@ -111,8 +111,8 @@ def test_the_configuration_is_tried_out(workspace: Workspace) -> None:
 def test_names_of_policies_may_have_blanks_around_them(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     """The configuration that lies here is found whether or not its name follows a blank."""
     monkeypatch.chdir(workspace.home)
-    said = workspace(*SMALL, "--compare", "cron, config", "--json", config=False)
-    assert (said.code, list(said.json["policies"])) == (0, ["cron", "config"]), said.err
+    result = workspace(*SMALL, "--compare", "cron, config", "--json", config=False)
+    assert (result.code, list(result.json["policies"])) == (0, ["cron", "config"]), result.err
 
 
 def test_a_picture(alone: Workspace) -> None:
@@ -229,13 +229,13 @@ def file_of(workspace: Workspace, *ticks: dict[str, Any], **more: Any) -> str:
 def test_config_test(workspace: Workspace) -> None:
     """Passed and failed tests, with what was found and why; the exit code says whether all passed."""
     path = file_of(workspace, {"commits": [{"files": 4, "mb": 1}], "expect": {"compact": "due"}})
-    said = workspace("config", "test", path)
-    assert (said.code, said.out.splitlines()[0]) == (1, "failed  orders")
-    assert "tick 1 (0 h): compact: expected due, found not_due: no files eligible for compaction" in said.out
-    assert said.out.endswith("0 passed, 1 failed\n")
+    result = workspace("config", "test", path)
+    assert (result.code, result.out.splitlines()[0]) == (1, "failed  orders")
+    assert "tick 1 (0 h): compact: expected due, found not_due: no files eligible for compaction" in result.out
+    assert result.out.endswith("0 passed, 1 failed\n")
     workspace.write("policy: [{set: {compact.min_input_files: 3}}]\n")
-    said = workspace("config", "test", path)
-    assert (said.code, said.out) == (0, "passed  orders\n1 passed, 0 failed\n")
+    result = workspace("config", "test", path)
+    assert (result.code, result.out) == (0, "passed  orders\n1 passed, 0 failed\n")
     found = workspace("config", "test", path, "--json").json
     assert found == {"file": path, "ok": True, "tests": [{"name": "orders", "ok": True, "failures": []}]}
 

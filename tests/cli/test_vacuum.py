@@ -29,17 +29,17 @@ def test_vacuum_prints_one_document(workspace: Workspace) -> None:
 def test_vacuum_of_an_unknown_catalog(workspace: Workspace) -> None:
     """Exit code 2, and the catalogs that there are."""
     workspace.make(partial(uploads, old=3, young=2))
-    said = workspace("vacuum", "sea", "--yes")
-    assert said.code == 2
-    assert "there is: lake" in said.err
+    result = workspace("vacuum", "sea", "--yes")
+    assert result.code == 2
+    assert "there is: lake" in result.err
 
 
 def test_vacuum_for_people(workspace: Workspace) -> None:
     """The table of the answer."""
     workspace.make(partial(uploads, old=3, young=2))
-    said = workspace("vacuum", "lake", "--yes")
-    assert said.code == 0, said.err
-    assert "deleted_files_count" in said.out
+    result = workspace("vacuum", "lake", "--yes")
+    assert result.code == 0, result.err
+    assert "deleted_files_count" in result.out
 
 
 def test_vacuum_leaves_a_table_for_which_it_is_switched_off(workspace: Workspace) -> None:
@@ -48,8 +48,8 @@ def test_vacuum_leaves_a_table_for_which_it_is_switched_off(workspace: Workspace
     workspace.write("policy: [{match: lake.ops.*, set: {vacuum.enabled: false, deletion.delay_hours: 0}}]\n")
     before = workspace.files()
     for how in ("--dry-run", "--yes"):
-        said = workspace("vacuum", "lake", "--json", how)
-        assert said.code == 0, said.err
-        (job,) = said.json["jobs"]
+        result = workspace("vacuum", "lake", "--json", how)
+        assert result.code == 0, result.err
+        (job,) = result.json["jobs"]
         assert (job["state"], job["operations"], job["summary"]) == ("skipped", [], "vacuum.enabled is false")
     assert workspace.files() == before

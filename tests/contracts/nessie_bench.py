@@ -42,8 +42,8 @@ class NativeClient(SqlCatalog):
         """One commit to the branch, on top of `at`."""
         at = at or self.nessie.reference(MAIN).hash
         body: Any = {"commitMeta": {"message": "by PyIceberg"}, "operations": list(operations)}
-        said = requests.post(f"{self.nessie.api}/trees/{MAIN}@{at}/history/commit", json=body, timeout=30)
-        assert said.ok, said.text
+        response = requests.post(f"{self.nessie.api}/trees/{MAIN}@{at}/history/commit", json=body, timeout=30)
+        assert response.ok, response.text
 
     def put(self, key: Identifier, location: str) -> None:
         """A new table."""
@@ -121,8 +121,8 @@ class NessieBench(Bench):
         """An empty branch: one server serves all tests."""
         root = requests.get(f"{self.uri}/config", timeout=30).json()["noAncestorHash"]
         where = f"{self.uri}/trees/{MAIN}@{self.native.reference(MAIN).hash}"
-        said = requests.put(where, json={"type": "DETACHED", "hash": root}, params={"type": "BRANCH"}, timeout=30)
-        assert said.ok, said.text
+        response = requests.put(where, json={"type": "DETACHED", "hash": root}, params={"type": "BRANCH"}, timeout=30)
+        assert response.ok, response.text
 
     def open(self) -> NessieCatalog:
         """Another client of the same catalog."""

@@ -104,8 +104,8 @@ def test_a_database_that_does_not_answer_has_no_neighbours_to_tell_of(bench: Ben
 def _branch(bench: NessieBench, name: str, kind: str = "BRANCH") -> None:
     main = bench.native.reference("main")
     body = {"type": "BRANCH", "name": "main", "hash": main.hash}
-    said = requests.post(f"{bench.uri}/trees", params={"name": name, "type": kind}, json=body, timeout=30)
-    assert said.ok, said.text
+    response = requests.post(f"{bench.uri}/trees", params={"name": name, "type": kind}, json=body, timeout=30)
+    assert response.ok, response.text
 
 
 @only_nessie

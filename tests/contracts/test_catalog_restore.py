@@ -158,16 +158,20 @@ def test_a_ref_whose_snapshot_another_expiry_removed(bench: Bench) -> None:
     assert bench.catalog.commit(now, undo) is now
 
 
-@removes
-@pytest.mark.parametrize("done", [False, True])
-def test_a_restore_on_what_is_not_current_is_a_conflict(bench: Bench, *, done: bool) -> None:
-    """Whether there is something to do or not; no file is left behind."""
+def _restorable(bench: Bench, *, done: bool) -> tuple[TableMetadata, RestoreSnapshots]:
+    """Return a table after an expiry and the change that undoes it, or with `done` the table after that too."""
     base = bench.craft("sales.orders", 4, _named)
     change = _expiry(base, 0, 1)
     undo = _undo(base, change)
     old = _expired(bench, base, change)
-    if done:
-        old = bench.catalog.commit(old, undo)
+    return bench.catalog.commit(old, undo) if done else old, undo
+
+
+@removes
+@pytest.mark.parametrize("done", [False, True])
+def test_a_restore_on_what_is_not_current_is_a_conflict(bench: Bench, *, done: bool) -> None:
+    """Whether there is something to do or not; no file is left behind."""
+    old, undo = _restorable(bench, done=done)
     bench.read(*ORDERS).transaction().set_properties({"x": "y"}).commit_transaction()
     files = _files(bench)
     with pytest.raises(CommitConflict):
@@ -178,13 +182,8 @@ def test_a_restore_on_what_is_not_current_is_a_conflict(bench: Bench, *, done: b
 @removes
 @pytest.mark.parametrize("done", [False, True])
 def test_a_restore_of_a_table_that_is_gone_is_a_conflict(bench: Bench, *, done: bool) -> None:
-    """Likewise."""
-    base = bench.craft("sales.orders", 4, _named)
-    change = _expiry(base, 0, 1)
-    undo = _undo(base, change)
-    old = _expired(bench, base, change)
-    if done:
-        old = bench.catalog.commit(old, undo)
+    """A table that was dropped is no table to restore, whether there is something to do or not."""
+    old, undo = _restorable(bench, done=done)
     bench.iceberg.drop_table(ORDERS)
     with pytest.raises(CommitConflict):
         bench.catalog.commit(old, undo)

@@ -44,9 +44,9 @@ def nine_days_pass(workspace: Workspace, house: Lake, name: str) -> None:
     first = house.now - timedelta(days=9)
     backdate(house, name, [first + timedelta(seconds=n) for n in range(len(before))])
     command = [sys.executable, "-m", "icewright", "--config", str(workspace.path), "cycle"]
-    said = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert said.returncode == 0, said.stderr
-    assert "expired" in said.stdout
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "expired" in result.stdout
 
 
 def rows(house: Lake, name: str) -> list[int]:

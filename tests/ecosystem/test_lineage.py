@@ -106,8 +106,8 @@ def test_a_job_is_told_as_a_run(workspace: Workspace, receiver: str) -> None:
     """START and COMPLETE of one run, with the table by location, name, columns and snapshot; the key is a bearer's."""
     workspace.make(partial(metrics, commits=20, rows_per_file=2))
     workspace.write(f"openlineage: {{url: '{receiver}', api_key: hush-4711-hush}}\n")
-    said = workspace("run", "lake.ops.metrics", "--op", "expire_snapshots", "--json")
-    assert said.json["state"] == "succeeded"
+    result = workspace("run", "lake.ops.metrics", "--op", "expire_snapshots", "--json")
+    assert result.json["state"] == "succeeded"
     assert {(path, key) for path, key, _ in Receiver.got} == {("/api/v1/lineage", "Bearer hush-4711-hush")}
     start, complete = (checked(event) for _, _, event in Receiver.got)
     assert (start["eventType"], complete["eventType"]) == ("START", "COMPLETE")
@@ -117,7 +117,7 @@ def test_a_job_is_told_as_a_run(workspace: Workspace, receiver: str) -> None:
     assert (table["namespace"], table["name"]) == ("file", str(workspace.home / "warehouse" / "ops" / "metrics"))
     assert table["facets"]["symlinks"]["identifiers"] == [{"namespace": "lake", "name": "ops.metrics", "type": "TABLE"}]
     assert {field["name"] for field in table["facets"]["schema"]["fields"]}
-    assert "hush" not in said.err + said.out
+    assert "hush" not in result.err + result.out
 
 
 @pytest.mark.parametrize("status", [401, 500])
@@ -128,10 +128,10 @@ def test_a_receiver_that_fails_harms_nothing(
     monkeypatch.setattr(Receiver, "status", status)
     workspace.make(partial(metrics, commits=20, rows_per_file=2))
     workspace.write(f"openlineage: {{url: '{receiver}', api_key: hush-4711-hush}}\n")
-    said = workspace("run", "lake.ops.metrics", "--op", "expire_snapshots", "--json")
-    assert (said.code, said.json["state"]) == (0, "succeeded")
-    assert said.err.count("lineage_not_sent") == 1
-    assert "hush" not in said.err
+    result = workspace("run", "lake.ops.metrics", "--op", "expire_snapshots", "--json")
+    assert (result.code, result.json["state"]) == (0, "succeeded")
+    assert result.err.count("lineage_not_sent") == 1
+    assert "hush" not in result.err
 
 
 def test_events_in_a_file(tmp_path: Path) -> None:

@@ -35,14 +35,14 @@ def test_a_job_is_a_trace(workspace: Workspace, receiver: str) -> None:  # noqa:
     """The id of the trace is the job's, and its spans are the job, its waiting and each operation with snapshots."""
     workspace.make(partial(metrics, commits=20, rows_per_file=2))
     workspace.write(f"opentelemetry: {{url: '{receiver}', headers: {{Authorization: Bearer hush-4711-hush}}}}\n")
-    said = workspace("run", "lake.ops.metrics", "--op", "rewrite_manifests", "--op", "expire_snapshots", "--json")
-    assert said.json["state"] == "succeeded"
+    result = workspace("run", "lake.ops.metrics", "--op", "rewrite_manifests", "--op", "expire_snapshots", "--json")
+    assert result.json["state"] == "succeeded"
     assert {(path, key) for path, key, _ in Receiver.got} == {("/v1/traces", "Bearer hush-4711-hush")}
     spans = {span.name: span for span in received()}
     assert list(spans) == ["maintain lake.ops.metrics", "wait", "rewrite_manifests", "expire_snapshots"]
     whole, wait, rewrite, expiry = spans.values()
-    assert {span.trace_id.hex() for span in spans.values()} == {trace_id(said.json["job_id"])}
-    assert trace_id(said.json["job_id"]).endswith(said.json["job_id"].replace("-", ""))
+    assert {span.trace_id.hex() for span in spans.values()} == {trace_id(result.json["job_id"])}
+    assert trace_id(result.json["job_id"]).endswith(result.json["job_id"].replace("-", ""))
     assert {span.parent_span_id for span in (wait, rewrite, expiry)} == {whole.span_id}
     assert len({span.span_id for span in spans.values()}) == 4
     times = [whole.start_time_unix_nano, wait.start_time_unix_nano, wait.end_time_unix_nano]
@@ -53,7 +53,7 @@ def test_a_job_is_a_trace(workspace: Workspace, receiver: str) -> None:  # noqa:
     assert told(expiry)["icewright.snapshot_after"]
     assert told(whole)["icewright.table"] == "lake.ops.metrics"
     assert {span.status.code for span in spans.values()} == {Status.STATUS_CODE_OK}
-    assert "hush" not in said.err + said.out
+    assert "hush" not in result.err + result.out
 
 
 def test_a_receiver_that_fails_harms_nothing(
@@ -65,10 +65,10 @@ def test_a_receiver_that_fails_harms_nothing(
     monkeypatch.setattr(Receiver, "status", 401)
     workspace.make(partial(metrics, commits=20, rows_per_file=2))
     workspace.write(f"opentelemetry: {{url: '{receiver}', headers: {{Authorization: hush-4711-hush}}}}\n")
-    said = workspace("run", "lake.ops.metrics", "--op", "expire_snapshots", "--json")
-    assert (said.code, said.json["state"]) == (0, "succeeded")
-    assert "Failed to export" in said.err
-    assert "hush" not in said.err
+    result = workspace("run", "lake.ops.metrics", "--op", "expire_snapshots", "--json")
+    assert (result.code, result.json["state"]) == (0, "succeeded")
+    assert "Failed to export" in result.err
+    assert "hush" not in result.err
 
 
 def test_a_receiver_that_never_ends_its_answer_holds_up_no_command(

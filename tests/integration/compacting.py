@@ -35,13 +35,13 @@ class Round:
 def compacted(bench: Bench, name: str, knobs: Mapping[str, object] = KNOBS) -> Round:
     """Compact by hand; rows stay, and exactly the files that the dry run listed are rewritten."""
     read, before, files = bench.read(name), bench.live(name), bench.files(name)
-    said = bench.run(name, Operation.COMPACT, knobs, dry_run=True)
+    result = bench.run(name, Operation.COMPACT, knobs, dry_run=True)
     assert bench.files(name) == files
     done = bench.run(name, Operation.COMPACT, knobs)
     assert done.state is OperationState.COMMITTED, done
     found = Round(done, before, bench.live(name))
     assert bench.read(name) == read
-    listed = paths(f.path for f in said.files if f.kind == "data")
+    listed = paths(f.path for f in result.files if f.kind == "data")
     assert listed == found.removed, (
         f"listed only {sorted(listed - found.removed)}, rewritten only {sorted(found.removed - listed)} "
         f"by {done.statements}, notes {done.notes}"

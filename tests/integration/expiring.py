@@ -59,12 +59,12 @@ def expired(bench: Bench, name: str, hours: float, keep: int) -> frozenset[str]:
         "expire_snapshots.retention_hours": hours,
         "expire_snapshots.min_snapshots_to_keep": keep,
     }
-    said = bench.run(name, Operation.EXPIRE_SNAPSHOTS, knobs, dry_run=True)
+    result = bench.run(name, Operation.EXPIRE_SNAPSHOTS, knobs, dry_run=True)
     assert bench.files(name) == before
     done = bench.run(name, Operation.EXPIRE_SNAPSHOTS, knobs)
     assert done.state in (OperationState.COMMITTED, OperationState.SKIPPED), done
     ours = left(bench, name, before)
     assert ours.gone == theirs.gone, (done.reason, done.notes, sorted(ours.gone ^ theirs.gone))
     assert ours.document == theirs.document
-    assert paths(file.path for file in said.files) == paths(file.path for file in done.files) == paths(ours.gone)
+    assert paths(file.path for file in result.files) == paths(file.path for file in done.files) == paths(ours.gone)
     return ours.gone

@@ -60,8 +60,8 @@ def test_a_branch_is_compacted_beside_its_writers(
 
     monkeypatch.setattr(IcebergTable, "commit", beside)
     knobs = {**KNOBS, "compact.engine": engine}
-    said = bench.run(name, Operation.COMPACT, knobs, dry_run=True)
-    assert len([f for f in said.files if f.kind == "data"]) == 4
+    result = bench.run(name, Operation.COMPACT, knobs, dry_run=True)
+    assert len([f for f in result.files if f.kind == "data"]) == 4
     done = bench.run(name, Operation.COMPACT, knobs)
     assert done.state is OperationState.COMMITTED, done
     assert [change.branch for change in done.partitions] == ["b1"]

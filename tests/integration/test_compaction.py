@@ -118,13 +118,13 @@ def test_position_deletes_are_merged(version: int, bench: Bench, new_name: Calla
         bench.sql(f"ALTER TABLE {quoted} SET TBLPROPERTIES ('format-version' = '3')")
     read, before = bench.read(name), bench.live(name)
     knobs = {**KNOBS, "compact.delete_file_threshold": 99, "compact.delete_ratio_threshold": 1.0}
-    said = bench.run(name, Operation.REWRITE_DELETES, knobs, dry_run=True)
+    result = bench.run(name, Operation.REWRITE_DELETES, knobs, dry_run=True)
     done = bench.run(name, Operation.REWRITE_DELETES, knobs)
     assert done.state is OperationState.COMMITTED, done
     after = bench.live(name)
     assert bench.read(name) == read
     gone = paths(p for content, p in before - after if content == 1)
-    assert paths(f.path for f in said.files) == paths(f.path for f in done.files) == gone
+    assert paths(f.path for f in result.files) == paths(f.path for f in done.files) == gone
     assert deletes(after) < deletes(before)
     assert not isinstance(bench.evaluate(name, knobs).verdicts[Operation.REWRITE_DELETES], Due)
 

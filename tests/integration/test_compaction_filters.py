@@ -99,10 +99,10 @@ def test_a_policys_where_narrows_the_choice(bench: Bench, new_name: Callable[[st
     quoted = create(bench, name, "id int, part string", "part")
     insert(bench, quoted, "(1, 'a'), (2, 'b')", "(3, 'a'), (4, 'b')")
     settings = {**KNOBS, "compact.hot_partitions": "include", "compact.where": "part = 'a'"}
-    said = bench.run(name, Operation.COMPACT, settings, dry_run=True)
-    assert any("compact.where narrows" in note for note in said.notes)
+    result = bench.run(name, Operation.COMPACT, settings, dry_run=True)
+    assert any("compact.where narrows" in note for note in result.notes)
     done = bench.run(name, Operation.COMPACT, settings)
-    assert {f.path for f in done.files} < {f.path for f in said.files}
+    assert {f.path for f in done.files} < {f.path for f in result.files}
     assert all("part=a" in f.path for f in done.files)
     assert len(done.files) == 2
     at_rest(bench, name, settings)

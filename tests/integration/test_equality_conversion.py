@@ -43,7 +43,7 @@ def rows(bench: Bench, name: str) -> list[tuple[Any, ...]]:
 def converted(bench: Bench, name: str, knobs: Mapping[str, object] = KNOBS) -> Outcome:
     """Convert by hand: no row changes, no equality delete is left, each data file has one vector at most."""
     read, live = rows(bench, name), bench.live(name)
-    said = bench.run(name, Operation.REWRITE_DELETES, knobs, dry_run=True)
+    result = bench.run(name, Operation.REWRITE_DELETES, knobs, dry_run=True)
     assert bench.live(name) == live
     done = bench.run(name, Operation.REWRITE_DELETES, knobs)
     assert done.state is OperationState.COMMITTED, done
@@ -51,7 +51,7 @@ def converted(bench: Bench, name: str, knobs: Mapping[str, object] = KNOBS) -> O
     after = bench.live(name)
     assert {path for content, path in after if content == 0} == {path for content, path in live if content == 0}
     gone = paths(path for content, path in live - after if content == 2)
-    assert paths(file.path for file in said.files) == paths(file.path for file in done.files) == gone
+    assert paths(file.path for file in result.files) == paths(file.path for file in done.files) == gone
     assert not [path for content, path in after if content == 2]
     vectors = bench.sql(
         f"SELECT referenced_data_file AS f FROM {bench.lake.quoted(name)}.delete_files "  # noqa: S608 - quoted

@@ -96,10 +96,10 @@ def server(tmp_path: Path) -> Iterator[Server]:
     with process(command, port, "/api/catalog/v1/config", tmp_path / "polaris.log"):
         address = f"http://127.0.0.1:{port}/api"
         asked = {"grant_type": "client_credentials", "client_id": "root", "client_secret": "hush"}
-        said = requests.post(
+        response = requests.post(
             f"{address}/catalog/v1/oauth/tokens", data={**asked, "scope": "PRINCIPAL_ROLE:ALL"}, timeout=60
         )
-        made = Server(address, said.json()["access_token"])
+        made = Server(address, response.json()["access_token"])
         storage = {"storageType": "FILE", "allowedLocations": [warehouse]}
         properties = {"default-base-location": warehouse}
         catalog = {"name": "analytics", "type": "INTERNAL", "storageConfigInfo": storage, "properties": properties}

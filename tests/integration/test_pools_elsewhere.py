@@ -123,10 +123,10 @@ def test_a_standalone_cluster(bench: Bench, new_name: Callable[[str], str], shel
     before = bench.read(name)
     with standalone(tmp_path) as cluster:
         pool = _CLUSTER.format(master=cluster.master)
-        said = shell.compact(pool, bench.ref(name))
+        result = shell.compact(pool, bench.ref(name))
         ran = {folder.name for folder in cluster.work.iterdir()}
-    (operation,) = said["operations"]
-    assert (said["state"], operation["state"]) == ("succeeded", "committed"), said
+    (operation,) = result["operations"]
+    assert (result["state"], operation["state"]) == ("succeeded", "committed"), result
     assert (operation["metrics"]["files_merged"], operation["metrics"]["files_written"]) == (4, 2)
     assert operation["metrics"]["gb_hours"] > 0
     head = bench.metadata(name).current_snapshot
@@ -141,9 +141,9 @@ def test_a_connect_server(bench: Bench, new_name: Callable[[str], str], shell: S
     name = new_name("connect")
     make(bench, name, 300, 200)
     before = bench.read(name)
-    said = shell.compact(f'remote: "{server}"', bench.ref(name))
-    (operation,) = said["operations"]
-    assert (said["state"], operation["state"]) == ("succeeded", "committed"), said
+    result = shell.compact(f'remote: "{server}"', bench.ref(name))
+    (operation,) = result["operations"]
+    assert (result["state"], operation["state"]) == ("succeeded", "committed"), result
     assert (operation["metrics"]["files_merged"], operation["metrics"]["files_written"]) == (4, 2)
     assert operation["metrics"]["gb_hours"] > 0
     assert not (shell.home / "cache" / "logs").exists()

@@ -67,8 +67,8 @@ def containers(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def test_dockerfile_is_linted() -> None:
     """Hadolint finds nothing, not even a matter of style."""
     hadolint = Path(sys.executable).with_name("hadolint")
-    said = subprocess.run([hadolint, "Dockerfile"], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (said.returncode, said.stdout) == (0, "")
+    result = subprocess.run([hadolint, "Dockerfile"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (0, "")
 
 
 def test_dockerfile_keeps_to_its_promises() -> None:
@@ -159,8 +159,8 @@ def test_unit(path: Path) -> None:
         assert unit["Service"]["User"] == "icewright"
         assert unit["Service"]["NoNewPrivileges"] == "yes"
     if analyze := shutil.which("systemd-analyze"):
-        said = subprocess.run([analyze, "verify", "--man=no", path], capture_output=True, text=True, check=False)
-        lines = said.stderr.splitlines()
+        result = subprocess.run([analyze, "verify", "--man=no", path], capture_output=True, text=True, check=False)
+        lines = result.stderr.splitlines()
         assert [line for line in lines if path.stem in line and "/opt/icewright/bin/icewright" not in line] == []
 
 

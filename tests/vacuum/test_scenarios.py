@@ -382,8 +382,8 @@ def test_faulty_policies_change_nothing(workspace: NessieWorkspace, config: dict
     import requests
 
     body: Any = {"config": {"type": "GARBAGE_COLLECTOR", **config}}
-    said = requests.post(f"{workspace.server.api}/config/repository", json=body, timeout=30)
-    assert said.ok, said.text
+    response = requests.post(f"{workspace.server.api}/config/repository", json=body, timeout=30)
+    assert response.ok, response.text
     with pytest.raises(Refused) as caught:
         workspace.vacuum()
     assert message in str(caught.value)

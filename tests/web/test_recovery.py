@@ -62,9 +62,9 @@ def test_a_restore_is_planned_queued_and_carried_out(workspace: Workspace, clien
     known(workspace)
     before, rows = workspace.metadata(), workspace.read()
     first, head = before.snapshots[0].snapshot_id, before.current_snapshot_id
-    said = client.post(f"{URL}/restore", json={"to": str(first), "dry_run": True})
-    assert said.status_code == 200
-    plan = said.json()
+    response = client.post(f"{URL}/restore", json={"to": str(first), "dry_run": True})
+    assert response.status_code == 200
+    plan = response.json()
     assert (plan["from_snapshot_id"], plan["to_snapshot_id"], plan["job_id"]) == (str(head), str(first), None)
     assert workspace.app.runtime.store.audit.entries(None, None, 10) == []
     body = {"to": str(first), "expected_snapshot_id": plan["from_snapshot_id"]}
