@@ -50,7 +50,7 @@ settings.register_profile("long", max_examples=300, deadline=None)  # pytest --h
 # A change is judged by the same examples each time, however busy the machine is; each night tries others.
 settings.register_profile("push", deadline=None, derandomize=not NIGHTLY, print_blob=True)
 settings.load_profile("push")
-settings.register_profile("fast", max_examples=25)  # where a test does not ask for more
+settings.register_profile("fast", max_examples=12)  # a push tries as many as a test asks for, or a hundred
 
 
 def pytest_configure(config: pytest.Config) -> None:

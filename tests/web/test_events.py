@@ -19,6 +19,7 @@ from icewright.core.errors import StorageUnavailable
 from icewright.core.events.parse import MEDIA_TYPES
 from icewright.flow.alert import judge
 from tests.core.test_events import JSON_VALUES, almost
+from tests.examples import examples
 from tests.pushed import COMMIT_REPORT, GCS, GCS_HEADERS, SCAN_REPORT, TRINO, cloudevent, minio
 from tests.web.conftest import ELSEWHERE, HERE, OTHER_TOKEN, SECRET, TOKEN, Served
 
@@ -286,7 +287,7 @@ def test_a_store_that_does_not_answer(served: Served, monkeypatch: pytest.Monkey
     assert "internal" not in response.text
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(examples(50), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_whatever_is_sent_is_answered(served: Served, data: st.DataObject) -> None:
     """Taken, or refused with the reason: nothing that is sent breaks anything inside."""
