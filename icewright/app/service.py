@@ -120,9 +120,9 @@ class Service:
                 read = partial(read_reports, runtime, self._app.directory, self._app.reports)
                 loops += [Loop("reports", 60 * _SECOND, read, (evaluate,))]
         if self.worker is not None:
-            self._take = Loop("work", _SECOND, self.worker.take)
-            self._plan.wakes = (self._take,)
-            loops.append(self._take)
+            self._work = Loop("work", _SECOND, self.worker.start_queued)
+            self._plan.wakes = (self._work,)
+            loops.append(self._work)
         return loops
 
     def _vacuum(self) -> int:
@@ -143,7 +143,7 @@ class Service:
     def _job_ended(self) -> None:
         """Wake planning and the worker, as a slot is free and the table may be due for more."""
         self._plan.wake.set()
-        self._take.wake.set()
+        self._work.wake.set()
 
     def _heartbeat(self) -> int:
         self._app.shared_clock.measure()

@@ -69,7 +69,7 @@ class Worker:
         with self._lock:
             return len(self._running)
 
-    def take(self) -> int:
+    def start_queued(self) -> int:
         """Give up jobs that hang, and start queued jobs in the free slots; return how many were started."""
         self.supervise()
         with self._lock:

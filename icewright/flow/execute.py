@@ -111,13 +111,13 @@ def execute_within(runtime: Runtime, request: Request, job_id: str, lease: Lease
     return JobResult(request.ref, job_id, job_state(tuple(outcomes)), tuple(outcomes))
 
 
-def execute_taken(runtime: Runtime, job: JobRow, lease: Lease | None = None) -> JobResult:
+def execute_dequeued(runtime: Runtime, job: JobRow, lease: Lease | None = None) -> JobResult:
     """Run a dequeued job under its lease; the table is evaluated again, as it is now."""
     with (lease or Lease(runtime, job.job_id, timedelta(seconds=TIMEOUT.default))).heartbeat() as renewed:
-        return _execute_taken(runtime, job, renewed)
+        return _execute_dequeued(runtime, job, renewed)
 
 
-def _execute_taken(runtime: Runtime, job: JobRow, lease: Lease) -> JobResult:
+def _execute_dequeued(runtime: Runtime, job: JobRow, lease: Lease) -> JobResult:
     options = dict(job.options)
     if options.get("set"):
         policy = runtime.policy

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from icewright.core.errors import IcewrightError
 from icewright.flow import copy, erase, layout, repair, restore
-from icewright.flow.execute import execute_taken
+from icewright.flow.execute import execute_dequeued
 from icewright.flow.lease import Lease
 from icewright.flow.runtime import Runtime
 from icewright.flow.table_job import running_job
@@ -25,7 +25,7 @@ def run_taken(runtime: Runtime, job: JobRow, lease: Lease) -> None:
     """Run a dequeued job to its end under its lease; errors of the table are the job's state and are not raised."""
     what = job.work
     if what not in _KINDS:
-        execute_taken(runtime, job, lease)
+        execute_dequeued(runtime, job, lease)
         return
     with suppress(IcewrightError), running_job(runtime, job.ref, job.job_id, what, lease) as running:
         running.summary = _KINDS[what](runtime, job, running)

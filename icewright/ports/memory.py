@@ -58,7 +58,7 @@ class MetadataRoom:
                 self._holds.pop(hold, None)
                 self._changed.notify_all()
 
-    def take(self, length: int) -> None:
+    def reserve(self, length: int) -> None:
         """Wait until the thread's table may have so many bytes more. Raises `MemoryBusy` when its patience ends.
 
         Outside of a block nothing is counted.

@@ -68,7 +68,7 @@ def test_a_thread_that_comes_back_changes_nothing(
         seconds = [0.0]
         worker = Worker(runtime, 1, lambda: None, lambda: seconds[0])
         threads = set(threading.enumerate())
-        assert worker.take() == 1
+        assert worker.start_queued() == 1
         assert call.reached.wait(SECONDS)
         seconds[0] = 20.0
         worker.give_up_all()

@@ -53,7 +53,7 @@ def do(runtime: Runtime, action: FaultOperation) -> Done:
             known = replace(row, table_uuid=planned.plan.metadata.table_uuid)  # as an evaluation records it
             queue_requested(runtime, known, dict(zip((RESTORE, RESTORE_FROM), map(str, ids), strict=True)))
         worker = Worker(runtime, 1, lambda: None)
-        worker.take()
+        worker.start_queued()
         worker.wait(timedelta(minutes=1))
         return Done("; ".join(job.summary for job in runtime.store.jobs.list(limit=1)), None)
     if action is FaultOperation.RESTORE:

@@ -73,7 +73,7 @@ def hanging_job(bench: Bench, hang: Hang) -> Iterator[tuple[Worker, Seconds]]:
     bench.before = partial(_hang_before_the_commit, hang)
     worker = Worker(runtime, 1, lambda: None, seconds)
     threads = set(threading.enumerate())
-    assert worker.take() == 1
+    assert worker.start_queued() == 1
     assert hang.reached.wait(NEVER)
     bench.before = lambda _: None
     yield worker, seconds
@@ -173,7 +173,7 @@ def test_a_table_whose_earlier_job_hangs_costs_no_second_thread(bench: Bench, ha
         evaluate_due(runtime, ["lake"])
         bench.clock.advance(hours=3)
         assert Planning(runtime).due() == 1
-        worker.take()
+        worker.start_queued()
         assert hang.calls == 1
         job = bench.store.jobs.list(ref)[0]
         assert job.summary.startswith("cancelled: an earlier job on the table,")
@@ -181,7 +181,7 @@ def test_a_table_whose_earlier_job_hangs_costs_no_second_thread(bench: Bench, ha
     runtime = bench.runtime()
     evaluate_due(runtime, ["lake"])
     assert Planning(runtime).due() == 1
-    worker.take()
+    worker.start_queued()
     assert worker.wait(timedelta(seconds=NEVER))
     assert job_states(bench)[-1] is JobState.SUCCEEDED
 
@@ -227,17 +227,17 @@ def test_jobs_that_wait_for_an_answer_take_no_slots_from_the_tables_of_others(
     hang_loads(bench, hang, "pond", module)
     worker = Worker(runtime, 3, lambda: None, seconds)
     threads = set(threading.enumerate())
-    assert worker.take() == 3
+    assert worker.start_queued() == 3
     until(lambda: hang.calls == 3)
     bench.table("well")
     bench.clock.advance(minutes=2)
     detect_due(runtime)
     evaluate_due(runtime, ["lake"])
-    assert (Planning(runtime).due(), worker.take()) == (0, 0)
+    assert (Planning(runtime).due(), worker.start_queued()) == (0, 0)
     seconds.now += 6
     worker.supervise()
     assert [(breaker.resource, breaker.failures) for breaker in bench.store.breakers.list()] == [(resource, 3)]
-    assert (Planning(runtime).due(), worker.take()) == (1, 1)
+    assert (Planning(runtime).due(), worker.start_queued()) == (1, 1)
     until(lambda: JobState.SUCCEEDED in job_states(bench))
     pass_seconds(worker, seconds, 50)
     until(lambda: worker.busy == 3)  # the thread of the well table ends after its job
@@ -261,7 +261,7 @@ def test_one_job_that_waits_for_a_catalog_is_left_to_end_by_itself(bench: Bench,
     Planning(runtime).due()
     hang_loads(bench, hang, "lake")
     worker = Worker(runtime, 1, lambda: None, seconds)
-    worker.take()
+    worker.start_queued()
     until(lambda: hang.calls == 1)
     for _ in range(20):
         pass_seconds(worker, seconds, 60)
@@ -287,13 +287,13 @@ def test_jobs_of_a_slow_catalog_leave_a_slot_to_others(bench: Bench, hang: Hang)
     Planning(runtime).due()
     bench.before = partial(_hang_before_the_commit, hang)
     worker = Worker(runtime, 3, lambda: None, seconds)
-    assert worker.take() == 3
+    assert worker.start_queued() == 3
     until(lambda: hang.calls == 3)
     running = [job.ref.catalog for job in bench.store.jobs.list() if job.state is JobState.RUNNING]
     assert sorted(running) == ["lake", "pond", "pond"]
     hang.released.set()
     assert worker.wait(timedelta(seconds=NEVER))
-    assert worker.take() == 2
+    assert worker.start_queued() == 2
     assert worker.wait(timedelta(seconds=NEVER))
     assert job_states(bench) == [JobState.SUCCEEDED] * 5
 
@@ -307,7 +307,7 @@ def test_a_job_that_spark_does_not_schedule_leaves_its_slot(bench: Bench, hang: 
     Planning(runtime).due()
     bench.before = made_by("icewright.adapters.engines.spark.fake", hang)
     worker = Worker(runtime, 1, lambda: None, seconds)
-    assert worker.take() == 1
+    assert worker.start_queued() == 1
     until(lambda: hang.calls == 1)
     bench.before = lambda _: None
     bench.table("well")
@@ -316,9 +316,9 @@ def test_a_job_that_spark_does_not_schedule_leaves_its_slot(bench: Bench, hang: 
     evaluate_due(runtime, ["lake"])
     Planning(runtime).due()
     pass_seconds(worker, seconds, 20)
-    assert worker.take() == 0
+    assert worker.start_queued() == 0
     pass_seconds(worker, seconds, 20)
-    assert worker.take() == 1
+    assert worker.start_queued() == 1
     until(lambda: JobState.SUCCEEDED in job_states(bench))
     assert bench.store.breakers.list() == []
     hang.released.set()
@@ -498,7 +498,7 @@ def test_jobs_for_which_the_process_has_no_threads_are_due_again_at_once(
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", refuse)
         with pytest.raises(RuntimeError, match="new thread"):
-            worker.take()
+            worker.start_queued()
     assert (worker.busy, job_states(bench)) == (0, [JobState.INTERRUPTED] * 2)
     for job in bench.store.jobs.list():
         assert job.summary == "stopped: can't start new thread"
@@ -506,7 +506,7 @@ def test_jobs_for_which_the_process_has_no_threads_are_due_again_at_once(
     ended.clear()
     bench.clock.advance(seconds=1)
     evaluate_due(runtime, ["lake"])
-    assert (planning.due(), worker.take()) == (2, 2)
+    assert (planning.due(), worker.start_queued()) == (2, 2)
     until(lambda: len(ended) == 2)
     assert sorted(job_states(bench)) == [JobState.INTERRUPTED] * 2 + [JobState.SUCCEEDED] * 2
 

@@ -27,7 +27,7 @@ from icewright.flow.alert import Alerting, alert_due
 from icewright.flow.breakers import record_failure
 from icewright.flow.detect import DetectionLanes, claim_due
 from icewright.flow.evaluate import Evaluator, evaluate_due
-from icewright.flow.execute import JobResult, execute_taken
+from icewright.flow.execute import JobResult, execute_dequeued
 from icewright.flow.queue import Planning, plan_now
 from icewright.flow.runtime import Scope
 from icewright.ports import StepRequest
@@ -47,7 +47,7 @@ def serve(bench: Bench) -> list[JobResult]:
     evaluate_due(runtime, sorted(bench.catalogs))
     Planning(runtime).due()
     jobs = bench.store.jobs.dequeue("host:1:2", sorted(bench.catalogs), bench.clock.now(), 99)
-    return [execute_taken(runtime, job) for job in jobs]
+    return [execute_dequeued(runtime, job) for job in jobs]
 
 
 def fails(error: Exception, catalog: str = "lake") -> Callable[[StepRequest], None]:
@@ -187,11 +187,11 @@ def test_one_job_probes_at_a_time(bench: Bench) -> None:
     bench.clock.advance(minutes=2)
     detect_due(runtime)
     bench.catalog.down = None
-    assert [execute_taken(runtime, job).state for job in jobs[:1]] == [JobState.CANCELLED]
+    assert [execute_dequeued(runtime, job).state for job in jobs[:1]] == [JobState.CANCELLED]
     bench.clock.advance(minutes=1)
     inner: list[JobResult] = []
-    bench.before = lambda _: inner.append(execute_taken(runtime, jobs[2])) if not inner else None
-    assert execute_taken(runtime, jobs[1]).state is JobState.SUCCEEDED
+    bench.before = lambda _: inner.append(execute_dequeued(runtime, jobs[2])) if not inner else None
+    assert execute_dequeued(runtime, jobs[1]).state is JobState.SUCCEEDED
     assert [result.state for result in inner] == [JobState.CANCELLED]
     assert bench.store.breakers.list() == []
 

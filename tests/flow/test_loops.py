@@ -17,7 +17,7 @@ from icewright.core.runs import JobState
 from icewright.core.table import TableRef
 from icewright.flow.detect import configured_policy
 from icewright.flow.evaluate import evaluate_due
-from icewright.flow.execute import execute_taken
+from icewright.flow.execute import execute_dequeued
 from icewright.flow.queue import Planning, plan_now
 from icewright.flow.reconcile import MAX_INTERRUPTED, Reconciler, reconcile_interrupted
 from icewright.flow.runtime import Runtime, Scope
@@ -52,7 +52,7 @@ def test_the_loops_meet_in_the_store(bench: Bench) -> None:
     assert Planning(other(bench, "c:1:1")).due() == 1
     (job,) = taken(bench, other(bench, "d:1:1"))
     assert (job.ref, job.operations, job.state, job.holder) == (ref, (EXPIRE,), JobState.RUNNING, "d:1:1")
-    result = execute_taken(other(bench, "d:1:1"), job)
+    result = execute_dequeued(other(bench, "d:1:1"), job)
     assert (result.state, result.job_id) == (JobState.SUCCEEDED, job.job_id)
     assert job_states(bench) == [JobState.SUCCEEDED]
     assert Planning(other(bench, "c:1:1")).due() == 0
@@ -257,7 +257,7 @@ def test_a_table_that_is_gone_when_its_turn_comes(bench: Bench) -> None:
     Planning(runtime).due()
     (job,) = taken(bench, runtime)
     del bench.catalog.tables[ref]
-    assert execute_taken(runtime, job).state is JobState.SKIPPED
+    assert execute_dequeued(runtime, job).state is JobState.SKIPPED
     row = bench.store.tables.get(ref)
     assert row is not None
     assert row.job_id is None
@@ -272,7 +272,7 @@ def test_a_catalog_that_is_down_when_a_job_begins(bench: Bench) -> None:
         Planning(runtime).due()
         (job,) = taken(bench, runtime)
         bench.catalog.down = CatalogUnavailable("lake is down")
-        result = execute_taken(runtime, job)
+        result = execute_dequeued(runtime, job)
         assert (result.state, result.reason) == (JobState.CANCELLED, "unavailable: lake is down")
         bench.catalog.down = None
         bench.clock.advance(hours=2)
@@ -290,7 +290,7 @@ def test_a_job_with_knobs_of_its_own(bench: Bench) -> None:
     assert bench.store.jobs.enqueue(planned, manual, NOW, options) is not None
     (job,) = taken(bench, runtime)
     assert (job.actor, job.options) == ("ann", options)
-    result = execute_taken(runtime, job)
+    result = execute_dequeued(runtime, job)
     assert (result.ref, result.state) == (ref, JobState.SKIPPED)
     assert bench.asked == []
 
@@ -344,7 +344,7 @@ def test_a_process_that_is_to_stop(bench: Bench) -> None:
     Planning(runtime).due()
     (job,) = taken(bench, runtime)
     bench.after = lambda _: stopping.append(True)
-    result = execute_taken(runtime, job)
+    result = execute_dequeued(runtime, job)
     assert (result.state, result.reason) == (JobState.CANCELLED, "cancelled: the process that runs it stops")
     assert [o.operation for o in result.outcomes] == [COMPACT]
     assert Planning(bench.runtime()).due() == 1

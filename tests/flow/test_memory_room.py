@@ -30,7 +30,7 @@ class Taken:
         def hold() -> None:
             with self.room.table():
                 for length in lengths:
-                    self.room.take(length)
+                    self.room.reserve(length)
                 has.set()
                 self.release.wait(60)
 
@@ -66,7 +66,7 @@ def test_tables_together_keep_to_the_room() -> None:
     def evaluate(*lengths: int) -> None:
         with room.table():
             for length in lengths:
-                room.take(length)
+                room.reserve(length)
                 most.append(room.state()[0])
 
     sizes = [(dice.randint(1, 4000), dice.randint(1, 9000)) for _ in range(30)]
@@ -100,10 +100,10 @@ def test_a_table_larger_than_the_room_is_alone(taken: Taken) -> None:
 def test_tables_that_wait_for_each_other_go_on(taken: Taken) -> None:
     """Each holds some and wants more than is left: the oldest gets it."""
     with taken.room.table():
-        taken.room.take(3500)
+        taken.room.reserve(3500)
         later = taken.take(2500, 2000)
         taken.until(6000, 1)
-        taken.room.take(3000)
+        taken.room.reserve(3000)
         assert not later.is_set()
     assert later.wait(60)
 
@@ -116,10 +116,10 @@ def test_a_table_that_hangs_keeps_the_room_for_a_while_only() -> None:
     try:
         assert hung.take(6000).wait(60)
         with hung.room.table(patience=0), pytest.raises(MemoryBusy, match=r"reading\.max_total_mb"):
-            hung.room.take(1000)
+            hung.room.reserve(1000)
         now[0] += 301
         with hung.room.table(patience=0):
-            hung.room.take(1000)
+            hung.room.reserve(1000)
     finally:
         hung.end()
 
@@ -132,7 +132,7 @@ def test_an_evaluation_without_room_is_put_off(bench: Bench, monkeypatch: pytest
     load = bench.catalog.load
 
     def taking(ref: TableRef) -> TableMetadata:
-        ROOM.take(ROOM.max_bytes // 2)
+        ROOM.reserve(ROOM.max_bytes // 2)
         return load(ref)
 
     bench.catalog.load = taking  # type: ignore[method-assign]

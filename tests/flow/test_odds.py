@@ -17,7 +17,7 @@ from icewright.core.runs import FileAction, JobState
 from icewright.core.table import TableRef
 from icewright.flow.bulk import queue_manual_job
 from icewright.flow.evaluate import evaluate_and_record, evaluate_due
-from icewright.flow.execute import execute, execute_taken
+from icewright.flow.execute import execute, execute_dequeued
 from icewright.flow.lease import Lease
 from icewright.flow.operation import Request
 from icewright.flow.queue import Planning
@@ -54,7 +54,7 @@ def begun(bench: Bench) -> tuple[Runtime, list[JobState]]:
     Planning(runtime).due()
     for job in taken(bench, runtime):
         try:
-            execute_taken(runtime, job)
+            execute_dequeued(runtime, job)
         except ValueError:
             continue
     return runtime, job_states(bench)
@@ -117,7 +117,7 @@ def test_a_broken_table_is_paused_though_the_store_blinks(bench: Bench) -> None:
 
     bench.before = breaks
     (job,) = taken(bench, runtime)
-    assert execute_taken(runtime, job).state is JobState.FAILED
+    assert execute_dequeued(runtime, job).state is JobState.FAILED
     row = bench.store.tables.get(ref)
     assert row is not None
     assert (row.paused or "").endswith("rows are lost")
@@ -153,7 +153,7 @@ def test_what_a_finished_rewrite_says_outlives_a_blink_of_the_store(bench: Bench
             raise StorageUnavailable("the state store failed: the connection was lost")
 
     bench.store.runs.record = answer_lost  # type: ignore[assignment,method-assign]
-    result = execute_taken(runtime, job)
+    result = execute_dequeued(runtime, job)
     assert result.state is JobState.SUCCEEDED
     assert len(asked) == len(job.operations) + 1
     assert [run["operation"] for run in bench.store.runs.list(job.job_id)] == list(job.operations)
@@ -278,7 +278,7 @@ def test_knobs_of_one_job_do_not_outlive_it(bench: Bench) -> None:
     assert row is not None
     assert queue_manual_job(runtime, row, (COMPACT,), {"expire_snapshots.retention_hours": 20000, "importance": "low"})
     (job,) = taken(bench, runtime)
-    assert execute_taken(runtime, job).state is JobState.SUCCEEDED
+    assert execute_dequeued(runtime, job).state is JobState.SUCCEEDED
     (candidate,) = bench.store.planning.candidates(["lake"])
     assert candidate.importance == "normal"
     assert EXPIRE in candidate.due_operations

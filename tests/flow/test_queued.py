@@ -14,7 +14,7 @@ from icewright.core.capacity import Limits, PoolLimits
 from icewright.core.errors import CommitConflict, IcewrightError, MetadataUnreadable, StorageUnavailable
 from icewright.core.runs import JobState, OperationState
 from icewright.flow.bulk import queue_manual_job
-from icewright.flow.execute import JobResult, execute_taken
+from icewright.flow.execute import JobResult, execute_dequeued
 from icewright.flow.queue import Planning, plan_now
 from icewright.flow.reconcile import Reconciler
 from icewright.flow.runtime import Runtime, Scope
@@ -63,7 +63,7 @@ def test_a_queued_job_asks_again_before_it_begins(bench: Bench, change: Callable
     change(bench)
     runtime = bench.runtime()
     (job,) = taken(bench, runtime)
-    result = execute_taken(runtime, job)
+    result = execute_dequeued(runtime, job)
     assert (result.state, result.reason) == (JobState.CANCELLED, reason)
     assert bench.asked == []
     assert job_states(bench) == [JobState.CANCELLED]
@@ -79,7 +79,7 @@ def test_nothing_begins_while_everything_is_paused(bench: Bench) -> None:
     (job,) = taken(bench, runtime)
     bench.store.fleet.begin(FleetPause("an incident", "ada", NOW))
     reason = "everything is paused by ada: an incident"
-    assert execute_taken(runtime, job).reason == reason
+    assert execute_dequeued(runtime, job).reason == reason
     assert planning.due() == 0
     assert {d.reason for d in plan_now(runtime, ["lake"]).deferred} == {reason}
     assert bench.run(EXPIRE, force=True).reason == reason
@@ -124,7 +124,7 @@ def test_the_end_of_a_window_may_cancel_running_work(
 
     bench.after = outlast_window
     (job,) = taken(bench, runtime)
-    result = execute_taken(runtime, job)
+    result = execute_dequeued(runtime, job)
     assert result.state is state
     if state is JobState.CANCELLED:
         assert f"its maintenance window ended at {end} UTC" in result.reason
@@ -159,7 +159,7 @@ def test_nobody_plans_between_a_job_and_its_evaluation(bench: Bench, error: Icew
         return facts(*of)  # type: ignore[arg-type]
 
     bench.files.facts = planned_meanwhile  # type: ignore[assignment,method-assign]
-    execute_taken(runtime, job)
+    execute_dequeued(runtime, job)
     assert taken(bench, runtime) == []
     assert len(bench.store.jobs.list()) == 1
 
@@ -168,7 +168,7 @@ def rounds(bench: Bench, worker: Runtime, planning: Planning) -> list[JobResult]
     """What becomes of jobs as they are taken and planned, again and again."""
     found = []
     for _ in range(10):
-        found += [execute_taken(worker, job) for job in taken(bench, worker)]
+        found += [execute_dequeued(worker, job) for job in taken(bench, worker)]
         bench.clock.advance(seconds=3)
         planning.due()
     return found
@@ -223,7 +223,7 @@ def test_a_job_that_a_service_stops_begins_again(bench: Bench) -> None:
     bench.before = lambda request: request.check()
     (job,) = taken(bench, runtime)
     stopping = bench.runtime(stopping=lambda: True)
-    assert execute_taken(stopping, job).state is JobState.CANCELLED
+    assert execute_dequeued(stopping, job).state is JobState.CANCELLED
     assert Planning(runtime).due() == 1
 
 

@@ -83,7 +83,7 @@ def test_a_job_during_which_the_store_is_away_is_planned_again_at_once(bench: Be
         bench.engine.function = fail
     else:
         bench.store.fleet = Away(bench.store.db)
-    assert Worker(runtime, 1, ended.set).take() == 1
+    assert Worker(runtime, 1, ended.set).start_queued() == 1
     assert ended.wait(60)
     bench.store.fleet, bench.engine.function = there
     (job,) = bench.store.jobs.list()

@@ -17,7 +17,7 @@ from icewright.app.web.running import serving
 from icewright.client import Client, Refusal
 from icewright.core.errors import StorageUnavailable, UsageError
 from icewright.core.guardrails import parse_guardrail
-from icewright.flow.execute import execute_taken
+from icewright.flow.execute import execute_dequeued
 from tests.web.conftest import HERE, Served
 from tests.web.test_access import bearer
 from tests.web.test_vacuums import vacuum_ended
@@ -50,7 +50,7 @@ def test_client(served: Served, address: str) -> None:
         started = client.start(NAME, ["compact"], key="k")
         assert client.start(NAME, ["compact"], key="k") == started
         (job,) = served.bench.store.jobs.dequeue("w", ["lake"], served.bench.clock.now(), 1)
-        execute_taken(served.runtime, job)
+        execute_dequeued(served.runtime, job)
         assert (started["job_id"], client.follow(job.job_id)["state"]) == (job.job_id, "succeeded")
         assert [j["job_id"] for j in client.jobs(NAME)] == [job.job_id]
         with pytest.raises(UsageError, match="does not run"):

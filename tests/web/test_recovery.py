@@ -42,7 +42,7 @@ PAGE = table_url(TABLE)
 def worked(workspace: Workspace) -> None:
     """Let a worker of the service run what is queued."""
     worker = Worker(workspace.app.runtime, 1, lambda: None)
-    assert worker.take() == 1
+    assert worker.start_queued() == 1
     assert worker.wait(timedelta(seconds=60))
 
 
@@ -222,7 +222,7 @@ def told(
     follow: Callable[..., Any] = Client.follow
 
     def after_work(*words: Any) -> Any:
-        assert worker.take() == 1
+        assert worker.start_queued() == 1
         assert worker.wait(timedelta(seconds=60))
         return follow(*words)
 

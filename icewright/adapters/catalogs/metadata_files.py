@@ -47,7 +47,7 @@ class MetadataCache:
         if mark is not None and (cached := self.cached(ref, location, mark)):
             return cached
         if isinstance(mark, int):
-            ROOM.take(mark)
+            ROOM.reserve(mark)
         metadata = parse(ref, location, read(location))
         self._cache.put((ref, location, metadata.metadata_length if mark is None else mark), metadata)
         return metadata

@@ -102,7 +102,7 @@ def _read(response: Response, *_: object, add: Callable[[str, int], None], **__:
     try:
         for chunk in _chunks(response):
             add(path, len(chunk))
-            ROOM.take(len(chunk))
+            ROOM.reserve(len(chunk))
             body.write(chunk)
             _require_pace(body.tell(), time.monotonic() - began)
     except BaseException:

@@ -163,7 +163,7 @@ class IcebergFiles:
                 raise MetadataUnreadable(f"{metadata.metadata_location}: the current snapshot is not in it")
             return TableFacts(metadata, thresholds, (), (), delete_files=0, deleted_rows=0)
         manifests = self.manifests(snapshot)
-        ROOM.take(_TIMES_INFLATED * sum(manifest.length for manifest in manifests))
+        ROOM.reserve(_TIMES_INFLATED * sum(manifest.length for manifest in manifests))
         measures = measured(self.reader, metadata, manifests, thresholds)
         return table_facts(metadata, thresholds, manifests, self.entries(manifests), measures)
 

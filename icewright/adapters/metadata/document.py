@@ -70,7 +70,7 @@ def inflate(content: bytes, location: str) -> bytes:
                     f"{location}: {len(content)} bytes inflate to more than {max_bytes}: no metadata file does; if "
                     "this one is good, set write.metadata.compression-codec to none and let its writer commit once"
                 )
-            ROOM.take(len(chunk))
+            ROOM.reserve(len(chunk))
             inflated.write(chunk)
     return inflated.getvalue()
 

@@ -269,7 +269,7 @@ class Database:
 
     @contextmanager
     def claiming(self) -> Iterator[sa.Connection]:
-        """Begin a transaction that takes work for this process.
+        """Begin a transaction that claims work for this process.
 
         Raises `SchemaMismatch` when the schema is not of this program's revision: during a rolling upgrade a process of
         another version claims nothing, and finishes its running work as usual.
@@ -279,18 +279,18 @@ class Database:
                 raise SchemaMismatch(fault)
             yield connection
 
-    def claim(self, take: ReturningUpdate[Any], parameters: Mapping[str, Any]) -> Sequence[Any]:
-        """Take work for this process by one update, and return the rows that it returns; see `claiming`.
+    def claim(self, update: ReturningUpdate[Any], parameters: Mapping[str, Any]) -> Sequence[Any]:
+        """Claim work for this process by one update, and return the rows that it returns; see `claiming`.
 
         On PostgreSQL the one statement sees the revision too, and costs one round trip where a transaction costs four.
         """
         if self.engine.dialect.name != "postgresql":
             with self.claiming() as connection:
-                return connection.execute(take, parameters).all()
+                return connection.execute(update, parameters).all()
         progress()
         try:
             with _transaction(self._claimer) as connection:
-                return revisions.take(connection, take, parameters)
+                return revisions.claim(connection, update, parameters)
         except StoreUnavailable as error:  # the schema of another version may lack a column
             if (fault := self.schema_fault()) is not None:
                 raise SchemaMismatch(fault) from error

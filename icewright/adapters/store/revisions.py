@@ -1,4 +1,4 @@
-"""Schema revisions: which one this program knows, which one the database has, and work that is taken on that alone."""
+"""Schema revisions: which one this program knows, which one the database has, and claims that hold on that alone."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _fault(revision: str | None) -> str | None:
     )
 
 
-def take(connection: sa.Connection, update: ReturningUpdate[Any], parameters: Mapping[str, Any]) -> Sequence[Any]:
+def claim(connection: sa.Connection, update: ReturningUpdate[Any], parameters: Mapping[str, Any]) -> Sequence[Any]:
     """Execute an update in one statement with the look at the revision, and return the rows that it returns.
 
     Raises `SchemaMismatch`, and changes nothing, when the schema is not of this program's revision.
@@ -47,7 +47,7 @@ def take(connection: sa.Connection, update: ReturningUpdate[Any], parameters: Ma
     rows = connection.execute(_with_revision(update), {**parameters, "known_revision": newest_revision()}).all()
     if (fault := _fault(rows[0].version_num if rows else None)) is not None:
         raise SchemaMismatch(fault)
-    return [row for row in rows if row.taken]
+    return [row for row in rows if row.claimed]
 
 
 @cache
@@ -59,5 +59,5 @@ def _with_revision(update: ReturningUpdate[Any]) -> sa.Select[Any]:
     """
     revision = _REVISION.cte("revision")
     known = sa.exists().where(revision.c.version_num == sa.bindparam("known_revision"))
-    taken = update.where(known).returning(sa.true().label("taken")).cte("taken")
-    return sa.select(revision.c.version_num, taken).select_from(revision.outerjoin(taken, sa.true()))
+    claimed = update.where(known).returning(sa.true().label("claimed")).cte("claimed")
+    return sa.select(revision.c.version_num, claimed).select_from(revision.outerjoin(claimed, sa.true()))
