@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import inspect
 
-import pytest
-
 from icewright.core import errors
 from icewright.core.errors import ConfigError, IcewrightError, RetryableError, TerminalError, UnknownOutcome
 
@@ -15,28 +13,24 @@ LEAVES = [c for c in CLASSES if not c.__subclasses__()]
 KINDS = (TerminalError, RetryableError, UnknownOutcome)
 
 
-@pytest.mark.parametrize("leaf", LEAVES)
-def test_each_leaf_is_of_one_kind(leaf: type[IcewrightError]) -> None:
+def test_each_leaf_is_of_one_kind() -> None:
     """What is raised is terminal, retryable or unknown: exactly one of the three, never the bare base."""
-    assert sum(issubclass(leaf, kind) for kind in KINDS) == 1
+    assert [leaf for leaf in LEAVES if sum(issubclass(leaf, kind) for kind in KINDS) != 1] == []
 
 
-@pytest.mark.parametrize("leaf", LEAVES)
-def test_kinds_are_not_raised_themselves(leaf: type[IcewrightError]) -> None:
+def test_kinds_are_not_raised_themselves() -> None:
     """Each kind has classes below it, so that a reader learns what happened and not only what to do about it."""
-    assert leaf not in KINDS
+    assert not {*KINDS, IcewrightError} & {*LEAVES}
 
 
-@pytest.mark.parametrize("error", CLASSES)
-def test_each_class_says_what_happened(error: type[IcewrightError]) -> None:
+def test_each_class_says_what_happened() -> None:
     """The class docstring is the sentence that the reference page prints."""
-    assert (error.__doc__ or "").strip().endswith(".")
+    assert [error for error in CLASSES if not (error.__doc__ or "").strip().endswith(".")] == []
 
 
-@pytest.mark.parametrize("name", CLASS_NAMES)
-def test_each_class_is_drawn(name: str) -> None:
+def test_each_class_is_drawn() -> None:
     """The tree at the top of the module names every class of it."""
-    assert name in (errors.__doc__ or "")
+    assert [name for name in CLASS_NAMES if name not in (errors.__doc__ or "")] == []
 
 
 def test_lost_reply_is_not_retried() -> None:

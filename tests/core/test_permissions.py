@@ -46,19 +46,19 @@ def principal(role: Role, *scopes: str) -> Principal:
 
 
 @pytest.mark.parametrize("role", Role)
-@pytest.mark.parametrize("action", Action)
-def test_every_cell(role: Role, action: Action) -> None:
+def test_every_cell(role: Role) -> None:
     """Each role may what the specification says, in its places and nowhere else."""
-    assert action in PERMISSIONS
-    may = action in MAY[role]
+    assert PERMISSIONS.keys() == set(Action)
     bound = principal(role, "lake.sales")
-    assert bound.may(action, ("lake", "sales")) is may
-    assert bound.may(action, ("lake", "sales", "eu")) is may
-    assert bound.may_somewhere(action) is may
-    for elsewhere in ((), ("lake",), ("lake", "hr"), ("other", "sales")):
-        assert not bound.may(action, elsewhere)
-    assert principal(role).may(action) is may
-    assert bound.visibility(action) == ((("lake", "sales"),) if may else ())
+    for action in Action:
+        may = action in MAY[role]
+        assert bound.may(action, ("lake", "sales")) is may, action
+        assert bound.may(action, ("lake", "sales", "eu")) is may, action
+        assert bound.may_somewhere(action) is may, action
+        for elsewhere in ((), ("lake",), ("lake", "hr"), ("other", "sales")):
+            assert not bound.may(action, elsewhere), action
+        assert principal(role).may(action) is may, action
+        assert bound.visibility(action) == ((("lake", "sales"),) if may else ()), action
 
 
 @pytest.mark.parametrize(
