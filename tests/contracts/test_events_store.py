@@ -82,6 +82,7 @@ def test_scans_are_added_up_by_day(store: SqlStore) -> None:
     record_all(store, REF, OTHER)
     push(store, scan(), scan(OTHER), scan(planning_ms=0.5))
     push(store, scan(at=NOW - DAY), scan(), message_id="2")
+    push(store, scan(at=NOW - 31 * DAY), message_id="3")  # counts no more, and would stay for good
     assert sums(store) == [
         ("orders", date(2026, 11, 20), 1, 10.5, 100, 3, 2**40),
         ("orders", date(2026, 11, 21), 3, 21.5, 300, 9, 3 * 2**40),

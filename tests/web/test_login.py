@@ -100,7 +100,11 @@ def test_somebody_without_a_role(served: Served, client: TestClient) -> None:
     problem(log_in(client, "eve"), 403)
     problem(client.get(f"{API}/me"), 401)
     (entry,) = served.bench.store.audit.entries(None, None, 10, action="login")
-    assert (entry.actor, entry.refused) == ("eve@x", True)
+    assert (entry.actor, entry.refused, entry.via) == ("eve@x", True, "")
+    state = parse_qs(urlsplit(begin(client)).query)["state"][0]
+    for _ in range(9):
+        problem(client.get(f"/auth/callback?state={state}&error=x"), 403)
+    assert len(served.bench.store.audit.entries(None, None, 10, action="login")) <= 3  # anybody may cause them
 
 
 @pytest.mark.external

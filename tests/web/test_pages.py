@@ -8,7 +8,7 @@ import subprocess
 import threading
 import time
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -19,7 +19,9 @@ import pytest
 from fastapi.testclient import TestClient
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.routing import Route
 
+from icewright.app.web import pages
 from icewright.app.web.identity import COOKIE, Access
 from icewright.app.web.middlewares import PrincipalSlots
 from icewright.app.web.pages import formats, render, table_view
@@ -114,6 +116,33 @@ def test_strangers_are_led_to_the_login(served: Served) -> None:
     assert 'value="/x"' in client.get("/login?next=/x", headers=BROWSER).text
     assert "evil" not in client.get("/login?next=//evil.example", headers=BROWSER).text
     assert served.client().get("/login", headers=BROWSER, follow_redirects=False).headers["location"] == "/"
+    parts = {"{name:named}": "lake/sales/orders", "{job_id:segment}": "x", "{simulation:segment}": "x"}
+    found = [one for one in page_routes(pages.router) if one[1] != "/login" and not one[1].startswith("/static")]
+    assert len(found) > 50
+    for method, path in found:
+        url = re.sub(r"\{[^}]+\}", lambda part: parts[part[0]], path)
+        sent = client.request(method, url, headers=BROWSER | FORM, follow_redirects=False)
+        assert sent.status_code == (303 if method == "GET" else 401), (method, path)
+        assert sent.headers.get("location", "/login").startswith("/login"), path
+
+
+def page_routes(router: Any) -> Iterator[tuple[str, str]]:
+    """The method and path of each route of the pages, those of included routers too."""
+    for route in router.routes:
+        if isinstance(route, Route):
+            yield from ((method, route.path) for method in (route.methods or ()) if method != "HEAD")
+        else:
+            yield from page_routes(route.original_router)
+
+
+def test_a_login_by_token_has_a_cookie_for_its_way(served: Served) -> None:
+    """No script reads it, and it is sent back over TLS alone where the browser speaks TLS, also with an ingress."""
+    token = bearer(served, "viewer")["authorization"].removeprefix("Bearer ")
+    client = served.client(served.app(access=Access(required=True)), host=ELSEWHERE)
+    for by, secure in (({}, False), ({"x-forwarded-proto": "https"}, True), ({"x-forwarded-proto": "http"}, False)):
+        sent = client.post("/login", data={"token": token}, headers=BROWSER | by, follow_redirects=False)
+        (cookie,) = (c.lower() for c in sent.headers.get_list("set-cookie") if c.startswith(f"{COOKIE}="))
+        assert ("httponly" in cookie, "samesite=lax" in cookie, "secure" in cookie) == (True, True, secure)
 
 
 @pytest.mark.parametrize("path", CHANGES)

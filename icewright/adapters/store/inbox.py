@@ -275,7 +275,7 @@ def _schedule_evaluations(connection: sa.Connection, rows: Iterable[int], now: d
 
 
 def _add_scans(connection: sa.Connection, scans: Sequence[tuple[Any, ScanReported]], now: datetime) -> None:
-    """Add scans to the sums of their days."""
+    """Add scans to the sums of their days, and forget days of long ago."""
     sums: dict[tuple[int, date], dict[str, float]] = {}
     for row, scan in scans:
         day = sums.setdefault((row.id, scan.at.date()), dict.fromkeys(_SUMS, 0))
@@ -285,7 +285,11 @@ def _add_scans(connection: sa.Connection, scans: Sequence[tuple[Any, ScanReporte
         insert = dialect_insert(connection, SCANS).values([{"table_id": t, "day": d, **sums[t, d]} for t, d in chunk])
         added = {name: _capped_sum(SCANS.c[name], insert.excluded[name], _COLUMN_LIMITS.get(name)) for name in _SUMS}
         connection.execute(insert.on_conflict_do_update(index_elements=["table_id", "day"], set_=added))
-    _update_query_rates(connection, sorted({table for table, _ in sums}), now)
+    tables = sorted({table for table, _ in sums})
+    for ids in chunks(tables):
+        outdated = SCANS.c.table_id.in_(ids) & (SCANS.c.day < (now - REMEMBERED).date())
+        connection.execute(sa.delete(SCANS).where(outdated))
+    _update_query_rates(connection, tables, now)
 
 
 def _record_reads(connection: sa.Connection, scans: Sequence[tuple[Any, ScanReported]], now: datetime) -> None:

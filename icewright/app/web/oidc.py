@@ -18,6 +18,7 @@ from icewright.app.tokens import digest
 from icewright.app.web.app_state import AppState, app_state
 from icewright.app.web.callers import Caller, any_caller
 from icewright.app.web.identity import COOKIE, Access, client_address
+from icewright.app.web.middlewares import network_of
 from icewright.app.web.problems import Problem, documented
 from icewright.core.permissions import Grant, Via, grant
 from icewright.ports.access import AuditRow, SessionRow, TokenRow
@@ -134,7 +135,10 @@ def begin_session(
 
 
 def _refused(request: Request, app: AppState, name: str, reason: str) -> Problem:
-    app.runtime.store.audit.append(_audit_row(request, app, name, refused=True, reason=reason))
+    """Return a 403 problem, and audit the refusal at a limited rate per client, as anybody may cause it."""
+    access: Access = request.app.state.access
+    if not access.refusals.wait(network_of(client_address(request))):
+        app.runtime.store.audit.append(_audit_row(request, app, name, refused=True, reason=reason))
     return Problem(403, reason)
 
 
@@ -142,7 +146,7 @@ def _audit_row(request: Request, app: AppState, name: str, *, refused: bool, **d
     return AuditRow(
         at=app.runtime.clock.now(),
         actor=name,
-        via=str(Via.SESSION),
+        via="" if refused else str(Via.SESSION),  # who is refused has no session
         action="login",
         target="",
         place=None,
@@ -238,8 +242,12 @@ def local_path(page: str) -> str:
 
 
 def set_cookie(response: Response, request: Request, name: str, value: str, seconds: int) -> None:
-    """Set an HttpOnly cookie, Secure when the service is reached over HTTPS."""
+    """Set an HttpOnly cookie, Secure when the service is reached over HTTPS.
+
+    Whatever proxy says so is believed: a cookie that is Secure by mistake harms nobody else.
+    """
     access: Access = request.app.state.access
     public_url = access.oidc.public_url if access.oidc is not None else None
-    https = (public_url or str(request.url)).startswith("https:")
+    forwarded = request.headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower() == "https"
+    https = forwarded or (public_url or str(request.url)).startswith("https:")
     response.set_cookie(name, value, max_age=seconds, path="/", secure=https, httponly=True, samesite="lax")
