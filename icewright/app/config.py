@@ -130,14 +130,13 @@ class _Reader:
             if key not in SECTIONS:
                 self.faults.append(f"{key}: there is no such key{near(str(key), SECTIONS)}")
         pools = self._pools(raw.get("pools"))
-        detect = self._section("detect", DetectSection, raw.get("detect") or {}) or DetectSection.model_validate({})
+        detect = self._or_defaults(raw, "detect", DetectSection)
         catalogs = self._catalogs(raw.get("catalogs"), pools, detect)
-        limits = self._section("limits", LimitsSection, raw.get("limits") or {}) or LimitsSection.model_validate({})
-        cache = self._section("cache", CacheSection, raw.get("cache") or {}) or CacheSection.model_validate({})
-        reading = self._section("reading", ReadingSection, raw.get("reading") or {})
-        reading = reading or ReadingSection.model_validate({})
-        ledger = self._section("ledger", LedgerSection, raw.get("ledger") or {}) or LedgerSection.model_validate({})
-        server = self._section("server", ServerSection, raw.get("server") or {}) or ServerSection.model_validate({})
+        limits = self._or_defaults(raw, "limits", LimitsSection)
+        cache = self._or_defaults(raw, "cache", CacheSection)
+        reading = self._or_defaults(raw, "reading", ReadingSection)
+        ledger = self._or_defaults(raw, "ledger", LedgerSection)
+        server = self._or_defaults(raw, "server", ServerSection)
         events = self._section("events", EventsSection, raw.get("events") or {})
         auth = self._section("auth", AuthSection, raw["auth"] or {}) if "auth" in raw else None
         self.faults += open_to_others(server, events, auth) if events is not None else ()
@@ -234,6 +233,10 @@ class _Reader:
             faults = [fault(path, item, model) for item in error.errors(include_url=False)]
             self.faults += dict.fromkeys(faults)
             return None
+
+    def _or_defaults(self, raw: Mapping[str, Any], name: str, model: type[_Model]) -> _Model:
+        """Return a section; one of defaults where the file has none, or a faulty one."""
+        return self._section(name, model, raw.get(name) or {}) or model.model_validate({})
 
     def _pools(self, raw: Any) -> dict[str, PoolConfig]:  # noqa: ANN401 - YAML
         pools = _default_pools()

@@ -174,8 +174,10 @@ class Engine(Protocol):
         table has changed since `base`, `CommitStateUnknown`, and `UnsupportedTable`.
         """
 
-    def point_costs(self, metadata: TableMetadata, kept: AbstractSet[int], gone: AbstractSet[int]) -> PointCosts:
-        """Return the bytes that stay for the snapshots `kept` of recovery points alone; those `gone` go without them.
+    def point_costs(
+        self, metadata: TableMetadata, of_points: AbstractSet[int], expiring: AbstractSet[int]
+    ) -> PointCosts:
+        """Return the bytes that stay for the snapshots `of_points` alone; those `expiring` go without the points.
 
         Raises `MetadataUnreadable`, and `StorageUnavailable`.
         """

@@ -240,9 +240,14 @@ class FunctionEngine:
         """Repair no fault, and say so of each."""
         return RepairPlan((), tuple(Unrepaired(fault, "this engine repairs nothing") for fault in request.faults))
 
-    def point_costs(self, metadata: table.TableMetadata, kept: AbstractSet[int], gone: AbstractSet[int]) -> PointCosts:  # noqa: ARG002
+    def point_costs(
+        self,
+        metadata: table.TableMetadata,  # noqa: ARG002
+        of_points: AbstractSet[int],
+        expiring: AbstractSet[int],  # noqa: ARG002
+    ) -> PointCosts:
         """Find a byte for each of the points' snapshots."""
-        return PointCosts(len(kept), dict.fromkeys(kept, 1))
+        return PointCosts(len(of_points), dict.fromkeys(of_points, 1))
 
     def copy(self, request: CopyRequest) -> CopyResult:
         """Copy nothing, and name the place."""

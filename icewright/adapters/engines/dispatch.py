@@ -212,10 +212,12 @@ class Engines:
             self.guard.require_iceberg_alone(request.base)
             return TableRepair(self.deletion.files, self.deletion.clock, catalog, request).run()
 
-    def point_costs(self, metadata: TableMetadata, kept: AbstractSet[int], gone: AbstractSet[int]) -> PointCosts:
+    def point_costs(
+        self, metadata: TableMetadata, of_points: AbstractSet[int], expiring: AbstractSet[int]
+    ) -> PointCosts:
         """Return the bytes that stay for the snapshots of recovery points alone."""
         with catalog_context(metadata.ref.catalog):
-            return point_costs(self.deletion.files, metadata, kept, gone)
+            return point_costs(self.deletion.files, metadata, of_points, expiring)
 
     def copy(self, request: CopyRequest) -> CopyResult:
         """Copy a table to another place, or return what that would copy."""

@@ -50,18 +50,20 @@ class RecoveryPointsInService:
 
 
 def point_costs(
-    files: TableFiles, metadata: TableMetadata, kept: AbstractSet[int], gone: AbstractSet[int]
+    files: TableFiles, metadata: TableMetadata, of_points: AbstractSet[int], expiring: AbstractSet[int]
 ) -> PointCosts:
-    """Return the bytes that the snapshots `kept` alone need, when those that are `gone` go with them."""
-    kept_snapshots = [s for s in metadata.snapshots if s.snapshot_id in kept]
-    if not kept_snapshots:
+    """Return the bytes that the snapshots `of_points` alone need, when those that are `expiring` go with them."""
+    snapshots = [s for s in metadata.snapshots if s.snapshot_id in of_points]
+    if not snapshots:
         return PointCosts(0, {})
-    rest = replace(metadata, snapshots=tuple(s for s in metadata.snapshots if s.snapshot_id not in kept | gone))
+    rest = replace(
+        metadata, snapshots=tuple(s for s in metadata.snapshots if s.snapshot_id not in of_points | expiring)
+    )
     others = sets.manifests_of(files, rest.snapshots)
-    manifests = sets.without(sets.manifests_of(files, kept_snapshots), others, files.canonical)
+    manifests = sets.without(sets.manifests_of(files, snapshots), others, files.canonical)
     lists = [
         sets.manifests_of(files, [s]).select("path", pl.lit(s.snapshot_id).alias("snapshot")).unique()
-        for s in kept_snapshots
+        for s in snapshots
     ]
     named = sets.as_files(manifests).with_columns(manifest=pl.col("path")).drop("kind")
     content = [

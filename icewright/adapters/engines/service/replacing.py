@@ -57,14 +57,14 @@ class Replacing:
         writer: ManifestWriter,
         entries: Sequence[Entry],
         target_bytes: int,
-        each: float,
+        entry_bytes: float,
         first_row_id: int | None = None,
     ) -> None:
-        """Write manifests of about `target_bytes` for entries of about `each` bytes.
+        """Write manifests of about `target_bytes` for entries of about `entry_bytes` each.
 
         `first_row_id`: any that the table has given out, without which readers pass over the row ids of entries.
         """
-        per_file = max(1, int(target_bytes / max(1.0, each)))
+        per_file = max(1, int(target_bytes / max(1.0, entry_bytes)))
         for one in writer.write(self.files, self._folder, entries, -(-len(entries) // per_file)):
             self.written.append(replace(one, row={**one.row, ids.MANIFEST_FIRST_ROW_ID: first_row_id}))
 
