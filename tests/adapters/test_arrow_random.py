@@ -33,7 +33,7 @@ from icewright.adapters.engines.arrow.types import LAST_UPDATED, ROW_ID, Field, 
 from tests.adapters.arrow_tables import Folder
 from tests.adapters.random_files import Model, array, exact, plain, projected
 
-TABLES = 5_000 if settings.get_current_profile_name() == "long" else 60
+TABLES = {"long": 5_000, "fast": 20}.get(settings.get_current_profile_name(), 60)
 BATCH = 20
 _ROW, _UPDATED = 2147483540, 2147483539  # the field ids of lineage
 _PRIMITIVES: Mapping[str, PrimitiveType] = {
