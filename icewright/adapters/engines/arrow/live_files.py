@@ -166,10 +166,7 @@ def rewrite_summary(
     current: Snapshot, removed: Sequence[ListedFile], dangling: Sequence[ListedFile], added: Sequence[Mapping[str, Any]]
 ) -> Mapping[str, str]:
     """Return the snapshot summary: changes, and totals that the current snapshot has too."""
-    rows, deleted_rows = (
-        sum(int(entry["record-count"]) for entry in added),
-        sum(file.entry.records for file in removed),
-    )
+    rows, deleted_rows = sum(int(e["record-count"]) for e in added), sum(file.entry.records for file in removed)
     size, freed = sum(int(e["file-size-in-bytes"]) for e in added), sum(file.bytes for file in (*removed, *dangling))
     positions, keys = (
         [file for file in dangling if file.content == content] for content in (POSITION_DELETES, EQUALITY_DELETES)
@@ -181,12 +178,12 @@ def rewrite_summary(
     }
     changes = {"data-files": len(added) - len(removed), "records": rows - deleted_rows, "files-size": size - freed}
     changes |= {name: -count for name, count in deletes.items()}
-    totals = {
-        name: str(total)
-        for name in current.summary
-        if name.startswith("total-") and (before := stated_number(current, name)) is not None
-        if (total := before + changes.get(name.removeprefix("total-"), 0)) >= 0  # a negative total was wrong before
-    }
+    totals: dict[str, str] = {}
+    for name in (name for name in current.summary if name.startswith("total-")):
+        before = stated_number(current, name)
+        total = (before or 0) + changes.get(name.removeprefix("total-"), 0)
+        if before is not None and total >= 0:  # a negative total was wrong before
+            totals[name] = str(total)
     counts = {
         "added-data-files": len(added),
         "deleted-data-files": len(removed),
