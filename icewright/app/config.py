@@ -19,6 +19,8 @@ from icewright.app.entries import (
     PoolConfig,
     ambiguous_aliases,
     archive_faults,
+    default_pools,
+    limits_of,
     open_to_others,
     unclear_lineage,
     wrong_groups,
@@ -43,17 +45,15 @@ from icewright.app.sections import (
     ReadingSection,
     Section,
     ServerSection,
-    default_limits_per_operation,
     fault,
     read_alerts,
 )
 from icewright.app.strict_yaml import read_yaml
-from icewright.core.capacity import MAX_WAIT, CatalogLimits, Limits, PoolLimits
+from icewright.core.capacity import CatalogLimits, Limits
 from icewright.core.errors import ConfigError
 from icewright.core.guardrails import Guardrail, parse_guardrails
-from icewright.core.layering import Policy, PolicyRule, parse_pattern, parse_rule
+from icewright.core.layering import Policy, PolicyRule, parse_rule
 from icewright.core.paths import is_location
-from icewright.core.policy import Operation
 from icewright.core.table import split_name
 from icewright.core.words import kind, near
 from icewright.flow.runtime import Scope
@@ -239,7 +239,7 @@ class _Reader:
         return self._section(name, model, raw.get(name) or {}) or model.model_validate({})
 
     def _pools(self, raw: Any) -> dict[str, PoolConfig]:  # noqa: ANN401 - YAML
-        pools = _default_pools()
+        pools = default_pools()
         for name, section in self._named("pools", raw).items():
             if parsed := self._section(f"pools.{name}", PoolSection, section):
                 if parsed.remote is not None and "master" in parsed.model_fields_set:
@@ -363,34 +363,6 @@ def _vacuum_every(catalog: CatalogSection) -> timedelta | None:
     """Return the time between two vacuums of a catalog with branches; None: by command alone."""
     hours = _VACUUM_HOURS if catalog.vacuum_every_hours is None else catalog.vacuum_every_hours
     return timedelta(hours=hours) if hours and catalog.type == "nessie" else None
-
-
-def limits_of(section: LimitsSection, pools: Mapping[str, PoolConfig], catalogs: Mapping[str, CatalogConfig]) -> Limits:
-    """Return the limits of all sections as one value."""
-    return Limits(
-        section.total,
-        {Operation(op): n for op, n in {**default_limits_per_operation(), **section.per_operation}.items()},
-        section.max_jobs_per_detection,
-        section.per_worker,
-        {name: PoolLimits(p.max_concurrent, p.gb_hours_per_day, p.gb_hour_price) for name, p in pools.items()},
-        {name: catalog.limits for name, catalog in catalogs.items()},
-        {
-            parse_pattern(name): CatalogLimits(share.max_concurrent, share.gb_hours_per_day)
-            for name, share in section.namespaces.items()
-        },
-        {**MAX_WAIT, **{name: timedelta(hours=hours) for name, hours in section.max_wait_hours.items()}},
-        section.gb_hour_price,
-        section.gb_month_price,
-    )
-
-
-def default_limits() -> Limits:
-    """Return the limits that hold without a configuration."""
-    return limits_of(LimitsSection.model_validate({}), _default_pools(), {})
-
-
-def _default_pools() -> dict[str, PoolConfig]:
-    return {"default": PoolConfig("default", "local[*]", 2, {})}
 
 
 def _warehouse(kind: str, properties: Mapping[str, str]) -> list[str]:

@@ -1,17 +1,28 @@
-"""The configuration of catalogs and Spark pools, as values, and checks across several values."""
+"""The configuration of catalogs, Spark pools and limits, as values, and checks across several values."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 from icewright.app.addresses import is_loopback
-from icewright.app.sections import ArchiveSection, AuthSection, EventsSection, OpenLineageSection, ServerSection
+from icewright.app.sections import (
+    ArchiveSection,
+    AuthSection,
+    EventsSection,
+    LimitsSection,
+    OpenLineageSection,
+    ServerSection,
+    default_limits_per_operation,
+)
 from icewright.core.allowlist import Allowlist
-from icewright.core.capacity import CatalogLimits
+from icewright.core.capacity import MAX_WAIT, CatalogLimits, Limits, PoolLimits
 from icewright.core.errors import UsageError
+from icewright.core.layering import parse_pattern
 from icewright.core.permissions import grant
+from icewright.core.policy import Operation
 from icewright.core.words import near
 from icewright.flow.runtime import Scope
 
@@ -130,3 +141,32 @@ def archive_faults(archive: ArchiveSection, catalogs: Sequence[str]) -> Iterator
 def _answers_to(name: object, section: Any, alias: str) -> bool:  # noqa: ANN401 - YAML
     aliases = section.get("aliases") if isinstance(section, dict) else None
     return str(name) == alias or (isinstance(aliases, list) and alias in aliases)
+
+
+def limits_of(section: LimitsSection, pools: Mapping[str, PoolConfig], catalogs: Mapping[str, CatalogConfig]) -> Limits:
+    """Return the limits of all sections as one value."""
+    return Limits(
+        section.total,
+        {Operation(op): n for op, n in {**default_limits_per_operation(), **section.per_operation}.items()},
+        section.max_jobs_per_detection,
+        section.per_worker,
+        {name: PoolLimits(p.max_concurrent, p.gb_hours_per_day, p.gb_hour_price) for name, p in pools.items()},
+        {name: catalog.limits for name, catalog in catalogs.items()},
+        {
+            parse_pattern(name): CatalogLimits(share.max_concurrent, share.gb_hours_per_day)
+            for name, share in section.namespaces.items()
+        },
+        {**MAX_WAIT, **{name: timedelta(hours=hours) for name, hours in section.max_wait_hours.items()}},
+        section.gb_hour_price,
+        section.gb_month_price,
+    )
+
+
+def default_limits() -> Limits:
+    """Return the limits that hold without a configuration."""
+    return limits_of(LimitsSection.model_validate({}), default_pools(), {})
+
+
+def default_pools() -> dict[str, PoolConfig]:
+    """Return the pools that there are without a configuration."""
+    return {"default": PoolConfig("default", "local[*]", 2, {})}

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icewright.app import output
-from icewright.app.config import Config, default_limits
+from icewright.app.config import Config
+from icewright.app.entries import default_limits
 from icewright.app.strict_yaml import read_lines
 from icewright.core.errors import UsageError
 from icewright.core.layering import Policy, PolicyRule
