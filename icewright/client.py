@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, cast
 from urllib.parse import quote
 
 import httpx2
 
+from icewright import __version__
 from icewright.core.errors import IcewrightError, StorageUnavailable, UsageError
 from icewright.core.runs import TRANSITIONS, JobState
 
@@ -51,6 +52,20 @@ _USAGE = (400, 404, 405, 409, 413, 422)
 
 class Refusal(IcewrightError):
     """The service refuses the caller (401 or 403)."""
+
+
+class UnknownAnswer(IcewrightError):
+    """The service is of a release whose answers this one does not know, or is no Icewright service."""
+
+
+class _Answer(dict[str, Any]):
+    """An object of the service's JSON; to ask it for a field that it lacks raises `UnknownAnswer`."""
+
+    def __missing__(self, name: str) -> NoReturn:
+        raise UnknownAnswer(
+            f"the service's answer lacks {name}: the service is of another release than {__version__}, which asks, or "
+            "it is no Icewright service"
+        )
 
 
 class Client:
@@ -298,7 +313,14 @@ class Client:
                 return
 
     def _document(self, method: str, path: str, **options: Any) -> Any:  # noqa: ANN401 - likewise
-        return self._request(method, path, **options).json()
+        response = self._request(method, path, **options)
+        try:
+            answer = response.json(object_hook=_Answer)
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict | list):
+            raise UnknownAnswer(f"{self._server} answers {path} without a document; is this an Icewright service?")
+        return answer
 
     def _request(self, method: str, path: str, **options: Any) -> httpx2.Response:
         try:

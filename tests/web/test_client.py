@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from inspect import signature
 from typing import Any
 
+import httpx2
 import pytest
 
+from icewright import __version__
 from icewright.app.cli import main
+from icewright.app.cli.remote import RemoteBackend
 from icewright.app.web.identity import Access
 from icewright.app.web.running import serving
-from icewright.client import Client, Refusal
+from icewright.client import Client, Refusal, UnknownAnswer
 from icewright.core.errors import StorageUnavailable, UsageError
 from icewright.core.guardrails import parse_guardrail
 from icewright.flow.execute import execute_dequeued
@@ -61,6 +65,45 @@ def test_client(served: Served, address: str) -> None:
         client.me()
     with Client("http://127.0.0.1:1") as client, pytest.raises(StorageUnavailable, match=r"127\.0\.0\.1:1"):
         client.me()
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [("<html>Log in</html>", "without a document"), ("null", "without a document"), ("{}", "lacks items")],
+)
+def test_an_answer_of_another_service(
+    body: str, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As of a proxy that wants a login; the client and commands say so."""
+    client = partial(Client, "http://icewright.example", transport=httpx2.MockTransport(lambda _: answer(body)))
+    with client() as opened, pytest.raises(UnknownAnswer, match=message):
+        list(opened.tables())
+    assert message in asked(client, monkeypatch, capsys, "history")
+
+
+def test_an_answer_of_an_older_service(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A field that a command shows and the service does not know is named, with the release that asks for it."""
+    page = json.dumps({"items": [{"table": NAME}], "next": None})
+    client = partial(Client, "http://icewright.example", transport=httpx2.MockTransport(lambda _: answer(page)))
+    for command in ("history", "tables", "deletions"):
+        assert f"another release than {__version__}" in asked(client, monkeypatch, capsys, command), command
+
+
+def answer(body: str) -> httpx2.Response:
+    """What a service sends."""
+    return httpx2.Response(200, text=body)
+
+
+def asked(
+    client: Callable[[], Client], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> str:
+    """What a command says that fails."""
+    monkeypatch.setattr(RemoteBackend, "_client", lambda _: client())
+    monkeypatch.setattr(sys, "argv", ["icewright", "--server", "http://icewright.example", command])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    return capsys.readouterr().err
 
 
 def test_filters_are_those_of_the_api(served: Served) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from icewright.app.cli.backend import Document, JobFilter, RunRequest, TableFilter, removed_settings
 from icewright.app.cli.base import parse_knobs, parse_since
@@ -34,7 +34,7 @@ class RemoteBackend:
 
     def _ask(self, question: Callable[[Client], Mapping[str, Any]]) -> Document:
         with self._client() as client:
-            return dict(question(client))
+            return cast(Document, question(client))
 
     def tables(self, criteria: TableFilter) -> Document:
         order: Literal["asc", "desc"] = "asc" if criteria.sort in ("name", "health") else "desc"
@@ -89,15 +89,16 @@ class RemoteBackend:
                 criteria.table, state=criteria.states, operation=criteria.operation, limit=criteria.limit
             )
         return [
-            {**job}
+            cast(Document, job)
             for job in jobs
             if since is None or datetime.fromisoformat(job["started"] or job["created"]) >= since
         ]
 
     def show(self, job: str) -> Document:
         with self._client() as client:
-            document = client.job(job)
-            return {**document, "files": list(client.files(document["job_id"]))}
+            document = cast(Document, client.job(job))
+            document["files"] = list(client.files(document["job_id"]))
+            return document
 
     def cancel(self, job: str) -> Document:
         return self._ask(lambda client: client.cancel(job))
@@ -230,7 +231,7 @@ class RemoteBackend:
 
     def deletions(self, table: str | None, catalog: str | None) -> list[Document]:
         with self._client() as client:
-            return [{**waiting} for waiting in client.deletions(table=table, catalog=catalog)]
+            return [cast(Document, waiting) for waiting in client.deletions(table=table, catalog=catalog)]
 
     def give_up(self, job: str) -> Document:
         return self._ask(lambda client: client.give_up(job))
