@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
@@ -21,37 +20,39 @@ class Relocation:
     """The paths of a table's files in its copy at `place`.
 
     What lies in the table's location keeps its path in it. Each other folder becomes one of the copy's place, whose
-    name stands for the whole path of the folder.
+    name stands for the whole path of the folder. Nothing else counts, such as properties that a writer may change: an
+    earlier copy has its files where a later one looks for them.
     """
 
     place: str
-    roots: Sequence[tuple[Location, str]]  # folders of the table, each with its folder in the copy
+    location: Location  # of the table
 
     @classmethod
     def of(cls, metadata: TableMetadata, place: str) -> Relocation:
         """Return the relocation of a table to a place."""
-        place = place.rstrip("/")
-        folders = [(metadata.location, place), *((p, _folder(place, p)) for p in metadata.write_paths)]
-        return cls(place, [(_location(folder), target) for folder, target in folders])
+        return cls(place.rstrip("/"), _location(metadata.location))
 
     def path(self, path: str) -> str:
         """Return where the copy has a file."""
         own = self.own(path)
         folder, _, name = path.rpartition("/")
-        return own if own is not None else f"{_folder(self.place, folder)}/{name}"
+        return own if own is not None else f"{self._elsewhere(folder)}/{name}"
 
     def own(self, path: str) -> str | None:
-        """Return where the copy has what lies in one of the table's folders, or is one; None for all else."""
-        location = _location(path)
-        for root, target in self.roots:
-            if (location.scheme, location.authority) != (root.scheme, root.authority):
-                continue
-            if location.path == root.path:
-                return target
-            rest = location.path.removeprefix(f"{root.path}/")
-            if rest != location.path and not {"", ".", ".."} & set(rest.split("/")):
-                return f"{target}/{rest}"
-        return None
+        """Return where the copy has what lies in the table's location, or is it; None for all else."""
+        location, root = _location(path), self.location
+        if (location.scheme, location.authority) != (root.scheme, root.authority):
+            return None
+        if location.path == root.path:
+            return self.place
+        rest = location.path.removeprefix(f"{root.path}/")
+        outside = rest == location.path or {"", ".", ".."} & set(rest.split("/"))
+        return None if outside else f"{self.place}/{rest}"
+
+    def _elsewhere(self, folder: str) -> str:
+        location = canonical(split(folder))
+        text = f"{location.scheme}://{location.authority}{location.path}"
+        return f"{self.place}/elsewhere/{hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +96,3 @@ def uuid_of_copy(table_uuid: str, place: str) -> str:
 def _location(path: str) -> Location:
     location = canonical(split(path))
     return Location(location.scheme, location.authority, location.path.rstrip("/"))
-
-
-def _folder(place: str, folder: str) -> str:
-    location = _location(folder)
-    text = f"{location.scheme}://{location.authority}{location.path}"
-    return f"{place}/elsewhere/{hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]}"

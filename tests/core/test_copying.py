@@ -16,7 +16,7 @@ OWN = Relocation.of(metadata(location="s3://lake/t/", properties={"write.data.pa
         ("s3://lake/t/data/a.parquet", "s3://vault/t/data/a.parquet"),
         ("s3a://lake/t/data/a.parquet", "s3://vault/t/data/a.parquet"),
         ("s3://lake/t", "s3://vault/t"),
-        ("s3://pool/t/x/b.parquet", "s3://vault/t/elsewhere/*/x/b.parquet"),
+        ("s3://pool/t/x/b.parquet", "s3://vault/t/elsewhere/*/b.parquet"),
         ("s3://other/t/data/a.parquet", "s3://vault/t/elsewhere/*/a.parquet"),
         ("s3://lake/t2/data/a.parquet", "s3://vault/t/elsewhere/*/a.parquet"),
         ("s3://lake/t/../u/a.parquet", "s3://vault/t/elsewhere/*/a.parquet"),
@@ -32,6 +32,12 @@ def test_a_file_keeps_its_path_in_folders_of_the_table_alone(path: str, expected
 
 
 def test_two_folders_elsewhere_are_two_in_the_copy() -> None:
-    """Files of one name in them do not meet."""
-    paths = [OWN.path(f"s3://{bucket}/x/a.parquet") for bucket in ("one", "two")]
-    assert len(set(paths)) == 2
+    """Files of one name in them do not meet, not even in folders of an object store that one slash tells apart."""
+    paths = [OWN.path(f"s3://{folder}/a.parquet") for folder in ("one/x", "two/x", "two/x/")]
+    assert len(set(paths)) == 3
+
+
+def test_paths_in_the_copy_are_the_same_whatever_the_properties_say() -> None:
+    """A second copy looks for a file where the first one put it, also when the table writes elsewhere since."""
+    later = Relocation.of(metadata(location="s3://lake/t/"), "s3://vault/t/")
+    assert later.path("s3://pool/t/x/b.parquet") == OWN.path("s3://pool/t/x/b.parquet")

@@ -49,7 +49,10 @@ def gone(*folders: Path) -> Iterator[None]:
 def test_spark_reads_and_writes_a_copy_without_the_table(
     version: int, bench: Bench, new_name: Callable[[str], str], tmp_path: Path
 ) -> None:
-    """With deletes, a branch, a moved write path and two specs; a second copy has the commits since, deletes too."""
+    """With deletes, a branch, a moved write path and two specs; a second copy has the commits since, deletes too.
+
+    Meanwhile the write path has moved back, and a commit has merged manifests of data, but none of older deletes.
+    """
     name = new_name("copied")
     evolved(bench, name, version)
     quoted, folder = bench.lake.quoted(name), bench.folder(name)
@@ -63,6 +66,8 @@ def test_spark_reads_and_writes_a_copy_without_the_table(
             assert bench.runtime.engine.check(bench.ref(copy), CheckLevel.FOOTERS).faults == ()
             pyiceberg = bench.lake.catalog.load_table(copy)
             assert version == 3 or pyiceberg.scan().to_arrow().num_rows == expected["main"][0]
+        bench.sql(f"ALTER TABLE {quoted} UNSET TBLPROPERTIES IF EXISTS ('write.data.path')")
+        bench.sql(f"ALTER TABLE {quoted} SET TBLPROPERTIES ('commit.manifest.min-count-to-merge' = '2')")
         insert(bench, quoted, "(8, 'a', 80), (9, 'c', 90)")
         bench.sql(f"DELETE FROM {quoted} WHERE id = 8")  # noqa: S608 - quoted
     own = bench.lake.quoted(copy)

@@ -104,6 +104,13 @@ def test_kernels_agree(batch: int, size: int, bench: Bench, happened: Counter[st
 
 
 @pytest.mark.nightly
+def test_kernels_agree_on_deletes_that_apply_to_nothing(bench: Bench) -> None:
+    """Equality deletes whose keys no file can have go with the data as Arrow, and in a further commit of Spark's."""
+    steps = (("equality", 53), ("evolve", 63))
+    check(bench, Plan(2, partitioned=False, columns=("decimal(7, 2)",), steps=steps, order=None, written=()))
+
+
+@pytest.mark.nightly
 def test_the_histories_were_rich(happened: Counter[str]) -> None:
     """Every kind of step took place."""
     if happened["histories"] < HISTORIES:
