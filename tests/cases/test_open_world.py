@@ -337,6 +337,14 @@ def test_files_in_nobodys_place_stay_unless_a_policy_lets_them_go(workspace: Wor
     later(workspace)
 
 
+def deletable(workspace: Workspace, operation: Operation) -> Path:
+    """Make a table; return a file that the operation would delete."""
+    craft = workspace.craft()
+    manifests = workspace.commits(craft, [400, 300, 200])
+    (orphan,) = workspace.plant(workspace.publish(craft), "data/orphan.parquet")
+    return orphan if operation is ORPHANS else manifests[0].files[0].path
+
+
 @pytest.mark.cases(101)
 @pytest.mark.parametrize("operation", [EXPIRE, ORPHANS])
 @pytest.mark.parametrize("word", ["written anew", "size differs"])
@@ -344,11 +352,7 @@ def test_a_name_that_is_written_anew_before_the_deletion(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch, operation: Operation, word: str
 ) -> None:
     """Between plan and deletion an ETL job writes the file anew: what it wrote stays, whatever else goes."""
-    craft = workspace.craft()
-    manifests = workspace.commits(craft, [400, 300, 200])
-    folder = workspace.publish(craft)
-    (orphan,) = workspace.plant(folder, "data/orphan.parquet")
-    victim = orphan if operation is ORPHANS else manifests[0].files[0].path
+    victim = deletable(workspace, operation)
     real = Deletion.carry_out
 
     def anew(*args: Any, **options: Any) -> object:
@@ -372,11 +376,7 @@ def test_a_name_that_is_written_anew_after_a_crash(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch, operation: Operation
 ) -> None:
     """The process dies between plan and deletion, the name is written anew, and the next start lets it be."""
-    craft = workspace.craft()
-    manifests = workspace.commits(craft, [400, 300, 200])
-    folder = workspace.publish(craft)
-    (orphan,) = workspace.plant(folder, "data/orphan.parquet")
-    victim = orphan if operation is ORPHANS else manifests[0].files[0].path
+    victim = deletable(workspace, operation)
     crash(workspace, monkeypatch, operation)
     victim.write_bytes(b"y" * victim.stat().st_size)
     reconcile_interrupted(replace(workspace.app.runtime, process_has_ended=lambda _: True))
