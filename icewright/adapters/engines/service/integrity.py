@@ -18,10 +18,10 @@ from typing import Any, TypeVar
 
 import polars as pl
 
+from icewright.adapters.engines.service.checked_entries import CheckedEntries
 from icewright.adapters.engines.service.column_types import replaced_types
 from icewright.adapters.engines.service.content_faults import check_content
 from icewright.adapters.engines.service.content_file import ContentFile
-from icewright.adapters.engines.service.entry_faults import EntryFaults
 from icewright.adapters.engines.service.footers import check_statistics
 from icewright.adapters.engines.service.listing import hashed
 from icewright.adapters.engines.service.manifest_files import DATA
@@ -231,10 +231,10 @@ class IntegrityCheck:
             for path, (kind, file, detail) in sorted(found.items())
         ]
 
-    def _entries(self) -> EntryFaults:
-        return EntryFaults(self.files, self.metadata, self.content, self.since)
+    def _entries(self) -> CheckedEntries:
+        return CheckedEntries(self.files, self.metadata, self.content, self.since)
 
-    def _contents(self, entries: EntryFaults, broken: AbstractSet[str]) -> list[ContentFile]:
+    def _contents(self, entries: CheckedEntries, broken: AbstractSet[str]) -> list[ContentFile]:
         """Compare lists and manifests; return the distinct entries whose files are read, without broken files.
 
         Of entries that say the same in several manifests it is main's, which has to have what its readers need.
@@ -250,11 +250,11 @@ class IntegrityCheck:
                         distinct[stated] = one
         return list(distinct.values())
 
-    def _concern(self, entries: EntryFaults, one: ContentFile) -> tuple[int, ...]:
+    def _concern(self, entries: CheckedEntries, one: ContentFile) -> tuple[int, ...]:
         """Return the snapshots that read a file by an entry that says the same."""
         return tuple(sorted({number for manifest in self._alike[_stated(one)] for number in entries.concern(manifest)}))
 
-    def _footer_faults(self, entries: EntryFaults, contents: Sequence[ContentFile]) -> list[FileFault]:
+    def _footer_faults(self, entries: CheckedEntries, contents: Sequence[ContentFile]) -> list[FileFault]:
         specs, records, replaced = self._specs, _records(contents), self._replaced_types(entries, contents)
 
         def check(one: ContentFile) -> list[FileFault]:
@@ -269,7 +269,9 @@ class IntegrityCheck:
         with WorkerThreads(_CONCURRENCY) as pool:
             return [fault for found in pool.map(check, contents) for fault in found]
 
-    def _replaced_types(self, entries: EntryFaults, contents: Sequence[ContentFile]) -> Mapping[str, Mapping[int, Any]]:
+    def _replaced_types(
+        self, entries: CheckedEntries, contents: Sequence[ContentFile]
+    ) -> Mapping[str, Mapping[int, Any]]:
         """Return the types of columns by manifest, where readers of old snapshots read its files by other ones."""
         replaced, found = replaced_types(entries.document, entries.types), dict[str, Mapping[int, Any]]()
         for manifest in {one.manifest for one in contents} if replaced else ():
@@ -289,7 +291,7 @@ class IntegrityCheck:
         ]
 
     def _row_faults(
-        self, entries: EntryFaults, contents: Sequence[ContentFile], broken: AbstractSet[str]
+        self, entries: CheckedEntries, contents: Sequence[ContentFile], broken: AbstractSet[str]
     ) -> tuple[list[FileFault], dict[str, str]]:
         """Return what reading the files finds, and why some are not read; those with faults already are left out."""
         read_rows, names = self.read_rows, self.metadata.properties.get("schema.name-mapping.default")
@@ -315,7 +317,7 @@ class IntegrityCheck:
     def _specs(self) -> dict[int, PartitionSpec]:
         return {spec.spec_id: spec for spec in self.metadata.specs}
 
-    def _statistics_faults(self, entries: EntryFaults, broken: AbstractSet[str]) -> Iterator[FileFault]:
+    def _statistics_faults(self, entries: CheckedEntries, broken: AbstractSet[str]) -> Iterator[FileFault]:
         named = entries.document.get("statistics") or ()
         footers = {one.get("statistics-path"): one.get("file-footer-size-in-bytes") for one in named}
         partitions = self.metadata.partition_statistics

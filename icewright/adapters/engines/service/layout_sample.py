@@ -11,8 +11,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import timedelta
 
+from icewright.adapters.engines.service.checked_entries import CheckedEntries
 from icewright.adapters.engines.service.content_file import ContentFile
-from icewright.adapters.engines.service.entry_faults import EntryFaults
 from icewright.adapters.engines.service.manifest_files import DATA, Entry, ManifestWriter, read_manifest
 from icewright.adapters.engines.service.reachable import of_snapshots
 from icewright.adapters.engines.service.replacing import Replacing
@@ -89,7 +89,7 @@ class LayoutSample:
         but the newest files of a table that is merged into larger ones, or is partitioned otherwise now.
         """
         head = of_snapshots(self.base, frozenset({self.base.current_snapshot_id or 0}))
-        data = [one for one in EntryFaults(self.files, head).content_files() if one.content == DATA]
+        data = [one for one in CheckedEntries(self.files, head).content_files() if one.content == DATA]
         usable = [
             one
             for one in data

@@ -35,8 +35,8 @@ from icewright.adapters.engines.arrow.opening import StorageOpener
 from icewright.adapters.engines.arrow.ranges import TIE, divided
 from icewright.adapters.engines.arrow.reading import BatchScan
 from icewright.adapters.engines.arrow.tasks import Bin
+from icewright.adapters.engines.service.checked_entries import CheckedEntries
 from icewright.adapters.engines.service.content_file import ContentFile
-from icewright.adapters.engines.service.entry_faults import EntryFaults
 from icewright.adapters.engines.service.manifest_files import DATA
 from icewright.adapters.engines.service.row_predicate import RowPredicate
 from icewright.adapters.engines.service.row_search import constants_of, reading_layout, slice_of
@@ -73,8 +73,8 @@ class LayoutTrials:
         )
 
     @cached_property
-    def _entries(self) -> EntryFaults:
-        return EntryFaults(self.files, self.metadata)
+    def _entries(self) -> CheckedEntries:
+        return CheckedEntries(self.files, self.metadata)
 
     @cached_property
     def _predicates(self) -> list[RowPredicate]:

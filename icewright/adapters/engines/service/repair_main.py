@@ -13,9 +13,9 @@ from typing import Any
 
 from icewright.adapters.engines.service import manifest_list_files as lists
 from icewright.adapters.engines.service.avro_records import Record
+from icewright.adapters.engines.service.checked_entries import CheckedEntries
 from icewright.adapters.engines.service.content_faults import check_content, corrected
 from icewright.adapters.engines.service.content_file import ContentFile
-from icewright.adapters.engines.service.entry_faults import EntryFaults
 from icewright.adapters.engines.service.manifest_files import DATA, DELETED, Entry, ManifestWriter, read_manifest
 from icewright.adapters.engines.service.reachable import of_snapshots
 from icewright.adapters.engines.service.replacing import Replacing
@@ -63,7 +63,7 @@ class MainRepair:
         if head is None or len(named) < len(rows.records):
             self._leave(faults, "main's manifest list names a manifest twice")
             return
-        entries = EntryFaults(self.files, of_snapshots(base, frozenset({head.snapshot_id})))
+        entries = CheckedEntries(self.files, of_snapshots(base, frozenset({head.snapshot_id})))
         live = defaultdict[str, list[ContentFile]](list)
         for one in entries.content_files():
             live[one.manifest].append(one)

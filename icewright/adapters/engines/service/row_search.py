@@ -25,8 +25,8 @@ from icewright.adapters.engines.arrow.reading import BatchScan
 from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow, field_id
 from icewright.adapters.engines.arrow.tasks import Bin, DeleteFile, DeleteKind, FileSlice, Layout
 from icewright.adapters.engines.arrow.types import Field, single_value
+from icewright.adapters.engines.service.checked_entries import CheckedEntries
 from icewright.adapters.engines.service.content_file import ContentFile
-from icewright.adapters.engines.service.entry_faults import EntryFaults
 from icewright.adapters.engines.service.manifest_files import DATA, DELETED, EQUALITY_DELETES, POSITION_DELETES
 from icewright.adapters.engines.service.reachable import reached, with_key
 from icewright.adapters.engines.service.row_predicate import RowPredicate
@@ -135,8 +135,8 @@ class _Round:
         return self.search.roots(self.metadata)
 
     @cached_property
-    def _entries(self) -> EntryFaults:
-        return EntryFaults(self.search.files, self.metadata)
+    def _entries(self) -> CheckedEntries:
+        return CheckedEntries(self.search.files, self.metadata)
 
     @cached_property
     def _predicates(self) -> Sequence[tuple[RowPredicate, Layout]]:

@@ -1,4 +1,4 @@
-"""Checks that manifest lists, manifests and the metadata file of a table agree with one another.
+"""Read the entries of all manifests, and check that lists, manifests and the metadata file agree with one another.
 
 Each manifest is read once, and each distinct row that manifest lists have of it is compared with its entries.
 """
@@ -69,8 +69,8 @@ Row = Mapping[int, Any]  # of a manifest list, by field id
 
 
 @dataclass
-class EntryFaults:
-    """The faults of lists and manifests, and the content files that the manifests name."""
+class CheckedEntries:
+    """The content files that manifests name, and the faults that lists and manifests show while they are read."""
 
     files: TableFiles
     metadata: TableMetadata
