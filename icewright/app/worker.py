@@ -22,7 +22,7 @@ from icewright.core.table import TableRef
 from icewright.flow.breakers import awaited_resource, failing_resources, record_wait
 from icewright.flow.execute import end_abandoned_job, end_interrupted_job
 from icewright.flow.lease import Lease
-from icewright.flow.requested import run_taken
+from icewright.flow.requested import run_dequeued
 from icewright.flow.runtime import Runtime
 from icewright.ports import JobRow
 from icewright.ports.work import WAITS_AFTER, SupervisedWork, WorkState
@@ -161,7 +161,7 @@ class Worker:
     def _run(self, run: RunningJob) -> None:
         details: Mapping[str, object] = {"job_id": run.job.job_id, "table": str(run.job.ref)}
         try:
-            run_taken(self._runtime, run.job, run.lease)
+            run_dequeued(self._runtime, run.job, run.lease)
         except StoreUnavailable as error:
             with suppress(IcewrightError):  # it is still away: the reconciler ends the job
                 end_interrupted_job(self._runtime, run.job, error, error.owner)

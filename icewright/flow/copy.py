@@ -82,7 +82,7 @@ def copy_table(
         return result
 
 
-def carry_out_taken(runtime: Runtime, job: JobRow, running: TableJob) -> str:
+def carry_out_dequeued(runtime: Runtime, job: JobRow, running: TableJob) -> str:
     """Carry a queued copy out; return what was copied. Where the copy lies is the job's result."""
     load(runtime, Request(job.ref, (), job.table_uuid))  # raises when the table was replaced
 

@@ -107,7 +107,7 @@ def _settings(runtime: Runtime) -> dict[str, Any]:
     return parse_settings("erase", SETTINGS, runtime.policy().guardrails)
 
 
-def carry_out_taken(runtime: Runtime, job: JobRow, running: TableJob) -> str:
+def carry_out_dequeued(runtime: Runtime, job: JobRow, running: TableJob) -> str:
     """Carry a queued erasure out, or its search; return what is left. What was found is the job's result."""
     load(runtime, Request(job.ref, (), job.table_uuid))  # raises when the table was replaced
     predicate, dry_run = job.options[ERASE], bool(job.options[SEARCH_ONLY])

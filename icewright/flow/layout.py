@@ -145,7 +145,7 @@ def _before_measuring(
     return None
 
 
-def carry_out_taken(runtime: Runtime, job: JobRow, running: TableJob) -> str:
+def carry_out_dequeued(runtime: Runtime, job: JobRow, running: TableJob) -> str:
     """Try layouts for a queued job, and measure them unless only predictions were asked for; return what was tried."""
     load(runtime, Request(job.ref, (), job.table_uuid))  # raises when the table was replaced
     filters = job.options[FILTERS] or recorded_filters(runtime, job.ref)[0]

@@ -81,7 +81,7 @@ def repair(
     return RepairResult(report, runtime.engine.repair(request), True)
 
 
-def carry_out_taken(runtime: Runtime, job: JobRow, running: TableJob) -> str:
+def carry_out_dequeued(runtime: Runtime, job: JobRow, running: TableJob) -> str:
     """Carry a queued repair out, and let main lose no more rows than its person approved; return what was done."""
     metadata = runtime.catalog(job.ref).load(job.ref)
     if metadata.table_uuid != job.table_uuid:

@@ -13,15 +13,15 @@ from icewright.flow.table_job import running_job
 from icewright.ports import JobRow
 
 _KINDS = {  # by `JobRow.work`
-    restore.RESTORE: restore.carry_out_taken,
-    repair.REPAIR: repair.carry_out_taken,
-    erase.ERASE: erase.carry_out_taken,
-    copy.COPY: copy.carry_out_taken,
-    layout.LAYOUTS: layout.carry_out_taken,
+    restore.RESTORE: restore.carry_out_dequeued,
+    repair.REPAIR: repair.carry_out_dequeued,
+    erase.ERASE: erase.carry_out_dequeued,
+    copy.COPY: copy.carry_out_dequeued,
+    layout.LAYOUTS: layout.carry_out_dequeued,
 }
 
 
-def run_taken(runtime: Runtime, job: JobRow, lease: Lease) -> None:
+def run_dequeued(runtime: Runtime, job: JobRow, lease: Lease) -> None:
     """Run a dequeued job to its end under its lease; errors of the table are the job's state and are not raised."""
     what = job.work
     if what not in _KINDS:

@@ -130,7 +130,7 @@ def planned(runtime: Runtime, ref: TableRef, to: str) -> RestorePlan:
     return plan_restore(metadata, history, resolve(metadata, history, to, now), now)
 
 
-def carry_out_taken(runtime: Runtime, job: JobRow, running: TableJob) -> str:
+def carry_out_dequeued(runtime: Runtime, job: JobRow, running: TableJob) -> str:
     """Carry a queued restore out, from the head and to the snapshot that its person has seen; return what was done.
 
     Raises `Refused` when a writer has committed since then.

@@ -23,7 +23,7 @@ from icewright.flow.erase import signature
 from icewright.flow.layout import LAYOUTS
 from icewright.flow.lease import Lease
 from icewright.flow.reconcile import reconcile_interrupted
-from icewright.flow.requested import run_taken
+from icewright.flow.requested import run_dequeued
 from icewright.flow.table_job import table_job
 from icewright.ports import LeaseStatus, SnapshotPin
 from tests.cases.conftest import ground, workspace
@@ -149,7 +149,7 @@ def test_an_erasure_whose_process_dies_is_taken_up(workspace: Workspace, client:
     tapped(workspace.app, crash)
     (job,) = runtime.store.jobs.dequeue(runtime.trigger.holder, ["lake"], workspace.clock.now(), 1)
     with pytest.raises(Crash):
-        run_taken(runtime, job, Lease(runtime, job.job_id, timedelta(hours=1)))
+        run_dequeued(runtime, job, Lease(runtime, job.job_id, timedelta(hours=1)))
     assert client.get(f"{API}/jobs/{job.job_id}").json()["state"] == "interrupted"
     assert workspace.read()["main"] == rows
     reconcile_interrupted(runtime)
