@@ -357,8 +357,8 @@ class Load:
         return self.pending_tasks == 0 and self.active_tasks < self.cores and not self.saturated
 
 
-def adapted(limit: int, load: Load | None, highest: int, lowest: int = 1) -> int:
-    """Return the next limit: halved when saturated, one more when idle (as TCP does), within the bounds.
+def adapted(limit: int, load: Load | None, highest: int) -> int:
+    """Return the next limit: halved when saturated, one more when idle (as TCP does), from 1 to `highest`.
 
     A pool that says nothing (not started, or a Connect server) keeps its highest.
     """
@@ -368,4 +368,4 @@ def adapted(limit: int, load: Load | None, highest: int, lowest: int = 1) -> int
         limit //= 2
     elif load.idle:
         limit += 1
-    return max(lowest, min(highest, limit))
+    return max(1, min(highest, limit))

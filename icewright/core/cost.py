@@ -91,10 +91,9 @@ def gb_hours(seconds: float, memory_gb: float) -> float:
     return seconds * memory_gb / 3600
 
 
-def spark_cost(rewritten_bytes: int, jobs: int = 1) -> float:
-    """Return the GB-hours of rewriting so many bytes on Spark."""
-    seconds = SPARK_JOB_SECONDS * jobs + rewritten_bytes / MEGABYTE / SPARK_MB_PER_SECOND
-    return gb_hours(seconds, SPARK_MEMORY_GB)
+def spark_cost(rewritten_bytes: int) -> float:
+    """Return the GB-hours of rewriting so many bytes by one job of Spark."""
+    return gb_hours(SPARK_JOB_SECONDS + rewritten_bytes / MEGABYTE / SPARK_MB_PER_SECOND, SPARK_MEMORY_GB)
 
 
 def conversion_gb_hours(files: int, data_files: int) -> float:

@@ -95,13 +95,13 @@ def settings_in(texts: Mapping[str, str]) -> dict[str, Any]:
     return {name: None if text == NULL and _is_nullable(name) else text for name, text in texts.items()}
 
 
-def by_field(faults: Iterable[str], path: str = "set") -> tuple[dict[str, str], list[str]]:
+def by_field(faults: Iterable[str]) -> tuple[dict[str, str], list[str]]:
     """Split faults into those of a knob's field and others."""
     by_knob: dict[str, str] = {}
     form_faults = []
     for fault in faults:
         place, colon, text = fault.partition(": ")
-        name = place.removeprefix(f"{path}.")
+        name = place.removeprefix("set.")
         if colon and name in KNOBS:
             by_knob[name] = f"{by_knob[name]}; {text}" if name in by_knob else text
         else:
