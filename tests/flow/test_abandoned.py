@@ -396,16 +396,9 @@ def evaluated(bench: Bench) -> set[str]:
     return {row.ref.name for row in bench.store.tables.list() if row.evaluated_at is not None}
 
 
-@pytest.mark.cases(114)
-@pytest.mark.usefixtures("short_rounds")
-def test_a_catalog_that_hangs_stops_no_evaluation_of_the_tables_of_others(bench: Bench, hang: Hang) -> None:
-    """Its tables take all threads, for five seconds; then the rest is put off, and one of them probes the catalog."""
-    hung = {bench.table(f"t{number}", catalog="pond").name for number in range(6)}
-    bench.table("well")
-    hang_loads(bench, hang, "pond")
-    runtime, seconds = bench.runtime(), Seconds()
-    detect_due(runtime)
-    bench.store.tables.schedule_evaluation([TableRef("lake", ("sales",), "well")], bench.clock.now())  # the last
+def until_well_is_evaluated(bench: Bench, hang: Hang, runtime: Runtime) -> Evaluator:
+    """Evaluate until all threads hang, and then until the table `well`, the last that is due, is evaluated."""
+    seconds = Seconds()
     evaluator = Evaluator(runtime, ["lake", "pond"], seconds)
     evaluator.due()
     until(lambda: hang.calls == 4)
@@ -413,6 +406,20 @@ def test_a_catalog_that_hangs_stops_no_evaluation_of_the_tables_of_others(bench:
         seconds.now += 6
         evaluator.due()
     until(lambda: evaluated(bench) == {"well"})
+    return evaluator
+
+
+@pytest.mark.cases(114)
+@pytest.mark.usefixtures("short_rounds")
+def test_a_catalog_that_hangs_stops_no_evaluation_of_the_tables_of_others(bench: Bench, hang: Hang) -> None:
+    """Its tables take all threads, for five seconds; then the rest is put off, and one of them probes the catalog."""
+    hung = {bench.table(f"t{number}", catalog="pond").name for number in range(6)}
+    bench.table("well")
+    hang_loads(bench, hang, "pond")
+    runtime = bench.runtime()
+    detect_due(runtime)
+    bench.store.tables.schedule_evaluation([TableRef("lake", ("sales",), "well")], bench.clock.now())  # the last
+    evaluator = until_well_is_evaluated(bench, hang, runtime)
     assert [breaker.resource for breaker in bench.store.breakers.list()] == ["catalog pond"]
     bench.clock.advance(minutes=1)
     evaluator.due()
@@ -432,18 +439,12 @@ def test_a_storage_place_that_hangs_stops_no_evaluation_elsewhere(bench: Bench, 
     """Twenty of its tables hang: after five seconds the rest is put off, and comes when the place answers."""
     hung = {bench.table(f"t{number}", catalog="pond").name for number in range(20)}
     bench.table("well")
-    runtime, seconds = bench.runtime(), Seconds()
+    runtime = bench.runtime()
     detect_due(runtime)
     hang_loads(bench, hang, "pond", "icewright.adapters.files.local")
     bench.clock.advance(seconds=1)
     bench.store.tables.schedule_evaluation([TableRef("lake", ("sales",), "well")], bench.clock.now())  # the last
-    evaluator = Evaluator(runtime, ["lake", "pond"], seconds)
-    evaluator.due()
-    until(lambda: hang.calls == 4)
-    for _ in range(2):
-        seconds.now += 6
-        evaluator.due()
-    until(lambda: evaluated(bench) == {"well"})
+    evaluator = until_well_is_evaluated(bench, hang, runtime)
     assert [breaker.resource for breaker in bench.store.breakers.list()] == ["storage s3://pond"]
     hang.released.set()
     for _ in range(30):
