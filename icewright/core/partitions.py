@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+from icewright.core.errors import MetadataUnreadable
 from icewright.core.table import PartitionSpec, TableFacts, TableMetadata
 
 PartitionKey = tuple[int, tuple[Any, ...]]  # spec id and partition tuple
@@ -78,10 +79,19 @@ def small_partitions(facts: TableFacts) -> SmallPartitions | None:
 
 
 def partition_key(spec: PartitionSpec, text: str) -> PartitionKey:
-    """Return the partition of this text; days are dates whatever form their writer stored."""
+    """Return the partition of this text; days are dates whatever form their writer stored.
+
+    Raises `MetadataUnreadable` when it has more or fewer fields than the spec.
+    """
+    stored = partition_values(text)
+    if len(stored) != len(spec.fields):
+        raise MetadataUnreadable(
+            f"a manifest of partition spec {spec.spec_id} has partitions of {len(stored)} fields, and the spec has "
+            f"{len(spec.fields)}: restore the spec in the table's metadata"
+        )
     values = tuple(
         date_of(value) if field.transform == "day" and isinstance(value, int) else value
-        for field, value in zip(spec.fields, partition_values(text), strict=True)
+        for field, value in zip(spec.fields, stored, strict=True)
     )
     return spec.spec_id, values
 

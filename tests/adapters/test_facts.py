@@ -324,6 +324,16 @@ def test_a_manifest_of_a_spec_that_the_table_lacks_is_named(tmp_path: Path) -> N
         bed.facts()
 
 
+@pytest.mark.cases(85)
+def test_a_manifest_of_a_spec_that_has_other_fields_is_unreadable(tmp_path: Path) -> None:
+    """As where somebody edited the spec: which value is of which field nobody knows."""
+    bed = Bed(tmp_path)
+    bed.add(data("a"), sequence=1)
+    bed.specs = (PartitionSpec(0, (*BY_P.fields, *BY_P.fields)),)
+    with pytest.raises(MetadataUnreadable, match="restore the spec"):
+        bed.facts()
+
+
 def test_a_rewrite_is_no_write(tmp_path: Path) -> None:
     """A partition is as hot as its last write; files of replace snapshots, and of snapshots long gone, say nothing."""
     bed = Bed(tmp_path)

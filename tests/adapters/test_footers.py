@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,16 @@ def test_a_puffin_footer_that_no_writer_makes_is_unreadable(tmp_path: Path, file
         with pytest.raises(MetadataUnreadable, match=r"f\.puffin"):
             puffin_blobs(files, *puffin(tmp_path / "f.puffin", footer))
     assert puffin_blobs(files, *puffin(tmp_path / "f.puffin", json.dumps({"blobs": [BLOB]}))) == [BLOB]
+
+
+@pytest.mark.parametrize(("read", "magic"), [(parquet_footer, b"PAR1"), (puffin_blobs, b"PFA1")])
+def test_a_file_that_ends_after_its_first_magic(
+    read: Callable[[IcebergFiles, str, int], object], magic: bytes, tmp_path: Path, files: IcebergFiles
+) -> None:
+    """As a writer leaves it that was stopped at once: it ends as its format does, and has no footer."""
+    (tmp_path / "f").write_bytes(magic)
+    with pytest.raises(MetadataUnreadable, match="does not end as its format does"):
+        read(files, f"file://{tmp_path}/f", 4)
 
 
 @pytest.mark.cases(150)

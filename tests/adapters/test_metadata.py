@@ -130,6 +130,21 @@ def test_ages_that_no_calendar_has(age: int, days: int) -> None:
     assert audit.max_ref_age == audit.max_snapshot_age == timedelta(days=days)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"location": place} for place in ("", "/", "file:///", "s3://")),
+        *({"format-version": number} for number in (0, -1)),
+        {"snapshots": [document()["snapshots"][0] | {"snapshot-id": 2**63}]},
+    ],
+    ids=lambda change: str(change)[:24],
+)
+def test_values_that_no_table_has(change: dict[str, Any]) -> None:
+    """A location that is no folder above all: new files would be written to the root of the machine."""
+    with pytest.raises(MetadataUnreadable, match=r"s3://b/m\.json: not as the spec has it"):
+        parse(REF, "s3://b/m.json", json.dumps(document() | change).encode())
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"\x1f\x8bbroken", b'{"format-version": 2}', b"\xff{}"])
 def test_what_is_no_metadata(content: bytes) -> None:
     """Anything else is an error that names the file."""

@@ -6,14 +6,15 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from icewright.adapters.metadata.document import Editor, Json, SnapshotKey, SpecObject, decode, inflate, text_of
 from icewright.adapters.read_limits import read_limits
 from icewright.core.errors import MetadataTooLarge, MetadataUnreadable
-from icewright.core.paths import stray_local_file
+from icewright.core.paths import split, stray_local_file
 from icewright.core.predicates import column_names, quoted
 from icewright.core.restore import TableHistory
 from icewright.core.table import (
@@ -62,7 +63,7 @@ _NUL = "\0"  # which no file system, and not every database, takes
 
 
 class _Snapshot(SpecObject, frozen=True, gc=False):
-    snapshot_id: int
+    snapshot_id: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
     timestamp_ms: int
     parent_snapshot_id: int | None = None
     sequence_number: int = 0
@@ -92,7 +93,7 @@ class _LogEntry(SpecObject, frozen=True, gc=False):
 
 
 class _Metadata(SpecObject, frozen=True, gc=False):
-    format_version: int
+    format_version: Annotated[int, Meta(ge=1)]
     location: str
     last_updated_ms: int
     table_uuid: str = ""
@@ -129,6 +130,9 @@ def parse(ref: TableRef, location: str, content: bytes) -> TableMetadata:
         metadata = _parse(ref, location, len(content), decoded)
         if any(_NUL in text for text in (metadata.location, metadata.table_uuid, *metadata.write_paths)):
             raise ValueError("a location or an id with the character U+0000")  # noqa: TRY301 - as the others
+        place = split(metadata.location)
+        if not place.authority and place.path == "/":  # new files would be written to the root of this machine
+            raise ValueError(f"the location {decoded.location!r} is no folder")  # noqa: TRY301 - as the others
     except (
         AttributeError,
         KeyError,

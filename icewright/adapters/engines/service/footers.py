@@ -16,6 +16,7 @@ from icewright.ports import TableFiles
 
 _TAIL_BYTES = 64 << 10  # holds most footers whole
 _FOOTER_END = 8  # length and magic
+_LEAST_BYTES = 12  # of a file of either format
 _PARQUET, _PUFFIN = b"PAR1", b"PFA1"
 MAGIC = {"ORC": b"ORC", "AVRO": b"Obj\x01"}  # how files begin whose footers are not read
 
@@ -91,7 +92,7 @@ def _tail(files: TableFiles, path: str, length: int, magic: bytes, footer_bytes:
     Raises `MetadataUnreadable` unless it ends with the magic and its footer is no larger than a manifest may be.
     """
     tail = files.read_range(path, max(0, length - _TAIL_BYTES), _TAIL_BYTES)
-    if tail[-len(magic) :] != magic:
+    if len(tail) < _LEAST_BYTES or tail[-len(magic) :] != magic:
         raise MetadataUnreadable(f"{path} does not end as its format does")
     wanted = footer_bytes(tail)
     if wanted > length:
