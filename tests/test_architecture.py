@@ -102,6 +102,12 @@ def test_a_class_name_stands_for_one_thing() -> None:
     assert not {name: places for name, places in modules.items() if len(places) > 1}
 
 
+def test_commands_of_messages_quote_names() -> None:
+    """A command that a message tells people to copy names a table as a word that no shell expands."""
+    unquoted = re.compile(r"`icewright [a-z-]+ [^`{]*\{[\w.]*\bref\}")
+    assert not [path for path in MODULES if unquoted.search((ROOT / path).read_text(encoding="utf-8"))]
+
+
 def test_public_docstrings_stand_alone() -> None:
     """The first sentence of a public docstring has five words at least."""
     short = [

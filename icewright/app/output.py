@@ -29,11 +29,9 @@ PLAIN_WIDTH = 160  # of output that is piped or logged, unless COLUMNS is set
 LONGEST_WORD = 30  # of wrapped text: longer ones, such as paths, are folded
 MOST_LINES = 4  # of a text in its column: a longer one goes below its row
 COLUMN_GAP = 2  # blanks between two columns
-_DIRECTION = "\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"  # what changes the direction of text, and breaks of lines
 #: Control characters but tab and newline.
-_CONTROL = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{_DIRECTION}]")
-_CONTROL_AND_BREAKS = re.compile(f"[\x00-\x1f\x7f-\x9f{_DIRECTION}]")
-_UNESCAPED = re.compile(f"[\x7f-\x9f{_DIRECTION}]")
+_CONTROL = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{words.DIRECTION}]")
+_UNESCAPED = re.compile(f"[\x7f-\x9f{words.DIRECTION}]")
 
 _STYLES = {
     **dict.fromkeys(("not_due", "succeeded", "committed", "healthy", "ok"), "green"),
@@ -67,21 +65,12 @@ def escape(text: object) -> str:
     """Return text on one line that Rich's markup leaves as it is."""
     from rich.markup import escape as escaped
 
-    return escaped(one_line(str(text)))
+    return escaped(words.one_line(str(text)))
 
 
 def printable(text: str) -> str:
     r"""Return text with its control characters as escapes, such as `\x1b`; tabs and newlines stay."""
-    return _CONTROL.sub(_escaped, text)
-
-
-def one_line(text: str) -> str:
-    """Return text with its control characters as escapes, newlines too: a name with one could forge a row."""
-    return _CONTROL_AND_BREAKS.sub(_escaped, text)
-
-
-def _escaped(match: re.Match[str]) -> str:
-    return match[0].encode("unicode_escape").decode("ascii")
+    return _CONTROL.sub(words.escaped, text)
 
 
 def echo(markup: str) -> None:
@@ -153,12 +142,12 @@ def rows(title: str, columns: Sequence[str | Column], lines: Sequence[Sequence[o
     shape = [Column(column, wrap=True) if isinstance(column, str) else column for column in columns]
     cells = [[cell(value) for value in line] for line in lines]
     widths, below = fit(shape, cells, console().width)
-    console().print(Text(one_line(title), style="bold"))
+    console().print(Text(words.one_line(title), style="bold"))
 
     def table(rows: Sequence[Sequence[str]], *, header: bool) -> Table:
         grid = Table(box=None, pad_edge=False, padding=(0, COLUMN_GAP, 0, 0), header_style="dim", show_header=header)
         for number, width in widths.items():
-            name, column = one_line(shape[number].name), shape[number]
+            name, column = words.one_line(shape[number].name), shape[number]
             justify: Literal["left", "right"] = "right" if column.right else "left"
             grid.add_column(name, justify=justify, width=width, no_wrap=not column.wrap, overflow="fold")
         grid.width = sum(widths.values()) + COLUMN_GAP * (len(widths) - 1)
@@ -183,7 +172,7 @@ def rows(title: str, columns: Sequence[str | Column], lines: Sequence[Sequence[o
             console().print(Text(row[column]), soft_wrap=True)  # no break is put into what people copy
         console().print(table([lone], header=False), crop=False)
         for column in (column for column in moved if row[column] not in ("", "-")):
-            name = f"{one_line(shape[column].name)}: " if len(moved) > 1 else ""
+            name = f"{words.one_line(shape[column].name)}: " if len(moved) > 1 else ""
             console().print(Padding(Text(name + row[column], overflow="fold"), (0, 0, 0, 4)))
 
 
@@ -242,7 +231,7 @@ def cell(value: object) -> str:
             return moment(value)
         case float():
             return words.figure(value)
-    return one_line(str(value))
+    return words.one_line(str(value))
 
 
 def styled(word: str) -> str:

@@ -19,7 +19,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from icewright.app.output import one_line
+from icewright.core import words
 from icewright.core.runs import OperationState
 from icewright.flow.runtime import Listener
 
@@ -36,7 +36,7 @@ def _listener(bars: Progress) -> Listener:
     tasks: dict[str, TaskID] = {}
 
     def text(details: Mapping[str, Any], name: str) -> str:
-        return escape(one_line(str(details[name])))
+        return escape(words.one_line(str(details[name])))
 
     def listen(kind: str, details: Mapping[str, Any]) -> None:
         task = tasks.get(details.get("job_id", ""))

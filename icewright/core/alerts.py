@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from icewright.core.table import TableRef
+from icewright.core.words import in_shell, one_line
 
 MAX_LISTED = 10  # alerts that one message names
 MAX_MESSAGE = 500  # characters of the message of one condition
@@ -336,20 +337,22 @@ def notification(rule: AlertRule, alerts: Sequence[Alert], *, resolved: bool) ->
     first, kind = alerts[0], RULES[rule]
     severity = "resolved" if resolved else str(first.severity)
     grouped = len(alerts) > 1
-    title = f"[{severity}] {rule}: {f'{len(alerts)} alerts' if grouped else first.subject}"
+    title = f"[{severity}] {rule}: {f'{len(alerts)} alerts' if grouped else one_line(first.subject)}"
     lines = [_line(alert, resolved=resolved, with_subject=grouped) for alert in alerts[:MAX_LISTED]]
     if len(alerts) > MAX_LISTED:
         lines.append(f"and {len(alerts) - MAX_LISTED} more: `icewright alerts`")
     if not resolved:
-        remedy = kind.remedy if grouped or first.ref is None else kind.remedy.replace("TABLE", str(first.ref))
+        table = None if grouped or first.ref is None else one_line(in_shell(first.ref))
+        remedy = kind.remedy.replace("TABLE", table) if table else kind.remedy
         lines.append(f"What to do: {remedy}")
     return Notification(title, "\n".join(lines), Severity.INFO if resolved else first.severity)
 
 
 def _line(alert: Alert, *, resolved: bool, with_subject: bool) -> str:
-    subject = f"{alert.subject}: " if with_subject else ""
+    """Return an alert on one line, whatever its table's name and error hold: a line of theirs could pass as ours."""
+    subject = f"{one_line(alert.subject)}: " if with_subject else ""
     ended = f", over since {_minute(alert.resolved_at)}" if resolved and alert.resolved_at else ""
-    return f"{subject}{alert.message} (since {_minute(alert.since)}{ended} UTC)"
+    return f"{subject}{one_line(' '.join(alert.message.split()))} (since {_minute(alert.since)}{ended} UTC)"
 
 
 def _minute(at: datetime) -> str:

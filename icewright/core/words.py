@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from decimal import Decimal
 from difflib import get_close_matches
 from fnmatch import translate
 from functools import lru_cache
+
+#: What changes the direction of text, and breaks of lines.
+DIRECTION = "\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
+_CONTROL_AND_BREAKS = re.compile(f"[\x00-\x1f\x7f-\x9f{DIRECTION}]")
 
 
 def kind(value: object) -> str:
@@ -39,6 +44,21 @@ def near(name: str, known: Sequence[str], *, listed: bool = True) -> str:
 def wildcard(pattern: str) -> re.Pattern[str]:
     """Return the expression of a pattern of names, in which `*` and `?` alone stand for others."""
     return re.compile(translate(pattern.replace("[", "[[]")))  # fnmatch's sets are not part of our patterns
+
+
+def one_line(text: str) -> str:
+    """Return text with its control characters as escapes, newlines too: a name with one could forge a line."""
+    return _CONTROL_AND_BREAKS.sub(escaped, text)
+
+
+def escaped(match: re.Match[str]) -> str:
+    r"""Return the characters of a match as escapes, such as `\x1b`."""
+    return match[0].encode("unicode_escape").decode("ascii")
+
+
+def in_shell(name: object) -> str:
+    """Return a name as a word of a command: between quotes where a shell would expand it."""
+    return shlex.quote(str(name))
 
 
 def count(number: int, noun: str) -> str:

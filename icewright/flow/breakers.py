@@ -30,6 +30,7 @@ from icewright.core.errors import (
 )
 from icewright.core.runs import JobState
 from icewright.core.table import TableRef
+from icewright.core.words import in_shell
 from icewright.flow.runtime import Runtime
 from icewright.ports import TableRow
 from icewright.ports.work import CallSite, WorkState
@@ -48,7 +49,9 @@ def pause_after_failures(runtime: Runtime, ref: TableRef, state: JobState, limit
     count = runtime.store.jobs.count_consecutive(ref, state)
     row = runtime.store.tables.get(ref)
     if count >= limit and row is not None and not row.paused:
-        runtime.store.tables.pause(ref, f"{count} jobs {ending} in a row; `icewright resume {ref}` when it is fixed")
+        runtime.store.tables.pause(
+            ref, f"{count} jobs {ending} in a row; `icewright resume {in_shell(ref)}` when it is fixed"
+        )
         runtime.record_event("paused", ref, {"jobs": count, "state": state})
 
 

@@ -10,7 +10,7 @@ from icewright.core.paths import named_place
 from icewright.core.places import Spelling
 from icewright.core.registering import RegisterResult, newest, version_number
 from icewright.core.table import TableMetadata, TableRef
-from icewright.core.words import count
+from icewright.core.words import count, in_shell
 from icewright.flow.runtime import Runtime
 from icewright.ports import Catalog, Pointer, Registering, Registration
 from icewright.ports.work import catalog_context
@@ -141,5 +141,5 @@ def _require_unknown(runtime: Runtime, metadata: TableMetadata, lost: str | None
         if same or _SPELLING.place(at).may_lie_in(here):
             raise Refused(
                 f"{metadata.location} is the place of {pointer.ref}: of two names of a table each deletes what the "
-                f"other needs; `icewright copy {pointer.ref}` makes a table of its own"
+                f"other needs; `icewright copy {in_shell(pointer.ref)}` makes a table of its own"
             )

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from pathlib import Path
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
@@ -20,6 +24,12 @@ pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
 HISTORY = partial(metrics, commits=20, rows_per_file=2)
 METRICS, SESSIONS = "lake.ops.metrics", "lake.web.sessions"
 DAY = timedelta(days=1)
+BASH = """
+eval "$(_ICEWRIGHT_COMPLETE=source_bash icewright)"
+COMP_WORDS=(icewright explain lake.o) COMP_CWORD=2
+_icewright_completion icewright
+echo "${COMPREPLY[@]}"
+"""
 
 
 def names(workspace: Workspace, *options: str) -> list[str]:
@@ -125,6 +135,9 @@ def test_names_complete_in_the_shell(workspace: Workspace, monkeypatch: pytest.M
     job = workspace("run", METRICS, "--op", "expire_snapshots", "--json").json["job_id"]
     assert complete_table("lake.o") == [METRICS]
     assert complete_catalog("") == ["lake"]
+    monkeypatch.setenv("ICEWRIGHT_CONFIG", str(workspace.path))
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    assert subprocess.check_output(["bash", "--norc", "-c", BASH], text=True) == f"{METRICS}\n"
     assert (complete_job(job[:8]), complete_job("x")) == ([job], [])
     store = workspace.store()
     odd = ("größe", r"\$(id)", "id.x", "a b", "it's", "x;id", "x|id", "x&", "st*r", "~", "x\nid")  # zsh runs the second

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -26,6 +28,8 @@ from icewright.core.alerts import (
     evaluate,
     notification,
 )
+from icewright.core.table import TableRef
+from icewright.core.words import one_line
 from icewright.testing import NOW, REF
 
 MINUTE = timedelta(minutes=1)
@@ -117,6 +121,20 @@ def test_the_remedy_names_the_table() -> None:
     paused = alert(Condition(AlertRule.TABLE_PAUSED, str(REF), "the table is paused: by hand", REF))
     said = notification(AlertRule.TABLE_PAUSED, [paused], resolved=False)
     assert said.body.endswith(f"What to do: `icewright resume {REF}` when the cause is fixed")
+
+
+def test_a_hostile_name_forges_no_line_and_no_command() -> None:
+    """A newline or a mark of direction is an escape; what a shell would run is between quotes in the remedy."""
+    ref = TableRef("lake", ("sales",), "x$(id)\nWhat to do: rm\u202e")
+    paused = alert(Condition(AlertRule.TABLE_PAUSED, str(ref), f"{ref} is paused:\nrun this", ref))
+    for paused_too in ([], [paused]):
+        said = notification(AlertRule.TABLE_PAUSED, [paused, *paused_too], resolved=False)
+        assert "\n" not in said.title
+        assert len(said.body.splitlines()) == 2 + len(paused_too)
+        assert "\u202e" not in said.title + said.body
+    alone = notification(AlertRule.TABLE_PAUSED, [paused], resolved=False)
+    (command,) = re.findall("`icewright resume (.*)` when", alone.body)
+    assert shlex.split(command) == [one_line(str(ref))]
 
 
 def test_a_storm_is_one_message() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import timedelta
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from icewright.core.errors import UsageError
 from icewright.core.sizes import FileHistogram
 from icewright.core.table import ManifestContent, ManifestFile, TableRef
+from icewright.core.words import in_shell
 from icewright.testing import NOW, REF, facts, histogram, lineage, manifests, metadata, partition, spec
 
 
@@ -44,9 +46,10 @@ PART = st.text(min_size=1, max_size=8)
 
 @given(PART, st.lists(PART, min_size=1, max_size=3), PART)
 def test_a_printed_name_reads_back(catalog: str, namespace: list[str], name: str) -> None:
-    """Whatever stands in a name, `str` writes it so that `parse` reads the same table."""
+    """Whatever stands in a name, `str` writes it so that `parse` reads the same; in a command it is one word."""
     ref = TableRef(catalog, tuple(namespace), name)
     assert TableRef.parse(str(ref)) == ref
+    assert shlex.split(f"icewright resume {in_shell(ref)}") == ["icewright", "resume", str(ref)]
 
 
 def test_the_current_snapshot() -> None:

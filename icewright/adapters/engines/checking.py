@@ -17,7 +17,7 @@ from icewright.core.policy import MEGABYTE, Operation
 from icewright.core.runs import Outcome, committed
 from icewright.core.steps import CheckFiles
 from icewright.core.table import TableMetadata, TableRef
-from icewright.core.words import count
+from icewright.core.words import count, in_shell
 from icewright.ports import Catalog, Clock, StepRequest, TableFiles
 from icewright.ports.work import WorkerThreads, progress
 
@@ -70,7 +70,11 @@ class Checking:
             metrics,
             notes=(
                 *map(str, report.faults[:_LISTED]),
-                *([f"{more} more faults: `icewright check {base.ref} --level {step.level}`"] if more > 0 else []),
+                *(
+                    [f"{more} more faults: `icewright check {in_shell(base.ref)} --level {step.level}`"]
+                    if more > 0
+                    else []
+                ),
                 *(f"not read: {path}: {why}" for path, why in sorted(report.unread.items())[:_LISTED]),
             ),
         )

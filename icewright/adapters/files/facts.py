@@ -26,6 +26,7 @@ from icewright.core.table import (
     TableMetadata,
     Thresholds,
 )
+from icewright.core.words import in_shell
 
 _KEY = ["spec_id", "partition"]
 _SMALL_MANIFEST = 0.75  # of the target, as for data files
@@ -49,7 +50,7 @@ def table_facts(
     if foreign := next((m for m in manifests if m.spec_id not in specs), None):
         raise MetadataUnreadable(
             f"{metadata.ref}: {foreign.path} is of partition spec {foreign.spec_id}, which the table does not have: "
-            f"`icewright check {metadata.ref}` lists what is wrong"
+            f"`icewright check {in_shell(metadata.ref)}` lists what is wrong"
         )
     live = _live(entries, metadata)
     counted = _data(live.filter(pl.col("content") == DATA), metadata, thresholds)

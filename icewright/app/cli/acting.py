@@ -43,7 +43,7 @@ from icewright.core.paths import split
 from icewright.core.permissions import Action, place_of
 from icewright.core.runs import REFUSED, JobState
 from icewright.core.selection import TableSelection
-from icewright.core.words import count
+from icewright.core.words import count, in_shell
 
 if TYPE_CHECKING:
     from icewright.ports import Adoptable
@@ -249,7 +249,9 @@ def unpin(table: Table, reader: Reader, as_json: Json = False) -> None:
     with open_application() as opened:
         row, name = known_table(opened, table), _reader_name(reader)
         if not opened.runtime.store.pins.remove(row.ref, name):
-            raise UsageError(f"{reader} holds no snapshot of {row.ref}; `icewright pins {row.ref}` lists who does")
+            raise UsageError(
+                f"{reader} holds no snapshot of {row.ref}; `icewright pins {in_shell(row.ref)}` lists who does"
+            )
     print_document(
         {"table": str(row.ref), "reader": name}, as_json, f"{reader} holds no snapshot of {row.ref} any more"
     )

@@ -29,7 +29,7 @@ from icewright.core.policy import Operation
 from icewright.core.selection import TableSelection, is_pattern, matching_tables, tables_of_namespace
 from icewright.core.steps import Due, on_pool
 from icewright.core.table import TableRef, split_name
-from icewright.core.words import no_job
+from icewright.core.words import in_shell, no_job
 from icewright.flow.bulk import cancel_jobs, drain_process, pause_fleet, pause_tables, selected_tables
 from icewright.flow.cycle import look
 from icewright.flow.detect import detect
@@ -103,7 +103,7 @@ class LocalBackend:
                 reconcile_interrupted(app.runtime)
             row = known_table(app, request.table)
             if row.paused and not request.force and not request.dry_run:
-                remedy = f"`icewright resume {row.ref}`, or run with --force"
+                remedy = f"`icewright resume {in_shell(row.ref)}`, or run with --force"
                 raise UsageError(f"{row.ref} is paused ({row.paused}): {remedy}")
             job_request = Request(
                 row.ref, tuple(request.operations), manual=True, force=request.force, dry_run=request.dry_run

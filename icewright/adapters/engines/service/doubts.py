@@ -20,6 +20,7 @@ from icewright.core.errors import AccessDenied, FolderMissing, Refused
 from icewright.core.numbers import number_or
 from icewright.core.paths import directory_key
 from icewright.core.table import WRITE_PATHS, TableMetadata
+from icewright.core.words import in_shell
 
 _WRITTEN_BY_TABLES = (
     r"\.(?:parquet|orc|avro|puffin|stats|bin|crc)$|\.metadata\.json(?:\.gz)?$|\.gz\.metadata\.json$|\.tmp$"
@@ -110,7 +111,7 @@ class Doubts:
 
     @property
     def _remedy(self) -> str:
-        return f"`icewright adopt {self._metadata.ref}`"
+        return f"`icewright adopt {in_shell(self._metadata.ref)}`"
 
 
 def _folders(files: pl.DataFrame) -> pl.Series:
@@ -181,7 +182,7 @@ def require_few_orphans(metadata: TableMetadata, orphans: int, listed: int, most
     """Raise `Refused` when an implausible share of the listed files is called orphan; `look` says how to see them."""
     if listed and orphans / listed > most:
         look = look or (
-            f"look at `icewright run {metadata.ref} --op remove_orphans --dry-run --json --set "
+            f"look at `icewright run {in_shell(metadata.ref)} --op remove_orphans --dry-run --json --set "
             "remove_orphans.max_delete_ratio=1`, then raise the knob if they really are"
         )
         raise Refused(

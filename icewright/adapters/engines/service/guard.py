@@ -20,7 +20,7 @@ from icewright.adapters.engines.service.surroundings import Other, RecordedTable
 from icewright.core.errors import FileMissing, IcewrightError, Refused
 from icewright.core.places import Index, Place, Spelling
 from icewright.core.table import TableMetadata, TableRef
-from icewright.core.words import count
+from icewright.core.words import count, in_shell
 from icewright.ports.work import catalog_context
 
 _EXAMPLES = 3  # files that a note names
@@ -204,7 +204,7 @@ class DeletionGuard:
     def _reached_by(self, other: Other, files: pl.DataFrame, own: TableMetadata) -> dict[str, str]:
         """Return those of the files that the other table reaches; all of them where nobody can tell."""
         if other.is_dataset or other.unlisted:
-            reason = f"{other} may read them; if that one is gone for good, `icewright adopt {own.ref}`"
+            reason = f"{other} may read them; if that one is gone for good, `icewright adopt {in_shell(own.ref)}`"
             return dict.fromkeys(files["path"], reason)
         try:
             metadata = self.registry.metadata_of(other)
@@ -233,7 +233,11 @@ class DeletionGuard:
                 continue
             meets = any(a.may_meet(b) for a in other.places for b in surroundings.own)
             if metadata.table_uuid or meets:  # format v1 may leave the uuid out
-                dead = f"; if that one is gone for good, `icewright adopt {metadata.ref}`" if other.unlisted else ""
+                dead = (
+                    f"; if that one is gone for good, `icewright adopt {in_shell(metadata.ref)}`"
+                    if other.unlisted
+                    else ""
+                )
                 raise Refused(
                     f"{metadata.ref} is registered as {other} too, which reads the same files: unregister one{dead}",
                     "registered_twice",
@@ -285,18 +289,18 @@ class DeletionGuard:
     def _remedy(self, metadata: TableMetadata, other: Other) -> str:
         if other.pointer is None:
             return (
-                f"if that table is gone for good, `icewright adopt {metadata.ref}` lets this one have the place; "
-                "if another catalog has it, move one of both"
+                f"if that table is gone for good, `icewright adopt {in_shell(metadata.ref)}` lets this one have the "
+                "place; if another catalog has it, move one of both"
             )
         if other.is_dataset:
             return (
                 "its engine reads all files there: move one of both, drop that entry (without its files), or, if it "
-                f"has no readers any more, `icewright adopt {metadata.ref}`"
+                f"has no readers any more, `icewright adopt {in_shell(metadata.ref)}`"
             )
         where = f" ({other.problem})" if other.problem else ""
         return (
             f"move one of the tables to a place of its own{where}; if that one has moved away for good, "
-            f"`icewright adopt {metadata.ref}`"
+            f"`icewright adopt {in_shell(metadata.ref)}`"
         )
 
     def _allows(self, ref: TableRef, folder: str, spelling: Spelling) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection
 from icewright.core.errors import Refused
 from icewright.core.paths import key
 from icewright.core.table import TableMetadata
+from icewright.core.words import in_shell
 from icewright.ports import Storage
 
 # a file that each table of the format has: Delta's log loses its first version only after it has a checkpoint
@@ -40,6 +41,6 @@ def require_iceberg_alone(files: Storage, metadata: TableMetadata, adopted: Call
             raise Refused(
                 f"{metadata.ref}: {path} belongs to a table of {name} that shares the data files with this one: "
                 f"maintain it there. If nobody uses it as {name} any more, delete that file, or say so by "
-                f"`icewright adopt {metadata.ref}`",
+                f"`icewright adopt {in_shell(metadata.ref)}`",
                 "other_format",
             )

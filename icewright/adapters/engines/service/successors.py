@@ -17,6 +17,7 @@ from icewright.core.errors import FileMissing, MetadataUnreadable, Refused
 from icewright.core.paths import key
 from icewright.core.runs import backoff
 from icewright.core.table import TableMetadata
+from icewright.core.words import in_shell
 from icewright.ports import Clock
 
 _COMMIT = timedelta(minutes=10)  # within which a commit that is under way has landed, or failed
@@ -224,7 +225,7 @@ def require_no_successor(
         raise Refused(
             f"{metadata.ref}: a writer uses the table through another catalog, and nothing is expired or deleted here: "
             f"{successors[0].path} is a newer version that this catalog does not know. Drop the entry here (without "
-            f"purging), or, if that version is dead, say so by `icewright adopt {metadata.ref}`",
+            f"purging), or, if that version is dead, say so by `icewright adopt {in_shell(metadata.ref)}`",
             "successor",
         )
     return identification
@@ -240,7 +241,7 @@ def require_no_foreign_table(metadata: TableMetadata, identification: StrangeFil
     for path, uuid in identification.foreign:
         raise Refused(
             f"{metadata.ref}: two tables share the location, and nothing is deleted: {path} is metadata of another "
-            f"table (uuid {uuid}). If that one is gone for good, `icewright adopt {metadata.ref}` takes all",
+            f"table (uuid {uuid}). If that one is gone for good, `icewright adopt {in_shell(metadata.ref)}` takes all",
             "foreign_metadata",
         )
 
@@ -248,6 +249,7 @@ def require_no_foreign_table(metadata: TableMetadata, identification: StrangeFil
 def unreadable(metadata: TableMetadata, error: MetadataUnreadable) -> Refused:
     """Return the error for an unreadable file that may be another table's: nothing is deleted beside it."""
     return Refused(
-        f"{metadata.ref}: {error}: it may be another table's; if it is nobody's, `icewright adopt {metadata.ref}`",
+        f"{metadata.ref}: {error}: it may be another table's; if it is nobody's, "
+        f"`icewright adopt {in_shell(metadata.ref)}`",
         "foreign_metadata",
     )
