@@ -28,6 +28,7 @@ from icewright.adapters.engines.spark.pool import SparkPool
 from icewright.adapters.files.local import LocalStorage
 from icewright.adapters.store.database import open_database
 from icewright.app.bootstrap import Application, application, read_config
+from icewright.app.service import freeze_garbage_collector
 from icewright.core.integrity import CheckLevel
 from icewright.core.layering import parse_settings
 from icewright.core.policy import Operation
@@ -194,6 +195,7 @@ class Ours:
             for file in self.home.glob("state.db*"):
                 file.unlink()
         with application(self.config, kind="manual", command=command) as app:
+            freeze_garbage_collector()  # as commands and the service do
             if not self.pools:
                 yield app
                 return

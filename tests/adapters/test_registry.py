@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 
 from icewright.adapters.engines.service import registry as module
@@ -16,6 +17,7 @@ from icewright.adapters.engines.service.surroundings import Other, Surroundings
 from icewright.core.errors import (
     AccessDenied,
     CatalogUnavailable,
+    FolderMissing,
     IcewrightError,
     MetadataUnreadable,
     Refused,
@@ -58,6 +60,10 @@ class Links:
         """Return that none of them exists."""
         assert concurrency
         return dict.fromkeys(paths)
+
+    def listing(self, folder: str) -> Iterator[pa.RecordBatch]:
+        """Raise that there is no such folder."""
+        raise FolderMissing(folder)
 
     def outside(self, table: TableMetadata, snapshots: Sequence[Snapshot]) -> Sequence[str]:
         """Return the folders outside the table's places."""

@@ -25,7 +25,9 @@ from tests.cases.workspace import EXPIRE, MANIFESTS, NAME, ORPHANS, Workspace, r
 MARKERS = {
     "_delta_log/_last_checkpoint": "Delta Lake",
     "_delta_log/00000000000000000000.json": "Delta Lake",
+    "_delta_log/00000000000000000007.checkpoint.parquet": "Delta Lake",
     ".hoodie/hoodie.properties": "Apache Hudi",
+    "schema/schema-0": "Apache Paimon",
     "snapshot/LATEST": "Apache Paimon",
 }
 HIVE = TableRef("lake", ("raw",), "events")

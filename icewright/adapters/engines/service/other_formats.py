@@ -8,20 +8,25 @@ read what an expiry deletes (https://docs.delta.io/latest/delta-uniform.html).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from contextlib import suppress
+from itertools import islice
 
-from icewright.core.errors import Refused
+from icewright.core.errors import FolderMissing, Refused
 from icewright.core.paths import key
 from icewright.core.table import TableMetadata
 from icewright.core.words import in_shell
 from icewright.ports import Storage
 
-# a file that each table of the format has: Delta's log loses its first version only after it has a checkpoint
+# a file that each table of the format has
 _MARKERS = {
     "_delta_log/_last_checkpoint": "Delta Lake",
     "_delta_log/00000000000000000000.json": "Delta Lake",
     ".hoodie/hoodie.properties": "Apache Hudi",
+    "schema/schema-0": "Apache Paimon",
     "snapshot/LATEST": "Apache Paimon",
 }
+# where there may be none of these: Delta's log loses its first version, and `_last_checkpoint` is only a hint
+_DELTA_LOG = "_delta_log"
 
 
 def markers_of_other_formats(files: Storage, metadata: TableMetadata) -> dict[str, str]:
@@ -29,7 +34,12 @@ def markers_of_other_formats(files: Storage, metadata: TableMetadata) -> dict[st
     location = metadata.location.rstrip("/")
     paths = {f"{location}/{file}": name for file, name in _MARKERS.items()}
     stats = files.stat(list(paths), len(paths))
-    return {path: name for path, name in paths.items() if stats.get(path) is not None}
+    found = {path: name for path, name in paths.items() if stats.get(path) is not None}
+    if not found:
+        with suppress(FolderMissing):
+            log = (path for batch in files.listing(f"{location}/{_DELTA_LOG}") for path in batch["path"].to_pylist())
+            found |= dict.fromkeys(islice(log, 1), "Delta Lake")
+    return found
 
 
 def require_iceberg_alone(files: Storage, metadata: TableMetadata, adopted: Callable[[], Collection[str]]) -> None:
