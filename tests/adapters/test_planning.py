@@ -71,7 +71,7 @@ def test_manifests_that_the_metadata_file_names(table: TableMetadata, files: Ice
 
 @pytest.mark.parametrize("which", ["list", "manifest"])
 def test_a_file_that_is_gone(table: TableMetadata, files: IcebergFiles, which: str) -> None:
-    """The error names it."""
+    """The error names the file that is gone."""
     snapshot = current(table)
     gone = str(snapshot.manifest_list) if which == "list" else files.manifests(snapshot)[2].path
     Path(str(local_path(gone))).unlink()

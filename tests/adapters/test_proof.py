@@ -289,7 +289,7 @@ def test_an_orphan_in_a_place_that_another_table_shares() -> None:
 
 
 def test_pins_and_records_are_read_at_one_moment() -> None:
-    """A transaction for both."""
+    """One transaction reads both."""
     proving = Proving()
     depth, begun, read = [0], [0], list[int]()
 

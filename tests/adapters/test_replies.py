@@ -211,7 +211,7 @@ def test_a_listing_of_many_pages_is_no_circle(server: Server, catalog: RestCatal
 
 
 def test_commits_of_nessie_that_go_in_a_circle(server: Server) -> None:
-    """Its pages end too."""
+    """Pages of Nessie that lead back to an earlier one end with an error, as those of REST do."""
     server.table = plain({"logEntries": [], "hasMore": True, "token": "same"})
     with pytest.raises(CatalogUnavailable, match="in a circle"):
         list(NessieClient("lake", f"{server.address}/api/v2").log("00"))

@@ -55,7 +55,7 @@ def test_s3_for_all_three() -> None:
 
 
 def test_local_files_need_nothing_more() -> None:
-    """No FileIO, no package."""
+    """A catalog of local files configures no FileIO, and needs no package of a store."""
     catalog = sql_catalog("lake", {"uri": "sqlite:////c.db", "warehouse": "file:///w"})
     assert not any("io-impl" in key for key in catalog.spark_conf())
     assert len(catalog.spark_packages()) == 2
@@ -271,7 +271,7 @@ def test_a_bucket_of_several_stores_is_not_guessed(path: str) -> None:
 
 
 def test_a_grant_is_no_secret_in_print() -> None:
-    """Properties are not shown."""
+    """The properties of vended credentials are not shown where they are printed."""
     assert "hush" not in repr(VendedCredentials("s3://lake/t", {"s3.secret-access-key": "hush"}))
 
 

@@ -63,7 +63,7 @@ def test_archive(lived: Workspace) -> None:
 
 
 def test_archive_for_people(lived: Workspace) -> None:
-    """A table of tables."""
+    """Without --json the rows and the tables of the archive are printed."""
     dry, went = lived("archive", "--dry-run"), lived("archive")
     assert "rows to move" in dry.out
     assert "lake.ops.history.events" in went.out

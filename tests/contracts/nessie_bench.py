@@ -58,19 +58,19 @@ class NativeClient(SqlCatalog):
         self.post({"type": "PUT", "key": {"elements": list(key)}, "content": _described(location)})
 
     def create_table(self, identifier: str | Identifier, *args: Any, **how: Any) -> Table:
-        """By the SQL catalog, then told to Nessie."""
+        """Create a table by the SQL catalog, then in Nessie."""
         made = super().create_table(identifier, *args, **how)
         self.put(made.name(), made.metadata_location)
         return made
 
     def register_table(self, identifier: str | Identifier, metadata_location: str, overwrite: bool = False) -> Table:
-        """Likewise."""
+        """Register a table by the SQL catalog, then in Nessie."""
         made = super().register_table(identifier, metadata_location, overwrite)
         self.put(made.name(), metadata_location)
         return made
 
     def drop_table(self, identifier: str | Identifier) -> None:
-        """Likewise."""
+        """Drop a table by the SQL catalog, then in Nessie."""
         super().drop_table(identifier)
         self.post({"type": "DELETE", "key": {"elements": list(self.identifier_to_tuple(identifier))}})
 

@@ -121,7 +121,7 @@ def test_odd_table_names(bench: Bench, name: str) -> None:
 @any_name
 @pytest.mark.parametrize("name", [name for name in ODD_NAMES if name != "a.b"])
 def test_odd_namespaces(bench: Bench, name: str) -> None:
-    """So is a namespace."""
+    """A namespace with odd signs is listed and read, too."""
     table = bench.create(name, "orders")
     (pointer,) = bench.catalog.pointers()
     assert pointer.ref == bench.ref(name, "orders")

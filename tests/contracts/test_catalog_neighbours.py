@@ -32,7 +32,7 @@ def test_a_file_that_the_catalog_does_not_name_is_read(bench: Bench) -> None:
 
 
 def test_a_neighbour_without_its_file_is_an_error(bench: Bench) -> None:
-    """Which names the file."""
+    """The error names the file."""
     base = bench.craft("sales.orders", 1)
     gone = base.metadata_location.replace("metadata.json", "gone.metadata.json")
     with pytest.raises(MetadataUnreadable, match=r"gone\.metadata\.json"):

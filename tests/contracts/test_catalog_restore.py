@@ -496,7 +496,7 @@ def test_a_branch_gets_its_snapshots_back_by_one_commit(bench: NessieBench) -> N
 
 @only_nessie
 def test_a_branch_that_moved_gets_nothing_back(bench: NessieBench) -> None:
-    """It is a conflict."""
+    """A restore on a branch that moved meanwhile is a conflict."""
     base = bench.craft("sales.orders", 5)
     undo = _undo(base, removal(base, 0))
     table = bench.read(*ORDERS)

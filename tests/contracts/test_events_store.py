@@ -92,7 +92,7 @@ def test_scans_are_added_up_by_day(store: SqlStore) -> None:
 
 
 def test_sums_end_at_what_can_be_counted(store: SqlStore) -> None:
-    """Instead of failing."""
+    """A sum that is too large to count stays at the largest number, and nothing fails."""
     record_all(store, REF)
     most = scan(files=2**61, bytes=2**61)
     for number in range(3):

@@ -122,7 +122,7 @@ def test_a_listing_is_whole_or_not_at_all(
 
 
 def test_a_namespace_that_is_listed_and_not_found(bench: RestBench, catalog: RestCatalog, proxy: Proxy) -> None:
-    """Is no empty namespace."""
+    """A namespace that is listed and not found is an error, and no empty namespace."""
     bench.craft("sales.orders", 1)
     proxy.faults.append(Fault("namespaces/sales/tables", times=99, status=404))
     with pytest.raises(CatalogUnavailable, match="sales"):

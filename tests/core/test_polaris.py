@@ -110,7 +110,7 @@ def test_what_cannot_be_understood_switches_the_operation_off(content: object) -
 
 @pytest.mark.parametrize("content", [{"colour": 1}, {"config": {"my-key": "x"}}, {"config": {"enabled": False}}])
 def test_unknown_fields_are_a_note(content: dict[str, Any]) -> None:
-    """They stop nothing."""
+    """Unknown fields of a policy are noted, and stop nothing."""
     ((rule, found),) = served([_policy(COMPACT, {"enable": True, **content})], NOW).rules
     assert found == BOTH
     assert "is left out" in rule

@@ -89,7 +89,7 @@ def test_an_expiry_that_waits_for_more_warns_too() -> None:
 
 @pytest.mark.parametrize(("reads", "more"), [(8, ["5 more such snapshots"]), (4, ["1 more such snapshots"]), (3, [])])
 def test_few_of_many_reads_are_named(reads: int, more: list[str]) -> None:
-    """The others are counted."""
+    """The first reads are named, and the others are counted."""
     of = metadata(snapshots=tuple(lineage([24 * age for age in range(9, 0, -1)])))
     read = replace(facts(of=of), reads=dict.fromkeys(range(1, reads + 1), NOW))
     verdict = expire_snapshots.evaluate(read, knobs({"expire_snapshots.retention_hours": 24 * 30}), None, NOW)

@@ -44,5 +44,5 @@ def test_commits_of_writers() -> None:
 
 
 def test_a_table_without_history() -> None:
-    """Has no commits."""
+    """A table without snapshots has no commits to simulate."""
     assert writes_of(told()) == ()

@@ -30,7 +30,7 @@ def test_a_run_that_failed() -> None:
 
 
 def test_a_job() -> None:
-    """By how it ended."""
+    """A job is counted by how it ended."""
     assert of_job(JobState.INTERRUPTED) == {Total("jobs", label="interrupted"): 1}
 
 

@@ -132,7 +132,7 @@ def test_a_cutoff_in_the_future_is_refused() -> None:
 
 
 def test_an_endless_duration_ends_with_the_calendar() -> None:
-    """Overflow never means now."""
+    """A duration that is longer than the calendar never means now."""
     assert resolve(GcConfig("PT" + "9" * 20 + "H"), None, DAY, NOW).at(NOW).year == 1
     assert resolve(GcConfig("P99999999D"), None, DAY, NOW).at(NOW).year == 1
     assert parse_duration("P" + "9" * 400 + "D") == timedelta.max

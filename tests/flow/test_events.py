@@ -104,7 +104,7 @@ def test_reported_reads_are_what_merges_are_worth(quiet: Bench) -> None:
 
 
 def test_what_is_not_ours_is_said(quiet: Bench) -> None:
-    """And the rest counts."""
+    """Events about other catalogs are named in the receipt, and the rest counts."""
     scans = tuple(ScanReported((catalog, "sales", "orders"), NOW, 1, 1, 1, 1) for catalog in ("tpch", "lake"))
     found = receive_events(quiet.runtime(), DIRECTORY, [Message("1", scans, foreign=True)])
     assert found == ReceivedEvents(Receipt(1, 0, (REF,), ()), ("there is no catalog tpch",))

@@ -131,7 +131,7 @@ def test_the_retry_limit(bench: Bench, error: IcewrightError) -> None:
 
 
 def test_a_terminal_error_is_not_tried_again(bench: Bench) -> None:
-    """Trying again cannot help."""
+    """An operation that fails by a terminal error is tried once."""
     bench.table()
     errors: list[IcewrightError] = [MetadataUnreadable("gone")]
     bench.before = lambda _: raise_next(errors)

@@ -93,7 +93,7 @@ def test_a_probe_runs_on_the_pool_alone(bench: Bench) -> None:
 
 @pytest.mark.parametrize("error", [Refused("is not one SELECT"), EngineUnavailable("Spark died"), KeyError("ours")])
 def test_a_probe_that_fails_is_a_note(bench: Bench, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    """Never a failed job."""
+    """A probe that fails is a note of the run, and never fails the job."""
 
     def failing(_: Probe) -> Sequence[float]:
         raise error
@@ -107,7 +107,7 @@ def test_a_probe_that_fails_is_a_note(bench: Bench, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_failed_rewrite_is_not_measured(bench: Bench) -> None:
-    """There is no after."""
+    """No query is measured for a rewrite that failed."""
 
     def fail(_: object) -> None:
         raise IcewrightError("no")

@@ -169,7 +169,7 @@ def test_a_commit_on_what_is_not_current_is_a_conflict(workspace: NessieWorkspac
     [(401, CatalogUnavailable), (403, AccessDenied), (404, NessieNotFound), (500, CatalogUnavailable)],
 )
 def test_what_the_server_denies_is_told_from_what_is_not_there(code: int, error: type[Exception]) -> None:
-    """Each has its error."""
+    """What the server denies, lacks or fails at are different errors."""
 
     class Answer(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

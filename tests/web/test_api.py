@@ -291,7 +291,7 @@ def test_any_body(served: Served, body: Any, route: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize("body", [b"{", b"\xff", b"[" * 5000, b'{"operations": NaN}', b"null", b""])
 def test_malformed_bodies(served: Served, body: bytes) -> None:
-    """Are problems."""
+    """A body that is no JSON of the right shape is answered with a problem."""
     for method, path in BODIES:
         kind = {"content-type": "application/json"}
         answer = served.client().request(method, API + path.format(**PLACES), content=body, headers=kind)

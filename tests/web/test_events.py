@@ -115,7 +115,7 @@ def test_compressed_bodies(served: Served) -> None:
 
 
 def test_binary_mode_takes_json_alone(served: Served) -> None:
-    """Whatever the attributes say."""
+    """In binary mode a body of another type is refused, whatever the attributes say."""
     problem(push(served.client(), GCS, EVENT, **GCS_HEADERS), 415)
 
 
@@ -259,7 +259,7 @@ def test_how_large_a_body_may_be(served: Served, size: int, status: int) -> None
 
 
 def test_a_body_without_end_is_not_read_to_its_end(served: Served) -> None:
-    """Nor kept."""
+    """A body without end is refused at the limit of bytes, and not held in memory."""
     taken = 0
 
     def endless() -> Iterator[bytes]:

@@ -130,7 +130,7 @@ def test_answers_that_are_not_to_this_browser(client: TestClient) -> None:
 
 
 def test_where_nobody_logs_in(served: Served) -> None:
-    """It says so."""
+    """Where no login is configured, there is no login page."""
     problem(served.client().get("/auth/login"), 404)
 
 

@@ -182,7 +182,7 @@ def test_forms_where_nobody_logs_in(served: Served) -> None:
 
 
 def test_a_form_that_is_sent_twice(served: Served) -> None:
-    """Starts one job."""
+    """A form that is sent twice starts one job."""
     served.evaluate()
     client = served.client()
     fields = {**CHANGES["/do/run"], "csrf": token_of(client), "key": "k1"}

@@ -111,7 +111,7 @@ def test_nothing_is_kept_of_a_failure() -> None:
 
 
 def test_not_too_much_is_kept() -> None:
-    """Whatever is asked for."""
+    """The cache stays within its size, whatever is asked for."""
     store, work = Store(), numbers()
     for key in range(3 * MAX_ENTRIES):
         store.cache.get(key, work)

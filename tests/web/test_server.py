@@ -62,7 +62,7 @@ def test_a_worker_serves_probes_alone(served: Served) -> None:
 
 
 def test_metrics(served: Served) -> None:
-    """As Prometheus takes them."""
+    """Metrics are served in the format that Prometheus reads."""
     response = served.client().get("/metrics")
     assert response.text == "icewright_tables 1\n"
     assert response.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
