@@ -19,7 +19,7 @@ from icewright.flow.reconcile import reconcile_interrupted
 from icewright.flow.repair import RepairResult, repair
 from icewright.ports import SetRefs
 from tests.cases.conftest import ground, workspace
-from tests.cases.tampering import rewrite
+from tests.cases.tampering import rewrite, tamper_manifest
 from tests.cases.test_integrity import DEEPER_FAULTS, changed_entry, changed_row
 from tests.cases.test_restore import crash_at, hooked
 from tests.cases.workspace import BY_PART, MANIFESTS, NAME, Workspace, edit, ref
@@ -297,12 +297,32 @@ def merged(workspace: Workspace, *, delete: bool = False) -> list[list[Path]]:
     return [[folder / "metadata" / Path(row["manifest_path"]).name for row in records(path)] for path in order]
 
 
-@pytest.mark.parametrize("lost", ["merged", "new", "deleted"])
+def _as_upgraded(folder: Path) -> None:
+    """Let all snapshots have the sequence number 0, as those of a table have that was of format v1."""
+
+    def unnumbered(rows: list[Any]) -> None:
+        for row in rows:
+            row.update({name: 0 for name, value in row.items() if name.endswith("sequence_number") and value})
+
+    for manifest in folder.glob("*-m0.avro"):
+        tamper_manifest(folder, manifest, unnumbered)
+    for manifest_list in folder.glob("snap-*.avro"):
+        rewrite(manifest_list, unnumbered)
+    (metadata,) = folder.glob("*.metadata.json")
+    edit(metadata, lambda document: [one.update({"sequence-number": 0}) for one in document["snapshots"]])
+
+
+@pytest.mark.parametrize("lost", ["merged", "new", "deleted", "deleted of v1"])
 def test_lost_manifests_are_written_again(workspace: Workspace, lost: str) -> None:
-    """One that a rewrite merged, by its manifest; that of the rewrite, by those; one whose file was deleted later."""
-    *_, before, last = by_snapshot = merged(workspace, delete=lost == "deleted")
+    """One that a rewrite merged, by its manifest; that of the rewrite, by those; one whose file was deleted later.
+
+    Of format v1 too, whose sequence numbers tell no snapshots apart.
+    """
+    *_, before, last = by_snapshot = merged(workspace, delete=lost.startswith("deleted"))
+    if lost == "deleted of v1":
+        _as_upgraded(last[0].parent)
     rows, metadata = workspace.read(), workspace.metadata()
-    path = {"merged": before[0], "new": last[0], "deleted": by_snapshot[0][0]}[lost]
+    path = {"merged": before[0], "new": last[0]}.get(lost, by_snapshot[0][0])
     length, entries = path.stat().st_size, sorted(map(_stated, records(path)))
     path.unlink()
     done = go(workspace)
@@ -310,6 +330,28 @@ def test_lost_manifests_are_written_again(workspace: Workspace, lost: str) -> No
     assert (path.stat().st_size, sorted(map(_stated, records(path)))) == (length, entries)
     assert (workspace.metadata(), workspace.read()) == (metadata, rows)
     assert workspace.app.runtime.engine.check(ref(NAME), CheckLevel.FOOTERS).faults == ()
+
+
+def test_which_commit_added_a_file_of_v1_is_not_guessed(workspace: Workspace) -> None:
+    """A lost manifest had the file from an older commit: no sequence number says from which."""
+    first = merged(workspace, delete=True)[0][0]
+
+    def older(rows: list[Any]) -> None:
+        for row in rows:
+            row.update(status=0, snapshot_id=row["snapshot_id"] ^ 1)
+
+    def counted(rows: list[Any]) -> None:
+        for row in (row for row in rows if row["manifest_path"].endswith(first.name)):
+            for kind in "files_count", "rows_count":
+                row[f"existing_{kind}"], row[f"added_{kind}"] = row[f"added_{kind}"], 0
+            row["manifest_length"] += 100  # the writer had compressed it less
+
+    _as_upgraded(first.parent)
+    tamper_manifest(first.parent, first, older)
+    for manifest_list in first.parent.glob("snap-*.avro"):
+        rewrite(manifest_list, counted)
+    first.unlink()
+    assert RepairKind.REBUILD not in {action.kind for action in go(workspace).plan.actions}
 
 
 def _stated(entry: Any) -> str:

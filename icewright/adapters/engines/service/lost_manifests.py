@@ -107,7 +107,10 @@ class LostManifests:
             live |= _by_key(writer, one, read[one.path], live)
             deleted |= _by_key(writer, one, read[one.path], deleted, (DELETED,))
         if neighbour.parent_id == snapshot.snapshot_id:
-            added_by = {s.sequence_number: s.snapshot_id for s in self.base.snapshots}
+            # all snapshots of format v1 have the number 0, which therefore names none of them
+            added_by = {s.sequence_number: s.snapshot_id for s in self.base.snapshots if s.sequence_number}
+            if not manifest.existing_files:
+                added_by[0] = manifest.added_snapshot_id
             live = {key: entry for key, entry in live.items() if entry.snapshot_id != neighbour.snapshot_id} | {
                 key: replace(entry, snapshot_id=added_by[entry.file_sequence or 0])
                 for key, entry in deleted.items()
