@@ -269,12 +269,16 @@ def gcs_at(port: int) -> Storage:
         (s3_at, [["t/b", "t//x", "t/a"]], "not list its keys in their order"),
         (s3_at, [[f"t/{9 - n}" for n in range(10)], ["t//x"]], '"t//x" contained empty path segment: move or delete'),
         (gcs_at, [["t/a"], ["t//x"]], '"t//x" contained empty path segment: move or delete'),
+        (s3_at, [["t/a"], ["t/b"], []], "lists in a circle: it named t/b"),  # the second page leads to itself
     ],
 )
 def test_where_nothing_leads_past_an_odd_key(
     pages: tuple[int, list[list[str]]], opened: Opened, keys: list[list[str]], why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A listing in no order cannot go on behind a key, nor can one of another store: it fails, and is never shorter."""
+    """A listing in no order cannot go on behind a key, nor can one of another store: it fails, and is never shorter.
+
+    So does one that never ends.
+    """
     monkeypatch.setattr(object_listing, "PAGE", 1)
     port, given = pages
     given[:] = keys

@@ -26,6 +26,7 @@ from icewright.ports.work import WorkerThreads
 T = TypeVar("T")
 PAGE = 1000  # keys that S3 lists, or deletes, at once
 _HEADS = 16  # parallel requests for single objects
+_MOST_REPEATS = 3  # of one key, as stores may list a key again that is written meanwhile
 
 
 @dataclass
@@ -39,6 +40,9 @@ class ObjectListing:
     unnamed: Callable[[str], None]
     _last: str = ""  # the last key so far, exactly as it is
     _ordered: bool = True  # whether the keys came in their order: only then can a listing go on after one of them
+    _pages: int = 0
+    _anchor: str = ""  # the last key of the page whose number was the last power of two, and how often it came again
+    _repeats: int = 0
     _checked: set[str] = field(default_factory=set)  # objects that were suspected to be markers and are files
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -98,6 +102,7 @@ class ObjectListing:
         keys, markers = pl.Series(values=path), self._markers(path, size, modified)
         if markers:
             keys = keys.scatter(markers, [f"{keys[row]}/" for row in markers])
+        self._require_end(keys)
         self._ordered = self._ordered and keys.is_sorted() and self._last < keys[0]
         self._last = keys[-1]
         paths = pc.binary_join_element_wise(f"{self.root}/", path, "")
@@ -108,6 +113,15 @@ class ObjectListing:
             self._leave_out(keys[row])
         marker_rows = set(markers)
         return rows.filter(pa.array([row not in marker_rows for row in range(rows.num_rows)]))
+
+    def _require_end(self, keys: pl.Series) -> None:
+        """Raise `GenericError` when the store lists the same pages again and again."""
+        self._repeats += int((keys == self._anchor).sum())
+        if self._repeats > _MOST_REPEATS:
+            raise GenericError(f"the store lists in a circle: it named {displayed(self._anchor)} again and again")
+        self._pages += 1
+        if self._pages.bit_count() == 1:
+            self._anchor, self._repeats = keys[-1], 0
 
     def _markers(self, path: pa.Array, size: pa.Array, modified: pa.Array) -> list[int]:
         """Return the rows that are directory markers.
