@@ -133,7 +133,7 @@ def test_ages_that_no_calendar_has(age: int, days: int) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        *({"location": place} for place in ("", "/", "file:///", "s3://")),
+        *({"location": place} for place in ("", "/", "file:///", "s3://", "file:///a/..")),
         *({"format-version": number} for number in (0, -1)),
         {"snapshots": [document()["snapshots"][0] | {"snapshot-id": 2**63}]},
     ],

@@ -14,7 +14,7 @@ from msgspec import Meta
 from icewright.adapters.metadata.document import Editor, Json, SnapshotKey, SpecObject, decode, inflate, text_of
 from icewright.adapters.read_limits import read_limits
 from icewright.core.errors import MetadataTooLarge, MetadataUnreadable
-from icewright.core.paths import split, stray_local_file
+from icewright.core.paths import key, split, stray_local_file
 from icewright.core.predicates import column_names, quoted
 from icewright.core.restore import TableHistory
 from icewright.core.table import (
@@ -130,8 +130,8 @@ def parse(ref: TableRef, location: str, content: bytes) -> TableMetadata:
         metadata = _parse(ref, location, len(content), decoded)
         if any(_NUL in text for text in (metadata.location, metadata.table_uuid, *metadata.write_paths)):
             raise ValueError("a location or an id with the character U+0000")  # noqa: TRY301 - as the others
-        place = split(metadata.location)
-        if not place.authority and place.path == "/":  # new files would be written to the root of this machine
+        # new files would be written to the root of this machine
+        if not split(metadata.location).authority and key(metadata.location) == "/":
             raise ValueError(f"the location {decoded.location!r} is no folder")  # noqa: TRY301 - as the others
     except (
         AttributeError,
