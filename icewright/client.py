@@ -307,6 +307,8 @@ class Client:
         cursor: str | None = None
         while True:
             page = self._get(path, **params, limit=limit, cursor=cursor)
+            if isinstance(page, list) or cursor == page["next"] is not None:
+                raise UnknownAnswer(f"{self._server} answers {path} without pages that end; is this Icewright?")
             yield from page["items"]
             cursor = page["next"]
             if cursor is None:

@@ -69,7 +69,13 @@ def test_client(served: Served, address: str) -> None:
 
 @pytest.mark.parametrize(
     ("body", "message"),
-    [("<html>Log in</html>", "without a document"), ("null", "without a document"), ("{}", "lacks items")],
+    [
+        ("<html>Log in</html>", "without a document"),
+        ("null", "without a document"),
+        ("{}", "lacks next"),
+        ("[]", "without pages that end"),
+        ('{"items": [], "next": "MQ"}', "without pages that end"),
+    ],
 )
 def test_an_answer_of_another_service(
     body: str, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
