@@ -136,6 +136,9 @@ def test_ages_that_no_calendar_has(age: int, days: int) -> None:
         *({"location": place} for place in ("", "/", "file:///", "s3://", "file:///a/..")),
         *({"format-version": number} for number in (0, -1)),
         {"snapshots": [document()["snapshots"][0] | {"snapshot-id": 2**63}]},
+        {"snapshot-log": "none"},
+        {"snapshot-log": [{"snapshot-id": 1}]},
+        {"last-sequence-number": 2**63 - 1},  # the next commit's is one more
     ],
     ids=lambda change: str(change)[:24],
 )

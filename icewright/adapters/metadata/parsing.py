@@ -92,16 +92,22 @@ class _LogEntry(SpecObject, frozen=True, gc=False):
     timestamp_ms: int | None = None
 
 
+class _HistoryEntry(SpecObject, frozen=True, gc=False):
+    snapshot_id: int
+    timestamp_ms: int
+
+
 class _Metadata(SpecObject, frozen=True, gc=False):
     format_version: Annotated[int, Meta(ge=1)]
     location: str
     last_updated_ms: int
     table_uuid: str = ""
-    last_sequence_number: int = 0
+    last_sequence_number: Annotated[int, Meta(le=2**63 - 2)] = 0  # the next commit's is one more
     current_snapshot_id: int | None = None
     snapshots: list[msgspec.Raw] | None = None
     refs: dict[str, _Ref] | None = None
     metadata_log: list[_LogEntry] | None = None
+    snapshot_log: list[_HistoryEntry] | None = None
     statistics: list[_Statistics] | None = None
     partition_statistics: list[_Statistics] | None = None
     properties: dict[str, str] | None = None
