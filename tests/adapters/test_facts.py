@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from pyiceberg import types as t
 from pyiceberg.manifest import DataFileContent
 from pyiceberg.manifest import ManifestFile as Listed
 
+from icewright.adapters.engines.arrow.partition_statistics import partition_statistics
 from icewright.adapters.files.cache import Cache
 from icewright.adapters.files.facts import table_facts
 from icewright.adapters.files.local import LocalStorage
@@ -385,3 +387,8 @@ def test_days_are_one_partition_whoever_wrote_them(tmp_path: Path) -> None:
     found = only(bed.facts())
     assert (found.data_files, found.equality_delete_files) == (2, 1)
     assert found.values == (datetime(2024, 10, 4, tzinfo=UTC).date(),)
+    entries = bed.reader.entries([ours(row) for row in bed.rows])
+    schema = {"type": "struct", "fields": [{"id": 1, "name": "at", "required": False, "type": "date"}]}
+    (counted,) = (partition_statistics(metadata(bed.specs, schema=schema), entries) or pa.table({})).to_pylist()
+    assert counted["partition"] == {"p1": found.values[0]}
+    assert (counted["data_file_count"], counted["equality_delete_file_count"]) == (2, 1)

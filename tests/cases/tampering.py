@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,20 +10,32 @@ from typing import Any
 import fastavro
 
 
-def rewrite(path: Path, change: Callable[[list[Any]], None]) -> None:
-    """Change the records of an Avro file in place."""
+def unchanged(_: Any) -> None:
+    """Change nothing."""
+
+
+def rewrite(
+    path: Path, change: Callable[[list[Any]], None] = unchanged, schema: Callable[[dict[str, Any]], None] = unchanged
+) -> None:
+    """Change the records of an Avro file and its schema in place."""
     with path.open("rb") as source:
         reader = fastavro.reader(source)
-        records, header, schema = list(reader), dict(reader.metadata), reader.writer_schema
+        records, header, written = list(reader), dict(reader.metadata), json.loads(reader.metadata["avro.schema"])
     change(records)
+    schema(written)
     header = {key: value for key, value in header.items() if not key.startswith("avro.")}
     with path.open("wb") as out:
-        fastavro.writer(out, schema, records, codec="deflate", metadata=header)
+        fastavro.writer(out, written, records, codec="deflate", metadata=header)
 
 
-def tamper_manifest(folder: Path, path: Path, change: Callable[[list[Any]], None]) -> None:
-    """Change the entries of a manifest, and its length in all lists of the metadata folder."""
-    rewrite(path, change)
+def tamper_manifest(
+    folder: Path,
+    path: Path,
+    change: Callable[[list[Any]], None] = unchanged,
+    schema: Callable[[dict[str, Any]], None] = unchanged,
+) -> None:
+    """Change the entries of a manifest and its schema, and its length in all lists of the metadata folder."""
+    rewrite(path, change, schema)
 
     def with_length(rows: list[Any]) -> None:
         for row in rows:

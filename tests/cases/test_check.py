@@ -19,7 +19,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DecimalType, LongType, NestedField
 
 from icewright.adapters.engines.arrow.opening import Opener
-from icewright.adapters.engines.service.content_faults import ColumnContent, column_faults
+from icewright.adapters.engines.service.content_faults import ColumnContent, check_content, column_faults
 from icewright.adapters.engines.service.content_file import ContentFile
 from icewright.adapters.engines.service.row_faults import RowCheck
 from icewright.app.demo.files import WrittenFile
@@ -250,6 +250,19 @@ def test_a_partition_column_with_more_digits_since_is_no_fault(workspace: Worksp
     assert workspace.run(Operation.REWRITE_MANIFESTS, rewrite_manifests__min_manifests=2).state.value == "committed"
     assert check(workspace, CheckLevel.ROWS).faults == ()
     assert len(table.refresh().scan("amount = -99.99").to_arrow()) == 1
+
+
+def test_a_column_that_is_null_fits_every_type(workspace: Workspace, tmp_path: Path) -> None:
+    """Arrow writes a type of its own for a column without a value, and Spark reads nulls of the table's type."""
+    path, field = tmp_path / "file.parquet", pa.field("c", pa.null(), metadata={"PARQUET:field_id": "1"})
+    pq.write_table(pa.Table.from_arrays([pa.nulls(2)], schema=pa.schema([field])), path)
+    counts = {109: [{"key": 1, "value": 2}], 110: [{"key": 1, "value": 2}]}
+    values = {100: str(path), 101: "PARQUET", 102: {}, 103: 2, 104: path.stat().st_size, **counts}
+    one = ContentFile("m.avro", 0, 1, 1, values)
+    for kind in ("string", "long", "double"):
+        assert check_content(workspace.app.runtime.files, one, {1: kind}, {}, {}, (1,)) == []
+        ((_, faults, why),) = RowCheck({1: kind}, {}, None, {}, {}).answers(Opener({}), [(0, one)])
+        assert (list(faults), why) == ([], None)
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,15 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from icewright.app.demo.files import WrittenFile
 from icewright.core.errors import AccessDenied, CommitStateUnknown
 from icewright.core.integrity import CheckLevel
 from icewright.core.paths import local_path
 from icewright.core.policy import Operation
 from icewright.core.runs import OperationState, Outcome
-from icewright.core.table import RefKind, SnapshotRef
+from icewright.core.table import ManifestContent, RefKind, SnapshotRef
 from icewright.ports import RemoveSnapshots, SetRefs
+from tests.cases.tampering import tamper_manifest
 from tests.cases.workspace import BY_PART, EXPIRE, NAME, Workspace, edit, ref
 
 STATISTICS = Operation.COMPUTE_STATISTICS
@@ -198,3 +200,31 @@ def test_when_new_files_are_enough(workspace: Workspace, wrong: str) -> None:
     done: Outcome = workspace.run(STATISTICS)
     assert done.metrics["files_read"] == (3 if wrong else 1), json.dumps(dict(done.metrics))
     assert numbers(workspace) == {1: 3, 2: 3}
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_deletes_whose_partitions_cannot_be_compared(workspace: Workspace, *, alike: bool) -> None:
+    """Deleted rows do not count; where manifests of deletes encode partitions otherwise than those of data, none do."""
+    craft = workspace.craft(spec=BY_PART)
+    workspace.commits(craft, (9,))
+    keys = craft.data({"id": [0], "part": ["p0"]}, part="p0")
+    keys = WrittenFile(keys.path, {**keys.record, "content": 2, "equality_ids": [1]})
+    craft.commit(workspace.clock.now(), [craft.data({"id": [7], "part": ["p0"]}, part="p0")], deletes=[keys])
+    workspace.publish(craft)
+    base = workspace.metadata()
+    listed = workspace.app.runtime.files.manifests(base.by_id[base.snapshots[-1].snapshot_id])
+    (path,) = (Path(str(local_path(m.path))) for m in listed if m.content is ManifestContent.DELETES)
+    if not alike:
+        tamper_manifest(path.parent, path, schema=_without_null)
+    done = workspace.run(STATISTICS)
+    if alike:
+        assert (done.state, numbers(workspace)) == (COMMITTED, {1: 1, 2: 1})
+    else:
+        assert "manifests of spec 0 store partition values differently" in done.reason, done
+
+
+def _without_null(schema: dict[str, Any]) -> None:
+    """Let partition values be texts that are never null."""
+    data_file = next(field["type"] for field in schema["fields"] if field["name"] == "data_file")
+    partition = next(field["type"] for field in data_file["fields"] if field["name"] == "partition")
+    partition["fields"] = [{"name": "part", "type": "string", "field-id": 1000}]

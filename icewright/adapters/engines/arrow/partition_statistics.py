@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from icewright.adapters.engines.arrow.types import FIELD_ID, arrow_type, storage_array, stored_name
 from icewright.adapters.engines.service.manifest_files import DATA, EQUALITY_DELETES, POSITION_DELETES
-from icewright.core.partitions import EPOCH, DistantTime, partition_values
+from icewright.core.partitions import EPOCH, DistantTime, partition_key, partition_text, partition_values
 from icewright.core.table import FORMAT_V3, PartitionField, TableMetadata, columns
 
 _DELETED = 2  # status of an entry
@@ -93,9 +93,15 @@ def _counted(metadata: TableMetadata, entries: pa.Table) -> pl.DataFrame:
     data, positions, equality = (live & (content == kind) for kind in (DATA, POSITION_DELETES, EQUALITY_DELETES))
     vector = positions & (pl.col("format") == "PUFFIN")
     newest = pl.col("snapshot_id").filter(pl.col("at").is_not_null()).sort_by(pl.col("at").drop_nulls())
+    stored = pl.DataFrame(pl.from_arrow(entries))
+    keys = stored.select(_KEY).unique()
+    texts = [partition_text(partition_key(metadata.spec(spec_id), text)[1]) for spec_id, text in keys.rows()]
+    one_form = keys.with_columns(pl.Series("key", texts, pl.String)).lazy()  # some writers store days as numbers
     return (
-        pl.DataFrame(pl.from_arrow(entries))
-        .lazy()
+        stored.lazy()
+        .join(one_form, on=_KEY)
+        .drop("partition")
+        .rename({"key": "partition"})
         .join(times, on="snapshot_id", how="left")
         .group_by(_KEY, maintain_order=True)
         .agg(

@@ -31,6 +31,7 @@ from icewright.core.errors import (
     InvariantViolated,
     MetadataUnreadable,
     Refused,
+    UnsupportedTable,
 )
 from icewright.core.operations.compute_statistics import ADDING, UNCHANGING
 from icewright.core.paths import metadata_folder
@@ -44,6 +45,7 @@ from icewright.ports import Catalog, Clock, SetStatistics, StepRequest, TableFil
 from icewright.ports.work import progress
 
 ATTEMPTS = 10  # of the commit, each on top of what writers have committed since the one before
+UNSUPPORTED = "statistics_unsupported"
 THETA = "apache-datasketches-theta-v1"
 _TYPE = "icewright.type"  # of the column when its values were hashed: sketches of ours alone have this property
 _NEWEST = 1 << 62  # above every sequence number
@@ -68,7 +70,9 @@ class StatisticsInService:
         try:
             sketches = sketching.planned() if request.dry_run else sketching.sketches()
         except UnsupportedByArrow as error:
-            raise Refused(f"{base.ref}: no statistics: {error}", "statistics_unsupported") from error
+            raise Refused(f"{base.ref}: no statistics: {error}", UNSUPPORTED) from error
+        except UnsupportedTable as error:
+            raise Refused(str(error), UNSUPPORTED) from error
         except UnreadableFile as error:
             raise MetadataUnreadable(f"{base.ref}: {error}") from error
         entries = self.files.entries(self.files.manifests(snapshot)) if step.partitions else None
@@ -158,6 +162,8 @@ class Sketching:
         listed = self.files.manifests(self.snapshot)
         live = LiveFiles(self.files, self.base, self._check)
         deletes = live.deletes(listed)
+        for spec_id in {delete.partition[0] for delete in deletes}:
+            live.require_comparable_partitions(spec_id, listed)
         return [ThetaSketch() for _ in self.fields], self._bins(live.data(listed, frozenset(), _NEWEST, None), deletes)
 
     def _sketches_of(self, start: Snapshot) -> list[ThetaSketch] | None:

@@ -185,8 +185,9 @@ class _ParquetFile:
 
     def _fits(self, number: int, index: int) -> bool:
         """Return whether the file stores the column as its type asks for."""
-        stored = physical_types(self.types[number])
-        return stored is None or self.footer.schema.column(index).physical_type in stored
+        stored, column = physical_types(self.types[number]), self.footer.schema.column(index)
+        nothing = column.logical_type.type == "UNKNOWN"  # Parquet's type of null, which is read as any type
+        return stored is None or nothing or column.physical_type in stored
 
     @cached_property
     def _measured(self) -> Mapping[int, ColumnContent]:
