@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -390,11 +390,14 @@ def test_each_equality_delete_file_is_read_once(folder: Folder, monkeypatch: pyt
 
 
 @pytest.mark.cases(124)
-def test_equality_deletes_beyond_the_memory_are_left_to_spark(folder: Folder) -> None:
-    """Before memory runs out, and without a word against a file."""
-    delete = folder.keys([ID], [1], *({"id": number} for number in range(1000)))
-    path = folder.write([{"id": 1, "name": "a"}])
-    folder.of(memory_bytes=64_000)
+@pytest.mark.parametrize(("column", "form", "memory"), [(ID, int, 64_000), (NAME, "{:05}".format, 116_000)])
+def test_equality_deletes_beyond_the_memory_are_left_to_spark(
+    column: Field, form: Callable[[int], object], memory: int, folder: Folder
+) -> None:
+    """Before memory runs out, and without a word against a file. A text takes more than its own bytes."""
+    rows = ({column["name"]: form(number)} for number in range(1000))
+    delete, path = folder.keys([column], [column["id"]], *rows), folder.write([{"id": 1, "name": "a"}])
+    folder.of(memory_bytes=memory)
     failed = folder.rewrite(folder.file_slice(path, delete))
     assert isinstance(failed, BinFailed), failed
     assert failed.unsupported

@@ -21,6 +21,7 @@ from icewright.core.kernel import KEY_COLUMN
 _FLOAT_BITS = 32
 _MEMORY_SHARE = 4  # of the task's memory, for the index; sorting it takes as much again
 _BYTES_OF_A_KEY = 16  # beside its values: hash, delete file and prefix count
+_BYTES_OF_A_VIEW = 16  # of a text, beside its own, which Polars does not count
 _MISJUDGED = ("float", "double", "uuid")  # of whose bounds Iceberg's readers think wrongly
 
 
@@ -75,12 +76,18 @@ def read_equality_index(layout: Layout, opener: Opener, ids: Sequence[int], path
         for frame in read_keys(layout, opener, key_columns, path):
             frames.append(frame)
             file_numbers.append(pl.repeat(number, frame.height, dtype=pl.UInt32, eager=True))
-            size += frame.estimated_size() + _BYTES_OF_A_KEY * frame.height
+            size += key_bytes(frame) + _BYTES_OF_A_KEY * frame.height
             if size > layout.memory_bytes // _MEMORY_SHARE:
                 reason = "the keys of its equality deletes do not fit into the memory of a task"
                 raise UnsupportedByArrow(f"{reason} (compact.task_memory_mb)")
     numbers = {path: number for number, path in enumerate(paths)}
     return _sorted_index(key_columns, pl.concat(frames), pl.concat(file_numbers), numbers)
+
+
+def key_bytes(keys: pl.DataFrame) -> float:
+    """Return the bytes that keys take in memory."""
+    texts = sum(kind == pl.Binary for kind in keys.dtypes)
+    return keys.estimated_size() + _BYTES_OF_A_VIEW * texts * keys.height
 
 
 def key_columns_of(layout: Layout, ids: Sequence[int]) -> tuple[Field, ...]:

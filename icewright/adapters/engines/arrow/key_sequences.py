@@ -9,7 +9,7 @@ from functools import cached_property
 import polars as pl
 import pyarrow as pa
 
-from icewright.adapters.engines.arrow.equality import find_keys, key_columns_of, read_keys
+from icewright.adapters.engines.arrow.equality import find_keys, key_bytes, key_columns_of, read_keys
 from icewright.adapters.engines.arrow.opening import Opener
 from icewright.adapters.engines.arrow.tasks import Layout
 from icewright.adapters.engines.arrow.types import Field
@@ -98,7 +98,7 @@ def read_key_sequences(
 
 
 def _size(frame: pl.DataFrame) -> float:
-    return frame.estimated_size() + _BYTES_OF_A_KEY * frame.height
+    return key_bytes(frame) + _BYTES_OF_A_KEY * frame.height
 
 
 def _newest(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
