@@ -79,6 +79,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {  # each with a small set of fast test
         "tests/cases/test_attack.py",
     ),
     f"{_SERVICE}/registry.py": ("tests/adapters/test_registry.py", *_OTHERS),
+    f"{_SERVICE}/surroundings.py": ("tests/adapters/test_registry.py", "tests/adapters/test_guard.py"),
     f"{_SERVICE}/deletion.py": ("tests/adapters/test_deletion.py",),
     f"{_SERVICE}/doubts.py": (
         "tests/adapters/test_doubts.py",
@@ -102,6 +103,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {  # each with a small set of fast test
         "tests/cases/test_undo_races.py",
         "tests/cases/test_undo_crashes.py",
     ),
+    "adapters/store/pins.py": ("tests/contracts/test_store.py",),
     "adapters/store/ledger.py": ("tests/contracts/test_store.py", "tests/contracts/test_undo_store.py"),
     "adapters/catalogs/staging.py": _COMMITS,
     "adapters/catalogs/sql.py": ("tests/contracts/test_catalog.py", *_COMMITS),
