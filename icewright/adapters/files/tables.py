@@ -200,12 +200,21 @@ class IcebergFiles:
             cached = self._outside.get((manifest.path, str(manifest.added_snapshot_id), *metadata.roots))
             fresh += [manifest] if cached is None else []
             folders_of_files |= dict.fromkeys(cached or ())
-        for manifest in fresh:
-            live = [frame["path"] for frame in self.reader.live_files([manifest])]
-            folders = outside_folders(pl.concat(live), metadata, self.canonical) if live else ()
+        for manifest, folders in self._outside_of(metadata, fresh):
             self._outside.put((manifest.path, str(manifest.added_snapshot_id), *metadata.roots), folders)
             folders_of_files |= dict.fromkeys(folders)
         return tuple(folders_of_files)
+
+    def _outside_of(
+        self, metadata: TableMetadata, manifests: Sequence[ManifestFile]
+    ) -> Iterator[tuple[ManifestFile, tuple[str, ...]]]:
+        """Yield the folders outside the table's own places in which live files of each manifest lie."""
+        found: dict[int, tuple[str, ...]] = {}
+        for frame in self.reader.live_files(manifests):  # each has whole manifests
+            if outside_folders(frame["path"], metadata, self.canonical):  # of most tables none is outside
+                for (number,), own in frame.group_by("manifest"):
+                    found[number] = outside_folders(own["path"], metadata, self.canonical)
+        yield from ((manifest, found.get(number, ())) for number, manifest in enumerate(manifests))
 
     def planning_seconds(self, snapshot: Snapshot) -> float:
         """Return the seconds that reading the metadata for a full scan takes."""
