@@ -64,6 +64,8 @@ class SqlPins(SnapshotPins):
 
 def _unpin(row: Any, table_uuid: str | None, reader: str) -> sa.Delete:  # noqa: ANN401 - a result row
     """Return the deletion of a reader's pins of a table, under earlier names too."""
-    names = sa.select(TABLES.c.id).where(TABLES.c.catalog == row.catalog)
-    renamed = PINS.c.table_id.in_(names) & (PINS.c.table_uuid == (table_uuid or "")) & (PINS.c.table_uuid != "")
-    return sa.delete(PINS).where((PINS.c.table_id == row.id) | renamed, PINS.c.reader == reader)
+    of_table: sa.ColumnElement[bool] = PINS.c.table_id == row.id
+    if table_uuid:
+        names = sa.select(TABLES.c.id).where(TABLES.c.catalog == row.catalog)
+        of_table |= PINS.c.table_id.in_(names) & (PINS.c.table_uuid == table_uuid)
+    return sa.delete(PINS).where(of_table, PINS.c.reader == reader)

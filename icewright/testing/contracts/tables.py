@@ -28,6 +28,7 @@ from icewright.testing.contracts.cases import (
     record_tables,
     run_row,
     start_job,
+    table_refs,
     table_row,
 )
 
@@ -278,6 +279,21 @@ class SnapshotPinsTests(StoreSuite):
         store.tables.record_listing(REF.catalog, [Pointer(OTHER, "m")], NOW)
         assert store.pins.add(OTHER, uuid, replace(other, snapshot_id=8))
         assert [pin.snapshot_id for pin in store.pins.list(REF, uuid)] == [8]
+
+    def test_a_pin_concerns_one_table(self, store: Store) -> None:
+        """A reader's pins of others stay: of another uuid, of none, and of the same one in another catalog."""
+        one, other, third, fourth, renamed = table_refs(5)
+        elsewhere, pin = replace(one, catalog="pond"), SnapshotPin("reader a", 1, NOW, NOW + MINUTE, "me")
+        record_tables(store, OTHER, one, other, third, fourth, renamed)
+        store.tables.record_listing("pond", [Pointer(elsewhere, "m")], NOW)
+        assert store.jobs.claim(OTHER, "o", [EXPIRE], ME, NOW), "a job on another table stops nobody"
+        pinned = ((one, "u"), (other, "v"), (third, ""), (fourth, ""), (elsewhere, "u"))
+        assert all(store.pins.add(ref, uuid, pin) for ref, uuid in pinned)
+        assert [len(store.pins.list(ref, uuid)) for ref, uuid in pinned] == [1, 1, 1, 1, 1]
+        assert not store.pins.remove(TableRef("lake", ("sales",), "unknown"), "reader a")
+        store.tables.record_evaluation(evaluated(renamed, "u"), NOW)
+        assert store.pins.remove(renamed, "reader a"), "the pin of the table under its earlier name"
+        assert [len(store.pins.list(ref, uuid)) for ref, uuid in pinned] == [0, 1, 1, 1, 1]
 
     def test_nobody_else_pins_while_a_job_works(self, store: Store) -> None:
         """While a job works on the table, only that job may pin, as an expiry may be about to commit."""
