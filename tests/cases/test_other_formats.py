@@ -50,8 +50,19 @@ def test_a_table_that_another_format_maintains_is_left_alone(
     """No operation commits to it or deletes of it, as the other format's log names the files; a dry run says so too."""
     workspace.plant(workspace.table(), marker)
     before = workspace.metadata()
-    workspace.refused(operation, marker, f"a table of {name} ", "[other_format]")
+    adopt_it = f"`icewright adopt {ref(NAME)}`"
+    workspace.refused(operation, marker.partition("/")[0], f"a table of {name} ", adopt_it, "[other_format]")
     assert workspace.metadata() == before
+
+
+def test_a_log_without_its_first_version_is_one_marker(tmp_path: Path) -> None:
+    """Delta Lake cleans old versions away: a person adopts the log, and not its files one by one."""
+    (tmp_path / "_delta_log").mkdir()
+    assert markers_of_other_formats(LocalStorage(), metadata(location=f"file://{tmp_path}")) == {}
+    for number in (7, 8):
+        (tmp_path / "_delta_log" / f"{number:020}.json").touch()
+    found = markers_of_other_formats(LocalStorage(), metadata(location=f"file://{tmp_path}"))
+    assert found == {f"file://{tmp_path}/_delta_log": "Delta Lake"}
 
 
 @pytest.mark.parametrize("end", ["", "/"])

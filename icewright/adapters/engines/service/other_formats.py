@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from itertools import islice
 
 from icewright.core.errors import FolderMissing, Refused
 from icewright.core.paths import key
@@ -30,15 +29,15 @@ _DELTA_LOG = "_delta_log"
 
 
 def markers_of_other_formats(files: Storage, metadata: TableMetadata) -> dict[str, str]:
-    """Return the files at the table's location by which another format knows its tables, each with the format."""
+    """Return what lies at the table's location by which another format knows its tables, each with the format."""
     location = metadata.location.rstrip("/")
     paths = {f"{location}/{file}": name for file, name in _MARKERS.items()}
     stats = files.stat(list(paths), len(paths))
     found = {path: name for path, name in paths.items() if stats.get(path) is not None}
+    log = f"{location}/{_DELTA_LOG}"
     if not found:
         with suppress(FolderMissing):
-            log = (path for batch in files.listing(f"{location}/{_DELTA_LOG}") for path in batch["path"].to_pylist())
-            found |= dict.fromkeys(islice(log, 1), "Delta Lake")
+            found |= {log: "Delta Lake"} if any(batch.num_rows for batch in files.listing(log)) else {}
     return found
 
 
@@ -50,7 +49,7 @@ def require_iceberg_alone(files: Storage, metadata: TableMetadata, adopted: Call
         if key(path) not in confirmed:
             raise Refused(
                 f"{metadata.ref}: {path} belongs to a table of {name} that shares the data files with this one: "
-                f"maintain it there. If nobody uses it as {name} any more, delete that file, or say so by "
+                f"maintain it there. If nobody uses it as {name} any more, delete that, or say so by "
                 f"`icewright adopt {in_shell(metadata.ref)}`",
                 "other_format",
             )
