@@ -12,7 +12,7 @@ from icewright.adapters.catalogs.translate import CatalogProperties
 from icewright.adapters.lru_cache import LRUCache
 from icewright.adapters.metadata.parsing import parse
 from icewright.core.allowlist import Allowlist, require_inside
-from icewright.core.errors import CommitConflict, CommitStateUnknown, IcewrightError, TableNotFound, UnsupportedTable
+from icewright.core.errors import CommitStateUnknown, IcewrightError, TableNotFound, UnsupportedTable
 from icewright.core.table import TableMetadata, TableRef
 from icewright.ports import Change, Clock, Dataset, Pointer, RestoreSnapshots
 from icewright.ports.memory import ROOM
@@ -203,7 +203,7 @@ class MetastoreCatalog(MetadataFileCatalog, ABC):
         except CommitStateUnknown:
             raise
         except IcewrightError as error:
-            if isinstance(error, CommitConflict) and landed_before(error, base, new.location, self.load):
+            if landed_before(error, base, new.location, self.load):
                 return new.after
             self.files.delete([new.location], 1)  # no commit came to use it
             raise

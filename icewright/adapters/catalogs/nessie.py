@@ -195,9 +195,7 @@ class NessieCatalog(MetadataFileCatalog):
         try:
             self._client.commit(branch, content, _content_ids(new), _message(base, change))
         except (CommitConflict, AccessDenied, CatalogUnavailable, NessieNotFound) as error:
-            if isinstance(error, CommitConflict) and landed_before(
-                error, base, new.location, lambda _: self._at(branch, content)
-            ):
+            if landed_before(error, base, new.location, lambda _: self._at(branch, content)):
                 return new.after
             self.files.delete([new.location], 1)  # no commit came to use it
             if isinstance(error, NessieNotFound):

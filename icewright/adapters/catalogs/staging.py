@@ -139,19 +139,21 @@ def _id(document: Mapping[str, object], name: str) -> int:
 
 
 def landed_before(
-    conflict: CommitConflict, base: TableMetadata, location: str, load: Callable[[TableRef], TableMetadata]
+    error: Exception, base: TableMetadata, location: str, load: Callable[[TableRef], TableMetadata]
 ) -> bool:
-    """Return whether the commit of `location` landed although its reply is a conflict.
+    """Return whether the commit of `location` landed although it ended in `error`; only after a conflict can it have.
 
     So it is where a gateway sends a request again that the catalog has carried out. Raises `CommitStateUnknown` when
     the table cannot be read.
     """
+    if not isinstance(error, CommitConflict):
+        return False
     try:
         now = load(base.ref)
     except TableNotFound:
         return False
-    except IcewrightError as error:
-        raise CommitStateUnknown(f"{conflict}; whether {location} was committed cannot be seen: {error}") from error
+    except IcewrightError as unseen:
+        raise CommitStateUnknown(f"{error}; whether {location} was committed cannot be seen: {unseen}") from unseen
     return location in (now.metadata_location, *now.metadata_log)
 
 

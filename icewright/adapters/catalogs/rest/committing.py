@@ -171,7 +171,7 @@ class Committing:
             return self.fetch(base.ref)[0]
         return parse(base.ref, table.metadata_location, bytes(table.metadata))
 
-    def _landed_before(self, base: TableMetadata, change: Change, conflict: str) -> TableMetadata:
+    def _landed_before(self, base: TableMetadata, change: Change, why: str) -> TableMetadata:
         """Return the table if it shows that the commit landed; else raise `CommitConflict`.
 
         A gateway that sends a request again hands on the conflict of the second with the first.
@@ -179,14 +179,12 @@ class Committing:
         try:
             now, _ = self.fetch(base.ref)
         except TableNotFound as error:
-            raise CommitConflict(f"{base.ref}: {conflict}") from error
+            raise CommitConflict(f"{base.ref}: {why}") from error
         except (IcewrightError, RequestOutcomeUnknown) as error:
-            raise CommitStateUnknown(
-                f"{base.ref}: {conflict}; whether it was this one cannot be seen: {error}"
-            ) from error
+            raise CommitStateUnknown(f"{base.ref}: {why}; whether it was this one cannot be seen: {error}") from error
         if commits.has_landed(base, now, change):
             return now
-        raise CommitConflict(f"{base.ref}: {conflict}")
+        raise CommitConflict(f"{base.ref}: {why}")
 
     def _outcome_of_lost_response(self, base: TableMetadata, change: Change, why: str) -> TableMetadata:
         """Return the table if it shows that the commit of a lost response landed; else raise the outcome."""
