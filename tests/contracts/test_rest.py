@@ -285,6 +285,32 @@ def test_the_commit_landed_and_its_reply_was_lost(
     assert proxy.count(COMMIT) == 1
 
 
+@pytest.mark.cases(77)
+def test_whatever_a_gateway_answers_after_the_commit_landed(
+    bench: RestBench, catalog: RestCatalog, proxy: Proxy
+) -> None:
+    """Also where it says that there is no table, or that it refuses, as to a request that it sent twice."""
+    base = bench.craft("sales.orders")
+    for status in (204, 304, 400, 403, 404, 408, 410):
+        proxy.faults.append(Fault(COMMIT, forward=True, status=status, body=b""))
+        base = catalog.commit(base, addition(base, **{"snapshot-id": 4711 + status}))
+        assert base == bench.catalog.load(base.ref)
+    assert proxy.count(COMMIT) == 7
+
+
+@pytest.mark.cases(77, 78)
+def test_an_answer_that_does_not_show_the_commit(bench: RestBench, catalog: RestCatalog, proxy: Proxy) -> None:
+    """A redirect turns the commit into a question, and its answer is the table as it was, or another one."""
+    base = bench.craft("sales.orders")
+    bench.craft("sales.others", 1)
+    for name in ("orders", "others"):
+        headers = {"Location": f"{proxy.address}/v1/namespaces/sales/tables/{name}"}
+        proxy.faults.append(Fault(COMMIT, status=302, headers=headers))
+        with pytest.raises(CommitStateUnknown, match="yet"):
+            catalog.commit(base, addition(base))
+    assert bench.catalog.load(base.ref) == base
+
+
 @pytest.mark.cases(77, 78)
 @pytest.mark.parametrize("status", [None, 500])
 def test_the_commit_did_not_land(bench: RestBench, catalog: RestCatalog, proxy: Proxy, status: int | None) -> None:
@@ -347,6 +373,20 @@ def test_a_commit_that_lands_late(bench: RestBench, catalog: RestCatalog, proxy:
     proxy.faults.append(Fault(COMMIT, times=4, status=503))
     with pytest.raises(CommitStateUnknown, match="does not show it yet"):
         catalog.commit(now, addition(now, **{"snapshot-id": 4712}))
+
+
+def test_a_commit_that_may_land_yet_keeps_its_files(bench: RestBench, catalog: RestCatalog, proxy: Proxy) -> None:
+    """A gateway has given up on it: a refusal, no credentials and other people's commits do not end it."""
+    base = bench.craft("sales.orders")
+
+    def own() -> None:
+        bench.read("sales", "orders").transaction().set_properties({"owner": "me"}).commit_transaction()
+
+    for later in (Fault(COMMIT, status=400), Fault(COMMIT, status=401), Fault(COMMIT, times=3, status=429), None):
+        busy = Fault(COMMIT, status=503, act=own if later is None else lambda: None)
+        proxy.faults = [busy, *([later] if later else [])]
+        with pytest.raises(CommitStateUnknown, match="does not show it yet"):
+            catalog.commit(base, addition(base))
 
 
 @pytest.mark.parametrize(("status", "error"), [(409, CommitConflict), (400, Refused), (403, Refused)])

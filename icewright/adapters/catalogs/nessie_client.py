@@ -25,8 +25,8 @@ _TOKEN_REFUSED = 401
 _DENIED = 403
 _NOT_FOUND = 404
 _CONFLICT = 409
-_OUTCOME_UNKNOWN_FROM = 500  # statuses from here on leave the outcome of a commit unknown
 _BUSY = 429  # the server did not even begin; by 503 a gateway may say that it has not ended in time
+_REFUSALS = frozenset({400, _TOKEN_REFUSED, _DENIED, _NOT_FOUND})  # of a commit; others leave its outcome unknown
 
 
 class NessieNotFound(Exception):
@@ -167,7 +167,7 @@ class NessieClient:
         """Give the key of `content` the table that `document` describes, if it still has the one of `branch.hash`.
 
         Raises `CommitStateUnknown` when the reply was lost or is none of Nessie's. After every other error nothing
-        was committed: `CommitConflict`, and those of the class.
+        was committed, unless a gateway sent the request twice: `CommitConflict`, and those of the class.
         """
         put = {"type": _TABLE, "id": content.content_id, **document}
         body: Any = {
@@ -185,10 +185,10 @@ class NessieClient:
             ) from error
         if answer.status_code in (_CONFLICT, _BUSY):
             raise CommitConflict(f"catalog {self.catalog}: {_message(answer)}")
-        if answer.status_code >= _OUTCOME_UNKNOWN_FROM:
-            raise CommitStateUnknown(f"catalog {self.catalog} answered a commit by {_message(answer)}")
-        if not answer.ok:
+        if answer.status_code in _REFUSALS:
             self._fail(answer)
+        if not answer.ok:
+            raise CommitStateUnknown(f"catalog {self.catalog} answered a commit by {_message(answer)}")
         try:
             _DECODERS[_Committed].decode(answer.content)
         except msgspec.MsgspecError as error:

@@ -13,6 +13,7 @@ from icewright.adapters.metadata.changes import apply_change, left_out
 from icewright.adapters.metadata.document import decode, encode, next_location
 from icewright.adapters.metadata.parsing import parse
 from icewright.core.errors import (
+    CatalogUnavailable,
     CommitConflict,
     CommitStateUnknown,
     IcewrightError,
@@ -141,12 +142,12 @@ def _id(document: Mapping[str, object], name: str) -> int:
 def landed_before(
     error: Exception, base: TableMetadata, location: str, load: Callable[[TableRef], TableMetadata]
 ) -> bool:
-    """Return whether the commit of `location` landed although it ended in `error`; only after a conflict can it have.
+    """Return whether the commit of `location` landed although it was refused; it did not if it was never sent.
 
     So it is where a gateway sends a request again that the catalog has carried out. Raises `CommitStateUnknown` when
     the table cannot be read.
     """
-    if not isinstance(error, CommitConflict):
+    if isinstance(error, CatalogUnavailable):
         return False
     try:
         now = load(base.ref)

@@ -35,9 +35,9 @@ from icewright.core.table import FORMAT_V3, SnapshotRef, TableMetadata, TableRef
 from icewright.ports import AddSnapshot, Change, Clock, RemoveSnapshots, RestoreSnapshots, SetRefs, SetStatistics
 from icewright.ports.work import progress
 
-_OK, _NOT_FOUND, _CONFLICT, _TOO_MANY = 200, 404, 409, 429
-_RETRYABLE = frozenset({429, 503})  # the server did nothing: the request may be repeated
-_UNKNOWN_FROM = 500
+_OK, _NOT_FOUND, _CONFLICT, _TOO_MANY, _AWAY = 200, 404, 409, 429, 503
+_RETRYABLE = frozenset({_TOO_MANY, _AWAY})
+_REFUSALS = frozenset(range(400, 500)) - {408, 499}  # the server did nothing, unless a gateway sent the request twice
 _TRIES = 4  # of a request that the server did not want to hear
 _MAX_LOADS = 3  # at the table after a lost reply
 _LONGEST_WAIT = timedelta(seconds=30)
@@ -119,41 +119,45 @@ class Committing:
             now, _ = self.fetch(base.ref)
         except TableNotFound as error:
             raise gone(base) from error
-        if now.metadata_location != base.metadata_location or now.table_uuid != base.table_uuid:
+        if not _is_current(base, now):
             raise conflict(base)
 
     def _committed(self, base: TableMetadata, change: Change, request: commits.Json) -> TableMetadata:
+        try:
+            return self._answered(base, change, request)
+        except RequestOutcomeUnknown as error:
+            return self._outcome_of_lost_response(base, change, str(error))
+
+    def _answered(self, base: TableMetadata, change: Change, request: commits.Json) -> TableMetadata:
+        """Return the table after the commit. Raises `RequestOutcomeUnknown` when no answer tells what became of it."""
+        under_way = False  # whether the server may still be at an earlier request
         for attempt in range(1, _TRIES + 1):
             try:
                 answer = self._post(base.ref, request)
-            except RequestOutcomeUnknown as error:
-                return self._outcome_of_lost_response(base, change, f"no answer came ({error})")
+            except CatalogUnavailable as error:
+                if not under_way:
+                    raise
+                raise RequestOutcomeUnknown(f"the server was busy, then gave no answer ({error})") from error
+            why = f"the server answered {answer.message}"
             if answer.status == _OK:
-                try:
-                    return self._after(base, answer)
-                except (IcewrightError, RequestOutcomeUnknown) as error:
-                    return self._outcome_of_lost_response(base, change, f"no answer that can be read came ({error})")
-            if answer.status in _RETRYABLE:
-                wait = answer.wait or backoff(attempt + 3)
-                self.clock.sleep(min(wait, _LONGEST_WAIT).total_seconds())
-                try:
-                    now, _ = self.fetch(base.ref)
-                except (IcewrightError, RequestOutcomeUnknown):
-                    return self._outcome_of_lost_response(base, change, f"the server answered {answer.message}")
-                if commits.has_landed(base, now, change):
-                    return now  # the commit landed despite the status
-                self._require_unchanged(base)
-                continue
-            # a conflict may be with an earlier attempt, which came late
-            if answer.status >= _UNKNOWN_FROM or (attempt > 1 and answer.status in (_CONFLICT, _NOT_FOUND)):
-                return self._outcome_of_lost_response(base, change, f"the server answered {answer.message}")
-            if answer.status == _CONFLICT:
-                return self._landed_before(base, change, f"another writer committed since the plan ({answer.message})")
-            if answer.status == _NOT_FOUND:
-                raise gone(base)
-            raise Refused(f"{base.ref}: the catalog refused the commit ({answer.message})")
-        if answer.status != _TOO_MANY and isinstance(change, _OF_NEW_FILES):
-            return self._outcome_of_lost_response(base, change, f"the server answered {answer.message}")
+                return self._after(base, change, answer)
+            if answer.status not in _RETRYABLE:
+                if under_way or answer.status not in _REFUSALS:
+                    raise RequestOutcomeUnknown(why)
+                return self._landed_before(base, change, _refusal(base, answer))
+            under_way = under_way or answer.status == _AWAY
+            wait = answer.wait or backoff(attempt + 3)
+            self.clock.sleep(min(wait, _LONGEST_WAIT).total_seconds())
+            try:
+                now, _ = self.fetch(base.ref)
+            except (IcewrightError, RequestOutcomeUnknown) as error:
+                raise RequestOutcomeUnknown(why) from error
+            if commits.has_landed(base, now, change):
+                return now  # the commit landed despite the status
+            if not _is_current(base, now):
+                raise RequestOutcomeUnknown(why) if under_way else conflict(base)
+        if under_way and isinstance(change, _OF_NEW_FILES):
+            raise RequestOutcomeUnknown(why)
         raise CatalogUnavailable(f"{base.ref}: {self.client.where} takes no commits now ({answer.message})")
 
     def _post(self, ref: TableRef, request: commits.Json) -> RestResponse:
@@ -161,30 +165,38 @@ class Committing:
         body = {"identifier": {"namespace": ref.namespace, "name": ref.name}, **request}
         try:
             return self.client.send("POST", self.path, table_reply(), data=msgspec.json.encode(body))
-        except MetadataTooLarge as error:
-            raise RequestOutcomeUnknown(str(error)) from error
+        except (MetadataTooLarge, RequestOutcomeUnknown) as error:
+            raise RequestOutcomeUnknown(f"no answer came ({error})") from error
 
-    def _after(self, base: TableMetadata, answer: RestResponse) -> TableMetadata:
-        """Return the metadata in the server's response."""
-        table = loaded(base.ref, answer.body, self.client.where)
-        if not table.metadata_location:
-            return self.fetch(base.ref)[0]
-        return parse(base.ref, table.metadata_location, bytes(table.metadata))
+    def _after(self, base: TableMetadata, change: Change, answer: RestResponse) -> TableMetadata:
+        """Return the metadata in the server's response. Raises `RequestOutcomeUnknown` if it does not show the change.
 
-    def _landed_before(self, base: TableMetadata, change: Change, why: str) -> TableMetadata:
-        """Return the table if it shows that the commit landed; else raise `CommitConflict`.
+        A redirect makes a question of a commit, and some gateways answer with a page of their own.
+        """
+        try:
+            table = loaded(base.ref, answer.body, self.client.where)
+            location = table.metadata_location
+            after = parse(base.ref, location, bytes(table.metadata)) if location else self.fetch(base.ref)[0]
+        except (IcewrightError, RequestOutcomeUnknown) as error:
+            raise RequestOutcomeUnknown(f"no answer that can be read came ({error})") from error
+        if not commits.has_landed(base, after, change):
+            raise RequestOutcomeUnknown("no answer that shows the change came")
+        return after
 
-        A gateway that sends a request again hands on the conflict of the second with the first.
+    def _landed_before(self, base: TableMetadata, change: Change, refusal: CommitConflict | Refused) -> TableMetadata:
+        """Return the table if it shows that the commit landed; else raise the refusal.
+
+        A gateway that sends a request again hands on what the server says to the second.
         """
         try:
             now, _ = self.fetch(base.ref)
         except TableNotFound as error:
-            raise CommitConflict(f"{base.ref}: {why}") from error
+            raise refusal from error
         except (IcewrightError, RequestOutcomeUnknown) as error:
-            raise CommitStateUnknown(f"{base.ref}: {why}; whether it was this one cannot be seen: {error}") from error
+            raise CommitStateUnknown(f"{refusal}; whether it landed cannot be seen: {error}") from error
         if commits.has_landed(base, now, change):
             return now
-        raise CommitConflict(f"{base.ref}: {why}")
+        raise refusal
 
     def _outcome_of_lost_response(self, base: TableMetadata, change: Change, why: str) -> TableMetadata:
         """Return the table if it shows that the commit of a lost response landed; else raise the outcome."""
@@ -300,3 +312,15 @@ class Committing:
         table = loaded(ref, answer.body, self.client.where)
         location, content = table.metadata_location or "", bytes(table.metadata)
         return parse(ref, location, content), decode(content, location)
+
+
+def _is_current(base: TableMetadata, now: TableMetadata) -> bool:
+    return (now.metadata_location, now.table_uuid) == (base.metadata_location, base.table_uuid)
+
+
+def _refusal(base: TableMetadata, answer: RestResponse) -> CommitConflict | Refused:
+    if answer.status == _CONFLICT:
+        return CommitConflict(f"{base.ref}: another writer committed since the plan ({answer.message})")
+    if answer.status == _NOT_FOUND:
+        return gone(base)
+    return Refused(f"{base.ref}: the catalog refused the commit ({answer.message})")
