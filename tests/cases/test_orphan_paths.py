@@ -125,6 +125,29 @@ def test_a_live_file_that_is_named_by_way_of_a_link(workspace: Workspace) -> Non
     assert workspace.read() == before
 
 
+@pytest.mark.cases(57, 59)
+@pytest.mark.parametrize("linked", ["write path", "folder"])
+def test_a_disk_that_is_away_has_the_link_by_which_another_table_is_here(workspace: Workspace, linked: str) -> None:
+    """Where its write path led, or a folder of its files, when it was seen, its files stay while it cannot be read."""
+    mine, disk = workspace.table(), workspace.home / "disk"
+    disk.mkdir()
+    (disk / "pool").symlink_to(mine / "data")
+    pool = {"write.data.path": f"file://{disk}/pool"} if linked == "write path" else {}
+    theirs = workspace.craft("sales.theirs", catalog="pond", place="disk")
+    theirs.properties.update(pool)
+    file = theirs.data({"id": [1], "part": ["a"]})
+    (live := mine / "data" / file.path.name).write_bytes(file.path.read_bytes())
+    workspace.age(live, 30)
+    theirs.commit(workspace.clock.now(), [spelt(theirs, file, f"file://{disk}/pool/{live.name}")])
+    workspace.publish(theirs)
+    workspace.detect()
+    workspace.run(ORPHANS, dry_run=True)
+    disk.rename(workspace.home / "away")
+    result = workspace.run(ORPHANS)
+    assert live.exists(), result
+    assert "cannot be read" in " ".join(result.notes)
+
+
 @pytest.mark.cases(57)
 @pytest.mark.parametrize(
     ("prefix", "what"),

@@ -54,7 +54,12 @@ def outside_folders(paths: pl.Series, metadata: TableMetadata, canonical: Callab
     ]
     places = [_SPELLING.place(place) for place in own]
     strange = [f for f in beyond if not any(_SPELLING.place(real[f]).within(place) for place in places)]
-    return _merged_upwards(strange)
+    return _merged_upwards([*strange, *links_resolved({folder: real[folder] for folder in strange})])
+
+
+def links_resolved(real: Mapping[str, str]) -> list[str]:
+    """Return where folders lead that are links: the disk that has a link may be away when somebody deletes there."""
+    return [leads.rstrip("/") for folder, leads in real.items() if _SPELLING.place(leads) != _SPELLING.place(folder)]
 
 
 def _located(paths: pl.Series, metadata: TableMetadata) -> pl.Series:
@@ -190,11 +195,15 @@ class IcebergFiles:
         return self.reader.manifests(snapshot)
 
     def outside(self, metadata: TableMetadata, snapshots: Sequence[Snapshot]) -> tuple[str, ...]:
-        """Return the folders outside the table's own places in which files lie that the snapshots need."""
+        """Return the folders outside the table's own places in which files lie that the snapshots need.
+
+        Where the places are links, so is what these lead to now.
+        """
         manifests = listed(self.reader.manifest_lists(snapshots))
         paths = [*(m.path for m in manifests), *(s.manifest_list for s in snapshots if s.manifest_list)]
         paths += [s.path for s in (*metadata.statistics, *metadata.partition_statistics)]
-        folders_of_files = dict.fromkeys(outside_folders(pl.Series(paths, dtype=pl.String), metadata, self.canonical))
+        folders_of_files = dict.fromkeys(links_resolved({place: self.canonical(place) for place in metadata.roots}))
+        folders_of_files |= dict.fromkeys(outside_folders(pl.Series(paths, dtype=pl.String), metadata, self.canonical))
         fresh: list[ManifestFile] = []
         for manifest in manifests:
             cached = self._outside.get((manifest.path, str(manifest.added_snapshot_id), *metadata.roots))
