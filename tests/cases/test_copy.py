@@ -6,19 +6,24 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from struct import pack
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from icewright.adapters.files.local import LocalStorage
 from icewright.core.copying import MARKER, CopyResult
 from icewright.core.errors import IcewrightError, MetadataUnreadable, Refused, UnsupportedTable, UsageError
+from icewright.core.integrity import CheckLevel, FileFaultKind
 from icewright.flow.copy import copy_table, restore_beside
 from icewright.flow.cycle import look
 from icewright.ports import CopyRequest, RemoveSnapshots
 from tests.cases.conftest import ground, workspace
+from tests.cases.tampering import tamper_manifest
 from tests.cases.test_integrity import DEEPER_FAULTS, FAULTS, changed_entry, changed_row, changed_row_and_entry, setting
 from tests.cases.test_open_world import ROWS
 from tests.cases.workspace import BY_PART, EXPIRE, NAME, Workspace, edit, ref
@@ -427,6 +432,30 @@ def test_statistics_are_those_of_the_snapshots_that_are_copied(workspace: Worksp
     beside = workspace.metadata("sales.then")
     assert [one.snapshot_id for one in (*beside.statistics, *beside.partition_statistics)] == [snapshots[0]] * 2
     assert then.files == 5  # data, its manifest and list, and both statistics
+
+
+def test_deletes_that_no_reader_applies_delete_nothing_in_the_copy(workspace: Workspace) -> None:
+    """Readers compare paths letter for letter: `file:/x` in a position delete is not the data file `file:///x`."""
+    craft, hour = workspace.craft(), timedelta(hours=1)
+    data, deletes = craft.data({"id": [1, 2], "part": ["a", "b"]}), craft.equality_deletes({"id": [1]})
+    craft.commit(workspace.clock.now() - 3 * hour, [data])
+    craft.commit(workspace.clock.now() - 2 * hour, [craft.data({"id": [3], "part": ["c"]})], deletes=[deletes])
+    pq.write_table(pa.table({"file_path": [f"file:{data.path}"], "pos": [0]}), deletes.path)
+    size = deletes.path.stat().st_size
+
+    def positions(entries: list[Any]) -> None:
+        for entry in entries:
+            if entry["data_file"]["content"]:
+                entry["data_file"].update(content=1, equality_ids=None, file_size_in_bytes=size, split_offsets=None)
+
+    metadata = workspace.publish(craft) / "metadata"
+    for manifest in metadata.glob("*-m*.avro"):
+        tamper_manifest(metadata, manifest, positions)
+    (fault,) = workspace.app.runtime.engine.check(ref(NAME), CheckLevel.ROWS).faults
+    assert (fault.kind, fault.path) == (FileFaultKind.WRONG_POSITIONS, f"file://{deletes.path}")
+    rows = workspace.read()
+    assert len(rows["main"]) == 3
+    assert registered(workspace, copy(workspace)) == rows
 
 
 def test_a_table_that_nobody_evaluated_is_not_copied_into_its_own_folders(workspace: Workspace) -> None:

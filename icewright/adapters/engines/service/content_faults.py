@@ -215,6 +215,11 @@ class _ParquetFile:
         return logical.get("timeUnit") in (None, "nanoseconds" if kind.endswith("_ns") else "microseconds")
 
 
+def misspelt(named: str, path: str) -> Fault:
+    """Return the fault of deletes that spell the path of their data file otherwise than its entry does."""
+    return FileFaultKind.WRONG_POSITIONS, f"it deletes rows of {named}, which no reader takes for the data file {path}"
+
+
 def is_ordered(kind: str) -> bool:
     """Return whether bounds of the type can be compared: libraries differ in the order of UUIDs, others have none."""
     return kind != "uuid" and not kind.startswith(("variant", "geometry", "geography", "unknown"))

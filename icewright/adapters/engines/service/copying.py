@@ -59,6 +59,7 @@ class TableCopy:
     files: TableFiles
     request: CopyRequest
     _there: dict[str, int] = field(default_factory=dict, init=False)  # bytes of files at the place that name others
+    _data: dict[str, str] = field(default_factory=dict, init=False)  # paths of data files, but those `_as_usual`
 
     def run(self) -> CopyResult:
         """Copy the table, or with `dry_run` return what that would copy."""
@@ -197,9 +198,10 @@ class TableCopy:
         rewritten = pl.col("kind").is_in(_REWRITTEN)
         for part in parts:
             target = part["path"].map_elements(to.path, return_dtype=pl.String).alias("target")
-            joined = part.with_columns(target).join(
-                present.rename({"path": "target", "bytes": "found"}), on="target", how="left"
-            )
+            named = part.with_columns(target)
+            data = named.filter(kind="data").select("target", "path").iter_rows()
+            self._data |= {target: path for target, path in data if path != self._as_usual(target)}
+            joined = named.join(present.rename({"path": "target", "bytes": "found"}), on="target", how="left")
             other = joined.filter(~rewritten & (pl.col("bytes") != pl.col("found")))
             if other.height:
                 path, found = other["target"][0], other["found"][0]
@@ -209,6 +211,19 @@ class TableCopy:
             )
             wanted.append(joined.filter(pl.col("found").is_null()).drop("found"))
         return pl.concat(wanted).unique("target", maintain_order=True)
+
+    def _as_usual(self, target: str) -> str:
+        """Return the path of a file in the table's location, spelt as the location is."""
+        return self.request.base.location.rstrip("/") + target.removeprefix(self._relocation.place)
+
+    def _deleted_from(self, path: str) -> str:
+        """Return the name of a data file in the copy's deletes.
+
+        Readers compare paths letter for letter: deletes that spell one otherwise than its entry delete nothing, and
+        name no file of the copy either.
+        """
+        target = self._relocation.path(path)
+        return target if self._data.get(target, self._as_usual(target)) == path else path
 
     def _copy_files(self, wanted: pl.DataFrame) -> None:
         """Copy files, those before others that name them."""
@@ -255,7 +270,7 @@ class TableCopy:
         number = by_id.get(ids.DELETED_PATH, 0)
         paths = table.column(number).combine_chunks().cast(pa.string()).dictionary_encode()
         new = pa.DictionaryArray.from_arrays(
-            paths.indices, pa.array([self._relocation.path(one) for one in paths.dictionary.to_pylist()], pa.string())
+            paths.indices, pa.array([self._deleted_from(one) for one in paths.dictionary.to_pylist()], pa.string())
         )
         kind = table.schema.field(number)
         table = table.set_column(number, kind, new.cast(pa.string()).cast(kind.type))
@@ -273,7 +288,7 @@ class TableCopy:
         for blob in footer["blobs"]:
             of = blob.get("properties", {})
             if "referenced-data-file" in of:
-                of["referenced-data-file"] = self._relocation.path(of["referenced-data-file"])
+                of["referenced-data-file"] = self._deleted_from(of["referenced-data-file"])
         payload = json.dumps(footer).encode()
         return content[:start] + b"PFA1" + payload + struct.pack("<i", len(payload)) + bytes(4) + b"PFA1"
 
@@ -312,7 +327,7 @@ class TableCopy:
         self._require_plain(entry.get(names.get(ids.KEY_METADATA, "")))
         entry[names[ids.FILE_PATH]] = target = to.path(entry[names[ids.FILE_PATH]])
         if (referenced := entry.get(names.get(ids.REFERENCED_DATA_FILE, ""))) is not None:
-            entry[names[ids.REFERENCED_DATA_FILE]] = to.path(referenced)
+            entry[names[ids.REFERENCED_DATA_FILE]] = self._deleted_from(referenced)
         if entry.get(names.get(ids.CONTENT, "")) != POSITION_DELETES:
             return
         # of a deleted one nobody reads the length
@@ -324,7 +339,9 @@ class TableCopy:
             self._path_bound(entry.get(names.get(which, ""))) for which in (ids.LOWER_BOUNDS, ids.UPPER_BOUNDS)
         )
         same = lower is not None and lower == upper
-        one_file = [{"key": ids.DELETED_PATH, "value": to.path(lower.decode()).encode()}] if same and lower else []
+        one_file = (
+            [{"key": ids.DELETED_PATH, "value": self._deleted_from(lower.decode()).encode()}] if same and lower else []
+        )
         for which in (ids.LOWER_BOUNDS, ids.UPPER_BOUNDS):
             if stated := entry.get(names.get(which, "")):
                 entry[names[which]] = [pair for pair in stated if pair["key"] != ids.DELETED_PATH] + one_file

@@ -12,9 +12,11 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import combinations
 
+from icewright.adapters.engines.service.content_faults import misspelt
 from icewright.adapters.engines.service.content_file import ContentFile
 from icewright.adapters.engines.service.manifest_files import DATA
 from icewright.core.integrity import FileFault, FileFaultKind
+from icewright.core.paths import canonical, split
 
 _Place = tuple[int, int, str]  # of a file: sequence number, spec, partition
 
@@ -50,7 +52,7 @@ class EntryContradictions:
         ):
             if value != other_value:
                 detail = f"its {what} is {value} in {one.manifest} and {other_value} in {manifest}"
-                yield _fault(kind, one, detail, self.snapshots[one.manifest] | self.snapshots[manifest])
+                yield _fault(kind, detail, one, self.snapshots[one.manifest] | self.snapshots[manifest])
 
     def add_row_ids(self, one: ContentFile, first: int) -> None:
         """Add a data file whose rows have the ids from `first` on."""
@@ -60,6 +62,7 @@ class EntryContradictions:
         """Yield the contradictions that show once all entries are added."""
         yield from self._duplicates()
         yield from self._misplaced_deletes()
+        yield from self._misspelt_deletes()
         yield from self._shared_row_ids()
 
     def _duplicates(self) -> Iterator[FileFault]:
@@ -82,10 +85,20 @@ class EntryContradictions:
             for (sequence, *partition), snapshots in together.items():
                 if snapshots and one.sequence < sequence:
                     detail = f"it has the sequence number {one.sequence}, its data file {one.referenced} has {sequence}"
-                    yield _fault(FileFaultKind.WRONG_SEQUENCE, one, detail, snapshots)
+                    yield _fault(FileFaultKind.WRONG_SEQUENCE, detail, one, snapshots)
                 if snapshots and partition != [one.spec_id, repr(one.partition)]:
                     detail = f"it is of another partition than its data file {one.referenced}"
-                    yield _fault(FileFaultKind.WRONG_PARTITION, one, detail, snapshots)
+                    yield _fault(FileFaultKind.WRONG_PARTITION, detail, one, snapshots)
+
+    def _misspelt_deletes(self) -> Iterator[FileFault]:
+        """Yield deletes that spell the path of their data file otherwise, as `s3a://` for `s3://`: none applies."""
+        lost = [one for one in self._scoped if one.referenced not in self._data]
+        spelt = {canonical(split(path)): path for path in self._data} if lost else {}
+        for one in lost:
+            path = spelt.get(canonical(split(one.referenced)), "")
+            beside = {number for _, manifest in self._data.get(path, ()) for number in self.snapshots[manifest]}
+            if together := self.snapshots[one.manifest] & beside:
+                yield _fault(*misspelt(one.referenced, path), one, together)
 
     def _shared_row_ids(self) -> Iterator[FileFault]:
         """Yield data files whose rows have ids of another file of the same snapshot."""
@@ -100,8 +113,8 @@ class EntryContradictions:
             furthest = max(furthest, span, key=lambda each: each[1])
             if one.path != other.path and (both := self.snapshots[one.manifest] & self.snapshots[other.manifest]):
                 detail = f"its row ids from {first} on are also those of {other.path}"
-                yield _fault(FileFaultKind.WRONG_ROW_IDS, one, detail, both)
+                yield _fault(FileFaultKind.WRONG_ROW_IDS, detail, one, both)
 
 
-def _fault(kind: FileFaultKind, one: ContentFile, detail: str, snapshots: AbstractSet[int]) -> FileFault:
+def _fault(kind: FileFaultKind, detail: str, one: ContentFile, snapshots: AbstractSet[int]) -> FileFault:
     return FileFault(kind, one.kind, one.path, detail, tuple(sorted(snapshots)))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import polars as pl
@@ -16,9 +17,10 @@ import pyarrow.compute as pc
 from icewright.adapters.engines.arrow.opening import Opener, UnreadableFile
 from icewright.adapters.engines.arrow.pages import batch_rows_of
 from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow, field_id, plain_values, with_ids
-from icewright.adapters.engines.service.content_faults import ColumnContent, Fault, column_faults, is_ordered
+from icewright.adapters.engines.service.content_faults import ColumnContent, Fault, column_faults, is_ordered, misspelt
 from icewright.adapters.engines.service.content_file import ContentFile
 from icewright.core.integrity import FileFaultKind
+from icewright.core.paths import Location, canonical, split
 from icewright.core.table import PartitionSpec
 
 _PAGE_BYTES = 512 << 20  # of a row group; larger ones are not read
@@ -51,7 +53,7 @@ class RowCheck:
     def _faults(self, opener: Opener, one: ContentFile) -> Iterator[Fault]:
         spec, types, rows = self.specs.get(one.spec_id), self.replaced.get(one.manifest, self.types), 0
         sources = {partition.source_id for partition in spec.fields} if spec else set()
-        beyond: dict[str, int] = {}
+        deleted: dict[str, int] = {}
         with opener.parquet(one.path, one.bytes, _PAGE_BYTES) as source:
             schema, metadata = source.schema_arrow, source.metadata
             try:
@@ -71,21 +73,28 @@ class RowCheck:
                 for steps, tally in tallies.items():
                     tally.add(_leaf(batch, steps))
                 if schema.names[:2] == _POSITIONS:
-                    beyond |= self._beyond(batch)
+                    frame = pl.DataFrame(batch.select(_POSITIONS)).drop_nulls()
+                    last = frame.group_by("file_path").agg(pl.col("pos").max())
+                    deleted |= {path: max(position, deleted.get(path, 0)) for path, position in last.iter_rows()}
         if rows != one.records:
             yield FileFaultKind.WRONG_COUNT, f"it has {rows} rows, not {one.records}"
         columns = {tally.number: tally.column() for tally in tallies.values()}
         yield from column_faults(one, columns, types, spec)
-        for path, position in sorted(beyond.items()):
-            detail = f"it deletes position {position} of {path}, which has {self.records[path]} rows"
-            yield FileFaultKind.WRONG_POSITIONS, detail
+        yield from self._position_faults(deleted)
 
-    def _beyond(self, batch: pa.RecordBatch) -> Iterator[tuple[str, int]]:
-        """Yield positions that a data file does not have, one for each file."""
-        frame = pl.DataFrame(batch.select(_POSITIONS)).group_by("file_path").agg(pl.col("pos").max())
-        for path, position in frame.iter_rows():
-            if position >= self.records.get(path, position + 1):
-                yield path, position
+    def _position_faults(self, deleted: Mapping[str, int]) -> Iterator[Fault]:
+        """Yield data files without the greatest position that is deleted, and files that no path spells so."""
+        for path, position in sorted(deleted.items()):
+            if path not in self.records:
+                if (other := self._spelt.get(canonical(split(path)))) is not None:
+                    yield misspelt(path, other)
+            elif position >= self.records[path]:
+                detail = f"it deletes position {position} of {path}, which has {self.records[path]} rows"
+                yield FileFaultKind.WRONG_POSITIONS, detail
+
+    @cached_property
+    def _spelt(self) -> Mapping[Location, str]:
+        return {canonical(split(path)): path for path in self.records}
 
 
 def answers_of(opener: Opener, check: RowCheck, bins: Iterable[Sequence[tuple[int, ContentFile]]]) -> Iterator[Answer]:
