@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from icewright.core.runs import Outcome
     from icewright.core.table import Snapshot, TableMetadata
     from icewright.flow.cycle import CycleResult
+    from icewright.flow.detect import Detected
     from icewright.flow.execute import JobResult
     from icewright.flow.restore import RestoreResult
     from icewright.flow.undo import UndoResult
@@ -90,10 +91,10 @@ def job_item_document(item: JobItem) -> dict[str, Any]:
     return {**job_row_document(item.job), **costs}
 
 
-def plan_document(tables: int, plan: MaintenancePlan, limits: Limits) -> dict[str, Any]:
-    """Return a plan over a number of tables: the jobs to start, best first, and the operations that wait."""
+def plan_document(detected: Detected, plan: MaintenancePlan, limits: Limits) -> dict[str, Any]:
+    """Return a plan: the jobs to start, best first, the operations that wait, and the catalogs that cannot be read."""
     return {
-        "tables": tables,
+        "tables": detected.tables,
         "jobs": [
             {
                 "table": str(job.ref),
@@ -107,7 +108,13 @@ def plan_document(tables: int, plan: MaintenancePlan, limits: Limits) -> dict[st
             for job in plan.jobs
         ],
         "deferred": deferred_documents(plan.deferred),
+        "errors": error_documents(detected.errors),
     }
+
+
+def error_documents(errors: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
+    """Return what could not be read, each with the error."""
+    return [{"source": source, "error": error} for source, error in errors]
 
 
 def deferred_documents(deferred: Sequence[Deferred]) -> list[dict[str, Any]]:
@@ -124,7 +131,7 @@ def cycle_document(result: CycleResult) -> dict[str, Any]:
         "funnel": {"tables": result.tables, "changed": result.changed, "due": result.due, "run": result.run},
         "jobs": [job_document(job) for job in result.jobs],
         "deferred": deferred_documents(result.deferred),
-        "errors": [{"source": source, "error": error} for source, error in result.errors],
+        "errors": error_documents(result.errors),
     }
 
 

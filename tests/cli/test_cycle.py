@@ -67,7 +67,7 @@ def test_the_plan_is_what_the_cycle_runs(workspace: Workspace) -> None:
     workspace.write("policy: [{set: {remove_orphans.enabled: false}}]\n")
     before = workspace.files()
     plan = workspace("plan", "--json").json
-    assert plan.keys() == {"tables", "jobs", "deferred"}
+    assert plan.keys() == {"tables", "jobs", "deferred", "errors"}
     assert before == workspace.files()
     ran = workspace("cycle", "--json").json["jobs"]
     assert [(j["table"], j["operations"]) for j in plan["jobs"]] == [
@@ -100,6 +100,21 @@ def test_a_catalog_that_does_not_answer(workspace: Workspace) -> None:
     assert (listed.code, "catalogs.lake.properties.uri" in listed.err.replace("\n", "")) == (1, True)
 
 
+def test_a_catalog_that_does_not_answer_hides_no_other(workspace: Workspace) -> None:
+    """Commands that look show the tables of the others, name it, and exit with a code other than 0."""
+    workspace.make(HISTORY)
+    gone = (
+        f"catalogs:\n  gone: {{type: sql, properties: {{uri: 'sqlite:///{workspace.home}/gone.db', warehouse: /w}}}}\n"
+    )
+    text = workspace.path.read_text(encoding="utf-8").replace("catalogs:\n", gone)
+    workspace.path.write_text(text, encoding="utf-8")
+    for command, code in (("explain", 3), ("advise", 3), ("plan", 3), ("check", 1)):
+        result = workspace(command)
+        assert (command, result.code, "lake" in result.out or "1 table" in result.out) == (command, code, True)
+        assert "gone.db" in f"{result.out}{result.err}".replace("\n", "")
+    assert [error["source"] for error in workspace("plan", "--json").json["errors"]] == ["gone"]
+
+
 @pytest.mark.cases(12)
 def test_an_unreadable_table_makes_the_cycle_partial(workspace: Workspace) -> None:
     """It is listed with the file that is missing; the other table is maintained."""
@@ -113,6 +128,8 @@ def test_an_unreadable_table_makes_the_cycle_partial(workspace: Workspace) -> No
     rows = {row["table"]: row for row in workspace("tables", "--json").json["tables"]}
     assert rows["lake.web.events"]["state"].startswith("unreadable: ")
     assert rows["lake.web.events"]["health"] is None
+    asked = (("explain", "lake.web.events"), ("advise", "lake.web.events"), ("explain",), ("explain", "lake.ops.*"))
+    assert [workspace(*words).code for words in asked] == [1, 1, 3, 0]
 
 
 def planned(workspace: Workspace, name: str, paths: list[str], catalog: str = "lake") -> str:

@@ -149,7 +149,7 @@ def test_of_many_tables_those_with_something_to_say_are_listed(
         {**document, "table": f"lake.a.{n}", "verdicts": [v]} for n, v in zip("qz", verdicts, strict=True)
     )
     documents = [quiet, blocked]
-    monkeypatch.setattr(reading, "backend", lambda: SimpleNamespace(explain=lambda *_: documents))
+    monkeypatch.setattr(reading, "backend", lambda: SimpleNamespace(explain=lambda *_: (documents, [])))
     reading.explain(table=None, namespace=None, everything=False, as_json=False)
     printed = capsys.readouterr().out
     assert ("lake.a.q" in printed, "lake.a.z" in printed) == (False, True)

@@ -12,7 +12,7 @@ import typer
 
 from icewright.app import output
 from icewright.app.cli.backend import backend, remote_backend
-from icewright.app.cli.base import DryRun, Json, OptionalTable, app, known_table, open_application
+from icewright.app.cli.base import DryRun, Json, OptionalTable, app, known_table, leave_unless_read, open_application
 from icewright.app.output import echo, escape, size
 from icewright.core.errors import UsageError
 from icewright.core.words import count
@@ -62,7 +62,11 @@ def advise(
     if ((apply or measure) and not layouts) or (layouts and table is None) or (recorded and filters is not None):
         raise UsageError("layouts: name a table, and either --filters FILE of its queries or --recorded")
     if table is None or not layouts:
-        output.show(backend().advise(table), as_json, _show_advice)
+        documents, errors = backend().explain(table, None)
+        advised = [{"table": one["table"], "advice": one["advice"]} for one in documents if not one["error"]]
+        output.show(advised, as_json, _show_advice)
+        unread = [f"{one['table']}: {one['error']}" for one in documents if one["error"]]
+        leave_unless_read(documents, [*errors, *unread])
         return
     texts = () if filters is None else _read_filters(filters)
     if (service := remote_backend()) is None:
@@ -112,7 +116,7 @@ def _show_advice(documents: list[dict[str, Any]]) -> None:
             echo(f"[bold]{escape(document['table'])}[/]{about}: {escape(advice['finding'])}")
             echo(f"  remedy: {escape(advice['remedy'])}")
             echo(f"  effect: {escape(advice['effect'])}")
-    if not any(document["advice"] for document in documents):
+    if documents and not any(document["advice"] for document in documents):
         echo(f"no advice on {count(len(documents), 'table')}")
 
 

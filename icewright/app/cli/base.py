@@ -381,6 +381,16 @@ def exit_code(states: Sequence[JobState | str]) -> int:
     return 3 if bad.union(("partial", "cancelled")).intersection(map(str, states)) else 0
 
 
+def leave_unless_read(documents: Sequence[Mapping[str, Any]], errors: Sequence[str]) -> None:
+    """Exit with code 1 where no table, or 3 where not every table and catalog, could be read; print the errors."""
+    from icewright.app import output
+
+    for error in errors:
+        output.error(error)
+    states = ["failed" if document["error"] else "succeeded" for document in documents]
+    leave(exit_code([*states, *("failed" for _ in errors)]))
+
+
 def leave(code: int) -> None:
     """Exit with a code other than 0; return when it is 0."""
     if code:

@@ -62,8 +62,9 @@ class LocalBackend:
                 _note_empty_catalogs(app, criteria.catalog)
         return {"tables": documents, "errors": list(detected.errors)}
 
-    def explain(self, table: str | None, namespace: str | None) -> list[Document]:
-        """Evaluate one table, or all, and return each one's health, verdicts and ignored properties."""
+    def explain(self, table: str | None, namespace: str | None) -> tuple[list[Document], list[str]]:
+        """Evaluate one table, or all; return each one's health, verdicts, ... and the errors of unread catalogs."""
+        errors: list[str] = []
         with open_application() as app:
             runtime = app.runtime
             if table is not None and not is_pattern(table):
@@ -71,27 +72,22 @@ class LocalBackend:
             else:
                 detected = detect(runtime, select_catalogs(app, None))
                 refs = list(runtime.store.tables.known())
-                if not refs and not detected.errors:
+                errors = [error for _, error in detected.errors]
+                if not refs and not errors:
                     _note_empty_catalogs(app, None)
-                for _, error in detected.errors if refs else ():
-                    output.error(error)
-                if detected.errors and not refs:
-                    raise CatalogUnavailable("; ".join(error for _, error in detected.errors))
+                if errors and not refs:
+                    raise CatalogUnavailable("; ".join(errors))
                 refs = matching_tables(table, refs)
             if namespace is not None:
                 refs = tables_of_namespace(namespace, refs)
-            return [_explained(app, ref) for ref in refs]
-
-    def advise(self, table: str | None) -> list[Document]:
-        """Evaluate one table, or all, and return what to change outside of Icewright."""
-        return [{"table": one["table"], "advice": one.get("advice", [])} for one in self.explain(table, None)]
+            return [_explained(app, ref) for ref in refs], errors
 
     def plan(self, catalog: str | None) -> Document:
         """Detect and evaluate changed tables; return what would start now and what would wait."""
         with open_application() as app:
             catalogs = select_catalogs(app, catalog)
-            funnel, _ = look(app.runtime, catalogs)
-            return plan_document(funnel.tables, plan_now(app.runtime, catalogs), app.runtime.limits)
+            detected, _ = look(app.runtime, catalogs)
+            return plan_document(detected, plan_now(app.runtime, catalogs), app.runtime.limits)
 
     def run(self, request: RunRequest) -> Document:
         """Reconcile interrupted jobs, run the operations, and return the finished job, or what a dry run found."""

@@ -22,11 +22,12 @@ from icewright.app.cli.base import (
     complete_table,
     known_table,
     leave,
+    leave_unless_read,
     open_application,
     parse_operations,
     select_catalogs,
 )
-from icewright.core.errors import IcewrightError, PackagesMissing, UsageError
+from icewright.core.errors import CatalogUnavailable, IcewrightError, PackagesMissing, UsageError
 from icewright.core.integrity import CheckLevel
 from icewright.core.selection import is_pattern
 from icewright.core.words import count
@@ -131,19 +132,22 @@ def explain(
 ) -> None:
     """Explain for each operation whether it is due, and why.
 
-    Without the name of one table, tables and operations that are not due are only counted.
+    Without the name of one table, tables and operations that are not due are only counted. Exit code 1 when the table
+    cannot be read, or 3 when one of several tables or catalogs cannot.
     """
-    documents, one = backend().explain(table, namespace), table is not None and not is_pattern(table)
-    if as_json:
-        output.print_json(documents[0] if one and documents else documents)
-        return
+    documents, errors = backend().explain(table, namespace)
+    one = table is not None and not is_pattern(table)
     whole = everything or one
     listed = [document for document in documents if whole or _stands_out(document)]
-    for document in listed:
-        views.show_explained(document, everything=whole)
-    if documents and not whole:
-        hidden = len(documents) - len(listed)
-        output.echo(f"Nothing is due on {hidden} of {count(len(documents), 'table')}; --all lists every verdict")
+    if as_json:
+        output.print_json(documents[0] if one and documents else documents)
+    else:
+        for document in listed:
+            views.show_explained(document, everything=whole)
+        if documents and not whole:
+            hidden = len(documents) - len(listed)
+            output.echo(f"Nothing is due on {hidden} of {count(len(documents), 'table')}; --all lists every verdict")
+    leave_unless_read(documents, errors)
 
 
 def _stands_out(document: Mapping[str, Any]) -> bool:
@@ -171,19 +175,27 @@ def check(
 ) -> None:
     """Check that every file of all snapshots exists and is what its entry says.
 
-    Nothing is changed. Exit code 1 when a file is at fault, or a table cannot be read.
+    Nothing is changed. Exit code 1 when a file is at fault, or a table or catalog cannot be read.
     """
+    errors: list[str] = []
     with open_application() as opened:
         runtime = opened.runtime
         if name is not None and "." in name:
             refs = [known_table(opened, name).ref]
         else:
-            refs = [p.ref for catalog in select_catalogs(opened, name) for p in runtime.catalogs[catalog].pointers()]
+            refs = []
+            for catalog in select_catalogs(opened, name):
+                try:
+                    refs += [pointer.ref for pointer in runtime.catalogs[catalog].pointers()]
+                except CatalogUnavailable as error:  # hides no fault in another
+                    errors.append(str(error))
         documents = [_check_table(runtime, ref, level) for ref in sorted(refs)]
     output.show(documents, as_json, views.show_integrity)
-    if not documents:
+    if not documents and not errors:
         output.note("no table was found to check")
-    leave(1 if any(document["faults"] or document["error"] for document in documents) else 0)
+    for fault in errors:
+        output.error(fault)
+    leave(1 if errors or any(document["faults"] or document["error"] for document in documents) else 0)
 
 
 def _check_table(runtime: Runtime, ref: TableRef, level: CheckLevel) -> dict[str, Any]:
@@ -218,7 +230,7 @@ def plan(
 ) -> None:
     """Show which jobs would start now, and what would wait.
 
-    Changed tables are evaluated; no table is changed.
+    Changed tables are evaluated; no table is changed. Exit code 3 when a catalog cannot be read, or 1 when none can.
     """
     only = _operation(operation)
     document = backend().plan(catalog)
@@ -232,6 +244,8 @@ def plan(
         document["deferred"] = [d for d in document["deferred"] if d["operation"] == only]
     document |= {part: document[part][:limit] for part in ("jobs", "deferred")}
     output.show(document, as_json, views.show_plan)
+    if document.get("errors"):  # a service has its own alert for them
+        leave(3 if document["tables"] else 1)
 
 
 def _namespace(table: str) -> str:

@@ -52,19 +52,16 @@ class RemoteBackend:
                 tables_of_namespace(criteria.namespace, _names(client, criteria.catalog))
         return {"tables": tables, "errors": []}
 
-    def explain(self, table: str | None, namespace: str | None) -> list[Document]:
+    def explain(self, table: str | None, namespace: str | None) -> tuple[list[Document], list[str]]:
         with self._client() as client:
             if table is not None and not is_pattern(table):
                 names = [table]
             else:
                 listed = matching_tables(table, _names(client))
                 names = [str(ref) for ref in (tables_of_namespace(namespace, listed) if namespace else listed)]
-            return [_part(t, _EXPLAINED) for t in map(client.table, names)]
-
-    def advise(self, table: str | None) -> list[Document]:
-        with self._client() as client:
-            names = [table] if table is not None else [t["table"] for t in client.tables()]
-            return [{"table": t["table"], "advice": t["facts"].get("advice", [])} for t in map(client.table, names)]
+            return [
+                _part(t, _EXPLAINED) | {"advice": t["facts"].get("advice", [])} for t in map(client.table, names)
+            ], []
 
     def plan(self, catalog: str | None) -> Document:
         return self._ask(lambda client: client.plan(catalog))

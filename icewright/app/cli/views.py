@@ -111,6 +111,7 @@ def show_plan(document: Mapping[str, Any]) -> None:
     if waiting := document["deferred"]:
         lines = [(d["position"], d["table"], d["operation"], d["reason"]) for d in waiting]
         rows("Waiting", (Column("place", right=True), _TABLE, Column("operation"), "reason"), lines)
+    _show_errors(document.get("errors", ()))
 
 
 def show_cycle(document: Mapping[str, Any]) -> None:
@@ -122,8 +123,12 @@ def show_cycle(document: Mapping[str, Any]) -> None:
     if document["deferred"]:
         waiting = [(d["table"], d["operation"], d["reason"]) for d in document["deferred"]]
         rows("Waiting", (_TABLE, Column("operation"), "reason"), waiting)
-    if document["errors"]:
-        rows("Errors", (Column("source"), "error"), [(e["source"], e["error"]) for e in document["errors"]])
+    _show_errors(document["errors"])
+
+
+def _show_errors(errors: Sequence[Mapping[str, str]]) -> None:
+    if errors:
+        rows("Errors", (Column("source"), "error"), [(e["source"], e["error"]) for e in errors])
 
 
 def show_job(document: Mapping[str, Any], *, files: bool) -> None:
