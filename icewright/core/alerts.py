@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -12,6 +13,7 @@ from icewright.core.words import in_shell, one_line
 
 MAX_LISTED = 10  # alerts that one message names
 MAX_MESSAGE = 500  # characters of the message of one condition
+_MENTION = re.compile(r"@(?=everyone|here|all|channel)|<(?=[@!#])", re.IGNORECASE)  # of Discord, Mattermost and others
 
 
 class Severity(enum.StrEnum):
@@ -345,7 +347,13 @@ def notification(rule: AlertRule, alerts: Sequence[Alert], *, resolved: bool) ->
         table = None if grouped or first.ref is None else one_line(in_shell(first.ref))
         remedy = kind.remedy.replace("TABLE", table) if table else kind.remedy
         lines.append(f"What to do: {remedy}")
-    return Notification(title, "\n".join(lines), Severity.INFO if resolved else first.severity)
+    severity_now = Severity.INFO if resolved else first.severity
+    return Notification(_without_mentions(title), _without_mentions("\n".join(lines)), severity_now)
+
+
+def _without_mentions(text: str) -> str:
+    """Return text that calls nobody: a table named `@everyone` would, on Discord. A blank without width parts it."""
+    return _MENTION.sub("\\g<0>\u200b", text)
 
 
 def _line(alert: Alert, *, resolved: bool, with_subject: bool) -> str:

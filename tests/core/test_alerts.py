@@ -137,6 +137,18 @@ def test_a_hostile_name_forges_no_line_and_no_command() -> None:
     assert shlex.split(command) == [one_line(str(ref))]
 
 
+def test_a_hostile_name_calls_nobody() -> None:
+    """Discord and others ring everyone whom a text mentions: no name of a table and no error does so."""
+    ref = TableRef("lake", ("sales",), "@Everyone <@&77>")
+    said = notification(
+        AlertRule.JOB_FAILED,
+        [alert(Condition(AlertRule.JOB_FAILED, str(ref), "@here <!x> @channel", ref))],
+        resolved=False,
+    )
+    assert not re.search("@(everyone|here|channel)|<[@!#]", said.title + said.body, re.IGNORECASE)
+    assert f"{ref}" in (said.title + said.body).replace("\u200b", "")
+
+
 def test_a_storm_is_one_message() -> None:
     """Alerts of one rule that are told together are listed up to a limit, the rest counted."""
     many = [replace(alert(FAILED), id=n, subject=f"lake.sales.t{n}") for n in range(10_000)]

@@ -502,6 +502,7 @@ def test_numbers_and_times() -> None:
     assert "2026-01-02 03:04:05 UTC" in formats.moment(now, now)
     assert formats.value({"a": [1.0, True, None]}) == "a: 1, true, \u2013"
     assert formats.breakable("<a>.b") == "&lt;a&gt;.<wbr>b"
+    assert formats.breakable("a\u202egnp.exe") == "a\\u202egnp.<wbr>exe"
 
 
 def test_the_api_says_what_was_saved(served: Served) -> None:

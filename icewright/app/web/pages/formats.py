@@ -9,7 +9,7 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from icewright.core.numbers import count_in
-from icewright.core.words import decimal, figure
+from icewright.core.words import decimal, figure, one_line
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _KILO = 1024
@@ -145,8 +145,11 @@ def value(raw: Any) -> str:  # noqa: ANN401 - of a knob or a detail
 
 
 def breakable(name: object) -> Markup:
-    """Return a name as HTML that may wrap after dots, slashes, underscores and equals signs."""
-    text = str(escape(str(name)))
+    """Return a name as HTML that may wrap after dots, slashes, underscores and equals signs.
+
+    Marks of direction are escapes, as on the command line: with one a name looks like another.
+    """
+    text = str(escape(one_line(str(name))))
     for sign in (".", "/", "_", "="):
         text = text.replace(sign, f"{sign}<wbr>")
     return Markup(text)  # noqa: S704 - escaped above
