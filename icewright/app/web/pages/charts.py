@@ -164,7 +164,7 @@ def _bars(
                 "type": "ordinal",
                 "timeUnit": unit,
                 "title": None,
-                "axis": {"format": label, "labelAngle": 0, "labelOverlap": True},
+                "axis": {"format": label, "labelAngle": 0, "labelOverlap": True, "labelSeparation": 8},
             },
             "y": {"field": "sum", "type": "quantitative", "title": names[1]},
             **({} if stacked else {"xOffset": {"field": "kind"}}),
