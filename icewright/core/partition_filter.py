@@ -75,7 +75,7 @@ class _Range:
     def signs(self, literal: Any) -> set[int]:  # noqa: ANN401 - any literal
         """Return how values may compare with a literal: less, equal, greater."""
         bound = _as(self.kind, literal)
-        if self.low is None or bound is None:
+        if self.low is None or self.high is None or bound is None:  # day 9999-12-31 has no end that Python knows
             return {-1, 0, 1}
         equal = self.low <= bound and (bound < self.high if self.below else bound <= self.high)
         return {sign for sign, may in ((-1, self.low < bound), (0, equal), (1, self.high > bound)) if may}
@@ -119,7 +119,9 @@ def _as(kind: str, value: Any) -> Any:  # noqa: ANN401 - any literal, one line f
     match kind, value:
         case ("boolean", bool()) | ("string", str()) | ("int" | "long", int() | Decimal()):
             return value
-        case ("date" | "timestamp" | "timestamptz", str()):
+        case ("date", str()):  # Spark casts it to a date, whatever time follows
+            return _moment(value[:10]) if _TIME.fullmatch(value) else None
+        case ("timestamp" | "timestamptz", str()):
             moment = _moment(value)
             return None if moment is None or (moment.tzinfo and kind != "timestamptz") else _as(kind, moment)
         case ("date" | "timestamp" | "timestamptz", datetime()):
@@ -292,6 +294,8 @@ class _Parser:
     def _word(self, word: str) -> Any:  # noqa: ANN401 - as above
         if word in ("date", "timestamp", "timestamp_ntz") and self._peek[0] == "text":
             moment = _moment(self._term())
+            if moment and word == "timestamp_ntz":
+                return moment.replace(tzinfo=None)  # as Spark reads it
             return moment.date() if moment and word == "date" else moment
         if word == "interval":
             number = self._term()

@@ -97,6 +97,10 @@ NUMBER, TEXT, DAY, DATE = ("n", "identity"), ("s", "identity"), ("t", "day"), ("
         (("d", "month"), -1, "d = '1969-12-31'", True),
         (("d", "month"), -1, "d >= '1970-01-01'", False),
         (("d", "year"), 10_000, "d < '1970-01-01'", True),  # a year that Python does not have
+        (("d", "day"), date(9999, 12, 31), "d < '1970-01-01'", True),  # whose end Python does not have
+        (DATE, date(2026, 1, 1), "d >= '2026-01-01 10:00:00'", True),  # Spark casts the text to a date
+        (DATE, date(2026, 1, 1), "d > '2026-01-01T23:00:00-02:00'", False),
+        (DATE, date(2026, 1, 1), "d >= timestamp'2026-01-01 10:00:00'", False),  # and here the date to a timestamp
         (DAY, date(2026, 1, 1), "t > timestamp'2026-01-01 23:59:59'", True),
         (DAY, date(2026, 1, 1), "t >= timestamp'2026-01-02 00:00:00'", False),
         (DAY, date(2026, 1, 1), "t >= timestamp'2026-01-02 01:00:00+02:00'", True),
@@ -104,6 +108,8 @@ NUMBER, TEXT, DAY, DATE = ("n", "identity"), ("s", "identity"), ("t", "day"), ("
         (("w", "hour"), 24, "w = '1970-01-02 00:30:00'", True),
         (("w", "hour"), 24, "w = '1970-01-02 01:00:00'", False),
         (("w", "hour"), 24, "w = '1970-01-02 01:00:00+01:00'", True),  # Spark drops the zone
+        (("w", "hour"), 24, "w = timestamp_ntz'1970-01-02 00:30:00+02:00'", True),  # here too
+        (("t", "hour"), 24, "t = timestamp_ntz'1970-01-02 01:00:00+02:00'", False),
     ],
 )
 def test_a_partition_that_cannot_match_is_left_out(
