@@ -81,6 +81,15 @@ class _Range:
         return {sign for sign, may in ((-1, self.low < bound), (0, equal), (1, self.high > bound)) if may}
 
 
+def moments(field: PartitionField, value: Any, kind: str) -> tuple[datetime, datetime] | None:  # noqa: ANN401 - see below
+    """Return the first and last moment in UTC that rows of a partition may hold; None where the field does not say."""
+    found = _range(field, value, kind)
+    if not isinstance(found.low, datetime):
+        return None
+    last = datetime.max if found.high is None else found.high - timedelta(microseconds=found.below)  # noqa: DTZ901 - UTC
+    return found.low, last
+
+
 def _range(field: PartitionField, value: Any, kind: Any) -> _Range:  # noqa: ANN401 - any partition value and type
     if not isinstance(kind, str):
         return _Range("")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
@@ -83,6 +84,33 @@ def test_files_of_many_days_are_rewritten(
     assert ids(bench, quoted) == [0, 12, 2900, 2912]
     assert done.metrics["rows_deleted"] == 6
     assert isinstance(bench.evaluate(name, policy("seen")).verdicts[Operation.EXPIRE_ROWS], NotDue)
+
+
+def test_folders_of_hive_grow_old(bench: Bench, new_name: Callable[[str], str], tmp_path: Path) -> None:
+    """Files that `add_files` took over lack the partition column, and so its bounds: old folders go all the same."""
+    name = new_name("hive")
+    quoted = create(bench, name, "id int, seen date", "seen")
+    days = "date_sub(current_date(), age) AS seen FROM (SELECT explode(array(1, 29, 31, 45)) AS age)"
+    bench.lake.spark().sql(f"SELECT age AS id, {days}").write.partitionBy("seen").parquet(f"{tmp_path}/hive")
+    bench.call("add_files", name, f"source_table => '`parquet`.`{tmp_path}/hive`'")
+    done = bench.run(name, Operation.EXPIRE_ROWS, policy("seen"))
+    assert (done.metrics["rows_deleted"], done.metrics["files_deleted"]) == (2, 2), done
+    assert ids(bench, quoted) == [1, 29]
+    assert isinstance(bench.evaluate(name, policy("seen")).verdicts[Operation.EXPIRE_ROWS], NotDue)
+
+
+def test_where_nothing_is_known_of_ages_rows_are_looked_for(bench: Bench, new_name: Callable[[str], str]) -> None:
+    """Files without bounds may hold old rows; where they hold none, no empty snapshot is committed day by day."""
+    name = new_name("boundless")
+    quoted = create(bench, name, "id int, seen timestamp", "", {**MERGE, "write.metadata.metrics.default": "none"})
+    fill(bench, quoted, 1, 45, nulls=1)
+    done = bench.run(name, Operation.EXPIRE_ROWS, policy("seen"))
+    assert (done.state, done.metrics["rows_deleted"]) == (OperationState.COMMITTED, 2), done
+    before = bench.metadata(name)
+    again = bench.run(name, Operation.EXPIRE_ROWS, policy("seen"))
+    assert (again.state, again.reason) == (OperationState.SKIPPED, f"no rows with seen before {_cutoff()}")
+    assert bench.metadata(name).metadata_location == before.metadata_location
+    assert ids(bench, quoted) == [100, 112, 9000]
 
 
 def test_a_tag_keeps_old_rows(bench: Bench, new_name: Callable[[str], str]) -> None:

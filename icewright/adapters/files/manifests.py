@@ -48,6 +48,7 @@ _OF_AN_ENTRY = (
     *(ids.REFERENCED_DATA_FILE, ids.CONTENT_SIZE),
 )
 _REQUIRED = (ids.STATUS, ids.FILE_PATH, ids.FILE_SIZE)
+_COUNTS = (ids.VALUE_COUNTS, ids.NULL_COUNTS)
 _LIVE = ("path", "bytes", "content", "format")
 _TASKS = 4
 # bytes of manifests that one task reads, some five times as many once inflated: with more, most processor time goes
@@ -139,9 +140,10 @@ class ManifestReader:
                 start += len(task)
 
     def bounds(self, manifests: Sequence[ManifestFile], field_ids: Sequence[int]) -> pl.DataFrame:
-        """Return `path`, `bytes`, `spec_id`, `partition` and both bounds of each field, of each live data file.
+        """Return `path`, `bytes`, `spec_id`, `partition` of each live data file, and three columns for each field.
 
-        An unknown bound is null. The manifests are read past the cache, which has no bounds.
+        They are both bounds, null where unknown, and whether all values are known to be null. The manifests are read
+        past the cache, which has no bounds.
         """
         data = [m for m in manifests if m.content is ManifestContent.DATA]
         schema = {"path": pl.String, "bytes": pl.Int64, "spec_id": pl.Int32, "partition": pl.String}
@@ -155,11 +157,8 @@ class ManifestReader:
         for schema, group in self._by_schema(manifests):
             with readable(m.path for m, _ in group):
                 blocks = avro.decompressed(c for _, c in group)
-                raw = avro.read(
-                    schema,
-                    blocks,
-                    (ids.STATUS, ids.FILE_PATH, ids.FILE_SIZE, ids.PARTITION, ids.LOWER_BOUNDS, ids.UPPER_BOUNDS),
-                )
+                fields = (ids.STATUS, ids.FILE_PATH, ids.FILE_SIZE, ids.PARTITION)
+                raw = avro.read(schema, blocks, (*fields, *_COUNTS, ids.LOWER_BOUNDS, ids.UPPER_BOUNDS))
             specs = pl.Series("spec_id", [m.spec_id for m, c in group for _ in range(c.records)], pl.Int32)
             texts = partition_texts(raw[str(ids.PARTITION)]).alias("partition")
             frames.append(
@@ -330,19 +329,21 @@ def _entries(schema: bytes, containers: Sequence[avro.Container]) -> pa.RecordBa
 
 
 def _bounds_of(field_ids: Sequence[int], schema: Mapping[str, pl.DataType] | None = None) -> list[pl.Expr]:
-    """Return both bounds of each field from the maps by field id; nulls where there are no maps."""
-    return [
-        _bound_of(number, which).alias(f"{number} {which}")
-        if schema is not None and isinstance(schema[str(which)], pl.List)
-        else pl.lit(None, pl.Binary).alias(f"{number} {which}")
-        for number in field_ids
-        for which in (ids.LOWER_BOUNDS, ids.UPPER_BOUNDS)
-    ]
+    """Return both bounds of each field from the maps by field id, and whether all values are null."""
+    found = []
+    for number in field_ids:
+        lower, upper, values, nulls = (
+            _of_field(number, which) if schema is not None and isinstance(schema[str(which)], pl.List) else pl.lit(None)
+            for which in (ids.LOWER_BOUNDS, ids.UPPER_BOUNDS, *_COUNTS)
+        )
+        found += [lower.cast(pl.Binary).alias(f"{number} lower"), upper.cast(pl.Binary).alias(f"{number} upper")]
+        found.append((values.cast(pl.Int64) == nulls.cast(pl.Int64)).fill_null(value=False).alias(f"{number} nulls"))
+    return found
 
 
-def _bound_of(field_id: int, which: int) -> pl.Expr:
+def _of_field(field_id: int, which: int) -> pl.Expr:
     own = pl.element().filter(pl.element().struct.field("key") == field_id)
-    return pl.col(str(which)).list.eval(own.struct.field("value")).list.first().cast(pl.Binary)
+    return pl.col(str(which)).list.eval(own.struct.field("value")).list.first()
 
 
 def _single_file(bounds: pl.DataFrame) -> pl.Series:
@@ -350,7 +351,9 @@ def _single_file(bounds: pl.DataFrame) -> pl.Series:
     if not all(isinstance(kind, pl.List) for kind in bounds.dtypes):
         return pl.Series([None] * bounds.height, dtype=pl.String)
 
-    lower, upper = _bound_of(ids.DELETED_PATH, ids.LOWER_BOUNDS), _bound_of(ids.DELETED_PATH, ids.UPPER_BOUNDS)
+    lower, upper = (
+        _of_field(ids.DELETED_PATH, which).cast(pl.Binary) for which in (ids.LOWER_BOUNDS, ids.UPPER_BOUNDS)
+    )
     same = pl.when(lower == upper).then(lower.cast(pl.String))
     return bounds.select(same.alias("single")).to_series()
 

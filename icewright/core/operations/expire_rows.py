@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime, time, timedelta
 
 from icewright.core.cost import spark_cost, storage_benefit
 from icewright.core.effective import Knobs
+from icewright.core.partitions import EPOCH
 from icewright.core.policy import ROWS_COLUMN, ROWS_DAYS, Operation
 from icewright.core.predicates import column_names, literal, quoted
 from icewright.core.runs import LastRun
@@ -14,8 +15,8 @@ from icewright.core.steps import Blocked, Due, ExpireRows, NotDue, Verdict, Work
 from icewright.core.table import TableFacts, TableMetadata
 from icewright.core.words import count
 
-_DAY = timedelta(days=1)
-_TICKS_A_DAY = {  # of a value as the manifests have it, by its type
+_DAY, _MICROSECOND = timedelta(days=1), timedelta(microseconds=1)
+TICKS_A_DAY = {  # of a value as the manifests have it, by its type
     "date": 1,
     "timestamp": 86_400_000_000,
     "timestamptz": 86_400_000_000,
@@ -35,13 +36,13 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
     if not fields:
         return Blocked(f"expire_rows.column: {metadata.ref} has no column {column}")
     ((field_id, kind),) = fields
-    if kind not in _TICKS_A_DAY:
+    if kind not in TICKS_A_DAY:
         return Blocked(f"expire_rows.column: {column} is a {kind}, and only dates and timestamps grow old")
     cutoff = now.astimezone(UTC).date() - timedelta(days=days)
     tomorrow = datetime.combine(now.astimezone(UTC).date() + _DAY, time(), UTC)
     if last is not None and last.leaves_nothing(metadata, knobs) and last.finished.astimezone(UTC).date() == now.date():
         return NotDue("the last run left the table as it is", tomorrow)
-    ticks = (cutoff - date(1970, 1, 1)).days * _TICKS_A_DAY[kind]
+    ticks = ticks_of(kind, datetime.combine(cutoff, time()))
     aged = [p for p in facts.partitions if p.lowest is not None and p.lowest < ticks]
     if not aged:
         return NotDue(f"no file holds rows with {column} before {cutoff}", tomorrow)
@@ -60,6 +61,12 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
         cost=spark_cost(size),
         why=f"{count(len(aged), 'partition')} with rows where {column} before {cutoff}",
     )
+
+
+def ticks_of(kind: str, moment: datetime) -> int:
+    """Return a moment in UTC as manifests have it in a column of the type; of one in between, the tick before."""
+    since = moment - datetime.combine(EPOCH, time())
+    return since // _MICROSECOND * TICKS_A_DAY[kind] // (_DAY // _MICROSECOND)
 
 
 def _quoted(metadata: TableMetadata, field_id: int) -> str:

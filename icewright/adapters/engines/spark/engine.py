@@ -128,6 +128,9 @@ class SparkEngine:
         """Return the step's work: SQL statements, or Arrow with statements for what Arrow refuses."""
         base, pool = request.base, self.pools[request.base.ref.catalog]
         by_spark = statements(_statements(base, step))
+        if isinstance(step, ExpireRows):
+            one = procedures.one_row(base.ref, step)
+            return lambda session: by_spark(session) if session.sql(one).collect() else StepResult(({},))
         if not isinstance(step, RewriteDataFiles) or step.kernel is Kernel.SPARK:
             return by_spark
 

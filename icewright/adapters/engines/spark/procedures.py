@@ -19,8 +19,17 @@ def call(ref: TableRef, procedure: str, arguments: Mapping[str, str]) -> str:
 
 def delete_rows(ref: TableRef, step: ExpireRows) -> str:
     """Return the `DELETE` of the step's rows; Iceberg drops whole files where the filter covers them."""
+    return f"DELETE {_rows(ref, step)}"
+
+
+def one_row(ref: TableRef, step: ExpireRows) -> str:
+    """Return the query of whether the step has rows to delete: the commit of none would be an empty snapshot."""
+    return f"SELECT 1 {_rows(ref, step)} LIMIT 1"
+
+
+def _rows(ref: TableRef, step: ExpireRows) -> str:
     table = ".".join(quoted(part) for part in ref.parts)
-    return f"DELETE FROM {table} WHERE {step.where}"  # noqa: S608 - quoted names and a typed literal
+    return f"FROM {table} WHERE {step.where}"
 
 
 def rewrite_data_files(ref: TableRef, step: RewriteDataFiles, where: str | None) -> str:
